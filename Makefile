@@ -31,7 +31,7 @@ $(VENV)/.ready: requirements/dev.txt requirements/install.txt pyproject.toml
 
 jars: env ## Kafka's jars and a schema registry from Maven, cached outside the checkout
 	@$(BIN)/python -m lab.jars >/dev/null
-	@$(BIN)/python -m lab.registry >/dev/null
+	@$(BIN)/python -m lab.schema_registry >/dev/null
 
 # Half of the suite's time is waiting for brokers, so more files at a time than there are cores; a file stays with one
 # process, and the order is that of tests/conftest.py (decision 0049). What measures processor time runs before, a process
@@ -104,7 +104,7 @@ fuzz: env ## foreign bytes for FUZZ_MINUTES (30) together; FUZZ_TARGETS=files,ho
 	@FUZZ_MINUTES="$(FUZZ_MINUTES)" FUZZ_TARGETS="$(FUZZ_TARGETS)" FUZZ_SEED="$(FUZZ_SEED)" FUZZ_INPUT="$(FUZZ_INPUT)" $(BIN)/python -m tests.fuzz
 
 docs: env ## the pages that the code writes: reference, rules, the editors' schema
-	$(BIN)/python -m topology.handbook docs
+	$(BIN)/python -m topology.generated_docs docs
 	$(BIN)/topology schema > topology/schema/v1alpha1.json
 
 COMPILE := $(BIN)/uv pip compile --quiet --no-header --no-annotate --python-version 3.11 --universal --generate-hashes

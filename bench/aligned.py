@@ -19,26 +19,32 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from bench.results import Goal, publish
-from bench.usage import cpu_seconds, family, peak_mib
+from bench.process_usage import list_descendants, read_cpu_seconds, read_peak_mib
+from bench.results import BenchGoal, publish_results
 from clusters.admin import Admin
-from clusters.names import TopicPartition
+from clusters.cluster_protocol import LogRange
 from clusters.settings import ConnectionSettings
-from clusters.surface import LogRange
-from clusters.wire.connection import Connection, connect
+from clusters.topic_partition import TopicPartition
+from clusters.wire.connection import Connection, open_connection
 from lab import clusters
 from lab.errors import LabError
-from replicator.aligned.budget import Estimate, Gaps, GapWay, PartitionCost, estimate
-from replicator.aligned.fill import Filling, fill
-from replicator.aligned.gaps import GapFiller, Way
-from replicator.aligned.log import TargetLog
-from replicator.look import Address
-from replicator.transactions.senders import transaction_version
+from replicator.copy.aligned.alignment_cost import (
+    AlignmentCost,
+    EstimatedGapMethod,
+    GapCount,
+    PartitionCost,
+    estimate_alignment_cost,
+)
+from replicator.copy.aligned.gap_filler import GapFiller, GapMethod
+from replicator.copy.aligned.log_filler import FillProgress, fill_log
+from replicator.copy.aligned.target_log import TargetLog
+from replicator.copy.transactions.slot_sender import read_transaction_version
+from replicator.recovery.log_inspection import BrokerAddress
 
 _FLOW = "bench"
 _MANY = 4
 # How gaps are closed, how many one after the other, and how long each is.
-_GAPS: tuple[tuple[Way, int, int], ...] = (
+_GAPS: tuple[tuple[GapMethod, int, int], ...] = (
     ("markers", 1, 100_000),
     ("transactions", 1, 1_000),
     ("markers", 500, 1),
@@ -48,14 +54,14 @@ _GAPS: tuple[tuple[Way, int, int], ...] = (
 _MOST_OVER = 2.0
 
 
-class _Bench:
+class _AlignedBench:
     """One broker and what it uses; `directory` holds its logs."""
 
     def __init__(self, target: ConnectionSettings, pids: tuple[int, ...], directory: Path) -> None:
         self.target, self.pids, self.directory = target, pids, directory
 
-    def connect(self, address: Address | None) -> Connection:
-        return connect(self.target, address)
+    def connect(self, address: BrokerAddress | None) -> Connection:
+        return open_connection(self.target, address)
 
     def logs(self, topic: str, partitions: int) -> list[TargetLog]:
         with Admin(self.target) as admin:
@@ -65,7 +71,7 @@ class _Bench:
         ]
 
     def brokers_cpu_s(self) -> float:
-        return cpu_seconds(pid for each in self.pids for pid in family(each))
+        return read_cpu_seconds(pid for each in self.pids for pid in list_descendants(each))
 
     def disk_bytes(self, topic: str) -> int:
         found = 0
@@ -76,7 +82,7 @@ class _Bench:
                 continue
         return found
 
-    def measured(self, case: str, topic: str, budget: Estimate, work: Callable[[], int]) -> dict[str, Any]:
+    def measured(self, case: str, topic: str, budget: AlignmentCost, work: Callable[[], int]) -> dict[str, Any]:
         """`work` returns how many offsets it made."""
         most, over = [0], threading.Event()
 
@@ -86,7 +92,7 @@ class _Bench:
 
         watching = threading.Thread(target=watch)
         watching.start()
-        began, cpu, ours = time.monotonic(), self.brokers_cpu_s(), cpu_seconds([os.getpid()])
+        began, cpu, ours = time.monotonic(), self.brokers_cpu_s(), read_cpu_seconds([os.getpid()])
         try:
             offsets = work()
         finally:
@@ -101,10 +107,10 @@ class _Bench:
             "offsets_s": round(offsets / seconds),
             "brokers_cpu_s": round(self.brokers_cpu_s() - cpu, 1),
             "budget_cpu_s": round(budget.cpu_s, 1),
-            "our_cpu_s": round(cpu_seconds([os.getpid()]) - ours, 1),
+            "our_cpu_s": round(read_cpu_seconds([os.getpid()]) - ours, 1),
             "disk_mib": round(max(most[0], self.disk_bytes(topic)) / (1 << 20)),
             "budget_disk_mib": round(budget.disk_bytes / (1 << 20)),
-            "broker_peak_mib": round(peak_mib(pid for each in self.pids for pid in family(each))),
+            "broker_peak_mib": round(read_peak_mib(pid for each in self.pids for pid in list_descendants(each))),
         }
         _say(f"{case}: {row['seconds']} s (budget {row['budget_s']}), {row['disk_mib']} MiB of disk")
         return row
@@ -117,13 +123,13 @@ def main() -> int:
         _fill(bench, "warm-up", [10_000_000])
         rows = [_fill(bench, "one log", [start]), _fill(bench, f"{_MANY} logs at once", [many] * _MANY)]
         rows += [_gaps(bench, *each) for each in _GAPS]
-        return publish("aligned", rows, goals(rows))
+        return publish_results("aligned", rows, build_aligned_goals(rows))
 
 
-def goals(rows: list[dict[str, Any]]) -> list[Goal]:
-    found = [Goal(f"{row['case']}: time over the budget's", _over(row), _MOST_OVER, "lower") for row in rows]
+def build_aligned_goals(rows: list[dict[str, Any]]) -> list[BenchGoal]:
+    found = [BenchGoal(f"{row['case']}: time over the budget's", _over(row), _MOST_OVER, "lower") for row in rows]
     found += [
-        Goal(f"{row['case']}: MiB of disk, at most", row["disk_mib"], row["budget_disk_mib"], "lower")
+        BenchGoal(f"{row['case']}: MiB of disk, at most", row["disk_mib"], row["budget_disk_mib"], "lower")
         for row in rows
         if "log" in row["case"]
     ]
@@ -134,13 +140,13 @@ def _over(row: dict[str, Any]) -> float:
     return round(float(row["seconds"]) / max(float(row["budget_s"]), 0.01), 2)
 
 
-def _fill(bench: _Bench, case: str, starts: list[int]) -> dict[str, Any]:
+def _fill(bench: _AlignedBench, case: str, starts: list[int]) -> dict[str, Any]:
     topic = case.replace(" ", "-")
     logs = bench.logs(topic, len(starts))
-    budget = estimate([PartitionCost(number, start) for number, start in enumerate(starts)])
+    budget = estimate_alignment_cost([PartitionCost(number, start) for number, start in enumerate(starts)])
     told = [0.0]
 
-    def progress(filling: Filling) -> None:
+    def progress(filling: FillProgress) -> None:
         if time.monotonic() - told[0] > 10:
             told[0] = time.monotonic()
             left = filling.seconds_left
@@ -148,7 +154,7 @@ def _fill(bench: _Bench, case: str, starts: list[int]) -> dict[str, Any]:
 
     def work() -> int:
         threads = [
-            threading.Thread(target=fill, args=(log, start, _FLOW), kwargs={"progress": progress, "bare": True})
+            threading.Thread(target=fill_log, args=(log, start, _FLOW), kwargs={"progress": progress, "bare": True})
             for log, start in zip(logs, starts, strict=True)
         ]
         for each in threads:
@@ -162,13 +168,13 @@ def _fill(bench: _Bench, case: str, starts: list[int]) -> dict[str, Any]:
     return row
 
 
-def _gaps(bench: _Bench, way: Way, many: int, length: int) -> dict[str, Any]:
+def _gaps(bench: _AlignedBench, way: GapMethod, many: int, length: int) -> dict[str, Any]:
     topic, offsets = f"gaps-{way}-{length}", many * length
     (log,) = bench.logs(topic, 1)
-    working = GapFiller(log, _FLOW, way, transaction_version(bench.target) >= 2)
+    working = GapFiller(log, _FLOW, way, read_transaction_version(bench.target) >= 2)
     working.advance(2)  # the first one asks who was here before
-    kind: GapWay = way
-    budget = estimate([PartitionCost(0, 0, Gaps(offsets, many))], way=kind, parallel=1)
+    kind: EstimatedGapMethod = way
+    budget = estimate_alignment_cost([PartitionCost(0, 0, GapCount(offsets, many))], way=kind, parallel=1)
     case = f"{many} gaps of {length:,} by {way}" if many > 1 else f"a gap of {length:,} by {way}"
 
     def work() -> int:
@@ -182,7 +188,7 @@ def _gaps(bench: _Bench, way: Way, many: int, length: int) -> dict[str, Any]:
     return row
 
 
-def _expect(bench: _Bench, topic: str, wanted: dict[int, LogRange]) -> None:
+def _expect(bench: _AlignedBench, topic: str, wanted: dict[int, LogRange]) -> None:
     with Admin(bench.target) as admin:
         found = admin.offsets([TopicPartition(topic, number) for number in wanted])
     if {key.partition: span for key, span in found.items()} != wanted:
@@ -190,14 +196,14 @@ def _expect(bench: _Bench, topic: str, wanted: dict[int, LogRange]) -> None:
 
 
 @contextmanager
-def _bench(directory: Path) -> Iterator[_Bench]:
+def _bench(directory: Path) -> Iterator[_AlignedBench]:
     try:
-        lab = clusters.up(directory, ["target"])
+        lab = clusters.start_clusters(directory, ["target"])
         cluster = lab.cluster("target")
         target = ConnectionSettings("target", tuple(cluster.bootstrap.split(",")))
-        yield _Bench(target, tuple(broker.pid for broker in cluster.brokers if broker.pid), directory)
+        yield _AlignedBench(target, tuple(broker.pid for broker in cluster.brokers if broker.pid), directory)
     finally:
-        clusters.down(directory)
+        clusters.end_clusters(directory)
 
 
 def _say(text: str) -> None:

@@ -15,7 +15,7 @@ import time
 import venv
 from pathlib import Path
 
-from bench.results import Goal, publish
+from bench.results import BenchGoal, publish_results
 
 _ROOT = Path(__file__).parent.parent
 _ROUNDS = 9
@@ -43,8 +43,8 @@ def main() -> int:
                     }
                 )
                 limit = 0.3 if arguments == ["--help"] else 1.0
-                goals.append(Goal(f"{name}, {environment}, seconds", median, limit, "lower"))
-    return publish("cli", rows, goals)
+                goals.append(BenchGoal(f"{name}, {environment}, seconds", median, limit, "lower"))
+    return publish_results("cli", rows, goals)
 
 
 def _small_environment(directory: Path) -> Path:

@@ -27,14 +27,14 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from bench.goals import cutover_goals
-from bench.place import Place, two_clusters
-from bench.results import publish
-from bench.shop import Shop, shop, waited
-from cli.proving import Proofs
+from bench.bench_clusters import BenchClusters, run_bench_clusters
+from bench.goals import build_cutover_goals
+from bench.results import publish_results
+from bench.shop_applications import ShopApplications, run_shop, wait_until_done
+from cli.proof_process import ProofProcess
 from clusters.admin import Admin
-from cutover.driver import Event, Migration
-from lab import apps
+from cutover.driver import RunDriver, RunEvent
+from lab import sample_applications
 
 _TOPICS = 10
 _RATE = 500  # records a second of each producer
@@ -52,31 +52,31 @@ def main() -> int:
         strategy = "fenced" if case == _BY_HAND else case
         with ExitStack() as stack:  # clusters of its own: none finds what another left
             scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="watershed-bench-")))
-            place = stack.enter_context(two_clusters(scratch))
+            place = stack.enter_context(run_bench_clusters(scratch))
             size = _TOPICS, max(1, partitions // _TOPICS)
-            found = stack.enter_context(shop(place, f"s{number}", strategy, _WATCH, *size, _RATE))
+            found = stack.enter_context(run_shop(place, f"s{number}", strategy, _WATCH, *size, _RATE))
             _say(f"{case}: {partitions} partitions are copied, applications write and read")
-            steps = _by_hand(found, place) if case == _BY_HAND else _migrated(found, place)
+            steps = _move_by_hand(found, place) if case == _BY_HAND else _run_migration(found, place)
             seconds[case] = {name: round(each, 2) for name, each in steps.items()}
             rows.append(_row(case, partitions, found))
             print(f"  {rows[-1]}\n{_steps(steps)}", file=sys.stderr, flush=True)
-    return publish("cutover", rows, cutover_goals(rows), {"seconds_by_step": seconds})
+    return publish_results("cutover", rows, build_cutover_goals(rows), {"seconds_by_step": seconds})
 
 
-def _migrated(found: Shop, place: Place) -> dict[str, float]:
+def _run_migration(found: ShopApplications, place: BenchClusters) -> dict[str, float]:
     """As `topology migrate --approve auto` does. Seconds by step."""
     steps: dict[str, float] = {}
     began: dict[str, int] = {}
     plan, folder = found.plan, place.directory / f"{found.name}-evidence"
 
-    def say(event: Event) -> None:
+    def say(event: RunEvent) -> None:
         if event.kind == "begin":
             began[event.step] = event.at_ms
         elif event.kind in ("done", "refused"):
             steps[event.step] = (event.at_ms - began[event.step]) / 1000
 
-    with Proofs(found.path, plan.hash) as proofs:
-        result = Migration(
+    with ProofProcess(found.path, plan.hash) as proofs:
+        result = RunDriver(
             plan,
             settings={"source": place.source, "target": place.target},
             prove=lambda wanted: proofs.prove(folder / ("tail" if wanted.final else "history"), wanted),
@@ -88,7 +88,7 @@ def _migrated(found: Shop, place: Place) -> dict[str, float]:
     return steps
 
 
-def _by_hand(found: Shop, place: Place) -> dict[str, float]:
+def _move_by_hand(found: ShopApplications, place: BenchClusters) -> dict[str, float]:
     steps: dict[str, float] = {}
 
     def timed(name: str, work: Callable[[], None]) -> None:
@@ -109,18 +109,21 @@ def _by_hand(found: Shop, place: Place) -> dict[str, float]:
             admin.commit_offsets(found.consumer.name, {each: span.end for each, span in ends.items()})
 
     there = ",".join(place.target.bootstrap)
-    timed("stop producers", lambda: [apps.switch_off(app) for app in found.producers] and None)
-    timed("lag 0 twice", lambda: waited(lag_is_zero, every=1.0))
-    timed("stop consumers", lambda: apps.switch_off(found.consumer) and None)
+    timed("stop producers", lambda: [sample_applications.stop_client(app) for app in found.producers] and None)
+    timed("lag 0 twice", lambda: wait_until_done(lag_is_zero, every=1.0))
+    timed("stop consumers", lambda: sample_applications.stop_client(found.consumer) and None)
     timed("commit ends", commit)
-    timed("start consumers", lambda: apps.switch_on(found.consumer, "target", there) and None)
-    timed("start producers", lambda: [apps.switch_on(app, "target", there) for app in found.producers] and None)
+    timed("start consumers", lambda: sample_applications.start_client(found.consumer, "target", there) and None)
+    timed(
+        "start producers",
+        lambda: [sample_applications.start_client(app, "target", there) for app in found.producers] and None,
+    )
     return steps
 
 
-def _row(case: str, partitions: int, found: Shop) -> dict[str, Any]:
+def _row(case: str, partitions: int, found: ShopApplications) -> dict[str, Any]:
     for app in found.producers:
-        apps.wait_for(app, "acked", apps.describe(app)["acked"] + _RATE)
+        sample_applications.wait_for_count(app, "acked", sample_applications.ask_application(app)["acked"] + _RATE)
     seen = found.settled()
     (group,) = seen.groups
     return {

@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from bench.results import Goal, publish
+from bench.results import BenchGoal, publish_results
 
 _ROOT = Path(__file__).parent.parent
 _TOPOLOGIES = int(os.environ.get("BENCH_TOPOLOGIES", "50"))
@@ -45,10 +45,10 @@ def main() -> int:
     every = round(sum(row["parse_s"] for row in rows), 3)
     slowest = max(row["parse_s"] for row in rows)
     goals = [
-        Goal(f"the slowest file for {_TOPOLOGIES} topologies, seconds", slowest, 1.0, "lower"),
-        Goal(f"all files for {_TOPOLOGIES} topologies, seconds", every, 3.5, "lower"),
+        BenchGoal(f"the slowest file for {_TOPOLOGIES} topologies, seconds", slowest, 1.0, "lower"),
+        BenchGoal(f"all files for {_TOPOLOGIES} topologies, seconds", every, 3.5, "lower"),
     ]
-    return publish("dags", rows, goals)
+    return publish_results("dags", rows, goals)
 
 
 def _prepare(directory: Path) -> None:

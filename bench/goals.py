@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from bench.results import Goal
+from bench.results import BenchGoal
 
 Row = dict[str, Any]
 
@@ -19,9 +19,9 @@ _AS_FAST, _AS_SMALL = 0.95, 1.05  # shares of records/s and of memory; medians o
 _LOADED_P99_MS = 20.0
 
 
-def throughput_goals(rows: Sequence[Row]) -> list[Goal]:
+def build_throughput_goals(rows: Sequence[Row]) -> list[BenchGoal]:
     """Goals of the cases that were run."""
-    goals: list[Goal] = []
+    goals: list[BenchGoal] = []
     by_case: dict[str, dict[str, Row]] = {}
     for row in rows:
         by_case.setdefault(row["case"], {})[row["contender"]] = row
@@ -31,42 +31,44 @@ def throughput_goals(rows: Sequence[Row]) -> list[Goal]:
         cheaper = round(tuned["cpu_s_per_m"] / max(ours["cpu_s_per_m"], 0.001), 2)
         of_limit = round(ours["krecords_s"] / limit["krecords_s"], 3)
         if ours["batch"] >= 1_000 and ours["codec"] == "none" and ours["size"] in _FASTER:
-            goals.append(Goal(f"{name}: records/s over tuned MM2", faster, _FASTER[ours["size"]], "higher"))
-            goals.append(Goal(f"{name}: CPU per record under tuned MM2", cheaper, _CHEAPER[ours["size"]], "higher"))
+            goals.append(BenchGoal(f"{name}: records/s over tuned MM2", faster, _FASTER[ours["size"]], "higher"))
+            goals.append(
+                BenchGoal(f"{name}: CPU per record under tuned MM2", cheaper, _CHEAPER[ours["size"]], "higher")
+            )
         elif ours["batch"] >= 100 and ours["codec"] != "none":
-            goals.append(Goal(f"{name}: records/s over tuned MM2", faster, _FASTER_COMPRESSED, "higher"))
+            goals.append(BenchGoal(f"{name}: records/s over tuned MM2", faster, _FASTER_COMPRESSED, "higher"))
         if ours["batch_bytes"] >= _LARGE:
-            goals.append(Goal(f"{name}: share of the limit", of_limit, 0.9, "higher"))
+            goals.append(BenchGoal(f"{name}: share of the limit", of_limit, 0.9, "higher"))
         elif _SMALL[0] <= ours["batch_bytes"] < _SMALL[1]:
-            goals.append(Goal(f"{name}: share of the limit", of_limit, 0.5, "higher"))
+            goals.append(BenchGoal(f"{name}: share of the limit", of_limit, 0.5, "higher"))
         if before := found.get("before"):
             as_fast = round(ours["krecords_s"] / before["krecords_s"], 3)
-            goals.append(Goal(f"{name}: records/s over those before", as_fast, _AS_FAST, "higher"))
+            goals.append(BenchGoal(f"{name}: records/s over those before", as_fast, _AS_FAST, "higher"))
             as_small = round(ours["peak_mib"] / before["peak_mib"], 3)
-            goals.append(Goal(f"{name}: memory over that before", as_small, _AS_SMALL, "lower"))
+            goals.append(BenchGoal(f"{name}: memory over that before", as_small, _AS_SMALL, "lower"))
     peak = max(row["peak_mib"] for row in rows if row["contender"].startswith(_OURS))
-    goals.append(Goal("MiB of memory a process, at most", peak, _MOST_MIB, "lower"))
+    goals.append(BenchGoal("MiB of memory a process, at most", peak, _MOST_MIB, "lower"))
     return goals
 
 
-def latency_goals(rows: Sequence[Row]) -> list[Goal]:
+def build_latency_goals(rows: Sequence[Row]) -> list[BenchGoal]:
     """Against the better of the two MirrorMakers in each figure."""
-    goals: list[Goal] = []
+    goals: list[BenchGoal] = []
     for load in dict.fromkeys(row["load"] for row in rows):
         ours = next(row for row in rows if row["load"] == load and row["contender"] == _OURS)
         theirs = [row for row in rows if row["load"] == load and row["contender"] != _OURS]
         for figure, factor in (("p50_ms", 1.0), ("p99_ms", 1.0), ("p999_ms", 0.5)):
             best = min(row[figure] for row in theirs)
-            goals.append(Goal(f"added latency {figure}, {load}", ours[figure], round(best * factor, 2), "lower"))
+            goals.append(BenchGoal(f"added latency {figure}, {load}", ours[figure], round(best * factor, 2), "lower"))
         if load != "idle":
-            goals.append(Goal(f"added latency p99_ms, {load}", ours["p99_ms"], _LOADED_P99_MS, "lower"))
-        goals.append(Goal(f"records lost, {load}", ours["lost"], 0, "lower"))
+            goals.append(BenchGoal(f"added latency p99_ms, {load}", ours["p99_ms"], _LOADED_P99_MS, "lower"))
+        goals.append(BenchGoal(f"records lost, {load}", ours["lost"], 0, "lower"))
     return goals
 
 
-def group_goals(rows: Sequence[Row]) -> list[Goal]:
+def build_group_goals(rows: Sequence[Row]) -> list[BenchGoal]:
     """Nothing is re-read, nothing is lost, whatever the topic and the lag."""
-    goals: list[Goal] = []
+    goals: list[BenchGoal] = []
     for case in dict.fromkeys(row["case"] for row in rows):
         ours = [row for row in rows if row["case"] == case and row["contender"] == _OURS]
         for figure, name in (
@@ -75,28 +77,28 @@ def group_goals(rows: Sequence[Row]) -> list[Goal]:
             ("never_committed", "records seen that were rolled back"),
             ("unmoved_partitions", "partitions without a place"),
         ):
-            goals.append(Goal(f"{case}: {name}, all lags", sum(row[figure] for row in ours), 0, "lower"))
+            goals.append(BenchGoal(f"{case}: {name}, all lags", sum(row[figure] for row in ours), 0, "lower"))
     return goals
 
 
 _WITHOUT_WRITES_S = 5.0  # issue 8, for `fenced` with 100 partitions when clients follow at once
 
 
-def cutover_goals(rows: Sequence[Row]) -> list[Goal]:
+def build_cutover_goals(rows: Sequence[Row]) -> list[BenchGoal]:
     """Of our own strategies; what is done by hand is there to compare."""
-    goals: list[Goal] = []
+    goals: list[BenchGoal] = []
     for row in rows:
         if row["case"] == "by hand":
             continue
         if row["case"] == "fenced":
             name = f"fenced, {row['partitions']} partitions: seconds without writes"
-            goals.append(Goal(name, row["without_writes_s"], _WITHOUT_WRITES_S, "lower"))
+            goals.append(BenchGoal(name, row["without_writes_s"], _WITHOUT_WRITES_S, "lower"))
         for figure, name in (("lost", "lost"), ("reread", "read again"), ("out_of_order", "out of order by key")):
-            goals.append(Goal(f"{row['case']}: records {name}", row[figure], 0, "lower"))
+            goals.append(BenchGoal(f"{row['case']}: records {name}", row[figure], 0, "lower"))
     return goals
 
 
-def proof_goals(rows: Sequence[Row]) -> list[Goal]:
+def build_proof_goals(rows: Sequence[Row]) -> list[BenchGoal]:
     """Of reading for a proof (issue 7): of each case, the slower side."""
 
     def slowest(case: str, reader: str, column: str) -> float:
@@ -108,16 +110,20 @@ def proof_goals(rows: Sequence[Row]) -> list[Goal]:
 
     large, hundred, kilobyte = "1000b-none-64", "100b-none-1000", "1000b-none-1000"
     return [
-        Goal("digests of 64 KiB batches, GB/s a core and side", slowest(large, "digests", "gb_s_core"), 1.0, "higher"),
-        Goal("the same over a plain consumer's records/s", against_plain(large, "krecords_s"), 5.0, "higher"),
-        Goal(
+        BenchGoal(
+            "digests of 64 KiB batches, GB/s a core and side", slowest(large, "digests", "gb_s_core"), 1.0, "higher"
+        ),
+        BenchGoal("the same over a plain consumer's records/s", against_plain(large, "krecords_s"), 5.0, "higher"),
+        BenchGoal(
             "the same over a plain consumer's records a CPU s", against_plain(large, "krecords_s_core"), 5.0, "higher"
         ),
-        Goal(
+        BenchGoal(
             "digests at 100 B under a plain consumer's CPU", against_plain(hundred, "krecords_s_core"), 20.0, "higher"
         ),
         *(
-            Goal(f"fingerprints of {case}, k/s a core", slowest(case, "fingerprints", "krecords_s_core"), 150, "higher")
+            BenchGoal(
+                f"fingerprints of {case}, k/s a core", slowest(case, "fingerprints", "krecords_s_core"), 150, "higher"
+            )
             for case in (hundred, kilobyte, "100b-lz4-1000", "1000b-zstd-1000")
         ),
     ]

@@ -4,7 +4,7 @@ One run, the same topics, all contenders copy at the same time. For plain, trans
 aborted) and compacted topics, groups read at the source and stay 0, 10, 1,000 and 100,000 records behind the end.
 When the last record is written they stop exactly there; MirrorMaker's checkpoints are given time to settle,
 `topology offsets sync` carries what Watershed's worker has not carried yet. Then each group reads on at the target,
-from each contender's copy, and what it gets is compared with what it had read (`bench.moved`). Environment:
+from each contender's copy, and what it gets is compared with what it had read (`bench.moved_group`). Environment:
 
     BENCH_RECORDS     records a topic (default 300,000; at least 250,000, so that a group can be 100,000 behind)
 """
@@ -22,13 +22,13 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from bench.goals import group_goals
-from bench.lagging import Lagging
-from bench.moved import judged, read_on
-from bench.movers import Mover, mirrored, watershed
-from bench.numbered import CASES, PATIENCE_S, Numbered, Rows, read_rows
-from bench.place import Place, two_clusters
-from bench.results import publish
+from bench.bench_clusters import BenchClusters, run_bench_clusters
+from bench.goals import build_group_goals
+from bench.group_movers import GroupMover, run_mirrormaker_mover, run_watershed_mover
+from bench.lagging_group import LaggingGroup
+from bench.moved_group import judge_moved_group, read_on_at_target
+from bench.numbered_topics import READ_TO_END_S, TOPIC_KINDS, NumberedRecords, NumberedTopic, read_numbered_records
+from bench.results import publish_results
 from lab import mirrormaker
 from lab.errors import LabError
 
@@ -45,9 +45,9 @@ def main() -> int:
         raise SystemExit(f"BENCH_RECORDS: {records} are too few, at least {_LEAST} are needed")
     with ExitStack() as stack:
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="watershed-bench-")))
-        place = stack.enter_context(two_clusters(scratch, {"log.cleaner.backoff.ms": "500"}))
-        topics = [Numbered(case, place.source) for case in CASES]
-        groups = {topic.topic: [Lagging(topic, lag, place.source) for lag in _LAGS] for topic in topics}
+        place = stack.enter_context(run_bench_clusters(scratch, {"log.cleaner.backoff.ms": "500"}))
+        topics = [NumberedTopic(case, place.source) for case in TOPIC_KINDS]
+        groups = {topic.topic: [LaggingGroup(topic, lag, place.source) for lag in _LAGS] for topic in topics}
         before = int(records * (1 - _LIVE))
         for topic in topics:
             topic.produce(before)
@@ -63,25 +63,30 @@ def main() -> int:
             time.sleep(max(until - time.monotonic(), 0))
         _say(f"{records - before:,} more in each topic while they were copied, groups read along")
         rows = list(_measured(place, movers, topics, groups))
-    return publish("groups", rows, group_goals(rows))
+    return publish_results("groups", rows, build_group_goals(rows))
 
 
-def _started(stack: ExitStack, place: Place, topics: Sequence[str], groups: Sequence[str]) -> list[Mover]:
-    movers: list[Mover] = [stack.enter_context(watershed(place, topics, groups))]
+def _started(stack: ExitStack, place: BenchClusters, topics: Sequence[str], groups: Sequence[str]) -> list[GroupMover]:
+    movers: list[GroupMover] = [stack.enter_context(run_watershed_mover(place, topics, groups))]
     flushing = {"offset.flush.interval.ms": "1000"}  # offset syncs that wait are sent then; 60 s as it comes
-    mirror = mirrormaker.start(place.directory / "mirrormaker", place.target.bootstrap[0], flushing)
+    mirror = mirrormaker.start_connect_mirrormaker(place.directory / "mirrormaker", place.target.bootstrap[0], flushing)
     stack.callback(mirror.stop)
-    movers += [stack.enter_context(mirrored(place, mirror, name, topics)) for name in ("mm2 default", "mm2 tuned")]
+    movers += [
+        stack.enter_context(run_mirrormaker_mover(place, mirror, name, topics)) for name in ("mm2 default", "mm2 tuned")
+    ]
     return movers
 
 
-def _follow(groups: Sequence[Lagging]) -> None:
+def _follow(groups: Sequence[LaggingGroup]) -> None:
     for group in groups:
         group.follow()
 
 
 def _measured(
-    place: Place, movers: Sequence[Mover], topics: Sequence[Numbered], groups: dict[str, list[Lagging]]
+    place: BenchClusters,
+    movers: Sequence[GroupMover],
+    topics: Sequence[NumberedTopic],
+    groups: dict[str, list[LaggingGroup]],
 ) -> Iterator[dict[str, Any]]:
     """The rows of the table: everything stops, the groups are moved, and read on."""
     sources = {topic.topic: _ended(topic, place) for topic in topics}
@@ -94,8 +99,8 @@ def _measured(
     for mover, seconds in zip(movers, moved, strict=True):
         _say(f"reading on behind {mover.name}")
         for topic, stand in stands:
-            seen = read_on(place.target, stand.group, f"{mover.prefix}.{topic.topic}")
-            found = judged(stand, sources[topic.topic], seen, topic.aborted, compacted=topic.case.keys)
+            seen = read_on_at_target(place.target, stand.group, f"{mover.prefix}.{topic.topic}")
+            found = judge_moved_group(stand, sources[topic.topic], seen, topic.aborted, compacted=topic.case.keys)
             yield {
                 "case": topic.case.name,
                 "lag": stand.lag,
@@ -108,20 +113,20 @@ def _measured(
             }
 
 
-def _ended(topic: Numbered, place: Place) -> Rows:
+def _ended(topic: NumberedTopic, place: BenchClusters) -> NumberedRecords:
     """Ends the topic and returns its log, as it stays."""
     if topic.case.configs:
         time.sleep(2.5)  # longer than segment.ms: the next record closes the segment for the cleaner
     topic.produce(_HANDFUL)
-    deadline = time.monotonic() + PATIENCE_S
-    rows, same_since = read_rows(place.source, topic.topic), time.monotonic()
+    deadline = time.monotonic() + READ_TO_END_S
+    rows, same_since = read_numbered_records(place.source, topic.topic), time.monotonic()
     while topic.case.configs and time.monotonic() - same_since < 5.0 and time.monotonic() < deadline:
         time.sleep(1.0)
-        found = read_rows(place.source, topic.topic)
+        found = read_numbered_records(place.source, topic.topic)
         if found != rows:
             rows, same_since = found, time.monotonic()
     topic.close()
-    rows = read_rows(place.source, topic.topic)
+    rows = read_numbered_records(place.source, topic.topic)
     _say(f"{topic.topic}: {sum(map(len, rows.values())):,} records to read of {topic.made:,} written")
     return rows
 

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from bench.place import Place
-from bench.workload import PARTITIONS
+from bench.bench_clusters import BenchClusters
+from bench.workload import COPY_BENCH_PARTITIONS
 from clusters.admin import Admin
 from clusters.settings import ConnectionSettings
 
@@ -28,7 +28,7 @@ _NEVER = 0
 
 
 @dataclass(frozen=True, slots=True)
-class Latency:
+class AddedLatency:
     """Milliseconds added to `records` records; `lost` never arrived at the target within the time they had."""
 
     records: int
@@ -39,14 +39,14 @@ class Latency:
     cpu_s_per_million: float
 
 
-def added(
-    place: Place,
+def measure_added_latency(
+    place: BenchClusters,
     source_topic: str,
     target_topic: str,
     seconds: float,
     cpu: Callable[[], float],
     busy: Callable[[], bool],
-) -> Latency:
+) -> AddedLatency:
     """Measure while the copy of `source_topic` runs; `busy` says whether the conditions of the measurement hold."""
     count = int((_WARM_UP_S + seconds) * _A_SECOND)
     arrivals = [[_NEVER] * count for _ in range(2)]
@@ -74,7 +74,9 @@ def added(
             usable = number
             break
         producer.produce(
-            source_topic, _NUMBER.pack(run, number) + b"." * (_SIZE - _NUMBER.size), partition=number % PARTITIONS
+            source_topic,
+            _NUMBER.pack(run, number) + b"." * (_SIZE - _NUMBER.size),
+            partition=number % COPY_BENCH_PARTITIONS,
         )
         producer.poll(0)
     spent = cpu() - spent
@@ -91,7 +93,7 @@ def added(
     late = sorted((there - here) / 1e6 for here, there in pairs if here != _NEVER and there != _NEVER)
     if not late:
         raise RuntimeError(f"no record of {source_topic} arrived in {target_topic}")
-    return Latency(
+    return AddedLatency(
         records=len(late),
         lost=len(pairs) - len(late),
         p50=_quantile(late, 0.5),
@@ -115,7 +117,7 @@ def _read(settings: ConnectionSettings, topic: str, run: int, seen: list[int], e
     consumer = Consumer(
         settings.librdkafka({"group.id": "bench", "enable.auto.commit": False, "auto.offset.reset": "error"})
     )
-    consumer.assign([TopicPartition(topic, number, 0) for number in range(PARTITIONS)])
+    consumer.assign([TopicPartition(topic, number, 0) for number in range(COPY_BENCH_PARTITIONS)])
     while not ending.is_set():
         message = consumer.poll(0.1)
         if message is None:

@@ -16,7 +16,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from bench.results import Goal, publish
+from bench.results import BenchGoal, publish_results
 
 _ROOT = Path(__file__).parent.parent
 _SIZES = (10, 100, 1_000)
@@ -33,16 +33,16 @@ def main() -> int:
         form.write_text(_YAMLLINT)
         for clusters in _SIZES:
             file, inventory = Path(directory) / f"{clusters}.yaml", Path(directory) / f"{clusters}.json"
-            text, flows = topology(clusters)
+            text, flows = build_large_topology(clusters)
             file.write_text(text)
-            inventory.write_text(json.dumps(seen(clusters)))
+            inventory.write_text(json.dumps(build_large_inventory(clusters)))
             lint = [sys.executable, "-m", "cli.main", "lint", str(file), "--format", "concise"]
             for tool, command in (
                 ("topology lint", lint),
                 ("topology lint --inventory", [*lint, "--inventory", str(inventory)]),
                 ("yamllint", [sys.executable, "-m", "yamllint", "-c", str(form), str(file)]),
             ):
-                runs = [_measure(command) for _ in range(_ROUNDS)]
+                runs = [_measure_command(command) for _ in range(_ROUNDS)]
                 took = statistics.median(run[0] for run in runs)
                 seconds[tool, clusters] = took
                 rows.append(
@@ -59,16 +59,18 @@ def main() -> int:
                 )
     largest = [row for row in rows if row["clusters"] == _SIZES[-1] and row["tool"] != "yamllint"]
     for row in largest:
-        goals.append(Goal(f"{row['tool']}, {row['clusters']} clusters, seconds of one core", row["cpu_s"], 10, "lower"))
-        goals.append(Goal(f"{row['tool']}, {row['clusters']} clusters, MiB", row["MiB"], 1024, "lower"))
+        goals.append(
+            BenchGoal(f"{row['tool']}, {row['clusters']} clusters, seconds of one core", row["cpu_s"], 10, "lower")
+        )
+        goals.append(BenchGoal(f"{row['tool']}, {row['clusters']} clusters, MiB", row["MiB"], 1024, "lower"))
         small, large = seconds[row["tool"], 100], seconds[row["tool"], 1_000]
         goals.append(
-            Goal(f"{row['tool']}, ten times the clusters, times the seconds", round(large / small, 1), 15, "lower")
+            BenchGoal(f"{row['tool']}, ten times the clusters, times the seconds", round(large / small, 1), 15, "lower")
         )
-    return publish("lint", rows, goals)
+    return publish_results("lint", rows, goals)
 
 
-def topology(clusters: int) -> tuple[str, int]:
+def build_large_topology(clusters: int) -> tuple[str, int]:
     """A file without errors, and how many flows it has."""
     lines = ["apiVersion: topology/v1alpha1", "kind: Topology", "metadata: {name: large, owner: bench}", "clusters:"]
     for number in range(clusters):
@@ -90,10 +92,10 @@ def topology(clusters: int) -> tuple[str, int]:
     return "\n".join(lines) + "\n", len(ways)
 
 
-def seen(clusters: int) -> dict[str, object]:
+def build_large_inventory(clusters: int) -> dict[str, object]:
     """What a scan of all of them would have written."""
     from topology.inventory import Inventory, InventoryBroker, InventoryCluster, InventoryTopic
-    from topology.inventory_json import inventory_json
+    from topology.inventory_json import encode_inventory
 
     domains = [*(f"d{number}" for number in range(_GROUP)), "up"]
     configs = {"retention.ms": "604800000", "cleanup.policy": "delete", "max.message.bytes": "1048588"}
@@ -104,11 +106,11 @@ def seen(clusters: int) -> dict[str, object]:
         brokers = tuple(InventoryBroker(broker, f"k{broker}", f"r{broker}") for broker in range(1, 4))
         alias = f"c{number:04d}"
         found[alias] = InventoryCluster(alias, f"id-{alias}", 1_767_225_600_000, brokers=brokers, topics=topics)
-    document: dict[str, object] = json.loads(inventory_json(Inventory(found)))
+    document: dict[str, object] = json.loads(encode_inventory(Inventory(found)))
     return document
 
 
-def _measure(command: list[str]) -> tuple[float, float, float]:
+def _measure_command(command: list[str]) -> tuple[float, float, float]:
     """Processor seconds, elapsed seconds and the most MiB of one process. Raises RuntimeError when it fails (findings
     are no failure)."""
     environment = os.environ | {"PYTHONPATH": str(_ROOT)}

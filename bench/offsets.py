@@ -28,18 +28,18 @@ from typing import Any
 
 from confluent_kafka import Producer
 
-from bench.contenders import Watershed
-from bench.place import Place, two_clusters
-from bench.results import Goal, publish
+from bench.bench_clusters import BenchClusters, run_bench_clusters
+from bench.copy_contenders import WatershedContender
+from bench.results import BenchGoal, publish_results
 from clusters.admin import Admin
-from clusters.control import LEDGER, SLOTS, ControlRecord, encode
-from clusters.names import TopicPartition
-from clusters.records import messages
-from replicator.announcing import PartitionLedger
-from replicator.ledger import Block, Generation, ledger_of, read_ledger
-from replicator.offsetmap import OffsetMap, Run, Stretch
-from replicator.partition import Identity, PartitionKey
-from replicator.transactions.positions import Known, Position, Track
+from clusters.control_records import ControlRecord, read_messages
+from clusters.control_topics import LEDGER_TOPIC, SLOT_COUNT, encode_control_value
+from clusters.topic_partition import TopicPartition
+from replicator.copy.partition_copy import PartitionKey, ProducerIdentity
+from replicator.ledger.ledger import Generation, LedgerBlock, build_ledger, read_ledger
+from replicator.ledger.ledger_writer import PartitionLedgerWriter
+from replicator.ledger.offset_map import ExplicitRun, OffsetMap, OffsetRun
+from replicator.ledger.transaction_positions import PositionAndRuns, PositionTracker, TransactionPosition
 
 _RUNS = 1_000_000
 _LOOKUPS = 20_000
@@ -49,45 +49,47 @@ _KEY = PartitionKey("source-to-target", _TOPIC, _TOPIC, 0)
 _SOURCE, _TARGET = uuid.uuid4(), uuid.uuid4()
 _MOST_STAYS_MB, _MOST_LOOKUP_MS, _MOST_LOAD_S = 20.0, 1.0, 10.0
 
-Row = dict[str, Any]
+OffsetsRow = dict[str, Any]
 
 
 def main() -> int:
     transactions = int(os.environ.get("BENCH_TRANSACTIONS", "5000"))
-    rows: list[Row] = []
-    with tempfile.TemporaryDirectory(prefix="watershed-bench-") as scratch, two_clusters(Path(scratch)) as place:
-        rows.append(real(place, transactions))
+    rows: list[OffsetsRow] = []
+    with tempfile.TemporaryDirectory(prefix="watershed-bench-") as scratch, run_bench_clusters(Path(scratch)) as place:
+        rows.append(measure_real_transactions(place, transactions))
     for records, fetched in ((1, 1), (100, 1), (100, 500)):
-        rows.append(_made_by_sequence(records, fetched))
-    rows.append(_made_in_transactions(100))
+        rows.append(_measure_sequenced_map(records, fetched))
+    rows.append(_measure_transaction_map(100))
     goals = []
     for row in rows:
         per_million = row["stays_mb"] * _RUNS / row["runs"]
         goals += [
-            Goal(f"{row['case']}: MB that stay in the ledger for 10⁶ runs", per_million, _MOST_STAYS_MB, "lower"),
-            Goal(f"{row['case']}: lookup p99, ms", row["p99_ms"], _MOST_LOOKUP_MS, "lower"),
-            Goal(f"{row['case']}: seconds to load", row["load_s"], _MOST_LOAD_S, "lower"),
+            BenchGoal(f"{row['case']}: MB that stay in the ledger for 10⁶ runs", per_million, _MOST_STAYS_MB, "lower"),
+            BenchGoal(f"{row['case']}: lookup p99, ms", row["p99_ms"], _MOST_LOOKUP_MS, "lower"),
+            BenchGoal(f"{row['case']}: seconds to load", row["load_s"], _MOST_LOAD_S, "lower"),
         ]
-    goals.append(Goal("real: offsets that the map gets wrong", rows[0]["wrong"], 0, "lower"))
-    return publish("offsets", rows, goals)
+    goals.append(BenchGoal("real: offsets that the map gets wrong", rows[0]["wrong"], 0, "lower"))
+    return publish_results("offsets", rows, goals)
 
 
 # -- real brokers ------------------------------------------------------------------------------------------------------
 
 
-def real(place: Place, transactions: int) -> Row:
+def measure_real_transactions(place: BenchClusters, transactions: int) -> OffsetsRow:
     with Admin(place.source) as admin:
         admin.create_topic(_TOPIC, 1)
-    with Watershed(place).running(_TOPIC) as (_, prefix):
+    with WatershedContender(place).running(_TOPIC) as (_, prefix):
         _produce(place, transactions)
         offsets, load_s = _copied(place, f"{prefix}.{_TOPIC}")
         there = TopicPartition(f"{prefix}.{_TOPIC}", 0)
         with Admin(place.target) as admin:
             end = admin.offsets([there], "read_uncommitted")[there].end
-            ledger = admin.offsets((TopicPartition(LEDGER, slot) for slot in range(SLOTS)), "read_uncommitted")
+            ledger = admin.offsets(
+                (TopicPartition(LEDGER_TOPIC, slot) for slot in range(SLOT_COUNT)), "read_uncommitted"
+            )
     todo = {key.partition: (span.start, span.end) for key, span in ledger.items() if span.start < span.end}
-    counted = _Counted()
-    for message in messages(place.target, LEDGER, todo, 60):
+    counted = _CountedLedger()
+    for message in read_messages(place.target, LEDGER_TOPIC, todo, 60):
         counted.count((message.key() or b"").decode(), message.value())
     wrong = sum(
         offsets.to_target(here, end) != at or offsets.to_source(at) != here
@@ -97,7 +99,7 @@ def real(place: Place, transactions: int) -> Row:
     return row | {"wrong": wrong}
 
 
-def _produce(place: Place, transactions: int) -> None:
+def _produce(place: BenchClusters, transactions: int) -> None:
     """Several producers side by side, each one transaction after the other."""
     failures: list[BaseException] = []
 
@@ -124,7 +126,7 @@ def _produce(place: Place, transactions: int) -> None:
         raise failures[0]
 
 
-def _copied(place: Place, target_topic: str) -> tuple[OffsetMap, float]:
+def _copied(place: BenchClusters, target_topic: str) -> tuple[OffsetMap, float]:
     """The map when everything is copied, and how long the last read of it took."""
     here, there = TopicPartition(_TOPIC, 0), TopicPartition(target_topic, 0)
     deadline = time.monotonic() + 300
@@ -142,13 +144,13 @@ def _copied(place: Place, target_topic: str) -> tuple[OffsetMap, float]:
     raise TimeoutError("the topic was not copied within 300 s")
 
 
-def _places(place: Place, side: str, topic: str) -> Iterator[int]:
+def _places(place: BenchClusters, side: str, topic: str) -> Iterator[int]:
     """The offsets of the committed records."""
     settings = place.source if side == "source" else place.target
     where = TopicPartition(topic, 0)
     with Admin(settings) as admin:
         span = admin.offsets([where])[where]
-    for message in messages(settings, topic, {0: (span.start, span.end)}, 60):
+    for message in read_messages(settings, topic, {0: (span.start, span.end)}, 60):
         yield message.offset() or 0
 
 
@@ -156,7 +158,7 @@ def _places(place: Place, side: str, topic: str) -> Iterator[int]:
 
 
 @dataclass(slots=True)
-class _Counted:
+class _CountedLedger:
     """A ledger that is only counted; `live` holds what compaction would leave."""
 
     live: dict[str, bytes] = field(default_factory=dict)
@@ -179,26 +181,28 @@ class _Counted:
 class _CountingWriter:
     """Stands in for ControlWriter: everything is acknowledged at once."""
 
-    def __init__(self, counted: _Counted) -> None:
+    def __init__(self, counted: _CountedLedger) -> None:
         self.counted = counted
         self.later: list[Callable[[], None]] = []
 
-    def put_nowait(self, _topic: str, key: str, value: Row | None, _partition: int, on_done: Any) -> None:
-        self.counted.count(key, None if value is None else encode(value))
+    def put_nowait(self, _topic: str, key: str, value: OffsetsRow | None, _partition: int, on_done: Any) -> None:
+        self.counted.count(key, None if value is None else encode_control_value(value))
         on_done(None, self.counted.records)
 
 
-def _made_by_sequence(largest: int, fetched: int) -> Row:
+def _measure_sequenced_map(largest: int, fetched: int) -> OffsetsRow:
     """Transactions of 1 to `largest` records; so many runs (`fetched`) come with one Fetch answer."""
-    chance, counted = random.Random(1), _Counted()  # noqa: S311
+    chance, counted = random.Random(1), _CountedLedger()  # noqa: S311
     writer = _CountingWriter(counted)
-    template = Block(_KEY, Generation(1, f"host-{uuid.uuid4()}"), 1, 0, Identity(7, 0, 0), _SOURCE, _TARGET, ())
-    ledger = PartitionLedger(writer, template, lambda _: None, _raise, writer.later.append)  # type: ignore[arg-type]
+    template = LedgerBlock(
+        _KEY, Generation(1, f"host-{uuid.uuid4()}"), 1, 0, ProducerIdentity(7, 0, 0), _SOURCE, _TARGET, ()
+    )
+    ledger = PartitionLedgerWriter(writer, template, lambda _: None, _raise, writer.later.append)  # type: ignore[arg-type]
     target = source = 0
     for _ in range(_RUNS // fetched):
         runs = []
         for _ in range(fetched):
-            runs.append(Run(target, source))
+            runs.append(OffsetRun(target, source))
             records = chance.randint(1, largest)
             target, source = target + records, source + records + 1
         ledger.append(runs)
@@ -208,26 +212,26 @@ def _made_by_sequence(largest: int, fetched: int) -> Row:
     return _row(f"made, 1 to {largest} records, {fetched} a fetch", offsets, target, counted, load_s)
 
 
-def _made_in_transactions(largest: int) -> Row:
+def _measure_transaction_map(largest: int) -> OffsetsRow:
     """Merged with another writer's records: a stretch for every transaction, each of ours holds one of the source's."""
-    chance, counted = random.Random(2), _Counted()  # noqa: S311
-    track = Track(Known(Position(_KEY, _SOURCE, _TARGET, Run(0, 0), 0)))
+    chance, counted = random.Random(2), _CountedLedger()  # noqa: S311
+    track = PositionTracker(PositionAndRuns(TransactionPosition(_KEY, _SOURCE, _TARGET, OffsetRun(0, 0), 0)))
     target = source = 0
     for _ in range(_RUNS):
         records = chance.randint(1, largest)
-        for key, value in track.advance([Stretch(target, source, records)], source + records + 1, 0):
-            counted.count(key, None if value is None else encode(value))
+        for key, value in track.advance([ExplicitRun(target, source, records)], source + records + 1, 0):
+            counted.count(key, None if value is None else encode_control_value(value))
         track.committed()
         target, source = target + records + chance.randint(1, 3), source + records + 1
     offsets, load_s = _loaded(counted)
     return _row(f"made, in transactions, 1 to {largest} records", offsets, target, counted, load_s)
 
 
-def _loaded(counted: _Counted) -> tuple[OffsetMap, float]:
+def _loaded(counted: _CountedLedger) -> tuple[OffsetMap, float]:
     gc.collect()
     started = time.perf_counter()
     records = [ControlRecord(0, at, 0, key, json.loads(value)) for at, (key, value) in enumerate(counted.live.items())]
-    offsets = ledger_of(records).map(_KEY.flow, _TOPIC, 0)
+    offsets = build_ledger(records).map(_KEY.flow, _TOPIC, 0)
     return offsets, time.perf_counter() - started
 
 
@@ -235,7 +239,7 @@ def _raise(error: Exception) -> None:
     raise error
 
 
-def _row(case: str, offsets: OffsetMap, end: int, counted: _Counted, load_s: float) -> Row:
+def _row(case: str, offsets: OffsetMap, end: int, counted: _CountedLedger, load_s: float) -> OffsetsRow:
     chance, position = random.Random(3), offsets.source_position(end)  # noqa: S311
     took: list[float] = []
     for _ in range(_LOOKUPS):

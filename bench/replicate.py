@@ -2,7 +2,7 @@
 
 One run, the same loaded topics, one contender after the other with nothing else running. Environment:
 
-    BENCH_CASES       names of bench.workload.CASES with commas, `all` (default), `quick`, or `none`
+    BENCH_CASES       names of bench.workload.COPY_CASES with commas, `all` (default), `quick`, or `none`
     BENCH_SECONDS     what a fast copy of a case takes about (default 1.5)
     BENCH_ROUNDS      copies of each case by Watershed and at the limit, in turns; medians count (default 3)
     BENCH_LATENCY     seconds that each latency is measured (default 8; 0: not at all)
@@ -25,20 +25,20 @@ from pathlib import Path
 from typing import Any
 
 from bench import latency, plot
-from bench.contenders import Limit, Mirror, Run, Watershed
-from bench.goals import latency_goals, throughput_goals
-from bench.place import Place, two_clusters
-from bench.results import RESULTS, publish
-from bench.usage import cpu_seconds, family
-from bench.workload import CASES, PARTITIONS, Case, Loaded, delete, load
+from bench.bench_clusters import BenchClusters, run_bench_clusters
+from bench.copy_contenders import BareProduceContender, CopyRun, MirrorMakerContender, WatershedContender
+from bench.goals import build_latency_goals, build_throughput_goals
+from bench.process_usage import list_descendants, read_cpu_seconds
+from bench.results import RESULTS_FOLDER, publish_results
+from bench.workload import COPY_BENCH_PARTITIONS, COPY_CASES, CopyCase, LoadedTopic, delete_bench_topic, load_topic
 from clusters.admin import Admin
-from clusters.names import TopicPartition
+from clusters.topic_partition import TopicPartition
 from lab import mirrormaker
 from lab.errors import LabError
 
-QUICK = ("100b-none-1000", "100b-none-10", "1000b-none-1000", "1000b-zstd-1000")
+QUICK_CASES = ("100b-none-1000", "100b-none-10", "1000b-none-1000", "1000b-zstd-1000")
 _MIRROR_S = 5.0  # MirrorMaker 2 is watched so long at most; its rate needs no whole topic
-_BULK = Case(100, "none", 1_000)
+_BULK = CopyCase(100, "none", 1_000)
 _BULK_BYTES = 2.4e9
 _REPOSITORY = Path(__file__).resolve().parent.parent
 
@@ -51,46 +51,54 @@ def main() -> int:
     code = 0
     with ExitStack() as stack:
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="watershed-bench-")))
-        before = checkout_of(os.environ.get("BENCH_BEFORE", ""), scratch / "before")
-        here = stack.enter_context(two_clusters(scratch))
+        before = check_out_commit(os.environ.get("BENCH_BEFORE", ""), scratch / "before")
+        here = stack.enter_context(run_bench_clusters(scratch))
         mirrors = [stack.enter_context(_mirror(here, name)) for name in ("mm2 default", "mm2 tuned")]
         _warm_up(here, mirrors)
         if chosen:
             rows = [row for case in chosen for row in _measured(here, mirrors, before, case, seconds, rounds)]
-            code |= publish("replicate", rows, throughput_goals(rows))
-            plot.throughput(rows, RESULTS)
+            code |= publish_results("replicate", rows, build_throughput_goals(rows))
+            plot.plot_throughput(rows, RESULTS_FOLDER)
         if lasting:
             rows = _latencies(here, mirrors, lasting)
-            code |= publish("replicate-latency", rows, latency_goals(rows))
-            plot.latencies(rows, RESULTS)
+            code |= publish_results("replicate-latency", rows, build_latency_goals(rows))
+            plot.plot_latencies(rows, RESULTS_FOLDER)
     return code
 
 
 def _measured(
-    place: Place, mirrors: list[Mirror], before: Path | None, case: Case, seconds: float, rounds: int
+    place: BenchClusters,
+    mirrors: list[MirrorMakerContender],
+    before: Path | None,
+    case: CopyCase,
+    seconds: float,
+    rounds: int,
 ) -> Iterator[dict[str, Any]]:
     """The rows of one case."""
     full = case.records >= 100
-    loaded = load(case, place.source, case.name, seconds)
-    contenders: list[Limit | Watershed] = [Limit(place), Watershed(place)]
+    loaded = load_topic(case, place.source, case.name, seconds)
+    contenders: list[BareProduceContender | WatershedContender] = [
+        BareProduceContender(place),
+        WatershedContender(place),
+    ]
     if before is not None:
-        contenders.append(Watershed(place, checkout=before))
-    runs: list[Run] = []
+        contenders.append(WatershedContender(place, checkout=before))
+    runs: list[CopyRun] = []
     for number in range(rounds if full or before else 1):
         for contender in contenders if number % 2 == 0 else reversed(contenders):  # nobody always comes first
             runs.append(contender.copy(loaded, _MIRROR_S))
     if full and case.codec == "none":
-        runs.append(Watershed(place, processes=2).copy(loaded, _MIRROR_S))
+        runs.append(WatershedContender(place, processes=2).copy(loaded, _MIRROR_S))
     runs += [mirror.copy(loaded, _MIRROR_S) for mirror in mirrors]
-    delete(place.source, loaded.topic)
+    delete_bench_topic(place.source, loaded.topic)
     for name in dict.fromkeys(run.contender for run in runs):
         row = _row(loaded, [run for run in runs if run.contender == name])
         _say(f"{case.name:17} {name:13} {row['krecords_s']:9} krec/s {row['mb_s']:7} MB/s  {row['cpu_s_per_m']} s/M")
         yield row
 
 
-def _row(loaded: Loaded, runs: list[Run]) -> dict[str, Any]:
-    def median(value: Callable[[Run], float]) -> float:
+def _row(loaded: LoadedTopic, runs: list[CopyRun]) -> dict[str, Any]:
+    def median(value: Callable[[CopyRun], float]) -> float:
         return statistics.median(map(value, runs))
 
     a_record = loaded.bytes / loaded.records
@@ -113,13 +121,13 @@ def _row(loaded: Loaded, runs: list[Run]) -> dict[str, Any]:
     }
 
 
-def _latencies(place: Place, mirrors: list[Mirror], seconds: float) -> list[dict[str, Any]]:
+def _latencies(place: BenchClusters, mirrors: list[MirrorMakerContender], seconds: float) -> list[dict[str, Any]]:
     rows = []
     with Admin(place.source) as admin:
-        admin.create_topic("paced", PARTITIONS)
+        admin.create_topic("paced", COPY_BENCH_PARTITIONS)
     for load_name in ("idle", "beside a saturating copy"):
-        bulk = load(_BULK, place.source, "bulk", 60.0, _BULK_BYTES) if load_name != "idle" else None
-        for contender in (Watershed(place), *mirrors):
+        bulk = load_topic(_BULK, place.source, "bulk", 60.0, _BULK_BYTES) if load_name != "idle" else None
+        for contender in (WatershedContender(place), *mirrors):
             found = _latency(place, contender, bulk, seconds)
             row = {
                 "load": load_name,
@@ -137,7 +145,9 @@ def _latencies(place: Place, mirrors: list[Mirror], seconds: float) -> list[dict
     return rows
 
 
-def _latency(place: Place, contender: Watershed | Mirror, bulk: Loaded | None, seconds: float) -> latency.Latency:
+def _latency(
+    place: BenchClusters, contender: WatershedContender | MirrorMakerContender, bulk: LoadedTopic | None, seconds: float
+) -> latency.AddedLatency:
     topics = ["paced"] if bulk is None else ["paced", bulk.topic]
     with Admin(place.target) as admin, contender.running(*topics) as (pid, prefix):
         latency.wait_for_topic(place.target, f"{prefix}.paced")
@@ -145,32 +155,34 @@ def _latency(place: Place, contender: Watershed | Mirror, bulk: Loaded | None, s
         def busy() -> bool:
             if bulk is None:
                 return True
-            parts = [TopicPartition(f"{prefix}.{bulk.topic}", number) for number in range(PARTITIONS)]
+            parts = [TopicPartition(f"{prefix}.{bulk.topic}", number) for number in range(COPY_BENCH_PARTITIONS)]
             return sum(span.end for span in admin.offsets(parts).values()) < bulk.records
 
-        found = latency.added(place, "paced", f"{prefix}.paced", seconds, lambda: cpu_seconds(family(pid)), busy)
-    delete(place.target, *(f"{prefix}.{topic}" for topic in topics))
+        found = latency.measure_added_latency(
+            place, "paced", f"{prefix}.paced", seconds, lambda: read_cpu_seconds(list_descendants(pid)), busy
+        )
+    delete_bench_topic(place.target, *(f"{prefix}.{topic}" for topic in topics))
     return found
 
 
-def _warm_up(place: Place, mirrors: list[Mirror]) -> None:
+def _warm_up(place: BenchClusters, mirrors: list[MirrorMakerContender]) -> None:
     """Brokers and MirrorMaker's JVMs have compiled their hot code before anything counts."""
-    loaded = load(_BULK, place.source, "warm-up", 2.0)
-    for contender in (Limit(place), Watershed(place), *mirrors):
+    loaded = load_topic(_BULK, place.source, "warm-up", 2.0)
+    for contender in (BareProduceContender(place), WatershedContender(place), *mirrors):
         contender.copy(loaded, 2 * _MIRROR_S)
-    delete(place.source, loaded.topic)
+    delete_bench_topic(place.source, loaded.topic)
 
 
 @contextmanager
-def _mirror(place: Place, name: str) -> Iterator[Mirror]:
-    process = mirrormaker.start(place.directory / name.replace(" ", "-"), place.target.bootstrap[0])
+def _mirror(place: BenchClusters, name: str) -> Iterator[MirrorMakerContender]:
+    process = mirrormaker.start_connect_mirrormaker(place.directory / name.replace(" ", "-"), place.target.bootstrap[0])
     try:
-        yield Mirror(place, name, process, tuned=name == "mm2 tuned")
+        yield MirrorMakerContender(place, name, process, tuned=name == "mm2 tuned")
     finally:
         process.stop()
 
 
-def checkout_of(commit: str, folder: Path) -> Path | None:
+def check_out_commit(commit: str, folder: Path) -> Path | None:
     """The code of a commit of this repository, in a folder; None where none is asked for."""
     if not commit:
         return None
@@ -183,14 +195,14 @@ def checkout_of(commit: str, folder: Path) -> Path | None:
     return folder
 
 
-def _cases(names: str) -> list[Case]:
-    chosen = {"all": [case.name for case in CASES], "quick": QUICK, "none": ()}.get(names, names.split(","))
-    unknown = set(chosen) - {case.name for case in CASES}
+def _cases(names: str) -> list[CopyCase]:
+    chosen = {"all": [case.name for case in COPY_CASES], "quick": QUICK_CASES, "none": ()}.get(names, names.split(","))
+    unknown = set(chosen) - {case.name for case in COPY_CASES}
     if unknown:
         raise SystemExit(
-            f"BENCH_CASES: there is no {', '.join(sorted(unknown))}; there are {', '.join(c.name for c in CASES)}"
+            f"BENCH_CASES: there is no {', '.join(sorted(unknown))}; there are {', '.join(c.name for c in COPY_CASES)}"
         )
-    return [case for case in CASES if case.name in chosen]
+    return [case for case in COPY_CASES if case.name in chosen]
 
 
 def _say(text: str) -> None:

@@ -10,11 +10,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-RESULTS = Path(__file__).parent / "results"
+RESULTS_FOLDER = Path(__file__).parent / "results"
 
 
 @dataclass(frozen=True, slots=True)
-class Goal:
+class BenchGoal:
     """A number that was promised; `better` says which side of `goal` holds."""
 
     name: str
@@ -27,8 +27,8 @@ class Goal:
         return self.value >= self.goal if self.better == "higher" else self.value <= self.goal
 
 
-def publish(
-    name: str, rows: Sequence[dict[str, Any]], goals: Sequence[Goal], more: Mapping[str, Any] | None = None
+def publish_results(
+    name: str, rows: Sequence[dict[str, Any]], goals: Sequence[BenchGoal], more: Mapping[str, Any] | None = None
 ) -> int:
     """Write and print the results; `more` is written only. The exit code: 0 when every goal holds, 1 otherwise."""
     machine = {"cores": os.cpu_count(), "system": platform.platform(), "python": platform.python_version()}
@@ -38,8 +38,8 @@ def publish(
         **(more or {}),
         "goals": [asdict(goal) | {"holds": goal.holds} for goal in goals],
     }
-    RESULTS.mkdir(exist_ok=True)
-    path = RESULTS / f"{name}.json"
+    RESULTS_FOLDER.mkdir(exist_ok=True)
+    path = RESULTS_FOLDER / f"{name}.json"
     path.write_text(json.dumps(document, indent=2) + "\n")
     columns = list(rows[0])
     widths = {column: max(len(column), *(len(str(row[column])) for row in rows)) for column in columns}

@@ -23,24 +23,24 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from bench.contenders import Watershed
-from bench.goals import proof_goals
-from bench.place import Place, two_clusters
-from bench.reading import Took, taken
-from bench.results import publish
-from bench.scaling import connector, measured
-from bench.workload import PARTITIONS, Case, Loaded, delete, load
+from bench.bench_clusters import BenchClusters, run_bench_clusters
+from bench.copy_contenders import WatershedContender
+from bench.goals import build_proof_goals
+from bench.proof_reading import ReadingCost, measure_reading
+from bench.results import publish_results
+from bench.spark_scaling import fetch_spark_connector, measure_spark_tasks
+from bench.workload import COPY_BENCH_PARTITIONS, CopyCase, LoadedTopic, delete_bench_topic, load_topic
 from clusters.admin import Admin
-from clusters.names import TopicPartition
+from clusters.topic_partition import TopicPartition
 from lab.errors import LabError
 
 _CASES = (
-    Case(1_000, "none", 64),  # 64 KiB
-    Case(1_000, "none", 1_000),  # 1 MB
-    Case(100, "none", 1_000),
-    Case(100, "none", 1),
-    Case(100, "lz4", 1_000),
-    Case(1_000, "zstd", 1_000),
+    CopyCase(1_000, "none", 64),  # 64 KiB
+    CopyCase(1_000, "none", 1_000),  # 1 MB
+    CopyCase(100, "none", 1_000),
+    CopyCase(100, "none", 1),
+    CopyCase(100, "lz4", 1_000),
+    CopyCase(1_000, "zstd", 1_000),
 )
 _SMALL = 0.1  # of the bytes: batches of one record, and what is opened, take long to read
 _WORKERS = 2
@@ -51,39 +51,39 @@ def main() -> int:
     records = int(os.environ.get("BENCH_RECORDS", "10000000"))
     with ExitStack() as stack:
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="watershed-bench-")))
-        place = stack.enter_context(two_clusters(scratch))
+        place = stack.enter_context(run_bench_clusters(scratch))
         rows = [row for case in _CASES for row in _read(place, case, size, rounds)]
-        code = publish("verify-reading", rows, proof_goals(rows))
+        code = publish_results("verify-reading", rows, build_proof_goals(rows))
         tasks = list(_in_spark(place, size))
-        publish("verify-spark", tasks, ())
+        publish_results("verify-spark", tasks, ())
         proofs = [_proof(place, "almost empty", 40)]
         if records:
             proofs.append(_proof(place, f"{records:,} records", records))
-        return code | publish("verify-proofs", proofs, ())
+        return code | publish_results("verify-proofs", proofs, ())
 
 
-def _read(place: Place, case: Case, size: float, rounds: int) -> Iterator[dict[str, Any]]:
+def _read(place: BenchClusters, case: CopyCase, size: float, rounds: int) -> Iterator[dict[str, Any]]:
     """The rows of one case: each side and each reader."""
     small = case.records == 1 or case.codec != "none"
-    loaded = load(case, place.source, f"read-{case.name}", 600.0, size * (_SMALL if small else 1))
-    load(case, place.target, loaded.topic, 600.0, size * (_SMALL if small else 1))
+    loaded = load_topic(case, place.source, f"read-{case.name}", 600.0, size * (_SMALL if small else 1))
+    load_topic(case, place.target, loaded.topic, 600.0, size * (_SMALL if small else 1))
     sides = {"source": place.source, "target": place.target}
-    took: dict[tuple[str, str], list[Took]] = {}
+    took: dict[tuple[str, str], list[ReadingCost]] = {}
     for _ in range(rounds):
         for side, settings in sides.items():
             for kind in ("digests", "fingerprints", "plain"):
-                took.setdefault((kind, side), []).append(taken(kind, settings, loaded.topic))
+                took.setdefault((kind, side), []).append(measure_reading(kind, settings, loaded.topic))
     for (kind, side), some in took.items():
         row = _row(loaded, kind, side, some)
         _say(
             f"{case.name:17} {side} {kind:12} {row['gb_s_core']:6} GB/s a core  {row['cpu_s_per_m']:8} CPU s/M records"
         )
         yield row
-    delete(place.source, loaded.topic)
-    delete(place.target, loaded.topic)
+    delete_bench_topic(place.source, loaded.topic)
+    delete_bench_topic(place.target, loaded.topic)
 
 
-def _row(loaded: Loaded, kind: str, side: str, some: list[Took]) -> dict[str, Any]:
+def _row(loaded: LoadedTopic, kind: str, side: str, some: list[ReadingCost]) -> dict[str, Any]:
     if any(each.records != loaded.records for each in some):
         raise RuntimeError(f"{kind} read {[each.records for each in some]} records of {loaded.records}")
     seconds, cpu = statistics.median(t.seconds for t in some), statistics.median(t.cpu_s for t in some)
@@ -102,23 +102,25 @@ def _row(loaded: Loaded, kind: str, side: str, some: list[Took]) -> dict[str, An
     }
 
 
-def _in_spark(place: Place, size: float) -> Iterator[dict[str, Any]]:
+def _in_spark(place: BenchClusters, size: float) -> Iterator[dict[str, Any]]:
     """One core and two, and the JVM's connector. The brokers need cores, too: two readers are not twice one here."""
-    loaded = load(Case(100, "none", 1_000), place.source, "in-spark", 600.0, size)
+    loaded = load_topic(CopyCase(100, "none", 1_000), place.source, "in-spark", 600.0, size)
     for master in ("local[1]", "local[2]"):
-        found = measured("tasks", master, place.source, loaded.topic)
+        found = measure_spark_tasks("tasks", master, place.source, loaded.topic)
         for by in ("batches", "records"):
             yield _spark_row(f"tasks by {by}", master, loaded, found[by], found)
-    home, why = connector()
+    home, why = fetch_spark_connector()
     if home is None:
         _say(f"Spark SQL over the JVM's Kafka connector is not compared: Maven says {why}")
     for master in ("local[1]", "local[2]") if home is not None else ():
-        found = measured("jvm", master, place.source, loaded.topic)
+        found = measure_spark_tasks("jvm", master, place.source, loaded.topic)
         yield _spark_row("Spark SQL, JVM connector", master, loaded, found["sql"], found)
-    delete(place.source, loaded.topic)
+    delete_bench_topic(place.source, loaded.topic)
 
 
-def _spark_row(what: str, master: str, loaded: Loaded, job: dict[str, float], found: dict[str, Any]) -> dict[str, Any]:
+def _spark_row(
+    what: str, master: str, loaded: LoadedTopic, job: dict[str, float], found: dict[str, Any]
+) -> dict[str, Any]:
     if job["records"] != loaded.records:
         raise RuntimeError(f"{what} read {job['records']} records of {loaded.records}")
     _say(f"{what:24} {master} {job['seconds']:.2f} s")
@@ -135,16 +137,32 @@ def _spark_row(what: str, master: str, loaded: Loaded, job: dict[str, float], fo
     }
 
 
-def _proof(place: Place, what: str, records: int) -> dict[str, Any]:
+def _proof(place: BenchClusters, what: str, records: int) -> dict[str, Any]:
     """Load different records, copy them, prove the copy as anybody would: `topology verify`."""
     topic = f"proof-{records}"
     began = time.monotonic()
-    command = ["-m", "lab.load", "--directory", str(place.directory / topic), "--cluster", "source", "--topic", topic]
-    command += ["--bootstrap", place.source.bootstrap[0], "--records", str(records), "--partitions", str(PARTITIONS)]
+    command = [
+        "-m",
+        "lab.preload",
+        "--directory",
+        str(place.directory / topic),
+        "--cluster",
+        "source",
+        "--topic",
+        topic,
+    ]
+    command += [
+        "--bootstrap",
+        place.source.bootstrap[0],
+        "--records",
+        str(records),
+        "--partitions",
+        str(COPY_BENCH_PARTITIONS),
+    ]
     _run(*command)
     loaded = time.monotonic()
     out = place.directory / f"{topic}-proof"
-    with Watershed(place, processes=1 if records < 10**6 else _WORKERS).running(topic) as (_, prefix):
+    with WatershedContender(place, processes=1 if records < 10**6 else _WORKERS).running(topic) as (_, prefix):
         _copied(place, f"{prefix}.{topic}", records)
         copied = time.monotonic()
     proving = time.monotonic()
@@ -170,8 +188,8 @@ def _proof(place: Place, what: str, records: int) -> dict[str, Any]:
     return row
 
 
-def _copied(place: Place, topic: str, records: int) -> None:
-    parts = [TopicPartition(topic, number) for number in range(PARTITIONS)]
+def _copied(place: BenchClusters, topic: str, records: int) -> None:
+    parts = [TopicPartition(topic, number) for number in range(COPY_BENCH_PARTITIONS)]
     until = time.monotonic() + 60 + records / 50_000
     with Admin(place.target) as admin:
         while time.monotonic() < until:

@@ -19,12 +19,12 @@ from confluent_kafka.admin import AdminClient
 
 from clusters.admin import Admin
 from clusters.settings import ConnectionSettings
-from clusters.wire.connection import connect
+from clusters.wire.connection import open_connection
 from clusters.wire.messages import READ_UNCOMMITTED, FetchPartition, ProducedPartition, ProducePartition
-from replicator.batches import batches_in
-from replicator.header import HEADER_SIZE, rewritten
+from replicator.batch.header_rewrite import BATCH_HEADER_BYTES, rewrite_header
+from replicator.batch.record_batch import decode_batches
 
-PARTITIONS = 4
+COPY_BENCH_PARTITIONS = 4
 _IN_FLIGHT = 5
 _LARGEST = 1 << 20
 _BYTES_A_SECOND = 300e6  # what a copy may reach at best, and batches; a case is loaded for that
@@ -33,7 +33,7 @@ _MOST_BYTES = 800e6
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class CopyCase:
     """Records of `size` bytes (value; no key), `records` in a batch, all batches with `codec`."""
 
     size: int
@@ -45,8 +45,8 @@ class Case:
         return f"{self.size}b-{self.codec}-{self.records}"
 
 
-CASES = tuple(
-    Case(size, codec, records)
+COPY_CASES = tuple(
+    CopyCase(size, codec, records)
     for size in (100, 1_000, 10_000)
     for codec in ("none", "lz4", "zstd")
     for records in (1, 10, 100 if size == 10_000 else 1_000)
@@ -55,24 +55,24 @@ CASES = tuple(
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded:
+class LoadedTopic:
     """A topic on the source: every one of its PARTITIONS holds `batches` times the same batch."""
 
-    case: Case
+    case: CopyCase
     topic: str
     template: bytes
     batches: int  # a partition
 
     @property
     def records(self) -> int:
-        return self.batches * PARTITIONS * self.case.records
+        return self.batches * COPY_BENCH_PARTITIONS * self.case.records
 
     @property
     def bytes(self) -> int:
-        return self.batches * PARTITIONS * len(self.template)
+        return self.batches * COPY_BENCH_PARTITIONS * len(self.template)
 
 
-def values(case: Case, count: int) -> Iterator[bytes]:
+def generate_values(case: CopyCase, count: int) -> Iterator[bytes]:
     """Values that compress about as well as orders in JSON do."""
     chance = random.Random(count)  # noqa: S311 - not a secret
     states = ("created", "paid", "packed", "shipped", "returned")
@@ -87,35 +87,43 @@ def values(case: Case, count: int) -> Iterator[bytes]:
         yield text[: case.size].encode()
 
 
-def load(case: Case, source: ConnectionSettings, topic: str, seconds: float, most_bytes: float = _MOST_BYTES) -> Loaded:
+def load_topic(
+    case: CopyCase, source: ConnectionSettings, topic: str, seconds: float, most_bytes: float = _MOST_BYTES
+) -> LoadedTopic:
     """Create `topic` and fill it with what a fast copy needs about `seconds` for, but with `most_bytes` at most."""
     template = _template(case, source, f"{topic}.template")
     wanted = min(_BATCHES_A_SECOND * seconds, min(_BYTES_A_SECOND * seconds, most_bytes) / len(template))
-    loaded = Loaded(case, topic, template, max(int(wanted / PARTITIONS), 3))
+    loaded = LoadedTopic(case, topic, template, max(int(wanted / COPY_BENCH_PARTITIONS), 3))
     with Admin(source) as admin:
-        topic_id = admin.create_topic(topic, PARTITIONS).topic_id
-    header = b"\0" * 8 + template[8:12] + b"\xff" * 4 + template[16:HEADER_SIZE]  # base offset 0, no leader epoch
-    pieces = (header, memoryview(template)[HEADER_SIZE:])
-    request = tuple(ProducePartition(topic_id, number, pieces) for number in range(PARTITIONS))
-    pump(source, (request for _ in range(loaded.batches)))
+        topic_id = admin.create_topic(topic, COPY_BENCH_PARTITIONS).topic_id
+    header = (
+        b"\0" * 8 + template[8:12] + b"\xff" * 4 + template[16:BATCH_HEADER_BYTES]
+    )  # base offset 0, no leader epoch
+    pieces = (header, memoryview(template)[BATCH_HEADER_BYTES:])
+    request = tuple(ProducePartition(topic_id, number, pieces) for number in range(COPY_BENCH_PARTITIONS))
+    send_requests(source, (request for _ in range(loaded.batches)))
     return loaded
 
 
-def ready(loaded: Loaded, producer_id: int, topic_id: uuid.UUID) -> list[tuple[ProducePartition, ...]]:
+def build_ready_requests(
+    loaded: LoadedTopic, producer_id: int, topic_id: uuid.UUID
+) -> list[tuple[ProducePartition, ...]]:
     """The topic as requests that only have to be sent: the headers are a replicator's, the payload is shared."""
-    payload = memoryview(loaded.template)[HEADER_SIZE:]
+    payload = memoryview(loaded.template)[BATCH_HEADER_BYTES:]
     requests = []
     for batch in range(loaded.batches):
-        header = rewritten(
-            loaded.template[:HEADER_SIZE], producer_id=producer_id, epoch=0, sequence=batch * loaded.case.records
+        header = rewrite_header(
+            loaded.template[:BATCH_HEADER_BYTES], producer_id=producer_id, epoch=0, sequence=batch * loaded.case.records
         )
-        requests.append(tuple(ProducePartition(topic_id, number, (header, payload)) for number in range(PARTITIONS)))
+        requests.append(
+            tuple(ProducePartition(topic_id, number, (header, payload)) for number in range(COPY_BENCH_PARTITIONS))
+        )
     return requests
 
 
-def pump(settings: ConnectionSettings, requests: Iterable[tuple[ProducePartition, ...]]) -> None:
+def send_requests(settings: ConnectionSettings, requests: Iterable[tuple[ProducePartition, ...]]) -> None:
     """Send all, IN_FLIGHT at a time, on one connection to a cluster of one broker."""
-    with closing(connect(settings)) as connection:
+    with closing(open_connection(settings)) as connection:
         unanswered = 0
         for request in requests:
             if unanswered == _IN_FLIGHT:
@@ -133,7 +141,7 @@ def _accepted(answers: list[ProducedPartition]) -> None:
             raise RuntimeError(f"partition {answer.partition} was refused: code {answer.error} {answer.message}")
 
 
-def _template(case: Case, source: ConnectionSettings, topic: str) -> bytes:
+def _template(case: CopyCase, source: ConnectionSettings, topic: str) -> bytes:
     with Admin(source) as admin:
         topic_id = admin.create_topic(topic, 1).topic_id
         producer = Producer(
@@ -148,14 +156,14 @@ def _template(case: Case, source: ConnectionSettings, topic: str) -> bytes:
                 }
             )
         )
-        for value in values(case, case.records):
+        for value in generate_values(case, case.records):
             producer.produce(topic, value, partition=0, timestamp=int(time.time() * 1000))
         if producer.flush(30):
             raise RuntimeError("the batch was not taken within 30 s")
-        with closing(connect(source)) as connection:
+        with closing(open_connection(source)) as connection:
             (answer,) = connection.fetch((FetchPartition(topic_id, 0, 0),), isolation=READ_UNCOMMITTED)
-    delete(source, topic)
-    batches = list(batches_in(answer.records))
+    delete_bench_topic(source, topic)
+    batches = list(decode_batches(answer.records))
     if len(batches) != 1 or batches[0].records != case.records:
         raise RuntimeError(f"{case.name}: expected one batch, found {[batch.records for batch in batches]}")
     if (batches[0].attributes & 7 != 0) != (case.codec != "none"):
@@ -163,7 +171,7 @@ def _template(case: Case, source: ConnectionSettings, topic: str) -> bytes:
     return bytes(batches[0].data)
 
 
-def delete(settings: ConnectionSettings, *topics: str) -> None:
+def delete_bench_topic(settings: ConnectionSettings, *topics: str) -> None:
     """Delete topics and wait until the cluster has answered."""
     client = AdminClient(settings.librdkafka())
     for future in client.delete_topics(list(topics), operation_timeout=30).values():

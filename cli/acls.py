@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cli.plans import connector, plan_at
+from cli.plan_settings import build_settings_lookup, compile_plan_at
 
 if TYPE_CHECKING:
-    from clusters.rights import Right, Role
+    from clusters.required_rights import AccountRole, RequiredRight
     from topology.plan import Plan
 
 _ROLES = ("apply", "worker", "observe", "verify", "migrate", "align")
@@ -32,15 +32,15 @@ _ROLES = ("apply", "worker", "observe", "verify", "migrate", "align")
     show_default=True,
     help="commands: `kafka-acls` calls to run as an administrator.",
 )
-def acls(path: Path, role: Role, cluster: str | None, principal: str, check: bool, form: str) -> int:
+def acls(path: Path, role: AccountRole, cluster: str | None, principal: str, check: bool, form: str) -> int:
     """The smallest set of ACLs with which a role works, cluster by cluster; nothing is changed.
 
     With --check, exits 1 when a right is missing, and names what it is needed for.
     """
-    from clusters.rights import rights
+    from clusters.required_rights import derive_required_rights
 
-    plan = plan_at(path)
-    needed = rights(plan, role, cluster)
+    plan = compile_plan_at(path)
+    needed = derive_required_rights(plan, role, cluster)
     if not needed and role == "migrate" and plan.migration is None:
         raise click.UsageError(f"{path} has no migration, so the role `migrate` needs nothing")
     if not needed and role == "align":
@@ -58,10 +58,10 @@ def acls(path: Path, role: Role, cluster: str | None, principal: str, check: boo
     return 0
 
 
-def _check(plan: Plan, role: Role, needed: tuple[Right, ...], form: str) -> int:
-    from clusters.preflight import missing_among
+def _check(plan: Plan, role: AccountRole, needed: tuple[RequiredRight, ...], form: str) -> int:
+    from clusters.rights_preflight import find_missing_among
 
-    found = missing_among(role, needed, connector(plan))
+    found = find_missing_among(role, needed, build_settings_lookup(plan))
     if form == "json":
         rows = [asdict(missing.right) | {"on": missing.on} for missing in found]
         click.echo(json.dumps({"schema": 1, "topology": plan.topology, "role": role, "missing": rows}, indent=2))
@@ -74,7 +74,7 @@ def _check(plan: Plan, role: Role, needed: tuple[Right, ...], form: str) -> int:
     return 1 if found else 0
 
 
-def _table(needed: tuple[Right, ...]) -> str:
+def _table(needed: tuple[RequiredRight, ...]) -> str:
     lines: list[str] = []
     for alias in dict.fromkeys(right.cluster for right in needed):
         lines.append(f"cluster {alias}")

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cli.moved import moved
-from cli.plans import connector, plan_at
-from topology.command import command
+from cli.moved_applications import describe_moved_applications
+from cli.plan_settings import build_settings_lookup, compile_plan_at
+from topology.shell_command import render_shell_command
 
 if TYPE_CHECKING:
-    from clusters.rights import Role
-    from topology.drift import Difference
+    from clusters.required_rights import AccountRole
+    from topology.drift import FieldDrift
 
 
 @click.command(epilog="Example: topology apply orders.yaml --yes")
@@ -30,31 +30,31 @@ def apply(path: Path, yes: bool, form: str) -> int:
     existing topic is changed only in configs that `sync.configs: continuous` keeps equal, where that is safe.
     Applying the same file again changes nothing.
     """
-    from clusters.preflight import missing_of_role
-    from replicator.apply import Change, apply_plan
-    from topology.undone import undone_at
+    from clusters.rights_preflight import find_missing_role_rights
+    from replicator.apply import AppliedChange, apply_plan
+    from topology.unsupported_settings import read_unsupported_settings
 
-    plan = plan_at(path)
+    plan = compile_plan_at(path)
     if not yes and sys.stdin.isatty():
         targets = ", ".join(sorted({flow.target for flow in plan.flows}))
         click.confirm(f"Apply {plan.topology} ({len(plan.flows)} flows) to {targets}?", abort=True, err=True)
 
-    def say(change: Change) -> None:
+    def say(change: AppliedChange) -> None:
         if form == "text":
             click.echo(f"{change.cluster}: {change.what} {change.name}" + (f": {change.error}" if change.error else ""))
 
-    for each in undone_at(path):
+    for each in read_unsupported_settings(path):
         click.echo(f"note: {each}", err=True)
-    connect = connector(plan)
-    roles: tuple[Role, ...] = ("apply", "align")
-    lacking = {role: found for role in roles if (found := missing_of_role(plan, role, connect))}
+    connect = build_settings_lookup(plan)
+    roles: tuple[AccountRole, ...] = ("apply", "align")
+    lacking = {role: found for role in roles if (found := find_missing_role_rights(plan, role, connect))}
     if lacking:
         for missing in (each for found in lacking.values() for each in found):
             click.echo(str(missing), err=True)
         how = " and ".join(f"`topology acls --role {role} --format commands`" for role in lacking)
         click.echo(f"nothing was changed; {how} shows how to give them", err=True)
         return 1
-    left: list[Difference] = []
+    left: list[FieldDrift] = []
     changes = apply_plan(plan, connect, say, left.append)
     if form == "json":
         rows = [
@@ -64,11 +64,11 @@ def apply(path: Path, yes: bool, form: str) -> int:
         click.echo(json.dumps({"schema": 1, "plan": plan.hash, "changes": rows}, indent=2))
     elif not changes:
         click.echo(f"{plan.topology}: nothing to change (plan {plan.hash[:19]})")
-    for line in moved(plan, connect):
+    for line in describe_moved_applications(plan, connect):
         click.echo(f"note: {line}", err=True)
     if left:
         kinds = ", ".join(f"{count} of {kind}" for kind, count in sorted(Counter(each.kind for each in left).items()))
         click.echo(f"note: what differs beside that waits or is left alone ({kinds}); "
-                   f"`{command('topology', 'plan', path)}` says why",
+                   f"`{render_shell_command('topology', 'plan', path)}` says why",
                    err=True)  # fmt: skip
     return 1 if any(change.error for change in changes) else 0

@@ -16,11 +16,11 @@ def compile_(path: Path, output: Path | None) -> None:
     Exits 1 when the file has errors (they are listed; `topology lint` frames them), 2 when it cannot be read.
     """
     from topology import compile_path
-    from topology.plan import plan_json
+    from topology.plan import encode_plan
 
     plan = compile_path(path)
     if output is None:
-        click.echo(plan_json(plan), nl=False)
+        click.echo(encode_plan(plan), nl=False)
     else:
-        output.write_text(plan_json(plan), encoding="utf-8")
+        output.write_text(encode_plan(plan), encoding="utf-8")
         click.echo(f"{output}: {len(plan.flows)} flows, {plan.hash}", err=True)

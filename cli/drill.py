@@ -16,18 +16,19 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cli.migrate_waves import journal_of
-from cli.plans import plan_at
-from cli.proving import Proofs
-from cli.running import show
+from cli.plan_settings import compile_plan_at
+from cli.proof_process import ProofProcess
+from cli.run_dialogue import show_run_event
+from cli.wave_status import read_migration_journal
 
 if TYPE_CHECKING:
     from clusters.settings import ConnectionSettings
-    from cutover.drill.looking import Drill
-    from cutover.driver import Event
-    from topology.plan import Plan, Strategy
+    from cutover.drill.drill_preflight import Drill
+    from cutover.driver import RunEvent
+    from topology.migration_waves import WaveStrategy
+    from topology.plan import Plan
 
-_OTHERS = {
+_EXCLUDED_OPTIONS = {
     "--step": "its steps follow each other in one process, which has the producers and consumers",
     "--resume": "it is never resumed, because its producers and consumers died with it: end it with --drill --abandon",
     "--all-waves": "each wave is rehearsed by itself",
@@ -38,12 +39,12 @@ _OTHERS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class DrillOptions:
     """What the command is asked for."""
 
     path: Path
     wave: str | None
-    strategy: Strategy | None
+    strategy: WaveStrategy | None
     dry_run: bool
     abandon: bool
     approve: str
@@ -53,24 +54,24 @@ class Wanted:
     form: str
 
 
-def refuse_others(given: Mapping[str, Any]) -> None:
+def refuse_excluded_options(given: Mapping[str, Any]) -> None:
     """Raises UsageError for options of a migration that a rehearsal has not: option → whether it was given."""
-    for option, why in _OTHERS.items():
+    for option, why in _EXCLUDED_OPTIONS.items():
         if given[option]:
             raise click.UsageError(f"--drill goes without {option}: {why}")
     if given["--abandon"] and (given["--dry-run"] or given["--keep"]):
         raise click.UsageError("--drill --abandon goes without --dry-run and --keep")
 
 
-def drill(wanted: Wanted) -> int:
+def run_drill_command(wanted: DrillOptions) -> int:
     """Raises UsageError, CutoverError and ClusterError."""
-    from cutover.course import wave_of
+    from cutover.run_plan import find_wave
 
-    plan = plan_at(wanted.path)
+    plan = compile_plan_at(wanted.path)
     if wanted.abandon:
         return _abandon(plan, wanted)
     if wanted.wave is not None or plan.migration is None or len(plan.migration.waves) == 1:
-        wave_of(plan, wanted.wave)  # is there such a one, and can it be run
+        find_wave(plan, wanted.wave)  # is there such a one, and can it be run
     run = f"drill-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{secrets.token_hex(2)}"
     if wanted.dry_run:
         return _dry_run(plan, wanted, run)
@@ -82,39 +83,39 @@ def drill(wanted: Wanted) -> int:
 
 def _settings(plan: Plan) -> dict[str, ConnectionSettings]:
     """For both clusters of the migration's flow. Raises NotSupported without a migration."""
-    from cli.courses import settings_of
+    from cli.run_command import resolve_migration_settings
 
-    return settings_of(plan)
+    return resolve_migration_settings(plan)
 
 
-def _wave(plan: Plan, wanted: Wanted, settings: Mapping[str, ConnectionSettings]) -> str:
+def _wave(plan: Plan, wanted: DrillOptions, settings: Mapping[str, ConnectionSettings]) -> str:
     """The wave that was named, the only one, or the next by the journal. Raises WaveDone for one that is done, Locked
     while another run is unfinished."""
     from cutover.errors import WaveDone
-    from cutover.runs import refuse_locked
-    from cutover.waves import next_wave, wave_states
+    from cutover.run_claim import refuse_locked_topology
+    from cutover.wave_states import find_next_wave, list_wave_states
 
     assert plan.migration is not None
     target = plan.flow(plan.migration.flow).target
-    chain = journal_of(plan, settings[target])
-    refuse_locked(plan, chain)
+    chain = read_migration_journal(plan, settings[target])
+    refuse_locked_topology(plan, chain)
     only = plan.migration.waves[0].name if len(plan.migration.waves) == 1 else None
-    name = wanted.wave or only or next_wave(plan, chain)
-    if next(each for each in wave_states(plan, chain) if each.name == name).state == "done":
+    name = wanted.wave or only or find_next_wave(plan, chain)
+    if next(each for each in list_wave_states(plan, chain) if each.name == name).state == "done":
         raise WaveDone(f"wave {name} of {plan.topology} is done already: there is nothing left to rehearse")
     return name
 
 
-def _dry_run(plan: Plan, wanted: Wanted, run: str) -> int:
+def _dry_run(plan: Plan, wanted: DrillOptions, run: str) -> int:
     """Connects to nothing."""
-    from cli.rehearsal import show_steps
-    from cutover.course import wave_of
-    from cutover.drill.course import has_way_back, rehearsed_back, there_course
-    from cutover.drill.plan import drilled, left_out
+    from cli.migrate_dry_run import show_run_steps
+    from cutover.drill.drill_plan import has_way_back, plan_drill, preview_drill_back
+    from cutover.drill.drill_topology import build_drill_topology, list_left_out
+    from cutover.run_plan import find_wave
 
-    wave = wave_of(plan, wanted.wave)[1].name
-    derived = drilled(plan, wave, run, wanted.strategy)
-    courses = [there_course(derived), *([rehearsed_back(derived)] if has_way_back(derived) else [])]
+    wave = find_wave(plan, wanted.wave)[1].name
+    derived = build_drill_topology(plan, wave, run, wanted.strategy)
+    courses = [plan_drill(derived), *([preview_drill_back(derived)] if has_way_back(derived) else [])]
     if wanted.form == "json":
         shown = [[asdict(step) for step in course.steps] for course in courses]
         document = {
@@ -124,7 +125,11 @@ def _dry_run(plan: Plan, wanted: Wanted, run: str) -> int:
             "wave": wave,
             "topics": list(courses[0].wave.topics),
         }
-        document |= {"left_out": list(left_out(plan, wave)), "steps": shown[0], "back": shown[1] if shown[1:] else None}
+        document |= {
+            "left_out": list(list_left_out(plan, wave)),
+            "steps": shown[0],
+            "back": shown[1] if shown[1:] else None,
+        }
         click.echo(json.dumps(document, indent=2))
         return 0
     for course in courses:
@@ -132,9 +137,9 @@ def _dry_run(plan: Plan, wanted: Wanted, run: str) -> int:
         for title, names in (("topics", course.wave.topics), ("consumers", course.wave.consumers)):
             click.echo(f"{title:10} {', '.join(names) or 'none'}")
         click.echo(f"producers  {', '.join(course.wave.producers) or 'none'}")
-        show_steps(course.steps)
+        show_run_steps(course.steps)
         click.echo()
-    _say_left_out(left_out(plan, wave))
+    _say_left_out(list_left_out(plan, wave))
     click.echo("Nothing was touched.")
     return 0
 
@@ -144,46 +149,51 @@ def _say_left_out(names: tuple[str, ...], *, err: bool = False) -> None:
         click.echo("left out of the rehearsal:\n" + "\n".join(f"  {name}" for name in names), err=err)
 
 
-def _run(plan: Plan, wave: str, settings: dict[str, ConnectionSettings], wanted: Wanted, run: str) -> int:
-    from cutover.drill.course import has_way_back, rehearsed_back, there_course
-    from cutover.drill.looking import Drill
-    from cutover.drill.plan import drilled
-    from cutover.drill.rehearsal import rehearse
-    from cutover.drill.rehearsing import Rehearsing
-    from cutover.drill.report import report
-    from topology.plan import plan_json
+def _run(plan: Plan, wave: str, settings: dict[str, ConnectionSettings], wanted: DrillOptions, run: str) -> int:
+    from cutover.drill.drill_plan import has_way_back, plan_drill, preview_drill_back
+    from cutover.drill.drill_preflight import Drill
+    from cutover.drill.drill_report import build_drill_report
+    from cutover.drill.drill_sequence import run_drill
+    from cutover.drill.drill_session import DrillSession
+    from cutover.drill.drill_topology import build_drill_topology
+    from topology.plan import encode_plan
 
     began, told = time.monotonic(), [run]
 
-    def say(event: Event) -> None:
+    def say(event: RunEvent) -> None:
         if event.kind == "skipped":  # the run there goes on behind the way back
             return
         if event.run != told[-1]:
             told.append(event.run)
             click.echo("the way back" if event.run != run else "the end", err=wanted.form == "json")
         at_ms = int((time.monotonic() - began) * 1000)
-        show(replace(event, at_ms=at_ms), to_stderr=wanted.form == "json")
+        show_run_event(replace(event, at_ms=at_ms), to_stderr=wanted.form == "json")
 
-    one = Drill(plan, wave, run, drilled(plan, wave, run, wanted.strategy), settings, wanted.records, wanted.keep)
+    one = Drill(
+        plan, wave, run, build_drill_topology(plan, wave, run, wanted.strategy), settings, wanted.records, wanted.keep
+    )
     if has_way_back(one.drill):
-        rehearsed_back(one.drill)  # a flow that does not lead back is refused before anything is made
+        preview_drill_back(one.drill)  # a flow that does not lead back is refused before anything is made
     _confirm(one, wanted)
     folder = (wanted.evidence or Path(".watershed/evidence") / plan.topology / run).resolve()
     folder.mkdir(parents=True, exist_ok=True)
     compiled = folder / "drill.plan.json"
-    compiled.write_text(plan_json(one.drill), encoding="utf-8")
-    with Proofs(compiled, one.drill.hash) as proofs, Rehearsing(one, folder, proofs.prove, say, _actor()) as rehearsing:
-        done = rehearse(one.drill, run, rehearsing.opened, rehearsing.end)
+    compiled.write_text(encode_plan(one.drill), encoding="utf-8")
+    with (
+        ProofProcess(compiled, one.drill.hash) as proofs,
+        DrillSession(one, folder, proofs.prove, say, _actor()) as rehearsing,
+    ):
+        done = run_drill(one.drill, run, rehearsing.opened, rehearsing.end)
         chain = rehearsing.journal.refresh()
-    document = report(plan, wave, run, there_course(one.drill), chain, done) | {"evidence": str(folder)}
+    document = build_drill_report(plan, wave, run, plan_drill(one.drill), chain, done) | {"evidence": str(folder)}
     (folder / "drill.json").write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
     _show(document, wanted.form)
     return done.result.exit_code or (0 if document["good"] else 1)
 
 
-def _confirm(one: Drill, wanted: Wanted) -> None:
+def _confirm(one: Drill, wanted: DrillOptions) -> None:
     """The one question, with what will be made."""
-    from cutover.drill.plan import left_out
+    from cutover.drill.drill_topology import list_left_out
 
     flow, wave = one.flow, one.moved
     lines = [f"The rehearsal of wave {one.wave} makes, and {'keeps' if one.keep else 'removes at its end'}:"]
@@ -200,18 +210,18 @@ def _confirm(one: Drill, wanted: Wanted) -> None:
     )
     if wanted.form == "text" or wanted.approve == "manual":
         click.echo("\n".join(lines), err=wanted.form == "json")
-        _say_left_out(left_out(one.plan, one.wave), err=wanted.form == "json")
+        _say_left_out(list_left_out(one.plan, one.wave), err=wanted.form == "json")
     if wanted.approve == "manual":
         click.confirm("Begin?", abort=True, err=True)
 
 
 def _show(document: dict[str, Any], form: str) -> None:
-    from cli.drill_text import told
+    from cli.drill_text import render_drill_report
 
     if form == "json":
         click.echo(json.dumps(document, indent=2))
         return
-    click.echo(f"\n{told(document)}\n\n  evidence: {document['evidence']}/evidence.html\n")
+    click.echo(f"\n{render_drill_report(document)}\n\n  evidence: {document['evidence']}/evidence.html\n")
     if document["good"]:
         click.echo("the rehearsal went through: nothing lost, nothing read again")
     elif document["state"] == "done":
@@ -221,17 +231,17 @@ def _show(document: dict[str, Any], form: str) -> None:
                    f"{document['reason']}")  # fmt: skip
 
 
-def _abandon(plan: Plan, wanted: Wanted) -> int:
+def _abandon(plan: Plan, wanted: DrillOptions) -> int:
     """Exit 1 when something is left that somebody has to remove."""
-    from cutover.drill.ending import end_drill
-    from cutover.journal.opening import open_journal
+    from cutover.drill.drill_abandonment import end_drills
+    from cutover.journal.topology_journal import open_journal
 
     settings = _settings(plan)
     assert plan.migration is not None
     target = plan.flow(plan.migration.flow).target
     journal = open_journal(plan, settings[target], secrets.token_hex(8))
     say = partial(click.echo, err=wanted.form == "json")
-    ended = end_drill(journal, settings, _actor(), "given up by its operator (--drill --abandon)", say)
+    ended = end_drills(journal, settings, _actor(), "given up by its operator (--drill --abandon)", say)
     if wanted.form == "json":
         click.echo(json.dumps({"schema": 1, **asdict(ended)}, indent=2))
     return 1 if ended.left else 0

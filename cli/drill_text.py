@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 
-def told(document: dict[str, Any]) -> str:
-    """document: `cutover.drill.report.report`."""
+def render_drill_report(document: dict[str, Any]) -> str:
+    """document: `cutover.drill.drill_report.build_drill_report`."""
     rows = [(step["name"], _seconds(step["there"]), _seconds(step["back"])) for step in document["steps"]]
     width = max(len(row[0]) for row in rows) if rows else 4
     lines = [f"  {'step':<{width}}  {'there':>9}  {'back':>9}"]

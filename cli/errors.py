@@ -28,7 +28,7 @@ _EXTRAS = {
 }
 
 
-def report(error: BaseException, *, verbose: bool = False) -> int:
+def report_error(error: BaseException, *, verbose: bool = False) -> int:
     """Print what is wrong and what to do; the exit code."""
     if isinstance(error, click.exceptions.Exit):
         return error.exit_code
@@ -53,9 +53,9 @@ def report(error: BaseException, *, verbose: bool = False) -> int:
 
 def _say(message: str) -> None:
     """Paths and values of the user's choice are in messages: nothing in them may reach a terminal raw."""
-    from topology.quoting import lines_visible
+    from topology.text_escaping import escape_control_lines
 
-    click.echo(f"topology: {lines_visible(message)}", err=True)
+    click.echo(f"topology: {escape_control_lines(message)}", err=True)
 
 
 def _message(error: BaseException) -> tuple[str, int]:
@@ -78,9 +78,9 @@ def _message(error: BaseException) -> tuple[str, int]:
 
 
 def _name(path: object) -> str:
-    from topology.quoting import visible
+    from topology.text_escaping import escape_controls
 
-    return visible(os.fsdecode(path)) if isinstance(path, (str, bytes, os.PathLike)) else str(path)
+    return escape_controls(os.fsdecode(path)) if isinstance(path, (str, bytes, os.PathLike)) else str(path)
 
 
 def _missing(error: ModuleNotFoundError) -> str:

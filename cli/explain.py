@@ -20,14 +20,16 @@ def explain(what: str, path: Path | None) -> None:
             click.echo(f"\nSeverity: {rule.severity}. " + _ignorable(rule.ignorable))
             return
     if path is None:
-        from topology.nearest import nearest
+        from topology.spelling import suggest_word
 
-        near = nearest(what.upper(), [rule.code for rule in RULES]) or nearest(what, [rule.name for rule in RULES])
+        near = suggest_word(what.upper(), [rule.code for rule in RULES]) or suggest_word(
+            what, [rule.name for rule in RULES]
+        )
         hint = f" Did you mean {near}?" if near else ""
         raise click.UsageError(f"no rule {what}.{hint} For a flow's field name the file, too: {what} PATH")
-    from topology.origin import origins
+    from topology.value_origin import render_value_origins
 
-    for line in origins(path, what):
+    for line in render_value_origins(path, what):
         click.echo(line)
 
 

@@ -12,18 +12,24 @@ from typing import Any
 import click
 
 from clusters.admin import Admin
-from clusters.claims import claims_of
-from clusters.settings import ConnectionSettings, connection_settings
+from clusters.claim_rules import find_partition_claims
+from clusters.settings import ConnectionSettings, resolve_connection_settings
 from spark.errors import WrongUse
-from spark.evidence.explain import Explanation, Reader, explain
-from spark.evidence.folder import SUMMARY, read_document, read_table
-from spark.evidence.naming import chunk_named
-from spark.judging.observe import flow_facts
-from spark.judging.whose import claimed_at_source, left_out_at_source, shared, writers_at
-from spark.reading.ids import AS_THEY_ARE
-from spark.reading.ranges import PartitionAddress, read_all
-from spark.reading.records import whole_records
-from spark.reading.schema_ids import translated_ids
+from spark.evidence.chunk_names import find_chunk_by_name
+from spark.evidence.difference_explanation import ChunkExplanation, SideReader, explain_differences
+from spark.evidence.evidence_folder import SUMMARY_FILE, read_evidence_table, read_summary
+from spark.judging.flow_observation import read_flow_facts
+from spark.judging.record_ownership import (
+    is_target_shared,
+    read_producers_to_skip,
+    read_source_claims,
+    read_target_writers,
+)
+from spark.reading.fetch_answers import PartitionAddress
+from spark.reading.range_reader import read_all_fingerprints
+from spark.reading.schema_id_pairs import NO_ID_REWRITE
+from spark.reading.schema_id_rewrite import read_schema_id_pairs
+from spark.reading.whole_records import read_whole_records
 from topology import compile_path
 from topology.errors import TopologyError
 from topology.plan import Plan, PlanFlow
@@ -33,26 +39,26 @@ _PROOFS = Path(".watershed") / "proofs"
 
 def explain_chunk(path: Path, name: str, folder: Path | None, form: str, *, reveal: bool) -> int:
     """Print it; exit code 0. Raises WrongUse, ClusterError, NotReadable."""
-    from cli.explain_text import explanation_json, explanation_text
+    from cli.explain_chunk_text import encode_chunk_explanation, render_chunk_explanation
 
     folder = folder or _newest()
-    document = read_document(folder)
-    chunk = chunk_named(read_table(folder, "chunks"), name)
+    document = read_summary(folder)
+    chunk = find_chunk_by_name(read_evidence_table(folder, "chunks"), name)
     place = ("flow", "topic", "partition", "chunk")
-    diffs = [row for row in read_table(folder, "diffs") if all(row[each] == chunk[each] for each in place)]
+    diffs = [row for row in read_evidence_table(folder, "diffs") if all(row[each] == chunk[each] for each in place)]
     plan = compile_path(path)
     found = _explained(plan, _flow(plan, chunk, folder), chunk, diffs, folder)
     if form == "json":
-        click.echo(json.dumps(explanation_json(chunk, found, reveal=reveal), indent=2))
+        click.echo(json.dumps(encode_chunk_explanation(chunk, found, reveal=reveal), indent=2))
         return 0
     if document.get("plan_hash") not in (None, plan.hash):
         click.echo(f"note: {path} has changed since this proof", err=True)
-    click.echo(explanation_text(chunk, found, reveal=reveal))
+    click.echo(render_chunk_explanation(chunk, found, reveal=reveal))
     return 0
 
 
 def _newest() -> Path:
-    found = sorted((path for path in _PROOFS.glob(f"*/{SUMMARY}")), key=lambda path: path.stat().st_mtime)
+    found = sorted((path for path in _PROOFS.glob(f"*/{SUMMARY_FILE}")), key=lambda path: path.stat().st_mtime)
     if not found:
         raise WrongUse(f"there is no proof below {_PROOFS}; name the folder of one: -o DIR")
     return found[-1].parent
@@ -70,18 +76,22 @@ def _flow(plan: Plan, chunk: Mapping[str, Any], folder: Path) -> PlanFlow:
 
 def _explained(
     plan: Plan, flow: PlanFlow, chunk: Mapping[str, Any], diffs: list[dict[str, Any]], folder: Path
-) -> Explanation:
+) -> ChunkExplanation:
     ids = _topic_ids(folder, chunk)
     with ExitStack() as stack:
-        settings = [connection_settings(plan.cluster(alias)) for alias in (flow.source, flow.target)]
+        settings = [resolve_connection_settings(plan.cluster(alias)) for alias in (flow.source, flow.target)]
         source, target = (stack.enter_context(Admin(each)) for each in settings)
         for admin in (source, target):
             admin.check_identity()
         foreign = chunk["topic"] in _inferred(folder, flow)
-        facts = flow_facts(flow, source, target, (settings[0], settings[1]), [chunk["topic"]], foreign)
-        schema_ids = translated_ids(flow, settings[0], settings[1], [] if foreign else [chunk["topic"]])
+        facts = read_flow_facts(flow, source, target, (settings[0], settings[1]), [chunk["topic"]], foreign)
+        schema_ids = read_schema_id_pairs(flow, settings[0], settings[1], [] if foreign else [chunk["topic"]])
         skip, only = ((), ()) if foreign else _whose(flow, settings[0], settings[1], target.cluster_id())
-        claims = claims_of(claimed_at_source(settings[0]), chunk["topic"], ids[0], chunk["partition"]) if skip else None
+        claims = (
+            find_partition_claims(read_source_claims(settings[0]), chunk["topic"], ids[0], chunk["partition"])
+            if skip
+            else None
+        )
     timestamps = all(pair.timestamps for pair in facts.pairs)
     addresses = (
         PartitionAddress(
@@ -91,7 +101,7 @@ def _explained(
             chunk["partition"],
             timestamps,
             frozenset(skip),
-            schema_ids.get(chunk["topic"], AS_THEY_ARE),
+            schema_ids.get(chunk["topic"], NO_ID_REWRITE),
             claims=claims,
         ),
         PartitionAddress(
@@ -99,28 +109,32 @@ def _explained(
         ),
     )
     here, there = (_reader(address) for address in addresses)
-    return explain(chunk, diffs, here, there)
+    return explain_differences(chunk, diffs, here, there)
 
 
 def _whose(
     flow: PlanFlow, source: ConnectionSettings, target: ConnectionSettings, target_id: str
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Producers that the proof left out at the source, and those that alone counted at the target (none: all)."""
-    return left_out_at_source(flow, source, target_id), writers_at(flow, target).ours if shared(flow) else ()
+    return read_producers_to_skip(flow, source, target_id), read_target_writers(flow, target).ours if is_target_shared(
+        flow
+    ) else ()
 
 
-def _reader(address: PartitionAddress) -> Reader:
-    return Reader(lambda span: read_all(address, span), lambda span, at: whole_records(address, span, at))
+def _reader(address: PartitionAddress) -> SideReader:
+    return SideReader(
+        lambda span: read_all_fingerprints(address, span), lambda span, at: read_whole_records(address, span, at)
+    )
 
 
 def _topic_ids(folder: Path, chunk: Mapping[str, Any]) -> tuple[uuid.UUID, uuid.UUID]:
     """Those that the proof has read: a topic that was made anew since is not shown in their place."""
-    for row in read_table(folder, "partitions"):
+    for row in read_evidence_table(folder, "partitions"):
         if all(row[name] == chunk[name] for name in ("flow", "topic", "partition")) and row["source_id"]:
             return uuid.UUID(row["source_id"]), uuid.UUID(row["target_id"])
     raise WrongUse(f"{folder} has no window of {chunk['topic']}-{chunk['partition']}")
 
 
 def _inferred(folder: Path, flow: PlanFlow) -> set[str]:
-    topics = read_document(folder).get("topics", [])
+    topics = read_summary(folder).get("topics", [])
     return {each["topic"] for each in topics if each["flow"] == flow.id and each.get("alignment") == "inferred"}

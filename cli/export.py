@@ -9,9 +9,9 @@ import click
 
 
 def _target(ctx: click.Context, param: click.Parameter, value: str) -> str:
-    from topology.interop.exported import TARGETS
+    from topology.interop.export_formats import EXPORT_FORMATS
 
-    names = [each.name for each in TARGETS]
+    names = [each.name for each in EXPORT_FORMATS]
     if value not in names:
         raise click.BadParameter(f"`{value}` is none of {', '.join(names)}", ctx, param)
     return value
@@ -32,19 +32,19 @@ def export(ctx: click.Context, path: Path, name: str, output: Path | None, form:
     Exits 1 when the file has errors (they are listed; `topology lint` frames them), 2 when it cannot be read, 3 when
     nothing could be carried over.
     """
-    from cli.output import write_all
+    from cli.output_files import write_output_files
     from topology import compile_path
-    from topology.interop.exported import export as exported
-    from topology.load import load_path
+    from topology.interop.export_formats import export_topology as exported
+    from topology.loader import load_topology
 
     compile_path(path)  # a file with errors is not written in another language
-    topology = load_path(path).topology
+    topology = load_topology(path).topology
     assert topology is not None, "it compiled"
     result = exported(topology, name)
     if output is not None and output.is_dir():
         if result.files is None:
             raise click.UsageError(f"{output} is a directory, and --as {name} writes one file; name a file")
-        write_all({output / each: text for each, text in result.files})
+        write_output_files({output / each: text for each, text in result.files})
     elif output is not None:
         output.write_text(result.text, encoding="utf-8")
     if form == "json" or as_json:

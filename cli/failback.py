@@ -8,18 +8,26 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cli.courses import Wanted, chain_of, drive, options, planned, rehearse, settings_of
-from cli.output import writable, write_all
+from cli.output_files import require_writable, write_output_files
+from cli.run_command import (
+    RunOptions,
+    add_run_options,
+    compile_for_run,
+    drive_run,
+    read_target_journal,
+    resolve_migration_settings,
+    show_run_plan,
+)
 
 if TYPE_CHECKING:
-    from clusters.names import TopicPartition
     from clusters.settings import ConnectionSettings
-    from cutover.course import Course
-    from replicator.records import Record
+    from clusters.topic_partition import TopicPartition
+    from cutover.run_plan import RunPlan
+    from replicator.batch.records import RawRecord
 
 
 @click.command(epilog="Example: topology failback orders.yaml --report only-old.jsonl")
-@options("The wave (or waves, `a+b`) that was promoted.  [default: that of the newest failover]")
+@add_run_options("The wave (or waves, `a+b`) that was promoted.  [default: that of the newest failover]")
 @click.option("--divergence", type=click.Choice(["refuse", "skip", "reread"]), default="refuse", show_default=True,
               help="Records that only the old primary has stay in its log: groups go on behind them (skip), or in "
               "front of them and read again what follows (reread).")  # fmt: skip
@@ -48,30 +56,32 @@ def failback(
     flow back then carries what the new primary took, it is proven, and applications return: producers are fenced, the
     rest is drained and proven, groups are translated back, consumers and producers start at the old primary.
     """
-    from cutover.failover.failback import failback_course, rehearsed_failback
+    from cutover.failover.failback_plan import plan_failback, preview_failback
 
     if reveal and report is None:
         raise click.UsageError("--reveal goes with --report")
-    writable(report)
-    wanted = Wanted(path, wave, dry_run, resume, abandon, force, approve, evidence, step, run_id, form)
-    plan = planned(wanted)
+    require_writable(report)
+    wanted = RunOptions(path, wave, dry_run, resume, abandon, force, approve, evidence, step, run_id, form)
+    plan = compile_for_run(wanted)
     if dry_run:
-        return rehearse(plan, rehearsed_failback(plan, wave), form)
-    settings = settings_of(plan)
+        return show_run_plan(plan, preview_failback(plan, wave), form)
+    settings = resolve_migration_settings(plan)
     stranded: Any = None if divergence == "refuse" else divergence
-    course = failback_course(plan, wave, chain_of(plan, settings), stranded=stranded)
+    course = plan_failback(plan, wave, read_target_journal(plan, settings), stranded=stranded)
     if report is not None:
         return _report(course, settings, report, reveal=reveal, form=form)
-    return drive(plan, course, settings, wanted, {"approval"})
+    return drive_run(plan, course, settings, wanted, {"approval"})
 
 
-def _report(course: Course, settings: dict[str, ConnectionSettings], path: Path, *, reveal: bool, form: str) -> int:
-    from cutover.failover.failback import since_of
-    from replicator.divergence import own_records
+def _report(course: RunPlan, settings: dict[str, ConnectionSettings], path: Path, *, reveal: bool, form: str) -> int:
+    from cutover.failover.failback_plan import find_copied_ends
+    from replicator.recovery.divergence import read_divergent_records
 
     old = settings[course.flow.target]
-    rows = [_row(place, record, reveal=reveal) for place, record in own_records(old, since_of(course))]
-    write_all({path: "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)})
+    rows = [
+        _row(place, record, reveal=reveal) for place, record in read_divergent_records(old, find_copied_ends(course))
+    ]
+    write_output_files({path: "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)})
     if form == "json":
         click.echo(json.dumps({"schema": 1, "cluster": old.alias, "records": len(rows), "report": str(path)}, indent=2))
     else:
@@ -79,8 +89,8 @@ def _report(course: Course, settings: dict[str, ConnectionSettings], path: Path,
     return 0
 
 
-def _row(place: TopicPartition, record: Record, *, reveal: bool) -> dict[str, Any]:
-    from replicator.records import fields
+def _row(place: TopicPartition, record: RawRecord, *, reveal: bool) -> dict[str, Any]:
+    from replicator.batch.records import decode_record_fields
 
     row: dict[str, Any] = {
         "topic": place.topic,
@@ -89,7 +99,7 @@ def _row(place: TopicPartition, record: Record, *, reveal: bool) -> dict[str, An
         "timestamp": record.timestamp,
     }
     if reveal:
-        found = fields(record.rest)
+        found = decode_record_fields(record.rest)
         row |= {"key": _text(found.key), "value": _text(found.value)}
         row["headers"] = [[_text(name), _text(value)] for name, value in found.headers]
     return row

@@ -11,17 +11,25 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cli.courses import Wanted, chain_of, drive, options, planned, rehearse, settings_of
-from cli.running import applications
+from cli.run_command import (
+    RunOptions,
+    add_run_options,
+    compile_for_run,
+    drive_run,
+    read_target_journal,
+    resolve_migration_settings,
+    show_run_plan,
+)
+from cli.run_dialogue import build_run_applications
 
 if TYPE_CHECKING:
     from clusters.settings import ConnectionSettings
-    from cutover.course import Course
+    from cutover.run_plan import RunPlan
     from topology.plan import Plan
 
 
 @click.command(epilog="Example: topology failover orders.yaml --dry-run && topology failover orders.yaml")
-@options("The wave to promote.  [default: everything that has not moved]")
+@add_run_options("The wave to promote.  [default: everything that has not moved]")
 @click.option("--accept-loss", metavar="RECORDS", default=None,
               help="Accept that at most so many records (or `any`) are missing, instead of being asked.")  # fmt: skip
 @click.option("--though-source-answers", is_flag=True,
@@ -49,46 +57,46 @@ def failover(
     in a terminal, or with --accept-loss; --approve auto does not. A source that still answers is refused: `topology
     migrate` loses nothing. When the old source is back, `topology failback` shows what only it has.
     """
-    from cutover.failover.steps import failover_course, joined_wave
-    from cutover.policy import policy_of
+    from cutover.failover.failover_plan import join_waves, plan_failover
+    from cutover.policy import build_wave_policy
 
-    wanted = Wanted(path, wave, dry_run, resume, abandon, force, approve, evidence, step, run_id, form)
-    plan, most = planned(wanted), _most(accept_loss)
+    wanted = RunOptions(path, wave, dry_run, resume, abandon, force, approve, evidence, step, run_id, form)
+    plan, most = compile_for_run(wanted), _most(accept_loss)
     if dry_run:
-        policy = policy_of(joined_wave(plan, wave), plan.migration)
+        policy = build_wave_policy(join_waves(plan, wave), plan.migration)
         chosen = replace(policy, accept_loss=most, though_source_answers=though_source_answers)
-        return rehearse(plan, failover_course(plan, wave, chosen), form)
-    settings = settings_of(plan)
-    chain = chain_of(plan, settings)
-    course = failover_course(plan, wave, None, chain, run_id)
+        return show_run_plan(plan, plan_failover(plan, wave, chosen), form)
+    settings = resolve_migration_settings(plan)
+    chain = read_target_journal(plan, settings)
+    course = plan_failover(plan, wave, None, chain, run_id)
     if show_loss:
         return _show_loss(plan, course, settings, form)
     policy = replace(course.policy, accept_loss=most, though_source_answers=though_source_answers)
-    course = failover_course(plan, wave, policy, chain, run_id)
-    return drive(plan, course, settings, wanted, set() if most is not None else {"accept_loss"})
+    course = plan_failover(plan, wave, policy, chain, run_id)
+    return drive_run(plan, course, settings, wanted, set() if most is not None else {"accept_loss"})
 
 
-def _show_loss(plan: Plan, course: Course, settings: dict[str, ConnectionSettings], form: str) -> int:
+def _show_loss(plan: Plan, course: RunPlan, settings: dict[str, ConnectionSettings], form: str) -> int:
     """Changes nothing, and asks the source nothing."""
-    from cutover.actions import LookAtCopies, LookAtLastSight, LookAtTopics
-    from cutover.failover.loss import declared
-    from cutover.live.world import LiveWorld
-    from cutover.observations import CopiesSeen, Failed, LastSightSeen, TopicsSeen
-    from cutover.offsets import places
+    from cutover.actions import ReadCopies, ReadLastSeenSource, ReadTopics
+    from cutover.failover.loss import build_failover_loss
+    from cutover.live.action_handler import LiveActionHandler
+    from cutover.observations import ActionFailed, LastSeenSource, ObservedCopies, ObservedTopics
+    from cutover.offsets import list_partitions
 
-    world = LiveWorld(plan, course.flow, settings, applications(plan, "auto"), time.monotonic)
-    there = world.answer(LookAtTopics("target"))
-    known = there.partitions if isinstance(there, TopicsSeen) else {}
+    world = LiveActionHandler(plan, course.flow, settings, build_run_applications(plan, "auto"), time.monotonic)
+    there = world.answer(ReadTopics("target"))
+    known = there.partitions if isinstance(there, ObservedTopics) else {}
     names = {topic: course.flow.target_topic(topic) for topic in course.wave.topics}
-    wanted = places({topic: known[name] for topic, name in names.items() if name in known})
-    copies, sight = world.answer(LookAtCopies(wanted)), world.answer(LookAtLastSight(wanted))
+    wanted = list_partitions({topic: known[name] for topic, name in names.items() if name in known})
+    copies, sight = world.answer(ReadCopies(wanted)), world.answer(ReadLastSeenSource(wanted))
     for seen in (there, copies, sight):
-        if isinstance(seen, Failed):
+        if isinstance(seen, ActionFailed):
             click.echo(seen.error, err=True)
             return 2
-    assert isinstance(copies, CopiesSeen)
-    assert isinstance(sight, LastSightSeen)
-    loss = declared(sight.wall_ms, wanted, copies.copies, sight.sights)
+    assert isinstance(copies, ObservedCopies)
+    assert isinstance(sight, LastSeenSource)
+    loss = build_failover_loss(sight.wall_ms, wanted, copies.copies, sight.sights)
     if form == "json":
         click.echo(json.dumps({"schema": 1, "wave": course.wave.name, "loss": loss.to_json()}, indent=2))
     else:

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cli.flow_adopt import adopt
-from cli.flow_orders import accept_gap, copy_foreign, reseed
-from cli.moved import moved
-from cli.plans import connector, plan_at
-from topology.command import command
+from cli.flow_decisions import accept_gap, copy_foreign, reseed
+from cli.moved_applications import describe_moved_applications
+from cli.plan_settings import build_settings_lookup, compile_plan_at
+from topology.shell_command import render_shell_command
 
 if TYPE_CHECKING:
-    from clusters.flows import FlowState
-    from replicator.quarantine import Quarantined
+    from clusters.flow_records import FlowState
+    from replicator.copy.quarantine import QuarantinedRecord
 
 _WANTED: dict[str, FlowState] = {"pause": "paused", "resume": "running", "stop": "stopped", "restart": "running"}
 
@@ -55,15 +55,15 @@ flow.add_command(adopt)
 
 
 def _want(order: str, flow_id: str, path: Path) -> int:
-    from clusters.control import ControlWriter
-    from clusters.flows import read_flows, write_flow
+    from clusters.control_topics import ControlWriter
+    from clusters.flow_records import read_flows, write_flow
 
-    plan = plan_at(path)
-    target = connector(plan)(plan.flow(flow_id).target)
+    plan = compile_plan_at(path)
+    target = build_settings_lookup(plan)(plan.flow(flow_id).target)
     record = read_flows(target).get(flow_id)
     if record is None:
         raise click.UsageError(
-            f"flow {flow_id} was never applied to {target.alias}; run `{command('topology', 'apply', path)}` first"
+            f"flow {flow_id} was never applied to {target.alias}; run `{render_shell_command('topology', 'apply', path)}` first"
         )
     changed = record.with_state(_WANTED[order])
     if order == "restart":
@@ -75,7 +75,7 @@ def _want(order: str, flow_id: str, path: Path) -> int:
         write_flow(writer, changed)
     click.echo(f"{flow_id}: {record.state} -> {changed.state}" + (" (restarted)" if order == "restart" else ""))
     if changed.state == "running":
-        for line in moved(plan, connector(plan)):
+        for line in describe_moved_applications(plan, build_settings_lookup(plan)):
             click.echo(f"note: {line}", err=True)
     return 0
 
@@ -92,10 +92,10 @@ def quarantined(flow_id: str, path: Path, topic: str | None, reveal: bool, form:
     They are in the topic watershed.quarantine of the target cluster; nothing deletes them. Values are only shown with
     --reveal.
     """
-    from replicator.quarantine import read_quarantine
+    from replicator.copy.quarantine import read_quarantine
 
-    plan = plan_at(path)
-    found = read_quarantine(connector(plan)(plan.flow(flow_id).target), flow_id)
+    plan = compile_plan_at(path)
+    found = read_quarantine(build_settings_lookup(plan)(plan.flow(flow_id).target), flow_id)
     shown = [each for each in found if topic in (None, each.topic)]
     if form == "json":
         rows = [_row(each, reveal) for each in shown]
@@ -114,8 +114,8 @@ def quarantined(flow_id: str, path: Path, topic: str | None, reveal: bool, form:
     return 0
 
 
-def _row(each: Quarantined, reveal: bool) -> dict[str, Any]:
-    from topology.quoting import visible
+def _row(each: QuarantinedRecord, reveal: bool) -> dict[str, Any]:
+    from topology.text_escaping import escape_controls
 
     row: dict[str, Any] = {
         "topic": each.topic,
@@ -126,11 +126,11 @@ def _row(each: Quarantined, reveal: bool) -> dict[str, Any]:
         "time": _when(each.timestamp),
         "size": each.size,
         "whole": each.whole,
-        "reason": visible(each.reason),
+        "reason": escape_controls(each.reason),
     }
     if reveal:
         row |= {"key": _text(each.key), "value": _text(each.value)}
-        row["headers"] = [[visible(name), _text(value)] for name, value in each.headers]
+        row["headers"] = [[escape_controls(name), _text(value)] for name, value in each.headers]
     return row
 
 
@@ -146,6 +146,6 @@ def _when(timestamp: int) -> str:
 
 
 def _text(content: bytes | None) -> str | None:
-    from topology.quoting import visible
+    from topology.text_escaping import escape_controls
 
-    return None if content is None else visible(content.decode(errors="backslashreplace"))
+    return None if content is None else escape_controls(content.decode(errors="backslashreplace"))

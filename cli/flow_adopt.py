@@ -1,7 +1,7 @@
 """`topology flow adopt`: go on behind what MirrorMaker 2, a cluster link or another copier left on the target.
 
 Both logs are read whole and compared record by record before anything is written. The decision is journaled, and a
-worker obeys it once, if the target is still what was proven (`replicator.orders`).
+worker obeys it once, if the target is still what was proven (`replicator.recovery.operator_decisions`).
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cli.asking import sure
-from cli.plans import connector, plan_at
-from topology.command import command
+from cli.confirmation import require_confirmation
+from cli.plan_settings import build_settings_lookup, compile_plan_at
+from topology.shell_command import render_shell_command
 
 if TYPE_CHECKING:
     from clusters.settings import ConnectionSettings
-    from replicator.adoption.mirrormaker import Notes
-    from replicator.adoption.prove import Proof
-    from replicator.partition import PartitionKey
+    from replicator.adoption.copy_proof import PartitionProof
+    from replicator.adoption.mirrormaker_format import MirrorMakerNotes
+    from replicator.copy.partition_copy import PartitionKey
     from topology.plan import PlanFlow
 
 _TOOLS = {"mm2": "MirrorMaker 2", "equal-offsets": "a copier with equal offsets", "records": "another copier"}
@@ -114,13 +114,13 @@ def adopt(
     Exit code 0 when all of it is exact (or accepted by name), 1 when it is not or the worker refuses, 3 without an
     answer from a worker in time.
     """
-    from replicator.adoption.verdict import ACCEPTABLE
+    from replicator.adoption.copy_verdict import ACCEPTABLE_FINDINGS
 
     accepted = frozenset(name.strip() for each in accept for name in each.split(",") if name.strip())
-    unknown = sorted(accepted - ACCEPTABLE)
+    unknown = sorted(accepted - ACCEPTABLE_FINDINGS)
     if unknown:
         raise click.UsageError(
-            f"--accept {unknown[0]}: what can be accepted is {', '.join(sorted(ACCEPTABLE))}; whatever else is found "
+            f"--accept {unknown[0]}: what can be accepted is {', '.join(sorted(ACCEPTABLE_FINDINGS))}; whatever else is found "
             "is content that the source never had there, and the topic has to be copied anew"
         )
     only_mm2 = {"--alias": alias, "--target-alias": target_alias, "--connect-offsets": connect_offsets,
@@ -151,10 +151,10 @@ def adopt(
 
 def _staged(flow_id: str, asked: _Asked, *, applied: bool) -> _Stage:
     """Raises UsageError for a flow that cannot go on behind others. applied: it has to be known to its workers."""
-    from clusters.flows import read_flows
+    from clusters.flow_records import read_flows
 
-    plan = plan_at(asked.path)
-    connect_to = connector(plan)
+    plan = compile_plan_at(asked.path)
+    connect_to = build_settings_lookup(plan)
     flow = plan.flow(flow_id)
     stage = _Stage(flow, plan.topology, connect_to(flow.source), connect_to(flow.target), asked)
     if flow.delivery == "transactions":
@@ -175,7 +175,7 @@ def _staged(flow_id: str, asked: _Asked, *, applied: bool) -> _Stage:
         )
     if applied and flow_id not in read_flows(stage.target):
         raise click.UsageError(
-            f"flow {flow_id} was never applied to {flow.target}; run `{command('topology', 'apply', asked.path)}` "
+            f"flow {flow_id} was never applied to {flow.target}; run `{render_shell_command('topology', 'apply', asked.path)}` "
             "first. Its workers write nothing into a partition that holds another's records"
         )
     return stage
@@ -184,9 +184,9 @@ def _staged(flow_id: str, asked: _Asked, *, applied: bool) -> _Stage:
 def _keys(stage: _Stage) -> tuple[list[PartitionKey], list[str]]:
     """The partitions to compare, and what is said of topics that are not. Raises UsageError."""
     from clusters.admin import Admin
-    from replicator.adoption.reading import NotProvable
-    from replicator.ledger import read_ledger
-    from replicator.partition import PartitionKey
+    from replicator.adoption.digest_reader import NotProvable
+    from replicator.copy.partition_copy import PartitionKey
+    from replicator.ledger.ledger import read_ledger
 
     flow, asked = stage.flow, stage.asked
     with Admin(stage.source) as source, Admin(stage.target) as target:
@@ -222,9 +222,9 @@ def _keys(stage: _Stage) -> tuple[list[PartitionKey], list[str]]:
     return keys, skipped
 
 
-def _proven(stage: _Stage, keys: Sequence[PartitionKey]) -> list[Proof]:
+def _proven(stage: _Stage, keys: Sequence[PartitionKey]) -> list[PartitionProof]:
     from clusters.admin import Admin
-    from replicator.adoption.prove import Way, prove
+    from replicator.adoption.copy_proof import ComparisonOptions, prove_partitions
 
     if not keys:
         return []
@@ -241,20 +241,22 @@ def _proven(stage: _Stage, keys: Sequence[PartitionKey]) -> list[Proof]:
         if any("compact" in policy for policy in policies):
             compacted.add(key.topic)
     reading = _Reading()
-    way = Way(stage.asked.origin == "equal-offsets", frozenset(compacted), stage.asked.directory, reading.read)
-    return prove(keys, stage.source, stage.target, notes, way)
+    way = ComparisonOptions(
+        stage.asked.origin == "equal-offsets", frozenset(compacted), stage.asked.directory, reading.read
+    )
+    return prove_partitions(keys, stage.source, stage.target, notes, way)
 
 
-def _notes(stage: _Stage) -> Notes:
+def _notes(stage: _Stage) -> MirrorMakerNotes:
     """MirrorMaker's own notes; a copier that still runs is refused. Raises NotProvable."""
-    from replicator.adoption.mirrormaker import Notes
-    from replicator.adoption.notes import members, read_notes
-    from replicator.adoption.reading import NotProvable
+    from replicator.adoption.digest_reader import NotProvable
+    from replicator.adoption.mirrormaker_format import MirrorMakerNotes
+    from replicator.adoption.mirrormaker_reader import read_active_connect_groups, read_mirrormaker_notes
 
     if stage.asked.origin != "mm2":
-        return Notes()
+        return MirrorMakerNotes()
     group = stage.asked.connect_group or f"{stage.alias}-mm2"
-    running = members(stage.target, group)
+    running = read_active_connect_groups(stage.target, group)
     if group in running:
         raise NotProvable(
             f"Connect's group {group} on {stage.flow.target} is {running[group]}: MirrorMaker 2 still runs. Stop its "
@@ -268,7 +270,7 @@ def _notes(stage: _Stage) -> Notes:
     syncs = f"mm2-offset-syncs.{stage.asked.target_alias or stage.flow.target}.internal"
     elsewhere = f"mm2-offset-syncs.{stage.alias}.internal"
     checkpoints = f"{stage.alias}.checkpoints.internal"
-    return read_notes(
+    return read_mirrormaker_notes(
         stage.alias,
         (stage.target, offsets),
         ((stage.source, syncs), (stage.target, elsewhere)),
@@ -290,8 +292,8 @@ class _Reading:
             click.echo(f"{key.topic}-{key.partition}: {self._records:,} records read in all", err=True)
 
 
-def _print(stage: _Stage, proofs: Sequence[Proof]) -> None:
-    from replicator.adoption.verdict import MEANINGS, TOLERATED, shown
+def _print(stage: _Stage, proofs: Sequence[PartitionProof]) -> None:
+    from replicator.adoption.copy_verdict import FINDING_MEANINGS, TOLERATED_FINDINGS, render_findings
 
     flow = stage.flow
     click.echo(f"{flow.id}: {flow.source} -> {flow.target}, copied by {stage.tool}")
@@ -320,11 +322,15 @@ def _print(stage: _Stage, proofs: Sequence[Proof]) -> None:
                 )
         for kind in sorted(verdict.counts):
             places = [each for each in verdict.findings if each.kind == kind]
-            mark = " (tolerated)" if kind in TOLERATED else " (accepted)" if kind in stage.asked.accepted else ""
-            click.echo(f"    {kind}{mark}: {verdict.counts[kind]:,} records {MEANINGS[kind]}; {shown(places)}")
+            mark = (
+                " (tolerated)" if kind in TOLERATED_FINDINGS else " (accepted)" if kind in stage.asked.accepted else ""
+            )
+            click.echo(
+                f"    {kind}{mark}: {verdict.counts[kind]:,} records {FINDING_MEANINGS[kind]}; {render_findings(places)}"
+            )
 
 
-def _document(stage: _Stage, proofs: Sequence[Proof], skipped: Sequence[str]) -> dict[str, Any]:
+def _document(stage: _Stage, proofs: Sequence[PartitionProof], skipped: Sequence[str]) -> dict[str, Any]:
     return {
         "schema": 1,
         "flow": stage.flow.id,
@@ -358,16 +364,16 @@ def _document(stage: _Stage, proofs: Sequence[Proof], skipped: Sequence[str]) ->
     }
 
 
-def _refusal(stage: _Stage, refused: Sequence[Proof]) -> str:
-    from replicator.adoption.verdict import ACCEPTABLE
+def _refusal(stage: _Stage, refused: Sequence[PartitionProof]) -> str:
+    from replicator.adoption.copy_verdict import ACCEPTABLE_FINDINGS
 
     kinds = sorted({kind for proof in refused for kind in proof.verdict.refused(stage.asked.accepted)})
     lines = [f"{len(refused)} partitions are not adopted."]
-    acceptable = [kind for kind in kinds if kind in ACCEPTABLE]
-    if acceptable and not set(kinds) - ACCEPTABLE:
+    acceptable = [kind for kind in kinds if kind in ACCEPTABLE_FINDINGS]
+    if acceptable and not set(kinds) - ACCEPTABLE_FINDINGS:
         lines.append(f"To go on with that: --accept {','.join([*sorted(stage.asked.accepted), *acceptable])}")
     elif kinds:
-        wrong = ", ".join(sorted(set(kinds) - ACCEPTABLE))
+        wrong = ", ".join(sorted(set(kinds) - ACCEPTABLE_FINDINGS))
         lines.append(
             f"What is {wrong} cannot be accepted: readers would see what the source never had. Empty the target topic "
             f"and let {stage.flow.id} copy it (the commands are in docs/states.md, target_foreign_write)."
@@ -379,34 +385,36 @@ def _refusal(stage: _Stage, refused: Sequence[Proof]) -> str:
     return "\n".join(lines)
 
 
-def _ordered(stage: _Stage, proofs: Sequence[Proof], yes: bool, wait_s: float, *, aside: bool) -> int:
+def _ordered(stage: _Stage, proofs: Sequence[PartitionProof], yes: bool, wait_s: float, *, aside: bool) -> int:
     """aside: standard output holds a document already."""
-    from clusters.control import ControlWriter
-    from replicator.adoption.giving import Given, adopted, give_all
-    from replicator.adoption.verdict import MEANINGS
-    from replicator.orders import Order
+    from clusters.control_topics import ControlWriter
+    from replicator.adoption.copy_verdict import FINDING_MEANINGS
+    from replicator.adoption.decision_writer import DecisionWithMap, build_adoption_decision, write_decisions
+    from replicator.recovery.operator_decisions import OperatorDecision
 
     kinds = sorted({kind for proof in proofs for kind in proof.verdict.counts})
     click.echo(
         f"{len(proofs)} partitions are gone on with by {stage.flow.id}, behind what {stage.tool} copied"
-        + "".join(f"\n  with records {MEANINGS[kind]} ({kind})" for kind in kinds)
+        + "".join(f"\n  with records {FINDING_MEANINGS[kind]} ({kind})" for kind in kinds)
         + f"\n  take the right to write to these topics from {stage.tool}: a record of its own would stop them",
         err=True,
     )
     if not yes:
-        sure("Do this?")
-    given: list[Given] = []
+        require_confirmation("Do this?")
+    given: list[DecisionWithMap] = []
     for proof in proofs:
         key = proof.key
-        order = Order(
+        order = OperatorDecision(
             "adopt", key.flow, key.topic, key.partition, "target_foreign_write", 0, getpass.getuser(),
             target_id=proof.target_id, id=secrets.token_hex(8), at_ms=int(time.time() * 1000),
             source_id=proof.source_id, base=proof.ends.target_end, position=proof.verdict.position, tool=stage.tool,
         )  # fmt: skip
-        given.append(adopted(order, proof, sorted(stage.asked.accepted)))
+        given.append(build_adoption_decision(order, proof, sorted(stage.asked.accepted)))
     with ControlWriter(stage.target, client_id="watershed-flow") as writer:
-        give_all(writer, given, stage.topology)
+        write_decisions(writer, given, stage.topology)
     click.echo(f"ordered and written to watershed.journal: {len(given)} partitions", err=True)
-    from cli.flow_orders import answered
+    from cli.flow_decisions import await_workers
 
-    return answered(stage.flow.id, stage.target, stage.asked.path, [each.order for each in given], wait_s, aside=aside)
+    return await_workers(
+        stage.flow.id, stage.target, stage.asked.path, [each.order for each in given], wait_s, aside=aside
+    )

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from topology.command import command
+from topology.shell_command import render_shell_command
 
 
 @click.command(epilog="Example: topology graph topology/examples/hub_and_spoke.yaml --format mermaid")
@@ -21,11 +21,11 @@ def graph(path: Path, form: str, level: str) -> None:
     Files with findings are drawn too, as far as they can be read: a picture often shows what is wrong.
     """
     from topology.errors import UnreadableTopology
-    from topology.load import load_path
-    from topology.picture import draw
+    from topology.loader import load_topology
+    from topology.picture import render_picture
 
-    loaded = load_path(path)
+    loaded = load_topology(path)
     if loaded.topology is None:
-        lint = command("topology", "lint", path)
+        lint = render_shell_command("topology", "lint", path)
         raise UnreadableTopology(f"{path}: {loaded.problems[0].message}; `{lint}` shows where")
-    click.echo(draw(loaded.topology, form, level))
+    click.echo(render_picture(loaded.topology, form, level))

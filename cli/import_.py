@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from topology.interop.report import Report
+    from topology.interop.import_report import ImportReport
 
 
 def _formats(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
-    from topology.interop.formats import FORMATS
+    from topology.interop.import_formats import IMPORT_FORMATS
 
-    names = [each.name for each in FORMATS]
+    names = [each.name for each in IMPORT_FORMATS]
     if value is not None and value not in names:
         raise click.BadParameter(f"`{value}` is none of {', '.join(names)}", ctx, param)
     return value
@@ -37,11 +37,11 @@ def import_(ctx: click.Context, path: Path, wanted: str | None, output: Path | N
 
     Exits 0 when a topology came out without errors, 1 with errors, 2 when the file is none of the formats.
     """
-    from topology.interop.formats import import_path
-    from topology.interop.report import report_of
+    from topology.interop.import_formats import import_path
+    from topology.interop.import_report import build_import_report
 
     quiet = bool((ctx.obj or {}).get("quiet"))
-    report = report_of(import_path(path, wanted), str(output) if output is not None else "topology.yaml")
+    report = build_import_report(import_path(path, wanted), str(output) if output is not None else "topology.yaml")
     if output is not None:
         output.write_text(report.text, encoding="utf-8")
     if form == "json" or as_json:
@@ -53,13 +53,13 @@ def import_(ctx: click.Context, path: Path, wanted: str | None, output: Path | N
     return int(report.errors > 0)
 
 
-def _explain(report: Report, path: Path, result: str) -> None:
-    from topology.interop.report import lines
+def _explain(report: ImportReport, path: Path, result: str) -> None:
+    from topology.interop.import_report import render_import_findings
 
     for title, block in (
         (f"Not carried over from {path}:", [str(each) for each in report.not_carried]),
-        (f"What {path} does wrong:", lines(report.source)),
-        (f"What the linter says about {result}:", lines(report.result)),
+        (f"What {path} does wrong:", render_import_findings(report.source)),
+        (f"What the linter says about {result}:", render_import_findings(report.result)),
     ):
         if block:
             click.echo(f"\n{title}", err=True)

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cli.journal_orders import show_orders
-from cli.plans import connector, plan_at
+from cli.journal_decisions import show_decisions
+from cli.plan_settings import build_settings_lookup, compile_plan_at
 
 if TYPE_CHECKING:
     from clusters.settings import ConnectionSettings
-    from cutover.journal.chain import Chain, Entry, Void
+    from cutover.journal.chain import JournalChain, JournalEntry, VoidLine
     from cutover.journal.signing import Signing
     from topology.plan import Plan
 
@@ -48,15 +48,15 @@ def journal(path: Path, verify: bool, run_id: str | None, ordered: bool, signed_
     not to be verified.
     """
     from cutover.errors import BrokenChain, NotSupported
-    from cutover.journal.chain import Chain
-    from cutover.journal.topic import TopicLog
+    from cutover.journal.chain import JournalChain
+    from cutover.journal.journal_topic import JournalTopicLog
 
-    plan = plan_at(path)
+    plan = compile_plan_at(path)
     if ordered:
         if verify or run_id is not None or signed_root is not None:
             raise click.UsageError("--orders goes without --verify, --run and --sign: those are about migrations")
-        targets = map(connector(plan), sorted({flow.target for flow in plan.flows}))
-        return show_orders(plan.topology, frozenset(flow.id for flow in plan.flows), targets, form)
+        targets = map(build_settings_lookup(plan), sorted({flow.target for flow in plan.flows}))
+        return show_decisions(plan.topology, frozenset(flow.id for flow in plan.flows), targets, form)
     if plan.migration is None:
         raise NotSupported(
             f"topology {plan.topology} declares no migration, so it has no run to show; --orders shows what was "
@@ -64,11 +64,11 @@ def journal(path: Path, verify: bool, run_id: str | None, ordered: bool, signed_
         )
     target = plan.flow(plan.migration.flow).target
     if signed_root is not None:
-        return _sign(plan, connector(plan)(target), signed_root)
+        return _sign(plan, build_settings_lookup(plan)(target), signed_root)
     signing, unverified = _signing(plan)
-    chain, broken = Chain(plan.topology, signing=signing), None
+    chain, broken = JournalChain(plan.topology, signing=signing), None
     try:
-        chain.follow(TopicLog(connector(plan)(target)).read(0))
+        chain.follow(JournalTopicLog(build_settings_lookup(plan)(target)).read(0))
     except BrokenChain as error:
         broken = error
     shown = [] if verify else [entry for entry in chain.entries if run_id in (None, entry.run)]
@@ -115,17 +115,17 @@ def journal(path: Path, verify: bool, run_id: str | None, ordered: bool, signed_
 def _signing(plan: Plan) -> tuple[Signing, str | None]:
     """The keys, and why they are not here: who only reads goes on without them."""
     from clusters.errors import SecretMissing
-    from cutover.journal.signing import TRUSTING, signing_of
+    from cutover.journal.signing import TRUSTING, read_signing_keys
 
     try:
-        return signing_of(plan), None
+        return read_signing_keys(plan), None
     except SecretMissing as missing:
         return TRUSTING, str(missing)
 
 
 def _sign(plan: Plan, settings: ConnectionSettings, root: str) -> int:
     """Raises CutoverError and ClusterError."""
-    from cutover.journal.opening import open_journal
+    from cutover.journal.topology_journal import open_journal
 
     actor = f"{getpass.getuser()} (pid {os.getpid()})"
     journal = open_journal(plan, settings, secrets.token_hex(8))
@@ -135,23 +135,23 @@ def _sign(plan: Plan, settings: ConnectionSettings, root: str) -> int:
     return 0
 
 
-def _named(line: Void) -> str:
+def _named(line: VoidLine) -> str:
     about = f" (run {line.run}, step {line.step})" if line.run or line.step else ""
     return f"not counted: offset {line.offset}{about}: {line.why}"
 
 
-def _runs(chain: Chain) -> list[dict[str, Any]]:
+def _runs(chain: JournalChain) -> list[dict[str, Any]]:
     """Every run, oldest first: what it was, and how it ended (state None: it has not)."""
-    from cutover.journal.chain import RUN, TAKEN_OVER
+    from cutover.journal.chain import RUN_STEP, TAKEOVER_STEP
 
-    found: dict[str, list[Entry]] = {}
+    found: dict[str, list[JournalEntry]] = {}
     for entry in chain.entries:
         found.setdefault(entry.run, []).append(entry)
     runs = []
     for name, entries in found.items():
         last = entries[-1]
-        over = last.step == RUN and last.kind == "outcome"
-        step = next((each.step for each in reversed(entries) if each.step not in (RUN, TAKEN_OVER)), RUN)
+        over = last.step == RUN_STEP and last.kind == "outcome"
+        step = next((each.step for each in reversed(entries) if each.step not in (RUN_STEP, TAKEOVER_STEP)), RUN_STEP)
         runs.append(
             {
                 "run": name,
@@ -165,7 +165,7 @@ def _runs(chain: Chain) -> list[dict[str, Any]]:
     return runs
 
 
-def _line(entry: Entry) -> str:
+def _line(entry: JournalEntry) -> str:
     when = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(entry.at_ms / 1000))
     what = f"{entry.step} {entry.deed}".strip()
     seen = entry.observation

@@ -45,7 +45,7 @@ def up(clusters: int | None, names: str | None, brokers: int, directory: Path, f
     aliases = _aliases(clusters, names)
 
     def act() -> Lab:
-        from lab.clusters import up as lab_up
+        from lab.clusters import start_clusters as lab_up
 
         return lab_up(directory, aliases, brokers)
 
@@ -63,7 +63,7 @@ def status(context: click.Context, directory: Path, form: str) -> None:
     """
 
     def act() -> Lab:
-        from lab.clusters import status as lab_status
+        from lab.clusters import read_lab as lab_status
 
         return lab_status(directory)
 
@@ -84,7 +84,7 @@ def down(keep: bool, directory: Path, form: str) -> None:
     """
 
     def act() -> Lab:
-        from lab.clusters import down as lab_down
+        from lab.clusters import end_clusters as lab_down
 
         return lab_down(directory, keep)
 
@@ -120,9 +120,9 @@ def _run(act: Callable[[], Lab]) -> Lab:
 
 
 def _show(found: Lab, form: str) -> None:
-    from lab.clusters import lab_json
+    from lab.clusters import encode_lab
 
-    shape: dict[str, Any] = lab_json(found)
+    shape: dict[str, Any] = encode_lab(found)
     if form == "json":
         click.echo(json.dumps(shape, indent=2))
         return

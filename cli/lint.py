@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-_RANK = {"error": 0, "warning": 1, "info": 2}
+_SEVERITY_RANK = {"error": 0, "warning": 1, "info": 2}
 _FORMATS = ("text", "concise", "json", "github", "sarif", "junit")
 
 
@@ -16,7 +16,7 @@ _FORMATS = ("text", "concise", "json", "github", "sarif", "junit")
 @click.option("--format", "form", type=click.Choice(_FORMATS), default="text", show_default=True)
 @click.option(
     "--fail-on",
-    type=click.Choice(list(_RANK)),
+    type=click.Choice(list(_SEVERITY_RANK)),
     default="warning",
     show_default=True,
     help="Least severity that exits 1.",
@@ -47,35 +47,37 @@ def lint(
     from dataclasses import replace
 
     from topology.baseline import read_baseline
-    from topology.configuration import configuration_for, read_configuration
-    from topology.lint import lint_loaded
-    from topology.load import load_readable
-    from topology.reports import rendered
+    from topology.lint import lint_topology
+    from topology.lint_configuration import read_lint_configuration, read_nearest_configuration
+    from topology.loader import load_readable_topologies
+    from topology.reports import render_lint_report
 
     seen = None
     if inventory is not None:
-        from topology.inventory_json import inventory_from_json
-        from topology.load import read_file
+        from topology.inventory_json import decode_inventory
+        from topology.loader import read_text_file
 
-        seen = inventory_from_json(read_file(inventory))
+        seen = decode_inventory(read_text_file(inventory))
     known = read_baseline(baseline) if baseline is not None else frozenset()
     files, unreadable = [], []
     for path in paths:
-        found, errors = load_readable(path)
+        found, errors = load_readable_topologies(path)
         files += [(path, loaded) for loaded in found]
         unreadable += errors
     topologies = [loaded.topology for _, loaded in files if loaded.topology is not None]
     results = []
     for path, loaded in files:
-        configuration = read_configuration(config) if config is not None else configuration_for(path)
+        configuration = read_lint_configuration(config) if config is not None else read_nearest_configuration(path)
         if profile is not None:
             configuration = replace(configuration, profile=profile)
         others = [each for each in topologies if each is not loaded.topology]
-        results.append(lint_loaded(loaded, seen, configuration, known, others))
+        results.append(lint_topology(loaded, seen, configuration, known, others))
     if results or form not in ("text", "concise"):
-        click.echo(rendered(results, form, colour=sys.stdout.isatty()), nl=False)
+        click.echo(render_lint_report(results, form, colour=sys.stdout.isatty()), nl=False)
     for error in unreadable:  # what can be judged is; the others are named, and the exit code says so
         click.echo(f"topology: {error}", err=True)
     if unreadable:
         return 2
-    return int(any(_RANK[f.severity] <= _RANK[fail_on] for result in results for f in result.findings))
+    return int(
+        any(_SEVERITY_RANK[f.severity] <= _SEVERITY_RANK[fail_on] for result in results for f in result.findings)
+    )

@@ -13,9 +13,9 @@ from typing import Any
 
 import click
 
-from cli import briefly
-from cli.errors import report
-from cli.terminal import visible_output
+from cli import garbage_collection
+from cli.errors import report_error
+from cli.terminal import filter_output
 
 # section -> (command, "module:attribute", the line in --help); a later room adds its row here.
 _COMMANDS: dict[str, tuple[tuple[str, str, str], ...]] = {
@@ -55,33 +55,33 @@ _COMMANDS: dict[str, tuple[tuple[str, str, str], ...]] = {
     ),
     "Trying it": (("lab", "cli.lab:lab", "Real Kafka clusters on this machine."),),
 }
-TABLE = {name: (where, line) for rows in _COMMANDS.values() for name, where, line in rows}
+COMMAND_TABLE = {name: (where, line) for rows in _COMMANDS.values() for name, where, line in rows}
 
 
 class LazyGroup(click.Group):
     """A group that knows its commands by name and imports one only to run it."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(TABLE)
+        return list(COMMAND_TABLE)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in TABLE:
+        if cmd_name not in COMMAND_TABLE:
             return None
-        module, _, attribute = TABLE[cmd_name][0].partition(":")
+        module, _, attribute = COMMAND_TABLE[cmd_name][0].partition(":")
         command: click.Command = getattr(importlib.import_module(module), attribute)
         return command
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args and not args[0].startswith("-") and args[0] not in TABLE:
-            from topology.nearest import nearest
+        if args and not args[0].startswith("-") and args[0] not in COMMAND_TABLE:
+            from topology.spelling import suggest_word
 
-            known = nearest(args[0], TABLE)
+            known = suggest_word(args[0], COMMAND_TABLE)
             hint = f"Did you mean `{known}`?" if known else "See `topology --help`."
             raise click.UsageError(f"no command `{args[0]}`. {hint}", ctx)
-        if args and args[0] in briefly.COMMANDS:
-            ctx.with_resource(briefly.briefly())
+        if args and args[0] in garbage_collection.COLLECTOR_FREE_COMMANDS:
+            ctx.with_resource(garbage_collection.pause_garbage_collection())
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -110,7 +110,7 @@ def _log_with_fields() -> None:
     event's name."""
     import logging
 
-    from replicator.events import EventFormatter
+    from replicator.worker.log_format import EventFormatter
 
     if logging.lastResort is not None:
         logging.lastResort.setFormatter(EventFormatter())
@@ -118,7 +118,7 @@ def _log_with_fields() -> None:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run one command line; the exit code. Nothing but SystemExit comes out of here."""
-    with visible_output():
+    with filter_output():
         return _run(sys.argv[1:] if arguments is None else arguments)
 
 
@@ -127,7 +127,7 @@ def _run(arguments: list[str]) -> int:
         outcome: Any = topology.main(args=arguments or ["--help"], prog_name="topology", standalone_mode=False)
         sys.stdout.flush()
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  the one place where everything ends as a message
-        return report(error, verbose=bool({"-v", "--verbose"} & set(arguments)))
+        return report_error(error, verbose=bool({"-v", "--verbose"} & set(arguments)))
     return outcome if isinstance(outcome, int) else 0
 
 

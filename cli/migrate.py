@@ -13,16 +13,17 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cli.migrate_waves import journal_of, show_waves
-from cli.plans import connector, plan_at
-from cli.proving import Proofs
-from cli.running import applications, ask, show
+from cli.plan_settings import build_settings_lookup, compile_plan_at
+from cli.proof_process import ProofProcess
+from cli.run_dialogue import ask_approval, build_run_applications, show_run_event
+from cli.wave_status import read_migration_journal, show_wave_states
 
 if TYPE_CHECKING:
     from clusters.settings import ConnectionSettings
-    from cutover.course import Course
-    from cutover.procedure import Result
-    from topology.plan import Plan, Strategy, Wave
+    from cutover.run_plan import RunPlan
+    from cutover.step_runner import RunResult
+    from topology.migration_waves import Wave, WaveStrategy
+    from topology.plan import Plan
 
 
 @click.command(epilog="Example: topology migrate orders.yaml --dry-run && topology migrate orders.yaml --approve auto")
@@ -50,7 +51,7 @@ if TYPE_CHECKING:
 def migrate(
     path: Path,
     wave: str | None,
-    strategy: Strategy | None,
+    strategy: WaveStrategy | None,
     all_waves: bool,
     status: bool,
     dry_run: bool,
@@ -79,12 +80,14 @@ def migrate(
     Spark and rights of the day, and with producers and consumers of its own. See docs/drill.md.
     """
     if rehearsed:
-        from cli.drill import Wanted, drill, refuse_others
+        from cli.drill import DrillOptions, refuse_excluded_options, run_drill_command
 
         given = {"--step": step, "--resume": resume, "--all-waves": all_waves, "--status": status, "--run": run_id}
-        refuse_others(given | {"--force": force, "--abandon": abandon, "--dry-run": dry_run, "--keep": keep})
+        refuse_excluded_options(given | {"--force": force, "--abandon": abandon, "--dry-run": dry_run, "--keep": keep})
         many = drill_records or 10_000
-        return drill(Wanted(path, wave, strategy, dry_run, abandon, approve, evidence, many, keep, form))
+        return run_drill_command(
+            DrillOptions(path, wave, strategy, dry_run, abandon, approve, evidence, many, keep, form)
+        )
     if drill_records is not None or keep:
         raise click.UsageError("--drill-records and --keep go with --drill")
     if run_id is not None and not re.fullmatch(r"[\w.:+-]{1,200}", run_id):
@@ -95,12 +98,12 @@ def migrate(
         raise click.UsageError("--abandon goes without --dry-run, --resume and --step")
     if all_waves and (wave or step or run_id or abandon):
         raise click.UsageError("--all-waves goes without --wave, --step, --run and --abandon: each wave is a run")
-    plan = plan_at(path)
+    plan = compile_plan_at(path)
     waves = _chosen(plan, wave)
     if dry_run:
-        from cli.rehearsal import rehearse
+        from cli.migrate_dry_run import show_dry_run
 
-        rehearse(plan, waves, form, strategy)
+        show_dry_run(plan, waves, form, strategy)
         return 0
     if (
         approve == "manual"
@@ -110,10 +113,10 @@ def migrate(
     ):
         raise click.UsageError("there is no terminal to ask for approval: add --approve auto, or run it in one")
     flow = plan.flow(plan.migration.flow if plan.migration else "")
-    connect = connector(plan)
+    connect = build_settings_lookup(plan)
     settings = {alias: connect(alias) for alias in (flow.source, flow.target)}
     if status:
-        return show_waves(plan, journal_of(plan, settings[flow.target]), form)
+        return show_wave_states(plan, read_migration_journal(plan, settings[flow.target]), form)
     one = partial(_run, plan, path, settings, approve, evidence, step, run_id, form, strategy)
     if abandon:
         name = _meant(plan, wave, settings[flow.target], form)
@@ -134,33 +137,33 @@ def migrate(
 
 def _chosen(plan: Plan, wave: str | None) -> list[Wave]:
     """The wave, or all of them, each found fit to run. Raises NotSupported."""
-    from cutover.course import wave_of
+    from cutover.run_plan import find_wave
 
     names = [wave] if wave is not None or plan.migration is None else [each.name for each in plan.migration.waves]
-    return [wave_of(plan, name)[1] for name in names or [None]]
+    return [find_wave(plan, name)[1] for name in names or [None]]
 
 
 def _meant(plan: Plan, wave: str | None, target: ConnectionSettings, form: str) -> str:
     """The wave that was named, the only one, or the next by the journal, which is said. Raises WaveDone."""
-    from cutover.waves import next_wave
+    from cutover.wave_states import find_next_wave
 
     waves = plan.migration.waves if plan.migration else ()
     if wave is not None or len(waves) == 1:
         return wave or waves[0].name
-    found = next_wave(plan, journal_of(plan, target))
+    found = find_next_wave(plan, read_migration_journal(plan, target))
     click.echo(f"wave {found} of {', '.join(each.name for each in waves)}", err=form == "json")
     return found
 
 
-def _course(plan: Plan, wave: str, target: ConnectionSettings | None, strategy: Strategy | None) -> Course:
+def _course(plan: Plan, wave: str, target: ConnectionSettings | None, strategy: WaveStrategy | None) -> RunPlan:
     """strategy: what was asked for. target: with the journal of a run that may go on, which keeps the strategy with
     which it was begun, in Airflow or here."""
-    from cutover.course import migrate_course
-    from cutover.runs import begun_strategy
+    from cutover.run_claim import find_begun_strategy
+    from cutover.run_plan import plan_migration
 
     if strategy is None and target is not None:
-        strategy = begun_strategy(journal_of(plan, target), wave)
-    return migrate_course(plan, wave, strategy=strategy)
+        strategy = find_begun_strategy(read_migration_journal(plan, target), wave)
+    return plan_migration(plan, wave, strategy=strategy)
 
 
 def _run(
@@ -172,34 +175,34 @@ def _run(
     step: str | None,
     run_id: str | None,
     form: str,
-    strategy: Strategy | None,
+    strategy: WaveStrategy | None,
     wave: str,
     *,
     resume: bool,
-) -> Result:
+) -> RunResult:
     """One wave. Raises CutoverError and ClusterError."""
-    from cutover.driver import Migration, approve_all
+    from cutover.driver import RunDriver, approve_all
 
     target = settings[plan.flow(plan.migration.flow).target] if plan.migration else None
     course = _course(plan, wave, target if resume or run_id is not None else None, strategy)
-    run: Migration
+    run: RunDriver
 
     def folder() -> Path:
         return (evidence or Path(".watershed/evidence") / plan.topology / (run.run_id or "run")).resolve()
 
-    say = partial(show, to_stderr=form == "json")
-    with Proofs(path, plan.hash) as proofs:
-        run = Migration(
+    say = partial(show_run_event, to_stderr=form == "json")
+    with ProofProcess(path, plan.hash) as proofs:
+        run = RunDriver(
             plan,
             wave,
             settings,
             course=course,
-            applications=applications(plan, approve),
+            applications=build_run_applications(plan, approve),
             run_id=run_id,
             resume=resume,
             evidence=folder,
             prove=lambda wanted: proofs.prove(folder() / ("tail" if wanted.final else "history"), wanted),
-            approve=approve_all if approve == "auto" else ask,
+            approve=approve_all if approve == "auto" else ask_approval,
             say=say if step else proofs.listening(say, course, folder),
         )
         result = run.run_step(step) if step else run.run()
@@ -212,15 +215,15 @@ def _run(
 
 
 def _abandon(
-    plan: Plan, course: Course, settings: Mapping[str, ConnectionSettings], approve: str, *, force: bool, form: str
+    plan: Plan, course: RunPlan, settings: Mapping[str, ConnectionSettings], approve: str, *, force: bool, form: str
 ) -> int:
-    from cutover.driver import Migration
-    from cutover.giving_up import give_up
+    from cutover.driver import RunDriver
+    from cutover.run_abandonment import abandon_run
 
-    told = applications(plan, approve)
-    opened = partial(Migration, plan, None, settings, course=course, applications=told, resume=True, abandon=True)
-    say = partial(show, to_stderr=form == "json")
-    result = give_up(opened, "the run was given up by its operator (--abandon)", say, force=force)
+    told = build_run_applications(plan, approve)
+    opened = partial(RunDriver, plan, None, settings, course=course, applications=told, resume=True, abandon=True)
+    say = partial(show_run_event, to_stderr=form == "json")
+    result = abandon_run(opened, "the run was given up by its operator (--abandon)", say, force=force)
     if form == "json":
         click.echo(json.dumps({"schema": 1, **asdict(result)}, indent=2))
     return 0 if result.state in ("refused", "rolled_back") else result.exit_code

@@ -11,12 +11,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from clusters.settings import ConnectionSettings
-    from replicator.aligned.prospects import TopicOffsets
-    from topology.drift import Difference
+    from replicator.copy.aligned.offset_mode_plan import TopicOffsetMode
+    from topology.drift import FieldDrift
     from topology.inventory import Inventory
-    from topology.lint import Result
+    from topology.lint import LintResult
     from topology.plan import Plan
-    from topology.undone import Undone
+    from topology.unsupported_settings import UnsupportedSetting
 
 
 @click.command(epilog="Example: topology plan orders.yaml --fail-on-changes")
@@ -32,32 +32,37 @@ def plan(path: Path, form: str, fail_on_changes: bool, output: Path | None) -> i
     """
     import json
 
-    from cli.output import writable, write_all
-    from cli.plans import connector
-    from clusters import control
-    from replicator.aligned.prospects import topic_offsets
-    from replicator.sync.once import sync_differences
+    from cli.output_files import require_writable, write_output_files
+    from cli.plan_settings import build_settings_lookup
+    from clusters import control_topics
+    from replicator.copy.aligned.offset_mode_plan import plan_offset_modes
+    from replicator.sync.sync_on_apply import find_sync_differences
     from topology import compile_path
-    from topology.configuration import configuration_for
-    from topology.drift import differences
+    from topology.drift import find_drift
     from topology.lint import lint_path
-    from topology.load import load_path
-    from topology.undone import undone
+    from topology.lint_configuration import read_nearest_configuration
+    from topology.loader import load_topology
+    from topology.unsupported_settings import find_unsupported_settings
 
-    writable(output)
+    require_writable(output)
     compiled = compile_path(path)
     inventory = _scanned(compiled)
-    result = lint_path(path, inventory, configuration_for(path))
-    own = (control.FLOWS, control.LEDGER, control.STATUS, control.JOURNAL)
-    found = differences(compiled, inventory, own) + sync_differences(compiled, connector(compiled))
-    offsets = topic_offsets(compiled, connector(compiled))
-    topology = load_path(path).topology
-    missing = list(undone(topology)) if topology is not None else []
+    result = lint_path(path, inventory, read_nearest_configuration(path))
+    own = (
+        control_topics.FLOWS_TOPIC,
+        control_topics.LEDGER_TOPIC,
+        control_topics.STATUS_TOPIC,
+        control_topics.JOURNAL_TOPIC,
+    )
+    found = find_drift(compiled, inventory, own) + find_sync_differences(compiled, build_settings_lookup(compiled))
+    offsets = plan_offset_modes(compiled, build_settings_lookup(compiled))
+    topology = load_topology(path).topology
+    missing = list(find_unsupported_settings(topology)) if topology is not None else []
     document = (
         json.dumps(_document(compiled, inventory, found, result, missing, offsets), indent=2, ensure_ascii=False) + "\n"
     )
     if output is not None:
-        write_all({output: document})
+        write_output_files({output: document})
     text = "\n".join(_lines(compiled, inventory, found, result, missing, offsets)) + "\n"
     click.echo(document if form == "json" else text, nl=False)
     if result.errors:
@@ -70,15 +75,17 @@ def _scanned(compiled: Plan) -> Inventory:
     from concurrent.futures import ThreadPoolExecutor
     from dataclasses import replace
 
-    from cli.plans import connector
-    from clusters.scan import scan
+    from cli.plan_settings import build_settings_lookup
+    from clusters.scan import scan_cluster
     from topology.inventory import Inventory
 
-    connect = connector(compiled)
+    connect = build_settings_lookup(compiled)
     # another cluster than the pinned one is a finding here (CLU105), not the end
     settings = {each.alias: replace(connect(each.alias), cluster_id=None) for each in compiled.clusters}
     with ThreadPoolExecutor(8) as pool:
-        seen = dict(zip(settings, pool.map(lambda alias: scan(settings[alias], sample_s=0), settings), strict=True))
+        seen = dict(
+            zip(settings, pool.map(lambda alias: scan_cluster(settings[alias], sample_s=0), settings), strict=True)
+        )
     if compiled.migration is not None:
         target = compiled.flow(compiled.migration.flow).target
         seen[target] = replace(seen[target], started_waves=_started(compiled, settings[target]))
@@ -87,19 +94,19 @@ def _scanned(compiled: Plan) -> Inventory:
 
 def _started(compiled: Plan, settings: ConnectionSettings) -> dict[str, str]:
     """The waves that the journal knows. Raises CutoverError, and ClusterError (also without its key)."""
-    from cutover.journal.opening import read_chain
-    from cutover.runs import started_waves
+    from cutover.journal.topology_journal import read_journal_chain
+    from cutover.run_claim import find_started_waves
 
-    return started_waves(read_chain(compiled, settings))
+    return find_started_waves(read_journal_chain(compiled, settings))
 
 
 def _document(
     compiled: Plan,
     inventory: Inventory,
-    found: list[Difference],
-    result: Result,
-    missing: list[Undone],
-    offsets: list[TopicOffsets],
+    found: list[FieldDrift],
+    result: LintResult,
+    missing: list[UnsupportedSetting],
+    offsets: list[TopicOffsetMode],
 ) -> dict[str, Any]:
     return {
         "schema": 1,
@@ -129,14 +136,14 @@ def _document(
 def _lines(
     compiled: Plan,
     inventory: Inventory,
-    found: list[Difference],
-    result: Result,
-    missing: list[Undone],
-    offsets: list[TopicOffsets],
+    found: list[FieldDrift],
+    result: LintResult,
+    missing: list[UnsupportedSetting],
+    offsets: list[TopicOffsetMode],
 ) -> Iterator[str]:
-    from topology.reports.text import frames
+    from topology.reports.text import render_frames
 
-    for frame in frames(result):
+    for frame in render_frames(result):
         yield f"{frame}\n"
     for alias, cluster in sorted(inventory.clusters.items()):
         yield f"{alias}  (cluster {cluster.cluster_id}, Kafka {cluster.kafka or 'of an unknown release'})"
@@ -164,7 +171,7 @@ def _lines(
     )
 
 
-def _thing(kind: str, name: str, fields: list[Difference]) -> Iterator[str]:
+def _thing(kind: str, name: str, fields: list[FieldDrift]) -> Iterator[str]:
     new = all(each.live is None for each in fields)
     applied = any(each.applied for each in fields)
     sign = "!" if not applied else "+" if new else "~"

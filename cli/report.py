@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cli.output import writable, write_all
-from cli.quantity import RATE
+from cli.output_files import require_writable, write_output_files
+from cli.quantity_param import RATE_PARAM
 
 if TYPE_CHECKING:
     from topology.inventory import Inventory
@@ -21,14 +21,16 @@ _CONNECTION = re.compile(r"clusters(\.[^.]+(\.(bootstrap|cluster_id|security)\b.
 _MARKDOWN, _HTML = (".md", ".markdown"), (".html", ".htm")
 
 
-def estimates(command: Callable[..., Any]) -> Callable[..., Any]:
+def add_estimate_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """The options that the estimates depend on."""
     for option in (
         click.option(
             "--idle-days", type=click.IntRange(0), default=30, show_default=True, help="A topic is idle after so long."
         ),
         click.option("--price-per-gib", type=click.FloatRange(min=0), help="Network cost of a GiB.  [default: none]"),
-        click.option("--rate", type=RATE, help="What a copy reaches, 60MiB/s.  [default: the quota, else 100MiB/s]"),
+        click.option(
+            "--rate", type=RATE_PARAM, help="What a copy reaches, 60MiB/s.  [default: the quota, else 100MiB/s]"
+        ),
     ):
         command = option(command)
     return command
@@ -40,25 +42,25 @@ def estimates(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option(
     "-o", "--output", type=click.Path(path_type=Path), help="A .html or .md file; default: Markdown on stdout."
 )
-@estimates
+@add_estimate_options
 def report(
     inventory: Path, path: Path, output: Path | None, rate: int | None, price_per_gib: float | None, idle_days: int
 ) -> None:
     """Sizes, compatibility, copy times and costs of a topology's flows and waves, from `topology scan`'s inventory."""
-    from topology.inventory_json import inventory_from_json
-    from topology.load import read_file
+    from topology.inventory_json import decode_inventory
+    from topology.loader import read_text_file
 
-    form(output)
-    writable(output)
-    topology, seen = readable(path), inventory_from_json(read_file(inventory))
-    text = rendered(topology, seen, output, rate, price_per_gib, idle_days)
+    find_report_format(output)
+    require_writable(output)
+    topology, seen = read_scannable_topology(path), decode_inventory(read_text_file(inventory))
+    text = render_planning_report(topology, seen, output, rate, price_per_gib, idle_days)
     if output is None:
         click.echo(text, nl=False)
     else:
-        write_all({output: text})
+        write_output_files({output: text})
 
 
-def form(output: Path | None) -> str:
+def find_report_format(output: Path | None) -> str:
     """`html` or `markdown`, by the file's name. Raises UsageError."""
     if output is None or output.suffix.lower() in _MARKDOWN:
         return "markdown"
@@ -67,23 +69,23 @@ def form(output: Path | None) -> str:
     raise click.UsageError(f"{output}: a report is a .md or a .html file")
 
 
-def readable(path: Path) -> Topology:
+def read_scannable_topology(path: Path) -> Topology:
     """The topology at the path, whatever findings it has, as long as it parses and its clusters can be read. Raises
     InvalidTopology otherwise."""
     from topology.errors import InvalidTopology
-    from topology.lint import lint_loaded
-    from topology.load import load_path
-    from topology.reports.concise import concise
+    from topology.lint import lint_topology
+    from topology.loader import load_topology
+    from topology.reports.concise import render_concise
 
-    loaded = load_path(path)
+    loaded = load_topology(path)
     broken = any(_CONNECTION.fullmatch(problem.path) for problem in loaded.problems)
     if loaded.topology is None or broken:
-        result = lint_loaded(loaded)
-        raise InvalidTopology(concise([result]), result.findings)
+        result = lint_topology(loaded)
+        raise InvalidTopology(render_concise([result]), result.findings)
     return loaded.topology
 
 
-def rendered(
+def render_planning_report(
     topology: Topology,
     inventory: Inventory,
     output: Path | None,
@@ -91,11 +93,11 @@ def rendered(
     price_per_gib: float | None,
     idle_days: int,
 ) -> str:
-    from topology.planning import Assumptions, planning
-    from topology.planning.html import html
-    from topology.planning.markdown import markdown
-    from topology.planning.report import report as page
+    from topology.planning import Assumptions, estimate_migration
+    from topology.planning.html import render_html_page
+    from topology.planning.markdown import render_markdown_page
+    from topology.planning.report_page import build_report_page as page
 
     assumptions = Assumptions(rate=rate, price_per_gib=price_per_gib, idle_days=idle_days)
-    found = page(planning(topology, inventory, assumptions))
-    return html(found) if form(output) == "html" else markdown(found)
+    found = page(estimate_migration(topology, inventory, assumptions))
+    return render_html_page(found) if find_report_format(output) == "html" else render_markdown_page(found)

@@ -6,11 +6,19 @@ from typing import Any, Literal
 
 import click
 
-from cli.courses import Wanted, chain_of, drive, options, planned, rehearse, settings_of
+from cli.run_command import (
+    RunOptions,
+    add_run_options,
+    compile_for_run,
+    drive_run,
+    read_target_journal,
+    resolve_migration_settings,
+    show_run_plan,
+)
 
 
 @click.command(epilog="Example: topology rollback orders.yaml --dry-run && topology rollback orders.yaml")
-@options("The wave to take back.  [default: the only one]")
+@add_run_options("The wave to take back.  [default: the only one]")
 @click.option("--stranded", type=click.Choice(["skip", "reread"]), default=None,
               help="Records that somebody wrote at the old source after the switch: groups go on behind them, or in "
               "front of them.  [default: they are refused]")  # fmt: skip
@@ -24,12 +32,12 @@ def rollback(stranded: Literal["skip", "reread"] | None, **given: Any) -> int:
     What is refused before this rollback's own point of no return is taken back: applications stay at the target (exit
     1), and a migration that was not finished can be continued.
     """
-    from cutover.rollback.course import rehearsed, rollback_course
+    from cutover.rollback.rollback_plan import plan_rollback, preview_rollback
 
-    wanted = Wanted(**given)
-    plan = planned(wanted)
+    wanted = RunOptions(**given)
+    plan = compile_for_run(wanted)
     if wanted.dry_run:
-        return rehearse(plan, rehearsed(plan, wanted.wave), wanted.form)
-    settings = settings_of(plan)
-    course = rollback_course(plan, wanted.wave, chain_of(plan, settings), stranded=stranded)
-    return drive(plan, course, settings, wanted, {"approval"})
+        return show_run_plan(plan, preview_rollback(plan, wanted.wave), wanted.form)
+    settings = resolve_migration_settings(plan)
+    course = plan_rollback(plan, wanted.wave, read_target_journal(plan, settings), stranded=stranded)
+    return drive_run(plan, course, settings, wanted, {"approval"})

@@ -9,7 +9,7 @@ import click
 @click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
 def rules(form: str) -> None:
     """List the lint rules; `topology explain CODE` prints a rule's manual."""
-    from topology.manual import manual_of
+    from topology.rule_manual import parse_rule_manual
     from topology.rules import RULES
 
     if form == "json":
@@ -24,7 +24,7 @@ def rules(form: str) -> None:
                 "profile": rule.profile,
                 "ignorable": rule.ignorable,
                 "options": {option.name: option.doc for option in rule.options},
-                "title": manual_of(rule).title,
+                "title": parse_rule_manual(rule).title,
             }
             for rule in RULES
         ]
@@ -33,7 +33,7 @@ def rules(form: str) -> None:
     width = max(len(rule.name) for rule in RULES)
     for rule in RULES:
         needs = {"static": "file", "inventory": "inventory", "live": "live"}[rule.needs]
-        title = manual_of(rule).title
+        title = parse_rule_manual(rule).title
         click.echo(f"{rule.code}  {rule.name:<{width}}  {rule.severity:<7}  {needs:<9}  {rule.profile:<7}  {title}")
     click.echo(
         f"\n{len(RULES)} rules. Needs: file (always asked), inventory (`lint --inventory`; `topology scan` takes one), "

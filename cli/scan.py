@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cli.output import writable, write_all
-from cli.quantity import DURATION
-from cli.report import estimates, form, readable, rendered
+from cli.output_files import require_writable, write_output_files
+from cli.quantity_param import DURATION_PARAM
+from cli.report import add_estimate_options, find_report_format, read_scannable_topology, render_planning_report
 
 if TYPE_CHECKING:
     from clusters.errors import ClusterError
@@ -24,13 +24,17 @@ _AT_ONCE = 8
 @click.argument("path", type=click.Path(path_type=Path))
 @click.option("--cluster", "aliases", multiple=True, help="Only this cluster; may be repeated.  [default: all]")
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Write the inventory here, not to stdout.")
-@click.option("--sample", type=DURATION, default="5s", show_default=True, help="How long to watch logs grow; 0s: not.")
-@click.option("--timeout", type=DURATION, default="15s", show_default=True, help="How long to wait for an answer.")
+@click.option(
+    "--sample", type=DURATION_PARAM, default="5s", show_default=True, help="How long to watch logs grow; 0s: not."
+)
+@click.option(
+    "--timeout", type=DURATION_PARAM, default="15s", show_default=True, help="How long to wait for an answer."
+)
 @click.option("--skip-unreachable", is_flag=True, help="Leave out clusters that do not answer; exits 3 then.")
 @click.option(
     "--report", "page", type=click.Path(path_type=Path), help="A planning report for people: a .html or .md file."
 )
-@estimates
+@add_estimate_options
 @click.pass_context
 def scan(
     context: click.Context,
@@ -51,24 +55,24 @@ def scan(
     can be read. A cluster that does not answer ends the scan with exit code 2, and nothing is written.
     """
     from topology.inventory import Inventory
-    from topology.inventory_json import inventory_json
+    from topology.inventory_json import encode_inventory
 
     for file in (output, page):
-        writable(file)
-    form(page)
-    topology = readable(path)
+        require_writable(file)
+    find_report_format(page)
+    topology = read_scannable_topology(path)
     found, missing = _scanned(topology, _chosen(topology, aliases), sample / 1000, timeout / 1000)
     unreachable = _skipped(missing, skip_unreachable)
     inventory = Inventory(found)
-    files = {} if output is None else {output: inventory_json(inventory)}
+    files = {} if output is None else {output: encode_inventory(inventory)}
     if page is not None:
-        files[page] = rendered(topology, inventory, page, rate, price_per_gib, idle_days)
-    write_all(files)
+        files[page] = render_planning_report(topology, inventory, page, rate, price_per_gib, idle_days)
+    write_output_files(files)
     if not context.obj or not context.obj.get("quiet"):
         for alias, cluster in found.items():
             click.echo(_line(alias, cluster), err=True)
     if output is None:
-        click.echo(inventory_json(inventory), nl=False)
+        click.echo(encode_inventory(inventory), nl=False)
     return 3 if unreachable else 0
 
 
@@ -88,10 +92,10 @@ def _scanned(
 ) -> tuple[dict[str, InventoryCluster], list[ClusterError]]:
     """All clusters at once; what could not be scanned, with the reason. Secrets are looked up before any connection."""
     from clusters.errors import ClusterError
-    from clusters.scan import scan as look
-    from clusters.settings import connection_settings
+    from clusters.scan import scan_cluster as look
+    from clusters.settings import resolve_connection_settings
 
-    settings = {alias: connection_settings(topology.clusters[alias]) for alias in aliases}
+    settings = {alias: resolve_connection_settings(topology.clusters[alias]) for alias in aliases}
 
     def one(alias: str) -> InventoryCluster | ClusterError:
         try:
@@ -121,17 +125,17 @@ def _skipped(missing: list[ClusterError], skip_unreachable: bool) -> bool:
 
 
 def _line(alias: str, cluster: InventoryCluster) -> str:
-    from topology.planning.amounts import counted, several, size
-    from topology.planning.overview import overview
+    from topology.planning.cluster_overview import summarise_cluster
+    from topology.planning.rounded_amounts import render_counted_noun, render_first_names, render_rounded_size
 
-    seen = overview(cluster, top=0, idle_days=0)
+    seen = summarise_cluster(cluster, top=0, idle_days=0)
     words = (
         f"Kafka {cluster.kafka or 'of an unknown release'}",
-        counted(len(cluster.brokers), "broker"),
-        counted(seen.topics, "topic"),
-        counted(seen.partitions, "partition"),
-        f"{size(seen.bytes)} stored",
-        counted(len(cluster.groups), "group"),
+        render_counted_noun(len(cluster.brokers), "broker"),
+        render_counted_noun(seen.topics, "topic"),
+        render_counted_noun(seen.partitions, "partition"),
+        f"{render_rounded_size(seen.bytes)} stored",
+        render_counted_noun(len(cluster.groups), "group"),
     )
-    gaps = several(tuple(line.partition(":")[0] for line in cluster.not_seen), 3)
+    gaps = render_first_names(tuple(line.partition(":")[0] for line in cluster.not_seen), 3)
     return f"{alias}: {', '.join(words)}" + (f"; not seen: {gaps}" if gaps else "")

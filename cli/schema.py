@@ -12,10 +12,10 @@ def schema(inventory: bool) -> None:
     import json
 
     if inventory:
-        from topology.inventory_schema import inventory_schema
+        from topology.inventory_schema import build_inventory_schema
 
-        click.echo(json.dumps(inventory_schema(), indent=2))
+        click.echo(json.dumps(build_inventory_schema(), indent=2))
         return
-    from topology.language import json_schema
+    from topology.language import build_language_schema
 
-    click.echo(json.dumps(json_schema(), indent=2))
+    click.echo(json.dumps(build_language_schema(), indent=2))

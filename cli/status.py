@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cli.moved import moved
-from cli.plans import connector, plan_at
-from topology.command import argument
+from cli.moved_applications import describe_moved_applications
+from cli.plan_settings import build_settings_lookup, compile_plan_at
+from topology.shell_command import quote_shell_argument
 
 if TYPE_CHECKING:
+    from clusters.partition_status import PartitionStatus
     from clusters.settings import ConnectionSettings
-    from clusters.status import PartitionStatus
     from topology.plan import Plan
 
 
@@ -32,11 +32,11 @@ def status(path: Path, watch: bool, form: str) -> int:
 
     Read from the target clusters alone. A partition nobody has reported for 15 s is `silent`: no worker serves it.
     """
-    plan = plan_at(path)
-    connect = connector(plan)
+    plan = compile_plan_at(path)
+    connect = build_settings_lookup(plan)
     targets = {flow.target: connect(flow.target) for flow in plan.flows}
     if watch and form == "text" and sys.stdout.isatty():
-        from cli.watch import watch_flows
+        from cli.status_table import watch_flows
 
         return watch_flows(plan.topology, lambda: _flows(plan, targets, path))
     from clusters.errors import ClusterError
@@ -51,11 +51,16 @@ def status(path: Path, watch: bool, form: str) -> int:
             time.sleep(1)
             continue
         if form == "json":
-            told = {"schema": 1, "topology": plan.topology, "flows": flows, "moved": moved(plan, connect)}
+            told = {
+                "schema": 1,
+                "topology": plan.topology,
+                "flows": flows,
+                "moved": describe_moved_applications(plan, connect),
+            }
             click.echo(json.dumps(told, indent=2))
         else:
             click.echo(_table(flows))
-            for line in moved(plan, connect):
+            for line in describe_moved_applications(plan, connect):
                 click.echo(line)
         if not watch:
             return 0
@@ -63,12 +68,12 @@ def status(path: Path, watch: bool, form: str) -> int:
 
 
 def _flows(plan: Plan, targets: dict[str, ConnectionSettings], path: Path) -> list[dict[str, Any]]:
-    from clusters.flows import read_flows
-    from clusters.status import read_reports
-    from replicator.flow_state import worst
+    from clusters.flow_records import read_flows
+    from clusters.partition_status import read_status_reports
+    from replicator.worker.flow_state import pick_worst_state
 
     desired = {flow_id: record for each in targets.values() for flow_id, record in read_flows(each).items()}
-    read = [read_reports(each) for each in targets.values()]
+    read = [read_status_reports(each) for each in targets.values()]
     reports = [report for partitions, _ in read for report in partitions]
     beside = [report for _, told in read for report in told]
     now = int(time.time() * 1000)
@@ -83,7 +88,7 @@ def _flows(plan: Plan, targets: dict[str, ConnectionSettings], path: Path) -> li
         rows.append(
             {
                 "id": flow.id,
-                "state": wanted if wanted != "running" else worst(states or {"starting"}),
+                "state": wanted if wanted != "running" else pick_worst_state(states or {"starting"}),
                 "desired": wanted,
                 "lag_records": sum(lags) if lags else None,
                 "lag_bytes": _sum(row["lag_bytes"] for row in partitions),
@@ -100,11 +105,11 @@ def _flows(plan: Plan, targets: dict[str, ConnectionSettings], path: Path) -> li
 
 
 def _partition(report: PartitionStatus, now: int, path: Path) -> dict[str, Any]:
-    from replicator.flow_state import heard
+    from replicator.worker.flow_state import mark_if_silent
 
-    row = asdict(heard(report, now))
+    row = asdict(mark_if_silent(report, now))
     if report.remedy is not None:
-        row["remedy"] = re.sub(r"\bFILE\b", lambda _: argument(path), report.remedy)  # ready to be typed
+        row["remedy"] = re.sub(r"\bFILE\b", lambda _: quote_shell_argument(path), report.remedy)  # ready to be typed
     return row
 
 
@@ -114,9 +119,9 @@ def _sum(values: Iterable[int | None]) -> int | None:
 
 
 def _table(flows: list[dict[str, Any]]) -> str:
-    from cli.beside import beside_flow
-    from cli.filling import filled
-    from cli.regime import one_at_a_time
+    from cli.alignment_progress import render_alignment_progress
+    from cli.copy_mode_text import describe_single_batch_mode
+    from cli.sync_text import describe_flow_sync
 
     width = max([32, *(len(flow["id"]) for flow in flows)])
     lines = [f"{'flow':<{width}} {'state':<20} {'partitions':>10} {'lag':>12} {'behind':>9} {'rate':>11}"]
@@ -132,12 +137,12 @@ def _table(flows: list[dict[str, Any]]) -> str:
             lines.append(
                 "  no worker reports a partition of it: no topic matches, no worker runs, or its log says what fails"
             )
-        if old := one_at_a_time(flow):
+        if old := describe_single_batch_mode(flow):
             lines.append(f"  {old}")
-        lines += [f"  {line}" for line in beside_flow(flow)]
+        lines += [f"  {line}" for line in describe_flow_sync(flow)]
         for row in flow["partitions"]:
             if row.get("aligning"):
-                lines.append(f"  {row['topic']}-{row['partition']}: {filled(row['aligning'])}")
+                lines.append(f"  {row['topic']}-{row['partition']}: {render_alignment_progress(row['aligning'])}")
             if row["error"]:
                 lines.append(f"  {row['topic']}-{row['partition']}: {row['state']}: {row['error']}")
             if row["remedy"]:

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, TextIO
 
-from topology.quoting import json_visible
+from topology.text_escaping import escape_json_controls
 
 _KEPT = re.compile(
     r"(\x1b\[(?:0|[12]|(?:1;)?[39][0-7])m|[\t\r\n]+)"
@@ -30,7 +30,7 @@ class VisibleStream:
         self.unfiltered = stream
 
     def write(self, text: str) -> int:
-        self.unfiltered.write(made_visible(text))
+        self.unfiltered.write(make_visible(text))
         return len(text)
 
     def writelines(self, lines: list[str]) -> None:
@@ -41,15 +41,15 @@ class VisibleStream:
         return getattr(self.unfiltered, name)
 
 
-def made_visible(text: str) -> str:
+def make_visible(text: str) -> str:
     """The text with what is harmful in visible form; colours, tabs and line ends stay. Raises TypeError for bytes."""
     if text.isascii() and text.isprintable():
         return text
-    return "".join(each if at % 2 else json_visible(each) for at, each in enumerate(_KEPT.split(text)))
+    return "".join(each if at % 2 else escape_json_controls(each) for at, each in enumerate(_KEPT.split(text)))
 
 
 @contextmanager
-def visible_output() -> Iterator[None]:
+def filter_output() -> Iterator[None]:
     """Standard output and error are `VisibleStream`s meanwhile."""
     before = sys.stdout, sys.stderr
     sys.stdout, sys.stderr = VisibleStream(sys.stdout), VisibleStream(sys.stderr)  # type: ignore[assignment]
@@ -59,7 +59,7 @@ def visible_output() -> Iterator[None]:
         sys.stdout, sys.stderr = before
 
 
-def unfiltered_output() -> TextIO:
+def get_unfiltered_output() -> TextIO:
     """Standard output itself."""
     stream: TextIO = getattr(sys.stdout, "unfiltered", sys.stdout)
     return stream

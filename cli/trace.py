@@ -10,10 +10,10 @@ import click
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from replicator.trace import Hop, Trace
+    from replicator.trace import RecordTrace, TraceHop
 
 
-class _Place(click.ParamType):
+class _RecordPlaceParam(click.ParamType):
     """`TOPIC:PARTITION:OFFSET`; a topic's name has no colon."""
 
     name = "place"
@@ -27,7 +27,7 @@ class _Place(click.ParamType):
 
 @click.command(epilog="Example: topology trace orders.yaml --cluster cloud orders:3:81254")
 @click.argument("path", type=click.Path(path_type=Path))
-@click.argument("place", type=_Place(), metavar="TOPIC:PARTITION:OFFSET")
+@click.argument("place", type=_RecordPlaceParam(), metavar="TOPIC:PARTITION:OFFSET")
 @click.option("--cluster", "alias", required=True, help="The cluster that the record is on, by its alias in the file.")
 @click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
 def trace(path: Path, place: tuple[str, int, int], alias: str, form: str) -> int:
@@ -38,12 +38,12 @@ def trace(path: Path, place: tuple[str, int, int], alias: str, form: str) -> int
     """
     import json
 
-    from cli.plans import connector, plan_at
-    from replicator.trace import trace as traced
+    from cli.plan_settings import build_settings_lookup, compile_plan_at
+    from replicator.trace import trace_record as traced
 
-    plan = plan_at(path)
+    plan = compile_plan_at(path)
     plan.cluster(alias)
-    found = traced([each.alias for each in plan.clusters], connector(plan), alias, *place)
+    found = traced([each.alias for each in plan.clusters], build_settings_lookup(plan), alias, *place)
     if form == "json":
         click.echo(json.dumps(found.to_json(), indent=2))
     else:
@@ -51,7 +51,7 @@ def trace(path: Path, place: tuple[str, int, int], alias: str, form: str) -> int
     return 0 if found.born else 1
 
 
-def _lines(found: Trace) -> Iterator[str]:
+def _lines(found: RecordTrace) -> Iterator[str]:
     width = max(len(f"{hop.cluster}  {hop.topic}-{hop.partition} @ {hop.offset}") for hop in found.hops)
     for hop in found.hops:
         where = f"{hop.cluster}  {hop.topic}-{hop.partition} @ {hop.offset}".ljust(width)
@@ -62,7 +62,7 @@ def _lines(found: Trace) -> Iterator[str]:
         yield f"the trail ends here: {found.why}"
 
 
-def _how(hop: Hop) -> str:
+def _how(hop: TraceHop) -> str:
     when = _time(hop.timestamp)
     if hop.flow is None:
         producer = f"producer id {hop.producer_id}" if hop.producer_id >= 0 else "no producer id"

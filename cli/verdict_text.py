@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from topology.command import command
+from topology.shell_command import render_shell_command
 
 _CLASSES = ("missing", "altered", "reordered", "duplicates", "foreign", "unverifiable", "quarantined", "pending",
            "proven_earlier")  # fmt: skip
@@ -18,7 +18,7 @@ _POSITIONS = 10
 _COLOURS = {"proven": "green", "different": "red"}
 
 
-def verdict_text(document: Mapping[str, Any], out: Path, file: Path) -> str:
+def render_verdict(document: Mapping[str, Any], out: Path, file: Path) -> str:
     parts = [
         _headline(document),
         _topics(document),
@@ -85,7 +85,9 @@ def _pending(document: Mapping[str, Any], file: Path) -> list[str]:
     records = any(line["pending"] and line.get("mode") != "state" for line in document["window"]["partitions"])
     if not (ours and records) or document["findings"]:
         return []  # another tool's copy, keys of a compacted topic, or a finding says why
-    return [f"pending records were not copied yet; whether the flow goes on: {command('topology', 'status', file)}"]
+    return [
+        f"pending records were not copied yet; whether the flow goes on: {render_shell_command('topology', 'status', file)}"
+    ]
 
 
 def _differences(document: Mapping[str, Any], out: Path, file: Path) -> list[str]:
@@ -104,7 +106,9 @@ def _differences(document: Mapping[str, Any], out: Path, file: Path) -> list[str
         lines.append(f"  {kind:<24}  {place}  {', '.join(sides)}")
     if document["worst_chunks"]:
         chunk = document["worst_chunks"][0]["chunk"]
-        lines.append(f"look into the worst: {command('topology', 'verify', file, '--explain', chunk, '-o', out)}")
+        lines.append(
+            f"look into the worst: {render_shell_command('topology', 'verify', file, '--explain', chunk, '-o', out)}"
+        )
     return lines
 
 
@@ -116,12 +120,12 @@ def _groups(document: Mapping[str, Any]) -> list[str]:
     lines = [f"groups: {groups['compared']} positions; on the target {words}"]
     odd = [each for each in groups["positions"] if each["judged"] != "same"]
     for each in odd[:_POSITIONS]:
-        lines.append(f"  {each['judged']:<10} {_position_text(each)}")
+        lines.append(f"  {each['judged']:<10} {_render_position(each)}")
     more = groups["compared"] - groups["same"] - min(len(odd), _POSITIONS)
     return [*lines, f"  and {more} more: see groups.parquet"] if more > 0 else lines
 
 
-def _position_text(each: Mapping[str, Any]) -> str:
+def _render_position(each: Mapping[str, Any]) -> str:
     """`billing on orders-3: committed 12 is 12 on the target, where 15 is committed: ahead by 3`"""
     text = f"{each['group']} on {each['topic']}-{each['partition']}: committed {each['committed']}"
     if each["translated"] is not None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from cli.verdict_text import verdict_text
+from cli.verdict_text import render_verdict
 
 _PROOFS = Path(".watershed") / "proofs"
 
@@ -73,9 +73,9 @@ def verify(
     whether evidence is untouched (0 yes, 1 no, 2 there is none).
     """
     if check is not None:
-        from cli.evidence import check_evidence
+        from cli.evidence_check import show_evidence_check
 
-        return check_evidence(check, root, chunk, form)
+        return show_evidence_check(check, root, chunk, form)
     _only_with("--check", root=root, chunk=chunk)
     if path is None:
         raise click.UsageError("name the topology file: topology verify FILE")
@@ -103,18 +103,18 @@ def verify(
     if form == "json":
         click.echo(json.dumps(document, indent=2))
     elif "error" not in document:
-        click.echo(verdict_text(document, out, path))
+        click.echo(render_verdict(document, out, path))
     if "error" in document:
         click.echo(f"topology: {document['error']}", err=True)
     return code
 
 
 def _rate(text: str | None) -> str | None:
-    from topology.quantities import some_rate_bytes
+    from topology.quantities import parse_nonzero_rate
 
     try:
         if text is not None:
-            some_rate_bytes(text)
+            parse_nonzero_rate(text)
     except ValueError as error:
         raise click.BadParameter(f"{text} {error}") from None
     return text

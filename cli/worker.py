@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from cli.plans import connector, plan_at
+from cli.plan_settings import build_settings_lookup, compile_plan_at
 
 if TYPE_CHECKING:
     from clusters.settings import ConnectionSettings
@@ -37,7 +37,7 @@ def worker(path: Path, target: str, processes: int, metrics: str | None, form: L
     With --processes, one that dies is told on stderr and started again, after 1 s at first and 30 s at most; when one
     dies 5 times in a row within 30 s of its start, all are stopped and the command ends with its exit code.
     """
-    plan = plan_at(path)
+    plan = compile_plan_at(path)
     plan.cluster(target)
     if not any(flow.target == target for flow in plan.flows):
         raise click.UsageError(f"no flow of {plan.topology} goes into {target}")
@@ -45,15 +45,15 @@ def worker(path: Path, target: str, processes: int, metrics: str | None, form: L
     if processes > 1:
         return _parent(path, target, processes, where, form)
 
-    from replicator.events import log_events
-    from replicator.worker import run_worker
+    from replicator.worker.log_format import configure_logging
+    from replicator.worker.worker import run_worker
 
-    log_events(form=form)
-    _tell_missing_rights(plan, target, connector(plan))
+    configure_logging(form=form)
+    _tell_missing_rights(plan, target, build_settings_lookup(plan))
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
-    connect = connector(plan)
+    connect = build_settings_lookup(plan)
     name = f"{socket.gethostname()}-{os.getpid()}"
     run_worker(connect(target), connect, topology=plan.topology, worker_id=name, stop=stop, metrics=where)
     return 0
@@ -62,12 +62,14 @@ def worker(path: Path, target: str, processes: int, metrics: str | None, form: L
 def _tell_missing_rights(plan: Plan, target: str, connect: Callable[[str], ConnectionSettings]) -> None:
     """What the worker may not do, told before it starts; it starts all the same, since rights may come later."""
     from clusters.errors import ClusterError
-    from clusters.preflight import missing_of_role
+    from clusters.rights_preflight import find_missing_role_rights
 
     log = logging.getLogger("watershed.worker")
     served = replace(plan, flows=tuple(flow for flow in plan.flows if flow.target == target))
     try:
-        lacking = missing_of_role(served, "worker", connect) + missing_of_role(served, "align", connect)
+        lacking = find_missing_role_rights(served, "worker", connect) + find_missing_role_rights(
+            served, "align", connect
+        )
         for missing in lacking:
             log.warning("right missing", extra={"cluster": missing.right.cluster, "reason": str(missing)})
     except ClusterError as error:
@@ -83,8 +85,8 @@ def _address(metrics: str) -> tuple[str, int]:
 
 def _parent(path: Path, target: str, processes: int, metrics: tuple[str, int] | None, form: str) -> int:
     """Keep the others alive as children of ours; end with the worst of their exit codes."""
-    from cli.processes import keep_alive
+    from cli.process_supervisor import keep_processes_alive
 
     command = [sys.executable, "-m", "cli.main", "worker", str(path), "--target", target, "--log", form]
     own = [[] if metrics is None else ["--metrics", f"{metrics[0]}:{metrics[1] + n}"] for n in range(processes)]
-    return keep_alive([[*command, *each] for each in own], lambda told: click.echo(told, err=True))
+    return keep_processes_alive([[*command, *each] for each in own], lambda told: click.echo(told, err=True))

@@ -8,13 +8,11 @@ from types import TracebackType
 from typing import Self
 
 from clusters import librdkafka
+from clusters.admin_requests import AdminRequests
+from clusters.cluster_protocol import GroupState, LogRange, ReadIsolation, TopicDescription, TopicShape
 from clusters.errors import RequestRefused, TopicExists, TopicMissing, WrongCluster
-from clusters.names import TopicPartition
-from clusters.requests import AdminRequests
 from clusters.settings import ConnectionSettings
-from clusters.surface import Group, Isolation, LogRange, Shape, Topic
-
-__all__ = ["Admin", "Group", "LogRange", "Topic"]
+from clusters.topic_partition import TopicPartition
 
 # librdkafka names states as Python enums do; Watershed uses Kafka's own spelling.
 _STATES = {
@@ -24,7 +22,7 @@ _STATES = {
 
 
 class Admin:
-    """See `clusters.surface.Administration` for what each method promises.
+    """See `clusters.cluster_protocol.ClusterProtocol` for what each method promises.
 
     `timeout` bounds every request, in seconds. May be shared by threads. Connects at the first request.
     """
@@ -53,18 +51,18 @@ class Admin:
             return
         actual = self.cluster_id()
         if actual != pinned:
-            raise wrong_cluster(self.settings, actual)
+            raise build_wrong_cluster_error(self.settings, actual)
 
     def brokers(self) -> int:
         return len(self._ask.cluster().nodes)
 
-    def topics(self) -> dict[str, Topic]:
+    def topics(self) -> dict[str, TopicDescription]:
         return self._ask.topics(self._ask.topic_names())
 
-    def topic(self, name: str) -> Topic | None:
+    def topic(self, name: str) -> TopicDescription | None:
         return self._ask.topics([name]).get(name)
 
-    def shapes(self) -> dict[str, Shape]:
+    def shapes(self) -> dict[str, TopicShape]:
         return self._ask.shapes()
 
     def effective_configs(self, names: Iterable[str]) -> dict[str, dict[str, str]]:
@@ -82,36 +80,36 @@ class Admin:
         partitions: int,
         replication_factor: int | None = None,
         configs: Mapping[str, str] | None = None,
-    ) -> Topic:
+    ) -> TopicDescription:
         self._ask.create_topic(name, partitions, replication_factor, configs or {})
         topic = self._settled(name, 1)
         if topic.partitions != partitions:
-            raise other_partition_count(self.settings.alias, topic, partitions)
+            raise build_partition_count_error(self.settings.alias, topic, partitions)
         return topic
 
     def alter_topic_configs(self, name: str, configs: Mapping[str, str | None]) -> None:
         if configs:
             self._ask.alter_topic_configs(name, configs)
 
-    def create_partitions(self, name: str, total: int) -> Topic:
+    def create_partitions(self, name: str, total: int) -> TopicDescription:
         self._ask.create_partitions(name, total)
         return self._settled(name, total)
 
     def offsets(
-        self, partitions: Iterable[TopicPartition], isolation: Isolation = "read_committed"
+        self, partitions: Iterable[TopicPartition], isolation: ReadIsolation = "read_committed"
     ) -> dict[TopicPartition, LogRange]:
         asked = sorted(set(partitions))
         starts = self._ask.offsets(asked, latest=False, isolation="read_uncommitted")
         ends = self._ask.offsets(asked, latest=True, isolation=isolation)
         return {key: LogRange(starts[key], ends[key]) for key in asked}
 
-    def group(self, group_id: str) -> Group:
+    def group(self, group_id: str) -> GroupState:
         found = self._ask.group(group_id)
         if found is None or found[0] == "DEAD":
-            return Group(group_id, "Dead", "", 0)
+            return GroupState(group_id, "Dead", "", 0)
         state, simple, members = found
         offsets = self._ask.group_offsets(group_id)
-        return Group(group_id, _STATES.get(state) or state.title(), "" if simple else "consumer", members, offsets)
+        return GroupState(group_id, _STATES.get(state) or state.title(), "" if simple else "consumer", members, offsets)
 
     def group_assignment(self, group_id: str) -> dict[str, list[TopicPartition]]:
         return self._ask.group_assignment(group_id)
@@ -120,7 +118,7 @@ class Admin:
         if not offsets:
             return
         if self.group(group_id).members:
-            raise librdkafka.group_not_empty(self.settings.alias, group_id)
+            raise librdkafka.build_group_not_empty_error(self.settings.alias, group_id)
         self._ask.commit(group_id, offsets)
         stored = self._ask.group_offsets(group_id)
         for key, offset in sorted(offsets.items()):
@@ -134,7 +132,7 @@ class Admin:
                     group=group_id,
                 )
 
-    def _settled(self, name: str, partitions: int) -> Topic:
+    def _settled(self, name: str, partitions: int) -> TopicDescription:
         """Wait until the topic is described with so many partitions and each one's leader answers for its log."""
         deadline = time.monotonic() + self._ask.timeout
         while True:
@@ -152,7 +150,7 @@ class Admin:
             time.sleep(0.05)
 
 
-def wrong_cluster(settings: ConnectionSettings, actual: str) -> WrongCluster:
+def build_wrong_cluster_error(settings: ConnectionSettings, actual: str) -> WrongCluster:
     return WrongCluster(
         f"the brokers at {', '.join(settings.bootstrap)} belong to cluster {actual}, but "
         f"clusters.{settings.alias}.cluster_id pins {settings.cluster_id}. "
@@ -161,7 +159,7 @@ def wrong_cluster(settings: ConnectionSettings, actual: str) -> WrongCluster:
     )
 
 
-def other_partition_count(alias: str, topic: Topic, wanted: int) -> TopicExists:
+def build_partition_count_error(alias: str, topic: TopicDescription, wanted: int) -> TopicExists:
     return TopicExists(
         f"topic {topic.name} exists on cluster {alias} with {topic.partitions} partitions, {wanted} were asked "
         "for. Nothing was changed: choose another name, or the same partition count.",

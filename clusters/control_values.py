@@ -13,24 +13,31 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from clusters.errors import ClusterError
-from clusters.typed import require_types
-from topology.bounded_json import LARGEST, parse_object
+from clusters.field_types import require_types
+from topology.bounded_json import parse_json_object
 
 log = logging.getLogger("watershed.control")
 
-__all__ = ["LARGEST", "UNREADABLE", "InvalidRecord", "Value", "decoded", "tell_invalid", "understood"]
 
-Value = dict[str, Any]
+ControlValue = dict[str, Any]
 T = TypeVar("T")
 
 _TOLD_AT_MOST = 10_000
 
 # Whatever a `from_json` raises about a value that is not what it expects.
-UNREADABLE: Final = (ClusterError, ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
+UNREADABLE_ERRORS: Final = (
+    ClusterError,
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    RecursionError,
+    TypeError,
+    ValueError,
+)
 
 
 @dataclass(frozen=True, slots=True)
-class InvalidRecord:
+class InvalidControlRecord:
     """A record of a control topic that nobody can read. cluster: its alias; key: as far as it is text."""
 
     cluster: str
@@ -57,7 +64,7 @@ class InvalidRecord:
 _told: set[tuple[str, str, int, int]] = set()
 
 
-def tell_invalid(record: InvalidRecord) -> None:
+def log_invalid_record(record: InvalidControlRecord) -> None:
     """Log it, once a process."""
     at = (record.cluster, record.topic, record.partition, record.offset)
     if at in _told:
@@ -72,12 +79,12 @@ def tell_invalid(record: InvalidRecord) -> None:
     )  # fmt: skip
 
 
-def decoded(payload: bytes) -> Value:
+def decode_control_value(payload: bytes) -> ControlValue:
     """The JSON object that these bytes are. Raises ValueError, which says why they are none."""
-    return parse_object(payload)
+    return parse_json_object(payload)
 
 
-def understood(read: Callable[[Value], T], value: Value, key: str | None = None) -> T:
+def parse_control_record(read: Callable[[ControlValue], T], value: ControlValue, key: str | None = None) -> T:
     """What the reader makes of the value, every field of the type that it declares. key: under which it stands, for
     what knows its own. Raises ValueError."""
     try:
@@ -87,5 +94,5 @@ def understood(read: Callable[[Value], T], value: Value, key: str | None = None)
         return found
     except ClusterError as error:
         raise ValueError(str(error)) from None
-    except UNREADABLE as error:
+    except UNREADABLE_ERRORS as error:
         raise ValueError(f"{type(error).__name__}: {error}"[:500]) from None

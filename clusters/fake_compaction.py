@@ -11,15 +11,22 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING
 
-from clusters.batches import CODECS, DELETE_HORIZON, Record, build_batch, header, stored
+from clusters.record_batch import (
+    CODEC_IDS,
+    DELETE_HORIZON,
+    BatchRecord,
+    assign_batch_offset,
+    build_batch,
+    decode_batch_header,
+)
 
 if TYPE_CHECKING:
-    from clusters.fake_log import PartitionLog, Stored
+    from clusters.fake_log import PartitionLog, StoredBatch
 
-_NAMES = {number: name for name, number in CODECS.items()}
+_NAMES = {number: name for name, number in CODEC_IDS.items()}
 
 
-def compacted(log: PartitionLog, before: int, now_ms: int) -> list[Stored]:
+def compact_log(log: PartitionLog, before: int, now_ms: int) -> list[StoredBatch]:
     """The log's batches after the cleaner has been through everything below `before`."""
     until = min(before, log.last_stable(), log.batches[-1].header.base_offset if log.batches else 0)
     cleaned = [kept for kept in log.batches if kept.header.last_offset < until]
@@ -28,7 +35,7 @@ def compacted(log: PartitionLog, before: int, now_ms: int) -> list[Stored]:
         if not kept.header.is_control and not log.is_aborted(kept.header):
             newest |= {record.key: record.offset for record in log.records_of(kept) if record.key is not None}
     sequences = {state.producer_id: state.last_sequence for state in log.producers.describe()}
-    left: list[Stored] = []
+    left: list[StoredBatch] = []
     for kept in log.batches:
         if kept not in cleaned or kept.header.is_control or not kept.header.count:
             left.append(kept)
@@ -43,7 +50,7 @@ def compacted(log: PartitionLog, before: int, now_ms: int) -> list[Stored]:
     return left
 
 
-def _rewritten(kept: Stored, survivors: list[Record], horizon: int) -> Stored:
+def _rewritten(kept: StoredBatch, survivors: list[BatchRecord], horizon: int) -> StoredBatch:
     """With these records only. Batches with tombstones get a delete horizon the first time."""
     head = kept.header
     if len(survivors) == head.count:
@@ -53,7 +60,7 @@ def _rewritten(kept: Stored, survivors: list[Record], horizon: int) -> Stored:
         horizon, tombstones = struct.unpack_from(">q", kept.data, 27)[0], True
     batch = build_batch(
         [
-            Record(each.offset - head.base_offset, each.timestamp, each.key, each.value, each.headers)
+            BatchRecord(each.offset - head.base_offset, each.timestamp, each.key, each.value, each.headers)
             for each in survivors
         ],
         codec=_NAMES[head.codec] if survivors else "none",
@@ -64,5 +71,5 @@ def _rewritten(kept: Stored, survivors: list[Record], horizon: int) -> Stored:
         last_offset_delta=head.last_offset_delta,
         delete_horizon=horizon if tombstones else None,
     )
-    data = stored(batch, head.base_offset, head.leader_epoch)
-    return type(kept)(header(data), data)
+    data = assign_batch_offset(batch, head.base_offset, head.leader_epoch)
+    return type(kept)(decode_batch_header(data), data)

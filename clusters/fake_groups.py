@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from clusters.librdkafka import group_not_empty
-from clusters.names import TopicPartition
-from clusters.surface import Group
+from clusters.cluster_protocol import GroupState
+from clusters.librdkafka import build_group_not_empty_error
+from clusters.topic_partition import TopicPartition
 
 
 @dataclass(slots=True)
@@ -24,12 +24,12 @@ class FakeGroups:
         self._alias = alias
         self._groups: dict[str, _Members] = {}
 
-    def describe(self, group_id: str) -> Group:
+    def describe(self, group_id: str) -> GroupState:
         found = self._groups.get(group_id)
         if found is None:
-            return Group(group_id, "Dead", "", 0)
+            return GroupState(group_id, "Dead", "", 0)
         state = "Stable" if found.members else "Empty"
-        return Group(group_id, state, found.protocol_type, found.members, dict(found.offsets))
+        return GroupState(group_id, state, found.protocol_type, found.members, dict(found.offsets))
 
     def join(self, group_id: str, members: int = 1) -> None:
         """So many consumers more."""
@@ -49,7 +49,7 @@ class FakeGroups:
         """A commit from outside. Raises `GroupNotEmpty`, as the broker's UNKNOWN_MEMBER_ID does."""
         group = self._groups.get(group_id)
         if group is not None and group.members:
-            raise group_not_empty(self._alias, group_id)
+            raise build_group_not_empty_error(self._alias, group_id)
         self.commit_as_member(group_id, offsets)
 
     def forget_topic(self, topic: str) -> None:

@@ -13,24 +13,24 @@ from dataclasses import dataclass, field
 
 import cramjam
 
-from clusters.batches import (
-    ABORT,
-    CODECS,
-    CRC_FROM,
-    HEADER_SIZE,
-    LOG_APPEND_TIME,
-    Header,
-    Record,
-    batches,
-    checksum,
-    header,
-    read_records,
-    stored,
-)
 from clusters.errors import ProtocolError
-from clusters.fake_compaction import compacted
-from clusters.fake_producers import Producers
-from clusters.wire.codes import (
+from clusters.fake_compaction import compact_log
+from clusters.fake_producers import FakeProducerStates
+from clusters.record_batch import (
+    ABORT,
+    BATCH_CRC_START,
+    CODEC_IDS,
+    LOG_APPEND_TIME,
+    RECORD_BATCH_HEADER_BYTES,
+    BatchHeader,
+    BatchRecord,
+    assign_batch_offset,
+    compute_batch_crc,
+    decode_batch_header,
+    decode_batch_records,
+    split_batches,
+)
+from clusters.wire.error_codes import (
     CORRUPT_MESSAGE,
     INVALID_RECORD,
     INVALID_TIMESTAMP,
@@ -52,13 +52,13 @@ _DEFAULTS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
-    header: Header
+class StoredBatch:
+    header: BatchHeader
     data: bytes
 
 
 @dataclass(frozen=True, slots=True)
-class _Refusal:
+class _AppendRefusal:
     code: int
     message: str
 
@@ -68,12 +68,12 @@ class PartitionLog:
     """`configs` are the topic's own, over `DEFAULTS`. One replica, so the high watermark is the log end."""
 
     configs: Mapping[str, str] = field(default_factory=dict)
-    batches: list[Stored] = field(default_factory=list)
+    batches: list[StoredBatch] = field(default_factory=list)
     log_start: int = 0
     end: int = 0
     leader_epoch: int = 0
     epoch_starts: list[tuple[int, int]] = field(default_factory=list)  # (leader epoch, first offset)
-    producers: Producers = field(default_factory=Producers)
+    producers: FakeProducerStates = field(default_factory=FakeProducerStates)
     coordinators: dict[int, int] = field(default_factory=dict)  # producer id → epoch in its newest marker
     aborted: list[tuple[int, int, int]] = field(default_factory=list)  # producer id, first, marker's offset
 
@@ -85,7 +85,7 @@ class PartitionLog:
         refusal = self._refusal(data, now_ms)
         if refusal is not None:
             return refusal.code, -1, refusal.message
-        batch = header(data)
+        batch = decode_batch_header(data)
         error, known = self.producers.check(batch)
         if error:
             return error, -1, f"producer {batch.producer_id}: sequence {batch.base_sequence} is not next"
@@ -97,16 +97,16 @@ class PartitionLog:
         """Store without any check (what a replica or a coordinator writes); its base offset."""
         if self.config("message.timestamp.type") == "LogAppendTime":
             data = _stamped(data, now_ms)
-        data = stored(data, self.end, self.leader_epoch)
-        batch = header(data)
+        data = assign_batch_offset(data, self.end, self.leader_epoch)
+        batch = decode_batch_header(data)
         if not self.epoch_starts or self.epoch_starts[-1][0] < self.leader_epoch:
             self.epoch_starts.append((self.leader_epoch, self.end))
         if batch.is_control:
             started = self.producers.transaction_start(batch.producer_id)
-            kind = struct.unpack_from(">h", read_records(data)[0].key or b"\0\0\0\1", 2)[0]
+            kind = struct.unpack_from(">h", decode_batch_records(data)[0].key or b"\0\0\0\1", 2)[0]
             if kind == ABORT and started >= 0:
                 self.aborted.append((batch.producer_id, started, batch.base_offset))
-        self.batches.append(Stored(batch, data))
+        self.batches.append(StoredBatch(batch, data))
         self.producers.appended(batch)
         self.end = batch.last_offset + 1
         return batch.base_offset
@@ -118,7 +118,7 @@ class PartitionLog:
 
     def compact(self, before: int, now_ms: int) -> None:
         """Let the log cleaner go through everything below `before`."""
-        self.batches = compacted(self, before, now_ms)
+        self.batches = compact_log(self, before, now_ms)
 
     def truncate(self, to: int) -> None:
         """Lose everything from the batch that holds `to` on, as in an unclean election; a new leader epoch."""
@@ -126,7 +126,7 @@ class PartitionLog:
         self.end = self.batches[-1].header.last_offset + 1 if self.batches else min(to, self.end)
         self.epoch_starts = [(epoch, start) for epoch, start in self.epoch_starts if start < self.end]
         self.aborted = [entry for entry in self.aborted if entry[2] < self.end]
-        self.producers = Producers()
+        self.producers = FakeProducerStates()
         for kept in self.batches:
             self.producers.appended(kept.header)
         self.leader_epoch += 1
@@ -177,7 +177,7 @@ class PartitionLog:
                         return record.offset
         return -1
 
-    def visible(self, committed: bool) -> list[Record]:
+    def visible(self, committed: bool) -> list[BatchRecord]:
         """What a consumer sees from the log start on."""
         until = self.last_stable() if committed else self.end
         found = []
@@ -187,10 +187,10 @@ class PartitionLog:
             found += [record for record in self.records_of(kept) if self.log_start <= record.offset < until]
         return found
 
-    def records_of(self, kept: Stored) -> list[Record]:
-        return read_records(kept.data)
+    def records_of(self, kept: StoredBatch) -> list[BatchRecord]:
+        return decode_batch_records(kept.data)
 
-    def is_aborted(self, batch: Header) -> bool:
+    def is_aborted(self, batch: BatchHeader) -> bool:
         return batch.is_transactional and any(
             producer_id == batch.producer_id and first <= batch.base_offset < last
             for producer_id, first, last in self.aborted
@@ -199,73 +199,73 @@ class PartitionLog:
     def config(self, key: str) -> str:
         return self.configs.get(key) or _DEFAULTS[key]
 
-    def _refusal(self, data: bytes, now_ms: int) -> _Refusal | None:
+    def _refusal(self, data: bytes, now_ms: int) -> _AppendRefusal | None:
         """The first broken rule, in the broker's order."""
         try:
-            found = list(batches(data))
+            found = list(split_batches(data))
         except ProtocolError as error:
-            return _Refusal(INVALID_RECORD, str(error))
+            return _AppendRefusal(INVALID_RECORD, str(error))
         if len(found) != 1 or found[0][0].size != len(data):
-            return _Refusal(INVALID_RECORD, "exactly one record batch per partition is expected")
+            return _AppendRefusal(INVALID_RECORD, "exactly one record batch per partition is expected")
         batch = found[0][0]
         if batch.base_offset != 0:
-            return _Refusal(INVALID_RECORD, f"the base offset is {batch.base_offset}, 0 is expected")
+            return _AppendRefusal(INVALID_RECORD, f"the base offset is {batch.base_offset}, 0 is expected")
         if len(data) > int(self.config("max.message.bytes")):
-            return _Refusal(MESSAGE_TOO_LARGE, f"{len(data)} bytes exceed max.message.bytes")
-        if batch.crc != checksum(data):
-            return _Refusal(CORRUPT_MESSAGE, "the CRC does not match")
+            return _AppendRefusal(MESSAGE_TOO_LARGE, f"{len(data)} bytes exceed max.message.bytes")
+        if batch.crc != compute_batch_crc(data):
+            return _AppendRefusal(CORRUPT_MESSAGE, "the CRC does not match")
         if batch.last_offset_delta < 0:
-            return _Refusal(INVALID_RECORD, "the batch has an invalid offset range")
+            return _AppendRefusal(INVALID_RECORD, "the batch has an invalid offset range")
         if batch.count <= 0:
-            return _Refusal(INVALID_RECORD, f"invalid reported count {batch.count}")
+            return _AppendRefusal(INVALID_RECORD, f"invalid reported count {batch.count}")
         if batch.count != batch.last_offset_delta + 1:
-            return _Refusal(INVALID_RECORD, "inconsistent batch offset range")
+            return _AppendRefusal(INVALID_RECORD, "inconsistent batch offset range")
         if batch.is_control:
-            return _Refusal(INVALID_RECORD, "clients are not allowed to write control records")
+            return _AppendRefusal(INVALID_RECORD, "clients are not allowed to write control records")
         if batch.producer_id >= 0 and batch.base_sequence < 0:
-            return _Refusal(INVALID_RECORD, f"invalid sequence {batch.base_sequence} with a producer id")
+            return _AppendRefusal(INVALID_RECORD, f"invalid sequence {batch.base_sequence} with a producer id")
         return self._content_refusal(batch, data, now_ms) or self._size_refusal(data)
 
-    def _content_refusal(self, batch: Header, data: bytes, now_ms: int) -> _Refusal | None:
+    def _content_refusal(self, batch: BatchHeader, data: bytes, now_ms: int) -> _AppendRefusal | None:
         if batch.attributes & LOG_APPEND_TIME and self.config("message.timestamp.type") == "LogAppendTime":
-            return _Refusal(INVALID_TIMESTAMP, "a client cannot set the log append time")
+            return _AppendRefusal(INVALID_TIMESTAMP, "a client cannot set the log append time")
         newest = now_ms + int(self.config("message.timestamp.after.max.ms"))
         oldest = now_ms - int(self.config("message.timestamp.before.max.ms"))
         create_time = self.config("message.timestamp.type") == "CreateTime"
         if create_time and (batch.max_timestamp > newest or 0 <= batch.base_timestamp < oldest):
-            return _Refusal(INVALID_TIMESTAMP, "a timestamp is out of range")
-        if batch.codec == CODECS["zstd"] and "compact" in self.config("cleanup.policy"):
+            return _AppendRefusal(INVALID_TIMESTAMP, "a timestamp is out of range")
+        if batch.codec == CODEC_IDS["zstd"] and "compact" in self.config("cleanup.policy"):
             data = _unpacked(data)
-        elif batch.codec > CODECS["gzip"]:
+        elif batch.codec > CODEC_IDS["gzip"]:
             return None
         try:
-            records = read_records(data)
+            records = decode_batch_records(data)
         except (ProtocolError, OSError, EOFError) as error:
-            return _Refusal(INVALID_RECORD, str(error))
+            return _AppendRefusal(INVALID_RECORD, str(error))
         if create_time and any(record.timestamp > newest or 0 <= record.timestamp < oldest for record in records):
-            return _Refusal(INVALID_TIMESTAMP, "a timestamp is out of range")
+            return _AppendRefusal(INVALID_TIMESTAMP, "a timestamp is out of range")
         if "compact" in self.config("cleanup.policy") and any(record.key is None for record in records):
-            return _Refusal(INVALID_RECORD, "a compacted topic needs a key in every record")
+            return _AppendRefusal(INVALID_RECORD, "a compacted topic needs a key in every record")
         return None
 
-    def _size_refusal(self, data: bytes) -> _Refusal | None:
+    def _size_refusal(self, data: bytes) -> _AppendRefusal | None:
         if len(data) > int(self.config("segment.bytes")):
-            return _Refusal(_RECORD_LIST_TOO_LARGE, f"{len(data)} bytes exceed segment.bytes")
+            return _AppendRefusal(_RECORD_LIST_TOO_LARGE, f"{len(data)} bytes exceed segment.bytes")
         return None
 
 
 def _unpacked(data: bytes) -> bytes:
     """A zstd batch without its compression, to be looked into (its CRC is not made anew)."""
-    kept = bytearray(data[:HEADER_SIZE])
-    struct.pack_into(">h", kept, CRC_FROM, struct.unpack_from(">h", kept, CRC_FROM)[0] & ~0x07)
-    return bytes(kept) + bytes(cramjam.zstd.decompress(data[HEADER_SIZE:]))
+    kept = bytearray(data[:RECORD_BATCH_HEADER_BYTES])
+    struct.pack_into(">h", kept, BATCH_CRC_START, struct.unpack_from(">h", kept, BATCH_CRC_START)[0] & ~0x07)
+    return bytes(kept) + bytes(cramjam.zstd.decompress(data[RECORD_BATCH_HEADER_BYTES:]))
 
 
 def _stamped(data: bytes, now_ms: int) -> bytes:
     """LogAppendTime: attributes bit 3 and the newest timestamp are the broker's, and so is the CRC."""
     kept = bytearray(data)
-    attributes = struct.unpack_from(">h", kept, CRC_FROM)[0] | LOG_APPEND_TIME
-    struct.pack_into(">h", kept, CRC_FROM, attributes)
-    struct.pack_into(">q", kept, HEADER_SIZE - 26, now_ms)
-    struct.pack_into(">I", kept, 17, checksum(kept))
+    attributes = struct.unpack_from(">h", kept, BATCH_CRC_START)[0] | LOG_APPEND_TIME
+    struct.pack_into(">h", kept, BATCH_CRC_START, attributes)
+    struct.pack_into(">q", kept, RECORD_BATCH_HEADER_BYTES - 26, now_ms)
+    struct.pack_into(">I", kept, 17, compute_batch_crc(kept))
     return bytes(kept)

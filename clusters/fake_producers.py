@@ -8,15 +8,15 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
-from clusters.batches import MAX_SEQUENCE, Header
-from clusters.wire.codes import INVALID_PRODUCER_EPOCH, NONE, OUT_OF_ORDER_SEQUENCE_NUMBER
+from clusters.record_batch import MAX_SEQUENCE, BatchHeader
+from clusters.wire.error_codes import INVALID_PRODUCER_EPOCH, NONE, OUT_OF_ORDER_SEQUENCE_NUMBER
 from clusters.wire.messages import ProducerState
 
 _RETAINED_BATCHES = 5
 
 
 @dataclass(frozen=True, slots=True)
-class _Appended:
+class _AppendedBatch:
     """A remembered batch: its sequences and where it was stored."""
 
     first_sequence: int
@@ -29,18 +29,18 @@ class _Appended:
 class _Entry:
     epoch: int
     last_timestamp: int
-    newest: deque[_Appended] = field(default_factory=lambda: deque(maxlen=_RETAINED_BATCHES))
+    newest: deque[_AppendedBatch] = field(default_factory=lambda: deque(maxlen=_RETAINED_BATCHES))
     transaction_start: int = -1
     last_offset: int = -1  # of anything it wrote, markers included
 
 
-class Producers:
+class FakeProducerStates:
     """State by producer id; knows nothing of the log itself."""
 
     def __init__(self) -> None:
         self._entries: dict[int, _Entry] = {}
 
-    def check(self, batch: Header) -> tuple[int, _Appended | None]:
+    def check(self, batch: BatchHeader) -> tuple[int, _AppendedBatch | None]:
         """(error, the remembered batch when this one repeats it). Unknown producers may start anywhere."""
         entry = self._entries.get(batch.producer_id)
         if batch.producer_id < 0 or entry is None:
@@ -56,7 +56,7 @@ class Producers:
         expected = (entry.newest[-1].last_sequence + 1) & MAX_SEQUENCE
         return (NONE if batch.base_sequence == expected else OUT_OF_ORDER_SEQUENCE_NUMBER), None
 
-    def appended(self, batch: Header) -> None:
+    def appended(self, batch: BatchHeader) -> None:
         """Remember a batch that was stored; `batch` carries its final offsets and timestamp."""
         if batch.producer_id < 0:
             return
@@ -70,7 +70,9 @@ class Producers:
         if batch.is_control:
             entry.transaction_start = -1
             return
-        entry.newest.append(_Appended(batch.base_sequence, batch.last_sequence, batch.base_offset, batch.last_offset))
+        entry.newest.append(
+            _AppendedBatch(batch.base_sequence, batch.last_sequence, batch.base_offset, batch.last_offset)
+        )
         if batch.is_transactional and entry.transaction_start < 0:
             entry.transaction_start = batch.base_offset
 

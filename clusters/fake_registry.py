@@ -17,14 +17,14 @@ from types import TracebackType
 from typing import Any, Self
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from clusters.registry.schema import Reference, Schema, Version, canonical
-from clusters.registry.subjects import parsed
+from clusters.registry.schema import Schema, SchemaReference, SchemaVersion, render_canonical_schema
+from clusters.registry.subject_names import parse_subject
 
-HOST = "127.0.0.1"
+FAKE_REGISTRY_HOST = "127.0.0.1"
 _READWRITE, _READONLY, _IMPORT = "READWRITE", "READONLY", "IMPORT"
 
 
-class _Refusal(Exception):
+class _RegistryRefusal(Exception):
     """status and error code as Confluent's API reference has them."""
 
     def __init__(self, status: int, code: int, message: str) -> None:
@@ -46,7 +46,7 @@ class FakeRegistry:
     compatibility: str = "BACKWARD"
     mode: str = _READWRITE
     asked: list[str] = field(default_factory=list)
-    _versions: dict[str, list[Version]] = field(default_factory=dict)
+    _versions: dict[str, list[SchemaVersion]] = field(default_factory=dict)
     _levels: dict[str, str] = field(default_factory=dict)
     _modes: dict[str, str] = field(default_factory=dict)
     _next: dict[str, int] = field(default_factory=dict)
@@ -54,7 +54,7 @@ class FakeRegistry:
     _server: ThreadingHTTPServer | None = None
 
     def __enter__(self) -> Self:
-        self._server = ThreadingHTTPServer((HOST, 0), _handler(self))
+        self._server = ThreadingHTTPServer((FAKE_REGISTRY_HOST, 0), _handler(self))
         self._server.daemon_threads = True
         threading.Thread(target=self._server.serve_forever, args=(0.01,), name="registry", daemon=True).start()
         return self
@@ -70,7 +70,7 @@ class FakeRegistry:
     def url(self) -> str:
         assert self._server is not None, "it serves inside its `with` block"
         scheme = "https" if isinstance(self._server.socket, ssl.SSLSocket) else "http"
-        return f"{scheme}://{HOST}:{self._server.server_port}"
+        return f"{scheme}://{FAKE_REGISTRY_HOST}:{self._server.server_port}"
 
     def over(self, context: ssl.SSLContext) -> None:
         """From now on by TLS."""
@@ -82,7 +82,7 @@ class FakeRegistry:
         url = urlsplit(target)
         asked = {name: values[-1] for name, values in parse_qs(url.query).items()}
         if method != "GET" and user in self.read_only and not re.fullmatch(r"/subjects/[^/]+", url.path):
-            raise _Refusal(403, 40301, f"User {user} is denied operation")
+            raise _RegistryRefusal(403, 40301, f"User {user} is denied operation")
         with self._lock:
             self.asked.append(f"{method} {target}")
             for verb, pattern, handle in _ROUTES:
@@ -91,7 +91,7 @@ class FakeRegistry:
                     return getattr(self, handle)(
                         *(unquote(part) for part in found.groups() if part is not None), asked=asked, body=body
                     )
-        raise _Refusal(404, 404, "HTTP 404 Not Found")
+        raise _RegistryRefusal(404, 404, "HTTP 404 Not Found")
 
     def _types(self, *, asked: dict[str, str], body: Any) -> Any:
         return ["JSON", "PROTOBUF", "AVRO"]
@@ -103,13 +103,13 @@ class FakeRegistry:
             subject
             for subject, versions in self._versions.items()
             if any(_counts(each, asked) for each in versions)
-            and (contexts or (not parsed(subject).context and subject.startswith(prefix)))
+            and (contexts or (not parse_subject(subject).context and subject.startswith(prefix)))
         ]
 
     def _numbers(self, subject: str, *, asked: dict[str, str], body: Any) -> Any:
         found = [each.version for each in self._versions.get(subject, ()) if _counts(each, asked)]
         if not found:
-            raise _Refusal(404, 40401, f"Subject '{subject}' not found.")
+            raise _RegistryRefusal(404, 40401, f"Subject '{subject}' not found.")
         return found
 
     def _version(self, subject: str, number: str, *, asked: dict[str, str], body: Any) -> Any:
@@ -119,34 +119,36 @@ class FakeRegistry:
         for each in there:
             if each.version == wanted:
                 return {"subject": subject, "version": wanted, "id": each.id, **_as_read(each.schema)}
-        raise _Refusal(404, 40402, f"Version {number} not found.")
+        raise _RegistryRefusal(404, 40402, f"Version {number} not found.")
 
     def _schema(self, id: str, *, asked: dict[str, str], body: Any) -> Any:
-        context = parsed(asked.get("subject", "")).context
+        context = parse_subject(asked.get("subject", "")).context
         for each in self._all(context):
             if each.id == int(id):
                 return _as_read(each.schema)
-        raise _Refusal(404, 40403, f"Schema {id} not found")
+        raise _RegistryRefusal(404, 40403, f"Schema {id} not found")
 
     def _lookup(self, subject: str, *, asked: dict[str, str], body: Any) -> Any:
         wanted = _meaning(self._resolved(Schema.from_json({"schemaType": "AVRO"} | body)))
         if subject not in self._versions:
-            raise _Refusal(404, 40401, f"Subject '{subject}' not found.")
+            raise _RegistryRefusal(404, 40401, f"Subject '{subject}' not found.")
         for each in reversed(self._versions[subject]):
             if _meaning(each.schema) == wanted and _counts(each, asked):
                 return {"subject": subject, "version": each.version, "id": each.id, **_as_read(each.schema)}
-        raise _Refusal(404, 40403, "Schema not found")
+        raise _RegistryRefusal(404, 40403, "Schema not found")
 
     def _register(self, subject: str, *, asked: dict[str, str], body: Any) -> Any:
         schema = self._resolved(Schema.from_json({"schemaType": "AVRO"} | body))
         mode = self._modes.get(subject, self.mode)
         id, number = (body.get("id"), body.get("version")) if self.heeds_ids else (None, None)
         if mode == _READONLY:
-            raise _Refusal(422, 42205, f"Subject {subject} is in read-only mode")
+            raise _RegistryRefusal(422, 42205, f"Subject {subject} is in read-only mode")
         if self.heeds_ids and (mode == _IMPORT) != (id is not None):
-            raise _Refusal(422, 42205, f"Subject {subject} is {'' if mode == _IMPORT else 'not '}in import mode")
+            raise _RegistryRefusal(
+                422, 42205, f"Subject {subject} is {'' if mode == _IMPORT else 'not '}in import mode"
+            )
         history = self._versions.setdefault(subject, [])
-        meaning, context = _meaning(schema), parsed(subject).context
+        meaning, context = _meaning(schema), parse_subject(subject).context
         for each in history:
             if not each.deleted and _meaning(each.schema) == meaning and id in (None, each.id):
                 return {"id": each.id}
@@ -154,13 +156,13 @@ class FakeRegistry:
         if id is not None:
             other = next((each for each in self._all(context) if each.id == id), None)
             if other is not None and _meaning(other.schema) != meaning:
-                raise _Refusal(422, 42205, f"Overwrite new schema with id {id} is not permitted.")
+                raise _RegistryRefusal(422, 42205, f"Overwrite new schema with id {id} is not permitted.")
         else:
             id = alike or self._new_id(context)
         last = history[-1].version if history else 0
         if number is not None and number <= last:
-            raise _Refusal(422, 42205, f"Version {number} of subject {subject} exists")
-        history.append(Version(subject, number or last + 1, id, schema))
+            raise _RegistryRefusal(422, 42205, f"Version {number} of subject {subject} exists")
+        history.append(SchemaVersion(subject, number or last + 1, id, schema))
         self._next[context] = max(self._next.get(context, 1), id + 1)
         return {"id": id}
 
@@ -172,9 +174,9 @@ class FakeRegistry:
         history = self._versions.get(subject, [])
         for index, each in enumerate(history):
             if each.version == int(number) and not each.deleted:
-                history[index] = Version(subject, each.version, each.id, each.schema, True)
+                history[index] = SchemaVersion(subject, each.version, each.id, each.schema, True)
                 return each.version
-        raise _Refusal(404, 40402, f"Version {number} not found.")
+        raise _RegistryRefusal(404, 40402, f"Version {number} not found.")
 
     def _config(self, subject: str = "", *, asked: dict[str, str], body: Any) -> Any:
         if body is not None:
@@ -184,38 +186,40 @@ class FakeRegistry:
                 self.compatibility = body["compatibility"]
             return {"compatibility": body["compatibility"]}
         if subject and subject not in self._levels and asked.get("defaultToGlobal") != "true":
-            raise _Refusal(404, 40408, f"Subject '{subject}' does not have subject-level compatibility configured")
+            raise _RegistryRefusal(
+                404, 40408, f"Subject '{subject}' does not have subject-level compatibility configured"
+            )
         return {"compatibilityLevel": self._levels.get(subject, self.compatibility)}
 
     def _mode(self, subject: str = "", *, asked: dict[str, str], body: Any) -> Any:
         if not self.modes:
-            raise _Refusal(404, 404, "HTTP 404 Not Found")
+            raise _RegistryRefusal(404, 404, "HTTP 404 Not Found")
         if body is not None:
             there = self._versions.get(subject) if subject else [each for _, each in self._everything()]
             if body["mode"] == _IMPORT and there and asked.get("force") != "true":
-                raise _Refusal(422, 42205, "Cannot import since found existing subjects")
+                raise _RegistryRefusal(422, 42205, "Cannot import since found existing subjects")
             if subject:
                 self._modes[subject] = body["mode"]
             else:
                 self.mode = body["mode"]
             return {"mode": body["mode"]}
         if subject and subject not in self._modes and asked.get("defaultToGlobal") != "true":
-            raise _Refusal(404, 40409, f"Subject '{subject}' does not have subject-level mode configured")
+            raise _RegistryRefusal(404, 40409, f"Subject '{subject}' does not have subject-level mode configured")
         return {"mode": self._modes.get(subject, self.mode)}
 
     def _no_mode(self, subject: str, *, asked: dict[str, str], body: Any) -> Any:
         if not self.modes or subject not in self._modes:
-            raise _Refusal(404, 40409, f"Subject '{subject}' does not have subject-level mode configured")
+            raise _RegistryRefusal(404, 40409, f"Subject '{subject}' does not have subject-level mode configured")
         return {"mode": self._modes.pop(subject)}
 
     def _contexts(self, *, asked: dict[str, str], body: Any) -> Any:
-        return sorted({"."} | {parsed(subject).context.strip(":") for subject in self._versions} - {""})
+        return sorted({"."} | {parse_subject(subject).context.strip(":") for subject in self._versions} - {""})
 
-    def _everything(self) -> Iterator[tuple[str, Version]]:
+    def _everything(self) -> Iterator[tuple[str, SchemaVersion]]:
         return ((subject, each) for subject, versions in self._versions.items() for each in versions)
 
-    def _all(self, context: str) -> list[Version]:
-        return [each for subject, each in self._everything() if parsed(subject).context == context]
+    def _all(self, context: str) -> list[SchemaVersion]:
+        return [each for subject, each in self._everything() if parse_subject(subject).context == context]
 
     def _resolved(self, schema: Schema) -> Schema:
         """Raises Refusal where a reference leads nowhere, or the text is none."""
@@ -223,22 +227,22 @@ class FakeRegistry:
             try:
                 json.loads(schema.text)
             except ValueError:
-                raise _Refusal(422, 42201, "Invalid schema") from None
+                raise _RegistryRefusal(422, 42201, "Invalid schema") from None
         for each in schema.references:
             if not any(there.version == each.version for there in self._versions.get(each.subject, ())):
-                raise _Refusal(422, 42201, f"No schema reference found for subject {each.subject}")
+                raise _RegistryRefusal(422, 42201, f"No schema reference found for subject {each.subject}")
         return schema
 
 
-def _meaning(schema: Schema) -> tuple[str, str, tuple[Reference, ...]]:
-    return schema.type, canonical(schema), schema.references
+def _meaning(schema: Schema) -> tuple[str, str, tuple[SchemaReference, ...]]:
+    return schema.type, render_canonical_schema(schema), schema.references
 
 
 def _as_read(schema: Schema) -> dict[str, Any]:
     return schema.to_json()
 
 
-def _counts(version: Version, asked: dict[str, str]) -> bool:
+def _counts(version: SchemaVersion, asked: dict[str, str]) -> bool:
     return not version.deleted or asked.get("deleted") == "true"
 
 
@@ -273,9 +277,9 @@ def _handler(registry: FakeRegistry) -> type[BaseHTTPRequestHandler]:
             user, _, password = base64.b64decode(encoded).decode().partition(":") if scheme == "Basic" else ("", "", "")
             try:
                 if registry.accounts and registry.accounts.get(user) != password:
-                    raise _Refusal(401, 401, "Unauthorized")
+                    raise _RegistryRefusal(401, 401, "Unauthorized")
                 self._say(200, registry.answer(self.command, self.path, json.loads(text) if text else None, user))
-            except _Refusal as refusal:
+            except _RegistryRefusal as refusal:
                 self._say(refusal.status, {"error_code": refusal.code, "message": refusal.message})
 
         do_GET = do_PUT = do_POST = do_DELETE = _serve

@@ -11,12 +11,12 @@ import uuid
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from clusters.batches import ABORT, COMMIT, header, marker_batch
-from clusters.wire import codes
-from clusters.wire.transactions import ProducerIdAndEpoch
+from clusters.record_batch import ABORT, COMMIT, build_marker_batch, decode_batch_header
+from clusters.wire import error_codes
+from clusters.wire.transaction_requests import ProducerIdAndEpoch
 
 if TYPE_CHECKING:
-    from clusters.fake import FakeCluster
+    from clusters.fake_cluster import FakeCluster
     from clusters.fake_log import PartitionLog
 
 _Place = tuple[uuid.UUID, int]
@@ -45,17 +45,17 @@ class FakeCoordinator:
     def init(self, transactional_id: str) -> tuple[int, ProducerIdAndEpoch]:
         """A new incarnation; an open transaction of the one before is aborted."""
         if self._is_busy():
-            return codes.CONCURRENT_TRANSACTIONS, _NOBODY
+            return error_codes.CONCURRENT_TRANSACTIONS, _NOBODY
         known = self._ids.get(transactional_id)
         if known is None:
             known = _Transactional(ProducerIdAndEpoch(self._cluster.issue_producer_id(), 0))
             self._ids[transactional_id] = known
-            return codes.NONE, known.producer
+            return error_codes.NONE, known.producer
         if known.partitions:
             self._end(known, commit=False, bump=True)
         known.producer = self._next(known.producer)
         known.before, known.committed, known.written = _NOBODY, None, []
-        return codes.NONE, known.producer
+        return error_codes.NONE, known.producer
 
     def fails_over(self) -> None:
         """Another broker becomes coordinator, and writes markers again of which it does not know that they were written
@@ -68,30 +68,30 @@ class FakeCoordinator:
     def add(self, transactional_id: str, producer: ProducerIdAndEpoch, place: _Place) -> int:
         """What AddPartitionsToTxn does for a partition."""
         if self._is_busy():
-            return codes.CONCURRENT_TRANSACTIONS
+            return error_codes.CONCURRENT_TRANSACTIONS
         known = self._ids.get(transactional_id)
         if known is None or known.producer.producer_id != producer.producer_id:
-            return codes.INVALID_PRODUCER_ID_MAPPING
+            return error_codes.INVALID_PRODUCER_ID_MAPPING
         if known.producer.epoch != producer.epoch:
-            return codes.PRODUCER_FENCED
+            return error_codes.PRODUCER_FENCED
         known.partitions[place] = None
         known.written = []
-        return codes.NONE
+        return error_codes.NONE
 
     def append(self, transactional_id: str, place: _Place, log: PartitionLog, data: bytes) -> tuple[int, int, str]:
         """A transactional Produce of one batch."""
-        batch = header(data)
+        batch = decode_batch_header(data)
         producer = ProducerIdAndEpoch(batch.producer_id, batch.producer_epoch)
         known = self._ids.get(transactional_id)
         inside = known is not None and place in known.partitions and known.producer == producer
         if not inside and self.version >= 2:
             error = self.add(transactional_id, producer, place)
             if error:
-                return codes.INVALID_PRODUCER_EPOCH if error == codes.PRODUCER_FENCED else error, -1, ""
+                return error_codes.INVALID_PRODUCER_EPOCH if error == error_codes.PRODUCER_FENCED else error, -1, ""
             if batch.base_sequence != 0:
-                return codes.OUT_OF_ORDER_SEQUENCE_NUMBER, -1, "a transaction begins at sequence 0"
+                return error_codes.OUT_OF_ORDER_SEQUENCE_NUMBER, -1, "a transaction begins at sequence 0"
         elif not inside:
-            return codes.INVALID_TXN_STATE, -1, "the partition is not part of the transaction"
+            return error_codes.INVALID_TXN_STATE, -1, "the partition is not part of the transaction"
         return log.append(data, self._cluster.clock())
 
     def end(
@@ -99,21 +99,25 @@ class FakeCoordinator:
     ) -> tuple[int, ProducerIdAndEpoch]:
         """EndTxn. bump: version 5 and later."""
         if self._is_busy():
-            return codes.CONCURRENT_TRANSACTIONS, _NOBODY
+            return error_codes.CONCURRENT_TRANSACTIONS, _NOBODY
         known = self._ids.get(transactional_id)
         if known is None:
-            return codes.INVALID_PRODUCER_ID_MAPPING, _NOBODY
+            return error_codes.INVALID_PRODUCER_ID_MAPPING, _NOBODY
         if bump and producer == known.before and not known.partitions:  # the same EndTxn once more
-            return (codes.NONE, known.producer) if commit == known.committed else (codes.INVALID_TXN_STATE, _NOBODY)
+            return (
+                (error_codes.NONE, known.producer)
+                if commit == known.committed
+                else (error_codes.INVALID_TXN_STATE, _NOBODY)
+            )
         if known.producer.producer_id != producer.producer_id:
-            return codes.INVALID_PRODUCER_ID_MAPPING, _NOBODY
+            return error_codes.INVALID_PRODUCER_ID_MAPPING, _NOBODY
         if known.producer != producer:
-            return codes.PRODUCER_FENCED, _NOBODY
+            return error_codes.PRODUCER_FENCED, _NOBODY
         if not known.partitions and (commit or not bump):
-            return codes.INVALID_TXN_STATE, _NOBODY
+            return error_codes.INVALID_TXN_STATE, _NOBODY
         self._end(known, commit, bump)
         known.before, known.committed = producer, commit
-        return codes.NONE, known.producer
+        return error_codes.NONE, known.producer
 
     def _end(self, known: _Transactional, commit: bool, bump: bool) -> None:
         producer_id, epoch = known.producer
@@ -132,7 +136,7 @@ class FakeCoordinator:
         )
         if log is not None and not newer:
             now = self._cluster.clock()
-            log.write(marker_batch(producer_id, epoch, kind, now, self.epoch), now)
+            log.write(build_marker_batch(producer_id, epoch, kind, now, self.epoch), now)
             log.coordinators[producer_id] = self.epoch
 
     def _next(self, producer: ProducerIdAndEpoch) -> ProducerIdAndEpoch:

@@ -7,10 +7,10 @@ import uuid
 from collections import deque
 from typing import TYPE_CHECKING
 
-from clusters.batches import ABORT, batches, marker_batch
 from clusters.errors import ClusterError, ProtocolError, TopicMissing
-from clusters.wire.alignment import MOST_MARKERS
-from clusters.wire.codes import (
+from clusters.record_batch import ABORT, build_marker_batch, split_batches
+from clusters.wire.alignment_requests import MAX_MARKERS_PER_REQUEST
+from clusters.wire.error_codes import (
     CLUSTER_AUTHORIZATION_FAILED,
     INVALID_PRODUCER_EPOCH,
     NONE,
@@ -35,10 +35,10 @@ from clusters.wire.messages import (
     ProducerState,
     TopicMetadata,
 )
-from clusters.wire.transactions import ProducerIdAndEpoch
+from clusters.wire.transaction_requests import ProducerIdAndEpoch
 
 if TYPE_CHECKING:
-    from clusters.fake import FakeCluster
+    from clusters.fake_cluster import FakeCluster
     from clusters.fake_log import PartitionLog
 
 _TRANSACTIONAL_ID_AUTHORIZATION_FAILED = 53
@@ -197,8 +197,8 @@ class FakeWire:
         self, topic: str, partition: int, producer: ProducerIdAndEpoch, count: int, coordinator_epoch: int = 0
     ) -> int:
         self._check()
-        if not 0 < count <= MOST_MARKERS:
-            raise ValueError(f"{count} markers: a request takes 1 to {MOST_MARKERS}")
+        if not 0 < count <= MAX_MARKERS_PER_REQUEST:
+            raise ValueError(f"{count} markers: a request takes 1 to {MAX_MARKERS_PER_REQUEST}")
         if not self._cluster.may_alter:
             return CLUSTER_AUTHORIZATION_FAILED
         with self._cluster.changed:
@@ -216,7 +216,7 @@ class FakeWire:
             log.coordinators[producer.producer_id] = coordinator_epoch
             now = self._cluster.clock()
             for _ in range(count):
-                log.write(marker_batch(producer.producer_id, producer.epoch, ABORT, now, coordinator_epoch), now)
+                log.write(build_marker_batch(producer.producer_id, producer.epoch, ABORT, now, coordinator_epoch), now)
             self._cluster.changed.notify_all()
             return NONE
 
@@ -312,6 +312,6 @@ def _failed(asked: FetchPartition, error: int, log: PartitionLog | None = None) 
 
 def _is_transactional(data: bytes) -> bool:
     try:
-        return any(found.is_transactional for found, _ in batches(data))
+        return any(found.is_transactional for found, _ in split_batches(data))
     except ProtocolError:
         return False

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from clusters.control import FLOWS, LEDGER, ControlWriter
+from clusters.cluster_protocol import ClusterProtocol
+from clusters.control_records import read_latest_records
+from clusters.control_topics import FLOWS_TOPIC, LEDGER_TOPIC, ControlWriter
 from clusters.errors import ProtocolError, TopicMissing
-from clusters.records import latest_as
 from clusters.settings import ConnectionSettings
-from clusters.surface import Administration
 
 FLEET_PREFIX = "fleet/"
 PLACEMENT_PREFIX = "placement|"
@@ -27,7 +27,7 @@ class FleetRecord:
 
     @property
     def key(self) -> str:
-        return fleet_key(self.topology, self.target)
+        return build_fleet_key(self.topology, self.target)
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -42,15 +42,15 @@ class FleetRecord:
         try:
             return cls(value["topology"], value["target"], value["state"], value["plan_hash"])
         except KeyError as error:
-            raise ProtocolError(f"{FLOWS} holds a fleet record without {error}.", topic=FLOWS) from None
+            raise ProtocolError(f"{FLOWS_TOPIC} holds a fleet record without {error}.", topic=FLOWS_TOPIC) from None
 
 
-def fleet_key(topology: str, target: str) -> str:
+def build_fleet_key(topology: str, target: str) -> str:
     return f"{FLEET_PREFIX}{topology}/{target}"
 
 
 @dataclass(frozen=True, slots=True)
-class Placement:
+class PlacementRecord:
     """Partitions that another slot serves than `slot_of` says: `flow|topic|partition` → slot.
 
     Their ledger and status records stay where `slot_of` puts them. `target` is the cluster's alias; worker: who
@@ -65,7 +65,7 @@ class Placement:
 
     @property
     def key(self) -> str:
-        return placement_key(self.topology, self.target)
+        return build_placement_key(self.topology, self.target)
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -77,45 +77,47 @@ class Placement:
         }
 
     @classmethod
-    def from_json(cls, value: dict[str, Any]) -> Placement:
+    def from_json(cls, value: dict[str, Any]) -> PlacementRecord:
         try:
             return cls(value["topology"], value["target"], value["slots"], value["worker"], value["at_ms"])
         except KeyError as error:
-            raise ProtocolError(f"{FLOWS} holds a placement record without {error}.", topic=FLOWS) from None
+            raise ProtocolError(f"{FLOWS_TOPIC} holds a placement record without {error}.", topic=FLOWS_TOPIC) from None
 
 
-def placement_key(topology: str, target: str) -> str:
+def build_placement_key(topology: str, target: str) -> str:
     return f"{PLACEMENT_PREFIX}{topology}|{target}"
 
 
-def write_placement(writer: ControlWriter, record: Placement) -> int:
+def write_placement(writer: ControlWriter, record: PlacementRecord) -> int:
     """Write it and wait for the acknowledgement; the record's offset in `watershed.flows`."""
-    return writer.put(FLOWS, record.key, record.to_json())
+    return writer.put(FLOWS_TOPIC, record.key, record.to_json())
 
 
-def fleet_group(topology: str) -> str:
+def build_fleet_group_id(topology: str) -> str:
     """The consumer group in which the workers of a topology share the slots of one target."""
     return f"watershed.{topology}"
 
 
-def slot_owners(admin: Administration, topology: str) -> dict[int, str]:
+def read_slot_owners(admin: ClusterProtocol, topology: str) -> dict[int, str]:
     """Slot → client id of the worker that serves it; empty while the fleet rebalances."""
-    given = admin.group_assignment(fleet_group(topology))
-    return {part.partition: member for member, parts in given.items() for part in parts if part.topic == LEDGER}
+    given = admin.group_assignment(build_fleet_group_id(topology))
+    return {part.partition: member for member, parts in given.items() for part in parts if part.topic == LEDGER_TOPIC}
 
 
 def read_fleets(settings: ConnectionSettings) -> dict[str, FleetRecord]:
     """All fleets of this cluster by key (`fleet_key`); empty when the cluster has no control topics yet."""
     try:
-        return latest_as(settings, FLOWS, FleetRecord.from_json, lambda key: key.startswith(FLEET_PREFIX))
+        return read_latest_records(
+            settings, FLOWS_TOPIC, FleetRecord.from_json, lambda key: key.startswith(FLEET_PREFIX)
+        )
     except TopicMissing:
         return {}
 
 
 def read_fleet(settings: ConnectionSettings, topology: str, target: str) -> FleetRecord | None:
-    return read_fleets(settings).get(fleet_key(topology, target))
+    return read_fleets(settings).get(build_fleet_key(topology, target))
 
 
 def write_fleet(writer: ControlWriter, record: FleetRecord) -> int:
     """Write it and wait for the acknowledgement; the record's offset in `watershed.flows`."""
-    return writer.put(FLOWS, record.key, record.to_json())
+    return writer.put(FLOWS_TOPIC, record.key, record.to_json())

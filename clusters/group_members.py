@@ -1,6 +1,6 @@
 """Who is in a group, and of what type it is, by the describing request of that type.
 
-librdkafka's own describing aborts the whole process at times (see `clusters.requests`), and does not know all types.
+librdkafka's own describing aborts the whole process at times (see `clusters.admin_requests`), and does not know all types.
 """
 
 from __future__ import annotations
@@ -13,19 +13,21 @@ from typing import Any, Final
 
 from kio.schema.types import GroupId
 
-from clusters.group_offsets import COORDINATORS_S, GroupOffsets
-from clusters.wire import codes
-from clusters.wire.inquiry import Inquiry
+from clusters.group_offsets import COORDINATOR_WAIT_S, GroupOffsets
+from clusters.wire import error_codes
+from clusters.wire.admin_connection import AdminConnection
 
 DESCRIBE_GROUPS, DESCRIBE_CONSUMER, DESCRIBE_SHARE, DESCRIBE_STREAMS = 15, 69, 77, 89
-STREAM: Final = "stream"  # what an application of Kafka Streams in a classic group calls its assignor
+STREAMS_ASSIGNOR: Final = "stream"  # what an application of Kafka Streams in a classic group calls its assignor
 _UNKNOWN, _UNSUPPORTED = 69, 35  # GROUP_ID_NOT_FOUND (or of another type); UNSUPPORTED_VERSION: type is switched off
-_MOVING = frozenset({codes.COORDINATOR_LOAD_IN_PROGRESS, codes.COORDINATOR_NOT_AVAILABLE, codes.NOT_COORDINATOR})
+_MOVING = frozenset(
+    {error_codes.COORDINATOR_LOAD_IN_PROGRESS, error_codes.COORDINATOR_NOT_AVAILABLE, error_codes.NOT_COORDINATOR}
+)
 _AWAY = -2  # LEAVE_GROUP_STATIC_MEMBER_EPOCH (KIP-848)
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class GroupMember:
     """instance: its `group.instance.id` (KIP-345), None for a dynamic member. away: a static member of a KIP-848 group
     that has left, and keeps its place until its session ends; brokers do not tell this of classic ones. topics: what
     it subscribes to, or was given."""
@@ -42,7 +44,7 @@ class Member:
 
 
 @dataclass(frozen=True, slots=True)
-class Described:
+class GroupDescription:
     """type: `classic`, `consumer` (KIP-848), `share` (KIP-932), `streams` (KIP-1071), or `unknown` for a group that
     does not exist. assignor: of a classic group only while it is stable. internal: topics that an application of
     KIP-1071 keeps for itself, as its topology says; None where brokers are not told."""
@@ -51,7 +53,7 @@ class Described:
     type: str
     state: str
     assignor: str = ""
-    members: tuple[Member, ...] = ()
+    members: tuple[GroupMember, ...] = ()
     internal: tuple[str, ...] | None = None
 
     @property
@@ -59,9 +61,9 @@ class Described:
         return tuple(sorted(each.instance for each in self.members if each.instance is not None))
 
 
-def described(at: GroupOffsets, group: str) -> Described:
+def describe_group(at: GroupOffsets, group: str) -> GroupDescription:
     """Raises ClusterError."""
-    until = time.monotonic() + COORDINATORS_S
+    until = time.monotonic() + COORDINATOR_WAIT_S
     while True:
         inquiry = at.coordinator(group)
         code, found = _asked(inquiry, group)
@@ -71,7 +73,7 @@ def described(at: GroupOffsets, group: str) -> Described:
         at.forget(group)
 
 
-def _asked(inquiry: Inquiry, group: str) -> tuple[int, Described]:
+def _asked(inquiry: AdminConnection, group: str) -> tuple[int, GroupDescription]:
     """The first type that knows the group; there is never more than one."""
     for key, read in ((DESCRIBE_GROUPS, _classic), (DESCRIBE_CONSUMER, _consumer), (DESCRIBE_SHARE, _share),
                       (DESCRIBE_STREAMS, _streams)):  # fmt: skip
@@ -81,16 +83,16 @@ def _asked(inquiry: Inquiry, group: str) -> tuple[int, Described]:
         answer = inquiry.ask(key, highest=6, groups=ids, group_ids=ids, include_authorized_operations=False)
         [found] = answer.groups
         code = int(found.error_code)
-        if code not in (codes.NONE, _UNKNOWN, _UNSUPPORTED):
-            return code, Described(group, "unknown", "Dead")
-        if code == codes.NONE and str(found.group_state) != "Dead":
-            return codes.NONE, read(group, found)
-    return codes.NONE, Described(group, "unknown", "Dead")
+        if code not in (error_codes.NONE, _UNKNOWN, _UNSUPPORTED):
+            return code, GroupDescription(group, "unknown", "Dead")
+        if code == error_codes.NONE and str(found.group_state) != "Dead":
+            return error_codes.NONE, read(group, found)
+    return error_codes.NONE, GroupDescription(group, "unknown", "Dead")
 
 
-def _classic(group: str, found: Any) -> Described:
+def _classic(group: str, found: Any) -> GroupDescription:
     members = tuple(
-        Member(
+        GroupMember(
             str(each.client_id),
             str(each.client_host),
             getattr(each, "group_instance_id", None),
@@ -98,12 +100,12 @@ def _classic(group: str, found: Any) -> Described:
         )
         for each in found.members
     )
-    return Described(group, "classic", str(found.group_state), str(found.protocol_data), members)
+    return GroupDescription(group, "classic", str(found.group_state), str(found.protocol_data), members)
 
 
-def _consumer(group: str, found: Any) -> Described:
+def _consumer(group: str, found: Any) -> GroupDescription:
     members = tuple(
-        Member(
+        GroupMember(
             str(each.client_id),
             str(each.client_host),
             each.instance_id,
@@ -112,29 +114,31 @@ def _consumer(group: str, found: Any) -> Described:
         )
         for each in found.members
     )
-    return Described(group, "consumer", str(found.group_state), str(found.assignor_name), members)
+    return GroupDescription(group, "consumer", str(found.group_state), str(found.assignor_name), members)
 
 
-def _share(group: str, found: Any) -> Described:
+def _share(group: str, found: Any) -> GroupDescription:
     members = tuple(
-        Member(
+        GroupMember(
             str(each.client_id),
             str(each.client_host),
             topics=frozenset(map(str, each.subscribed_topic_names)) | _given(each.assignment),
         )
         for each in found.members
     )
-    return Described(group, "share", str(found.group_state), str(found.assignor_name), members)
+    return GroupDescription(group, "share", str(found.group_state), str(found.assignor_name), members)
 
 
-def _streams(group: str, found: Any) -> Described:
+def _streams(group: str, found: Any) -> GroupDescription:
     parts = (found.topology.subtopologies or ()) if found.topology is not None else ()
     reads = frozenset(str(topic) for part in parts for topic in part.source_topics)
     members = tuple(
-        Member(str(each.client_id), str(each.client_host), each.instance_id, int(each.member_epoch) == _AWAY, reads)
+        GroupMember(
+            str(each.client_id), str(each.client_host), each.instance_id, int(each.member_epoch) == _AWAY, reads
+        )
         for each in found.members
     )
-    return Described(group, "streams", str(found.group_state), "", members, tuple(sorted(set(_internal(parts)))))
+    return GroupDescription(group, "streams", str(found.group_state), "", members, tuple(sorted(set(_internal(parts)))))
 
 
 def _internal(parts: Any) -> Iterator[str]:

@@ -1,7 +1,7 @@
 """The groups of one cluster with what is committed for them, many groups a request (KIP-709), of every type.
 
 librdkafka reads one group a request, does not hand back what share groups hold, and describes groups unsafely (see
-`clusters.requests`). Here every round asks the brokers anew over raw connections: coordinators move, sessions expire,
+`clusters.admin_requests`). Here every round asks the brokers anew over raw connections: coordinators move, sessions expire,
 secrets rotate, and a round is rare.
 """
 
@@ -23,23 +23,27 @@ from kio.schema.offset_fetch.v9 import request as offset_fetch
 from kio.schema.types import BrokerId, GroupId, TopicName
 from kio.static.primitive import i8, i32, i64
 
-from clusters.admin import wrong_cluster
+from clusters.admin import build_wrong_cluster_error
 from clusters.errors import RequestRefused, Unreachable
-from clusters.names import TopicPartition
 from clusters.settings import ConnectionSettings
-from clusters.wire import codes
-from clusters.wire.inquiry import Inquiry
+from clusters.topic_partition import TopicPartition
+from clusters.wire import error_codes
+from clusters.wire.admin_connection import AdminConnection
 
 _LIST_OFFSETS, _METADATA, _OFFSET_COMMIT, _OFFSET_FETCH, _FIND_COORDINATOR, _LIST_GROUPS = 2, 3, 8, 9, 10, 16
 _DESCRIBE_SHARE_OFFSETS, _ALTER_SHARE_OFFSETS = 90, 91
 _GROUPS_A_REQUEST: Final = 200
-COORDINATORS_S = 10.0  # for a cluster to make its offsets topic, or to move it
+COORDINATOR_WAIT_S = 10.0  # for a cluster to make its offsets topic, or to move it
 _UNSTABLE = 88  # UNSTABLE_OFFSET_COMMIT: part of a transaction that is still open (KIP-447)
 _GROUP_UNKNOWN = 69  # GROUP_ID_NOT_FOUND
 _NOT_SAID = -1  # UNKNOWN_SERVER_ERROR: the answer leaves the group out
 # of a share group's partition: it has a start offset or none, its topic is gone, or is not shown to this user
-_NOT_SHOWN = frozenset({codes.NONE, codes.UNKNOWN_TOPIC_OR_PARTITION, codes.TOPIC_AUTHORIZATION_FAILED})
-_MOVING = frozenset({codes.COORDINATOR_LOAD_IN_PROGRESS, codes.COORDINATOR_NOT_AVAILABLE, codes.NOT_COORDINATOR})
+_NOT_SHOWN = frozenset(
+    {error_codes.NONE, error_codes.UNKNOWN_TOPIC_OR_PARTITION, error_codes.TOPIC_AUTHORIZATION_FAILED}
+)
+_MOVING = frozenset(
+    {error_codes.COORDINATOR_LOAD_IN_PROGRESS, error_codes.COORDINATOR_NOT_AVAILABLE, error_codes.NOT_COORDINATOR}
+)
 # UNKNOWN_MEMBER_ID, REBALANCE_IN_PROGRESS, NON_EMPTY_GROUP: a group that came alive; the first two are how commits from
 # outside into a live group are refused
 _ALIVE = frozenset({25, 27, 68})
@@ -57,7 +61,7 @@ class ListedGroup:
 
 
 @dataclass(frozen=True, slots=True)
-class Position:
+class CommittedPosition:
     """An offset as it is committed, with the text that brokers keep beside it."""
 
     offset: int
@@ -65,19 +69,19 @@ class Position:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class CommittedOffsets:
     """What is committed for a group. unstable: partitions whose commit is part of an open transaction, or cannot be
     told now. error: why nothing is known. lag: of share groups, how many offsets from the start offset to the log's
     end are not done with (KIP-1226; brokers before 4.2 do not tell)."""
 
-    positions: Mapping[TopicPartition, Position] = field(default_factory=dict)
+    positions: Mapping[TopicPartition, CommittedPosition] = field(default_factory=dict)
     unstable: frozenset[TopicPartition] = frozenset()
     error: str = ""
     lag: Mapping[TopicPartition, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
-class Log:
+class LogOffsets:
     """topic_id: as text; start, stable (where committed records end), end: offsets."""
 
     topic_id: str
@@ -92,7 +96,7 @@ class GroupOffsets:
     def __init__(self, settings: ConnectionSettings, timeout_s: float = 15.0) -> None:
         self.settings, self._timeout_s = settings, timeout_s
         self._stack = ExitStack()
-        self._open: dict[tuple[str, int], Inquiry] = {}
+        self._open: dict[tuple[str, int], AdminConnection] = {}
         self._brokers: dict[int, tuple[str, int]] = {}
         self._coordinators: dict[str, int] = {}
         self._moved: set[str] = set()  # groups whose coordinator said that it is not, or not yet
@@ -107,7 +111,7 @@ class GroupOffsets:
         self.cluster_id = str(answer.cluster_id)
         if self.settings.cluster_id not in (None, self.cluster_id):
             self._stack.close()
-            raise wrong_cluster(self.settings, self.cluster_id)
+            raise build_wrong_cluster_error(self.settings, self.cluster_id)
         self._brokers = {int(each.node_id): (str(each.host), int(each.port)) for each in answer.brokers}
         return self
 
@@ -128,17 +132,17 @@ class GroupOffsets:
                     found[str(each.group_id)] = ListedGroup(str(each.group_id), state, kind, str(each.protocol_type))
         return found
 
-    def held(self, groups: Iterable[str]) -> dict[str, Held]:
+    def held(self, groups: Iterable[str]) -> dict[str, CommittedOffsets]:
         """What is committed for consumer groups, whatever their topics. A group that does not exist holds nothing."""
-        until = time.monotonic() + COORDINATORS_S
+        until = time.monotonic() + COORDINATOR_WAIT_S
         found = self._held_now(groups)
         while self._moved and time.monotonic() < until:
             found |= self._held_now(self._forgotten())
         self._moved.clear()
         return found
 
-    def _held_now(self, groups: Iterable[str]) -> dict[str, Held]:
-        found: dict[str, Held] = {}
+    def _held_now(self, groups: Iterable[str]) -> dict[str, CommittedOffsets]:
+        found: dict[str, CommittedOffsets] = {}
         for node, ids in self._by_coordinator(groups, found):
             inquiry = self._to(node)
             if inquiry.knows(_OFFSET_FETCH, 8):
@@ -157,9 +161,9 @@ class GroupOffsets:
                     found[each] = self._held(each, answer)
         return found
 
-    def share_held(self, groups: Iterable[str]) -> dict[str, Held]:
+    def share_held(self, groups: Iterable[str]) -> dict[str, CommittedOffsets]:
         """The start offsets of share groups: everything below is done with. Partitions without one are left out."""
-        found: dict[str, Held] = {}
+        found: dict[str, CommittedOffsets] = {}
         for node, ids in self._by_coordinator(groups, found):
             for some in _batches(ids, _GROUPS_A_REQUEST):
                 wanted = tuple(
@@ -169,7 +173,7 @@ class GroupOffsets:
                     found[str(group.group_id)] = self._share_held(group)
         return found
 
-    def commit(self, group: str, positions: Mapping[TopicPartition, Position]) -> dict[TopicPartition, str]:
+    def commit(self, group: str, positions: Mapping[TopicPartition, CommittedPosition]) -> dict[TopicPartition, str]:
         """Commit for a group from outside; why not, by partition. No leader epoch goes along: one of another cluster
         makes the Java consumer read nothing. A live group is refused by its coordinator."""
         by_topic: dict[str, list[Any]] = defaultdict(list)
@@ -185,7 +189,7 @@ class GroupOffsets:
             offset_commit.OffsetCommitRequestTopic(name=TopicName(name), partitions=tuple(parts))
             for name, parts in by_topic.items()
         )
-        until = time.monotonic() + COORDINATORS_S
+        until = time.monotonic() + COORDINATOR_WAIT_S
         while True:
             errors = self._commit_now(group, topics, positions)
             if not self._moved or time.monotonic() > until:
@@ -207,7 +211,7 @@ class GroupOffsets:
             TopicPartition(str(topic.name), int(part.partition_index)): int(part.error_code)
             for topic in answer.topics
             for part in topic.partitions
-            if int(part.error_code) != codes.NONE
+            if int(part.error_code) != error_codes.NONE
         }
         if any(code in _MOVING for code in errors.values()):
             self._moved.add(group)
@@ -230,7 +234,7 @@ class GroupOffsets:
         if inquiry is None:
             return dict.fromkeys(offsets, error)
         answer = inquiry.ask(_ALTER_SHARE_OFFSETS, highest=0, group_id=GroupId(group), topics=topics)
-        if int(answer.error_code) != codes.NONE:
+        if int(answer.error_code) != error_codes.NONE:
             return dict.fromkeys(offsets, self._refusal(int(answer.error_code), "setting the start offsets"))
         return {
             TopicPartition(str(topic.topic_name), int(part.partition_index)): self._refusal(
@@ -238,10 +242,10 @@ class GroupOffsets:
             )
             for topic in answer.responses
             for part in topic.partitions
-            if int(part.error_code) != codes.NONE
+            if int(part.error_code) != error_codes.NONE
         }
 
-    def logs(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Log]:
+    def logs(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, LogOffsets]:
         """Of those that exist and whose leader answers now."""
         wanted = sorted(set(partitions))
         leaders: dict[int, list[TopicPartition]] = defaultdict(list)
@@ -253,7 +257,7 @@ class GroupOffsets:
                 led = {int(part.partition_index): int(part.leader_id) for part in topic.partitions}
                 for place in (each for each in wanted if each.topic == topic.name and each.partition in led):
                     leaders[led[place.partition]].append(place)
-        found: dict[TopicPartition, Log] = {}
+        found: dict[TopicPartition, LogOffsets] = {}
         for node, places in leaders.items():
             if node not in self._brokers:
                 continue
@@ -263,7 +267,7 @@ class GroupOffsets:
             for place in places:
                 if place in starts and place in stable and place in ends:
                     end = ends[place]
-                    found[place] = Log(ids[place.topic], starts[place], min(stable[place], end), end)
+                    found[place] = LogOffsets(ids[place.topic], starts[place], min(stable[place], end), end)
         return found
 
     def topic_names(self) -> list[str]:
@@ -292,31 +296,31 @@ class GroupOffsets:
             TopicPartition(str(topic.name), int(part.partition_index)): int(part.offset)
             for topic in answer.topics
             for part in topic.partitions
-            if int(part.error_code) == codes.NONE
+            if int(part.error_code) == error_codes.NONE
         }
 
-    def _held(self, group: str, answer: Any) -> Held:
-        if int(answer.error_code) != codes.NONE:
+    def _held(self, group: str, answer: Any) -> CommittedOffsets:
+        if int(answer.error_code) != error_codes.NONE:
             if int(answer.error_code) == _GROUP_UNKNOWN:
-                return Held()
+                return CommittedOffsets()
             if int(answer.error_code) in _MOVING:
                 self._moved.add(group)
-            return Held(error=self._refusal(int(answer.error_code), "reading offsets"))
-        positions: dict[TopicPartition, Position] = {}
+            return CommittedOffsets(error=self._refusal(int(answer.error_code), "reading offsets"))
+        positions: dict[TopicPartition, CommittedPosition] = {}
         unstable: set[TopicPartition] = set()
         for topic in answer.topics:
             for part in topic.partitions:
                 place = TopicPartition(str(topic.name), int(part.partition_index))
                 if int(part.error_code) == _UNSTABLE:
                     unstable.add(place)
-                elif int(part.error_code) == codes.NONE and int(part.committed_offset) >= 0:
-                    positions[place] = Position(int(part.committed_offset), part.metadata or "")
-        return Held(positions, frozenset(unstable))
+                elif int(part.error_code) == error_codes.NONE and int(part.committed_offset) >= 0:
+                    positions[place] = CommittedPosition(int(part.committed_offset), part.metadata or "")
+        return CommittedOffsets(positions, frozenset(unstable))
 
-    def _share_held(self, answer: Any) -> Held:
+    def _share_held(self, answer: Any) -> CommittedOffsets:
         code = int(answer.error_code)
-        if code not in (codes.NONE, _GROUP_UNKNOWN):
-            return Held(error=self._refusal(code, "reading offsets"))
+        if code not in (error_codes.NONE, _GROUP_UNKNOWN):
+            return CommittedOffsets(error=self._refusal(code, "reading offsets"))
         every = {
             TopicPartition(str(topic.topic_name), int(part.partition_index)): part
             for topic in answer.topics
@@ -325,32 +329,34 @@ class GroupOffsets:
         parts = {
             place: part
             for place, part in every.items()
-            if int(part.error_code) == codes.NONE and int(part.start_offset) >= 0
+            if int(part.error_code) == error_codes.NONE and int(part.start_offset) >= 0
         }
-        return Held(
-            {place: Position(int(part.start_offset)) for place, part in parts.items()},
+        return CommittedOffsets(
+            {place: CommittedPosition(int(part.start_offset)) for place, part in parts.items()},
             frozenset(place for place, part in every.items() if int(part.error_code) not in _NOT_SHOWN),
             lag={place: int(part.lag) for place, part in parts.items() if getattr(part, "lag", -1) >= 0},
         )
 
     def _refusal(self, code: int, doing: str) -> str:
         if code in _ALIVE:
-            alive = f"the group has come alive at {self.settings.alias} ({codes.name_of(code)})"
+            alive = f"the group has come alive at {self.settings.alias} ({error_codes.describe_error_code(code)})"
             return f"{alive}: a live group is never reset"
-        return f"cluster {self.settings.alias} refused {doing} ({codes.name_of(code)})"
+        return f"cluster {self.settings.alias} refused {doing} ({error_codes.describe_error_code(code)})"
 
-    def _by_coordinator(self, groups: Iterable[str], refused: dict[str, Held]) -> Iterator[tuple[int, list[str]]]:
+    def _by_coordinator(
+        self, groups: Iterable[str], refused: dict[str, CommittedOffsets]
+    ) -> Iterator[tuple[int, list[str]]]:
         """Groups by the broker to ask for them; those that nobody may be asked for go into `refused`."""
         wanted = sorted(set(groups))
         errors = self._find(wanted)
-        refused.update({group: Held(error=why) for group, why in errors.items()})
+        refused.update({group: CommittedOffsets(error=why) for group, why in errors.items()})
         by_node: dict[int, list[str]] = defaultdict(list)
         for group in wanted:
             if group not in errors:
                 by_node[self._coordinators[group]].append(group)
         yield from sorted(by_node.items())
 
-    def coordinator(self, group: str) -> Inquiry:
+    def coordinator(self, group: str) -> AdminConnection:
         """A connection to the broker that answers for the group. Raises RequestRefused when there is none."""
         inquiry, error = self._coordinator(group)
         if inquiry is None:
@@ -371,13 +377,13 @@ class GroupOffsets:
         time.sleep(0.2)
         return moved
 
-    def _coordinator(self, group: str) -> tuple[Inquiry | None, str]:
+    def _coordinator(self, group: str) -> tuple[AdminConnection | None, str]:
         errors = self._find([group])
         return (None, errors[group]) if errors else (self._to(self._coordinators[group]), "")
 
     def _find(self, groups: list[str]) -> dict[str, str]:
         """Learn the coordinators; those that are not to be had, with the reason."""
-        until = time.monotonic() + COORDINATORS_S
+        until = time.monotonic() + COORDINATOR_WAIT_S
         while True:
             errors: dict[str, int] = {}
             for some in _batches([each for each in groups if each not in self._coordinators], _GROUPS_A_REQUEST):
@@ -396,7 +402,7 @@ class GroupOffsets:
         else:
             answers = [(each, inquiry.ask(_FIND_COORDINATOR, highest=3, key_type=i8(0), key=each)) for each in groups]
         for group, each in answers:
-            if int(each.error_code) == codes.NONE:
+            if int(each.error_code) == error_codes.NONE:
                 self._coordinators[group] = int(each.node_id)
                 self._brokers[int(each.node_id)] = (str(each.host), int(each.port))
             else:
@@ -404,7 +410,7 @@ class GroupOffsets:
         left_out = {group: _NOT_SAID for group in groups if group not in self._coordinators}
         return left_out | errors
 
-    def _first(self) -> Inquiry:
+    def _first(self) -> AdminConnection:
         """Whichever broker answers."""
         if self._open:
             return next(iter(self._open.values()))
@@ -417,12 +423,12 @@ class GroupOffsets:
                 failure = error
         raise failure
 
-    def _to(self, node: int) -> Inquiry:
+    def _to(self, node: int) -> AdminConnection:
         return self._at(self._brokers[node])
 
-    def _at(self, address: tuple[str, int]) -> Inquiry:
+    def _at(self, address: tuple[str, int]) -> AdminConnection:
         if address not in self._open:
-            inquiry = Inquiry(self.settings, address, timeout_s=self._timeout_s)
+            inquiry = AdminConnection(self.settings, address, timeout_s=self._timeout_s)
             self._open[address] = self._stack.enter_context(inquiry)
         return self._open[address]
 

@@ -50,7 +50,7 @@ _NOT_ALLOWED = {
     KafkaError.CLUSTER_AUTHORIZATION_FAILED,
     KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
 }
-UNKNOWN_TOPIC = {
+UNKNOWN_TOPIC_CODES = {
     KafkaError.UNKNOWN_TOPIC_OR_PART,
     KafkaError.UNKNOWN_TOPIC_ID,
     KafkaError._UNKNOWN_TOPIC,
@@ -63,7 +63,7 @@ _LOOK_S = 3.0
 _LOOK_AGAIN_S = 5.0
 
 
-class Complaints:
+class LibrdkafkaErrors:
     """The client's error callback (`error_cb`): keeps the latest reason that means something to a person."""
 
     def __init__(self) -> None:
@@ -88,14 +88,14 @@ class Complaints:
         now = time.monotonic()
         if settings.protocol == "PLAINTEXT" or now - self._looked < _LOOK_AGAIN_S:
             return self._refusal
-        from clusters.wire.security import opened
+        from clusters.wire.secured_transport import open_transport
 
         self._refusal = None
         host, _, port = settings.bootstrap[0].rpartition(":")
         try:
             with suppress(ClusterError):
                 try:
-                    opened(settings, (host.strip("[]"), int(port)), timeout_s=_LOOK_S).close()
+                    open_transport(settings, (host.strip("[]"), int(port)), timeout_s=_LOOK_S).close()
                 except Unauthorised as error:
                     self._refusal = error
         finally:
@@ -103,10 +103,10 @@ class Complaints:
         return self._refusal
 
 
-def cluster_error(
+def build_cluster_error(
     settings: ConnectionSettings,
     error: KafkaError,
-    complaints: Complaints | None = None,
+    complaints: LibrdkafkaErrors | None = None,
     *,
     doing: str,
     topic: str | None = None,
@@ -119,7 +119,7 @@ def cluster_error(
     if code in _NO_ANSWER and complaint is not None:
         error, code = complaint, complaint.code()
     if code in _NO_ANSWER or code == KafkaError._AUTHENTICATION:
-        refusal = (complaints or Complaints()).refusal(settings)
+        refusal = (complaints or LibrdkafkaErrors()).refusal(settings)
         if refusal is not None:
             return refusal
     if complaint is error and code not in _NOT_ALLOWED | _UNKNOWN_TO_THEM:
@@ -135,7 +135,7 @@ def cluster_error(
             f"Check clusters.{settings.alias}.security and the ACLs granted there.",
             **where,
         )
-    if code in UNKNOWN_TOPIC and topic is not None:
+    if code in UNKNOWN_TOPIC_CODES and topic is not None:
         name = topic if partition is None or partition < 0 else f"{topic} partition {partition}"
         return TopicMissing(
             f"cluster {settings.alias} has no topic {name} (while {doing}). "
@@ -143,7 +143,7 @@ def cluster_error(
             **where,
         )
     if code in _LIVE_GROUP:
-        return group_not_empty(settings.alias, group or "?")
+        return build_group_not_empty_error(settings.alias, group or "?")
     refused = RequestRefused(
         f"cluster {settings.alias} answered {error.name()} ({code}) while {doing}: {error.str().rstrip('. ')}.",
         **where,
@@ -157,7 +157,7 @@ def _plain(text: str) -> str:
     return re.sub(r"^\S+/\w+: |\s*\(after \d+ms in state .*$", "", text)
 
 
-def group_not_empty(alias: str, group: str) -> GroupNotEmpty:
+def build_group_not_empty_error(alias: str, group: str) -> GroupNotEmpty:
     return GroupNotEmpty(
         f"consumer group {group} on cluster {alias} still has members; its offsets were not touched. "
         "Stop every consumer of the group, wait until it has left (state Empty), and try again.",
@@ -167,7 +167,7 @@ def group_not_empty(alias: str, group: str) -> GroupNotEmpty:
 
 
 @functools.cache
-def supports(mechanism: str) -> bool:
+def is_mechanism_supported(mechanism: str) -> bool:
     """Whether this build of librdkafka knows a SASL mechanism."""
     try:
         Producer({"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": mechanism, "log_level": 0})
@@ -176,14 +176,14 @@ def supports(mechanism: str) -> bool:
     return True
 
 
-def reason(error: Exception) -> KafkaError:
+def extract_kafka_error(error: Exception) -> KafkaError:
     """The KafkaError inside a KafkaException, or one made of any other exception a client call raised."""
     if isinstance(error, KafkaException) and error.args and isinstance(error.args[0], KafkaError):
         return error.args[0]
     return KafkaError(KafkaError._FAIL, str(error))
 
 
-def result(future: concurrent.futures.Future[T], timeout: float) -> T:
+def wait_for_result(future: concurrent.futures.Future[T], timeout: float) -> T:
     """Wait for an admin future. Too long a wait raises KafkaException(_TIMED_OUT), as librdkafka would."""
     try:
         return future.result(timeout=timeout)

@@ -1,6 +1,6 @@
 """One partition of a control topic, read up to its end again and again: connections stay from one read to the next.
 
-`clusters.records.read_log` connects anew at every call, which costs more than the few records that a tail holds.
+`clusters.control_records.read_control_log` connects anew at every call, which costs more than the few records that a tail holds.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from confluent_kafka import TopicPartition as WirePartition
 
 from clusters import librdkafka
 from clusters.admin import Admin
-from clusters.librdkafka import Complaints
-from clusters.names import TopicPartition
-from clusters.reader import of_a_group, reader
-from clusters.records import ControlRecord, control_record
+from clusters.control_records import ControlRecord, decode_control_record
+from clusters.librdkafka import LibrdkafkaErrors
+from clusters.partition_consumer import build_partition_consumer, is_group_error
 from clusters.settings import ConnectionSettings
+from clusters.topic_partition import TopicPartition
 
 
 class LogTail:
@@ -28,7 +28,7 @@ class LogTail:
         self._consumer: Consumer | None = None
         self._next = -1  # offset of the next record that the consumer brings
         self.begins = 0  # the log's start, as it was at the latest read
-        self._complaints = Complaints()
+        self._complaints = LibrdkafkaErrors()
 
     def read(self, from_offset: int) -> list[ControlRecord]:
         """Every committed record from `from_offset` up to the end at the time of the call, in order; also those that
@@ -72,27 +72,27 @@ class LogTail:
             problem, offset = message.error(), message.offset() or 0
             if problem is None:
                 self._next = offset + 1
-                found.append(control_record(message))
+                found.append(decode_control_record(message))
             elif problem.code() == KafkaError._PARTITION_EOF:
                 self._next = max(self._next, offset)  # markers at the end bring nothing
-            elif not of_a_group(problem):
+            elif not is_group_error(problem):
                 raise self._error(problem)
         return found
 
     def _at(self, start: int) -> Consumer:
         """The consumer that brings `start` next."""
         if self._consumer is None:
-            self._consumer = reader(self.settings, {"error_cb": self._complaints})
+            self._consumer = build_partition_consumer(self.settings, {"error_cb": self._complaints})
         if start != self._next:
             try:
                 self._consumer.assign([WirePartition(*self.place, start)])
             except KafkaException as error:
-                raise self._error(librdkafka.reason(error)) from None
+                raise self._error(librdkafka.extract_kafka_error(error)) from None
             self._next = start
         return self._consumer
 
     def _error(self, problem: KafkaError) -> Exception:
         topic, partition = self.place
-        return librdkafka.cluster_error(
+        return librdkafka.build_cluster_error(
             self.settings, problem, self._complaints, doing=f"reading {topic}", topic=topic, partition=partition
         )

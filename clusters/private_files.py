@@ -29,7 +29,7 @@ def replace_file(path: Path, content: bytes) -> None:
     fresh.replace(path)
 
 
-def read_file(path: Path, most: int = _LARGEST, *, begin: int = 0) -> bytes:
+def read_private_file(path: Path, most: int = _LARGEST, *, begin: int = 0) -> bytes:
     """At most so many bytes, behind the first `begin`. Raises OSError for a link, and for what is no file."""
     opened = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe is not waited for
     with os.fdopen(opened, "rb") as file:
@@ -38,7 +38,7 @@ def read_file(path: Path, most: int = _LARGEST, *, begin: int = 0) -> bytes:
         return file.read(most)
 
 
-def read_end(path: Path, most: int) -> bytes:
+def read_file_end(path: Path, most: int) -> bytes:
     """The last bytes of a file. Raises OSError for a link."""
     opened = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     with os.fdopen(opened, "rb") as file:
@@ -46,6 +46,6 @@ def read_end(path: Path, most: int) -> bytes:
         return file.read(most)
 
 
-def append_to(path: Path) -> int:
+def open_for_append(path: Path) -> int:
     """A descriptor that appends to the file, made if missing. Raises OSError for a link."""
     return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, FILE_MODE)

@@ -13,17 +13,17 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from clusters.admin import wrong_cluster
-from clusters.control import FLOWS
+from clusters.admin import build_wrong_cluster_error
+from clusters.control_topics import FLOWS_TOPIC
 from clusters.errors import ProtocolError, RequestRefused, Unauthorised, Unreachable
-from clusters.flows import read_flows
-from clusters.listing import GroupListing
-from clusters.names import TopicPartition
-from clusters.release import METADATA_VERSION, order, release, release_of_level
+from clusters.flow_records import read_flows
+from clusters.group_listing import GroupListing
+from clusters.kafka_release import METADATA_VERSION_FEATURE, detect_release, find_release_of_level, parse_release
+from clusters.scan_requests import ScannedConfigs, ScannedTopic, ScanRequests
 from clusters.settings import ConnectionSettings
-from clusters.survey import Configured, Described, Survey
-from clusters.wire import readings
-from clusters.wire.inquiry import Inquiry
+from clusters.topic_partition import TopicPartition
+from clusters.wire import admin_reads
+from clusters.wire.admin_connection import AdminConnection
 from topology.inventory import InventoryAcl, InventoryCluster, InventoryFlow, InventoryGroup, InventoryTopic
 
 T = TypeVar("T")
@@ -65,7 +65,7 @@ _BROKER_PREFIXES = (
 _NOT_TOLD = (Unauthorised, RequestRefused, ProtocolError)
 
 
-def scan(settings: ConnectionSettings, *, sample_s: float = 5.0, timeout_s: float = 15.0) -> InventoryCluster:
+def scan_cluster(settings: ConnectionSettings, *, sample_s: float = 5.0, timeout_s: float = 15.0) -> InventoryCluster:
     """Look at the cluster once, and at its log sizes twice, `sample_s` seconds apart (0: once, without rates).
 
     Raises Unreachable, WrongCluster, or Unauthorised when not even the cluster itself is shown.
@@ -90,11 +90,11 @@ class _Scan:
         self.timeout_s = timeout_s
         self.not_seen: list[str] = []
         self.taken_ms = int(time.time() * 1000)
-        self.survey = Survey(settings, timeout_s)
+        self.survey = ScanRequests(settings, timeout_s)
         stack.callback(self.survey.close)
         self.cluster_id, self.ports = self.survey.brokers()
         if settings.cluster_id not in (None, self.cluster_id):
-            raise wrong_cluster(settings, self.cluster_id)
+            raise build_wrong_cluster_error(settings, self.cluster_id)
         self.inquiries = self._inquiries(stack)
 
     def whole(self, sample_s: float) -> InventoryCluster:
@@ -125,7 +125,7 @@ class _Scan:
                 last_append_ms=max((newest[each] for each in partitions if each in newest), default=None),
             )
         self._note_tiered(topics)
-        orders = self._told("orders of Watershed", read_flows, self.settings) if FLOWS in topics else None
+        orders = self._told("orders of Watershed", read_flows, self.settings) if FLOWS_TOPIC in topics else None
         kafka = self._release()
         return InventoryCluster(
             alias=self.settings.alias,
@@ -145,12 +145,12 @@ class _Scan:
             not_seen=tuple(self.not_seen),
         )
 
-    def _inquiries(self, stack: ExitStack) -> dict[int, Inquiry]:
+    def _inquiries(self, stack: ExitStack) -> dict[int, AdminConnection]:
         """Raw connections by broker id. Where there is none, librdkafka alone answers, and knows less."""
-        found: dict[int, Inquiry] = {}
+        found: dict[int, AdminConnection] = {}
         for broker, port in self.ports.items():
             try:
-                inquiry = Inquiry(self.settings, (broker.host, port), timeout_s=self.timeout_s)
+                inquiry = AdminConnection(self.settings, (broker.host, port), timeout_s=self.timeout_s)
             except ProtocolError as error:
                 self.not_seen.append(f"sizes, rates, quotas, exact group members and the release: {error}")
                 return {}
@@ -160,7 +160,7 @@ class _Scan:
             found[broker.id] = stack.enter_context(inquiry)
         return found
 
-    def _leaders(self, described: Mapping[str, Described]) -> dict[TopicPartition, int]:
+    def _leaders(self, described: Mapping[str, ScannedTopic]) -> dict[TopicPartition, int]:
         """Of the partitions that have a leader; the others cannot be asked anything."""
         leaders: dict[TopicPartition, int] = {}
         without = 0
@@ -180,7 +180,7 @@ class _Scan:
         times: dict[TopicPartition, float] = {}
         told = False
         for broker, inquiry in self.inquiries.items():
-            found = self._told(f"log sizes of broker {broker}", readings.log_sizes, inquiry)
+            found = self._told(f"log sizes of broker {broker}", admin_reads.read_log_sizes, inquiry)
             now = time.monotonic()
             told = told or found is not None
             for key, size in (found or {}).items():
@@ -200,7 +200,7 @@ class _Scan:
         asked = [key for key, end in ends.items() if end > 0]
         return self._told("times of the newest records", self.survey.newest, asked) or {}
 
-    def _configured(self, names: list[str]) -> dict[str, Configured]:
+    def _configured(self, names: list[str]) -> dict[str, ScannedConfigs]:
         found = self._told("topic configs", self.survey.topics_configured, names)
         if found is not None and len(found) < len(names):
             self.not_seen.append(f"configs of {len(names) - len(found)} topics: they need DESCRIBE_CONFIGS")
@@ -264,14 +264,14 @@ class _Scan:
             return self._told("groups", self.survey.groups_listed) or []
         found: dict[str, GroupListing] = {}
         for broker, inquiry in self.inquiries.items():
-            for group in self._told(f"groups of broker {broker}", readings.groups, inquiry) or []:
+            for group in self._told(f"groups of broker {broker}", admin_reads.read_group_listings, inquiry) or []:
                 found[group.id] = group
         return list(found.values())
 
     def _acls(self) -> tuple[InventoryAcl, ...] | None:
         raw = next(iter(self.inquiries.values()), None)
         try:
-            found = readings.acls(raw) if raw is not None else self.survey.acls() or None
+            found = admin_reads.read_acls(raw) if raw is not None else self.survey.acls() or None
         except _NOT_TOLD as error:
             self.not_seen.append(f"ACLs: {error}")
             return None
@@ -282,22 +282,24 @@ class _Scan:
 
     def _quotas(self) -> dict[str, dict[str, float]]:
         for inquiry in self.inquiries.values():
-            return self._told("client quotas", readings.quotas, inquiry) or {}
+            return self._told("client quotas", admin_reads.read_quota_texts, inquiry) or {}
         return {}
 
     def _release(self) -> str | None:
         """The oldest broker's release; a cluster that has not finalized it yet is said in `not_seen`."""
-        found = [name for each in self.inquiries.values() if (name := release(each.versions, each.supported))]
+        found = [name for each in self.inquiries.values() if (name := detect_release(each.versions, each.supported))]
         if not found:
             return None
-        oldest = min(found, key=order)
+        oldest = min(found, key=parse_release)
         if len(set(found)) > 1:
-            self.not_seen.append(f"one release: the brokers run {', '.join(sorted(set(found), key=order))}")
+            self.not_seen.append(f"one release: the brokers run {', '.join(sorted(set(found), key=parse_release))}")
         levels = [
-            each.finalized[METADATA_VERSION] for each in self.inquiries.values() if METADATA_VERSION in each.finalized
+            each.finalized[METADATA_VERSION_FEATURE]
+            for each in self.inquiries.values()
+            if METADATA_VERSION_FEATURE in each.finalized
         ]
-        if levels and order(release_of_level(min(levels))) < order(oldest):
-            level = release_of_level(min(levels))
+        if levels and parse_release(find_release_of_level(min(levels))) < parse_release(oldest):
+            level = find_release_of_level(min(levels))
             self.not_seen.append(f"features of {oldest}: metadata.version is finalized at {level} only")
         return oldest
 

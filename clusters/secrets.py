@@ -10,19 +10,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
-from clusters import allowed
+from clusters import allowed_references
 from clusters.errors import SecretMissing
 
 if TYPE_CHECKING:
-    from topology.plan import SecretRef
+    from topology.secret_ref import SecretRef
 
 
 @dataclass(frozen=True, slots=True)
-class Vault:
+class SecretResolver:
     """Resolves the references of one cluster; `what` is the key under `clusters.<alias>.<section>`, or under `where`.
     own: the reference is a setting of whoever runs this, which needs nobody's permission.
 
-    Only references that whoever runs this allows (`clusters.allowed`) are read. Raises SecretMissing, which names the
+    Only references that whoever runs this allows (`clusters.allowed_references`) are read. Raises SecretMissing, which names the
     reference and never its content. Nothing is kept: every call reads anew.
     """
 
@@ -61,16 +61,16 @@ class Vault:
     def path(self, what: str, ref: SecretRef) -> str:
         """A file reference names the file; any other reference holds its path."""
         authority = what.rpartition(".")[2] == "ca"
-        self._permit(what, ref, allowed.why_refused(ref, authority=authority))
+        self._permit(what, ref, allowed_references.explain_reference_refusal(ref, authority=authority))
         path = ref.name if ref.kind == "file" else self.text(what, ref)
-        self._permit(what, ref, allowed.why_file_refused(path, authority=authority))
+        self._permit(what, ref, allowed_references.explain_file_refusal(path, authority=authority))
         if not os.access(path, os.R_OK):
             raise self._missing(what, ref, "names no readable file")
         return path
 
     def text(self, what: str, ref: SecretRef) -> str:
         """The whole content, without white space around it."""
-        self._permit(what, ref, allowed.why_refused(ref))
+        self._permit(what, ref, allowed_references.explain_reference_refusal(ref))
         if ref.kind == "file":
             try:
                 return Path(ref.name).read_text(encoding="utf-8").strip()
@@ -105,7 +105,7 @@ def _is_account(username: object, password: object) -> bool:
     return not any(char.isspace() or ord(char) < 0x20 or ord(char) == 0x7F for char in username)
 
 
-def stamp(path: str | None) -> tuple[int, int, int] | None:
+def read_file_stamp(path: str | None) -> tuple[int, int, int] | None:
     """What changes when a file is replaced or written; None for no file."""
     if path is None:
         return None

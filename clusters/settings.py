@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from clusters import allowed, secrets
+from clusters import allowed_references, secrets
 from clusters.errors import ProtocolError, SecretMissing, Unreachable
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class OAuth:
+class OAuthSettings:
     """Where OAUTHBEARER gets its tokens (OIDC client credentials, RFC 6749 section 4.4); `username` and `password` of
     the settings are the client's id and secret. extensions: KIP-342, sorted; ca_file: PEM, for the endpoint only."""
 
@@ -31,7 +31,7 @@ class OAuth:
 
 
 @dataclass(frozen=True, slots=True)
-class Kerberos:
+class KerberosSettings:
     """For GSSAPI. service: the first part of the brokers' principals; without a keytab the ticket cache is used.
     principal and keytab are for raw connections; librdkafka takes the environment's (`KRB5_CLIENT_KTNAME`)."""
 
@@ -41,7 +41,7 @@ class Kerberos:
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class SettingsOrigin:
     """What the settings were resolved from. environ None: this process's own. aligning: as the role `align`."""
 
     cluster: PlanCluster
@@ -70,9 +70,9 @@ class ConnectionSettings:
     certificate_file: str | None = None
     key_file: str | None = None
     key_password: str | None = field(default=None, repr=False)
-    oauth: OAuth | None = None
-    kerberos: Kerberos | None = None
-    origin: Origin | None = field(default=None, repr=False, compare=False)
+    oauth: OAuthSettings | None = None
+    kerberos: KerberosSettings | None = None
+    origin: SettingsOrigin | None = field(default=None, repr=False, compare=False)
 
     def renewed(self) -> ConnectionSettings:
         """The same settings with the secrets as they are now. Raises `SecretMissing`."""
@@ -99,14 +99,14 @@ class ConnectionSettings:
     def librdkafka(self, extra: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Configuration of a confluent-kafka client made now; `extra` (dotted keys) wins. Its own log is silent.
 
-        A client that lives long is kept at the secrets of the day by `clusters.rotation`. Raises `SecretMissing`;
+        A client that lives long is kept at the secrets of the day by `clusters.secret_rotation`. Raises `SecretMissing`;
         ProtocolError for a broker whose answers would end this process; with OAUTHBEARER also what `tokens.token`
         raises; with GSSAPI ProtocolError where librdkafka does not know it.
         """
-        from clusters.contact import check_brokers
+        from clusters.broker_precheck import require_kafka_brokers
 
         now = self.renewed()
-        check_brokers(now)
+        require_kafka_brokers(now)
         settings: dict[str, Any] = {
             "bootstrap.servers": ",".join(now.bootstrap),
             "security.protocol": now.protocol,
@@ -126,24 +126,26 @@ class ConnectionSettings:
         if not self.protocol.startswith("SASL_"):
             return {}
         if self.mechanism == "OAUTHBEARER":
-            from clusters import tokens
+            from clusters import oauth_tokens
 
-            tokens.token(self)  # a client waits 10 s for its first token, and never says what the endpoint said
-            return {"oauth_cb": tokens.librdkafka_callback(self)}
+            oauth_tokens.fetch_token(
+                self
+            )  # a client waits 10 s for its first token, and never says what the endpoint said
+            return {"oauth_cb": oauth_tokens.build_token_callback(self)}
         if self.mechanism == "GSSAPI":
             self._kerberos_is_there()
             # librdkafka would hand principal and keytab to a shell (kinit.cmd). The system's Kerberos library takes a
             # keytab from KRB5_CLIENT_KTNAME, or a ticket cache that somebody else keeps.
             return {
-                "sasl.kerberos.service.name": (self.kerberos or Kerberos()).service,
+                "sasl.kerberos.service.name": (self.kerberos or KerberosSettings()).service,
                 "sasl.kerberos.kinit.cmd": "",
             }
         return {"sasl.username": self.username, "sasl.password": self.password}
 
     def _kerberos_is_there(self) -> None:
-        from clusters.librdkafka import supports
+        from clusters.librdkafka import is_mechanism_supported
 
-        if not supports("GSSAPI"):
+        if not is_mechanism_supported("GSSAPI"):
             raise ProtocolError(
                 f"cluster {self.alias} takes GSSAPI, and the librdkafka inside this confluent-kafka was built without "
                 "it (as in its wheels). Install librdkafka with libsasl2 (Debian: librdkafka-dev, "
@@ -157,7 +159,7 @@ class ConnectionSettings:
         return Unreachable.at(self.alias, self.bootstrap, reason, protocol=self.protocol)
 
 
-def connection_settings(cluster: PlanCluster, environ: Mapping[str, str] | None = None) -> ConnectionSettings:
+def resolve_connection_settings(cluster: PlanCluster, environ: Mapping[str, str] | None = None) -> ConnectionSettings:
     """Resolve a plan's cluster. Raises `SecretMissing`, which names the reference and never its content.
 
     Credentials are `user:password` or a JSON object with `username` and `password`, in an environment variable or
@@ -172,7 +174,7 @@ def connection_settings(cluster: PlanCluster, environ: Mapping[str, str] | None 
         rack=cluster.rack,
         protocol=cluster.security.protocol,
         mechanism=cluster.security.mechanism,
-        origin=Origin(cluster, environ),
+        origin=SettingsOrigin(cluster, environ),
         **_resolved(cluster, os.environ if environ is None else environ),
     )
 
@@ -185,9 +187,9 @@ def _resolved(cluster: PlanCluster, environ: Mapping[str, str], *, aligning: boo
         what, credentials = "align_credentials", security.align_credentials
         if security.protocol == "SSL":  # the account is the certificate, and its file holds the key as well
             security = replace(security, certificate=None, key=None, key_password=None)
-    vault = secrets.Vault(cluster.alias, environ)
+    vault = secrets.SecretResolver(cluster.alias, environ)
     if security.protocol == "SASL_PLAINTEXT" and credentials is not None:
-        refused = allowed.why_not_plaintext(cluster.bootstrap)
+        refused = allowed_references.explain_plaintext_refusal(cluster.bootstrap)
         if refused is not None:
             raise SecretMissing(f"clusters.{cluster.alias}.security: {refused}", alias=cluster.alias)
     username = password = certificate = None
@@ -207,14 +209,14 @@ def _resolved(cluster: PlanCluster, environ: Mapping[str, str], *, aligning: boo
         "key_file": vault.path("key", security.key) if security.key else None,
         "key_password": vault.text("key_password", security.key_password) if security.key_password else None,
         "oauth": oauth
-        and OAuth(
+        and OAuthSettings(
             oauth.token_endpoint,
             oauth.scope,
             oauth.extensions,
             vault.path("oauth.ca", oauth.ca) if oauth.ca else None,
         ),
         "kerberos": kerberos
-        and Kerberos(
+        and KerberosSettings(
             kerberos.service,
             kerberos.principal,
             vault.path("kerberos.keytab", kerberos.keytab) if kerberos.keytab else None,

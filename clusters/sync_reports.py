@@ -7,15 +7,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from clusters.control import STATUS, ControlWriter, latest, slot_of
-from clusters.control_values import understood
+from clusters.control_records import read_latest_values
+from clusters.control_topics import STATUS_TOPIC, ControlWriter, compute_slot
+from clusters.control_values import parse_control_record
 from clusters.errors import TopicMissing
 from clusters.settings import ConnectionSettings
 
 log = logging.getLogger("watershed.control")
 
 SYNC_PREFIX = "sync|"  # of keys; partitions have `<flow>|<topic>|<partition>`, and no flow's id begins so
-State = Literal["equal", "carried", "waiting", "different", "refused", "failed"]
+SyncState = Literal["equal", "carried", "waiting", "different", "refused", "failed"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +31,7 @@ class SyncReport:
     flow: str
     kind: str
     name: str
-    state: State
+    state: SyncState
     why: str = ""
     detail: Mapping[str, Any] = field(default_factory=dict)
     worker: str = ""
@@ -51,30 +52,30 @@ class SyncReport:
 
 def write_sync_report(writer: ControlWriter, report: SyncReport) -> None:
     """Without waiting: a lost report is followed by a newer one."""
-    writer.put_nowait(STATUS, report.key, report.to_json(), slot_of(report.flow, report.kind, 0))
+    writer.put_nowait(STATUS_TOPIC, report.key, report.to_json(), compute_slot(report.flow, report.kind, 0))
 
 
-def forget_sync_report(writer: ControlWriter, report: SyncReport) -> None:
-    writer.put_nowait(STATUS, report.key, None, slot_of(report.flow, report.kind, 0))
+def delete_sync_report(writer: ControlWriter, report: SyncReport) -> None:
+    writer.put_nowait(STATUS_TOPIC, report.key, None, compute_slot(report.flow, report.kind, 0))
 
 
 def read_sync_reports(settings: ConnectionSettings) -> list[SyncReport]:
     """The newest of each thing, by flow, kind and name; empty without control topics."""
     try:
-        view = latest(settings, STATUS)
+        view = read_latest_values(settings, STATUS_TOPIC)
     except TopicMissing:
         return []
-    return sync_reports_in(view)
+    return parse_sync_reports(view)
 
 
-def sync_reports_in(view: Mapping[str, Mapping[str, Any]]) -> list[SyncReport]:
+def parse_sync_reports(view: Mapping[str, Mapping[str, Any]]) -> list[SyncReport]:
     """Those among the newest values of `watershed.status`, by flow, kind and name. What is none is told, and left
     out: the next report replaces it."""
     found = []
     for key, value in view.items():
         if key.startswith(SYNC_PREFIX):
             try:
-                found.append(understood(SyncReport.from_json, dict(value), key))
+                found.append(parse_control_record(SyncReport.from_json, dict(value), key))
             except ValueError as error:
-                log.warning("report unreadable", extra={"topic": STATUS, "key": key[:200], "reason": str(error)})
+                log.warning("report unreadable", extra={"topic": STATUS_TOPIC, "key": key[:200], "reason": str(error)})
     return sorted(found, key=lambda report: (report.flow, report.kind, report.name))

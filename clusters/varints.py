@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 
-def uvarint(value: int) -> bytes:
+def encode_uvarint(value: int) -> bytes:
     """`value` (≥ 0) as an unsigned varint."""
     if value < 0x80:
         return _ONE_BYTE[value]
@@ -20,7 +20,7 @@ def uvarint(value: int) -> bytes:
     return bytes(out)
 
 
-def read_uvarint(body: Sequence[int], at: int) -> tuple[int, int]:
+def decode_uvarint(body: Sequence[int], at: int) -> tuple[int, int]:
     """(value, position behind it). Raises IndexError when `body` ends before, ValueError beyond ten bytes."""
     value = shift = 0
     while True:
@@ -34,14 +34,14 @@ def read_uvarint(body: Sequence[int], at: int) -> tuple[int, int]:
             raise ValueError("holds a number of more than 64 bits")
 
 
-def zigzag(number: int) -> bytes:
+def encode_zigzag(number: int) -> bytes:
     """`number` (of 64 bits, with a sign) as a zigzag varint."""
-    return uvarint((number << 1) ^ (number >> 63))
+    return encode_uvarint((number << 1) ^ (number >> 63))
 
 
-def read_zigzag(body: Sequence[int], at: int) -> tuple[int, int]:
+def decode_zigzag(body: Sequence[int], at: int) -> tuple[int, int]:
     """The inverse of `zigzag`: (number, position behind it). Raises like `read_uvarint`."""
-    value, at = read_uvarint(body, at)
+    value, at = decode_uvarint(body, at)
     return (value >> 1) ^ -(value & 1), at
 
 

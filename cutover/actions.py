@@ -10,11 +10,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from clusters.names import TopicPartition
+from clusters.topic_partition import TopicPartition
 
-Side = Literal["source", "target"]
-Role = Literal["consumer", "producer"]
-Json = dict[str, Any]
+ClusterSide = Literal["source", "target"]
+ApplicationRole = Literal["consumer", "producer"]
+JsonObject = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Deed(Action):
 
 
 @dataclass(frozen=True, slots=True)
-class Begin(Action):
+class BeginStep(Action):
     """A step (or its undo) begins → Recorded: with the outcome when the journal already holds one."""
 
     step: str
@@ -39,32 +39,32 @@ class Begin(Action):
 
 
 @dataclass(frozen=True, slots=True)
-class Finish(Action):
+class FinishStep(Action):
     """The step's outcome, JSON → Noted. `refused` holds the reason when a gate said no."""
 
     step: str
-    outcome: Json
+    outcome: JsonObject
     undo: bool = False
     refused: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Recall(Action):
+class RecallDeeds(Action):
     """The deeds of that kind that this run ever began, done or not, out of the journal → Recalled."""
 
     deed: str
 
 
 @dataclass(frozen=True, slots=True)
-class Say(Action):
+class ReportMessage(Action):
     """Something a person should read now → Noted."""
 
     text: str
-    seen: Json | None = None
+    seen: JsonObject | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Pause(Action):
+class PauseRun(Action):
     """Let time pass → Noted."""
 
     ms: int
@@ -74,65 +74,65 @@ class Pause(Action):
 
 
 @dataclass(frozen=True, slots=True)
-class LookAtCluster(Action):
+class ReadCluster(Action):
     """→ ClusterSeen"""
 
-    side: Side
+    side: ClusterSide
 
 
 @dataclass(frozen=True, slots=True)
-class LookAtTopics(Action):
+class ReadTopics(Action):
     """→ TopicsSeen: every topic of that side."""
 
-    side: Side
+    side: ClusterSide
 
 
 @dataclass(frozen=True, slots=True)
-class LookAtTime(Action):
+class ReadClock(Action):
     """→ TimeSeen: what the wall clock says, for windows only; everything else counts monotonic milliseconds."""
 
 
 @dataclass(frozen=True, slots=True)
-class LookAtFlow(Action):
+class ReadFlow(Action):
     """→ FlowSeen: desired state and loud partitions of a flow; None: the one along which applications move."""
 
     flow: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class LookAtGroup(Action):
+class ReadGroup(Action):
     """→ GroupSeen"""
 
-    side: Side
+    side: ClusterSide
     group: str
 
 
 @dataclass(frozen=True, slots=True)
-class LookAtGroupConfigs(Action):
+class ReadGroupConfigs(Action):
     """→ GroupConfigsSeen"""
 
-    side: Side
+    side: ClusterSide
     group: str
 
 
 @dataclass(frozen=True, slots=True)
-class LookAtReaders(Action):
+class FindReaders(Action):
     """→ ReadersSeen: every live group with positions in these topics of that side."""
 
-    side: Side
+    side: ClusterSide
     topics: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class LookAtLogs(Action):
+class ReadLogs(Action):
     """→ LogsSeen"""
 
-    side: Side
+    side: ClusterSide
     places: tuple[TopicPartition, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class LookAtCopies(Action):
+class ReadCopies(Action):
     """→ CopiesSeen: the ledger's map and the target's log end for each of the *source* partitions of a flow; None: the
     one along which applications move."""
 
@@ -141,66 +141,66 @@ class LookAtCopies(Action):
 
 
 @dataclass(frozen=True, slots=True)
-class LookAtRecords(Action):
+class ReadRecords(Action):
     """→ RecordsSeen: the first committed record at or after each offset."""
 
-    side: Side
+    side: ClusterSide
     at: Mapping[TopicPartition, int]
 
 
 @dataclass(frozen=True, slots=True)
-class LookAtApplication(Action):
+class ReadApplication(Action):
     """→ ApplicationSeen"""
 
     name: str
-    role: Role
+    role: ApplicationRole
 
 
 @dataclass(frozen=True, slots=True)
-class LookAtFence(Action):
+class ReadFence(Action):
     """→ FenceSeen: what of a fence's kind is in force now, as the snapshot from which it is raised and lowered.
 
     topics are those of `side`; names: the applications that it keeps out (their principals and client ids are in the
     plan). rate: what a `quota` leaves them, bytes a second and broker."""
 
     kind: str
-    side: Side
+    side: ClusterSide
     topics: tuple[str, ...]
     names: tuple[str, ...]
     rate: int = 1
 
 
 @dataclass(frozen=True, slots=True)
-class LookAtWriters(Action):
+class FindWriters(Action):
     """→ WritersSeen: who wrote to these partitions, as far as brokers tell. since: whoever wrote at or behind these
     offsets, read from the log itself; without it, the producers that leaders remember (DescribeProducers, KIP-664)."""
 
-    side: Side
+    side: ClusterSide
     places: tuple[TopicPartition, ...]
     since: Mapping[TopicPartition, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class LookWhetherAnswers(Action):
+class ProbeCluster(Action):
     """→ AnswersSeen: whether any broker of that side answers, known within seconds also where they only hang."""
 
-    side: Side
+    side: ClusterSide
 
 
 @dataclass(frozen=True, slots=True)
-class LookAtLastSight(Action):
+class ReadLastSeenSource(Action):
     """→ LastSightSeen: what workers last reported of these *source* partitions. Asks the target alone."""
 
     places: tuple[TopicPartition, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class LookAtCutOff(Action):
+class CheckCutOff(Action):
     """→ CutOffSeen: whether workers could be kept out (`CutOff`) by this process; nothing is changed."""
 
 
 @dataclass(frozen=True, slots=True)
-class LookAtRights(Action):
+class ReadRights(Action):
     """→ RightsSeen: the rights to write that the flow holds back at its target (`include_write: on_failover`), as far
     as they are about one of these topics and groups of the target; no topic: all of them. remembered: as workers last
     read them from the source, which is not asked."""
@@ -211,23 +211,23 @@ class LookAtRights(Action):
 
 
 @dataclass(frozen=True, slots=True)
-class LookAtDivergence(Action):
+class FindDivergence(Action):
     """→ DivergenceSeen: what applications wrote to that side at or behind these offsets; records that flows of
     Watershed brought there are not among it."""
 
-    side: Side
+    side: ClusterSide
     since: Mapping[TopicPartition, int]
 
 
 @dataclass(frozen=True, slots=True)
-class LookAtHooks(Action):
+class CheckHooks(Action):
     """→ HooksSeen: whether these hooks could be called; none of them is."""
 
     names: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Prove(Action):
+class RequestProof(Action):
     """→ ProofSeen. final: everything up to the source's end must be proven; since: an earlier proof's summary."""
 
     flow: str
@@ -244,7 +244,7 @@ class AskApproval(Action):
     gate: str
     by: str
     question: str
-    evidence: Json
+    evidence: JsonObject
 
 
 # -- deeds ------------------------------------------------------------------------------------------------------
@@ -255,7 +255,7 @@ class StopApplication(Deed):
     """→ ApplicationSeen; returns when its clients are closed."""
 
     name: str
-    role: Role
+    role: ApplicationRole
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,8 +263,8 @@ class StartApplication(Deed):
     """→ ApplicationSeen"""
 
     name: str
-    role: Role
-    side: Side
+    role: ApplicationRole
+    side: ClusterSide
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,7 +274,7 @@ class CommitOffsets(Deed):
     texts: what stands beside the offsets. kind: of the group (`GroupSeen.kind`); of a share group the offsets are its
     start offsets."""
 
-    side: Side
+    side: ClusterSide
     group: str
     offsets: Mapping[TopicPartition, int]
     texts: Mapping[TopicPartition, str] = field(default_factory=dict)
@@ -285,7 +285,7 @@ class CommitOffsets(Deed):
 class ForgetGroup(Deed):
     """Remove the offsets that this run committed for an empty group: the inverse of CommitOffsets → GroupSeen."""
 
-    side: Side
+    side: ClusterSide
     group: str
 
 
@@ -295,10 +295,10 @@ class RaiseFence(Deed):
     before it is done, so that a dead driver's successor knows what stood there."""
 
     kind: str
-    side: Side
+    side: ClusterSide
     topics: tuple[str, ...]
     names: tuple[str, ...]
-    snapshot: Json
+    snapshot: JsonObject
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,10 +306,10 @@ class LowerFence(Deed):
     """The exact inverse of RaiseFence with the same snapshot → FenceSeen, read back."""
 
     kind: str
-    side: Side
+    side: ClusterSide
     topics: tuple[str, ...]
     names: tuple[str, ...]
-    snapshot: Json
+    snapshot: JsonObject
 
 
 @dataclass(frozen=True, slots=True)
@@ -320,7 +320,7 @@ class CallHook(Deed):
     name: str
     point: str
     key: str
-    body: Json
+    body: JsonObject
 
 
 @dataclass(frozen=True, slots=True)
@@ -328,10 +328,10 @@ class StartFlow(Deed):
     """Let a declared flow copy: its desired state becomes `running` → FlowSeen, read back.
 
     begin: source topic → partition → the offset at which a partition begins that the flow has not copied yet, instead
-    of where the plan says (`cutover.offsets.to_json`)."""
+    of where the plan says (`cutover.offsets.encode_offsets`)."""
 
     flow: str
-    begin: Json = field(default_factory=dict)
+    begin: JsonObject = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -365,12 +365,12 @@ class Rejoin(Deed):
     """Let a flow that copies by sequence numbers go on behind what applications wrote at its target, and the flow
     `back` has carried to its source → RejoinSeen. order: the name of the orders to its workers, one a partition.
 
-    returns: source topic → partition → [cut, copied, base, position] (`replicator.rejoining.Return`)."""
+    returns: source topic → partition → [cut, copied, base, position] (`replicator.recovery.rejoin.RejoinPoint`)."""
 
     flow: str
     back: str
     order: str
-    returns: Json
+    returns: JsonObject
 
 
 @dataclass(frozen=True, slots=True)
@@ -386,15 +386,15 @@ class CutOff(Deed):
 class GiveRights(Deed):
     """Give these rights (`RightsSeen.missing`) at the target → RightsSeen, when every broker there shows them."""
 
-    rights: tuple[Json, ...]
+    rights: tuple[JsonObject, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class TakeRights(Deed):
     """The exact inverse of GiveRights with the same rights → RightsSeen, when no broker of that side shows them."""
 
-    side: Side
-    rights: tuple[Json, ...]
+    side: ClusterSide
+    rights: tuple[JsonObject, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,30 +11,52 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from clusters.settings import ConnectionSettings
-from cutover.actions import Action, AskApproval, Begin, Deed, EndRun, Finish, Json, Pause, Prove, Recall, Say, Seal
-from cutover.course import Course, migrate_course
+from cutover.actions import (
+    Action,
+    AskApproval,
+    BeginStep,
+    Deed,
+    EndRun,
+    FinishStep,
+    JsonObject,
+    PauseRun,
+    RecallDeeds,
+    ReportMessage,
+    RequestProof,
+    Seal,
+)
 from cutover.errors import NothingToResume, NotSupported
-from cutover.evidence.pack import Identity, stopped_ms, write_evidence
-from cutover.ground import Ground
-from cutover.hooks.calling import Hooks
-from cutover.journal.chain import RUN, Journal, Kind, outcome_of
-from cutover.journal.opening import open_journal
-from cutover.live.applications import Applications, Confirm
-from cutover.live.world import LiveWorld
-from cutover.observations import ApprovalSeen, Failed, Noted, Observation, ProofSeen, Recalled, Recorded, Sealed
-from cutover.offsets import to_json
-from cutover.policy import Policy
-from cutover.procedure import UNDOS, Result, proceed
-from cutover.runs import Claim, claim
-from cutover.steps import Step, undo_of
-from topology.plan import Migration as PlanMigration
+from cutover.evidence.pack import EvidenceSubject, measure_producer_stop_ms, write_run_evidence
+from cutover.hooks.hook_caller import HookCaller
+from cutover.journal.chain import RUN_STEP, EntryKind, Journal, find_step_outcome
+from cutover.journal.topology_journal import open_journal
+from cutover.live.action_handler import LiveActionHandler
+from cutover.live.application_control import ApplicationEndpoints, ConfirmByPerson
+from cutover.observations import (
+    ActionDone,
+    ActionFailed,
+    ApprovalAnswer,
+    Observation,
+    ProofOutcome,
+    RecalledDeeds,
+    RecordedStep,
+    SealedEvidence,
+)
+from cutover.offsets import encode_offsets
+from cutover.policy import WavePolicy
+from cutover.run_claim import RunClaim, claim_run
+from cutover.run_context import RunContext
+from cutover.run_plan import RunPlan, plan_migration
+from cutover.step_runner import STEP_UNDOS, RunResult, execute_steps
+from cutover.steps import Step, name_undo_step
+from topology.migration_waves import PlanMigration as PlanMigration
 from topology.plan import Plan
 
 _STOOD_STILL_S = 1.0  # between an entry and its deed lie microseconds
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class RunEvent:
     """Something to show. kind: begin, skipped, seen, deed, done, refused or ended. at_ms counts from the beginning."""
 
     at_ms: int
@@ -42,25 +64,25 @@ class Event:
     step: str
     kind: str
     text: str
-    seen: Json | None = None
+    seen: JsonObject | None = None
 
 
-class World(Protocol):
-    """`cutover.live.world.LiveWorld`, or a fake one in tests."""
+class ActionHandler(Protocol):
+    """`cutover.live.action_handler.LiveActionHandler`, or a fake one in tests."""
 
     def answer(self, action: Action) -> Observation: ...
 
 
-_Prover = Callable[[Prove], ProofSeen]
-Approve = Callable[[AskApproval], ApprovalSeen]
+_Prover = Callable[[RequestProof], ProofOutcome]
+Approve = Callable[[AskApproval], ApprovalAnswer]
 
 
-def approve_all(ask: AskApproval) -> ApprovalSeen:
+def approve_all(ask: AskApproval) -> ApprovalAnswer:
     """`--approve auto`: recorded as such in journal and evidence."""
-    return ApprovalSeen(0, granted=True, by="automatic", note=f"for {ask.by}")
+    return ApprovalAnswer(0, granted=True, by="automatic", note=f"for {ask.by}")
 
 
-class Migration:
+class RunDriver:
     """One run: of a wave's migration, or of another `course`. `settings` by cluster alias; `journal` and `world`
     default to the real ones.
 
@@ -77,22 +99,22 @@ class Migration:
         settings: Mapping[str, ConnectionSettings] | None = None,
         *,
         prove: _Prover,
-        applications: Applications | None = None,
+        applications: ApplicationEndpoints | None = None,
         approve: Approve = approve_all,
-        say: Callable[[Event], None] = lambda _event: None,
+        say: Callable[[RunEvent], None] = lambda _event: None,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
         journal: Journal | None = None,
-        world: World | None = None,
-        policy: Policy | None = None,
-        course: Course | None = None,
+        world: ActionHandler | None = None,
+        policy: WavePolicy | None = None,
+        course: RunPlan | None = None,
         run_id: str | None = None,
         actor: str = "",
         resume: bool = False,
         abandon: bool = False,
         evidence: Path | Callable[[], Path] | None = None,
     ) -> None:
-        self.course = course or migrate_course(plan, wave, policy)
+        self.course = course or plan_migration(plan, wave, policy)
         self.plan, self.flow, self.wave = plan, self.course.flow, self.course.wave
         self.policy = self.course.policy
         self.actor = actor or f"{os.environ.get('USER', 'someone')} (pid {os.getpid()})"
@@ -105,15 +127,17 @@ class Migration:
         if world is None:
             assert settings is not None, "without a world, the connection settings are needed"
             assert plan.migration is not None
-            applications = applications or applications_of(plan.migration, confirm=None)
-            hooks = Hooks(plan.migration.hooks, plan.topology, self.wave.name, lambda: self.run_id or "", clock, sleep)
-            world = LiveWorld(plan, self.flow, settings, applications, clock, hooks)
+            applications = applications or build_application_endpoints(plan.migration, confirm=None)
+            hooks = HookCaller(
+                plan.migration.hooks, plan.topology, self.wave.name, lambda: self.run_id or "", clock, sleep
+            )
+            world = LiveActionHandler(plan, self.flow, settings, applications, clock, hooks)
         if journal is None:
             assert settings is not None, "without a journal, the connection settings are needed"
             journal = open_journal(plan, settings[self.course.journal], secrets.token_hex(8))
         self.world, self.journal = world, journal
-        self._claim: Claim | None = None
-        self._step = RUN
+        self._claim: RunClaim | None = None
+        self._step = RUN_STEP
         self._only: str | None = None
         self._until: str | None = None
 
@@ -121,7 +145,7 @@ class Migration:
     def steps(self) -> tuple[Step, ...]:
         return self.course.steps
 
-    def run(self, until_step: str | None = None) -> Result:
+    def run(self, until_step: str | None = None) -> RunResult:
         """Run from where the journal stands to the end, or through `until_step` (result `paused`).
 
         Raises Locked, PlanChanged, NothingToResume, Superseded, BrokenChain and ClusterError.
@@ -131,22 +155,26 @@ class Migration:
         self._only, self._until = None, until_step
         return self._drive()
 
-    def run_step(self, name: str) -> Result:
+    def run_step(self, name: str) -> RunResult:
         """Run one step (and, when it refuses, the whole rollback). Steps before it must be done; if it is done
         itself, nothing happens. The result is `paused` while later steps remain. Needs the same run_id every time."""
         self._known(name)
         self._only = self._until = name
         return self._drive()
 
-    def abandon(self, result: Result) -> Result:
+    def abandon(self, result: RunResult) -> RunResult:
         """End the run whose rollback could not be finished, and free its lock. The journal names what stays undone."""
         assert self._claim is not None
         entries = self.journal.chain.run(self._claim.run)
         begun = {entry.step for entry in entries}
-        undos = [undo_of(step.name) for step in reversed(self.steps) if step.name in UNDOS and step.name in begun]
-        left = [name for name in undos if outcome_of(entries, name) is None]
-        ended = Result("abandoned", result.step, f"{result.reason}. Given up by force: that is left to be done by hand")
-        self._write(RUN, "outcome", {**asdict(ended), "not_undone": left})
+        undos = [
+            name_undo_step(step.name) for step in reversed(self.steps) if step.name in STEP_UNDOS and step.name in begun
+        ]
+        left = [name for name in undos if find_step_outcome(entries, name) is None]
+        ended = RunResult(
+            "abandoned", result.step, f"{result.reason}. Given up by force: that is left to be done by hand"
+        )
+        self._write(RUN_STEP, "outcome", {**asdict(ended), "not_undone": left})
         self._tell("ended", f"{ended.state}: {ended.reason}", asdict(ended))
         return ended
 
@@ -155,10 +183,10 @@ class Migration:
             names = ", ".join(step.name for step in self.steps)
             raise NotSupported(f"there is no step {name}; the steps are {names}")
 
-    def _drive(self) -> Result:
+    def _drive(self) -> RunResult:
         first = self.steps[0].name
         may_begin = self._only in (None, first) and not self._resume
-        self._claim = claim(
+        self._claim = claim_run(
             self.journal,
             self.plan,
             self.course,
@@ -171,27 +199,27 @@ class Migration:
         self.run_id = self._claim.run
         if self._claim.ended is not None:
             return self._claim.ended
-        ground = Ground(self.flow, self.wave, self.policy, earlier=self.course.earlier)
-        migration = proceed(ground, self.steps)
+        ground = RunContext(self.flow, self.wave, self.policy, earlier=self.course.earlier)
+        migration = execute_steps(ground, self.steps)
         action = next(migration)
         while True:
             answer = self._answer(action)
-            if isinstance(action, Finish) and action.refused is None and action.step == self._until:
+            if isinstance(action, FinishStep) and action.refused is None and action.step == self._until:
                 if action.step != self.steps[-1].name:
                     migration.close()
-                    return Result("paused", action.step)
-            elif isinstance(action, Begin) and self._until == action.step and _done(answer):
+                    return RunResult("paused", action.step)
+            elif isinstance(action, BeginStep) and self._until == action.step and _done(answer):
                 migration.close()
-                return Result("paused", action.step)
+                return RunResult("paused", action.step)
             try:
                 action = migration.send(answer)
             except StopIteration as end:
                 return self._ended(end.value)
 
-    def _ended(self, result: Result) -> Result:
+    def _ended(self, result: RunResult) -> RunResult:
         seen = asdict(result)
         if result.finished:
-            self._write(RUN, "outcome", seen)
+            self._write(RUN_STEP, "outcome", seen)
         else:
             self._write(self._step, "outcome", seen, deed=result.state)
         if result.state != "done":  # that one was sealed; of the others there is a pack as far as they came
@@ -200,7 +228,7 @@ class Migration:
             except OSError as error:
                 self._tell("seen", _unwritten(error))
         told = f"{result.state}" + (f": {result.reason}" if result.reason else "")
-        stopped = stopped_ms(self.journal.chain.run(self.run_id or ""))
+        stopped = measure_producer_stop_ms(self.journal.chain.run(self.run_id or ""))
         if result.state == "done" and stopped is not None:
             told += f"; producers stood still for at most {stopped / 1000:.1f} s"
         self._tell("ended", told, seen)
@@ -208,26 +236,26 @@ class Migration:
 
     def _answer(self, action: Action) -> Observation:
         match action:
-            case Begin():
+            case BeginStep():
                 return self._begin(action)
-            case Finish():
+            case FinishStep():
                 self._write(action.step, "outcome", {"outcome": action.outcome, "refused": action.refused})
                 shown = self.course.shown(action.step).done
                 if action.refused is None:
                     self._tell("done", shown, action.outcome)
                 else:
                     self._tell("refused", action.refused, action.outcome)
-                return Noted(self._now())
-            case Say():
+                return ActionDone(self._now())
+            case ReportMessage():
                 self._tell("seen", action.text, action.seen)
-                return Noted(self._now())
-            case Recall():
+                return ActionDone(self._now())
+            case RecallDeeds():
                 assert self._claim is not None
-                return Recalled(self._now(), self._claim.begun(action.deed))
-            case Pause():
+                return RecalledDeeds(self._now(), self._claim.begun(action.deed))
+            case PauseRun():
                 self._sleep(action.ms / 1000)
-                return Noted(self._now())
-            case Prove():
+                return ActionDone(self._now())
+            case RequestProof():
                 return replace(self._prove(action), at_ms=self._now())
             case AskApproval():
                 return replace(self._approve(action), at_ms=self._now())
@@ -236,14 +264,14 @@ class Migration:
             case _:
                 return self.world.answer(action)
 
-    def _begin(self, action: Begin) -> Observation:
+    def _begin(self, action: BeginStep) -> Observation:
         assert self._claim is not None
         self._step = action.step
         recorded = self._claim.outcome_of(action.step)
         if recorded is not None:
             outcome, refused = recorded
             self._tell("skipped", f"{self.course.shown(action.step).done} (in the journal)", outcome)
-            return Recorded(self._now(), outcome, refused)
+            return RecordedStep(self._now(), outcome, refused)
         if self._only is not None and not action.undo and action.step != self._only:
             raise NothingToResume(
                 f"step {self._only} of run {self.run_id} has to wait: {action.step} before it is not done"
@@ -251,7 +279,7 @@ class Migration:
         ago_ms = self._claim.begun_ago_ms(action.step)
         self._write(action.step, "intent", {"undo": action.undo})
         self._tell("begin", self.course.shown(action.step).doing)
-        return Recorded(self._now(), ago_ms=ago_ms)
+        return RecordedStep(self._now(), ago_ms=ago_ms)
 
     def _do(self, deed: Deed) -> Observation:
         name, what = type(deed).__name__, _deed_json(deed)
@@ -260,7 +288,7 @@ class Migration:
         self._tell("deed", f"{name} {' '.join(str(v) for v in what.values() if isinstance(v, str))}".rstrip(), what)
         self._still_ours(began)
         seen = self._done_here(deed)
-        failed = {"failed": seen.error} if isinstance(seen, Failed) else {}
+        failed = {"failed": seen.error} if isinstance(seen, ActionFailed) else {}
         self._write(self._step, "outcome", {**what, **failed}, deed=name)
         return seen
 
@@ -278,7 +306,7 @@ class Migration:
             case EndRun(run, state, reason):
                 assert self._claim is not None
                 self._claim.end_other(run, state, reason.format(run=self.run_id))
-                return Noted(self._now())
+                return ActionDone(self._now())
             case _:
                 return self.world.answer(deed)
 
@@ -287,34 +315,36 @@ class Migration:
         try:
             path = self._write_evidence("done")
         except OSError as error:
-            return Failed(self._now(), _unwritten(error), transient=False)
-        return Sealed(self._now(), str(path), self.journal.chain.root)
+            return ActionFailed(self._now(), _unwritten(error), transient=False)
+        return SealedEvidence(self._now(), str(path), self.journal.chain.root)
 
     def _write_evidence(self, state: str) -> Path:
         """Raises OSError."""
         assert self.run_id is not None
         directory = self._evidence() if callable(self._evidence) else self._evidence
         directory = directory or Path(".watershed") / "evidence" / self.plan.topology / self.run_id
-        return write_evidence(directory, Identity(self.plan, self.course, self.run_id), self.journal.chain, state)
+        return write_run_evidence(
+            directory, EvidenceSubject(self.plan, self.course, self.run_id), self.journal.chain, state
+        )
 
-    def _write(self, step: str, kind: Kind, observation: Json, deed: str = "") -> None:
+    def _write(self, step: str, kind: EntryKind, observation: JsonObject, deed: str = "") -> None:
         assert self._claim is not None
         self._claim.write(step, kind, observation, deed)
 
-    def _tell(self, kind: str, text: str, seen: Json | None = None) -> None:
+    def _tell(self, kind: str, text: str, seen: JsonObject | None = None) -> None:
         at_ms = int((self._clock() - self._began) * 1000)
-        self._say(Event(at_ms, self.run_id or "", self._step, kind, text, seen))
+        self._say(RunEvent(at_ms, self.run_id or "", self._step, kind, text, seen))
 
     def _now(self) -> int:
         return int(self._clock() * 1000)
 
 
-def applications_of(migration: PlanMigration, confirm: Confirm | None) -> Applications:
+def build_application_endpoints(migration: PlanMigration, confirm: ConfirmByPerson | None) -> ApplicationEndpoints:
     """The applications' control endpoints, as the file declares them; `confirm` asks a person for the others.
 
     confirm None: nobody can be asked, and preflight refuses applications without an endpoint.
     """
-    return Applications({name: app.http for name, app in migration.applications.items()}, confirm)
+    return ApplicationEndpoints({name: app.http for name, app in migration.applications.items()}, confirm)
 
 
 def _unwritten(error: OSError) -> str:
@@ -322,9 +352,11 @@ def _unwritten(error: OSError) -> str:
 
 
 def _done(answer: Observation) -> bool:
-    return isinstance(answer, Recorded) and answer.outcome is not None and answer.refused is None
+    return isinstance(answer, RecordedStep) and answer.outcome is not None and answer.refused is None
 
 
 def _deed_json(deed: Deed) -> dict[str, Any]:
     fields = {name: getattr(deed, name) for name in deed.__dataclass_fields__}
-    return {name: to_json(value) if name == "offsets" else value for name, value in fields.items() if name != "texts"}
+    return {
+        name: encode_offsets(value) if name == "offsets" else value for name, value in fields.items() if name != "texts"
+    }

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from clusters.names import TopicPartition
-from replicator.translation import CopiedPartition
+from clusters.topic_partition import TopicPartition
+from replicator.ledger.offset_translation import CopiedPartition
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,12 +16,12 @@ class Observation:
 
 
 @dataclass(frozen=True, slots=True)
-class Noted(Observation):
+class ActionDone(Observation):
     """Nothing to tell but the time."""
 
 
 @dataclass(frozen=True, slots=True)
-class Failed(Observation):
+class ActionFailed(Observation):
     """The question got no answer, or the deed was refused. transient: worth asking again."""
 
     error: str
@@ -29,7 +29,7 @@ class Failed(Observation):
 
 
 @dataclass(frozen=True, slots=True)
-class Recorded(Observation):
+class RecordedStep(Observation):
     """Answer to Begin. `outcome` None: not done yet; `refused`: it was, and the gate had said no. ago_ms: so long
     ago, by the wall clock of whoever drives, the run first began the step; 0 for one that is new."""
 
@@ -39,14 +39,14 @@ class Recorded(Observation):
 
 
 @dataclass(frozen=True, slots=True)
-class Recalled(Observation):
+class RecalledDeeds(Observation):
     """What each deed was to do, oldest first: its fields as JSON."""
 
     deeds: tuple[dict[str, Any], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class ClusterSeen(Observation):
+class ObservedCluster(Observation):
     """`pinned` is the cluster id that the topology demands, if any."""
 
     alias: str
@@ -56,14 +56,14 @@ class ClusterSeen(Observation):
 
 
 @dataclass(frozen=True, slots=True)
-class TopicsSeen(Observation):
+class ObservedTopics(Observation):
     """Topic name → partition count."""
 
     partitions: Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)
-class FlowSeen(Observation):
+class ObservedFlow(Observation):
     """state: the desired one, or `missing`. loud: topic → what its partitions complain about. retired: source topics
     that it selects and copies no more, because their applications have moved."""
 
@@ -74,7 +74,7 @@ class FlowSeen(Observation):
 
 
 @dataclass(frozen=True, slots=True)
-class RejoinSeen(Observation):
+class RejoinResult(Observation):
     """ordered: source topics that the flow's workers will go on with. left: those that they cannot, and why."""
 
     ordered: tuple[str, ...]
@@ -82,14 +82,14 @@ class RejoinSeen(Observation):
 
 
 @dataclass(frozen=True, slots=True)
-class TimeSeen(Observation):
+class ObservedTime(Observation):
     """wall_ms: milliseconds since 1970."""
 
     wall_ms: int
 
 
 @dataclass(frozen=True, slots=True)
-class GroupSeen(Observation):
+class ObservedGroup(Observation):
     """kept: the positions that the flow itself carried there (`sync.groups`), and that nobody has moved since.
 
     kind: `classic`, `consumer` (KIP-848), `share` (KIP-932), `streams` (KIP-1071 or a Streams application in a classic
@@ -122,7 +122,7 @@ class GroupSeen(Observation):
 
 
 @dataclass(frozen=True, slots=True)
-class GroupConfigsSeen(Observation):
+class ObservedGroupConfigs(Observation):
     """What that side's brokers hold groups of this name to, by key, whether it was set on the group or is their own
     default. told: why they do not say."""
 
@@ -131,14 +131,14 @@ class GroupConfigsSeen(Observation):
 
 
 @dataclass(frozen=True, slots=True)
-class ReadersSeen(Observation):
+class ObservedReaders(Observation):
     """Group, as that side calls it → the topics in which it holds positions. Only groups that are shown to us."""
 
     groups: Mapping[str, tuple[str, ...]]
 
 
 @dataclass(frozen=True, slots=True)
-class LogsSeen(Observation):
+class ObservedLogs(Observation):
     """starts ≤ stable ≤ ends: log start, last stable offset (what read_committed sees), log end."""
 
     starts: Mapping[TopicPartition, int]
@@ -147,21 +147,21 @@ class LogsSeen(Observation):
 
 
 @dataclass(frozen=True, slots=True)
-class CopiesSeen(Observation):
+class ObservedCopies(Observation):
     """By source partition; a partition that the ledger does not know is absent."""
 
     copies: Mapping[TopicPartition, CopiedPartition]
 
 
 @dataclass(frozen=True, slots=True)
-class RecordsSeen(Observation):
+class ObservedRecords(Observation):
     """A fingerprint of the first committed record at or after the offset; None at the log's end."""
 
     records: Mapping[TopicPartition, str | None]
 
 
 @dataclass(frozen=True, slots=True)
-class ApplicationSeen(Observation):
+class ObservedApplication(Observation):
     """state: `running` | `stopped` | `unknown` (no control endpoint). cluster: alias.
 
     by: `endpoint`, `person` (who answers for it), or `nobody`: it could be neither stopped nor started.
@@ -174,7 +174,7 @@ class ApplicationSeen(Observation):
 
 
 @dataclass(frozen=True, slots=True)
-class ProofSeen(Observation):
+class ProofOutcome(Observation):
     """verdict: proven | different | incomplete | error. counts: the integers of summary.json; summary: its path."""
 
     verdict: str
@@ -186,14 +186,14 @@ class ProofSeen(Observation):
 
 
 @dataclass(frozen=True, slots=True)
-class ApprovalSeen(Observation):
+class ApprovalAnswer(Observation):
     granted: bool
     by: str
     note: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Sealed(Observation):
+class SealedEvidence(Observation):
     """Where the evidence lies, and the journal's root hash at that moment."""
 
     path: str
@@ -201,7 +201,7 @@ class Sealed(Observation):
 
 
 @dataclass(frozen=True, slots=True)
-class FenceSeen(Observation):
+class ObservedFence(Observation):
     """up: whether it keeps the applications out now. snapshot: what stood there, JSON; what is told is for people.
     carriers: flows of other topology files that would carry such a fence to the other cluster, for people."""
 
@@ -212,7 +212,7 @@ class FenceSeen(Observation):
 
 
 @dataclass(frozen=True, slots=True)
-class Writer:
+class ObservedWriter:
     """A producer that wrote to a partition. last_ms: its last record's timestamp, ms since 1970. sequence: its last
     sequence number. first, last, records: what it wrote since the offset that was asked for (-1, -1, 0: not known).
 
@@ -234,25 +234,25 @@ class Writer:
 
 
 @dataclass(frozen=True, slots=True)
-class WritersSeen(Observation):
+class ObservedWriters(Observation):
     """Newest first within a partition. Asked without `since`, producers without idempotence are not there: brokers
     keep no state of them. upto: how far each log was read. allowed: principals that ACLs let write to the topics;
     empty without an authorizer, or where it may not be read."""
 
-    writers: tuple[Writer, ...]
+    writers: tuple[ObservedWriter, ...]
     upto: Mapping[TopicPartition, int] = field(default_factory=dict)
     allowed: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class HooksSeen(Observation):
+class HookProblems(Observation):
     """What would keep hooks from being called, each with its remedy."""
 
     problems: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class AnswersSeen(Observation):
+class ClusterProbe(Observation):
     """told: by which broker, or what each of them did instead."""
 
     answers: bool
@@ -260,7 +260,7 @@ class AnswersSeen(Observation):
 
 
 @dataclass(frozen=True, slots=True)
-class PartitionSight:
+class LastSeenPartition:
     """What a worker last saw of a source partition. end: the last stable offset; open_records: offsets behind it, in
     transactions that were open. seen_ms: when the source told that; complete_ms: everything written until then had been
     copied (both ms since 1970, the worker's clock)."""
@@ -272,17 +272,17 @@ class PartitionSight:
 
 
 @dataclass(frozen=True, slots=True)
-class LastSightSeen(Observation):
+class LastSeenSource(Observation):
     """By source partition; one of which nothing was ever reported is absent. wall_ms: now, ms since 1970. carried:
     group → when its positions were last compared with the source (ms since 1970), and how that ended."""
 
     wall_ms: int
-    sights: Mapping[TopicPartition, PartitionSight]
+    sights: Mapping[TopicPartition, LastSeenPartition]
     carried: Mapping[str, tuple[int, str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
-class CutOffSeen(Observation):
+class CutOffResult(Observation):
     """able: whether this process may do it; told: how, or what is missing. epochs: target partition → the producer
     epoch below which nothing of the flow is taken any more; ends: where the fence stands in its log, behind everything
     that was copied. Both are empty where transactional ids are fenced. ids: source topic → its id when it was copied.
@@ -296,7 +296,7 @@ class CutOffSeen(Observation):
 
 
 @dataclass(frozen=True, slots=True)
-class RightsSeen(Observation):
+class ObservedRights(Observation):
     """asked: whether the flow holds any back. missing, there: which of those in question do not stand at the cluster,
     and which do; the fields of `InventoryAcl`, JSON. refused: right, for people → why it could be neither given nor
     taken. unable: what keeps us from giving those that are missing, "" where nothing does. known_ms: as of when the
@@ -311,7 +311,7 @@ class RightsSeen(Observation):
 
 
 @dataclass(frozen=True, slots=True)
-class Divergent:
+class DivergentRange:
     """A stretch of one partition in which every record is the applications' own: offsets first <= offset <= last,
     `records` of them; times in ms since 1970."""
 
@@ -324,17 +324,17 @@ class Divergent:
 
 
 @dataclass(frozen=True, slots=True)
-class DivergenceSeen(Observation):
+class ObservedDivergence(Observation):
     """stretches: in order. ends: where each log ends, and starts, where it begins; ids: topic → its id."""
 
-    stretches: tuple[Divergent, ...]
+    stretches: tuple[DivergentRange, ...]
     starts: Mapping[TopicPartition, int]
     ends: Mapping[TopicPartition, int]
     ids: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
-class HookSeen(Observation):
+class HookAnswer(Observation):
     """What a hook answered; `on_failure: continue` is already taken into account by whoever asks."""
 
     agreed: bool

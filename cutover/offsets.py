@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
-from clusters.names import TopicPartition
-from replicator.translation import Offsets
+from clusters.topic_partition import TopicPartition
+from replicator.ledger.offset_translation import Offsets
 
 T = TypeVar("T")
 
 
-def to_json(offsets: Mapping[TopicPartition, T]) -> dict[str, dict[str, T]]:
+def encode_offsets(offsets: Mapping[TopicPartition, T]) -> dict[str, dict[str, T]]:
     """`{topic: {partition: offset}}` (or whatever stands there), sorted; partitions are strings because JSON keys
     are."""
     out: dict[str, dict[str, T]] = {}
@@ -20,7 +20,7 @@ def to_json(offsets: Mapping[TopicPartition, T]) -> dict[str, dict[str, T]]:
     return out
 
 
-def from_json(value: Mapping[str, Mapping[str, T]]) -> dict[TopicPartition, T]:
+def decode_offsets(value: Mapping[str, Mapping[str, T]]) -> dict[TopicPartition, T]:
     """The inverse of `to_json`."""
     return {
         TopicPartition(topic, int(partition)): offset
@@ -29,21 +29,21 @@ def from_json(value: Mapping[str, Mapping[str, T]]) -> dict[TopicPartition, T]:
     }
 
 
-def show(offsets: Offsets) -> str:
+def render_offsets(offsets: Offsets) -> str:
     """`orders-0=12 orders-1=7`, sorted: how offsets stand in messages."""
     return " ".join(f"{place}={offsets[place]}" for place in sorted(offsets))
 
 
-def places(partitions: Mapping[str, int]) -> tuple[TopicPartition, ...]:
+def list_partitions(partitions: Mapping[str, int]) -> tuple[TopicPartition, ...]:
     """Every partition of topics given as name → partition count, sorted."""
     return tuple(TopicPartition(name, at) for name in sorted(partitions) for at in range(partitions[name]))
 
 
-def renamed(offsets: Offsets, rename: Callable[[str], str]) -> dict[TopicPartition, int]:
+def rename_offset_topics(offsets: Offsets, rename: Callable[[str], str]) -> dict[TopicPartition, int]:
     """The same offsets under other topic names."""
     return {TopicPartition(rename(place.topic), place.partition): at for place, at in offsets.items()}
 
 
-def growth(before: Offsets, after: Offsets) -> dict[TopicPartition, int]:
+def find_offset_changes(before: Offsets, after: Offsets) -> dict[TopicPartition, int]:
     """Partitions whose offset differs, with the difference (after - before); unchanged ones are left out."""
     return {place: after.get(place, 0) - at for place, at in sorted(before.items()) if after.get(place, 0) != at}

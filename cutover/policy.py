@@ -6,28 +6,28 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from topology.plan import (
-    Approval,
-    ConsumerLag,
-    CustomCheck,
-    Fence,
-    Hold,
-    HooksAt,
-    Lag,
-    Migration,
-    Stragglers,
-    Strategy,
-    Verify,
+from topology.migration_waves import (
+    ApprovalGate,
+    ConsumerLagGate,
+    HoldGate,
+    HookGate,
+    LagGate,
+    PlanMigration,
+    ProofGate,
+    StragglersGate,
     Wave,
-    Window,
+    WaveFence,
+    WaveHooks,
+    WaveStrategy,
+    WaveWindow,
 )
 
-SESSION_MS = 45_000  # session.timeout.ms since Kafka 3.0 (KIP-735), and group.consumer.session.timeout.ms
+DEFAULT_SESSION_MS = 45_000  # session.timeout.ms since Kafka 3.0 (KIP-735), and group.consumer.session.timeout.ms
 SESSION_GRACE_MS = 15_000
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
+class WavePolicy:
     """max_lag: records over all partitions of the wave. watch_ms: how long the source must stand still; longer than
     the clients' metadata age (5 min by default) so that a producer that sleeps through the fence is seen.
     settle_ms: how long after the fence what was under way may still arrive.
@@ -44,10 +44,10 @@ class Policy:
     not have seen it; longer than the 5 s after which an idle partition is reported again.
     """
 
-    strategy: Strategy = "consumers_first"
-    fence: Fence = field(default_factory=Fence)
-    hooks: HooksAt = field(default_factory=HooksAt)
-    window: Window | None = None
+    strategy: WaveStrategy = "consumers_first"
+    fence: WaveFence = field(default_factory=WaveFence)
+    hooks: WaveHooks = field(default_factory=WaveHooks)
+    window: WaveWindow | None = None
     reverse: str | None = None
     hold_before_ms: int = 0
     hold_after_ms: int = 0
@@ -89,18 +89,18 @@ class Policy:
     def empty_ms(self, group: str, *, static: bool) -> int:
         """How long to wait for the group to be empty. A static member keeps its place for its session timeout after it
         has stopped, which brokers do not tell."""
-        session_ms = self.sessions_ms.get(group, SESSION_MS) if static else 0
+        session_ms = self.sessions_ms.get(group, DEFAULT_SESSION_MS) if static else 0
         return max(self.empty_bound_ms, session_ms + SESSION_GRACE_MS)
 
 
-def policy_of(wave: Wave, migration: Migration | None = None) -> Policy:
+def build_wave_policy(wave: Wave, migration: PlanMigration | None = None) -> WavePolicy:
     """The policy that a wave's gates declare, and the migration's `groups`; what they leave open has the defaults.
 
     `stragglers` before is the watch while nobody writes, after the one when producers are at the target; where only
     one stands in the file, it is the first.
     """
     groups = migration.groups if migration is not None else {}
-    policy = Policy(
+    policy = WavePolicy(
         strategy=wave.strategy,
         fence=wave.fence,
         hooks=wave.hooks,
@@ -113,37 +113,37 @@ def policy_of(wave: Wave, migration: Migration | None = None) -> Policy:
     )
     for gate in wave.gates_before:
         match gate:
-            case Lag():
+            case LagGate():
                 bound = max(policy.lag_bound_ms, 3 * gate.hold_ms)
                 policy = replace(policy, max_lag=gate.max_records, hold_ms=gate.hold_ms, lag_bound_ms=bound)
-            case Verify():
+            case ProofGate():
                 policy = replace(policy, history_level=gate.level)
-            case Approval():
+            case ApprovalGate():
                 policy = replace(policy, approvals=(*policy.approvals, gate.by))
-            case Stragglers():
+            case StragglersGate():
                 policy = replace(policy, watch_ms=gate.watch_ms)
-            case Hold():
+            case HoldGate():
                 policy = replace(policy, hold_before_ms=policy.hold_before_ms + gate.for_ms)
-            case CustomCheck():
+            case HookGate():
                 policy = replace(policy, checks_before=(*policy.checks_before, gate.hook))
-            case ConsumerLag():
+            case ConsumerLagGate():
                 pass  # says something about the target's groups only
     for gate in wave.gates_after:
         match gate:
-            case Stragglers() if any(isinstance(each, Stragglers) for each in wave.gates_before):
+            case StragglersGate() if any(isinstance(each, StragglersGate) for each in wave.gates_before):
                 policy = replace(policy, after_ms=gate.watch_ms)
-            case Stragglers():
+            case StragglersGate():
                 policy = replace(policy, watch_ms=gate.watch_ms)
-            case Verify():
+            case ProofGate():
                 policy = replace(policy, tail_level=gate.level)
-            case ConsumerLag():
+            case ConsumerLagGate():
                 policy = replace(policy, consumer_lag=gate.max_records, soak_bound_ms=gate.within_ms)
-            case Approval():
+            case ApprovalGate():
                 policy = replace(policy, soak_approvals=(*policy.soak_approvals, gate.by))
-            case Hold():
+            case HoldGate():
                 policy = replace(policy, hold_after_ms=policy.hold_after_ms + gate.for_ms)
-            case CustomCheck():
+            case HookGate():
                 policy = replace(policy, checks_after=(*policy.checks_after, gate.hook))
-            case Lag():
+            case LagGate():
                 pass
     return policy

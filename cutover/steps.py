@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from cutover.policy import Policy
-from topology.plan import Fence, Window
+from cutover.policy import WavePolicy
+from topology.migration_waves import WaveFence, WaveWindow
 
 _Actor = Literal["watershed", "application", "proof", "person", "hook"]
 
@@ -31,7 +31,7 @@ class Step:
     usual_ms: int = 100
 
 
-PROOF_MS = 3_000  # a small tail, by the application that proved the history; a new one takes 15 s more
+USUAL_PROOF_MS = 3_000  # a small tail, by the application that proved the history; a new one takes 15 s more
 _BEFORE = (
     "preflight",
     "window",
@@ -54,7 +54,7 @@ _END = ("straggler_watch", "seal")
 # `consumers_joined` is apart from `start_consumers`: joining takes seconds, in which under `fenced` nobody would write.
 # Under `producers_first` the way back is held until consumers have moved: what it carries to the source they would
 # read there, beyond the barrier.
-ORDERS: dict[str, tuple[str, ...]] = {
+STRATEGY_STEPS: dict[str, tuple[str, ...]] = {
     "consumers_first": (*_BEFORE, *_CONSUMERS, *_SOAK, *_FENCE, *_TAIL, *_SWITCH, *_BACK, *_END),
     "producers_first": (
         *(*_BEFORE, "hold_reverse", *_FENCE, *_TAIL, *_SWITCH, "hooks_switched", "drain_consumers", *_CONSUMERS),
@@ -67,22 +67,24 @@ ORDERS: dict[str, tuple[str, ...]] = {
 }
 
 
-def steps_of(policy: Policy, *, rights: bool = False) -> tuple[Step, ...]:
+def list_strategy_steps(policy: WavePolicy, *, rights: bool = False) -> tuple[Step, ...]:
     """The steps of a migration with this policy's strategy, without those that its wave does not ask for. rights: its
     flow holds rights to write back until applications move (`AclSync.holds_back`)."""
-    return steps_in(policy, tuple(name for name in ORDERS[policy.strategy] if rights or name != "write_rights"))
+    return list_named_steps(
+        policy, tuple(name for name in STRATEGY_STEPS[policy.strategy] if rights or name != "write_rights")
+    )
 
 
-def steps_in(policy: Policy, names: tuple[str, ...]) -> tuple[Step, ...]:
+def list_named_steps(policy: WavePolicy, names: tuple[str, ...]) -> tuple[Step, ...]:
     """These rows, with the bounds that the policy gives them. What cannot be undone behind the point of no return says
     so."""
     rows = {row.name: row for row in _rows(policy)}
     steps = tuple(rows[name] for name in names if name in rows)
     crossed = next((n for n, step in enumerate(steps) if step.point_of_no_return), len(steps))
-    return tuple(replace(step, undo=way_back(policy)) if n > crossed else step for n, step in enumerate(steps))
+    return tuple(replace(step, undo=describe_way_back(policy)) if n > crossed else step for n, step in enumerate(steps))
 
 
-def without_writes_ms(steps: tuple[Step, ...]) -> int | None:
+def estimate_write_pause_ms(steps: tuple[Step, ...]) -> int | None:
     """How long producers usually write nowhere: from the fence to the switch. None where producers are not moved."""
     names = [step.name for step in steps]
     if "fence_producers" not in names or "switch_producers" not in names:
@@ -91,14 +93,14 @@ def without_writes_ms(steps: tuple[Step, ...]) -> int | None:
     return sum(step.usual_ms for step in fenced)
 
 
-def way_back(policy: Policy) -> str:
+def describe_way_back(policy: WavePolicy) -> str:
     """How a step behind the point of no return is taken back."""
     if policy.reverse is None:
         return "none: behind the point of no return there is no way back without a reverse flow"
     return f"by `topology rollback`: the flow {policy.reverse} carries back what was written since"
 
 
-def _rows(policy: Policy) -> Iterator[Step]:
+def _rows(policy: WavePolicy) -> Iterator[Step]:
     bound = policy
     yield Step(
         "preflight",
@@ -218,7 +220,7 @@ def _rows(policy: Policy) -> Iterator[Step]:
     )
     yield Step("drain", "the flow copies through the barrier", "watershed", None, bound.drain_bound_ms, usual_ms=500)
     proven = f"Spark proves everything up to the barrier ({policy.tail_level})"
-    yield Step("tail_proof", proven, "proof", None, usual_ms=PROOF_MS)
+    yield Step("tail_proof", proven, "proof", None, usual_ms=USUAL_PROOF_MS)
     yield Step(
         "write_rights",
         "rights to write that the flow has held back are given at the target, and every broker there shows them",
@@ -284,16 +286,16 @@ def _rows(policy: Policy) -> Iterator[Step]:
     )
 
 
-def undo_of(step: str) -> str:
+def name_undo_step(step: str) -> str:
     """The name under which a step's undo is journaled."""
     return f"undo_{step}"
 
 
-def _window(window: Window) -> str:
+def _window(window: WaveWindow) -> str:
     return f"from {window.opens} for {_time(window.length_ms)}"
 
 
-def _fence(fence: Fence) -> str:
+def _fence(fence: WaveFence) -> str:
     told = {
         "acl": "; ACLs deny them WRITE on the topics",
         "quota": f"; a quota leaves them {fence.rate} B/s",
@@ -302,11 +304,11 @@ def _fence(fence: Fence) -> str:
     return told.get(fence.kind, "")
 
 
-def _lowered(fence: Fence) -> str:
+def _lowered(fence: WaveFence) -> str:
     return "" if fence.kind == "stop" else f"the {fence.kind} fence is lowered to exactly what stood there; "
 
 
-def _soak(policy: Policy) -> str:
+def _soak(policy: WavePolicy) -> str:
     parts = []
     if policy.consumer_lag is not None:
         parts.append(f"groups on the target lag at most {policy.consumer_lag} records")

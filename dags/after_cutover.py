@@ -4,18 +4,18 @@ from datetime import timedelta
 
 from airflow.sdk import DAG
 
-from plugins.watershed_after import StragglerWatchOperator
-from plugins.watershed_decommission import (
+from plugins.watershed.operators.decommission import (
     DecommissionApprovalOperator,
     RequirementsOperator,
     TellDecommissionOperator,
 )
-from plugins.watershed_flows import FreezePlanOperator
-from plugins.watershed_proof import ProofOperator
-from plugins.watershed_topologies import TopologyFile, dags_of
-from plugins.watershed_waves import cutover_asset
+from plugins.watershed.operators.proof import ProofOperator
+from plugins.watershed.operators.replication import FreezePlanOperator
+from plugins.watershed.operators.straggler_watch import StragglerWatchOperator
+from plugins.watershed.operators.wave_groups import build_cutover_asset
+from plugins.watershed.topology_dags import TopologyFile, build_topology_dags
 
-DOC = """
+AFTER_CUTOVER_DOC = """
 ### After the cutover of `{name}`
 Begins when a wave is done (asset `{asset}`). Watches `{source}` until no wave can be rolled back any more: whoever but
 the reverse flow writes there strands records, and fails the run. Then the reverse flow, where there is one, is proven:
@@ -23,14 +23,20 @@ all that was written at `{target}` since is at `{source}`, too. And {then}.
 
 Nothing is deleted, whatever is approved.
 """
-ASKS = "when the file's `decommission` is fulfilled, a person is asked whether `{source}` may be taken down"
+DECOMMISSION_TEXT = (
+    "when the file's `decommission` is fulfilled, a person is asked whether `{source}` may be taken down"
+)
 
 
-def after_cutover(file: TopologyFile) -> DAG:
+def build_after_cutover_dag(file: TopologyFile) -> DAG:
     migration = file.plan.migration
-    flow, asset = file.plan.flow(migration.flow), cutover_asset(file.name)
+    flow, asset = file.plan.flow(migration.flow), build_cutover_asset(file.name)
     source = flow.source
-    then = ASKS.format(source=source) if migration.decommission else "that is all: the file declares no `decommission`"
+    then = (
+        DECOMMISSION_TEXT.format(source=source)
+        if migration.decommission
+        else "that is all: the file declares no `decommission`"
+    )
     with DAG(
         dag_id=f"after_cutover__{file.name}",
         auto_register=False,
@@ -40,7 +46,9 @@ def after_cutover(file: TopologyFile) -> DAG:
         render_template_as_native_obj=True,
         default_args={"retry_delay": timedelta(seconds=10)},
         tags=[*file.tags, "after_cutover"],
-        doc_md=file.told(DOC.format(name=file.name, asset=asset.uri, source=source, target=flow.target, then=then)),
+        doc_md=file.told(
+            AFTER_CUTOVER_DOC.format(name=file.name, asset=asset.uri, source=source, target=flow.target, then=then)
+        ),
     ) as dag:
         frozen = "{{ ti.xcom_pull('compile') }}"
         compiled = FreezePlanOperator(task_id="compile", path=str(file.path))
@@ -67,5 +75,7 @@ def after_cutover(file: TopologyFile) -> DAG:
 
 
 globals().update(
-    dags_of("after_cutover", after_cutover, lambda file: file.plan is not None and file.plan.migration is not None)
+    build_topology_dags(
+        "after_cutover", build_after_cutover_dag, lambda file: file.plan is not None and file.plan.migration is not None
+    )
 )

@@ -2,22 +2,28 @@
 
 from airflow.sdk import DAG
 
-from plugins.watershed_courses import groups_of, in_order
-from plugins.watershed_params import APPROVAL, DIVERGENCE, DRY_RUN, PLAN_HASH, waves_param
-from plugins.watershed_topologies import TopologyFile, dags_of
-from plugins.watershed_waves import build
+from plugins.watershed.dag_params import (
+    APPROVAL_PARAM,
+    DIVERGENCE_PARAM,
+    DRY_RUN_PARAM,
+    PLAN_HASH_PARAM,
+    build_waves_param,
+)
+from plugins.watershed.operators.wave_groups import add_wave_groups
+from plugins.watershed.steps.wave_tasks import list_wave_groups, order_waves
+from plugins.watershed.topology_dags import TopologyFile, build_topology_dags
 
-DOC = """
+FAILBACK_DOC = """
 ### Back to `{source}` after a failover
 Shows what only `{source}` holds (records that were written there and never copied), carries back what was written at
 `{target}` since, proves it, and moves the applications. Nothing is merged without being asked.
 """
 
 
-def failback(file: TopologyFile) -> DAG:
+def build_failback_dag(file: TopologyFile) -> DAG:
     migration = file.plan.migration
     flow = file.plan.flow(migration.flow)
-    names = groups_of(file.plan, "failback")
+    names = list_wave_groups(file.plan, "failback")
     dag = DAG(
         dag_id=f"failback__{file.name}",
         auto_register=False,
@@ -25,17 +31,21 @@ def failback(file: TopologyFile) -> DAG:
         max_active_runs=1,
         render_template_as_native_obj=True,
         tags=[*file.tags, "failback"],
-        doc_md=file.told(DOC.format(name=file.name, source=flow.source, target=flow.target)),
+        doc_md=file.told(FAILBACK_DOC.format(name=file.name, source=flow.source, target=flow.target)),
     )
-    waves = [wave.name for wave in in_order(migration)]
+    waves = [wave.name for wave in order_waves(migration)]
     params = {
-        "waves": waves_param(waves, [], "The waves that were promoted; none chosen: those of the newest failover."),
-        "divergence": DIVERGENCE,
-        "approval": APPROVAL,
-        "dry_run": DRY_RUN,
-        "plan_hash": PLAN_HASH,
+        "waves": build_waves_param(
+            waves, [], "The waves that were promoted; none chosen: those of the newest failover."
+        ),
+        "divergence": DIVERGENCE_PARAM,
+        "approval": APPROVAL_PARAM,
+        "dry_run": DRY_RUN_PARAM,
+        "plan_hash": PLAN_HASH_PARAM,
     }
-    return build(dag, file, "failback", names, params)
+    return add_wave_groups(dag, file, "failback", names, params)
 
 
-globals().update(dags_of("failback", failback, lambda file: bool(groups_of(file.plan, "failback"))))
+globals().update(
+    build_topology_dags("failback", build_failback_dag, lambda file: bool(list_wave_groups(file.plan, "failback")))
+)

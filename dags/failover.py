@@ -2,12 +2,19 @@
 
 from airflow.sdk import DAG
 
-from plugins.watershed_courses import groups_of, in_order
-from plugins.watershed_params import ACCEPT_LOSS, APPROVAL, DRY_RUN, PLAN_HASH, THOUGH_SOURCE_ANSWERS, waves_param
-from plugins.watershed_topologies import TopologyFile, dags_of
-from plugins.watershed_waves import build
+from plugins.watershed.dag_params import (
+    ACCEPT_LOSS_PARAM,
+    APPROVAL_PARAM,
+    DRY_RUN_PARAM,
+    PLAN_HASH_PARAM,
+    THOUGH_SOURCE_ANSWERS_PARAM,
+    build_waves_param,
+)
+from plugins.watershed.operators.wave_groups import add_wave_groups
+from plugins.watershed.steps.wave_tasks import list_wave_groups, order_waves
+from plugins.watershed.topology_dags import TopologyFile, build_topology_dags
 
-DOC = """
+FAILOVER_DOC = """
 ### Fail over to `{target}`
 `{source}` is gone: the applications go on at `{target}` with what was copied. Nothing of `{source}` is needed. What
 is lost, in records and seconds, is shown to the person who approves, and is in the journal. A source that answers is
@@ -15,10 +22,10 @@ refused: use `migrate__{name}`, which loses nothing.
 """
 
 
-def failover(file: TopologyFile) -> DAG:
+def build_failover_dag(file: TopologyFile) -> DAG:
     migration = file.plan.migration
     flow = file.plan.flow(migration.flow)
-    names = groups_of(file.plan, "failover")
+    names = list_wave_groups(file.plan, "failover")
     dag = DAG(
         dag_id=f"failover__{file.name}",
         auto_register=False,
@@ -26,18 +33,22 @@ def failover(file: TopologyFile) -> DAG:
         max_active_runs=1,
         render_template_as_native_obj=True,
         tags=[*file.tags, "failover"],
-        doc_md=file.told(DOC.format(name=file.name, source=flow.source, target=flow.target)),
+        doc_md=file.told(FAILOVER_DOC.format(name=file.name, source=flow.source, target=flow.target)),
     )
-    waves = [wave.name for wave in in_order(migration)]
+    waves = [wave.name for wave in order_waves(migration)]
     params = {
-        "waves": waves_param(waves, [], "The waves to promote, as one; none chosen: everything that has not moved."),
-        "accept_loss": ACCEPT_LOSS,
-        "though_source_answers": THOUGH_SOURCE_ANSWERS,
-        "approval": APPROVAL,
-        "dry_run": DRY_RUN,
-        "plan_hash": PLAN_HASH,
+        "waves": build_waves_param(
+            waves, [], "The waves to promote, as one; none chosen: everything that has not moved."
+        ),
+        "accept_loss": ACCEPT_LOSS_PARAM,
+        "though_source_answers": THOUGH_SOURCE_ANSWERS_PARAM,
+        "approval": APPROVAL_PARAM,
+        "dry_run": DRY_RUN_PARAM,
+        "plan_hash": PLAN_HASH_PARAM,
     }
-    return build(dag, file, "failover", names, params)
+    return add_wave_groups(dag, file, "failover", names, params)
 
 
-globals().update(dags_of("failover", failover, lambda file: bool(groups_of(file.plan, "failover"))))
+globals().update(
+    build_topology_dags("failover", build_failover_dag, lambda file: bool(list_wave_groups(file.plan, "failover")))
+)

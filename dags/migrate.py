@@ -2,12 +2,18 @@
 
 from airflow.sdk import DAG
 
-from plugins.watershed_courses import in_order
-from plugins.watershed_params import APPROVAL, DRY_RUN, PLAN_HASH, strategy_param, waves_param
-from plugins.watershed_topologies import TopologyFile, dags_of
-from plugins.watershed_waves import build, cutover_asset
+from plugins.watershed.dag_params import (
+    APPROVAL_PARAM,
+    DRY_RUN_PARAM,
+    PLAN_HASH_PARAM,
+    build_strategy_param,
+    build_waves_param,
+)
+from plugins.watershed.operators.wave_groups import add_wave_groups, build_cutover_asset
+from plugins.watershed.steps.wave_tasks import order_waves
+from plugins.watershed.topology_dags import TopologyFile, build_topology_dags
 
-DOC = """
+MIGRATE_DOC = """
 ### Migrate the applications of `{name}`
 Along the flow `{flow}`, wave after wave, each in the order of its strategy; always fence, barrier, drain to the
 barrier, prove, switch:
@@ -22,9 +28,9 @@ nothing outside: the next one looks into the journal. `topology journal` shows w
 """
 
 
-def migrate(file: TopologyFile) -> DAG:
+def build_migrate_dag(file: TopologyFile) -> DAG:
     migration = file.plan.migration
-    waves = in_order(migration)
+    waves = order_waves(migration)
     told = "\n".join(
         f"- **{wave.name}** ({wave.strategy}): consumers {', '.join(wave.consumers) or 'none'}; "
         f"producers {', '.join(wave.producers) or 'none'}" + (f"; after {', '.join(wave.after)}" if wave.after else "")
@@ -38,16 +44,18 @@ def migrate(file: TopologyFile) -> DAG:
         max_active_runs=1,
         render_template_as_native_obj=True,
         tags=[*file.tags, "migrate"],
-        doc_md=file.told(DOC.format(name=file.name, flow=migration.flow, waves=told)),
+        doc_md=file.told(MIGRATE_DOC.format(name=file.name, flow=migration.flow, waves=told)),
     )
     params = {
-        "waves": waves_param(names, names, "The waves to move; one that the journal has as done is passed over."),
-        "strategy": strategy_param(),
-        "approval": APPROVAL,
-        "dry_run": DRY_RUN,
-        "plan_hash": PLAN_HASH,
+        "waves": build_waves_param(names, names, "The waves to move; one that the journal has as done is passed over."),
+        "strategy": build_strategy_param(),
+        "approval": APPROVAL_PARAM,
+        "dry_run": DRY_RUN_PARAM,
+        "plan_hash": PLAN_HASH_PARAM,
     }
-    return build(dag, file, "migrate", names, params, outlet=cutover_asset(file.name))
+    return add_wave_groups(dag, file, "migrate", names, params, outlet=build_cutover_asset(file.name))
 
 
-globals().update(dags_of("migrate", migrate, lambda file: file.plan is None or file.plan.migration is not None))
+globals().update(
+    build_topology_dags("migrate", build_migrate_dag, lambda file: file.plan is None or file.plan.migration is not None)
+)

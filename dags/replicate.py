@@ -4,16 +4,16 @@ from datetime import timedelta
 
 from airflow.sdk import DAG, Param
 
-from plugins.watershed_flows import (
+from plugins.watershed.dag_params import PLAN_HASH_PARAM
+from plugins.watershed.operators.replication import (
     ApplyPlanOperator,
     FlowsRunningOperator,
     FreezePlanOperator,
     StartFleetsOperator,
 )
-from plugins.watershed_params import PLAN_HASH
-from plugins.watershed_topologies import TopologyFile, dags_of
+from plugins.watershed.topology_dags import TopologyFile, build_topology_dags
 
-DOC = """
+REPLICATE_DOC = """
 ### Replicate `{name}`
 Compiles `{path}` and freezes the plan, creates the topics that are missing on the target clusters, writes the
 desired flows, starts a fleet of workers for every target cluster, and waits until every partition is served.
@@ -25,7 +25,7 @@ whatever happens to Airflow.
 """
 
 
-def replicate(file: TopologyFile) -> DAG:
+def build_replicate_dag(file: TopologyFile) -> DAG:
     plan = file.plan
     with DAG(
         dag_id=f"replicate__{file.name}",
@@ -36,7 +36,7 @@ def replicate(file: TopologyFile) -> DAG:
         default_args={"retry_delay": timedelta(seconds=10)},
         tags=[*file.tags, "replicate"],
         doc_md=file.told(
-            DOC.format(name=file.name, path=file.path.name, flows=", ".join(f"`{f.id}`" for f in plan.flows))
+            REPLICATE_DOC.format(name=file.name, path=file.path.name, flows=", ".join(f"`{f.id}`" for f in plan.flows))
         ),
         params={
             "workers": Param(
@@ -46,7 +46,7 @@ def replicate(file: TopologyFile) -> DAG:
                 maximum=256,
                 description="Workers in every fleet; empty: the number in the file.",
             ),
-            "plan_hash": PLAN_HASH,
+            "plan_hash": PLAN_HASH_PARAM,
         },
     ) as dag:
         frozen = "{{ ti.xcom_pull('compile') }}"
@@ -60,4 +60,4 @@ def replicate(file: TopologyFile) -> DAG:
     return dag
 
 
-globals().update(dags_of("replicate", replicate, lambda _: True))
+globals().update(build_topology_dags("replicate", build_replicate_dag, lambda _: True))

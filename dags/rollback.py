@@ -2,12 +2,18 @@
 
 from airflow.sdk import DAG
 
-from plugins.watershed_courses import groups_of
-from plugins.watershed_params import APPROVAL, DRY_RUN, PLAN_HASH, STRANDED, waves_param
-from plugins.watershed_topologies import TopologyFile, dags_of
-from plugins.watershed_waves import build
+from plugins.watershed.dag_params import (
+    APPROVAL_PARAM,
+    DRY_RUN_PARAM,
+    PLAN_HASH_PARAM,
+    STRANDED_PARAM,
+    build_waves_param,
+)
+from plugins.watershed.operators.wave_groups import add_wave_groups
+from plugins.watershed.steps.wave_tasks import list_wave_groups
+from plugins.watershed.topology_dags import TopologyFile, build_topology_dags
 
-DOC = """
+ROLLBACK_DOC = """
 ### Take waves of `{name}` back
 The applications of the chosen waves go back from `{target}` to `{source}`, the last wave first, along the reverse flow:
 what was written at `{target}` since is carried back first, proven, and only then consumers and producers move. How many
@@ -17,10 +23,10 @@ A wave that has not passed its point of no return is taken back by its own run (
 """
 
 
-def rollback(file: TopologyFile) -> DAG:
+def build_rollback_dag(file: TopologyFile) -> DAG:
     migration = file.plan.migration
     flow = file.plan.flow(migration.flow)
-    names = groups_of(file.plan, "rollback")
+    names = list_wave_groups(file.plan, "rollback")
     dag = DAG(
         dag_id=f"rollback__{file.name}",
         auto_register=False,
@@ -28,16 +34,18 @@ def rollback(file: TopologyFile) -> DAG:
         max_active_runs=1,
         render_template_as_native_obj=True,
         tags=[*file.tags, "rollback"],
-        doc_md=file.told(DOC.format(name=file.name, source=flow.source, target=flow.target)),
+        doc_md=file.told(ROLLBACK_DOC.format(name=file.name, source=flow.source, target=flow.target)),
     )
     params = {
-        "waves": waves_param(names, [], "The waves to take back, at least one; the last one goes first."),
-        "stranded": STRANDED,
-        "approval": APPROVAL,
-        "dry_run": DRY_RUN,
-        "plan_hash": PLAN_HASH,
+        "waves": build_waves_param(names, [], "The waves to take back, at least one; the last one goes first."),
+        "stranded": STRANDED_PARAM,
+        "approval": APPROVAL_PARAM,
+        "dry_run": DRY_RUN_PARAM,
+        "plan_hash": PLAN_HASH_PARAM,
     }
-    return build(dag, file, "rollback", names, params)
+    return add_wave_groups(dag, file, "rollback", names, params)
 
 
-globals().update(dags_of("rollback", rollback, lambda file: bool(groups_of(file.plan, "rollback"))))
+globals().update(
+    build_topology_dags("rollback", build_rollback_dag, lambda file: bool(list_wave_groups(file.plan, "rollback")))
+)

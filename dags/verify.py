@@ -4,11 +4,11 @@ from datetime import timedelta
 
 from airflow.sdk import DAG, Param
 
-from plugins.watershed_flows import FreezePlanOperator
-from plugins.watershed_proof import ProofOperator, PublishProofOperator, proof_asset
-from plugins.watershed_topologies import TopologyFile, dags_of
+from plugins.watershed.operators.proof import ProofOperator, PublishProofOperator, build_proof_asset
+from plugins.watershed.operators.replication import FreezePlanOperator
+from plugins.watershed.topology_dags import TopologyFile, build_topology_dags
 
-DOC = """
+VERIFY_DOC = """
 ### Verify `{name}`
 Reads both sides of every flow up to an offset vector that is fixed first, and compares content: `unproven` must
 be 0. The run succeeds only when everything is proven. The tab **Proof** of a run shows its report, and while it
@@ -16,7 +16,7 @@ runs how far it is; the result is an event of the asset `{asset}`, whatever the 
 """
 
 
-def verify(file: TopologyFile) -> DAG:
+def build_verify_dag(file: TopologyFile) -> DAG:
     flows = [str(flow.id) for flow in file.plan.flows]
     level = max((flow.verify.level for flow in file.plan.flows), default="L1")
     every = min((flow.verify.every_ms for flow in file.plan.flows if flow.verify.every_ms), default=None)
@@ -29,7 +29,7 @@ def verify(file: TopologyFile) -> DAG:
         render_template_as_native_obj=True,
         default_args={"retry_delay": timedelta(seconds=10)},
         tags=[*file.tags, "verify"],
-        doc_md=file.told(DOC.format(name=file.name, asset=proof_asset(file.name).uri)),
+        doc_md=file.told(VERIFY_DOC.format(name=file.name, asset=build_proof_asset(file.name).uri)),
         params={
             "flow": Param("all", enum=["all", *flows], description="One flow, or all of them."),
             "level": Param(
@@ -72,4 +72,4 @@ def verify(file: TopologyFile) -> DAG:
     return dag
 
 
-globals().update(dags_of("verify", verify, lambda _: True))
+globals().update(build_topology_dags("verify", build_verify_dag, lambda _: True))

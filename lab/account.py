@@ -20,16 +20,16 @@ from typing import Any
 
 import numpy as np
 
-from lab.load import Loaded, loads
-from lab.records import ENTRY, FIELDS, FORMATS, description, read_words
+from lab.application_records import ENTRY_DTYPES, ENTRY_FIELDS, ENTRY_FORMAT, read_application_description, read_words
+from lab.preload import PreloadAccount, list_preloads
 
-_LAYOUT = np.dtype({"names": FIELDS, "formats": FORMATS, "itemsize": ENTRY.size})
+_LAYOUT = np.dtype({"names": ENTRY_FIELDS, "formats": ENTRY_DTYPES, "itemsize": ENTRY_FORMAT.size})
 _SHIFT = 32  # a code is (series and key) << 32 | number
 _EXAMPLES = 10
 
 
 @dataclass(frozen=True, slots=True)
-class _Move:
+class _ClusterSwitch:
     """A producer's change of cluster; times in ms since 1970, `seconds` between the two acknowledgements."""
 
     application: str
@@ -61,13 +61,13 @@ class GroupAccount:
 
 
 @dataclass(frozen=True, slots=True)
-class Account:
+class RunAccount:
     """The whole run. Counts are sums over the groups; `acked` counts every acknowledged record once."""
 
     acked: int
     preloaded: int
     groups: tuple[GroupAccount, ...]
-    moves: tuple[_Move, ...]
+    moves: tuple[_ClusterSwitch, ...]
     longest_pause_s: dict[str, float]
     unread_topics: tuple[str, ...]
     first_ack_ms: int | None
@@ -117,14 +117,14 @@ _TOTALS = (
 )
 
 
-def account(applications: Sequence[Path]) -> Account:
+def build_account(applications: Sequence[Path]) -> RunAccount:
     """Reads the directories of producers, preloads and consumers. Raises FileNotFoundError: none of ours."""
-    about = {path: description(path) for path in applications}
+    about = {path: read_application_description(path) for path in applications}
     producers = [path for path in applications if about[path]["role"] == "producer"]
     consumers = [path for path in applications if about[path]["role"] == "consumer"]
     names = _Names()
     acked = {path: _entries(path, names) for path in producers}
-    preloads = [each for path in producers for each in loads(path)]
+    preloads = [each for path in producers for each in list_preloads(path)]
     groups: dict[str, list[Path]] = {}
     for path in consumers:
         groups.setdefault(about[path]["group"], []).append(path)
@@ -137,7 +137,7 @@ def account(applications: Sequence[Path]) -> Account:
     read = {topic for group in accounts for topic in group.topics}
     written = {topic for path in producers for topic in about[path]["topics"]}
     preloaded = sum(each.records for each in preloads)
-    return Account(
+    return RunAccount(
         sum(len(entries) for entries in acked.values()) + preloaded,
         preloaded,
         tuple(accounts),
@@ -177,7 +177,7 @@ _WITH_CODE = np.dtype([("code", "<i8"), ("time", "<i8"), ("cluster", "u1")])
 def _entries(directory: Path, names: _Names) -> np.ndarray:
     """The file's entries as (code, time, cluster), codes being comparable between files."""
     path = directory / "records.bin"
-    usable = path.stat().st_size // ENTRY.size if path.exists() else 0
+    usable = path.stat().st_size // ENTRY_FORMAT.size if path.exists() else 0
     out = np.zeros(usable, dtype=_WITH_CODE)
     if not usable:
         return out
@@ -194,7 +194,7 @@ def _group(
     group: str,
     topics: tuple[str, ...],
     acked: list[np.ndarray],
-    preloads: list[Loaded],
+    preloads: list[PreloadAccount],
     processed: np.ndarray,
     names: _Names,
 ) -> GroupAccount:
@@ -231,7 +231,7 @@ def _group(
     )
 
 
-def _read_of(preload: Loaded, distinct: np.ndarray, names: _Names) -> np.ndarray:
+def _read_of(preload: PreloadAccount, distinct: np.ndarray, names: _Names) -> np.ndarray:
     """The distinct codes that belong to the preload."""
     series = names.number(f"{preload.app} {preload.topic}")
     low, high = np.searchsorted(distinct, [series << (_SHIFT + 20), (series + 1) << (_SHIFT + 20)])
@@ -242,7 +242,7 @@ def _read_of(preload: Loaded, distinct: np.ndarray, names: _Names) -> np.ndarray
     return mine[known & ((mine & 0xFFFFFFFF) <= last[np.where(known, keys, 0)])]
 
 
-def _missing(preload: Loaded, found: np.ndarray, names: _Names) -> list[str]:
+def _missing(preload: PreloadAccount, found: np.ndarray, names: _Names) -> list[str]:
     series = names.number(f"{preload.app} {preload.topic}")
     there = set(found.tolist())
     examples: list[str] = []
@@ -261,11 +261,11 @@ def _out_of_order(codes: np.ndarray) -> int:
     return int(np.count_nonzero(by_key[1:] < np.maximum.accumulate(by_key)[:-1])) if len(by_key) else 0
 
 
-def _moves(application: str, entries: np.ndarray, clusters: list[str]) -> list[_Move]:
+def _moves(application: str, entries: np.ndarray, clusters: list[str]) -> list[_ClusterSwitch]:
     """Entries are in the order of acknowledgement."""
     at: list[int] = np.flatnonzero(np.diff(entries["cluster"])).tolist() if len(entries) else []
     return [
-        _Move(
+        _ClusterSwitch(
             application,
             clusters[entries["cluster"][index]],
             clusters[entries["cluster"][index + 1]],
@@ -287,7 +287,7 @@ def main(argv: list[str] | None = None) -> None:
     found = find_applications(options.directory)
     if not found:
         sys.exit(f"lab.account: no application in {options.directory}")
-    result = account(found)
+    result = build_account(found)
     json.dump(result.to_json(), sys.stdout, indent=2)
     print()
     sys.exit(1 if result.lost or result.repeated or result.out_of_order_per_key else 0)

@@ -26,8 +26,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from lab.process import Process, alive, spawn
-from lab.sessions import end
+from lab.detached_process import ProcessIdentity, is_alive, spawn_detached
+from lab.process_sessions import end_sessions
 
 _ROOT = Path(__file__).resolve().parent.parent
 _USERS = {"admin": "admin", "ops": "op", "view": "viewer"}  # user -> role; the password is the user's name
@@ -40,15 +40,15 @@ class AirflowFailed(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Airflow:
+class LocalAirflow:
     """A local Airflow: where it lives, where it listens, what runs."""
 
     directory: Path
     url: str
-    components: dict[str, Process]
+    components: dict[str, ProcessIdentity]
 
 
-def up(
+def start_airflow(
     directory: Path,
     *,
     topologies: Path,
@@ -56,69 +56,69 @@ def up(
     database: str | None = None,
     settings: Mapping[str, str] | None = None,
     timeout: float = _START_S,
-) -> Airflow:
+) -> LocalAirflow:
     """Start Airflow in `directory`, or find it running there; returns when all components are healthy.
 
     `topologies` is the folder the DAGs are made from; `state` is where frozen plans, Spark applications
     and their evidence live; `database` an SQLAlchemy URL, SQLite in the directory without one; `settings` more of
     Airflow's environment variables.  Raises AirflowFailed.
     """
-    running = launch(directory, topologies=topologies, state=state, database=database, settings=settings)
-    return wait_healthy(running, timeout=timeout)
+    running = launch_airflow(directory, topologies=topologies, state=state, database=database, settings=settings)
+    return wait_until_healthy(running, timeout=timeout)
 
 
-def launch(
+def launch_airflow(
     directory: Path,
     *,
     topologies: Path,
     state: Path,
     database: str | None = None,
     settings: Mapping[str, str] | None = None,
-) -> Airflow:
+) -> LocalAirflow:
     """Start the components without waiting for them (about half a minute of imports on two cores)."""
     directory = directory.resolve()
-    if (known := find(directory)) is not None and all(alive(s) for s in known.components.values()):
+    if (known := find_airflow(directory)) is not None and all(is_alive(s) for s in known.components.values()):
         return known
-    down(directory)
+    stop_airflow(directory)
     directory.mkdir(parents=True, exist_ok=True)
     port = _free_port()
-    env = environment(directory, port, topologies=topologies.resolve(), state=state.resolve())
+    env = build_airflow_environment(directory, port, topologies=topologies.resolve(), state=state.resolve())
     env |= {"AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": database} if database else {}
     env |= settings or {}
     _write_private(directory / "environment.json", json.dumps(env))
     _write_private(directory / "passwords.json", json.dumps({user: user for user in _USERS}))
     _write_private(directory / "hooks.account", "ops:ops")
     (directory / "airflow.cfg").write_text("# The configuration is in the environment: lab/airflow.py\n")
-    components: dict[str, Process] = {}
+    components: dict[str, ProcessIdentity] = {}
     try:
         _migrate_database(directory, env, own=database is None)
         for name in _COMPONENTS:
-            components[name] = spawn(_argv(name, port), _log(directory, name), env)
+            components[name] = spawn_detached(_argv(name, port), _log(directory, name), env)
             _record(directory, port, components)
     except BaseException:
-        end(components.values())
+        end_sessions(components.values())
         raise
-    return Airflow(directory, f"http://127.0.0.1:{port}", components)
+    return LocalAirflow(directory, f"http://127.0.0.1:{port}", components)
 
 
-def revive(airflow: Airflow) -> Airflow:
+def restart_dead_components(airflow: LocalAirflow) -> LocalAirflow:
     """Start the components that do not run any more, as they were. Raises FileNotFoundError after `down`."""
     env = json.loads((airflow.directory / "environment.json").read_text())
     port, components = int(env["AIRFLOW__API__PORT"]), dict(airflow.components)
     for name, process in airflow.components.items():
-        if not alive(process):
-            end([process], grace=0.0)  # what it started
-            components[name] = spawn(_argv(name, port), _log(airflow.directory, name), env)
+        if not is_alive(process):
+            end_sessions([process], grace=0.0)  # what it started
+            components[name] = spawn_detached(_argv(name, port), _log(airflow.directory, name), env)
             _record(airflow.directory, port, components)
-    return Airflow(airflow.directory, airflow.url, components)
+    return LocalAirflow(airflow.directory, airflow.url, components)
 
 
-def wait_healthy(airflow: Airflow, *, timeout: float = _START_S) -> Airflow:
+def wait_until_healthy(airflow: LocalAirflow, *, timeout: float = _START_S) -> LocalAirflow:
     """Wait until every component reports healthy. Raises AirflowFailed with the log of the culprit."""
     deadline = time.monotonic() + timeout
-    while set((states := _health(airflow)).values()) != {"healthy"}:
+    while set((states := _read_health(airflow)).values()) != {"healthy"}:
         for name, process in airflow.components.items():
-            if not alive(process):
+            if not is_alive(process):
                 raise AirflowFailed(f"airflow {name} ended while starting; see {_log(airflow.directory, name)}")
         if time.monotonic() > deadline:
             sick = ", ".join(f"{name} {state}" for name, state in states.items() if state != "healthy")
@@ -128,7 +128,7 @@ def wait_healthy(airflow: Airflow, *, timeout: float = _START_S) -> Airflow:
     return airflow
 
 
-def _health(airflow: Airflow) -> dict[str, str]:
+def _read_health(airflow: LocalAirflow) -> dict[str, str]:
     """State by component as `/api/v2/monitor/health` reports it ("unreachable" while nothing answers)."""
     names = ("metadatabase", "scheduler", "triggerer", "dag_processor")
     try:
@@ -140,26 +140,26 @@ def _health(airflow: Airflow) -> dict[str, str]:
     return {name: (report.get(name) or {}).get("status") or "starting" for name in names}
 
 
-def find(directory: Path) -> Airflow | None:
+def find_airflow(directory: Path) -> LocalAirflow | None:
     """What `airflow.json` in the directory names, running or not; None without such a file."""
     path = directory.resolve() / "airflow.json"
     if not path.exists():
         return None
     known = json.loads(path.read_text())
-    sessions = {name: Process(c["pid"], c["started"]) for name, c in known["components"].items()}
-    return Airflow(directory.resolve(), known["url"], sessions)
+    sessions = {name: ProcessIdentity(c["pid"], c["started"]) for name, c in known["components"].items()}
+    return LocalAirflow(directory.resolve(), known["url"], sessions)
 
 
-def down(directory: Path, *, grace: float = 12.0) -> None:
+def stop_airflow(directory: Path, *, grace: float = 12.0) -> None:
     """End the components of this directory. Nothing to end is fine."""
-    if (known := find(directory)) is None:
+    if (known := find_airflow(directory)) is None:
         return
-    end(known.components.values(), grace=grace)
+    end_sessions(known.components.values(), grace=grace)
     for name in ("airflow.json", "environment.json"):
         (known.directory / name).unlink(missing_ok=True)
 
 
-def environment(directory: Path, port: int, *, topologies: Path, state: Path) -> dict[str, str]:
+def build_airflow_environment(directory: Path, port: int, *, topologies: Path, state: Path) -> dict[str, str]:
     """The whole configuration, as environment variables: airflow.cfg is not read for any of it."""
     core, web, wait = "AIRFLOW__CORE__", "AIRFLOW__API__", "AIRFLOW__DAG_PROCESSOR__"
     settings = {
@@ -190,7 +190,7 @@ def environment(directory: Path, port: int, *, topologies: Path, state: Path) ->
         "PYTHONPATH": str(_ROOT),
         # The lab's applications listen on this machine.
         "WATERSHED_HOOK_HOSTS": "loopback",
-        # For hooks that are runs of a DAG of this very Airflow (cutover/hooks/airflow.py).
+        # For hooks that are runs of a DAG of this very Airflow (cutover/hooks/airflow_hook.py).
         "WATERSHED_AIRFLOW_URL": f"http://127.0.0.1:{port}",
         "WATERSHED_AIRFLOW_CREDENTIALS": f"file:{directory / 'hooks.account'}",
         "WATERSHED_TOPOLOGIES": str(topologies),
@@ -245,13 +245,13 @@ def _migrate_database(directory: Path, env: Mapping[str, str], *, own: bool) -> 
 def _migrate(directory: Path, env: Mapping[str, str]) -> None:
     log = _log(directory, "db-migrate")
     argv = [sys.executable, "-m", "airflow", "db", "migrate"]
-    process = spawn(argv, log, env)
+    process = spawn_detached(argv, log, env)
     _record(directory, 0, {"db-migrate": process})
     try:
-        while alive(process):
+        while is_alive(process):
             time.sleep(0.2)
     finally:
-        end([process])
+        end_sessions([process])
     if "Database migration done" not in log.read_text(errors="replace"):
         raise AirflowFailed(f"airflow db migrate failed; see {log}")
 
@@ -263,7 +263,7 @@ def _checkpoint(database: Path) -> None:
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
 
-def _record(directory: Path, port: int, components: Mapping[str, Process]) -> None:
+def _record(directory: Path, port: int, components: Mapping[str, ProcessIdentity]) -> None:
     document = {
         "schema": 1,
         "url": f"http://127.0.0.1:{port}",
@@ -303,19 +303,19 @@ def main(arguments: Iterable[str] | None = None) -> int:
     parser.add_argument("--topologies", type=Path, default=Path("topologies"))
     options = parser.parse_args(None if arguments is None else list(arguments))
     if options.verb == "down":
-        down(options.dir)
+        stop_airflow(options.dir)
         return 0
     if options.verb == "up":
         try:
-            up(options.dir, topologies=options.topologies, state=options.dir / "state")
+            start_airflow(options.dir, topologies=options.topologies, state=options.dir / "state")
         except AirflowFailed as failure:
             print(f"error: {failure}", file=sys.stderr)
             return 2
-    if (known := find(options.dir)) is None:
+    if (known := find_airflow(options.dir)) is None:
         print("airflow: not running")
         return 1
     print(f"{known.url}  (log in as {', '.join(f'{user}/{user}' for user in _USERS)})")
-    for name, state in _health(known).items():
+    for name, state in _read_health(known).items():
         print(f"  {name:14} {state}")
     return 0
 

@@ -16,12 +16,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lab import archive
+from lab import class_data_archive
+from lab.detached_process import (
+    ProcessIdentity,
+    end_processes,
+    find_by_argument,
+    is_alive,
+    kill_process,
+    send_signal,
+    spawn_detached,
+)
 from lab.errors import BrokerFailed, LabError
-from lab.jars import cache, jars, java, options
-from lab.process import Process, alive, end, find, kill, send, spawn
+from lab.jars import fetch_jars, find_cache_folder, find_java, list_jvm_options
 
-HOST = "127.0.0.1"
+LOOPBACK_HOST = "127.0.0.1"
 _PORTS = range(20000, 30000)  # below the kernel's ephemeral ports: a stopped broker gets its port back
 _DECADES = range(30000, 32700, 10)  # so are these, ten in a row each
 _HEAP = (
@@ -33,11 +41,11 @@ _HEAP = (
     "-Xshare:auto",
 )
 _TRAINED = "classes.jsa"
-LOG_CONFIG = Path(__file__).with_name("log4j2.properties")
+LOG4J_CONFIG = Path(__file__).with_name("log4j2.properties")
 
 
 @dataclass(frozen=True, slots=True)
-class Broker:
+class LabBroker:
     """A combined KRaft node (broker and controller); `home` holds configuration, data and logs."""
 
     alias: str
@@ -45,12 +53,12 @@ class Broker:
     port: int
     controller_port: int
     home: Path
-    process: Process | None = None
+    process: ProcessIdentity | None = None
     settings: tuple[tuple[str, str], ...] = ()  # server properties of its own; see `_blanks` for what is filled in
 
     @property
     def address(self) -> str:
-        return f"{HOST}:{self.port}"
+        return f"{LOOPBACK_HOST}:{self.port}"
 
     @property
     def data(self) -> Path:
@@ -63,7 +71,7 @@ class Broker:
     @property
     def pid(self) -> int | None:
         """The pid while the broker runs, else None."""
-        return self.process.pid if self.process and alive(self.process) else None
+        return self.process.pid if self.process and is_alive(self.process) else None
 
     def to_json(self) -> dict[str, Any]:
         """For the state file; the other way is `from_json`."""
@@ -79,9 +87,9 @@ class Broker:
         }
 
     @staticmethod
-    def from_json(alias: str, value: Mapping[str, Any]) -> Broker:
-        process = Process(value["pid"], value["started"]) if value["pid"] is not None else None
-        return Broker(
+    def from_json(alias: str, value: Mapping[str, Any]) -> LabBroker:
+        process = ProcessIdentity(value["pid"], value["started"]) if value["pid"] is not None else None
+        return LabBroker(
             alias,
             value["id"],
             value["port"],
@@ -92,24 +100,24 @@ class Broker:
         )
 
 
-def marker(broker: Broker) -> str:
+def build_process_marker(broker: LabBroker) -> str:
     """The command-line argument that only this broker's process has."""
     return f"-Dwatershed.broker={broker.home}"
 
 
-def kafka_uuid() -> str:
+def create_kafka_uuid() -> str:
     """16 bytes, base64url; never with a leading hyphen, which tools take for an option."""
     while (text := base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")).startswith("-"):
         pass
     return text
 
 
-def running(broker: Broker) -> Process | None:
+def find_broker_process(broker: LabBroker) -> ProcessIdentity | None:
     """The broker's process, also when the command that started it died before writing its pid down."""
-    return broker.process if alive(broker.process) else find(marker(broker))
+    return broker.process if is_alive(broker.process) else find_by_argument(build_process_marker(broker))
 
 
-def prepare(broker: Broker, cluster_id: str, quorum: Sequence[Broker]) -> None:
+def prepare_storage(broker: LabBroker, cluster_id: str, quorum: Sequence[LabBroker]) -> None:
     """Writes server.properties and formats the storage; does nothing to storage that is formatted.
 
     What Kafka's tool writes is the same for every broker of a release but for meta.properties (KIP-858), and a Java for
@@ -117,16 +125,16 @@ def prepare(broker: Broker, cluster_id: str, quorum: Sequence[Broker]) -> None:
     """
     broker.home.mkdir(parents=True, exist_ok=True)
     settings = broker.home / "server.properties"
-    settings.write_text("".join(f"{key}={value}\n" for key, value in properties(broker, quorum).items()))
+    settings.write_text("".join(f"{key}={value}\n" for key, value in build_broker_properties(broker, quorum).items()))
     meta, features = broker.data / "meta.properties", broker.data / "bootstrap.checkpoint"
     if meta.exists():
         return
-    kept = cache(os.environ) / f"{jars().name}.checkpoint"
+    kept = find_cache_folder(os.environ) / f"{fetch_jars().name}.checkpoint"
     usual = "log.dirs" not in dict(broker.settings)
     if usual and kept.exists():
         broker.data.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(kept, features)
-        lines = {"version": 1, "cluster.id": cluster_id, "node.id": broker.id, "directory.id": kafka_uuid()}
+        lines = {"version": 1, "cluster.id": cluster_id, "node.id": broker.id, "directory.id": create_kafka_uuid()}
         meta.write_text("".join(f"{key}={value}\n" for key, value in lines.items()))
         return
     command = [*_java(broker), "kafka.tools.StorageTool", "format"]
@@ -145,37 +153,40 @@ def prepare(broker: Broker, cluster_id: str, quorum: Sequence[Broker]) -> None:
         scratch.replace(kept)
 
 
-def start(broker: Broker, train: bool = False) -> Process:
+def start_broker(broker: LabBroker, train: bool = False) -> ProcessIdentity:
     """Starts the prepared broker, detached; with `train` it writes a class-data archive when it ends.
 
     Raises ToolMissing, LabError.
     """
     settings = broker.home / "server.properties"
-    extra = [*(archive.writing(broker.home / _TRAINED) if train else []), marker(broker)]
-    return spawn([*_java(broker), *extra, "kafka.Kafka", str(settings)], broker.home / "logs" / "output.log")
+    extra = [
+        *(class_data_archive.list_archiving_options(broker.home / _TRAINED) if train else []),
+        build_process_marker(broker),
+    ]
+    return spawn_detached([*_java(broker), *extra, "kafka.Kafka", str(settings)], broker.home / "logs" / "output.log")
 
 
-def stop_all(brokers: Iterable[Broker], grace: float = 15.0) -> None:
+def stop_brokers(brokers: Iterable[LabBroker], grace: float = 15.0) -> None:
     """SIGTERM to all, SIGKILL after `grace` seconds to those left."""
-    stopped = {broker.home: process for broker in brokers if (process := running(broker))}
-    if end(list(stopped.values()), grace):
+    stopped = {broker.home: process for broker in brokers if (process := find_broker_process(broker))}
+    if end_processes(list(stopped.values()), grace):
         for home in stopped:
-            archive.adopt(home / _TRAINED)
+            class_data_archive.keep_archive(home / _TRAINED)
 
 
-def kill_hard(broker: Broker) -> None:
+def kill_broker(broker: LabBroker) -> None:
     """SIGKILL; returns when the process is gone."""
-    if process := running(broker):
-        kill(process)
+    if process := find_broker_process(broker):
+        kill_process(process)
 
 
-def freeze(broker: Broker, frozen: bool) -> None:
+def freeze_process(broker: LabBroker, frozen: bool) -> None:
     """SIGSTOP or SIGCONT: a broker that is there but does not answer."""
-    if process := running(broker):
-        send(process, signal.SIGSTOP if frozen else signal.SIGCONT)
+    if process := find_broker_process(broker):
+        send_signal(process, signal.SIGSTOP if frozen else signal.SIGCONT)
 
 
-def free_ports(count: int, taken: Iterable[int] = ()) -> list[int]:
+def find_free_ports(count: int, taken: Iterable[int] = ()) -> list[int]:
     """Ports on 127.0.0.1 that nobody listens on and that are not in `taken`. Raises LabError."""
     free: list[int] = []
     unusable = set(taken)
@@ -184,10 +195,10 @@ def free_ports(count: int, taken: Iterable[int] = ()) -> list[int]:
             return free
         if port not in unusable and _bindable(port):
             free.append(port)
-    raise LabError(f"no {count} free ports on {HOST} between {_PORTS.start} and {_PORTS.stop}")
+    raise LabError(f"no {count} free ports on {LOOPBACK_HOST} between {_PORTS.start} and {_PORTS.stop}")
 
 
-def free_decade() -> int:
+def reserve_port_decade() -> int:
     """A multiple of ten such that nobody listens on the nine ports behind it. Raises LabError.
 
     It is this process's until its end: seconds pass until a proxy or a broker listens there.
@@ -195,7 +206,7 @@ def free_decade() -> int:
     for decade in random.sample(_DECADES, len(_DECADES)):
         if all(_bindable(decade + number) for number in range(1, 10)) and _reserved(decade):
             return decade
-    raise LabError(f"no ten free ports in a row on {HOST}")
+    raise LabError(f"no ten free ports in a row on {LOOPBACK_HOST}")
 
 
 _OURS: list[socket.socket] = []
@@ -213,7 +224,7 @@ def _reserved(decade: int) -> bool:
     return True
 
 
-def properties(broker: Broker, quorum: Sequence[Broker]) -> dict[str, str | int]:
+def build_broker_properties(broker: LabBroker, quorum: Sequence[LabBroker]) -> dict[str, str | int]:
     """server.properties of one node of a combined quorum; suited to tests: small, quick, few threads."""
     copies = min(3, len(quorum))
     in_sync = max(1, copies - 1)
@@ -223,8 +234,8 @@ def properties(broker: Broker, quorum: Sequence[Broker]) -> dict[str, str | int]
     return {
         "process.roles": "broker,controller",
         "node.id": broker.id,
-        "controller.quorum.voters": ",".join(f"{each.id}@{HOST}:{each.controller_port}" for each in quorum),
-        "listeners": f"PLAINTEXT://{HOST}:{broker.port},CONTROLLER://{HOST}:{broker.controller_port}",
+        "controller.quorum.voters": ",".join(f"{each.id}@{LOOPBACK_HOST}:{each.controller_port}" for each in quorum),
+        "listeners": f"PLAINTEXT://{LOOPBACK_HOST}:{broker.port},CONTROLLER://{LOOPBACK_HOST}:{broker.controller_port}",
         "advertised.listeners": f"PLAINTEXT://{broker.address}",
         "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
         "controller.listener.names": "CONTROLLER",
@@ -254,10 +265,10 @@ def properties(broker: Broker, quorum: Sequence[Broker]) -> dict[str, str | int]
     }
 
 
-def _blanks(broker: Broker) -> dict[str, str | int | Path]:
+def _blanks(broker: LabBroker) -> dict[str, str | int | Path]:
     """What a setting of a broker's own may name in braces."""
     return {
-        "host": HOST,
+        "host": LOOPBACK_HOST,
         "id": broker.id,
         "port": broker.port,
         "controller_port": broker.controller_port,
@@ -265,21 +276,29 @@ def _blanks(broker: Broker) -> dict[str, str | int | Path]:
     }
 
 
-def _java(broker: Broker) -> list[str]:
-    logs = [f"-Dlog4j2.configurationFile={LOG_CONFIG}", f"-Dkafka.logs.dir={broker.home / 'logs'}"]
-    return [java(), *_HEAP, *options(), *archive.reading(), *logs, "-cp", f"{jars()}/*"]
+def _java(broker: LabBroker) -> list[str]:
+    logs = [f"-Dlog4j2.configurationFile={LOG4J_CONFIG}", f"-Dkafka.logs.dir={broker.home / 'logs'}"]
+    return [
+        find_java(),
+        *_HEAP,
+        *list_jvm_options(),
+        *class_data_archive.list_archive_options(),
+        *logs,
+        "-cp",
+        f"{fetch_jars()}/*",
+    ]
 
 
 def _bindable(port: int) -> bool:
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         try:
-            probe.bind((HOST, port))
+            probe.bind((LOOPBACK_HOST, port))
         except OSError:
             return False
     return True
 
 
-def last_words(broker: Broker) -> str:
+def find_last_error(broker: LabBroker) -> str:
     """The most telling line of the broker's output, for a message."""
     for path in (broker.home / "logs" / "output.log", broker.log):
         lines = path.read_text(errors="replace").splitlines() if path.exists() else []

@@ -16,7 +16,7 @@ _DAY = datetime.timedelta(days=1)
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class CertificateWithKey:
     """A certificate with its key. `pem` is both in one text, key first, which brokers and OpenSSL read."""
 
     certificate: x509.Certificate
@@ -39,7 +39,7 @@ class Pair:
         return self.key.private_bytes(serialization.Encoding.PEM, kind, encryption).decode()
 
 
-class Authority:
+class CertificateAuthority:
     """Signs certificates that end tomorrow, or ended yesterday."""
 
     def __init__(self, name: str) -> None:
@@ -50,12 +50,12 @@ class Authority:
         """The authority's certificate, PEM."""
         return self._own.chain
 
-    def issue(self, name: str, hosts: tuple[str, ...] = (), *, expired: bool = False) -> Pair:
+    def issue(self, name: str, hosts: tuple[str, ...] = (), *, expired: bool = False) -> CertificateWithKey:
         """For a server known under `hosts` (names or addresses), or a client."""
         return _signed(name, self._own, hosts=hosts, expired=expired)
 
 
-def written(path: Path, text: str) -> Path:
+def write_secret_file(path: Path, text: str) -> Path:
     """The file, replaced as a whole and for its owner only, as a secret manager does it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     scratch = path.with_name(path.name + ".new")
@@ -65,7 +65,9 @@ def written(path: Path, text: str) -> Path:
     return path
 
 
-def _signed(name: str, issuer: Pair | None, *, hosts: tuple[str, ...], expired: bool) -> Pair:
+def _signed(
+    name: str, issuer: CertificateWithKey | None, *, hosts: tuple[str, ...], expired: bool
+) -> CertificateWithKey:
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     now = datetime.datetime.now(datetime.UTC)
@@ -84,7 +86,7 @@ def _signed(name: str, issuer: Pair | None, *, hosts: tuple[str, ...], expired: 
         builder = builder.add_extension(x509.ExtendedKeyUsage(uses), critical=False)
     if hosts:
         builder = builder.add_extension(x509.SubjectAlternativeName([_name(host) for host in hosts]), critical=False)
-    return Pair(builder.sign((issuer.key if issuer else key), hashes.SHA256()), key)
+    return CertificateWithKey(builder.sign((issuer.key if issuer else key), hashes.SHA256()), key)
 
 
 def _name(host: str) -> x509.GeneralName:

@@ -8,12 +8,12 @@ from pathlib import Path
 from lab.errors import LabError
 
 
-def sums_of(directory: Path) -> dict[str, str]:
+def compute_checksums(directory: Path) -> dict[str, str]:
     """Sum by name of every file that lies in it."""
     return {path.name: _sum(path) for path in sorted(directory.iterdir()) if path.is_file()}
 
 
-def read(sums: Path) -> dict[str, str]:
+def read_checksums(sums: Path) -> dict[str, str]:
     """Sum by name. Raises LabError when the file is missing or is not of the form."""
     try:
         lines = [line.split() for line in sums.read_text().splitlines()]
@@ -26,13 +26,13 @@ def read(sums: Path) -> dict[str, str]:
         raise LabError(f"{sums} holds something else than `sha256  name` lines; `make checksums` writes it") from None
 
 
-def write(sums: Path, found: dict[str, str]) -> None:
+def write_checksums(sums: Path, found: dict[str, str]) -> None:
     sums.write_text("".join(f"{checksum}  {name}\n" for name, checksum in sorted(found.items())))
 
 
-def verify(directory: Path, sums: Path) -> None:
+def verify_checksums(directory: Path, sums: Path) -> None:
     """Raises LabError with every file that is another one, is missing, or is not named in `sums`."""
-    found, meant = sums_of(directory), read(sums)
+    found, meant = compute_checksums(directory), read_checksums(sums)
     both = sorted(found.keys() & meant.keys())
     wrong = [f"{name} has {found[name]}, not {meant[name]}" for name in both if found[name] != meant[name]]
     wrong += [f"{name} is missing" for name in meant if name not in found]

@@ -21,24 +21,24 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from lab import archive
 from lab import broker as brokers_
-from lab.broker import Broker
+from lab import class_data_archive
+from lab.broker import LabBroker
+from lab.detached_process import is_alive
 from lab.errors import BrokerFailed, LabError
-from lab.jars import jars, java
-from lab.process import alive
+from lab.jars import fetch_jars, find_java
 
 _READY_S = 180.0  # on an idle machine 3 to 7 s
 _DEFAULT_DIRECTORY = Path(".watershed/lab")
 
 
 @dataclass(frozen=True, slots=True)
-class Cluster:
+class LabCluster:
     """A KRaft cluster; `bootstrap` lists all its brokers, comma-separated."""
 
     alias: str
     cluster_id: str
-    brokers: tuple[Broker, ...]
+    brokers: tuple[LabBroker, ...]
 
     @property
     def bootstrap(self) -> str:
@@ -50,9 +50,9 @@ class Lab:
     """The clusters of one directory, by alias in the order they were made."""
 
     directory: Path
-    clusters: dict[str, Cluster]
+    clusters: dict[str, LabCluster]
 
-    def cluster(self, alias: str) -> Cluster:
+    def cluster(self, alias: str) -> LabCluster:
         """Raises LabError when there is no such cluster."""
         try:
             return self.clusters[alias]
@@ -61,7 +61,7 @@ class Lab:
             raise LabError(f"no cluster {alias} in {self.directory} (there: {there})") from None
 
 
-def up(
+def start_clusters(
     directory: Path | str, aliases: Sequence[str], brokers: int = 1, settings: Mapping[str, str] | None = None
 ) -> Lab:
     """Starts the clusters that do not run yet and returns when all answer metadata requests.
@@ -78,8 +78,8 @@ def up(
     if brokers < 1:
         raise LabError(f"{brokers} brokers a cluster: at least one is needed")
     home = Path(directory).resolve()
-    java()
-    jars()
+    find_java()
+    fetch_jars()
     with _locked(home, create=True):
         lab = _refreshed(_read(home))
         for alias in aliases:
@@ -93,12 +93,12 @@ def up(
         return lab
 
 
-def status(directory: Path | str) -> Lab:
+def read_lab(directory: Path | str) -> Lab:
     """What the directory holds; a broker that does not run has pid None. Nothing there: no clusters."""
     return _refreshed(_read(Path(directory).resolve()))
 
 
-def down(directory: Path | str, keep: bool = False) -> Lab:
+def end_clusters(directory: Path | str, keep: bool = False) -> Lab:
     """Ends every broker of the directory and, unless `keep`, removes its data.
 
     With `keep` in good order (SIGTERM, after 15 s SIGKILL); what is thrown away need not be, and is killed at once.
@@ -110,10 +110,12 @@ def down(directory: Path | str, keep: bool = False) -> Lab:
     with _locked(home, create=False):
         lab = _read(home)
         brokers = [broker for cluster in lab.clusters.values() for broker in cluster.brokers]
-        if keep or not archive.reading():  # the first lab of a machine writes the archive when it ends in good order
-            brokers_.stop_all(brokers)
+        if (
+            keep or not class_data_archive.list_archive_options()
+        ):  # the first lab of a machine writes the archive when it ends in good order
+            brokers_.stop_brokers(brokers)
         for broker in brokers:
-            brokers_.kill_hard(broker)
+            brokers_.kill_broker(broker)
         if keep or not lab.clusters:
             return lab
         for alias in lab.clusters:
@@ -124,22 +126,22 @@ def down(directory: Path | str, keep: bool = False) -> Lab:
         return lab
 
 
-def kill(directory: Path | str, alias: str, broker_id: int = 1) -> None:
+def kill_lab_broker(directory: Path | str, alias: str, broker_id: int = 1) -> None:
     """SIGKILL to one broker; returns when it is gone. `start` brings it back on its data and port."""
-    brokers_.kill_hard(_one(status(directory), alias, broker_id))
+    brokers_.kill_broker(_one(read_lab(directory), alias, broker_id))
 
 
-def stop(directory: Path | str, alias: str, broker_id: int = 1) -> None:
+def stop_lab_broker(directory: Path | str, alias: str, broker_id: int = 1) -> None:
     """Ends one broker in good order (SIGTERM; SIGKILL after 15 s)."""
-    brokers_.stop_all([_one(status(directory), alias, broker_id)])
+    brokers_.stop_brokers([_one(read_lab(directory), alias, broker_id)])
 
 
-def freeze(directory: Path | str, alias: str, broker_id: int = 1, frozen: bool = True) -> None:
+def freeze_lab_broker(directory: Path | str, alias: str, broker_id: int = 1, frozen: bool = True) -> None:
     """SIGSTOP to one broker, which is then there and does not answer; SIGCONT when not `frozen`."""
-    brokers_.freeze(_one(status(directory), alias, broker_id), frozen)
+    brokers_.freeze_process(_one(read_lab(directory), alias, broker_id), frozen)
 
 
-def start(directory: Path | str, alias: str, broker_id: int = 1, wait: bool = True) -> Lab:
+def restart_lab_broker(directory: Path | str, alias: str, broker_id: int = 1, wait: bool = True) -> Lab:
     """Starts one broker again; with `wait`, returns when the whole cluster answers. Raises BrokerFailed."""
     home = Path(directory).resolve()
     with _locked(home, create=False):
@@ -150,7 +152,7 @@ def start(directory: Path | str, alias: str, broker_id: int = 1, wait: bool = Tr
         return lab
 
 
-def lab_json(lab: Lab) -> dict[str, Any]:
+def encode_lab(lab: Lab) -> dict[str, Any]:
     """The documented shape of `topology lab … --format json`."""
     return {
         "schema": 1,
@@ -169,7 +171,7 @@ def lab_json(lab: Lab) -> dict[str, Any]:
     }
 
 
-def _one(lab: Lab, alias: str, broker_id: int) -> Broker:
+def _one(lab: Lab, alias: str, broker_id: int) -> LabBroker:
     for broker in lab.cluster(alias).brokers:
         if broker.id == broker_id:
             return broker
@@ -190,21 +192,21 @@ def _declared(lab: Lab, alias: str, brokers: int, settings: tuple[tuple[str, str
         for broker in cluster.brokers
         for port in (broker.port, broker.controller_port)
     ]
-    ports = brokers_.free_ports(2 * brokers, taken)
+    ports = brokers_.find_free_ports(2 * brokers, taken)
     made = tuple(
-        Broker(alias, number, ports.pop(), ports.pop(), lab.directory / alias / str(number), settings=settings)
+        LabBroker(alias, number, ports.pop(), ports.pop(), lab.directory / alias / str(number), settings=settings)
         for number in range(1, brokers + 1)
     )
-    return Lab(lab.directory, {**lab.clusters, alias: Cluster(alias, brokers_.kafka_uuid(), made)})
+    return Lab(lab.directory, {**lab.clusters, alias: LabCluster(alias, brokers_.create_kafka_uuid(), made)})
 
 
-def _started(lab: Lab, broker: Broker) -> Lab:
-    if alive(broker.process):
+def _started(lab: Lab, broker: LabBroker) -> Lab:
+    if is_alive(broker.process):
         return lab
     cluster = lab.cluster(broker.alias)
-    brokers_.prepare(broker, cluster.cluster_id, cluster.brokers)
+    brokers_.prepare_storage(broker, cluster.cluster_id, cluster.brokers)
     train = cluster.alias == next(iter(lab.clusters)) and broker.id == 1
-    running = replace(broker, process=brokers_.start(broker, train))
+    running = replace(broker, process=brokers_.start_broker(broker, train))
     changed = tuple(running if each.id == broker.id else each for each in cluster.brokers)
     lab = Lab(lab.directory, {**lab.clusters, cluster.alias: replace(cluster, brokers=changed)})
     _write(lab)
@@ -217,14 +219,14 @@ def _refreshed(lab: Lab) -> Lab:
         {
             alias: replace(
                 cluster,
-                brokers=tuple(replace(each, process=brokers_.running(each)) for each in cluster.brokers),
+                brokers=tuple(replace(each, process=brokers_.find_broker_process(each)) for each in cluster.brokers),
             )
             for alias, cluster in lab.clusters.items()
         },
     )
 
 
-def _await_ready(cluster: Cluster, only: Sequence[int] | None = None) -> None:
+def _await_ready(cluster: LabCluster, only: Sequence[int] | None = None) -> None:
     """Until metadata names the awaited brokers (all, or `only` these ids) as live."""
     awaited = [each for each in cluster.brokers if only is None or each.id in only]
     deadline = time.monotonic() + _READY_S
@@ -248,17 +250,17 @@ def _await_ready(cluster: Cluster, only: Sequence[int] | None = None) -> None:
         time.sleep(0.05)
 
 
-def _check(broker: Broker, deadline: float) -> None:
-    if not alive(broker.process):
-        raise BrokerFailed(broker.alias, broker.id, f"ended ({brokers_.last_words(broker)})", broker.log)
+def _check(broker: LabBroker, deadline: float) -> None:
+    if not is_alive(broker.process):
+        raise BrokerFailed(broker.alias, broker.id, f"ended ({brokers_.find_last_error(broker)})", broker.log)
     if time.monotonic() > deadline:
         raise BrokerFailed(broker.alias, broker.id, f"was not ready after {_READY_S:.0f} s", broker.log)
 
 
-def _listens(broker: Broker) -> bool:
+def _listens(broker: LabBroker) -> bool:
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         probe.settimeout(1)
-        return probe.connect_ex((brokers_.HOST, broker.port)) == 0
+        return probe.connect_ex((brokers_.LOOPBACK_HOST, broker.port)) == 0
 
 
 def _read(home: Path) -> Lab:
@@ -268,10 +270,10 @@ def _read(home: Path) -> Lab:
     try:
         state = json.loads(path.read_text())
         clusters = {
-            value["alias"]: Cluster(
+            value["alias"]: LabCluster(
                 value["alias"],
                 value["cluster_id"],
-                tuple(Broker.from_json(value["alias"], each) for each in value["brokers"]),
+                tuple(LabBroker.from_json(value["alias"], each) for each in value["brokers"]),
             )
             for value in state["clusters"]
         }

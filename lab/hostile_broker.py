@@ -10,18 +10,18 @@ from types import TracebackType
 from typing import Final, Self
 
 API_VERSIONS, _METADATA, _SASL_HANDSHAKE, _SASL_AUTHENTICATE = 18, 3, 17, 36
-Answer = Callable[[int, int], bytes | None]  # api key, version → body; None closes the connection
+BrokerAnswer = Callable[[int, int], bytes | None]  # api key, version → body; None closes the connection
 # An ApiVersions answer with a null array: with its length and its correlation id 28 bytes, at which librdkafka aborts.
-NULL_ARRAY: Final = b"\0\0" + b"\0" + b"\0" * 17
+ABORTING_API_VERSIONS: Final = b"\0\0" + b"\0" + b"\0" * 17
 
-_OURS = b"\x0awatershed\x021\x00"  # how `clusters.contact` says who asks
+_OURS = b"\x0awatershed\x021\x00"  # how `clusters.broker_precheck` says who asks
 
 
 class HostileBroker:
     """Answers each connection's requests, counts the connections, and keeps what it is sent (`heard`). two_faced:
     rightly to Watershed's own reader, and to librdkafka as aborts it."""
 
-    def __init__(self, answer: Answer, *, two_faced: bool = False) -> None:
+    def __init__(self, answer: BrokerAnswer, *, two_faced: bool = False) -> None:
         self.answer, self.connections, self.heard, self.two_faced = answer, 0, b"", two_faced
         self._server = socket.create_server(("127.0.0.1", 0))
         self.port = int(self._server.getsockname()[1])
@@ -54,7 +54,7 @@ class HostileBroker:
                 key, version, correlation = struct.unpack_from(">hhi", request)
                 body = self.answer(key, version)
                 if self.two_faced and key == API_VERSIONS and _OURS not in request:
-                    body = NULL_ARRAY
+                    body = ABORTING_API_VERSIONS
                 if body is None:
                     return
                 try:
@@ -63,7 +63,7 @@ class HostileBroker:
                     return
 
 
-def friendly(advertised: Callable[[], list[int]], highest: int = 8) -> Answer:
+def build_friendly_answer(advertised: Callable[[], list[int]], highest: int = 8) -> BrokerAnswer:
     """A broker that knows ApiVersions and Metadata and advertises these ports of 127.0.0.1."""
 
     def answer(key: int, version: int) -> bytes | None:
@@ -80,7 +80,7 @@ def friendly(advertised: Callable[[], list[int]], highest: int = 8) -> Answer:
     return answer
 
 
-def asks_password(key: int, version: int) -> bytes | None:
+def answer_with_sasl_plain(key: int, version: int) -> bytes | None:
     """A broker that asks for SASL PLAIN, and hangs up with what it was told."""
     if key == API_VERSIONS:
         ranges = ((API_VERSIONS, 0, 3), (_METADATA, 0, 8), (_SASL_HANDSHAKE, 0, 1), (_SASL_AUTHENTICATE, 0, 1))

@@ -21,12 +21,12 @@ from pathlib import Path
 from lab import checksums
 from lab.errors import LabError, ToolMissing
 
-POM = Path(__file__).with_name("pom.xml")
+KAFKA_POM = Path(__file__).with_name("pom.xml")
 _LEAST_JAVA = 17  # Kafka 4 brokers (KIP-1013)
 _HOW_TO_GET = "for example: apt-get install openjdk-17-jre-headless maven"
 
 
-def jars(pom: Path = POM, environ: Mapping[str, str] | None = None, name: str = "kafka") -> Path:
+def fetch_jars(pom: Path = KAFKA_POM, environ: Mapping[str, str] | None = None, name: str = "kafka") -> Path:
     """The directory with the jars that `pom` names; fetched when it is not there yet. name tells the sets apart.
     An archive among them is there unpacked. What was fetched is held to the checksums beside the POM (`.sha256`).
 
@@ -35,7 +35,7 @@ def jars(pom: Path = POM, environ: Mapping[str, str] | None = None, name: str = 
     """
     environ = os.environ if environ is None else environ
     digest = hashlib.sha256(pom.read_bytes()).hexdigest()[:12]
-    home = cache(environ) / f"{name}-{digest}"
+    home = find_cache_folder(environ) / f"{name}-{digest}"
     if home.is_dir():
         return home
     home.parent.mkdir(parents=True, exist_ok=True)
@@ -46,13 +46,13 @@ def jars(pom: Path = POM, environ: Mapping[str, str] | None = None, name: str = 
     return home
 
 
-def cache(environ: Mapping[str, str]) -> Path:
+def find_cache_folder(environ: Mapping[str, str]) -> Path:
     """`$XDG_CACHE_HOME/watershed`, else `~/.cache/watershed` (XDG base directory specification)."""
     base = environ.get("XDG_CACHE_HOME")
     return (Path(base) if base else Path.home() / ".cache") / "watershed"
 
 
-def java(environ: Mapping[str, str] | None = None) -> str:
+def find_java(environ: Mapping[str, str] | None = None) -> str:
     """Absolute path of a java of version 17 or newer: `$JAVA_HOME`, else the search path. Raises ToolMissing."""
     environ = os.environ if environ is None else environ
     java_home = environ.get("JAVA_HOME")
@@ -67,7 +67,7 @@ def java(environ: Mapping[str, str] | None = None) -> str:
     return os.path.abspath(found)
 
 
-def options() -> list[str]:
+def list_jvm_options() -> list[str]:
     """Further options, separated by blanks in `$WATERSHED_LAB_JVM`, of the brokers and MirrorMakers that a lab starts.
 
     -XX:TieredStopAtLevel=1 more than halves the processor time of what lives for a minute (a broker that takes 60,000
@@ -77,24 +77,26 @@ def options() -> list[str]:
 
 
 @functools.cache
-def java_identity(program: str) -> str:
+def read_java_identity(program: str) -> str:
     """What `java -version` says: vendor, version, build."""
     return subprocess.run([program, "-version"], capture_output=True, text=True, check=False).stderr
 
 
 def _version(program: str) -> int | None:
-    found = re.search(r'version "(?:1\.)?(\d+)', java_identity(program))
+    found = re.search(r'version "(?:1\.)?(\d+)', read_java_identity(program))
     return int(found[1]) if found else None
 
 
-def record(pom: Path, environ: Mapping[str, str]) -> Path:
+def record_checksums(pom: Path, environ: Mapping[str, str]) -> Path:
     """Write the checksums of what `pom` names, as the repository gives it today. Raises ToolMissing, LabError."""
     with tempfile.TemporaryDirectory(prefix="watershed-jars-") as scratch:
-        checksums.write(sums_beside(pom), checksums.sums_of(_download(pom, Path(scratch), environ)))
-    return sums_beside(pom)
+        checksums.write_checksums(
+            name_checksum_file(pom), checksums.compute_checksums(_download(pom, Path(scratch), environ))
+        )
+    return name_checksum_file(pom)
 
 
-def sums_beside(pom: Path) -> Path:
+def name_checksum_file(pom: Path) -> Path:
     """Where the checksums of a POM's files stand."""
     return pom.with_suffix(".sha256")
 
@@ -102,7 +104,7 @@ def sums_beside(pom: Path) -> Path:
 def _fetch(pom: Path, home: Path, environ: Mapping[str, str]) -> None:
     with tempfile.TemporaryDirectory(prefix=f".{home.name}-", dir=home.parent) as scratch:
         target = _download(pom, Path(scratch), environ)
-        checksums.verify(target, sums_beside(pom))
+        checksums.verify_checksums(target, name_checksum_file(pom))
         for archive in target.glob("*.tar.gz"):  # a whole program instead of jars
             shutil.unpack_archive(archive, target, filter="data")
             archive.unlink()
@@ -112,7 +114,7 @@ def _fetch(pom: Path, home: Path, environ: Mapping[str, str]) -> None:
 
 
 def _download(pom: Path, scratch: Path, environ: Mapping[str, str]) -> Path:
-    java(environ)
+    find_java(environ)
     maven = shutil.which("mvn", path=environ.get("PATH", ""))
     if maven is None:
         raise ToolMissing("mvn", "no mvn (Maven) found", f"it fetches the Kafka jars once, {_HOW_TO_GET}")
@@ -135,8 +137,8 @@ if __name__ == "__main__":
     try:
         if sys.argv[1:2] == ["--record"]:
             for each in map(Path, sys.argv[2:]):
-                print(record(each, os.environ))
+                print(record_checksums(each, os.environ))
         else:
-            print(jars())
+            print(fetch_jars())
     except LabError as error:
         sys.exit(f"lab: {error}")

@@ -16,15 +16,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from lab.broker import HOST, free_ports
+from lab.broker import LOOPBACK_HOST, find_free_ports
 from lab.errors import LabError, ToolMissing
 
-REALM = "LAB.EXAMPLE.INTERNAL"
+KERBEROS_REALM = "LAB.EXAMPLE.INTERNAL"
 _PROGRAMS = ("krb5kdc", "kdb5_util", "kadmin.local")
 
 
 @dataclass(frozen=True, slots=True)
-class Realm:
+class KerberosRealm:
     """home holds krb5.conf and the keytabs."""
 
     home: Path
@@ -36,31 +36,34 @@ class Realm:
     def keytab(self, principal: str) -> Path:
         """A new principal (`name` or `service/host`) with a random key, in a keytab of its own."""
         path = self.home / f"{principal.replace('/', '-')}.keytab"
-        for query in (f"addprinc -randkey {principal}@{REALM}", f"ktadd -k {path} {principal}@{REALM}"):
-            _run(self.home, "kadmin.local", "-r", REALM, "-q", query)
+        for query in (
+            f"addprinc -randkey {principal}@{KERBEROS_REALM}",
+            f"ktadd -k {path} {principal}@{KERBEROS_REALM}",
+        ):
+            _run(self.home, "kadmin.local", "-r", KERBEROS_REALM, "-q", query)
         return path
 
 
-def missing() -> list[str]:
+def find_missing_kerberos_programs() -> list[str]:
     """The programs that are not on the search path."""
     return [name for name in _PROGRAMS if _found(name) is None]
 
 
 @contextlib.contextmanager
-def realm(home: Path) -> Iterator[Realm]:
+def run_kerberos_realm(home: Path) -> Iterator[KerberosRealm]:
     """Raises ToolMissing, LabError."""
-    if lacking := missing():
+    if lacking := find_missing_kerberos_programs():
         raise ToolMissing(lacking[0], f"no {', '.join(lacking)} found", "for example: apt-get install krb5-kdc")
     home.mkdir(parents=True)
-    [port] = free_ports(1)
+    [port] = find_free_ports(1)
     (home / "krb5.conf").write_text(_conf(home, port))
-    _run(home, "kdb5_util", "create", "-s", "-r", REALM, "-P", os.urandom(16).hex())
+    _run(home, "kdb5_util", "create", "-s", "-r", KERBEROS_REALM, "-P", os.urandom(16).hex())
     with open(home / "kdc.out", "wb") as out:
-        command = [_found("krb5kdc") or "krb5kdc", "-n", "-r", REALM]
+        command = [_found("krb5kdc") or "krb5kdc", "-n", "-r", KERBEROS_REALM]
         kdc = subprocess.Popen(command, stdout=out, stderr=out, env=_environ(home))
         try:
             _await(port, kdc)
-            yield Realm(home)
+            yield KerberosRealm(home)
         finally:
             kdc.terminate()
             kdc.wait(15)
@@ -68,16 +71,16 @@ def realm(home: Path) -> Iterator[Realm]:
 
 def _conf(home: Path, port: int) -> str:
     return f"""[libdefaults]
- default_realm = {REALM}
+ default_realm = {KERBEROS_REALM}
  dns_lookup_kdc = false
  dns_canonicalize_hostname = false
  rdns = false
  udp_preference_limit = 1
 [realms]
- {REALM} = {{
-  kdc = {HOST}:{port}
+ {KERBEROS_REALM} = {{
+  kdc = {LOOPBACK_HOST}:{port}
   kdc_listen = ""
-  kdc_tcp_listen = {HOST}:{port}
+  kdc_tcp_listen = {LOOPBACK_HOST}:{port}
   database_name = {home}/principal
   key_stash_file = {home}/stash
   acl_file = {home}/acl
@@ -108,7 +111,7 @@ def _await(port: int, kdc: subprocess.Popen[bytes]) -> None:
     deadline = time.monotonic() + 30
     while True:
         with socket.socket() as probe:
-            if probe.connect_ex((HOST, port)) == 0:
+            if probe.connect_ex((LOOPBACK_HOST, port)) == 0:
                 return
         if kdc.poll() is not None or time.monotonic() > deadline:
             raise LabError("the KDC did not start")

@@ -18,10 +18,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lab.broker import HOST, LOG_CONFIG, free_ports
+from lab.broker import LOG4J_CONFIG, LOOPBACK_HOST, find_free_ports
+from lab.detached_process import ProcessIdentity, end_processes, is_alive, send_signal, spawn_detached
 from lab.errors import LabError
-from lab.jars import jars, java, options
-from lab.process import Process, alive, end, send, spawn
+from lab.jars import fetch_jars, find_java, list_jvm_options
 
 _READY_S = 180.0
 _STOP_S = 60.0
@@ -42,12 +42,12 @@ _CHECKPOINTS = "org.apache.kafka.connect.mirror.MirrorCheckpointConnector"
 
 
 @dataclass(frozen=True, slots=True)
-class MirrorMaker:
+class ConnectMirrorMaker:
     """A running process. `home` holds its configuration, its offsets and its log."""
 
     home: Path
     port: int
-    process: Process
+    process: ProcessIdentity
 
     @property
     def log(self) -> Path:
@@ -82,12 +82,12 @@ class MirrorMaker:
             time.sleep(0.05)
 
     def stop(self) -> None:
-        send(self.process, signal.SIGCONT)  # it may be stopped, and then hears nothing
-        end([self.process])
+        send_signal(self.process, signal.SIGCONT)  # it may be stopped, and then hears nothing
+        end_processes([self.process])
 
     def _ask(self, method: str, path: str, body: Mapping[str, str] | None = None) -> Any:
         request = urllib.request.Request(
-            f"http://{HOST}:{self.port}{path}",
+            f"http://{LOOPBACK_HOST}:{self.port}{path}",
             data=None if body is None else json.dumps(body).encode(),
             method=method,
             headers={"Content-Type": "application/json"},
@@ -101,16 +101,16 @@ class MirrorMaker:
             raise LabError(f"Connect does not answer {method} {path} ({error}), see {self.log}") from None
 
 
-def start(home: Path, target: str, more: Mapping[str, str] | None = None) -> MirrorMaker:
+def start_connect_mirrormaker(home: Path, target: str, more: Mapping[str, str] | None = None) -> ConnectMirrorMaker:
     """A process without connectors, next to the cluster at `target` (bootstrap). Raises ToolMissing, LabError.
 
     more: settings of the Connect worker.
     """
     home.mkdir(parents=True, exist_ok=True)
-    (port,) = free_ports(1)
+    (port,) = find_free_ports(1)
     worker = {
         "bootstrap.servers": target,
-        "listeners": f"http://{HOST}:{port}",
+        "listeners": f"http://{LOOPBACK_HOST}:{port}",
         "key.converter": "org.apache.kafka.connect.converters.ByteArrayConverter",
         "value.converter": "org.apache.kafka.connect.converters.ByteArrayConverter",
         "offset.storage.file.filename": str(home / "offsets"),
@@ -119,23 +119,25 @@ def start(home: Path, target: str, more: Mapping[str, str] | None = None) -> Mir
     }
     settings = home / "worker.properties"
     settings.write_text("".join(f"{key}={value}\n" for key, value in worker.items()))
-    places = [f"-Dlog4j2.configurationFile={LOG_CONFIG}", f"-Dkafka.logs.dir={home}", "-cp", f"{jars()}/*"]
+    places = [f"-Dlog4j2.configurationFile={LOG4J_CONFIG}", f"-Dkafka.logs.dir={home}", "-cp", f"{fetch_jars()}/*"]
     main = ["org.apache.kafka.connect.cli.ConnectStandalone", str(settings)]
-    process = spawn([java(), *_JVM, *options(), *places, *main], home / "output.log")
-    running = MirrorMaker(home, port, process)
+    process = spawn_detached([find_java(), *_JVM, *list_jvm_options(), *places, *main], home / "output.log")
+    running = ConnectMirrorMaker(home, port, process)
     deadline = time.monotonic() + _READY_S
     while True:
         try:
             running._ask("GET", "/connectors")
             return running
         except LabError:
-            if not alive(process) or time.monotonic() > deadline:
+            if not is_alive(process) or time.monotonic() > deadline:
                 running.stop()
                 raise LabError(f"MirrorMaker 2 did not start, see {running.log}") from None
             time.sleep(0.1)
 
 
-def connector(source: str, target: str, alias: str, topics: str, more: Mapping[str, str]) -> dict[str, str]:
+def build_source_connector(
+    source: str, target: str, alias: str, topics: str, more: Mapping[str, str]
+) -> dict[str, str]:
     """Configuration of a source connector that copies `topics` (a regular expression) to `<alias>.<topic>`.
 
     Only what one broker a cluster needs (replication factor 1) differs from the defaults; `more` overrides.
@@ -151,7 +153,9 @@ def connector(source: str, target: str, alias: str, topics: str, more: Mapping[s
     }
 
 
-def checkpoints(source: str, target: str, alias: str, topics: str, more: Mapping[str, str]) -> dict[str, str]:
+def build_checkpoint_connector(
+    source: str, target: str, alias: str, topics: str, more: Mapping[str, str]
+) -> dict[str, str]:
     """Configuration of the checkpoint connector beside such a source connector: it moves the groups' offsets.
 
     It has no task while no group has committed offsets of `topics`, and `MirrorMaker.put` waits for one.
@@ -175,33 +179,33 @@ def _clusters(source: str, target: str, alias: str) -> dict[str, str]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Dedicated:
+class _DedicatedMirrorMaker:
     """`connect-mirror-maker.sh` as people run it: its notes are topics on the clusters. `home` holds its properties and
     its log."""
 
     home: Path
-    process: Process
+    process: ProcessIdentity
 
     @property
     def log(self) -> Path:
         return self.home / "output.log"
 
     def runs(self) -> bool:
-        return alive(self.process)
+        return is_alive(self.process)
 
     def stop(self) -> None:
         """As by SIGTERM: what it has copied is noted, its group is left. Raises LabError where it had to be killed."""
-        if not end([self.process], grace=_STOP_S):
+        if not end_processes([self.process], grace=_STOP_S):
             raise LabError(f"MirrorMaker 2 did not stop within {_STOP_S:.0f} s, see {self.log}")
 
     def kill(self) -> None:
-        send(self.process, signal.SIGKILL)
-        end([self.process])
+        send_signal(self.process, signal.SIGKILL)
+        end_processes([self.process])
 
 
-def dedicated(
+def start_dedicated_mirrormaker(
     home: Path, source: tuple[str, str], target: tuple[str, str], topics: str, more: Mapping[str, str] | None = None
-) -> _Dedicated:
+) -> _DedicatedMirrorMaker:
     """A process of its own that copies `topics` (a regular expression) from `source` to `target`, each (alias,
     bootstrap). It does not wait: the first records may take half a minute. Raises ToolMissing.
 
@@ -233,6 +237,8 @@ def dedicated(
     }
     settings = home / "mm2.properties"
     settings.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
-    places = [f"-Dlog4j2.configurationFile={LOG_CONFIG}", f"-Dkafka.logs.dir={home}", "-cp", f"{jars()}/*"]
+    places = [f"-Dlog4j2.configurationFile={LOG4J_CONFIG}", f"-Dkafka.logs.dir={home}", "-cp", f"{fetch_jars()}/*"]
     main = ["org.apache.kafka.connect.mirror.MirrorMaker", str(settings), "--clusters", there]
-    return _Dedicated(home, spawn([java(), *_JVM, *options(), *places, *main], home / "output.log"))
+    return _DedicatedMirrorMaker(
+        home, spawn_detached([find_java(), *_JVM, *list_jvm_options(), *places, *main], home / "output.log")
+    )

@@ -21,9 +21,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from lab.broker import free_ports
+from lab.broker import find_free_ports
+from lab.detached_process import ProcessIdentity, is_alive, send_signal, spawn_detached, wait_for_end
 from lab.errors import LabError
-from lab.process import Process, alive, send, spawn, wait
 
 _DEBIAN = Path("/usr/lib/postgresql")
 _READY_S = 60.0
@@ -31,15 +31,15 @@ _SIGINT = 2  # a fast shutdown: clients are disconnected
 
 
 @dataclass(frozen=True, slots=True)
-class _Postgres:
+class _PostgresServer:
     """A server that runs, with an empty database `airflow`."""
 
     url: str
     directory: Path
-    process: Process
+    process: ProcessIdentity
 
 
-def missing() -> str:
+def find_missing_postgres() -> str:
     """Why there is no Postgres here, with the remedy; "" when there is one."""
     if _programs() is None:
         return "no Postgres on this machine (Debian: apt-get install postgresql)"
@@ -49,27 +49,27 @@ def missing() -> str:
 
 
 @contextmanager
-def running() -> Iterator[_Postgres]:
+def run_postgres() -> Iterator[_PostgresServer]:
     """A fresh server in a folder of its own; both are gone afterwards. Raises LabError."""
-    if why := missing():
+    if why := find_missing_postgres():
         raise LabError(why)
     # Not below a caller's folder: the server's user must be able to come there.
     directory = Path(tempfile.mkdtemp(prefix="watershed-postgres-"))
-    server: _Postgres | None = None
+    server: _PostgresServer | None = None
     try:
         server = _start(directory)
         yield server
     finally:
         if server is not None:
-            send(server.process, _SIGINT)
-            wait(server.process, 20.0)
+            send_signal(server.process, _SIGINT)
+            wait_for_end(server.process, 20.0)
         shutil.rmtree(directory, ignore_errors=True)
 
 
-def _start(directory: Path) -> _Postgres:
+def _start(directory: Path) -> _PostgresServer:
     programs, user = _programs(), _user() if os.getuid() == 0 else None
     assert programs is not None
-    password, port = secrets.token_hex(16), free_ports(1)[0]
+    password, port = secrets.token_hex(16), find_free_ports(1)[0]
     (directory / "password").write_text(password)
     if user is not None:
         for path in (directory, directory / "password"):
@@ -79,15 +79,15 @@ def _start(directory: Path) -> _Postgres:
                     "--auth", "scram-sha-256", "--encoding", "UTF8", "--no-locale", "--no-sync"]))  # fmt: skip
     told = ["-c", "listen_addresses=127.0.0.1", "-c", f"unix_socket_directories={directory}", "-c", "fsync=off"]
     argv = _as(user, [programs / "postgres", "-D", data, "-p", port, *told])
-    process = spawn(argv, directory / "log")
+    process = spawn_detached(argv, directory / "log")
     deadline = time.monotonic() + _READY_S
     environ = {"PGPASSWORD": password, "PATH": os.environ.get("PATH", "")}
     create = [str(programs / "createdb"), "-h", "127.0.0.1", "-p", str(port), "-U", "airflow", "airflow"]
     while subprocess.run(create, env=environ, capture_output=True, check=False).returncode != 0:
-        if not alive(process) or time.monotonic() > deadline:
+        if not is_alive(process) or time.monotonic() > deadline:
             raise LabError(f"Postgres did not start: {(directory / 'log').read_text(errors='replace')[-1000:]}")
         time.sleep(0.2)
-    return _Postgres(f"postgresql+psycopg2://airflow:{password}@127.0.0.1:{port}/airflow", directory, process)
+    return _PostgresServer(f"postgresql+psycopg2://airflow:{password}@127.0.0.1:{port}/airflow", directory, process)
 
 
 def _programs() -> Path | None:

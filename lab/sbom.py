@@ -17,17 +17,19 @@ from typing import Any
 
 from lab import checksums
 from lab.errors import LabError
-from lab.jars import POM, sums_beside
+from lab.jars import KAFKA_POM, name_checksum_file
 
-ROOT = Path(__file__).resolve().parents[1]
+SBOM_ROOT = Path(__file__).resolve().parents[1]
 _PINNED = re.compile(r"^([A-Za-z0-9][A-Za-z0-9._-]*)==([^ ;\\]+)")
 _HASH = re.compile(r"--hash=sha256:([0-9a-f]{64})")
 
 
-def bill(root: Path = ROOT) -> dict[str, Any]:
+def build_bill_of_materials(root: Path = SBOM_ROOT) -> dict[str, Any]:
     """The document. Raises LabError when something pinned has no hash."""
     project = tomllib.loads((root / "pyproject.toml").read_text())["project"]
-    found = {each["bom-ref"]: each for each in (*_packages(root / "requirements"), *_jars(root / POM.parent.name))}
+    found = {
+        each["bom-ref"]: each for each in (*_packages(root / "requirements"), *_jars(root / KAFKA_POM.parent.name))
+    }
     return {
         "bomFormat": "CycloneDX",
         "specVersion": "1.6",
@@ -64,7 +66,7 @@ def _jars(folder: Path) -> Iterator[dict[str, Any]]:
     """What lies in a fetched set, by file: a POM names a few artifacts, Maven resolves the rest."""
     for pom in sorted(folder.glob("*pom.xml")):
         named = _named(pom)
-        for file, checksum in sorted(checksums.read(sums_beside(pom)).items()):
+        for file, checksum in sorted(checksums.read_checksums(name_checksum_file(pom)).items()):
             group, name, version = _coordinates(file, named)
             yield _library(f"jar:{file}", name, version) | {"hashes": _sha256(checksum)} | group
 
@@ -95,6 +97,6 @@ def _sha256(checksum: str) -> list[dict[str, str]]:
 
 if __name__ == "__main__":
     try:
-        Path(sys.argv[1]).write_text(json.dumps(bill(), indent=2) + "\n")
+        Path(sys.argv[1]).write_text(json.dumps(build_bill_of_materials(), indent=2) + "\n")
     except (LabError, IndexError) as error:
         sys.exit(f"sbom: {error}")

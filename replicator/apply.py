@@ -11,29 +11,33 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 
 from clusters.admin import Admin
-from clusters.control import FLOWS, ControlWriter, ensure_control_topics, read_log
-from clusters.control_values import tell_invalid, understood
-from clusters.flows import FlowRecord, read_flows, write_flow
-from clusters.producers import ProducerRecord, read_producers, register
+from clusters.control_records import read_control_log
+from clusters.control_topics import FLOWS_TOPIC, ControlWriter, ensure_control_topics
+from clusters.control_values import log_invalid_record, parse_control_record
+from clusters.flow_records import FlowRecord, read_flows, write_flow
+from clusters.producer_registry import ProducerRecord, read_producers, register_producer
 from clusters.settings import ConnectionSettings
-from clusters.wire.connection import connect
-from replicator.aligned.decisions import Decisions
-from replicator.ledger import read_ledger
-from replicator.neighbours import with_neighbours
-from replicator.refusals import CannotApply, kept_delivery, refuse_change, refuse_kept_targets, refuse_other_ids
-from replicator.sync.once import sync_carried
-from replicator.sync.schemas import ask_registries
-from replicator.targets import Mapped, copied_topics, mapped_topics
-from topology.drift import Difference
+from clusters.wire.connection import open_connection
+from replicator.apply_neighbours import adapt_to_neighbours
+from replicator.apply_refusals import (
+    keep_delivery,
+    refuse_change,
+    refuse_changed_schema_ids,
+    refuse_reserved_targets,
+)
+from replicator.copy.aligned.alignment_decisions import AlignmentDecisions
+from replicator.ledger.ledger import read_ledger
+from replicator.sync.schemas import require_registries
+from replicator.sync.sync_on_apply import apply_sync_differences
+from replicator.topic_mapping import MappedTopic, map_topics, read_copied_topics
+from topology.drift import FieldDrift
 from topology.plan import Plan, PlanFlow
-
-__all__ = ["CannotApply", "Change", "apply_plan"]
 
 Connect = Callable[[str], ConnectionSettings]
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class AppliedChange:
     """One thing that apply did (or would do): `what` happened to `name` on `cluster`. error: why it did not."""
 
     cluster: str
@@ -45,16 +49,16 @@ class Change:
 def apply_plan(
     plan: Plan,
     connect_to: Connect,
-    say: Callable[[Change], None] = lambda _change: None,
-    left: Callable[[Difference], None] = lambda _difference: None,
-) -> list[Change]:
+    say: Callable[[AppliedChange], None] = lambda _change: None,
+    left: Callable[[FieldDrift], None] = lambda _difference: None,
+) -> list[AppliedChange]:
     """Create control topics and target topics, and write every flow's desired state. Returns what changed; `left` is
     told of what differs beside the records and is not carried over.
 
     Raises CannotApply before anything is changed, ClusterError when a cluster cannot be used.
     """
     for flow in plan.flows:
-        refuse_kept_targets(flow)
+        refuse_reserved_targets(flow)
     settings = {alias: connect_to(alias) for flow in plan.flows for alias in (flow.source, flow.target)}
     ids: dict[str, str] = {}
     for alias, each in settings.items():
@@ -63,12 +67,12 @@ def apply_plan(
             ids[alias] = admin.cluster_id()
     targets = sorted({flow.target for flow in plan.flows})
     there = {alias: read_flows(each) for alias, each in settings.items()}
-    wanted = with_neighbours(plan.topology, list(plan.flows), ids, there)
+    wanted = adapt_to_neighbours(plan.topology, list(plan.flows), ids, there)
     flows = [_as_before(plan, flow, there[flow.target].get(flow.id), ids, settings) for flow in wanted]
-    ask_registries((flow for flow in flows if flow.state == "running"), connect_to)
-    changes: list[Change] = []
+    require_registries((flow for flow in flows if flow.state == "running"), connect_to)
+    changes: list[AppliedChange] = []
 
-    def changed(change: Change) -> None:
+    def changed(change: AppliedChange) -> None:
         changes.append(change)
         say(change)
 
@@ -77,19 +81,19 @@ def apply_plan(
             names = set(admin.topics())
             ensure_control_topics(admin)
             for name in sorted(set(admin.topics()) - names):
-                changed(Change(target, "created control topic", name))
-            copied, producers = copied_topics(settings[target]), read_producers(settings[target])
-            decisions = Decisions(settings[target], writer, "apply")
+                changed(AppliedChange(target, "created control topic", name))
+            copied, producers = read_copied_topics(settings[target]), read_producers(settings[target])
+            decisions = AlignmentDecisions(settings[target], writer, "apply")
             for flow in flows:
                 if flow.target == target:
                     before = there[target].get(flow.id)
                     _apply_flow(plan, flow, settings, admin, writer, before, copied, producers, decisions, changed)
     copying = [_serving(flow, there[flow.target].get(flow.id)) for flow in flows]
     beside = tuple(flow for flow in copying if flow is not None)
-    for done in sync_carried(replace(plan, flows=beside), connect_to, left=left):
+    for done in apply_sync_differences(replace(plan, flows=beside), connect_to, left=left):
         difference = done.difference
         name = f"{difference.kind} {difference.name}" + (f" {difference.field}" if difference.field else "")
-        changed(Change(difference.cluster, "could not set" if done.error else "set", name, done.error or ""))
+        changed(AppliedChange(difference.cluster, "could not set" if done.error else "set", name, done.error or ""))
     return changes
 
 
@@ -114,8 +118,8 @@ def _as_before(
         ledger = read_ledger(settings[flow.target], flow=flow.id)
         return bool(ledger.partitions or ledger.positions)
 
-    refuse_other_ids(flow, before.flow, copied)
-    return kept_delivery(flow, before.flow, copied)
+    refuse_changed_schema_ids(flow, before.flow, copied)
+    return keep_delivery(flow, before.flow, copied)
 
 
 def _apply_flow(
@@ -125,24 +129,26 @@ def _apply_flow(
     target: Admin,
     writer: ControlWriter,
     before: FlowRecord | None,
-    copied: dict[str, dict[str, Mapped]],
+    copied: dict[str, dict[str, MappedTopic]],
     producers: dict[int, ProducerRecord],
-    decisions: Decisions,
-    changed: Callable[[Change], None],
+    decisions: AlignmentDecisions,
+    changed: Callable[[AppliedChange], None],
 ) -> None:
     with Admin(settings[flow.source]) as source:
         source_id = source.cluster_id()
         serving = _serving(flow, before)
         if flow.state == "running" and serving is not None:
-            topics = mapped_topics(serving, source, target, copied.get(flow.id))
+            topics = map_topics(serving, source, target, copied.get(flow.id))
             for mapped in topics:
                 if mapped.created:
-                    changed(Change(flow.target, "created topic", mapped.target_topic))
+                    changed(AppliedChange(flow.target, "created topic", mapped.target_topic))
                 if mapped.grown:
-                    changed(Change(flow.target, "added partitions to topic", mapped.target_topic))
+                    changed(AppliedChange(flow.target, "added partitions to topic", mapped.target_topic))
                 if mapped.held is not None and mapped.held.cause is not None:
                     raise mapped.held.cause
-            decisions.placed(flow, topics, source, target, lambda told: changed(Change(flow.target, "decided", told)))
+            decisions.placed(
+                flow, topics, source, target, lambda told: changed(AppliedChange(flow.target, "decided", told))
+            )
         existed = _existed(flow, source, before) if flow.start == "latest" else None
     producer_id = before.producer_id if before else None
     if producer_id is None:
@@ -166,7 +172,7 @@ def _apply_flow(
     agreed = _agreed_producer_id(settings[flow.target], flow.id)
     if agreed != record.producer_id:
         write_flow(writer, replace(record, producer_id=agreed))
-    changed(Change(flow.target, "updated flow" if before else "wrote flow", flow.id))
+    changed(AppliedChange(flow.target, "updated flow" if before else "wrote flow", flow.id))
 
 
 def _register(
@@ -179,7 +185,7 @@ def _register(
 ) -> None:
     """Before the flow's record, which is what workers wait for: the registry must know an id before its first batch."""
     if producer_id not in producers:
-        register(writer, ProducerRecord(producer_id, flow.id, (source_id,), "sequence", plan.topology))
+        register_producer(writer, ProducerRecord(producer_id, flow.id, (source_id,), "sequence", plan.topology))
 
 
 def _existed(flow: PlanFlow, source: Admin, before: FlowRecord | None) -> dict[str, int]:
@@ -193,16 +199,16 @@ def _existed(flow: PlanFlow, source: Admin, before: FlowRecord | None) -> dict[s
 
 
 def _producer_id(target: ConnectionSettings) -> int:
-    with closing(connect(target)) as connection:
+    with closing(open_connection(target)) as connection:
         return connection.issue_producer_id()
 
 
 def _agreed_producer_id(target: ConnectionSettings, flow_id: str) -> int | None:
     """The first producer id that was ever written for the flow: two first applies at once agree on it."""
-    for record in read_log(target, FLOWS):
+    for record in read_control_log(target, FLOWS_TOPIC):
         if record.key == flow_id and record.value is not None:
             try:
-                return understood(FlowRecord.from_json, record.value).producer_id
+                return parse_control_record(FlowRecord.from_json, record.value).producer_id
             except ValueError as error:
-                tell_invalid(record.invalid(target.alias, FLOWS, str(error)))
+                log_invalid_record(record.invalid(target.alias, FLOWS_TOPIC, str(error)))
     return None

@@ -95,14 +95,14 @@ class ForeignWrite(BadBatch):
         )
 
 
-class Oversized(BadBatch):
+class OversizedBatch(BadBatch):
     """A batch that holds more than is opened of one: bytes, or records."""
 
     def __init__(self, reason: str, base_offset: int) -> None:
         super().__init__(f"{reason}, and it cannot be passed on without being opened", base_offset, "unsupported")
 
 
-class Compacted(BadBatch):
+class CompactionHole(BadBatch):
     """Compaction left something out at `base_offset`, where the writer must not depend on it: another worker may have
     read the log before the cleaner came, and under one producer epoch both must mean the same records."""
 
@@ -110,7 +110,7 @@ class Compacted(BadBatch):
         super().__init__(f"{why}; a producer epoch of its own is needed", base_offset)
 
 
-class Waits(BadBatch):
+class SchemaMissing(BadBatch):
     """Nothing is wrong with it: something that a record in it needs is not at the target yet."""
 
     def __str__(self) -> str:

@@ -1,7 +1,7 @@
 """The states of a partition, and what a person can do about each loud one.
 
 A loud state concerns its partition only; the others of the flow go on. Nothing is skipped: a loud partition
-stands still until somebody decides (`replicator.orders`) or its policy already has. docs/states.md has a section
+stands still until somebody decides (`replicator.recovery.operator_decisions`) or its policy already has. docs/states.md has a section
 for each.
 """
 
@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 if TYPE_CHECKING:
-    from replicator.batch import Batch
+    from replicator.batch.record_batch import RawBatch
 
-from topology.command import argument
+from topology.shell_command import quote_shell_argument
 
 STARTING: Final = "starting"  # finding out where to go on
 CATCHING_UP: Final = "catching_up"
@@ -69,18 +69,18 @@ REMEDIES: Final = {
     f"setting that is named is another one, {_RESTART}",
 }
 # Tried again by themselves, with back-off: nothing is written before the look that finds them healed.
-SELF_HEALING: Final = frozenset({"unauthorised", "source_gone", "failed", "ledger_invalid"})
+SELF_HEALING_STATES: Final = frozenset({"unauthorised", "source_gone", "failed", "ledger_invalid"})
 RETRY_FIRST_S: Final = 2.0
 RETRY_LONGEST_S: Final = 30.0
 
-PASSABLE: Final = "source_foreign_write"
-ACCEPTABLE: Final = frozenset({"source_expired"})
-RESEEDABLE: Final = frozenset(
+COPY_FOREIGN_STATE: Final = "source_foreign_write"
+GAP_ACCEPTABLE_STATES: Final = frozenset({"source_expired"})
+RESEEDABLE_STATES: Final = frozenset(
     {"source_recreated", "source_truncated", "target_gone", "target_foreign_write", "duplicated", "append_time"}
 )
 
 
-class Span(NamedTuple):
+class OffsetSpan(NamedTuple):
     """Offsets from `first` up to, not including, `end`."""
 
     first: int
@@ -91,7 +91,7 @@ class Span(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Loud:
+class Halt:
     """A partition stops here: `state` is a key of REMEDIES, `error` says what was seen, with offsets.
 
     source, target: the offsets concerned on either side, as far as they are known. expected_id, found_id: topic ids
@@ -100,11 +100,11 @@ class Loud:
 
     state: str
     error: str
-    source: Span | None = None
-    target: Span | None = None
+    source: OffsetSpan | None = None
+    target: OffsetSpan | None = None
     expected_id: uuid.UUID | None = None
     found_id: uuid.UUID | None = None
-    sent: Batch | None = field(default=None, compare=False, repr=False)
+    sent: RawBatch | None = field(default=None, compare=False, repr=False)
 
     @property
     def remedy(self) -> str:
@@ -113,7 +113,10 @@ class Loud:
     def remedy_for(self, flow: str, topic: str, partition: int | str, file: str = "FILE") -> str:
         """What to do, with the command as it is typed; FILE stands for the topology file's path."""
         return REMEDIES[self.state].format(
-            flow=argument(flow), topic=argument(topic), partition=partition, file=argument(file)
+            flow=quote_shell_argument(flow),
+            topic=quote_shell_argument(topic),
+            partition=partition,
+            file=quote_shell_argument(file),
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -127,7 +130,7 @@ class Loud:
 
 
 @dataclass(frozen=True, slots=True)
-class LookAgain:
+class Reinspect:
     """The outcome is unknown or the log is not where we thought: find out anew, then go on.
 
     `in_the_end`: the loud state when the very same reason comes back three times in a row, for five seconds.

@@ -13,19 +13,19 @@ from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, NamedTuple
 
-from clusters.alignments import read_alignments
-from clusters.control import slot_of
+from clusters.alignment_records import read_alignments
+from clusters.control_topics import compute_slot
 from clusters.errors import ClusterError
-from clusters.flows import FlowRecord, read_flows
-from clusters.producers import ProducerRecord, read_producers
+from clusters.flow_records import FlowRecord, read_flows
+from clusters.producer_registry import ProducerRecord, read_producers
 from clusters.settings import ConnectionSettings
-from clusters.wire.connection import connect
-from replicator.adoption.foreign import JoinedMap
-from replicator.batch import Batch
+from clusters.wire.connection import open_connection
+from replicator.batch.header_rewrite import SEQUENCE_SPACE
+from replicator.batch.record_batch import RawBatch
+from replicator.batch_at_offset import BatchAtOffset, NoRecordAtOffset, read_batch_at
 from replicator.errors import ReplicatorError
-from replicator.header import SEQUENCE_SPACE
-from replicator.ledger import Ledger, read_ledger
-from replicator.standing import NoRecord, Standing, standing
+from replicator.ledger.foreign_part import JoinedOffsetMap
+from replicator.ledger.ledger import Ledger, read_ledger
 
 _MAX_HOPS = 64
 _ADOPTED = "adopted"  # the kind of a hop that another tool copied, and a flow went on behind
@@ -33,7 +33,7 @@ Connect = Callable[[str], ConnectionSettings]
 
 
 @dataclass(frozen=True, slots=True)
-class Hop:
+class TraceHop:
     """A record on one cluster. producer_id: -1 for none. timestamp: the newest of its batch, ms. flow: which brought it
     here, None where it was born; kind: how that flow wrote it; path: the cluster ids that its producer id tells."""
 
@@ -51,10 +51,10 @@ class Hop:
 
 
 @dataclass(frozen=True, slots=True)
-class Trace:
+class RecordTrace:
     """The hops, the asked one first. born: the last of them is the birth place; why: else, why the trail ends there."""
 
-    hops: tuple[Hop, ...]
+    hops: tuple[TraceHop, ...]
     born: bool
     why: str = ""
 
@@ -75,20 +75,22 @@ class _Ends(Exception):
     """Why nothing is known of what was before."""
 
 
-def trace(aliases: Iterable[str], connect_to: Connect, alias: str, topic: str, partition: int, offset: int) -> Trace:
+def trace_record(
+    aliases: Iterable[str], connect_to: Connect, alias: str, topic: str, partition: int, offset: int
+) -> RecordTrace:
     """Follow the record at `offset` of a topic of cluster `alias` to where it was written. aliases: all clusters that
     may be looked at, among them `alias`.
 
     Raises NoRecord when no record is at that offset, ClusterError when that cluster cannot be read.
     """
     clusters = _Clusters(tuple(aliases), connect_to)
-    hops: list[Hop] = []
+    hops: list[TraceHop] = []
     came: _Came | None = None
     while len(hops) < _MAX_HOPS:
         try:
-            here = standing(connect_to(alias), topic, partition, offset)
+            here = read_batch_at(connect_to(alias), topic, partition, offset)
             _the_same(here, came, alias, offset)
-        except (NoRecord, ClusterError) as error:
+        except (NoRecordAtOffset, ClusterError) as error:
             if not hops:
                 raise
             return _ended(hops, str(error))
@@ -98,7 +100,7 @@ def trace(aliases: Iterable[str], connect_to: Connect, alias: str, topic: str, p
             if producer is None:
                 adopted = clusters.adopted(alias, hop, here)
                 if adopted is None:
-                    return Trace(tuple(hops), True)
+                    return RecordTrace(tuple(hops), True)
                 record, came, note = adopted
                 hops[-1] = replace(hop, flow=record.flow.id, kind=_ADOPTED, note=_joined(hop.note, note))
                 alias = clusters.alias_of(record.source_cluster_id or "", record.flow.source)
@@ -113,18 +115,18 @@ def trace(aliases: Iterable[str], connect_to: Connect, alias: str, topic: str, p
     return _ended(hops, f"it was followed over {_MAX_HOPS} flows")
 
 
-def _the_same(here: Standing, came: _Came | None, alias: str, offset: int) -> None:
+def _the_same(here: BatchAtOffset, came: _Came | None, alias: str, offset: int) -> None:
     """Whether what stands here is what was asked for, or copied. Raises NoRecord."""
     if came is None and not here.retained:
-        raise NoRecord(f"offset {offset} on {alias} was compacted away: a newer record has its key")
+        raise NoRecordAtOffset(f"offset {offset} on {alias} was compacted away: a newer record has its key")
     if came is not None and came.topic_id != here.led.topic_id:
-        raise NoRecord(f"topic {came.topic} on {alias} was deleted and created again since it was copied")
+        raise NoRecordAtOffset(f"topic {came.topic} on {alias} was deleted and created again since it was copied")
 
 
-def _ended(hops: list[Hop], why: str) -> Trace:
+def _ended(hops: list[TraceHop], why: str) -> RecordTrace:
     path = hops[-1].path
     told = f"; its producer id tells that it was born on cluster {path[0]}" if len(path) > 1 else ""
-    return Trace(tuple(hops), False, why + told)
+    return RecordTrace(tuple(hops), False, why + told)
 
 
 @dataclass(slots=True)
@@ -138,11 +140,11 @@ class _Clusters:
     _producers: dict[str, dict[int, ProducerRecord]] = field(default_factory=dict)
 
     def hop(
-        self, alias: str, topic: str, partition: int, offset: int, here: Standing
-    ) -> tuple[Hop, ProducerRecord | None, FlowRecord | None]:
+        self, alias: str, topic: str, partition: int, offset: int, here: BatchAtOffset
+    ) -> tuple[TraceHop, ProducerRecord | None, FlowRecord | None]:
         """The record as it stands here, and who brought it: (None, None) for an application."""
         batch = here.batch
-        hop = Hop(
+        hop = TraceHop(
             cluster=alias,
             cluster_id=self.id_of(alias),
             topic=topic,
@@ -158,12 +160,12 @@ class _Clusters:
         return replace(hop, flow=producer.flow, kind=producer.kind, path=producer.path), producer, record
 
     def before(
-        self, alias: str, hop: Hop, producer: ProducerRecord, record: FlowRecord | None, here: Standing
+        self, alias: str, hop: TraceHop, producer: ProducerRecord, record: FlowRecord | None, here: BatchAtOffset
     ) -> tuple[_Came, str]:
         """Where the record was copied from, and what is strange about it. Raises _Ends, and what the ledger raises."""
         settings = self.connect_to(alias)
         source_topic = record.flow.source_topic(hop.topic) if record is not None else None
-        slots = None if source_topic is None else [slot_of(producer.flow, source_topic, hop.partition)]
+        slots = None if source_topic is None else [compute_slot(producer.flow, source_topic, hop.partition)]
         ledger = read_ledger(settings, flow=producer.flow, slots=slots)
         for key, (offsets, (source_id, target_id)) in ledger.copies().items():
             if (key.target_topic, key.partition, target_id) != (hop.topic, hop.partition, here.led.topic_id):
@@ -176,7 +178,7 @@ class _Clusters:
             return _Came(key.topic, offset, source_id), _out_of_place(ledger, producer, here.batch, hop, aligned)
         raise _Ends(f"the ledger of {alias} knows nothing of {hop.topic}-{hop.partition} by flow {producer.flow}")
 
-    def adopted(self, alias: str, hop: Hop, here: Standing) -> tuple[FlowRecord, _Came, str] | None:
+    def adopted(self, alias: str, hop: TraceHop, here: BatchAtOffset) -> tuple[FlowRecord, _Came, str] | None:
         """Which flow went on behind what another tool copied here, and where the record came from; None where no flow
         did. Raises _Ends for a record that the tool brought and that could not be proven, and what the ledger raises.
         """
@@ -185,11 +187,13 @@ class _Clusters:
             source_topic = record.flow.source_topic(hop.topic)
             if source_topic is None:
                 continue
-            slot = slot_of(record.flow.id, source_topic, hop.partition)
+            slot = compute_slot(record.flow.id, source_topic, hop.partition)
             ledger = read_ledger(self.connect_to(alias), flow=record.flow.id, slots=[slot])
             for key, (offsets, (source_id, target_id)) in ledger.copies().items():
                 place = (key.topic, key.partition, target_id)
-                if place != (source_topic, hop.partition, here.led.topic_id) or not isinstance(offsets, JoinedMap):
+                if place != (source_topic, hop.partition, here.led.topic_id) or not isinstance(
+                    offsets, JoinedOffsetMap
+                ):
                     continue
                 if hop.offset >= offsets.base:
                     continue
@@ -215,7 +219,7 @@ class _Clusters:
 
     def id_of(self, alias: str) -> str:
         if alias not in self._ids:
-            with closing(connect(self.connect_to(alias))) as connection:
+            with closing(open_connection(self.connect_to(alias))) as connection:
                 self._ids[alias] = connection.metadata(()).cluster_id
         return self._ids[alias]
 
@@ -245,7 +249,7 @@ def _from_flow(flows: dict[str, FlowRecord], producer_id: int) -> ProducerRecord
     return None
 
 
-def _out_of_place(ledger: Ledger, producer: ProducerRecord, batch: Batch, hop: Hop, aligned: bool) -> str:
+def _out_of_place(ledger: Ledger, producer: ProducerRecord, batch: RawBatch, hop: TraceHop, aligned: bool) -> str:
     """Whether the batch's sequence number says another place than the ledger (only by sequence numbers). aligned: what
     the source has no records for takes offsets and no sequence numbers, so it may lag behind."""
     for key, (remembered, _) in ledger.partitions.items():

@@ -1,6 +1,6 @@
 """Fingerprints of many records at once, and sums of them that can be merged: what "the same records" means.
 
-The definition, record by record, is `clusters.fingerprint`, which workers use, too. Not in a fingerprint: offset,
+The definition, record by record, is `clusters.record_fingerprint`, which workers use, too. Not in a fingerprint: offset,
 partition, compression, batch boundaries, producer id, leader epoch. `SPARK_SQL` is the same in Spark SQL (the golden
 test holds all of them together).
 
@@ -16,23 +16,16 @@ from functools import cache
 
 import numpy as np
 
-from clusters.fingerprint import MASK, NULL, PRESENT, SEED, VERSION, Header, fingerprint, headers_bin
-from spark.reading.xxh64 import I64, U64, Bytes, hash_longs, hash_slices
-
-__all__ = [
-    "MASK",
-    "SPARK_SQL",
-    "VERSION",
-    "ChunkSum",
-    "Prints",
-    "Record",
-    "Slices",
-    "headers_bin",
-    "print_records",
-    "print_slices",
-    "sum_prints",
-    "weights",
-]
+from clusters.record_fingerprint import (
+    FINGERPRINT_SEED,
+    NOT_NULL_SEED,
+    NULL_HASH,
+    UINT64_MASK,
+    HeaderPair,
+    encode_headers_bin,
+    fingerprint_record,
+)
+from spark.reading.xxh64 import I64, U64, ByteArray, hash_longs, hash_slices
 
 # Columns key, value, headers_bin (BINARY) and timestamp_ms (BIGINT).
 SPARK_SQL = {
@@ -42,23 +35,23 @@ SPARK_SQL = {
     "fp": "xxhash64(kh, vh, hh, timestamp_ms)",
 }
 
-STEP = 0xD1342543DE82EF95  # 5 modulo 8: its powers repeat after 2**62 at the earliest
+ORDER_WEIGHT_STEP = 0xD1342543DE82EF95  # 5 modulo 8: its powers repeat after 2**62 at the earliest
 _NEAR = 1 << 17  # powers that are kept, 1 MiB
-_NO_HEADERS = fingerprint(None, None, b"\x00", 0).hh
+_NO_HEADERS = fingerprint_record(None, None, b"\x00", 0).hh
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class ConsumedRecord:
     """One record as a consumer sees it; `timestamp` in ms."""
 
     key: bytes | None
     value: bytes | None
     timestamp: int
-    headers: tuple[Header, ...] = ()
+    headers: tuple[HeaderPair, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Prints:
+class RecordFingerprints:
     """Fingerprints of n records in log order; every array has shape (n,). `ts` in ms, `size` in bytes of key + value.
 
     stamps: the timestamps where `ts` is all 0 because the copy has others; they only describe."""
@@ -80,7 +73,7 @@ class Prints:
         """The timestamps as stored, judged or not."""
         return self.ts if self.stamps is None else self.stamps
 
-    def between(self, start: int, end: int) -> Prints:
+    def between(self, start: int, end: int) -> RecordFingerprints:
         """Those with start <= offset < end."""
         low, high = np.searchsorted(self.offset, (start, end)).tolist()
         if low == 0 and high == len(self):
@@ -88,9 +81,9 @@ class Prints:
         cut = slice(low, high)
         stamps = None if self.stamps is None else self.stamps[cut]
         columns = (self.offset, self.fp, self.kh, self.vh, self.hh, self.ts, self.size)
-        return Prints(*(column[cut] for column in columns), stamps)
+        return RecordFingerprints(*(column[cut] for column in columns), stamps)
 
-    def without(self, spans: Sequence[tuple[int, int]]) -> Prints:
+    def without(self, spans: Sequence[tuple[int, int]]) -> RecordFingerprints:
         """Those at none of these offsets (first, end), which are in order and apart from one another."""
         if not spans:
             return self
@@ -101,7 +94,7 @@ class Prints:
             return self
         columns = (self.offset, self.fp, self.kh, self.vh, self.hh, self.ts, self.size)
         stamps = None if self.stamps is None else self.stamps[keep]
-        return Prints(*(column[keep] for column in columns), stamps)
+        return RecordFingerprints(*(column[keep] for column in columns), stamps)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,10 +124,10 @@ class ChunkSum:
             self.n + other.n,
             self.m_lo + other.m_lo,
             self.m_hi + other.m_hi,
-            (self.order + pow(STEP, self.n, MASK + 1) * other.order) & MASK,
-            (self.kh + other.kh) & MASK,
-            (self.vh + other.vh) & MASK,
-            (self.hh + other.hh) & MASK,
+            (self.order + pow(ORDER_WEIGHT_STEP, self.n, UINT64_MASK + 1) * other.order) & UINT64_MASK,
+            (self.kh + other.kh) & UINT64_MASK,
+            (self.vh + other.vh) & UINT64_MASK,
+            (self.hh + other.hh) & UINT64_MASK,
             self.ts + other.ts,
             self.size + other.size,
             min(self.since, other.since) if min(self.since, other.since) >= 0 else max(self.since, other.since),
@@ -143,7 +136,7 @@ class ChunkSum:
 
     def joined_in_place(self, other: ChunkSum) -> ChunkSum:
         """The sum of both, where each record counts by its offset (`sum_prints` with a base)."""
-        return replace(self + other, order=(self.order + other.order) & MASK)
+        return replace(self + other, order=(self.order + other.order) & UINT64_MASK)
 
     def same_records(self, other: ChunkSum) -> bool:
         """The same multiset of records, in whatever order."""
@@ -156,25 +149,25 @@ class ChunkSum:
 
 @cache
 def _powers() -> U64:
-    found = np.full(_NEAR, STEP, dtype=np.uint64)
+    found = np.full(_NEAR, ORDER_WEIGHT_STEP, dtype=np.uint64)
     found[0] = 1
     return np.multiply.accumulate(found)
 
 
-def weights(ordinals: I64) -> U64:
+def compute_order_weights(ordinals: I64) -> U64:
     """STEP**ordinal modulo 2**64 of each; shape (n,), ordinals >= 0 and rising."""
     if len(ordinals) and ordinals[-1] - ordinals[0] < _NEAR:
         first = int(ordinals[0])
-        return _powers()[ordinals - first] * np.uint64(pow(STEP, first, MASK + 1))
+        return _powers()[ordinals - first] * np.uint64(pow(ORDER_WEIGHT_STEP, first, UINT64_MASK + 1))
     found = np.ones(len(ordinals), dtype=np.uint64)
-    left, square = ordinals.astype(np.uint64), STEP
+    left, square = ordinals.astype(np.uint64), ORDER_WEIGHT_STEP
     while left.any():
         found *= np.where(left & np.uint64(1), np.uint64(square), np.uint64(1))
-        left, square = left >> np.uint64(1), square * square & MASK
+        left, square = left >> np.uint64(1), square * square & UINT64_MASK
     return found
 
 
-def sum_prints(prints: Prints, *, base: int | None = None) -> ChunkSum:
+def sum_fingerprints(prints: RecordFingerprints, *, base: int | None = None) -> ChunkSum:
     """Sums of a run. base: `order` counts each record by its offset behind `base`, not by its ordinal; such sums
     are joined by `joined_in_place`, because their weights do not depend on what stands before."""
     n = len(prints)
@@ -186,7 +179,7 @@ def sum_prints(prints: Prints, *, base: int | None = None) -> ChunkSum:
         n,
         int((prints.fp & np.uint64(0xFFFFFFFF)).sum()),
         int((prints.fp >> np.uint64(32)).sum()),
-        int((weights(ordinals) * prints.fp).sum()),
+        int((compute_order_weights(ordinals) * prints.fp).sum()),
         int(prints.kh.sum()),
         int(prints.vh.sum()),
         int(prints.hh.sum()),
@@ -197,24 +190,26 @@ def sum_prints(prints: Prints, *, base: int | None = None) -> ChunkSum:
     )
 
 
-def print_records(records: Iterable[Record], first_offset: int = 0, *, timestamps: bool = True) -> Prints:
+def fingerprint_records(
+    records: Iterable[ConsumedRecord], first_offset: int = 0, *, timestamps: bool = True
+) -> RecordFingerprints:
     """Fingerprints one record at a time, with the C library: the plain form that the fast ones are tested against."""
     rows = []
     for offset, record in enumerate(records, first_offset):
         stamp = record.timestamp if timestamps else 0
-        told = fingerprint(record.key, record.value, headers_bin(record.headers), stamp)
+        told = fingerprint_record(record.key, record.value, encode_headers_bin(record.headers), stamp)
         rows.append((offset, *told, stamp, len(record.key or b"") + len(record.value or b"")))
     columns = list(zip(*rows, strict=True)) or [()] * 7
     unsigned = [np.array(column, dtype=np.uint64) for column in columns[1:5]]
     offsets, stamps, sizes = (np.array(columns[at], dtype=np.int64) for at in (0, 5, 6))
-    return Prints(offsets, unsigned[0], unsigned[1], unsigned[2], unsigned[3], stamps, sizes)
+    return RecordFingerprints(offsets, unsigned[0], unsigned[1], unsigned[2], unsigned[3], stamps, sizes)
 
 
 @dataclass(frozen=True, slots=True)
-class Slices:
+class RecordSlices:
     """n records as positions in one buffer; lengths -1 mean null. `data` needs 8 spare bytes at its end."""
 
-    data: Bytes
+    data: ByteArray
     offset: I64
     ts: I64
     key_at: I64
@@ -225,10 +220,10 @@ class Slices:
     headers_len: I64
 
 
-def print_slices(slices: Slices, *, timestamps: bool = True) -> Prints:
+def fingerprint_slices(slices: RecordSlices, *, timestamps: bool = True) -> RecordFingerprints:
     """Fingerprints of all records at once. `timestamps` False: the target stamps append times, leave them out."""
     n = len(slices.offset)
-    seeds = np.full(n, SEED, dtype=np.uint64)
+    seeds = np.full(n, FINGERPRINT_SEED, dtype=np.uint64)
     kh = _nullable(slices.data, slices.key_at, slices.key_len)
     vh = _nullable(slices.data, slices.value_at, slices.value_len)
     hh = np.full(n, _NO_HEADERS, dtype=np.uint64)
@@ -239,14 +234,14 @@ def print_slices(slices: Slices, *, timestamps: bool = True) -> Prints:
     ts = slices.ts if timestamps else np.zeros(n, dtype=np.int64)
     fp = hash_longs(ts.view(np.uint64), hash_longs(hh, hash_longs(vh, hash_longs(kh, seeds))))
     size = np.maximum(slices.key_len, 0) + np.maximum(slices.value_len, 0)
-    return Prints(slices.offset, fp, kh, vh, hh, ts, size, None if timestamps else slices.ts)
+    return RecordFingerprints(slices.offset, fp, kh, vh, hh, ts, size, None if timestamps else slices.ts)
 
 
-def _nullable(data: Bytes, at: I64, length: I64) -> U64:
+def _nullable(data: ByteArray, at: I64, length: I64) -> U64:
     present = length >= 0
     if present.all():
-        return hash_slices(data, at, length, np.full(len(at), PRESENT, dtype=np.uint64))
-    result = np.full(len(at), NULL, dtype=np.uint64)
+        return hash_slices(data, at, length, np.full(len(at), NOT_NULL_SEED, dtype=np.uint64))
+    result = np.full(len(at), NULL_HASH, dtype=np.uint64)
     some = np.flatnonzero(present)
-    result[some] = hash_slices(data, at[some], length[some], np.full(len(some), PRESENT, dtype=np.uint64))
+    result[some] = hash_slices(data, at[some], length[some], np.full(len(some), NOT_NULL_SEED, dtype=np.uint64))
     return result

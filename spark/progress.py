@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Self
 
 if TYPE_CHECKING:
-    from spark.reading.sums import UnitSum
-    from spark.reading.units import By, Unit
+    from spark.reading.range_requests import RangeRequest, SumKind
+    from spark.reading.range_sums import RangeSum
 
 _CONNECT_S = 3.0
 _EVERY_S = 5.0  # between two lines for people
@@ -26,10 +26,10 @@ _MB = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class ReadingProgress:
     """A round of reading. done, of: chunks, each side for itself; size: bytes of records or batches read so far."""
 
-    by: By
+    by: SumKind
     done: int
     of: int
     records: int
@@ -54,14 +54,14 @@ class Reading:
         return f", about {seconds / 60:.0f} min left" if seconds >= 90 else f", about {seconds:.0f} s left"
 
 
-Changed = Callable[[Reading], None]
+ProgressCallback = Callable[[ReadingProgress], None]
 
 
-def spoken(say: Callable[[str], None], every: float = _EVERY_S) -> Changed:
+def build_progress_printer(say: Callable[[str], None], every: float = _EVERY_S) -> ProgressCallback:
     """Progress as lines for people: the first at once, at most one in `every` seconds, and one when a round ends."""
     last = -every
 
-    def changed(now: Reading) -> None:
+    def changed(now: ReadingProgress) -> None:
         nonlocal last
         if now.done == now.of or time.monotonic() - last >= every:
             last = time.monotonic()
@@ -71,7 +71,7 @@ def spoken(say: Callable[[str], None], every: float = _EVERY_S) -> Changed:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class DriverAddress:
     """What a task needs to know to tell the driver: where it listens, and a word that shows whose task it is."""
 
     host: str
@@ -79,14 +79,14 @@ class Line:
     word: str
 
 
-class Listener:
+class ProgressListener:
     """The driver's end, for one round of reading. `changed` is called from one thread at a time, `of` is known before.
 
     bind, host: the address to listen at, and the one by which executors reach it.
     """
 
-    def __init__(self, units: Sequence[Unit], changed: Changed, *, bind: str, host: str) -> None:
-        self._by: By = units[0].by if units else "batches"
+    def __init__(self, units: Sequence[RangeRequest], changed: ProgressCallback, *, bind: str, host: str) -> None:
+        self._by: SumKind = units[0].by if units else "batches"
         self._expected = {unit.id for unit in units}
         self._of, self._changed = len(units), changed
         self._records = self._size = 0
@@ -94,7 +94,7 @@ class Listener:
         self._lock = threading.Lock()
         self._lines: set[socket.socket] = set()
         self._server = socket.create_server((bind, 0))
-        self.line = Line(host, self._server.getsockname()[1], secrets.token_hex(8))
+        self.line = DriverAddress(host, self._server.getsockname()[1], secrets.token_hex(8))
 
     def __enter__(self) -> Self:
         threading.Thread(target=self._accept, name="progress", daemon=True).start()
@@ -132,7 +132,7 @@ class Listener:
             with self._lock:
                 self._lines.discard(line)
 
-    def complete(self, sums: Iterable[UnitSum]) -> None:
+    def complete(self, sums: Iterable[RangeSum]) -> None:
         """Count what has been read and was not told of, so that a round always ends with all of it."""
         for each in sums:
             self._count(each.unit, each.sums.n, each.sums.size)
@@ -145,14 +145,14 @@ class Listener:
             self._records += records
             self._size += size
             done, seconds = self._of - len(self._expected), time.monotonic() - self._began
-            self._changed(Reading(self._by, done, self._of, self._records, self._size, seconds))
+            self._changed(ReadingProgress(self._by, done, self._of, self._records, self._size, seconds))
 
 
 @dataclass(slots=True)
-class Teller:
+class ProgressReporter:
     """A task's end."""
 
-    line: Line | None
+    line: DriverAddress | None
     _socket: socket.socket | None = field(init=False, default=None)
 
     def __enter__(self) -> Self:
@@ -166,7 +166,7 @@ class Teller:
         if self._socket is not None:
             self._socket.close()
 
-    def tell(self, read: UnitSum) -> None:
+    def tell(self, read: RangeSum) -> None:
         """Say that a unit is read; a driver that does not listen is not told again."""
         if self._socket is None:
             return

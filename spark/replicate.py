@@ -29,20 +29,20 @@ from typing import Any
 
 from clusters.admin import Admin
 from clusters.errors import ClusterError, SecretMissing, Unauthorised, WrongCluster
-from clusters.settings import ConnectionSettings, connection_settings
+from clusters.settings import ConnectionSettings, resolve_connection_settings
 from replicator.errors import ReplicatorError
-from spark.cores import told_while_waiting
 from spark.errors import SparkError, WrongUse
-from spark.failure import told_as_ours
-from spark.lifeline import Driver, hold
-from spark.progress import Line
-from spark.session import driver_host, end_session, find_java, spark_session
+from spark.failure_text import raise_as_spark_error
+from spark.fleet_connection import FleetDriver, connect_to_driver
+from spark.progress import DriverAddress
+from spark.resource_wait import warn_while_waiting
+from spark.session import create_spark_session, end_session, find_driver_address, require_java
 from topology.errors import TopologyError
-from topology.plan import Plan, plan_from_json, plan_json
+from topology.plan import Plan, decode_plan, encode_plan
 
 _FAILURES = 64  # of one task before Spark gives up
 _NO_WAY = "cannot reach the driver at"
-MUST = {
+REQUIRED_SETTINGS = {
     "spark.python.worker.reuse": "false",  # a process that hosted a worker hosts nothing else
     "spark.dynamicAllocation.enabled": "false",  # tasks never end, so executors are never idle and never too few
 }
@@ -51,7 +51,7 @@ _GRACE_S = 20.0  # from a signal to the hard end
 
 
 @dataclass(slots=True)
-class State:
+class FleetStateFile:
     """What `--state FILE` says; written whole each time."""
 
     path: Path | None
@@ -74,14 +74,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from topology import compile_path
 
     options = _parser().parse_args(arguments)
-    state = State(options.state, {"pid": os.getpid(), "target": options.target, "workers": [], "reason": ""})
+    state = FleetStateFile(options.state, {"pid": os.getpid(), "target": options.target, "workers": [], "reason": ""})
     try:
         state.set(state="starting")
-        find_java()
+        require_java()
         plan = compile_path(options.topology)
         _check(plan, options.target)
         workers = options.workers or _wanted(plan, options.target)
-        ends = replicate(plan, options.target, workers, state)
+        ends = run_fleet(plan, options.target, workers, state)
     except (SparkError, ClusterError, ReplicatorError, TopologyError) as error:
         state.set(state="failed", reason=str(error), workers=[])
         print(f"error: {error}", file=sys.stderr)
@@ -95,10 +95,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def replicate(plan: Plan, target: str, workers: int, state: State) -> list[str]:
+def run_fleet(plan: Plan, target: str, workers: int, state: FleetStateFile) -> list[str]:
     """Host `workers` workers until they are stopped; how each ended ("" for well). Takes over SIGTERM and SIGINT."""
     stopping = threading.Event()
-    line: Driver | None = None
+    line: FleetDriver | None = None
 
     def changed(present: list[dict[str, Any]], standing_by: int) -> None:
         now = "running" if len(present) >= workers or state.facts.get("state") == "running" else "starting"
@@ -124,20 +124,20 @@ def replicate(plan: Plan, target: str, workers: int, state: State) -> list[str]:
     signal.signal(signal.SIGTERM, stop)
     master = os.environ.get("WATERSHED_SPARK_MASTER") or f"local[{workers},{_FAILURES}]"
     name = f"watershed-replicate-{plan.topology}-{target}"
-    session = spark_session(name, master=master, conf=settings_for(workers), must=MUST)
+    session = create_spark_session(name, master=master, conf=build_fleet_settings(workers), must=REQUIRED_SETTINGS)
     for number in (signal.SIGTERM, signal.SIGINT):  # a SparkContext sets its own
         signal.signal(number, stop)
     try:
-        with told_as_ours(
+        with raise_as_spark_error(
             "the Spark application ended", "Start it again; what is copied stays, and is not copied again"
         ):
             context = session.sparkContext
-            bind, host = driver_host(context)
-            line = Driver(bind, host, changed, failed)
+            bind, host = find_driver_address(context)
+            line = FleetDriver(bind, host, changed, failed)
             if stopping.is_set():
                 return []
-            task = partial(host_worker, plan_json(plan), target, line.line)
-            with told_while_waiting(context, waiting):
+            task = partial(host_worker, encode_plan(plan), target, line.line)
+            with warn_while_waiting(context, waiting):
                 ends = context.parallelize(range(workers), workers).mapPartitionsWithIndex(task).collect()
             return [end for end in ends if not (stopping.is_set() and _NO_WAY in end)]  # they came too late
     except SparkError:
@@ -150,7 +150,7 @@ def replicate(plan: Plan, target: str, workers: int, state: State) -> list[str]:
         end_session(session)
 
 
-def settings_for(workers: int) -> dict[str, str]:
+def build_fleet_settings(workers: int) -> dict[str, str]:
     """What the fleet asks Spark for, unless WATERSHED_SPARK_CONF says otherwise: one core and one executor a worker."""
     return {
         "spark.driver.memory": "512m",
@@ -158,7 +158,7 @@ def settings_for(workers: int) -> dict[str, str]:
         "spark.executor.memoryOverhead": "1g",  # of YARN and Kubernetes: what a worker may take
         "spark.executor.cores": "1",
         "spark.executor.instances": str(workers),  # of YARN and Kubernetes
-        "spark.cores.max": str(workers),  # of a standalone cluster: leave the rest to others
+        "spark.resource_wait.max": str(workers),  # of a standalone cluster: leave the rest to others
         "spark.task.maxFailures": str(_FAILURES),
         "spark.speculation": "false",  # a worker does not end, so there is nothing to be won by a second one
         "spark.executor.logs.rolling.strategy": "size",
@@ -167,21 +167,21 @@ def settings_for(workers: int) -> dict[str, str]:
     }
 
 
-def host_worker(plan_text: str, target: str, line: Line, index: int, _rows: Iterator[int]) -> Iterator[str]:
+def host_worker(plan_text: str, target: str, line: DriverAddress, index: int, _rows: Iterator[int]) -> Iterator[str]:
     """One task: a worker, until the driver hangs up or the fleet's record says stopped.
 
     A cluster that is in trouble is tried again; what a person has to mend ends the task with its reason.
     """
-    from replicator.events import log_events
-    from replicator.worker import run_worker
+    from replicator.worker.log_format import configure_logging
+    from replicator.worker.worker import run_worker
 
-    log_events()
-    plan = plan_from_json(plan_text)
+    configure_logging()
+    plan = decode_plan(plan_text)
     worker_id = f"{socket.gethostname()}-{index}-{os.getpid()}"
     stop = threading.Event()
     about = {"place": index, "id": worker_id, "pid": os.getpid(), "host": socket.gethostname()}
     try:
-        held = hold(line, about, stop)
+        held = connect_to_driver(line, about, stop)
     except OSError as error:
         where = f"{line.host}:{line.port} ({error})"
         yield f"{socket.gethostname()} {_NO_WAY} {where}; see spark.driver.host in docs/engines.md"
@@ -191,7 +191,7 @@ def host_worker(plan_text: str, target: str, line: Line, index: int, _rows: Iter
         return
 
     def connect(alias: str) -> ConnectionSettings:
-        return connection_settings(plan.cluster(alias))
+        return resolve_connection_settings(plan.cluster(alias))
 
     try:
         while not stop.is_set():
@@ -218,7 +218,7 @@ def _check(plan: Plan, target: str) -> None:
     if not any(flow.target == target for flow in plan.flows):
         known = sorted({flow.target for flow in plan.flows})
         raise WrongUse(f"no flow of {plan.topology} goes into {target}; flows go into {', '.join(known) or 'nothing'}")
-    with Admin(connection_settings(plan.cluster(target))) as admin:
+    with Admin(resolve_connection_settings(plan.cluster(target))) as admin:
         admin.check_identity()
 
 
@@ -226,7 +226,7 @@ def _wanted(plan: Plan, target: str) -> int:
     return max(flow.workers for flow in plan.flows if flow.target == target)
 
 
-def _give_up(state: State) -> None:
+def _give_up(state: FleetStateFile) -> None:
     time.sleep(_GRACE_S)
     state.set(state="failed", reason=f"workers did not end within {_GRACE_S:.0f} s")
     os._exit(2)

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from spark.errors import JavaMissing, WrongUse
-from spark.failure import told_as_ours
-from spark.shipping import ARCHIVE, packed
+from spark.failure_text import raise_as_spark_error
+from spark.shipping import PACKAGE_ARCHIVE, write_package_archive
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -48,7 +48,7 @@ _SETTINGS = {
 }
 
 
-def spark_session(
+def create_spark_session(
     name: str,
     *,
     master: str | None = None,
@@ -61,10 +61,10 @@ def spark_session(
     conf: what this application wants unless the file of WATERSHED_SPARK_CONF says otherwise; must: what it wants in any
     case. Raises JavaMissing before pyspark is imported, WrongUse for settings that cannot be used, SparkError.
     """
-    find_java(environ)
-    master = master or master_of(environ)
-    settings = settings_from(conf or {}, must or {}, environ)
-    if is_local(master):
+    require_java(environ)
+    master = master or read_spark_master(environ)
+    settings = merge_spark_settings(conf or {}, must or {}, environ)
+    if is_local_master(master):
         os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
         os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
         settings |= {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
@@ -74,17 +74,19 @@ def spark_session(
         settings.setdefault("spark.driver.host", environ.get("SPARK_LOCAL_IP") or _seen_by(master))
     from pyspark.sql import SparkSession
 
-    with told_as_ours(f"no Spark session on {master}", _NO_SESSION):
+    with raise_as_spark_error(f"no Spark session on {master}", _NO_SESSION):
         builder = SparkSession.builder.appName(name).master(master)
         for key, value in settings.items():
             builder = builder.config(key, value)
         session = builder.getOrCreate()
-        if not is_local(master):
-            ship(session.sparkContext)
+        if not is_local_master(master):
+            ship_packages(session.sparkContext)
     return session
 
 
-def settings_from(conf: Mapping[str, str], must: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:
+def merge_spark_settings(
+    conf: Mapping[str, str], must: Mapping[str, str], environ: Mapping[str, str]
+) -> dict[str, str]:
     """All settings but where the driver is; later ones win: ours, `conf`, those of WATERSHED_SPARK_CONF, `must`.
 
     Raises WrongUse.
@@ -92,17 +94,17 @@ def settings_from(conf: Mapping[str, str], must: Mapping[str, str], environ: Map
     return _SETTINGS | dict(conf) | _further(environ) | dict(must)
 
 
-def master_of(environ: Mapping[str, str] = os.environ) -> str:
+def read_spark_master(environ: Mapping[str, str] = os.environ) -> str:
     """The master that WATERSHED_SPARK_MASTER names, else `local[2]`."""
     return environ.get("WATERSHED_SPARK_MASTER") or "local[2]"
 
 
-def is_local(master: str) -> bool:
+def is_local_master(master: str) -> bool:
     """Whether driver and executors are one process on this machine."""
     return re.fullmatch(r"local(\[.*\])?", master) is not None
 
 
-def driver_host(context: SparkContext) -> tuple[str, str]:
+def find_driver_address(context: SparkContext) -> tuple[str, str]:
     """(address to listen at, address by which executors reach it) for a line of ours from tasks to the driver."""
     conf = context.getConf()
     host = conf.get("spark.driver.host") or "127.0.0.1"
@@ -193,13 +195,13 @@ def _addresses(master: str) -> list[tuple[str, int]]:
     return found
 
 
-def ship(context: SparkContext) -> None:
+def ship_packages(context: SparkContext) -> None:
     """Give the executors our packages as they are here. The archive lies in a folder that Spark removes in the end."""
-    if not any(Path(each).name == ARCHIVE for each in context.listFiles):
-        context.addPyFile(str(packed(Path(context._temp_dir))))
+    if not any(Path(each).name == PACKAGE_ARCHIVE for each in context.listFiles):
+        context.addPyFile(str(write_package_archive(Path(context._temp_dir))))
 
 
-def find_java(environ: Mapping[str, str] = os.environ) -> int:
+def require_java(environ: Mapping[str, str] = os.environ) -> int:
     """Major version of the Java that Spark would start. Raises JavaMissing, which says how to get one."""
     home = environ.get("JAVA_HOME")
     program = str(Path(home) / "bin" / "java") if home else shutil.which("java", path=environ.get("PATH"))

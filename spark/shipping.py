@@ -10,15 +10,15 @@ import zipfile
 from importlib import import_module
 from pathlib import Path
 
-ARCHIVE = "watershed.zip"
-PACKAGES = ("clusters", "replicator", "spark", "topology")
+PACKAGE_ARCHIVE = "watershed.zip"
+SHIPPED_PACKAGES = ("clusters", "replicator", "spark", "topology")
 
 
-def packed(directory: Path) -> Path:
+def write_package_archive(directory: Path) -> Path:
     """Write ARCHIVE there: our packages, as this process has imported them."""
-    archive = directory / ARCHIVE
+    archive = directory / PACKAGE_ARCHIVE
     with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as out:
-        for package in PACKAGES:
+        for package in SHIPPED_PACKAGES:
             [root] = import_module(package).__path__
             for path in sorted(Path(root).rglob("*")):
                 if path.suffix in (".py", ".json"):

@@ -2,7 +2,7 @@
 
 ::
 
-    from spark.source import register
+    from spark.source import register_format
 
     register(session)
     frame = (
@@ -33,53 +33,53 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
-NAME = "kafka-batches"
+FORMAT_NAME = "kafka-batches"
 
 
-def register(session: SparkSession) -> None:
+def register_format(session: SparkSession) -> None:
     """Make the format known to a session, for as long as it lives; executors elsewhere get our packages (what those
     import they must have themselves, see docs/engines.md)."""
-    from spark.session import is_local, ship
+    from spark.session import is_local_master, ship_packages
 
-    if not is_local(session.sparkContext.master):
-        ship(session.sparkContext)
+    if not is_local_master(session.sparkContext.master):
+        ship_packages(session.sparkContext)
     session.dataSource.register(KafkaBatches)
 
 
 class KafkaBatches(DataSource):
     @classmethod
     def name(cls) -> str:
-        return NAME
+        return FORMAT_NAME
 
     def schema(self) -> StructType:
-        from spark.datasource.columns import schema_of
-        from spark.datasource.options import kind_of_rows
+        from spark.datasource.columns import build_row_schema
+        from spark.datasource.options import parse_row_options
 
-        return schema_of(*kind_of_rows(self.options))
+        return build_row_schema(*parse_row_options(self.options))
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        from spark.datasource.options import reading
-        from spark.datasource.reading import BatchReader, PushdownReader
+        from spark.datasource.batch_reader import BatchReader, PushdownReader
+        from spark.datasource.options import parse_read_options
 
-        asked = reading(self.options)
+        asked = parse_read_options(self.options)
         if asked.limit is not None:
             raise WrongUse("maxOffsetsPerTrigger is for streams; a batch read takes all from startingOffsets on")
         return (PushdownReader if asked.pushdown else BatchReader)(asked, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        from spark.datasource.options import reading
-        from spark.datasource.streaming import StreamReader
+        from spark.datasource.options import parse_read_options
+        from spark.datasource.stream_reader import StreamReader
 
-        return StreamReader(reading(self.options), schema)
+        return StreamReader(parse_read_options(self.options), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        from spark.datasource.options import writing
-        from spark.datasource.writing import BatchWriter
+        from spark.datasource.options import parse_write_options
+        from spark.datasource.row_writers import BatchWriter
 
-        return BatchWriter(writing(self.options), schema, overwrite)
+        return BatchWriter(parse_write_options(self.options), schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
-        from spark.datasource.options import writing
-        from spark.datasource.writing import StreamWriter
+        from spark.datasource.options import parse_write_options
+        from spark.datasource.row_writers import StreamWriter
 
-        return StreamWriter(writing(self.options), schema, overwrite)
+        return StreamWriter(parse_write_options(self.options), schema, overwrite)

@@ -17,12 +17,12 @@ from io import FileIO
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from clusters.control import SLOTS
+from clusters.control_topics import SLOT_COUNT
 from clusters.errors import ClusterError
 from clusters.settings import ConnectionSettings
-from replicator.ledger_tail import LedgerTail
-from spark.judging.observe import Aligned
-from spark.session import end_session, spark_session
+from replicator.ledger.ledger_follower import LedgerFollower
+from spark.judging.flow_observation import PartitionAlignment
+from spark.session import create_spark_session, end_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -32,15 +32,15 @@ _PULSE_TASK_S = 0.05  # long enough that no worker takes two tasks of a pulse
 
 
 @dataclass(slots=True)
-class Warm:
+class WarmSession:
     """What proofs share: a session that is made when first asked for, and ledgers that are followed."""
 
-    _ledgers: dict[tuple[str, str], LedgerTail] = field(init=False, default_factory=dict)
+    _ledgers: dict[tuple[str, str], LedgerFollower] = field(init=False, default_factory=dict)
     _session: SparkSession | None = field(init=False, default=None)
 
     def session(self) -> SparkSession:
         if self._session is None:
-            self._session = spark_session("watershed-verify")
+            self._session = create_spark_session("watershed-verify")
         return self._session
 
     def __enter__(self) -> Self:
@@ -52,13 +52,15 @@ class Warm:
         if self._session is not None:
             end_session(self._session)
 
-    def alignment(self, target: ConnectionSettings, flow: str) -> dict[tuple[str, int], Aligned]:
-        """As `spark.judging.observe.ledger_alignment`."""
+    def alignment(self, target: ConnectionSettings, flow: str) -> dict[tuple[str, int], PartitionAlignment]:
+        """As `spark.judging.flow_observation.read_ledger_alignment`."""
         place = (target.alias, flow)
         if place not in self._ledgers:
-            self._ledgers[place] = LedgerTail(target, flow, range(SLOTS))
+            self._ledgers[place] = LedgerFollower(target, flow, range(SLOT_COUNT))
         copies = self._ledgers[place].read().copies()
-        return {(key.topic, key.partition): Aligned(*found) for key, found in copies.items() if key.flow == flow}
+        return {
+            (key.topic, key.partition): PartitionAlignment(*found) for key, found in copies.items() if key.flow == flow
+        }
 
     def pulse(self) -> None:
         """A task for every core, which loads what a proof's tasks load. Raises SparkError; a cluster that does not
@@ -66,22 +68,24 @@ class Warm:
         for ledger in self._ledgers.values():
             with contextlib.suppress(ClusterError):
                 ledger.read()
-        from spark.failure import told_as_ours
+        from spark.failure_text import raise_as_spark_error
 
-        with told_as_ours("the application that waits has lost its session", "A new one proves what this would have"):
+        with raise_as_spark_error(
+            "the application that waits has lost its session", "A new one proves what this would have"
+        ):
             context = self.session().sparkContext
             cores = context.defaultParallelism
-            context.parallelize(range(cores), cores).foreachPartition(warmed)
+            context.parallelize(range(cores), cores).foreachPartition(warm_executor)
 
 
-def warmed(_rows: Iterable[int]) -> None:
+def warm_executor(_rows: Iterable[int]) -> None:
     """A task of a pulse."""
-    import spark.engine  # noqa: F401
+    import spark.proof_jobs  # noqa: F401
 
     time.sleep(_PULSE_TASK_S)
 
 
-def stand_by(
+def serve_proof_requests(
     orders: FileIO,
     prove: Callable[[list[str]], object],
     pulse: Callable[[], None],

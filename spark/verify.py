@@ -19,59 +19,59 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from clusters.errors import ClusterError
-from clusters.private_files import append_to, make_folder
+from clusters.private_files import make_folder, open_for_append
 from replicator.errors import ReplicatorError
 from spark.errors import SparkError, Unwritable, WrongUse
-from spark.evidence.folder import SUMMARY, clear, write_evidence
-from spark.evidence.report import error_results, run_id
+from spark.evidence.evidence_folder import SUMMARY_FILE, clear_evidence, write_evidence_folder
+from spark.evidence.proof_results import build_error_results, build_run_id
 from spark.judging.verdict import EXIT_CODES
-from spark.proving import iso, verify
-from spark.request import LEVELS, Request
-from spark.session import find_java
+from spark.proof_request import PROOF_LEVELS, ProofRequest
+from spark.proof_run import prove_flows, render_iso_timestamp
+from spark.session import require_java
 from topology.errors import TopologyError
 from topology.plan import Plan
-from topology.quantities import some_rate_bytes
+from topology.quantities import parse_nonzero_rate
 
 if TYPE_CHECKING:
-    from spark.standby import Warm
+    from spark.standby import WarmSession
 
-LOG = "verify.log"
-COMPILED = ".plan.json"  # what a rehearsal orders: its plan stands in no file of anybody's
+LOG_FILE = "verify.log"
+COMPILED_PLAN_SUFFIX = ".plan.json"  # what a rehearsal orders: its plan stands in no file of anybody's
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     if options.stay is None:
         return _prove(options, None)
-    from spark.standby import Warm, stand_by
+    from spark.standby import WarmSession, serve_proof_requests
 
-    with Warm() as warm:
+    with WarmSession() as warm:
         code = _prove(options, warm)
         if code == EXIT_CODES["proven"]:
             orders = FileIO(sys.stdin.fileno(), closefd=False)
             try:
-                stand_by(orders, partial(_ordered, warm), warm.pulse, options.stay)
+                serve_proof_requests(orders, partial(_ordered, warm), warm.pulse, options.stay)
             except SparkError as error:  # whoever orders sees that this process has ended
                 print(f"error: {error}", file=sys.stderr)
     return code
 
 
-def _ordered(warm: Warm, arguments: Sequence[str]) -> None:
+def _ordered(warm: WarmSession, arguments: Sequence[str]) -> None:
     """One proof more; its log, in its own folder, says that the order has come."""
     options = _parser().parse_args(arguments)
     make_folder(options.out)
-    opened = append_to(options.out / LOG)  # not through a link, and not for everybody
+    opened = open_for_append(options.out / LOG_FILE)  # not through a link, and not for everybody
     os.ftruncate(opened, 0)
     with os.fdopen(opened, "a", encoding="utf-8") as log, redirect_stdout(log), redirect_stderr(log):
         print(f"ordered of the application that has proven before (pid {os.getpid()})", flush=True)
         _prove(options, warm)
 
 
-def _prove(options: argparse.Namespace, warm: Warm | None) -> int:
+def _prove(options: argparse.Namespace, warm: WarmSession | None) -> int:
     """One proof; warm: what it shares with others, else it has its own and ends that."""
     out: Path = options.out
     began = time.time()
-    request = Request(
+    request = ProofRequest(
         tuple(options.flow),
         _names(options.topics),
         options.level,
@@ -94,13 +94,13 @@ def _prove(options: argparse.Namespace, warm: Warm | None) -> int:
     plan: Plan | None = None
     try:
         if options.level != "L0":
-            find_java()
-        plan = plan_at(options.topology)
+            require_java()
+        plan = read_plan_or_topology(options.topology)
         say = partial(print, file=sys.stderr, flush=True)
         if warm is None:
-            document = verify(plan, request, out, say=say)
+            document = prove_flows(plan, request, out, say=say)
         else:
-            document = verify(plan, request, out, alignment=warm.alignment, session=warm.session, say=say)
+            document = prove_flows(plan, request, out, alignment=warm.alignment, session=warm.session, say=say)
     except (SparkError, ClusterError, ReplicatorError, TopologyError) as error:
         return _failed(out, str(error), request, began, plan)
     except Exception as error:  # noqa: BLE001  Python would end with 1, which means "different"
@@ -115,12 +115,16 @@ def _prove(options: argparse.Namespace, warm: Warm | None) -> int:
     return int(document["exit_code"])
 
 
-def plan_at(path: Path) -> Plan:
+def read_plan_or_topology(path: Path) -> Plan:
     """The plan of a topology file, or of what was compiled already (`*.plan.json`). Raises TopologyError."""
     from topology import compile_path
-    from topology.plan import plan_from_json
+    from topology.plan import decode_plan
 
-    return plan_from_json(path.read_text(encoding="utf-8")) if path.name.endswith(COMPILED) else compile_path(path)
+    return (
+        decode_plan(path.read_text(encoding="utf-8"))
+        if path.name.endswith(COMPILED_PLAN_SUFFIX)
+        else compile_path(path)
+    )
 
 
 def _names(lists: Sequence[str]) -> tuple[str, ...]:
@@ -128,28 +132,28 @@ def _names(lists: Sequence[str]) -> tuple[str, ...]:
 
 
 def _make_room(out: Path, since: Path | None) -> None:
-    old = out / SUMMARY
+    old = out / SUMMARY_FILE
     if since is not None and old.exists() and since.exists() and old.samefile(since):
         raise WrongUse(f"--since {since} would be overwritten by this proof; choose another --out")
-    clear(out)
+    clear_evidence(out)
 
 
-def _failed(out: Path, message: str, request: Request, began: float, plan: Plan | None) -> int:
+def _failed(out: Path, message: str, request: ProofRequest, began: float, plan: Plan | None) -> int:
     print(f"error: {message}", file=sys.stderr)
     facts = {
-        "run_id": run_id(began),
+        "run_id": build_run_id(began),
         "level": request.level or "L2",
         "mode": request.mode,
-        "started_at": iso(began),
-        "ended_at": iso(time.time()),
+        "started_at": render_iso_timestamp(began),
+        "ended_at": render_iso_timestamp(time.time()),
         "seconds": round(time.time() - began, 1),
         "policy": request.to_json(),
     }
     if plan is not None:
         facts |= {"topology": plan.topology, "plan_hash": plan.hash}
-    document, tables = error_results(message, facts)
+    document, tables = build_error_results(message, facts)
     try:
-        write_evidence(out, document, tables)
+        write_evidence_folder(out, document, tables)
     except Unwritable as error:
         print(f"error: {error}", file=sys.stderr)
     return EXIT_CODES["error"]
@@ -157,7 +161,7 @@ def _failed(out: Path, message: str, request: Request, began: float, plan: Plan 
 
 def _rate(text: str) -> int:
     try:
-        return some_rate_bytes(text)
+        return parse_nonzero_rate(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(f"{text}: {error}") from None
 
@@ -170,7 +174,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--topics", action="append", default=[], metavar="A,B", help="source names")
     parser.add_argument(
         "--level",
-        choices=LEVELS,
+        choices=PROOF_LEVELS,
         help="L0 the topics only, L1 chunks, L2 every difference by its offsets, L3 consumer groups, too; "
         "else L3 where groups are carried or named, L2 where not",
     )

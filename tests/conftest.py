@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from _pytest.terminal import TerminalReporter
 
     from lab.clusters import Lab
-    from lab.registry import Registry
+    from lab.schema_registry import SchemaRegistryProcess
 
 # A broker of the tests lives for a minute, in which the better compiler costs more than it brings.
 os.environ.setdefault("WATERSHED_LAB_JVM", "-XX:TieredStopAtLevel=1")
@@ -73,20 +73,20 @@ def kafka_pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     directory = tmp_path_factory.mktemp("kafka-pair")
     before = signal.signal(signal.SIGTERM, lambda *_: pytest.exit("ended by SIGTERM", returncode=143))
     try:
-        yield clusters.up(directory, ["onprem", "cloud"])
+        yield clusters.start_clusters(directory, ["onprem", "cloud"])
     finally:
-        clusters.down(directory)
+        clusters.end_clusters(directory)
         signal.signal(signal.SIGTERM, before)
 
 
 @pytest.fixture(scope="session")
-def registry_pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Registry]]:
+def registry_pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[SchemaRegistryProcess]]:
     """Two real schema registries that know nothing of each other. Tests share them: use names of your own."""
-    from lab.registry import running
+    from lab.schema_registry import run_registries
 
     before = signal.signal(signal.SIGTERM, lambda *_: pytest.exit("ended by SIGTERM", returncode=143))
     try:
-        with running(tmp_path_factory.mktemp("registries"), 2) as both:
+        with run_registries(tmp_path_factory.mktemp("registries"), 2) as both:
             yield both
     finally:
         signal.signal(signal.SIGTERM, before)

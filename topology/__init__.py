@@ -18,6 +18,6 @@ __all__ = ["compile_path"]
 def compile_path(path: Path) -> Plan:
     """The plan of one file. Raises `topology.errors.InvalidTopology` with all findings when it has errors, and
     `topology.errors.UnreadableTopology` when there is nothing to judge."""
-    from topology.compile import compile_path as compile_file
+    from topology.compile import compile_topology as compile_file
 
     return compile_file(Path(path))

@@ -13,19 +13,21 @@ from functools import cached_property, lru_cache
 
 from topology import regex as tree
 from topology.errors import BadSelector
-from topology.quoting import shown
-from topology.regex import ALPHABET, ANY, BIT, MAX_SIZE, Part
+from topology.regex import ANY_LETTER_MASK, LETTER_BITS, MAX_PATTERN_LETTERS, TOPIC_LETTERS, RegexPart
+from topology.text_escaping import shorten_and_escape
 
-_ONE = tuple(1 << position for position in range(MAX_SIZE + 1))  # shared: most states are followed by one other
+_ONE = tuple(
+    1 << position for position in range(MAX_PATTERN_LETTERS + 1)
+)  # shared: most states are followed by one other
 _START = 1
-DEAD = 0
-_STRIPPED = str.maketrans("", "", ALPHABET)
+DEAD_STATE = 0
+_STRIPPED = str.maketrans("", "", TOPIC_LETTERS)
 
 
 class Automaton:
     """A pattern that can be run. States are integers: bit 0 before the first letter, bit n for the n-th."""
 
-    def __init__(self, pattern: Part) -> None:
+    def __init__(self, pattern: RegexPart) -> None:
         self.pattern = pattern
         self._followed: dict[int, int] = {}
 
@@ -51,8 +53,8 @@ class Automaton:
     def run(self, text: str, state: int) -> int:
         """The state after reading `text`; DEAD when nothing in the language begins like that."""
         for char in text:
-            if char not in BIT or not state:
-                return DEAD
+            if char not in LETTER_BITS or not state:
+                return DEAD_STATE
             state = self.step(state, char)
         return state
 
@@ -70,7 +72,7 @@ class Automaton:
     def kinds(self) -> tuple[int, ...]:
         """A number for each letter of the alphabet; letters of one number are never told apart."""
         known: dict[int, int] = {}
-        return tuple(known.setdefault(self._reads[char], len(known)) for char in ALPHABET)
+        return tuple(known.setdefault(self._reads[char], len(known)) for char in TOPIC_LETTERS)
 
     @cached_property
     def _built(self) -> _Build:
@@ -82,19 +84,19 @@ class Automaton:
         by_mask: dict[int, int] = {}
         for position, mask in enumerate(self._built.masks):
             by_mask[mask] = by_mask.get(mask, 0) | _ONE[position]
-        reads = dict.fromkeys(ALPHABET, 0)
+        reads = dict.fromkeys(TOPIC_LETTERS, 0)
         for mask, positions in by_mask.items():
             for index in _positions(mask):
-                reads[ALPHABET[index]] |= positions
+                reads[TOPIC_LETTERS[index]] |= positions
         return reads
 
 
-class _Words:
+class _NameSetAutomaton:
     """Accepts some exact names, however many. A state is (first, end, length): a range of the sorted names that begin
     with the same `length` letters."""
 
     def __init__(self, names: frozenset[str]) -> None:
-        self.names = sorted(name for name in names if BIT.keys() >= set(name))
+        self.names = sorted(name for name in names if LETTER_BITS.keys() >= set(name))
         self.start = (0, len(self.names), 0)
 
     @property
@@ -117,20 +119,22 @@ class _Words:
     @cached_property
     def kinds(self) -> tuple[int, ...]:
         used = set().union(*self.names)
-        return tuple(index + 1 if char in used else 0 for index, char in enumerate(ALPHABET))
+        return tuple(index + 1 if char in used else 0 for index, char in enumerate(TOPIC_LETTERS))
 
 
-class Union:
+class UnionAutomaton:
     """Accepts what any part accepts. States are small integers, DEAD when no part goes on."""
 
     def __init__(self, names: frozenset[str], patterns: tuple[Automaton, ...]) -> None:
-        self.parts: tuple[_Words | Automaton, ...] = ((_Words(names),) if names else ()) + patterns
+        self.parts: tuple[_NameSetAutomaton | Automaton, ...] = (
+            (_NameSetAutomaton(names),) if names else ()
+        ) + patterns
         self.size = sum(part.size for part in self.parts)
         self._forget()
 
     def _forget(self) -> None:
         self._states: list[tuple[tuple[int, Hashable], ...]] = [()]
-        self._numbers: dict[tuple[tuple[int, Hashable], ...], int] = {(): DEAD}
+        self._numbers: dict[tuple[tuple[int, Hashable], ...], int] = {(): DEAD_STATE}
         self._steps: dict[tuple[int, str], int] = {}
         self._weight = [0]
         self._endless = [False]
@@ -157,8 +161,8 @@ class Union:
     def run(self, text: str, state: int) -> int:
         """The state after reading `text`."""
         for char in text:
-            if char not in BIT or not state:
-                return DEAD
+            if char not in LETTER_BITS or not state:
+                return DEAD_STATE
             state = self.step(state, char)
         return state
 
@@ -175,7 +179,7 @@ class Union:
 
     @cached_property
     def kinds(self) -> tuple[int, ...]:
-        return merged([part.kinds for part in self.parts])
+        return merge_letter_kinds([part.kinds for part in self.parts])
 
     def _number(self, state: tuple[tuple[int, Hashable], ...]) -> int:
         known = self._numbers.get(state)
@@ -189,57 +193,57 @@ class Union:
         return known
 
 
-def merged(kinds: list[tuple[int, ...]]) -> tuple[int, ...]:
+def merge_letter_kinds(kinds: list[tuple[int, ...]]) -> tuple[int, ...]:
     """Kinds of letters that none of several machines tells apart."""
     known: dict[tuple[int, ...], int] = {}
-    return tuple(known.setdefault(each, len(known)) for each in zip(*kinds, strict=True)) or (0,) * len(ALPHABET)
+    return tuple(known.setdefault(each, len(known)) for each in zip(*kinds, strict=True)) or (0,) * len(TOPIC_LETTERS)
 
 
-def letters(kinds: tuple[int, ...]) -> list[str]:
+def pick_letter_per_kind(kinds: tuple[int, ...]) -> list[str]:
     """One letter of each kind, in alphabet order."""
-    first = dict(zip(reversed(kinds), reversed(ALPHABET), strict=True))
-    return sorted(first.values(), key=ALPHABET.index)
+    first = dict(zip(reversed(kinds), reversed(TOPIC_LETTERS), strict=True))
+    return sorted(first.values(), key=TOPIC_LETTERS.index)
 
 
-def is_name(text: str) -> bool:
+def has_only_topic_letters(text: str) -> bool:
     """Whether it has only characters of the alphabet."""
     return not text.translate(_STRIPPED)
 
 
 @lru_cache(maxsize=1024)
-def literal(text: str) -> Automaton:
+def compile_literal(text: str) -> Automaton:
     """The automaton of exactly this name. Raises BadSelector."""
-    return Automaton(tree.cat(tree.char(_bit(char, text)) for char in text))
+    return Automaton(tree.build_sequence(tree.build_letter(_bit(char, text)) for char in text))
 
 
 @lru_cache(maxsize=1024)
-def glob(text: str) -> Automaton:
+def compile_glob(text: str) -> Automaton:
     """`*` is any text (also none), `?` one character, everything else itself. Raises BadSelector."""
-    if len(text) > MAX_SIZE:
+    if len(text) > MAX_PATTERN_LETTERS:
         raise BadSelector(f"the glob has {len(text)} characters; a topic's name has at most 249")
-    star = tree.rep(tree.char(ANY), 0, -1)
+    star = tree.build_repetition(tree.build_letter(ANY_LETTER_MASK), 0, -1)
     parts = []
     for index, char in enumerate(text):
         if char != "*":
-            parts.append(tree.char(ANY if char == "?" else _bit(char, text)))
+            parts.append(tree.build_letter(ANY_LETTER_MASK if char == "?" else _bit(char, text)))
         elif text[index - 1 : index] != "*":
             parts.append(star)
-    return Automaton(tree.cat(parts))
+    return Automaton(tree.build_sequence(parts))
 
 
 @lru_cache(maxsize=1024)
-def regex(text: str) -> Automaton:
+def compile_regex(text: str) -> Automaton:
     """Full match. Raises BadSelector for anything that is not a regular language, not well formed or too large."""
-    return Automaton(tree.parse(text))
+    return Automaton(tree.parse_regex(text))
 
 
 def _bit(char: str, text: str) -> int:
-    if char not in BIT:
+    if char not in LETTER_BITS:
         raise BadSelector(
-            f"`{shown(char)}` in `{shown(text)}` cannot be part of a topic name (letters, digits, `.`, `_`, `-`)"
+            f"`{shorten_and_escape(char)}` in `{shorten_and_escape(text)}` cannot be part of a topic name (letters, digits, `.`, `_`, `-`)"
             + ("; in a glob only `*` and `?` are special" if char in "[]{}" else "")
         )
-    return BIT[char]
+    return LETTER_BITS[char]
 
 
 def _positions(bits: int) -> Iterator[int]:
@@ -253,16 +257,16 @@ class _Build:
     """masks: position -> the letters it reads. follow: position -> the positions that may come next. last: where the
     language ends; endless: those of them that read on whatever comes. Position 0 stands before the first letter."""
 
-    def __init__(self, pattern: Part) -> None:
+    def __init__(self, pattern: RegexPart) -> None:
         self.masks = [0]
         self.follow = [0]
         first, last, empty = self._part(pattern)
         self._link(_START, first)
         self.last = last | (_START if empty else 0)
         loops = (bit for bit in map(_ONE.__getitem__, _positions(last)) if self.follow[bit.bit_length() - 1] & bit)
-        self.endless = sum(bit for bit in loops if self.masks[bit.bit_length() - 1] == ANY)
+        self.endless = sum(bit for bit in loops if self.masks[bit.bit_length() - 1] == ANY_LETTER_MASK)
 
-    def _part(self, part: Part) -> tuple[int, int, bool]:
+    def _part(self, part: RegexPart) -> tuple[int, int, bool]:
         """(positions it can begin with, positions it can end with, whether it can be empty)."""
         if part.kind == "char":
             self.masks.append(part.mask)
@@ -273,14 +277,14 @@ class _Build:
             return self._either(part)
         return self._repeated(part) if part.kind == "rep" else self._sequence(part)
 
-    def _either(self, part: Part) -> tuple[int, int, bool]:
+    def _either(self, part: RegexPart) -> tuple[int, int, bool]:
         first, last, empty = 0, 0, False
         for each in part.parts:
             begins, ends, nothing = self._part(each)
             first, last, empty = first | begins, last | ends, empty or nothing
         return first, last, empty
 
-    def _sequence(self, part: Part) -> tuple[int, int, bool]:
+    def _sequence(self, part: RegexPart) -> tuple[int, int, bool]:
         first, last, empty = 0, 0, True
         for each in part.parts:
             begins, ends, nothing = self._part(each)
@@ -290,7 +294,7 @@ class _Build:
             empty = empty and nothing
         return first, last, empty
 
-    def _repeated(self, part: Part) -> tuple[int, int, bool]:
+    def _repeated(self, part: RegexPart) -> tuple[int, int, bool]:
         """Copies in a row; each may be the last once there are enough. Copies that can be empty count as not there."""
         first, last, empty = begins, ends, _ = self._part(part.parts[0])
         low = 0 if empty else part.low

@@ -5,17 +5,17 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from topology.command import argument
 from topology.errors import UnreadableTopology
-from topology.load import read_file
+from topology.loader import read_text_file
+from topology.shell_command import quote_shell_argument
 
 
 def read_baseline(path: Path) -> frozenset[str]:
     """Fingerprints of a report written by `topology lint --format json`. Raises UnreadableTopology."""
     try:
-        report = json.loads(read_file(path))
+        report = json.loads(read_text_file(path))
         rows = [*report["findings"], *report.get("known", ())]
         return frozenset(str(row["fingerprint"]) for row in rows)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        message = f"{path}: not a report; write one with `topology lint --format json PATH > {argument(path.name)}`"
+        message = f"{path}: not a report; write one with `topology lint --format json PATH > {quote_shell_argument(path.name)}`"
         raise UnreadableTopology(message) from None

@@ -8,13 +8,13 @@ import math
 import re
 from typing import Any, Final
 
-LARGEST: Final = 64 << 20  # bytes of a document
+MAX_JSON_BYTES: Final = 64 << 20  # bytes of a document
 _DEEPEST: Final = 64  # nested lists and objects; ours have some ten
 _SMALLEST_INT, _LARGEST_INT = -(1 << 63), (1 << 63) - 1  # what Kafka and our arrays hold
 _LONG_NUMBER = re.compile(r"[0-9]{19}")
 
 
-def parse_json(payload: bytes | str, *, largest: int = LARGEST, deepest: int = _DEEPEST) -> Any:
+def parse_json(payload: bytes | str, *, largest: int = MAX_JSON_BYTES, deepest: int = _DEEPEST) -> Any:
     """The value that these bytes are. Raises ValueError, which says why they are none."""
     if len(payload) > largest:
         raise ValueError(f"{len(payload)} bytes, at most {largest} are read")
@@ -34,7 +34,9 @@ def parse_json(payload: bytes | str, *, largest: int = LARGEST, deepest: int = _
     return value
 
 
-def parse_object(payload: bytes | str, *, largest: int = LARGEST, deepest: int = _DEEPEST) -> dict[str, Any]:
+def parse_json_object(
+    payload: bytes | str, *, largest: int = MAX_JSON_BYTES, deepest: int = _DEEPEST
+) -> dict[str, Any]:
     """The same where an object is meant. Raises ValueError for a list, a number, a text."""
     value = parse_json(payload, largest=largest, deepest=deepest)
     if not isinstance(value, dict):

@@ -6,13 +6,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from topology.graph import TopicGraph
 from topology.model import Flow
-from topology.symbols import Symbol
+from topology.topic_graph import TopicGraph
+from topology.topic_symbols import TopicSymbol
 
 
 @dataclass(frozen=True, slots=True)
-class _Collision:
+class _WriteCollision:
     """first and second both write `name` in `cluster`; first.id < second.id."""
 
     cluster: str
@@ -26,7 +26,7 @@ _MAX_PAIRS_UNPROVEN = 20_000
 _MAX_PAIRS_PER_NAME = 20
 
 
-def collisions(graph: TopicGraph) -> Iterator[_Collision]:
+def find_write_collisions(graph: TopicGraph) -> Iterator[_WriteCollision]:
     """For each pair of flows the shortest shared name, clusters and flows in order. Of many flows that write the very
     same topics only pairs with the first of them are told. Pairs that both allow a merge are left out.
 
@@ -37,11 +37,11 @@ def collisions(graph: TopicGraph) -> Iterator[_Collision]:
     for cluster, written in sorted(graph.writers.items()):
         if len({flow for flow, _ in written}) < 2:
             continue
-        by_symbol: dict[Symbol, list[Flow]] = {}
+        by_symbol: dict[TopicSymbol, list[Flow]] = {}
         for (_, symbol), flow in written.items():
             by_symbol.setdefault(symbol, []).append(flow)
-        found: dict[tuple[str, str], _Collision] = {}
-        for one, two in candidates(by_symbol):
+        found: dict[tuple[str, str], _WriteCollision] = {}
+        for one, two in list_collision_candidates(by_symbol):
             left -= 1
             if left < 0:
                 graph.complete = False
@@ -57,13 +57,13 @@ def collisions(graph: TopicGraph) -> Iterator[_Collision]:
                 key = (first.id, second.id)
                 known = found.get(key)
                 if known is None or (len(name), name) < (len(known.name), known.name):
-                    found[key] = _Collision(cluster, name, first, second)
+                    found[key] = _WriteCollision(cluster, name, first, second)
         yield from (found[key] for key in sorted(found))
 
 
-def candidates(by_symbol: Mapping[Symbol, list[Flow]]) -> Iterator[tuple[Symbol, Symbol]]:
+def list_collision_candidates(by_symbol: Mapping[TopicSymbol, list[Flow]]) -> Iterator[tuple[TopicSymbol, TopicSymbol]]:
     """Pairs of symbols whose names can begin alike, each pair once, and each symbol that several flows write."""
-    by_prefix: dict[str, list[Symbol]] = {}
+    by_prefix: dict[str, list[TopicSymbol]] = {}
     for symbol, flows in by_symbol.items():
         if len(flows) > 1:
             yield symbol, symbol

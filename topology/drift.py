@@ -10,11 +10,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from topology.command import command
 from topology.inventory import Inventory, InventoryCluster, InventoryTopic
-from topology.plan import NEVER_SYNCED, Plan, PlanFlow
+from topology.plan import NEVER_SYNCED_CONFIGS, Plan, PlanFlow
+from topology.shell_command import render_shell_command
 
-Class = Literal["safe", "unsafe", "unsupported", "unknown"]
+DriftClass = Literal["safe", "unsafe", "unsupported", "unknown"]
 # Larger keeps or takes more: lowering one of these deletes or refuses what was fine before.
 _GROWING = frozenset(
     {
@@ -47,7 +47,7 @@ _HARMLESS = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class FieldDrift:
     """One field of one thing on one cluster. kind is `control topic`, `topic` or `flow`; live None: it is not there.
     applied: `topology apply` would change it; the others are only reported. why explains what is not safe."""
 
@@ -57,7 +57,7 @@ class Difference:
     field: str
     live: str | None
     wanted: str | None
-    drift: Class = "safe"
+    drift: DriftClass = "safe"
     applied: bool = True
     why: str = ""
 
@@ -65,17 +65,17 @@ class Difference:
         return {name: getattr(self, name) for name in self.__slots__}
 
 
-def differences(plan: Plan, inventory: Inventory, control: Iterable[str]) -> list[Difference]:
+def find_drift(plan: Plan, inventory: Inventory, control: Iterable[str]) -> list[FieldDrift]:
     """In the order of clusters, kinds and names. control: the names of Watershed's own topics. Clusters that the
     inventory lacks are passed over."""
-    found: list[Difference] = []
+    found: list[FieldDrift] = []
     control = sorted(control)
     for alias in sorted({flow.target for flow in plan.flows}):
         target = inventory.cluster(alias)
         if target is None:
             continue
         found += [
-            Difference(alias, "control topic", name, "", None, "") for name in control if name not in target.topics
+            FieldDrift(alias, "control topic", name, "", None, "") for name in control if name not in target.topics
         ]
         flows = [flow for flow in plan.flows if flow.target == alias]
         for flow in flows:
@@ -86,7 +86,7 @@ def differences(plan: Plan, inventory: Inventory, control: Iterable[str]) -> lis
     return found
 
 
-def _topics(flow: PlanFlow, source: InventoryCluster, target: InventoryCluster) -> Iterator[Difference]:
+def _topics(flow: PlanFlow, source: InventoryCluster, target: InventoryCluster) -> Iterator[FieldDrift]:
     for name in sorted(source.topics):
         if not flow.selects(name):
             continue
@@ -96,14 +96,14 @@ def _topics(flow: PlanFlow, source: InventoryCluster, target: InventoryCluster) 
         if there is None:
             replicas = flow.replication_factor or min(here.replication_factor, max(len(target.brokers), 1))
             fields = {"partitions": str(here.partitions), "replication.factor": str(replicas), **wanted}
-            yield from (Difference(target.alias, "topic", arriving, key, None, value) for key, value in fields.items())
+            yield from (FieldDrift(target.alias, "topic", arriving, key, None, value) for key, value in fields.items())
         else:
             yield from _existing(flow, here, there, wanted, target)
 
 
 def _existing(
     flow: PlanFlow, here: InventoryTopic, there: InventoryTopic, wanted: dict[str, str], target: InventoryCluster
-) -> Iterator[Difference]:
+) -> Iterator[FieldDrift]:
     """An existing topic is changed by `apply` only where its configs are kept equal (`continuous`), which is compared
     elsewhere (replicator/sync/configs.py); what else differs is said."""
     alias, brokers = target.alias, max(len(target.brokers), 1)
@@ -115,23 +115,23 @@ def _existing(
             "replicas are moved by an operator: kafka-reassign-partitions --bootstrap-server … --execute "
             f"--reassignment-json-file FILE, with {asked} replicas for each partition of {there.name}"
         )
-        yield Difference(alias, "topic", there.name, "replication.factor", live, asked, "unsupported", False, why)
+        yield FieldDrift(alias, "topic", there.name, "replication.factor", live, asked, "unsupported", False, why)
     for key, value in wanted.items() if flow.sync_configs != "continuous" else ():
         live_value = there.config(key)
         if live_value is not None and live_value != value:
-            drift, why = config_drift(key, live_value, value)
-            yield Difference(alias, "topic", there.name, key, live_value, value, drift, False, why)
+            drift, why = classify_config_change(key, live_value, value)
+            yield FieldDrift(alias, "topic", there.name, key, live_value, value, drift, False, why)
 
 
 def _partitions(
     flow: PlanFlow, here: InventoryTopic, there: InventoryTopic, alias: str, *, known: bool
-) -> Iterator[Difference]:
-    """A topic grows with the source's (replicator/targets.py) where the flow lets it, and where its records are the
+) -> Iterator[FieldDrift]:
+    """A topic grows with the source's (replicator/topic_mapping.py) where the flow lets it, and where its records are the
     flow's: known says that the flow was applied before."""
     if there.partitions == here.partitions:
         return
     if there.partitions > here.partitions:
-        drift: Class = "unsupported"
+        drift: DriftClass = "unsupported"
         applied, why = False, "partitions cannot be taken away; keys go elsewhere"
     elif flow.grow and (known or there.records_end == 0):
         drift, applied, why = "safe", True, "as at the source: keys of new records go elsewhere from then on"
@@ -139,10 +139,10 @@ def _partitions(
         drift, applied = "unsafe", False
         why = f"records of the missing partitions are not copied; raise it to {here.partitions} at {alias}"
     live, wanted = str(there.partitions), str(here.partitions)
-    yield Difference(alias, "topic", there.name, "partitions", live, wanted, drift, applied, why)
+    yield FieldDrift(alias, "topic", there.name, "partitions", live, wanted, drift, applied, why)
 
 
-def config_drift(key: str, live: str, wanted: str) -> tuple[Class, str]:
+def classify_config_change(key: str, live: str, wanted: str) -> tuple[DriftClass, str]:
     """What it would mean to change a topic config on a topic that holds records, and why it is not safe."""
     if key in _HARMLESS:
         return "safe", ""
@@ -159,30 +159,30 @@ def _is_number(text: str) -> bool:
 
 
 def _configs(flow: PlanFlow, here: InventoryTopic) -> dict[str, str]:
-    """What the flow gives a topic: the source topic's own settings, and what the file sets (replicator/targets.py)."""
+    """What the flow gives a topic: the source topic's own settings, and what the file sets (replicator/topic_mapping.py)."""
     only = set(flow.sync_configs_include) or set(here.overridden)
-    left_out = NEVER_SYNCED | set(flow.sync_configs_exclude)
+    left_out = NEVER_SYNCED_CONFIGS | set(flow.sync_configs_exclude)
     keys = set() if flow.sync_configs == "never" else set(here.overridden) & only - left_out
     taken = {key: here.configs[key] for key in sorted(keys) if key in here.configs}
     return taken | dict(flow.configs_set)
 
 
-def _flows(plan: Plan, flows: list[PlanFlow], target: InventoryCluster) -> Iterator[Difference]:
+def _flows(plan: Plan, flows: list[PlanFlow], target: InventoryCluster) -> Iterator[FieldDrift]:
     alias = target.alias
     for flow in flows:
         order = target.flows.get(flow.id)
         if order is None:
-            yield Difference(alias, "flow", flow.id, "state", None, flow.state)
+            yield FieldDrift(alias, "flow", flow.id, "state", None, flow.state)
         elif order.topology != plan.topology:
             why = f"it belongs to the topology {order.topology}; give one of the two a suffix"
-            yield Difference(
+            yield FieldDrift(
                 alias, "flow", flow.id, "topology", order.topology, plan.topology, "unsupported", False, why
             )
         elif order.plan_hash != plan.hash:
-            yield Difference(alias, "flow", flow.id, "plan", order.plan_hash, plan.hash)
+            yield FieldDrift(alias, "flow", flow.id, "plan", order.plan_hash, plan.hash)
     planned = {flow.id for flow in flows}
     for flow_id, order in sorted(target.flows.items()):
         if order.topology == plan.topology and flow_id not in planned and order.state != "stopped":
-            stop = command("topology", "flow", "stop", flow_id)
+            stop = render_shell_command("topology", "flow", "stop", flow_id)
             why = f"the file no longer has it; `{stop}` ends it, nothing does so by itself"
-            yield Difference(alias, "flow", flow_id, "state", order.state, None, "unknown", False, why)
+            yield FieldDrift(alias, "flow", flow_id, "state", order.state, None, "unknown", False, why)

@@ -10,7 +10,7 @@
     ├── NotInPlan                  a cluster or flow that the plan does not have (also a KeyError)
     └── BadSelector                a glob or regex outside the language (also a ValueError)
 
-Problems *in* a topology are data (`topology.finding.Finding`), not exceptions. `str()` of every class is a complete
+Problems *in* a topology are data (`topology.finding.LintFinding`), not exceptions. `str()` of every class is a complete
 message for people.
 """
 
@@ -19,7 +19,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from topology.finding import Finding
+    from topology.finding import LintFinding
 
 
 class TopologyError(Exception):
@@ -37,12 +37,12 @@ class InvalidTopology(TopologyError):
 
     exit_code = 1
 
-    def __init__(self, report: str, findings: tuple[Finding, ...]) -> None:
+    def __init__(self, report: str, findings: tuple[LintFinding, ...]) -> None:
         super().__init__(report)
         self.report = report
         self.findings = findings
 
-    def __reduce__(self) -> tuple[type[InvalidTopology], tuple[str, tuple[Finding, ...]]]:
+    def __reduce__(self) -> tuple[type[InvalidTopology], tuple[str, tuple[LintFinding, ...]]]:
         return (InvalidTopology, (self.report, self.findings))
 
 

@@ -11,7 +11,7 @@ Confidence = Literal["certain", "likely", "possible"]
 SEVERITIES: tuple[Severity, ...] = ("error", "warning", "info")
 
 
-class Span(NamedTuple):
+class FileSpan(NamedTuple):
     """A piece of a file. Lines and columns count from 1; the end is exclusive. A tuple, because a file has a hundred
     thousand of them and all are made, hashed and compared."""
 
@@ -29,7 +29,7 @@ class Span(NamedTuple):
 class Label:
     """A span with what is to be seen there; the first of a finding is where it is."""
 
-    span: Span
+    span: FileSpan
     text: str = ""
 
 
@@ -49,7 +49,7 @@ class Problem:
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class LintFinding:
     """`notes` are lines such as the drawn loop; `ids` are flows, clusters and waves it is about."""
 
     rule: str
@@ -64,7 +64,7 @@ class Finding:
     notes: tuple[str, ...] = ()
 
     @property
-    def span(self) -> Span:
+    def span(self) -> FileSpan:
         return self.labels[0].span
 
     @property

@@ -18,10 +18,10 @@ from typing import Any, get_args, get_origin, get_type_hints
 from topology.errors import UnreadableInventory
 from topology.inventory import Inventory, InventoryCluster
 
-SCHEMA = 1
-KIND = "inventory"
+INVENTORY_SCHEMA_VERSION = 1
+INVENTORY_KIND = "inventory"
 # what is looked up by name, and the field that holds the name
-KEYED = {"InventoryCluster": "alias", "InventoryTopic": "name", "InventoryGroup": "id"}
+INVENTORY_KEY_FIELDS = {"InventoryCluster": "alias", "InventoryTopic": "name", "InventoryGroup": "id"}
 _WORDS: dict[Any, str] = {str: "a text", int: "a whole number", float: "a number", bool: "true or false"}
 _Reader = Callable[[Any], Any]
 
@@ -39,31 +39,33 @@ class _Wrong(Exception):
         return self
 
 
-def inventory_json(inventory: Inventory) -> str:
+def encode_inventory(inventory: Inventory) -> str:
     """Canonical: sorted keys, newline at the end; the same inventory gives the same bytes. `taken` is when its first
     cluster was looked at (RFC 3339, UTC), null without clusters."""
     taken = min((cluster.taken_ms for cluster in inventory.clusters.values()), default=None)
     document = {
-        "schema": SCHEMA,
-        "kind": KIND,
+        "schema": INVENTORY_SCHEMA_VERSION,
+        "kind": INVENTORY_KIND,
         "taken": None if taken is None else datetime.fromtimestamp(taken / 1000, UTC).isoformat(timespec="seconds"),
         "clusters": {alias: _cluster_tree(cluster) for alias, cluster in inventory.clusters.items()},
     }
     return json.dumps(document, sort_keys=True, indent=1) + "\n"
 
 
-def inventory_from_json(text: str) -> Inventory:
+def decode_inventory(text: str) -> Inventory:
     """The inventory that `inventory_json` wrote. Raises UnreadableInventory, which names the path of what is wrong."""
     try:
         document = json.loads(text, parse_constant=_no_number)
     except (ValueError, RecursionError) as error:
         where = f" (line {error.lineno}: {error.msg})" if isinstance(error, json.JSONDecodeError) else ""
         raise UnreadableInventory(f"this is not JSON{where}; an inventory is written by `topology scan`") from None
-    if not isinstance(document, dict) or document.get("kind") != KIND:
-        raise UnreadableInventory(f'this is JSON, but not an inventory ("kind": "{KIND}"); `topology scan` writes one')
-    if document.get("schema") != SCHEMA:
+    if not isinstance(document, dict) or document.get("kind") != INVENTORY_KIND:
         raise UnreadableInventory(
-            f"the inventory has schema {document.get('schema')!r}, this Watershed reads {SCHEMA}; scan again with it"
+            f'this is JSON, but not an inventory ("kind": "{INVENTORY_KIND}"); `topology scan` writes one'
+        )
+    if document.get("schema") != INVENTORY_SCHEMA_VERSION:
+        raise UnreadableInventory(
+            f"the inventory has schema {document.get('schema')!r}, this Watershed reads {INVENTORY_SCHEMA_VERSION}; scan again with it"
         )
     try:
         _text(document, "taken", optional=True)
@@ -137,7 +139,7 @@ def _tree(value: Any) -> Any:
     if isinstance(value, tuple):
         return [_tree(each) for each in value]
     if hasattr(value, "__dataclass_fields__"):
-        keyed = KEYED.get(type(value).__name__)
+        keyed = INVENTORY_KEY_FIELDS.get(type(value).__name__)
         return {each.name: _tree(getattr(value, each.name)) for each in fields(value) if each.name != keyed}
     return value
 
@@ -186,7 +188,7 @@ def _list(item: _Reader) -> _Reader:
 
 
 def _mapping(key: Any, kind: Any) -> _Reader:
-    keyed = _keyed_reader(kind) if getattr(kind, "__name__", "") in KEYED else None
+    keyed = _keyed_reader(kind) if getattr(kind, "__name__", "") in INVENTORY_KEY_FIELDS else None
     plain = None if keyed else _reader(kind)
     shared: list[Any] = [None]
 
@@ -209,7 +211,7 @@ def _mapping(key: Any, kind: Any) -> _Reader:
 
 def _keyed_reader(kind: Any) -> Callable[[str | None, Any], Any]:
     """Reads a dataclass; the name it is looked up by comes from outside."""
-    hints, keyed = get_type_hints(kind), KEYED.get(kind.__name__)
+    hints, keyed = get_type_hints(kind), INVENTORY_KEY_FIELDS.get(kind.__name__)
     readers = {each.name: _reader(hints[each.name]) for each in fields(kind) if each.name != keyed}
 
     def read(name: str | None, value: Any) -> Any:

@@ -7,12 +7,12 @@ from dataclasses import fields
 from typing import Any, get_args, get_origin, get_type_hints
 
 from topology.inventory import InventoryCluster
-from topology.inventory_json import KEYED, KIND, SCHEMA
+from topology.inventory_json import INVENTORY_KEY_FIELDS, INVENTORY_KIND, INVENTORY_SCHEMA_VERSION
 
 _TYPES: dict[Any, str] = {str: "string", int: "integer", float: "number", bool: "boolean"}
 
 
-def inventory_schema() -> dict[str, Any]:
+def build_inventory_schema() -> dict[str, Any]:
     """JSON Schema 2020-12 of the document."""
     cluster = _schema_of(InventoryCluster)
     topic = cluster["properties"]["topics"]["additionalProperties"]
@@ -33,8 +33,8 @@ def inventory_schema() -> dict[str, Any]:
         "description": "What `topology scan` saw of clusters. Times are ms since 1970, sizes bytes, rates B/s.",
         "type": "object",
         "properties": {
-            "schema": {"const": SCHEMA},
-            "kind": {"const": KIND},
+            "schema": {"const": INVENTORY_SCHEMA_VERSION},
+            "kind": {"const": INVENTORY_KIND},
             "taken": {"type": ["string", "null"], "description": "When the first cluster was looked at, RFC 3339."},
             "clusters": {"type": "object", "description": "By alias.", "additionalProperties": cluster},
         },
@@ -57,7 +57,7 @@ def _schema_of(kind: Any) -> dict[str, Any]:
         if set(inner) == {"type"}:
             return {"type": [inner["type"], "null"]}
         return {"anyOf": [inner, {"type": "null"}]}
-    hints, keyed = get_type_hints(kind), KEYED.get(kind.__name__)
+    hints, keyed = get_type_hints(kind), INVENTORY_KEY_FIELDS.get(kind.__name__)
     properties = {each.name: _schema_of(hints[each.name]) for each in fields(kind) if each.name != keyed}
     return {
         "type": "object",

@@ -9,23 +9,23 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from topology.configuration import DEFAULT, Configuration
-from topology.finding import SEVERITIES, Finding, Label, Problem, Severity
+from topology.finding import SEVERITIES, Label, LintFinding, Problem, Severity
 from topology.inventory import Inventory
-from topology.load import Loaded, load_all, load_path
+from topology.lint_configuration import DEFAULT_LINT_CONFIGURATION, LintConfiguration
+from topology.loader import LoadedTopology, load_topologies, load_topology
 from topology.model import Topology
-from topology.overlap import WORK, WORK_PER_FLOW, bounded
-from topology.quoting import visible
-from topology.rule import Context, Profile, Rule
+from topology.rule import Profile, Rule, RuleContext
 from topology.rules import RULES
-from topology.suppression import Suppressions, read_suppressions
+from topology.selection_overlap import MAX_OVERLAP_WORK, MAX_OVERLAP_WORK_PER_FLOW, limit_overlap_work
+from topology.suppression import Suppressions, parse_suppressions
+from topology.text_escaping import escape_controls
 
 _MAX_ERRORS = 5_000
 _MAX_TOLD = 1_000  # findings of one rule; nobody reads more, and a hostile file has a million of them
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class LintResult:
     """One topology's findings, in the order of the file. `suppressed` were silenced by a comment with a reason,
     `known` by a baseline; `skipped` are the rules that need an inventory (or live clusters) and were not asked.
     sources: file → text, for frames; profile: how much was asked. Of one rule at most MAX_TOLD findings are kept and
@@ -33,11 +33,11 @@ class Result:
 
     file: str
     sources: Mapping[str, str]
-    findings: tuple[Finding, ...]
-    suppressed: tuple[Finding, ...]
+    findings: tuple[LintFinding, ...]
+    suppressed: tuple[LintFinding, ...]
     proofs: dict[str, Any]
     skipped: tuple[Rule, ...] = ()
-    known: tuple[Finding, ...] = ()
+    known: tuple[LintFinding, ...] = ()
     profile: Profile = "regular"
     untold: Mapping[Severity, int] = field(default_factory=dict)
 
@@ -49,42 +49,46 @@ class Result:
         return self.count("error")
 
 
-def lint_path(path: Path, inventory: Inventory | None = None, configuration: Configuration = DEFAULT) -> Result:
+def lint_path(
+    path: Path, inventory: Inventory | None = None, configuration: LintConfiguration = DEFAULT_LINT_CONFIGURATION
+) -> LintResult:
     """Raises UnreadableTopology."""
-    return lint_loaded(load_path(path), inventory, configuration)
+    return lint_topology(load_topology(path), inventory, configuration)
 
 
-def lint_all(path: Path, inventory: Inventory | None = None, configuration: Configuration = DEFAULT) -> list[Result]:
+def lint_topologies(
+    path: Path, inventory: Inventory | None = None, configuration: LintConfiguration = DEFAULT_LINT_CONFIGURATION
+) -> list[LintResult]:
     """Every topology of a file or directory. Raises UnreadableTopology."""
-    return [lint_loaded(loaded, inventory, configuration) for loaded in load_all(path)]
+    return [lint_topology(loaded, inventory, configuration) for loaded in load_topologies(path)]
 
 
-def lint_loaded(
-    loaded: Loaded,
+def lint_topology(
+    loaded: LoadedTopology,
     inventory: Inventory | None = None,
-    configuration: Configuration = DEFAULT,
+    configuration: LintConfiguration = DEFAULT_LINT_CONFIGURATION,
     baseline: frozenset[str] = frozenset(),
     others: Sequence[Topology] = (),
-) -> Result:
+) -> LintResult:
     """Every rule that can be asked; none hides another, but after MAX_ERRORS errors only those that nobody may silence
     are asked, and a finding says so. baseline: fingerprints of findings that are known. others: the
     other topologies of this run."""
-    context = Context(loaded, inventory, configuration.options, others)
-    comments = {file: read_suppressions(text, file) for file, text in loaded.sources.items()}
-    kept: list[Finding] = []
-    silenced: list[Finding] = []
-    known: list[Finding] = []
+    context = RuleContext(loaded, inventory, configuration.options, others)
+    comments = {file: parse_suppressions(text, file) for file, text in loaded.sources.items()}
+    kept: list[LintFinding] = []
+    silenced: list[LintFinding] = []
+    known: list[LintFinding] = []
     possible = [rule for rule in RULES if _can_be_asked(rule, inventory)]
     asked: list[Rule] = []
     errors = 0
     flows = len(loaded.topology.flows) if loaded.topology is not None else 0
-    with bounded(WORK + WORK_PER_FLOW * flows):
+    with limit_overlap_work(MAX_OVERLAP_WORK + MAX_OVERLAP_WORK_PER_FLOW * flows):
         for rule in possible:
             if errors > _MAX_ERRORS and rule.ignorable:
                 continue
             asked.append(rule)
             for problem in rule.check(context):
-                finding = configuration.judged(rule, _finding_of(rule, problem))
+                finding = configuration.judged(rule, _build_finding(rule, problem))
                 if finding is None:
                     continue
                 if rule.ignorable and comments[finding.span.file].silence(finding):
@@ -101,7 +105,7 @@ def lint_loaded(
     told, untold = _bounded(kept)
     graph = context.graph
     codes = {rule.code for rule in possible}
-    return Result(
+    return LintResult(
         file=loaded.file,
         sources=loaded.sources,
         findings=told,
@@ -114,7 +118,7 @@ def lint_loaded(
     )
 
 
-def _unasked(kept: list[Finding], count: int) -> Finding:
+def _unasked(kept: list[LintFinding], count: int) -> LintFinding:
     first = min((finding for finding in kept if finding.severity == "error"), key=lambda finding: finding.order)
     problem = Problem(
         "GRF219",
@@ -122,18 +126,18 @@ def _unasked(kept: list[Finding], count: int) -> Finding:
         (Label(first.span, "the first of them"),),
         help="mend those first, or split the file",
     )
-    return _finding_of(next(rule for rule in RULES if rule.code == "GRF219"), problem)
+    return _build_finding(next(rule for rule in RULES if rule.code == "GRF219"), problem)
 
 
-def _bounded(findings: list[Finding]) -> tuple[tuple[Finding, ...], dict[Severity, int]]:
+def _bounded(findings: list[LintFinding]) -> tuple[tuple[LintFinding, ...], dict[Severity, int]]:
     """In order, each once; of a rule that finds more than MAX_TOLD the last one says how many more there are, and has
     their worst severity."""
     ordered = _in_order(findings)
     counts = Counter(finding.rule for finding in ordered)
     if all(count <= _MAX_TOLD for count in counts.values()):
         return tuple(ordered), {}
-    told: list[Finding] = []
-    rest: dict[str, list[Finding]] = {}
+    told: list[LintFinding] = []
+    rest: dict[str, list[LintFinding]] = {}
     seen: Counter[str] = Counter()
     for finding in ordered:
         seen[finding.rule] += 1
@@ -154,27 +158,27 @@ def _bounded(findings: list[Finding]) -> tuple[tuple[Finding, ...], dict[Severit
     return tuple(_in_order(told)), dict(untold)
 
 
-def _in_order(findings: list[Finding]) -> list[Finding]:
+def _in_order(findings: list[LintFinding]) -> list[LintFinding]:
     """As they stand in the file, each once."""
-    kept: list[Finding] = []
+    kept: list[LintFinding] = []
     for _, same in groupby(sorted(findings, key=lambda finding: finding.order), key=lambda finding: finding.order):
         several = list(same)
         kept += several if len(several) == 1 else dict.fromkeys(several)
     return kept
 
 
-def _finding_of(rule: Rule, problem: Problem) -> Finding:
-    return Finding(
+def _build_finding(rule: Rule, problem: Problem) -> LintFinding:
+    return LintFinding(
         rule=rule.code,
         name=rule.name,
         severity=problem.severity or rule.severity,
         confidence=problem.confidence,
-        message=visible(problem.message),  # whatever a rule quotes from the file
+        message=escape_controls(problem.message),  # whatever a rule quotes from the file
         labels=problem.labels,
         path=problem.path,
         ids=problem.ids,
-        help=visible(problem.help),
-        notes=tuple(map(visible, problem.notes)),
+        help=escape_controls(problem.help),
+        notes=tuple(map(escape_controls, problem.notes)),
     )
 
 
@@ -184,10 +188,10 @@ def _can_be_asked(rule: Rule, inventory: Inventory | None) -> bool:
     return inventory is not None and (rule.needs == "inventory" or inventory.live)
 
 
-def _about_suppressions(suppressions: Suppressions, asked: list[Rule]) -> list[Finding]:
+def _about_suppressions(suppressions: Suppressions, asked: list[Rule]) -> list[LintFinding]:
     """A comment for a rule that was not asked may well be needed when it is."""
     by_code = {rule.code: rule for rule in RULES}
     known = {word: rule for rule in RULES for word in (rule.code, rule.name)}
     codes = {rule.code for rule in asked}
     absent = {word for word, rule in known.items() if rule.code not in codes}
-    return [_finding_of(by_code[problem.code], problem) for problem in suppressions.problems(known, absent)]
+    return [_build_finding(by_code[problem.code], problem) for problem in suppressions.problems(known, absent)]

@@ -7,22 +7,23 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from topology.finding import Span
-from topology.plan import Migration, PlanCluster, PlanFlow
+from topology.finding import FileSpan
+from topology.migration_waves import PlanMigration
+from topology.plan import PlanCluster, PlanFlow
 
 
 @dataclass(frozen=True, slots=True)
-class Value:
+class CheckedValue:
     """A checked value. `data` is a scalar already converted (ms, bytes, Selector, SecretRef…); a mapping has `fields`,
     a list `items`. `key` is the span of its key, `span` its own."""
 
-    span: Span
+    span: FileSpan
     data: Any = None
-    fields: Mapping[str, Value] = field(default_factory=lambda: MappingProxyType({}))
-    items: tuple[Value, ...] = ()
-    key: Span | None = None
+    fields: Mapping[str, CheckedValue] = field(default_factory=lambda: MappingProxyType({}))
+    items: tuple[CheckedValue, ...] = ()
+    key: FileSpan | None = None
 
-    def at(self, *path: str) -> Value | None:
+    def at(self, *path: str) -> CheckedValue | None:
         """The value at a path of keys, or None."""
         here = self
         for name in path:
@@ -37,7 +38,7 @@ class Value:
         found = self.at(*path)
         return default if found is None else found.data
 
-    def list(self, *path: str) -> tuple[Value, ...]:
+    def list(self, *path: str) -> tuple[CheckedValue, ...]:
         found = self.at(*path)
         return found.items if found is not None else ()
 
@@ -45,7 +46,7 @@ class Value:
         """The data of a list of scalars."""
         return tuple(item.data for item in self.list(*path))
 
-    def where(self, *path: str) -> Span:
+    def where(self, *path: str) -> FileSpan:
         """The span of the value at the path, or of the nearest one around it."""
         here = self
         for name in path:
@@ -55,7 +56,7 @@ class Value:
             here = following
         return here.span
 
-    def walk(self, path: str = "") -> Iterator[tuple[str, Value]]:
+    def walk(self, path: str = "") -> Iterator[tuple[str, CheckedValue]]:
         """Every value below with its dotted path."""
         for name, value in self.fields.items():
             below = f"{path}.{name}" if path else name
@@ -66,8 +67,8 @@ class Value:
             yield from value.walk(f"{path}[{index}]")
 
 
-def mapping(span: Span, fields: Mapping[str, Value], key: Span | None = None) -> Value:
-    return Value(span, fields=MappingProxyType(dict(fields)), key=key)
+def build_mapping(span: FileSpan, fields: Mapping[str, CheckedValue], key: FileSpan | None = None) -> CheckedValue:
+    return CheckedValue(span, fields=MappingProxyType(dict(fields)), key=key)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -76,8 +77,8 @@ class Flow:
     origin. `declared` is where the flow is said (its line in `flows:`, or the pattern's), `path` like `flows[2]`."""
 
     plan: PlanFlow
-    settings: Value
-    declared: Span
+    settings: CheckedValue
+    declared: FileSpan
     path: str
 
     @property
@@ -107,10 +108,10 @@ class Topology:
 
     file: str
     name: str
-    root: Value
+    root: CheckedValue
     clusters: Mapping[str, PlanCluster]
     flows: tuple[Flow, ...]
-    migration: Migration | None
+    migration: PlanMigration | None
 
     def flow(self, flow_id: str) -> Flow | None:
         return next((flow for flow in self.flows if flow.id == flow_id), None)

@@ -65,12 +65,12 @@ class Naming:
         return cls(value["policy"], value["before"], value["after"], tuple(sorted(value["map"].items())))
 
 
-def prefix(source: str, separator: str = ".") -> Naming:
+def build_prefix_naming(source: str, separator: str = ".") -> Naming:
     """`orders` from cluster onprem becomes `onprem.orders`."""
     return Naming("prefix", before=f"{source}{separator}")
 
 
-def template(text: str, source: str, target: str) -> Naming:
+def build_template_naming(text: str, source: str, target: str) -> Naming:
     """`{topic}` exactly once, `{source}` and `{target}` anywhere. Raises ValueError, saying what is wrong."""
     if text.count("{topic}") != 1:
         raise ValueError("a template names {topic} exactly once")

@@ -11,78 +11,22 @@ import json
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
-from topology.bounded_json import parse_object
+from topology.bounded_json import parse_json_object
 from topology.errors import NotInPlan, UnreadablePlan
-from topology.naming import Naming
-from topology.proof_policy import ON_DEMAND, ProofPolicy
-from topology.secret_ref import SecretRef
-from topology.selectors import Selector, TopicSelection
-from topology.sync import NO_SYNC, Mode, Sync
-from topology.waves import (
-    Application,
-    Approval,
-    ConsumerLag,
-    CustomCheck,
-    Decommission,
-    Fence,
-    Gate,
-    GroupPolicy,
-    Hold,
-    Hook,
-    HooksAt,
-    Lag,
-    Migration,
-    Rollback,
-    Stragglers,
-    Strategy,
-    Verify,
-    Wave,
-    Window,
+from topology.migration_waves import (
+    PlanMigration,
 )
-
-__all__ = [
-    "NEVER_SYNCED",
-    "Application",
-    "Approval",
-    "ConsumerLag",
-    "CustomCheck",
-    "Decommission",
-    "Fence",
-    "Gate",
-    "GroupPolicy",
-    "Hold",
-    "Hook",
-    "HooksAt",
-    "Kerberos",
-    "Lag",
-    "Migration",
-    "Naming",
-    "OAuth",
-    "Plan",
-    "PlanCluster",
-    "PlanFlow",
-    "ProofPolicy",
-    "Registry",
-    "Rollback",
-    "SecretRef",
-    "Security",
-    "Selector",
-    "Stragglers",
-    "Strategy",
-    "TopicSelection",
-    "Verify",
-    "Wave",
-    "Window",
-    "plan_from_json",
-    "plan_json",
-    "sealed",
-]
+from topology.naming import Naming
+from topology.proof_policy import PROVEN_ON_DEMAND, ProofPolicy
+from topology.secret_ref import SecretRef
+from topology.selectors import TopicSelection
+from topology.sync_settings import NO_SYNC, SyncMode, SyncSettings
 
 _SCHEMA = 1
 _IDENTITY = Naming()
 # Topic configs never taken over from a source: they describe its brokers, or would make the target rewrite what passes.
 # compression.type: only `producer` stores batches as they come (docs/research/batches.md, 1.3).
-NEVER_SYNCED = frozenset(
+NEVER_SYNCED_CONFIGS = frozenset(
     {
         "compression.type",
         "min.insync.replicas",
@@ -97,7 +41,7 @@ _Protocol = Literal["PLAINTEXT", "SSL", "SASL_SSL", "SASL_PLAINTEXT"]
 
 
 @dataclass(frozen=True, slots=True)
-class OAuth:
+class PlanOAuth:
     """Where OAUTHBEARER gets its tokens; the client's id and secret are the cluster's credentials."""
 
     token_endpoint: str
@@ -106,7 +50,7 @@ class OAuth:
     ca: SecretRef | None = None
 
     @classmethod
-    def from_json(cls, value: dict[str, Any] | None) -> OAuth | None:
+    def from_json(cls, value: dict[str, Any] | None) -> PlanOAuth | None:
         if value is None:
             return None
         extensions = tuple(sorted(value["extensions"].items()))
@@ -114,7 +58,7 @@ class OAuth:
 
 
 @dataclass(frozen=True, slots=True)
-class Kerberos:
+class PlanKerberos:
     """For GSSAPI. service is the first part of the brokers' principals."""
 
     service: str = "kafka"
@@ -122,14 +66,14 @@ class Kerberos:
     keytab: SecretRef | None = None
 
     @classmethod
-    def from_json(cls, value: dict[str, Any] | None) -> Kerberos | None:
+    def from_json(cls, value: dict[str, Any] | None) -> PlanKerberos | None:
         if value is None:
             return None
         return cls(value["service"], value["principal"], SecretRef.from_json(value["keytab"]))
 
 
 @dataclass(frozen=True, slots=True)
-class Security:
+class PlanSecurity:
     """`mechanism` is Kafka's sasl.mechanism, only with a SASL protocol. key_password opens `key`. align_credentials: of
     the account that deletes records for `offsets: aligned`, where that is another one."""
 
@@ -140,8 +84,8 @@ class Security:
     certificate: SecretRef | None = None
     key: SecretRef | None = None
     key_password: SecretRef | None = None
-    oauth: OAuth | None = None
-    kerberos: Kerberos | None = None
+    oauth: PlanOAuth | None = None
+    kerberos: PlanKerberos | None = None
     align_credentials: SecretRef | None = None
 
     def to_json(self) -> dict[str, Any]:
@@ -155,19 +99,19 @@ class Security:
         return value
 
     @classmethod
-    def from_json(cls, value: dict[str, Any]) -> Security:
+    def from_json(cls, value: dict[str, Any]) -> PlanSecurity:
         references = ("credentials", "ca", "certificate", "key", "key_password", "align_credentials")
         return cls(
             protocol=value["protocol"],
             mechanism=value["mechanism"],
-            oauth=OAuth.from_json(value.get("oauth")),
-            kerberos=Kerberos.from_json(value.get("kerberos")),
+            oauth=PlanOAuth.from_json(value.get("oauth")),
+            kerberos=PlanKerberos.from_json(value.get("kerberos")),
             **{key: SecretRef.from_json(value.get(key)) for key in references},
         )
 
 
 @dataclass(frozen=True, slots=True)
-class Registry:
+class PlanRegistry:
     """A schema registry with the REST API of Confluent's. certificate, key and key_password are the client's own."""
 
     url: str
@@ -178,7 +122,7 @@ class Registry:
     key_password: SecretRef | None = None
 
     @classmethod
-    def from_json(cls, value: dict[str, Any] | None) -> Registry | None:
+    def from_json(cls, value: dict[str, Any] | None) -> PlanRegistry | None:
         if value is None:
             return None
         references = {key: SecretRef.from_json(each) for key, each in value.items() if key != "url"}
@@ -192,8 +136,8 @@ class PlanCluster:
     alias: str
     bootstrap: tuple[str, ...]
     cluster_id: str | None = None
-    security: Security = Security()
-    registry: Registry | None = None
+    security: PlanSecurity = PlanSecurity()
+    registry: PlanRegistry | None = None
     rack: str | None = None
 
     def to_json(self) -> dict[str, Any]:
@@ -209,8 +153,8 @@ class PlanCluster:
             alias=value["alias"],
             bootstrap=tuple(value["bootstrap"]),
             cluster_id=value["cluster_id"],
-            security=Security.from_json(value["security"]),
-            registry=Registry.from_json(value.get("registry")),
+            security=PlanSecurity.from_json(value["security"]),
+            registry=PlanRegistry.from_json(value.get("registry")),
             rack=value.get("rack"),
         )
 
@@ -244,11 +188,11 @@ class PlanFlow:
     offsets: Literal["mapped", "aligned"] = "mapped"
     start: Literal["earliest", "latest"] = "earliest"
     replication_factor: int | None = None
-    sync_configs: Mode = "once"
+    sync_configs: SyncMode = "once"
     sync_configs_include: tuple[str, ...] = ()
     sync_configs_exclude: tuple[str, ...] = ()
     configs_set: tuple[tuple[str, str], ...] = ()
-    verify: ProofPolicy = ON_DEMAND
+    verify: ProofPolicy = PROVEN_ON_DEMAND
     merge: bool = False
     delivery: Literal["sequence", "transactions"] = "sequence"
     delivery_reason: str = ""
@@ -259,7 +203,7 @@ class PlanFlow:
     weight: int = 1
     grow: bool = True
     offsets_reason: str = ""
-    sync: Sync = NO_SYNC
+    sync: SyncSettings = NO_SYNC
 
     def selects(self, topic: str) -> bool:
         """Whether this source topic travels: included, not excluded, not internal."""
@@ -308,7 +252,7 @@ class PlanFlow:
             "offsets_reason": self.offsets_reason,
             "sync": self.sync.to_json(),
         }
-        if replace(self.verify, every_ms=None) != ON_DEMAND:  # older plans keep their hash
+        if replace(self.verify, every_ms=None) != PROVEN_ON_DEMAND:  # older plans keep their hash
             value["verify"] = self.verify.to_json()
         return value
 
@@ -326,7 +270,7 @@ class PlanFlow:
                 "sync_configs_include": tuple(value.get("sync_configs_include", ())),
                 "sync_configs_exclude": tuple(value["sync_configs_exclude"]),
                 "configs_set": tuple(sorted(value.get("configs_set", {}).items())),
-                "sync": Sync.from_json(value["sync"]) if "sync" in value else NO_SYNC,
+                "sync": SyncSettings.from_json(value["sync"]) if "sync" in value else NO_SYNC,
             }
         )
 
@@ -338,7 +282,7 @@ class Plan:
     topology: str
     clusters: tuple[PlanCluster, ...]
     flows: tuple[PlanFlow, ...]
-    migration: Migration | None = None
+    migration: PlanMigration | None = None
     proofs: dict[str, Any] = field(default_factory=dict)
     schema: int = _SCHEMA
     hash: str = ""
@@ -360,24 +304,24 @@ class Plan:
         raise NotInPlan(f"topology {self.topology} has no flow {flow_id}; its flows: {known}")
 
 
-def sealed(plan: Plan) -> Plan:
+def seal_plan(plan: Plan) -> Plan:
     """The same plan with its content hash."""
     content = {key: value for key, value in _document(plan).items() if key != "hash"}
     digest = hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
     return replace(plan, hash=f"sha256:{digest}")
 
 
-def plan_json(plan: Plan) -> str:
+def encode_plan(plan: Plan) -> str:
     """Canonical: sorted keys, two spaces, newline at the end. The same plan gives the same bytes."""
     return json.dumps(_document(plan), sort_keys=True, indent=2) + "\n"
 
 
-def plan_from_json(text: str, *, own: bool = False) -> Plan:
+def decode_plan(text: str, *, own: bool = False) -> Plan:
     """Raises UnreadablePlan when it is not a plan of this schema, or its content does not give its hash.
 
     own: it is this very version's note to itself, whose hash need not be computed anew."""
     try:
-        value = parse_object(text)
+        value = parse_json_object(text)
         if value["schema"] != _SCHEMA:
             raise UnreadablePlan(
                 f"the plan has schema {value['schema']}, this Watershed reads {_SCHEMA}; compile again"
@@ -387,7 +331,7 @@ def plan_from_json(text: str, *, own: bool = False) -> Plan:
             topology=value["topology"],
             clusters=tuple(map(PlanCluster.from_json, value["clusters"])),
             flows=tuple(map(PlanFlow.from_json, value["flows"])),
-            migration=None if migration is None else Migration.from_json(migration),
+            migration=None if migration is None else PlanMigration.from_json(migration),
             proofs=value["proofs"],
         )
         stated = value["hash"]
@@ -395,7 +339,7 @@ def plan_from_json(text: str, *, own: bool = False) -> Plan:
         raise UnreadablePlan(f"this is not a plan written by `topology compile` ({error!r})") from None
     if own:
         return replace(plan, hash=stated)
-    plan = sealed(plan)
+    plan = seal_plan(plan)
     if plan.hash != stated:
         raise UnreadablePlan(f"the plan says {stated} but its content gives {plan.hash}; compile it again")
     return plan

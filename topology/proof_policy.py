@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-from topology.waves import Level
+from topology.migration_waves import ProofLevel
 
-RECHECK = 0.01
+DEFAULT_RECHECK_SHARE = 0.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,11 +22,11 @@ class ProofPolicy:
     """
 
     every_ms: int | None = None
-    level: Level = "L1"
+    level: ProofLevel = "L1"
     rate: int | None = None
     fetches: int | None = None
     pause_at_lag_ms: int | None = None
-    recheck: float = RECHECK
+    recheck: float = DEFAULT_RECHECK_SHARE
 
     def to_json(self) -> dict[str, Any]:
         """Without `every_ms`, which older plans hold in the flow itself."""
@@ -40,4 +40,4 @@ class ProofPolicy:
         return cls(every_ms=every_ms, **value)
 
 
-ON_DEMAND: Final = ProofPolicy()
+PROVEN_ON_DEMAND: Final = ProofPolicy()

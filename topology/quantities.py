@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import re
 
-DURATIONS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
-SIZES = {
+DURATION_UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
+SIZE_UNITS_BYTES = {
     "B": 1,
     "kB": 10**3,
     "MB": 10**6,
@@ -20,7 +20,7 @@ SIZES = {
 }
 _LIMIT = 2**63 - 1
 _MAX_DIGITS = 30
-FOREVER = _LIMIT
+FOREVER_MS = _LIMIT
 _NUMBER = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s?([A-Za-z%]*)(/s)?", re.ASCII)
 
 
@@ -28,35 +28,35 @@ class MissingUnit(ValueError):
     """A bare number where a unit belongs."""
 
 
-def duration_ms(text: str) -> int:
+def parse_duration(text: str) -> int:
     """`500ms`, `30s`, `5m`, `24h`, `7d`, `2w`, in milliseconds."""
-    return _amount(text, DURATIONS, "", "a duration such as `30s`, `5m` or `24h`")
+    return _amount(text, DURATION_UNITS_MS, "", "a duration such as `30s`, `5m` or `24h`")
 
 
-def retention_ms(text: str) -> int:
+def parse_retention(text: str) -> int:
     """A duration, or `forever` (FOREVER: longer than any other)."""
-    return FOREVER if text == "forever" else duration_ms(text)
+    return FOREVER_MS if text == "forever" else parse_duration(text)
 
 
-def size_bytes(text: str) -> int:
+def parse_size(text: str) -> int:
     """`512B`, `16kB`, `1MiB`, in bytes."""
-    return _amount(text, SIZES, "", "a size such as `1MiB` or `16kB`")
+    return _amount(text, SIZE_UNITS_BYTES, "", "a size such as `1MiB` or `16kB`")
 
 
-def rate_bytes(text: str) -> int:
+def parse_rate(text: str) -> int:
     """`60MiB/s`, in bytes a second."""
-    return _amount(text, SIZES, "/s", "a rate such as `60MiB/s`")
+    return _amount(text, SIZE_UNITS_BYTES, "/s", "a rate such as `60MiB/s`")
 
 
-def some_rate_bytes(text: str) -> int:
+def parse_nonzero_rate(text: str) -> int:
     """The same, of what could not go on at `0B/s`."""
-    rate = rate_bytes(text)
+    rate = parse_rate(text)
     if rate == 0:
         raise ValueError("nothing could be read at this rate; expected a rate above zero such as `60MiB/s`")
     return rate
 
 
-def fraction(text: str) -> float:
+def parse_share(text: str) -> float:
     """`5%` is 0.05; from 0% to 100%."""
     value = _amount(text, {"%": 1_000_000}, "", "a share such as `5%`") / 100_000_000
     if value > 1:
@@ -64,25 +64,25 @@ def fraction(text: str) -> float:
     return value
 
 
-def duration_text(ms: int) -> str:
+def render_duration(ms: int) -> str:
     """`30s`, `5m`, `7d`: the largest unit that gives a whole number (days at most: `14d` is how retention is said);
     `forever` for FOREVER."""
-    if ms >= FOREVER:
+    if ms >= FOREVER_MS:
         return "forever"
-    unit = next((name for name in ("d", "h", "m", "s") if ms % DURATIONS[name] == 0), "ms") if ms else "s"
-    return f"{ms // DURATIONS[unit]}{unit}"
+    unit = next((name for name in ("d", "h", "m", "s") if ms % DURATION_UNITS_MS[name] == 0), "ms") if ms else "s"
+    return f"{ms // DURATION_UNITS_MS[unit]}{unit}"
 
 
-def size_text(size: int) -> str:
+def render_size(size: int) -> str:
     """`1MiB`, `16kB`, `1048588B`: the shortest whole number of a unit; powers of two where both are as short."""
-    exact = [(size // of_unit, unit) for unit, of_unit in SIZES.items() if size % of_unit == 0]
+    exact = [(size // of_unit, unit) for unit, of_unit in SIZE_UNITS_BYTES.items() if size % of_unit == 0]
     texts = (f"{count}{unit}" for count, unit in exact if size or unit == "B")
     return min(texts, key=lambda text: (len(text), "i" not in text))
 
 
-def rate_text(rate: int) -> str:
+def render_rate(rate: int) -> str:
     """`60MiB/s`, of bytes a second."""
-    return f"{size_text(rate)}/s"
+    return f"{render_size(rate)}/s"
 
 
 def _amount(text: str, units: dict[str, int], per: str, expected: str) -> int:

@@ -13,26 +13,26 @@ from dataclasses import dataclass
 from typing import Literal
 
 from topology.errors import BadSelector
-from topology.quoting import shown
+from topology.text_escaping import shorten_and_escape
 
 # a topic's letters: apache/kafka Topic.java LEGAL_CHARS
-ALPHABET = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-"
-BIT = {char: 1 << index for index, char in enumerate(ALPHABET)}
-ANY = (1 << len(ALPHABET)) - 1
+TOPIC_LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-"
+LETTER_BITS = {char: 1 << index for index, char in enumerate(TOPIC_LETTERS)}
+ANY_LETTER_MASK = (1 << len(TOPIC_LETTERS)) - 1
 _CLASSES = {
-    "d": sum(BIT[c] for c in "0123456789"),
-    "w": ANY & ~BIT["."] & ~BIT["-"],
+    "d": sum(LETTER_BITS[c] for c in "0123456789"),
+    "w": ANY_LETTER_MASK & ~LETTER_BITS["."] & ~LETTER_BITS["-"],
     "s": 0,
 }
 _MAX_REPEAT = 250
-MAX_SIZE = 2_000
+MAX_PATTERN_LETTERS = 2_000
 _MAX_LINKS = 100_000
 _MAX_TEXT = 10_000
 _MAX_GROUPS = 50
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class RegexPart:
     """char: one letter of `mask`. cat, alt: of `parts`. rep: parts[0], `low` to `high` times (-1: without end).
     size: letters when every repetition is written out; a part of size 0 is the empty text. empty: it can be the empty
     text. ends: at how many letters it can end; links: how many pairs of neighbours it has, at most."""
@@ -40,7 +40,7 @@ class Part:
     kind: Literal["char", "cat", "alt", "rep"]
     size: int
     mask: int = 0
-    parts: tuple[Part, ...] = ()
+    parts: tuple[RegexPart, ...] = ()
     low: int = 1
     high: int = 1
     empty: bool = False
@@ -48,22 +48,22 @@ class Part:
     links: int = 0
 
     def __post_init__(self) -> None:
-        if self.size > MAX_SIZE or self.links > _MAX_LINKS:
+        if self.size > MAX_PATTERN_LETTERS or self.links > _MAX_LINKS:
             raise BadSelector(
-                f"the pattern is too large: written out it has more than {MAX_SIZE} letters or too many optional "
+                f"the pattern is too large: written out it has more than {MAX_PATTERN_LETTERS} letters or too many optional "
                 "parts in a row; use `*`, `+` or smaller repetitions, or write several selectors"
             )
 
 
-_EMPTY = Part("cat", 0, empty=True, ends=0)
+_EMPTY = RegexPart("cat", 0, empty=True, ends=0)
 
 
-def char(mask: int) -> Part:
+def build_letter(mask: int) -> RegexPart:
     """One letter of a set; a set without letters matches nothing."""
-    return Part("char", 1, mask)
+    return RegexPart("char", 1, mask)
 
 
-def cat(parts: Iterable[Part]) -> Part:
+def build_sequence(parts: Iterable[RegexPart]) -> RegexPart:
     """One after the other. Raises BadSelector when it is too large."""
     filled = tuple(part for part in parts if part.size)
     if len(filled) < 2:
@@ -72,10 +72,10 @@ def cat(parts: Iterable[Part]) -> Part:
     for part in filled:
         size, links = size + part.size, links + part.links + ends
         ends = part.ends + (ends if part.empty else 0)
-    return Part("cat", size, parts=filled, empty=all(part.empty for part in filled), ends=ends, links=links)
+    return RegexPart("cat", size, parts=filled, empty=all(part.empty for part in filled), ends=ends, links=links)
 
 
-def alt(parts: list[Part]) -> Part:
+def build_alternatives(parts: list[RegexPart]) -> RegexPart:
     """One of them. Raises BadSelector when it is too large."""
     filled = tuple(part for part in parts if part.size)
     if not filled:
@@ -84,11 +84,11 @@ def alt(parts: list[Part]) -> Part:
     if len(filled) > 1:
         size, ends, links = (sum(each) for each in zip(*((p.size, p.ends, p.links) for p in filled), strict=True))
         empty = any(part.empty for part in filled)
-        either = Part("alt", size, parts=filled, empty=empty, ends=ends, links=links)
-    return either if len(filled) == len(parts) else rep(either, 0, 1)
+        either = RegexPart("alt", size, parts=filled, empty=empty, ends=ends, links=links)
+    return either if len(filled) == len(parts) else build_repetition(either, 0, 1)
 
 
-def rep(part: Part, low: int, high: int) -> Part:
+def build_repetition(part: RegexPart, low: int, high: int) -> RegexPart:
     """low to high times, high -1 for any number. Raises BadSelector when it is too large."""
     if not part.size or high == 0:
         return _EMPTY
@@ -97,10 +97,12 @@ def rep(part: Part, low: int, high: int) -> Part:
     copies = max(low, high, 1)
     ends = part.ends * (copies if part.empty else copies - max(low, 1) + 1)
     size, links = part.size * copies, (part.links + part.ends) * copies
-    return Part("rep", size, parts=(part,), low=low, high=high, empty=part.empty or not low, ends=ends, links=links)
+    return RegexPart(
+        "rep", size, parts=(part,), low=low, high=high, empty=part.empty or not low, ends=ends, links=links
+    )
 
 
-def parse(text: str) -> Part:
+def parse_regex(text: str) -> RegexPart:
     """Raises BadSelector for anything that is not a regular language, not well formed or too large."""
     if len(text) > _MAX_TEXT:
         raise BadSelector(f"the regex has {len(text)} characters, more than {_MAX_TEXT}; write several selectors")
@@ -119,30 +121,30 @@ class _Reader:
         self.position = 0
 
     def error(self, what: str) -> BadSelector:
-        return BadSelector(f"regex `{shown(self.text)}`, character {self.position + 1}: {what}")
+        return BadSelector(f"regex `{shorten_and_escape(self.text)}`, character {self.position + 1}: {what}")
 
-    def alternatives(self, depth: int) -> Part:
+    def alternatives(self, depth: int) -> RegexPart:
         if depth > _MAX_GROUPS:
             raise self.error(f"groups nested deeper than {_MAX_GROUPS}; leave the needless parentheses out")
         parts = [self._sequence(depth)]
         while self._peek() == "|":
             self.position += 1
             parts.append(self._sequence(depth))
-        return alt(parts)
+        return build_alternatives(parts)
 
     def _peek(self) -> str:
         return self.text[self.position : self.position + 1]
 
-    def _sequence(self, depth: int) -> Part:
+    def _sequence(self, depth: int) -> RegexPart:
         parts = []
         while (letter := self._peek()) and letter not in "|)":
             if (letter == "^" and self.position == 0) or (letter == "$" and self.position == len(self.text) - 1):
                 self.position += 1  # a full match is anchored anyway
                 continue
             parts.append(self._repeated(depth))
-        return cat(parts)
+        return build_sequence(parts)
 
-    def _repeated(self, depth: int) -> Part:
+    def _repeated(self, depth: int) -> RegexPart:
         part = self._atom(depth)
         low, high = 1, 1
         letter = self._peek()
@@ -157,7 +159,7 @@ class _Reader:
             if self._peek() != "?":
                 raise self.error("two repetitions in a row; use a group")
             self.position += 1  # lazy: the same language
-        return rep(part, low, high)
+        return build_repetition(part, low, high)
 
     def _bounds(self) -> tuple[int, int]:
         close = self.text.find("}", self.position)
@@ -173,7 +175,7 @@ class _Reader:
         self.position = close + 1
         return bounds
 
-    def _atom(self, depth: int) -> Part:
+    def _atom(self, depth: int) -> RegexPart:
         letter = self._peek()
         if letter == "(":
             return self._group(depth)
@@ -183,12 +185,12 @@ class _Reader:
             raise self.error(f"`{letter}` in the middle; a regex here always matches the whole name")
         self.position += 1
         if letter == ".":
-            return char(ANY)
+            return build_letter(ANY_LETTER_MASK)
         if letter == "[":
-            return char(self._class())
-        return char(self._escape() if letter == "\\" else BIT.get(letter, 0))
+            return build_letter(self._class())
+        return build_letter(self._escape() if letter == "\\" else LETTER_BITS.get(letter, 0))
 
-    def _group(self, depth: int) -> Part:
+    def _group(self, depth: int) -> RegexPart:
         self.position += 1
         if self._peek() == "?":
             if not self.text.startswith("?:", self.position):
@@ -204,11 +206,11 @@ class _Reader:
         letter = self._peek()
         self.position += 1
         if letter and letter.lower() in _CLASSES:
-            return _CLASSES[letter] if letter.islower() else ANY & ~_CLASSES[letter.lower()]
+            return _CLASSES[letter] if letter.islower() else ANY_LETTER_MASK & ~_CLASSES[letter.lower()]
         if not letter or letter.isalnum():
             self.position -= 1
             raise self.error(f"`\\{letter}` is not part of the language (no back-references, no assertions)")
-        return BIT.get(letter, 0)
+        return LETTER_BITS.get(letter, 0)
 
     def _class(self) -> int:
         negated = self._peek() == "^"
@@ -226,13 +228,13 @@ class _Reader:
             if self._peek() == "-" and self.text[self.position + 1 : self.position + 2] not in ("]", ""):
                 end = self.text[self.position + 1]
                 if end == "\\" or end < begin:
-                    raise self.error(f"bad range `{shown(begin)}-{shown(end)}`")
+                    raise self.error(f"bad range `{shorten_and_escape(begin)}-{shorten_and_escape(end)}`")
                 self.position += 2
-                mask |= sum(bit for letter, bit in BIT.items() if begin <= letter <= end)
+                mask |= sum(bit for letter, bit in LETTER_BITS.items() if begin <= letter <= end)
             else:
-                mask |= BIT.get(begin, 0)
+                mask |= LETTER_BITS.get(begin, 0)
         self.position += 1
-        return ANY & ~mask if negated else mask
+        return ANY_LETTER_MASK & ~mask if negated else mask
 
 
 def _digits(text: str) -> bool:

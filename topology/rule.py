@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
-from topology.facts import Facts
 from topology.finding import Problem, Severity
 from topology.inventory import Inventory
-from topology.load import Loaded
+from topology.loader import LoadedTopology
 from topology.model import Topology
+from topology.topic_facts import TopologyFacts
 
 if TYPE_CHECKING:
-    from topology.graph import TopicGraph
+    from topology.topic_graph import TopicGraph
 
 _Needs = Literal["static", "inventory", "live"]
 Profile = Literal["regular", "strict", "audit"]
@@ -22,7 +22,7 @@ PROFILES: tuple[Profile, ...] = ("regular", "strict", "audit")
 
 
 @dataclass(frozen=True, slots=True)
-class Option:
+class RuleOption:
     """A number that `topology.lint.yaml` may set for a rule, under a name that means the same in every rule. kind says
     how it is written: `count`, `share` (`30%`, here 0.3), `duration` (ms), `size` (bytes), `rate` (bytes a second)."""
 
@@ -32,7 +32,7 @@ class Option:
     doc: str
 
 
-class Context:
+class RuleContext:
     """One topology under examination. `topology` is missing when the YAML does not parse; most rules then see nothing.
 
     inventory is None without one; rules with `needs="inventory"` or `"live"` are only asked when it is there. others
@@ -40,7 +40,7 @@ class Context:
 
     def __init__(
         self,
-        loaded: Loaded,
+        loaded: LoadedTopology,
         inventory: Inventory | None = None,
         options: Mapping[str, Any] | None = None,
         others: Sequence[Topology] = (),
@@ -60,17 +60,17 @@ class Context:
         """Built once, when the first rule needs it (networkx is imported only then)."""
         if self.topology is None or not self.topology.flows:
             return None
-        from topology.graph import build
+        from topology.topic_graph import build_topic_graph
 
-        return build(self.topology)
+        return build_topic_graph(self.topology)
 
     @cached_property
-    def facts(self) -> Facts:
+    def facts(self) -> TopologyFacts:
         """What is known about topics; only for rules that saw a topology."""
         assert self.topology is not None, "asked without a topology"
-        return Facts(self.topology, self.inventory)
+        return TopologyFacts(self.topology, self.inventory)
 
-    def option(self, option: Option) -> Any:
+    def option(self, option: RuleOption) -> Any:
         """Its value: from the configuration, or the default."""
         return self.options.get(option.name, option.default)
 
@@ -89,17 +89,17 @@ class Rule:
     name: str
     severity: Severity
     manual: str
-    check: Callable[[Context], Iterator[Problem]]
+    check: Callable[[RuleContext], Iterator[Problem]]
     needs: _Needs = "static"
     ignorable: bool = True
     profile: Profile = "regular"
-    options: tuple[Option, ...] = ()
+    options: tuple[RuleOption, ...] = ()
 
 
-def said_by_loader(code: str) -> Callable[[Context], Iterator[Problem]]:
+def build_loader_check(code: str) -> Callable[[RuleContext], Iterator[Problem]]:
     """The check of a rule whose problems only the loader can see."""
 
-    def check(context: Context) -> Iterator[Problem]:
+    def check(context: RuleContext) -> Iterator[Problem]:
         return context.problems(code)
 
     return check

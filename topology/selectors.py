@@ -11,7 +11,7 @@ from typing import Any, Literal, cast
 from topology import automaton
 from topology.automaton import Automaton
 
-INTERNAL = (
+INTERNAL_TOPIC_GLOBS = (
     "__*",
     "_schemas",
     "watershed.*",
@@ -33,7 +33,11 @@ class Selector:
 
     def automaton(self) -> Automaton:
         """Raises BadSelector when the text is not in the language."""
-        build = {"literal": automaton.literal, "glob": automaton.glob, "regex": automaton.regex}[self.kind]
+        build = {
+            "literal": automaton.compile_literal,
+            "glob": automaton.compile_glob,
+            "regex": automaton.compile_regex,
+        }[self.kind]
         return build(self.text)
 
     def matches(self, topic: str) -> bool:
@@ -97,7 +101,7 @@ class Selectors(tuple[Selector, ...]):
     @cached_property
     def prefixes(self) -> tuple[str, ...]:
         """Beginnings, one of which every matching name has; sorted, none begins with another one."""
-        return outermost(each.prefix for each in self)
+        return drop_covered_prefixes(each.prefix for each in self)
 
     @cached_property
     def examples(self) -> tuple[str, ...]:
@@ -132,12 +136,12 @@ class Selectors(tuple[Selector, ...]):
         return any(each.matches(topic) for cut in tails for each in ends.get(topic[max(0, len(topic) - cut) :], ()))
 
 
-def in_order(selectors: Iterable[Selector]) -> Selectors:
+def sort_selectors(selectors: Iterable[Selector]) -> Selectors:
     """Each once, sorted."""
     return Selectors(sorted(set(selectors), key=lambda each: (each.kind, each.text)))
 
 
-def outermost(texts: Iterable[str]) -> tuple[str, ...]:
+def drop_covered_prefixes(texts: Iterable[str]) -> tuple[str, ...]:
     """Sorted, without those that begin with another one."""
     kept: list[str] = []
     for text in sorted(texts):
@@ -170,7 +174,7 @@ class TopicSelection:
         return cast(Selectors, self.exclude)
 
     def selects(self, topic: str) -> bool:
-        if is_internal(topic):
+        if is_internal_topic(topic):
             if not (self.allow_internal and topic in self.included.literals):
                 return False
         elif not self.included.match(topic):
@@ -210,12 +214,12 @@ class TopicSelection:
         )
 
 
-_INTERNAL_NAMES = frozenset(text for text in INTERNAL if "*" not in text)
-_INTERNAL_BEGIN = tuple(text[:-1] for text in INTERNAL if text.endswith("*"))
-_INTERNAL_END = tuple(text[1:] for text in INTERNAL if text.startswith("*"))
+_INTERNAL_NAMES = frozenset(text for text in INTERNAL_TOPIC_GLOBS if "*" not in text)
+_INTERNAL_BEGIN = tuple(text[:-1] for text in INTERNAL_TOPIC_GLOBS if text.endswith("*"))
+_INTERNAL_END = tuple(text[1:] for text in INTERNAL_TOPIC_GLOBS if text.startswith("*"))
 
 
-def is_internal(topic: str) -> bool:
+def is_internal_topic(topic: str) -> bool:
     """Whether the name belongs to Kafka, Connect, a registry, Streams, MirrorMaker or Watershed itself."""
     return topic in _INTERNAL_NAMES or topic.startswith(_INTERNAL_BEGIN) or topic.endswith(_INTERNAL_END)
 
@@ -233,7 +237,7 @@ def _glob_matches(text: str, topic: str) -> bool:
     if split is None:
         return topic == text
     first, pieces, last = split
-    if not topic.startswith(first) or not automaton.is_name(topic):
+    if not topic.startswith(first) or not automaton.has_only_topic_letters(topic):
         return False
     position = len(first)
     for piece in pieces:

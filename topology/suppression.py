@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 
 import yaml
 
-from topology.finding import Finding, Label, Problem, Span
-from topology.nearest import nearest
-from topology.nodes import LOADER, lines_of
-from topology.quoting import shown
+from topology.finding import FileSpan, Label, LintFinding, Problem
 from topology.rule import Rule
+from topology.spelling import suggest_word
+from topology.text_escaping import shorten_and_escape
+from topology.yaml_tree import YAML_LOADER, split_yaml_lines
 
 # bounded pieces: no line makes the search go back over more than a few letters
 _COMMENT = re.compile(r"(?:^|\s)#\s{0,20}lint:\s{0,20}ignore\[([^\]\[#]{0,500})\]")
@@ -25,7 +25,7 @@ _Place = tuple[int, int]  # line and column, from 1
 class _Suppression:
     """One comment; `used` collects the words that silenced something."""
 
-    span: Span
+    span: FileSpan
     words: tuple[str, ...]
     reason: str
     alone: bool
@@ -42,7 +42,7 @@ class Suppressions:
     entries: tuple[_Suppression, ...]
     by_line: Mapping[int, tuple[_Suppression, ...]]
 
-    def silence(self, finding: Finding) -> bool:
+    def silence(self, finding: LintFinding) -> bool:
         """Whether a comment with a reason silences this finding, where it begins."""
         hit = False
         for entry in self.by_line.get(finding.span.line, ()):
@@ -69,9 +69,9 @@ class Suppressions:
                     yield Problem("SYN006", _why_unused(word, rules), (Label(entry.span),), help="remove it")
 
 
-def read_suppressions(text: str, file: str) -> Suppressions:
+def parse_suppressions(text: str, file: str) -> Suppressions:
     entries = []
-    found = [(number, line) for number, line in enumerate(lines_of(text), 1) if _COMMENT.search(line)]
+    found = [(number, line) for number, line in enumerate(split_yaml_lines(text), 1) if _COMMENT.search(line)]
     scalars = _find_scalars(text) if found else []
     for number, line in found:
         for match in _COMMENT.finditer(line):
@@ -79,7 +79,7 @@ def read_suppressions(text: str, file: str) -> Suppressions:
             if _is_inside(scalars, number, column):
                 continue
             words = tuple(sorted({word.strip() for word in match[1].split(",") if word.strip()}))
-            span = Span(file, number, column, number, len(line) + 1)
+            span = FileSpan(file, number, column, number, len(line) + 1)
             reason = line[match.end() :].strip()
             entries.append(_Suppression(span, words[:_MAX_WORDS], reason, alone=not line[: column - 1].strip()))
             break  # the rest of the line is the comment
@@ -95,7 +95,7 @@ def _find_scalars(text: str) -> list[tuple[_Place, _Place]]:
     `>` of a block it does. Of a file that is no YAML, those in front of the fault."""
     found: list[tuple[_Place, _Place]] = []
     try:
-        for token in yaml.scan(text, Loader=LOADER):
+        for token in yaml.scan(text, Loader=YAML_LOADER):
             if isinstance(token, yaml.ScalarToken) and not token.plain:
                 begin, end = token.start_mark, token.end_mark
                 start = (begin.line + 2, 1) if token.style in ("|", ">") else (begin.line + 1, begin.column + 1)
@@ -113,8 +113,8 @@ def _is_inside(scalars: Sequence[tuple[_Place, _Place]], line: int, column: int)
 def _why_unused(word: str, rules: Mapping[str, Rule]) -> str:
     rule = rules.get(word)
     if rule is None:
-        near = nearest(word, rules)
-        return f"there is no rule {shown(word)}" + (f"; did you mean {near}?" if near else "")
+        near = suggest_word(word, rules)
+        return f"there is no rule {shorten_and_escape(word)}" + (f"; did you mean {near}?" if near else "")
     if not rule.ignorable:
         return f"{word} cannot be silenced by a comment"
     return f"{word} finds nothing here, so this comment silences nothing"

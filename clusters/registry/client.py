@@ -18,6 +18,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
 
+from clusters.deadline import run_with_deadline
 from clusters.errors import (
     AuthenticationFailed,
     ProtocolError,
@@ -26,9 +27,8 @@ from clusters.errors import (
     Unreachable,
     UntrustedBroker,
 )
-from clusters.registry.schema import Schema, Version
-from clusters.registry.settings import RegistrySettings
-from clusters.within import within
+from clusters.registry.registry_settings import RegistrySettings
+from clusters.registry.schema import Schema, SchemaVersion
 from topology.bounded_json import parse_json
 
 _TIMEOUT_S = 5.0  # of a connect and of each read
@@ -78,18 +78,18 @@ class RegistryClient:
         path = f"/subjects/{_quoted(subject)}/versions"
         return sorted(map(self._number, self._list(path, {"deleted": "true"} if deleted else {})))
 
-    def version(self, subject: str, version: int) -> Version | None:
+    def version(self, subject: str, version: int) -> SchemaVersion | None:
         """Also one that is softly deleted; whether it is, `history` knows."""
         found = self._ask("GET", f"/subjects/{_quoted(subject)}/versions/{version}", {"deleted": "true"})
         return None if found is None else self._version(found)
 
-    def history(self, subject: str) -> list[Version]:
+    def history(self, subject: str) -> list[SchemaVersion]:
         """All versions in order, the softly deleted ones marked."""
         everything = self.versions(subject, deleted=True)
         live = set(self.versions(subject)) if everything else set()
         found = (self.version(subject, number) for number in everything)
         return [
-            Version(each.subject, each.version, each.id, each.schema, each.version not in live)
+            SchemaVersion(each.subject, each.version, each.id, each.schema, each.version not in live)
             for each in found
             if each is not None
         ]
@@ -99,7 +99,7 @@ class RegistryClient:
         found = self._ask("GET", f"/schemas/ids/{id}", {"subject": subject} if subject else {})
         return None if found is None else self._read(lambda: Schema.from_json(found))
 
-    def lookup(self, subject: str, schema: Schema) -> Version | None:
+    def lookup(self, subject: str, schema: Schema) -> SchemaVersion | None:
         """The version of `subject` that the registry takes for the same schema."""
         found = self._ask("POST", f"/subjects/{_quoted(subject)}", {"deleted": "true"}, schema.to_json())
         return None if found is None else self._version({"schemaType": schema.type} | self._object(found))
@@ -176,10 +176,10 @@ class RegistryClient:
             raise self._no_registry(f"it gives {value!r:.100} where a text is expected")
         return value
 
-    def _version(self, value: Any) -> Version:
+    def _version(self, value: Any) -> SchemaVersion:
         found = self._object(value)
         return self._read(
-            lambda: Version(
+            lambda: SchemaVersion(
                 str(found["subject"]), self._number(found["version"]), self._number(found["id"]),
                 Schema.from_json(found),
             )
@@ -250,7 +250,7 @@ class RegistryClient:
                         return answer.status, answer.read(_LARGEST_ANSWER)
 
                     # the socket's timeout is for each read; an answer that drips would hold the lock for ever
-                    return within(self._deadline_s, asked_once)
+                    return run_with_deadline(self._deadline_s, asked_once)
                 except (OSError, http.client.HTTPException, ValueError) as error:
                     self._hang_up()
                     if isinstance(error, ssl.SSLCertVerificationError):

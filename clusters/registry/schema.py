@@ -16,7 +16,7 @@ _PRIMITIVE = frozenset({"null", "boolean", "int", "long", "float", "double", "by
 
 
 @dataclass(frozen=True, slots=True)
-class Reference:
+class SchemaReference:
     """name: how the schema calls it (an Avro full name, an import path); where it stands is subject and version."""
 
     name: str
@@ -30,7 +30,7 @@ class Schema:
 
     text: str
     type: str = AVRO
-    references: tuple[Reference, ...] = ()
+    references: tuple[SchemaReference, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """As a registry takes it; AVRO is not said, so that the oldest registries understand it."""
@@ -47,7 +47,8 @@ class Schema:
     def from_json(cls, value: Mapping[str, Any]) -> Schema:
         """Raises KeyError, TypeError."""
         references = tuple(
-            Reference(each["name"], each["subject"], int(each["version"])) for each in value.get("references") or ()
+            SchemaReference(each["name"], each["subject"], int(each["version"]))
+            for each in value.get("references") or ()
         )
         return cls(value["schema"], value.get("schemaType") or _type_of(value["schema"]), references)
 
@@ -72,7 +73,7 @@ def _is_avro(type: Any) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Version:
+class SchemaVersion:
     """One version of a subject. deleted: softly, so that its id still leads to it."""
 
     subject: str
@@ -82,17 +83,17 @@ class Version:
     deleted: bool = False
 
 
-def same(one: Schema, other: Schema) -> bool:
+def is_same_schema(one: Schema, other: Schema) -> bool:
     """Whether both say the same, whatever their layout. What they refer to is compared by name only: `where it stands`
     differs between registries."""
     return (
         one.type == other.type
         and {each.name for each in one.references} == {each.name for each in other.references}
-        and canonical(one) == canonical(other)
+        and render_canonical_schema(one) == render_canonical_schema(other)
     )
 
 
-def canonical(schema: Schema) -> str:
+def render_canonical_schema(schema: Schema) -> str:
     """The text without what carries no meaning: order of JSON keys, white space, comments of Protobuf."""
     if schema.type == "PROTOBUF":
         return _protobuf(schema.text)

@@ -9,7 +9,7 @@ from typing import Any
 from asn1crypto import pem, x509
 
 
-def described(der: bytes) -> str:
+def describe_certificate(der: bytes) -> str:
     """`CN=…, issued by CN=…, for …, valid until 2026-01-01T00:00Z`; asn1crypto's words for names."""
     try:
         certificate: Any = x509.Certificate.load(der)
@@ -22,13 +22,13 @@ def described(der: bytes) -> str:
         return f"not readable: {error}"
 
 
-def described_file(path: str) -> str:
+def describe_certificate_file(path: str) -> str:
     """Of the first certificate in a PEM file."""
     try:
         content = Path(path).read_bytes()
         for kind, _headers, der in pem.unarmor(content, multiple=True):
             if kind == "CERTIFICATE":
-                return described(der)
+                return describe_certificate(der)
     except (OSError, ValueError):
         pass
     return f"{path}, not readable"

@@ -16,8 +16,9 @@ from kio.serial import entity_writer
 
 from clusters.errors import ClusterError, ProtocolError, RequestRefused, Unreachable
 from clusters.settings import ConnectionSettings
-from clusters.wire import codes, fetch, produce, requests
-from clusters.wire.alignment import Alignment, Encoded
+from clusters.wire import error_codes, fetch, metadata_requests, produce
+from clusters.wire.alignment_requests import AlignmentRequests, EncodedRequest
+from clusters.wire.bounded_decoding import decode_bounded
 from clusters.wire.messages import (
     READ_COMMITTED,
     READ_UNCOMMITTED,
@@ -29,9 +30,8 @@ from clusters.wire.messages import (
     ProducePartition,
     ProducerState,
 )
-from clusters.wire.security import opened
-from clusters.wire.transport import Piece, Room
-from clusters.wire.walk import read
+from clusters.wire.secured_transport import open_transport
+from clusters.wire.transport import FramePiece, ReceiveBuffer
 
 _CLIENT_ID = "watershed"
 _HEADER = struct.Struct(">hhi")  # api key, api version, correlation id
@@ -42,10 +42,12 @@ _QUESTION_S = 10.0  # for what a broker answers at once: one that hangs must not
 _AVOIDED_S = 30.0
 _FETCH_MARGIN = 1 << 20  # of a Fetch answer: what stands around the records, and the one batch that goes over
 _lost_at: dict[tuple[str, int], float] = {}
-_LOADING = frozenset({codes.COORDINATOR_LOAD_IN_PROGRESS, codes.COORDINATOR_NOT_AVAILABLE, codes.NOT_COORDINATOR})
+_LOADING = frozenset(
+    {error_codes.COORDINATOR_LOAD_IN_PROGRESS, error_codes.COORDINATOR_NOT_AVAILABLE, error_codes.NOT_COORDINATOR}
+)
 
 
-def connect(
+def open_connection(
     settings: ConnectionSettings, address: tuple[str, int] | None = None, client_id: str = _CLIENT_ID
 ) -> Connection:
     """Connect to `address`, or to the first bootstrap address that answers. client_id: what brokers' quotas go by.
@@ -65,13 +67,13 @@ def connect(
     raise last
 
 
-class Connection(Alignment):
+class Connection(AlignmentRequests):
     """See `Wire` for what each method does. Produce and Fetch may be pipelined; everything else is question and
     answer."""
 
     def __init__(self, settings: ConnectionSettings, address: tuple[str, int], client_id: str = _CLIENT_ID) -> None:
         self.alias, self.address = settings.alias, address
-        self._transport = opened(settings, address, timeout_s=_PATIENCE_S)
+        self._transport = open_transport(settings, address, timeout_s=_PATIENCE_S)
         self._client_id = client_id.encode()
         self._correlation = 0
         self._unanswered: deque[int] = deque()
@@ -80,8 +82,8 @@ class Connection(Alignment):
         self.throttle_ms = 0  # how long the last Fetch or Produce answer asks us to be silent (KIP-219)
 
     def metadata(self, topics: tuple[str, ...] | None = None) -> ClusterMetadata:
-        answer = self.ask(requests.metadata_question(topics), MetadataResponse, _QUESTION_S)
-        return requests.metadata_answer(answer)
+        answer = self.ask(metadata_requests.build_metadata_request(topics), MetadataResponse, _QUESTION_S)
+        return metadata_requests.build_cluster_metadata(answer)
 
     def fetch(
         self,
@@ -110,7 +112,7 @@ class Connection(Alignment):
     ) -> None:
         """Ask without waiting: the broker gathers the answer meanwhile. rack: where we stand (KIP-392)."""
         self._fetched = max(self._fetched, max_bytes + _FETCH_MARGIN)
-        body = fetch.fetch_body(
+        body = fetch.encode_fetch_request(
             partitions,
             max_wait_ms=max_wait_ms,
             min_bytes=min_bytes,
@@ -118,20 +120,22 @@ class Connection(Alignment):
             isolation=isolation,
             rack=rack,
         )
-        self._unanswered.append(self._send(fetch.API_KEY, fetch.VERSION, [body]))
+        self._unanswered.append(self._send(fetch.FETCH_API_KEY, fetch.FETCH_VERSION, [body]))
 
-    def receive_fetch(self, room: Room | None = None) -> list[FetchedPartition]:
+    def receive_fetch(self, room: ReceiveBuffer | None = None) -> list[FetchedPartition]:
         """Block for the answer to the oldest question of this connection, a Fetch. Its records are views into `room`,
         or else into a buffer of their own."""
         self._transport.patient_for(_QUESTION_S)
         answer = self._receive(self._unanswered.popleft(), room, self._fetched)
         self._transport.patient_for(_PATIENCE_S)
         try:
-            self.throttle_ms, error, answers = fetch.parse_fetch_answer(answer)
+            self.throttle_ms, error, answers = fetch.decode_fetch_response(answer)
         except (struct.error, IndexError, OverflowError, ValueError) as problem:
             raise self._unintelligible("Fetch", problem) from problem
         if error:
-            raise self._refused(f"{self._transport.address} answered a Fetch with {codes.name_of(error)}", error)
+            raise self._refused(
+                f"{self._transport.address} answered a Fetch with {error_codes.describe_error_code(error)}", error
+            )
         return answers
 
     def send_produce(
@@ -141,15 +145,15 @@ class Connection(Alignment):
         timeout_ms: int = 30_000,
         transactional_id: str | None = None,
     ) -> None:
-        body = produce.produce_body(partitions, timeout_ms, transactional_id)
-        self._unanswered.append(self._send(produce.API_KEY, produce.VERSION, body))
+        body = produce.encode_produce_request(partitions, timeout_ms, transactional_id)
+        self._unanswered.append(self._send(produce.PRODUCE_API_KEY, produce.PRODUCE_VERSION, body))
 
     def receive_produce(self) -> list[ProducedPartition]:
         self._transport.patient_for(min(self.patience_s, _PATIENCE_S))
         body = self._receive(self._unanswered.popleft())
         self._transport.patient_for(_PATIENCE_S)
         try:
-            self.throttle_ms, answers = produce.parse_produce_answer(body)
+            self.throttle_ms, answers = produce.decode_produce_response(body)
         except (struct.error, IndexError, OverflowError, ValueError) as problem:
             raise self._unintelligible("Produce", problem) from problem
         return answers
@@ -157,25 +161,27 @@ class Connection(Alignment):
     def list_offsets(
         self, partitions: tuple[tuple[str, int], ...], timestamp: int, *, isolation: int = READ_UNCOMMITTED
     ) -> list[OffsetAnswer]:
-        question = requests.offsets_question(partitions, timestamp, isolation)
-        return requests.offsets_answer(self.ask(question, ListOffsetsResponse, _QUESTION_S))
+        question = metadata_requests.build_list_offsets_request(partitions, timestamp, isolation)
+        return metadata_requests.build_offset_answers(self.ask(question, ListOffsetsResponse, _QUESTION_S))
 
     def describe_producers(self, topic: str, partition: int) -> tuple[int, list[ProducerState]]:
-        answer = self.ask(requests.producers_question(topic, partition), DescribeProducersResponse, _QUESTION_S)
-        return requests.producers_answer(answer)
+        answer = self.ask(
+            metadata_requests.build_producers_request(topic, partition), DescribeProducersResponse, _QUESTION_S
+        )
+        return metadata_requests.build_producer_states(answer)
 
     def issue_producer_id(self) -> int:
         """A fresh producer id. Waits while the coordinator loads: its answer then carries -1, which would write
         without any protection (seen on 4.3.1 straight after a start)."""
         for _ in range(60):
-            answer = self.ask(requests.producer_id_question(), InitProducerIdResponse)
-            if int(answer.error_code) == codes.NONE and int(answer.producer_id) >= 0:
+            answer = self.ask(metadata_requests.build_producer_id_request(), InitProducerIdResponse)
+            if int(answer.error_code) == error_codes.NONE and int(answer.producer_id) >= 0:
                 return int(answer.producer_id)
             if int(answer.error_code) not in _LOADING:
                 break
             time.sleep(0.5)
         raise self._refused(
-            f"cluster {self.alias} issued no producer id: {codes.name_of(int(answer.error_code))}; "
+            f"cluster {self.alias} issued no producer id: {error_codes.describe_error_code(int(answer.error_code))}; "
             "the worker needs IDEMPOTENT_WRITE on the cluster",
             int(answer.error_code),
         )
@@ -202,7 +208,7 @@ class Connection(Alignment):
         body = self._answer_to(self._send(api_key, version, [_encoded(question)]), patience_s)
         return self._decoded(body, answer_type)
 
-    def _send(self, api_key: int, version: int, body: list[Piece]) -> int:
+    def _send(self, api_key: int, version: int, body: list[FramePiece]) -> int:
         self._correlation = (self._correlation + 1) & 0x7FFFFFFF
         head = _HEADER.pack(api_key, version, self._correlation)
         head += len(self._client_id).to_bytes(2, "big") + self._client_id
@@ -221,7 +227,7 @@ class Connection(Alignment):
         self._transport.patient_for(_PATIENCE_S)
         return answer
 
-    def _receive(self, correlation: int, room: Room | None = None, expected: int = 0) -> memoryview:
+    def _receive(self, correlation: int, room: ReceiveBuffer | None = None, expected: int = 0) -> memoryview:
         try:
             frame = self._transport.receive(room, expected)
         except (Unreachable, ProtocolError):
@@ -235,7 +241,7 @@ class Connection(Alignment):
 
     def _decoded(self, body: memoryview, answer_type: Any) -> Any:
         try:
-            return read(answer_type, body)
+            return decode_bounded(answer_type, body)
         except Exception as problem:
             raise self._unintelligible(answer_type.__name__, problem) from problem
 
@@ -250,7 +256,7 @@ class Connection(Alignment):
 
 
 def _encoded(question: Any) -> bytes:
-    if isinstance(question, Encoded):
+    if isinstance(question, EncodedRequest):
         return question.body
     buffer = io.BytesIO()
     entity_writer(type(question))(buffer, question)

@@ -1,7 +1,7 @@
 """What travels over a raw connection: plain data, one class a question or answer.
 
 Offsets are record offsets, `records` are raw record batches exactly as stored (magic 2, one after the other,
-the last one possibly cut off). Error codes are Kafka's own numbers (0 = none); `clusters.wire.codes` names them.
+the last one possibly cut off). Error codes are Kafka's own numbers (0 = none); `clusters.wire.error_codes` names them.
 """
 
 from __future__ import annotations

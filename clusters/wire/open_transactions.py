@@ -10,37 +10,39 @@ from kio.schema.list_transactions.v0.request import ListTransactionsRequest
 from kio.schema.list_transactions.v0.response import ListTransactionsResponse
 from kio.schema.types import TransactionalId
 
-from clusters.wire import codes
+from clusters.wire import error_codes
 from clusters.wire.connection import Connection
-from clusters.wire.transaction_states import TransactionStates
-from clusters.wire.transactions import ProducerIdAndEpoch
+from clusters.wire.describe_transactions import DescribeTransactionsAnswer
+from clusters.wire.transaction_requests import ProducerIdAndEpoch
 
-ONGOING: Final = "Ongoing"
-MOVES: Final = frozenset({codes.COORDINATOR_LOAD_IN_PROGRESS, codes.COORDINATOR_NOT_AVAILABLE})
-COMMITTED: Final = frozenset({"PrepareCommit", "CompleteCommit"})  # a prepared one can only be completed
+ONGOING_STATE: Final = "Ongoing"
+COORDINATOR_LOADING_CODES: Final = frozenset(
+    {error_codes.COORDINATOR_LOAD_IN_PROGRESS, error_codes.COORDINATOR_NOT_AVAILABLE}
+)
+COMMITTED_STATES: Final = frozenset({"PrepareCommit", "CompleteCommit"})  # a prepared one can only be completed
 
 
-class Described(NamedTuple):
+class TransactionDescription(NamedTuple):
     """state: as TransactionState.java spells it."""
 
     state: str
     producer: ProducerIdAndEpoch
 
 
-def ongoing(broker: Connection) -> tuple[int, list[str]]:
+def list_open_transactions(broker: Connection) -> tuple[int, list[str]]:
     """(error, transactional ids) of the open transactions that this broker coordinates, as far as we may see them."""
-    answer = broker.ask(ListTransactionsRequest(state_filters=(ONGOING,)), ListTransactionsResponse)
+    answer = broker.ask(ListTransactionsRequest(state_filters=(ONGOING_STATE,)), ListTransactionsResponse)
     return int(answer.error_code), [str(each.transactional_id) for each in answer.transaction_states]
 
 
-def described(broker: Connection, ids: Iterable[str]) -> dict[str, tuple[int, Described]]:
+def describe_transactions(broker: Connection, ids: Iterable[str]) -> dict[str, tuple[int, TransactionDescription]]:
     """id → (error, state). NOT_COORDINATOR: another broker knows; TRANSACTIONAL_ID_NOT_FOUND (105): nobody does."""
     question = DescribeTransactionsRequest(transactional_ids=tuple(TransactionalId(each) for each in ids))
-    answer = broker.ask(question, TransactionStates)
+    answer = broker.ask(question, DescribeTransactionsAnswer)
     return {
         str(each.transactional_id): (
             int(each.error_code),
-            Described(
+            TransactionDescription(
                 str(each.transaction_state),
                 ProducerIdAndEpoch(int(each.producer_id), int(each.producer_epoch)),
             ),

@@ -8,14 +8,14 @@ from collections.abc import Callable, Generator, Iterable
 import scramp
 
 from clusters.errors import AuthenticationFailed, ProtocolError
-from clusters.settings import ConnectionSettings, Kerberos
+from clusters.settings import ConnectionSettings, KerberosSettings
 
-Exchange = Generator[bytes, bytes, None]
+SaslExchange = Generator[bytes, bytes, None]
 
-SCRAM = ("SCRAM-SHA-256", "SCRAM-SHA-512")
+SASL_SCRAM_MECHANISMS = ("SCRAM-SHA-256", "SCRAM-SHA-512")
 
 
-def exchange(settings: ConnectionSettings, host: str, token: Callable[[], str]) -> Exchange:
+def start_sasl_exchange(settings: ConnectionSettings, host: str, token: Callable[[], str]) -> SaslExchange:
     """For the mechanism of the settings. `token` is asked for with OAUTHBEARER.
 
     Raises AuthenticationFailed when the server cannot prove that it knows the password too, ProtocolError for a
@@ -24,22 +24,22 @@ def exchange(settings: ConnectionSettings, host: str, token: Callable[[], str]) 
     mechanism = settings.mechanism or "GSSAPI"  # Kafka's default
     username, password = settings.username or "", settings.password or ""
     if mechanism == "PLAIN":
-        return plain(username, password)
-    if mechanism in SCRAM:
-        return scram(settings.alias, mechanism, username, password)
+        return exchange_plain(username, password)
+    if mechanism in SASL_SCRAM_MECHANISMS:
+        return exchange_scram(settings.alias, mechanism, username, password)
     if mechanism == "OAUTHBEARER":
-        return oauthbearer(token(), settings.oauth.extensions if settings.oauth else ())
+        return exchange_oauthbearer(token(), settings.oauth.extensions if settings.oauth else ())
     if mechanism == "GSSAPI":
-        return gssapi(settings.alias, settings.kerberos or Kerberos(), host)
+        return exchange_gssapi(settings.alias, settings.kerberos or KerberosSettings(), host)
     raise ProtocolError(f"cluster {settings.alias} asks for an unknown mechanism {mechanism}", alias=settings.alias)
 
 
-def plain(username: str, password: str) -> Exchange:
+def exchange_plain(username: str, password: str) -> SaslExchange:
     """RFC 4616."""
     yield b"\0" + username.encode() + b"\0" + password.encode()
 
 
-def scram(alias: str, mechanism: str, username: str, password: str) -> Exchange:
+def exchange_scram(alias: str, mechanism: str, username: str, password: str) -> SaslExchange:
     """RFC 5802 and 7677, by scramp; the server's proof is checked."""
     try:
         client = scramp.ScramClient([mechanism], username, password)
@@ -54,7 +54,7 @@ def scram(alias: str, mechanism: str, username: str, password: str) -> Exchange:
         ) from None
 
 
-def oauthbearer(token: str, extensions: Iterable[tuple[str, str]]) -> Exchange:
+def exchange_oauthbearer(token: str, extensions: Iterable[tuple[str, str]]) -> SaslExchange:
     """RFC 7628, with KIP-342's extensions."""
     pairs = "".join(f"{key}={value}\x01" for key, value in extensions)
     refusal = yield f"n,,\x01auth=Bearer {token}\x01{pairs}\x01".encode()
@@ -62,7 +62,7 @@ def oauthbearer(token: str, extensions: Iterable[tuple[str, str]]) -> Exchange:
         yield b"\x01"
 
 
-def gssapi(alias: str, kerberos: Kerberos, host: str) -> Exchange:
+def exchange_gssapi(alias: str, kerberos: KerberosSettings, host: str) -> SaslExchange:
     """RFC 4752 by the gssapi package (the system's Kerberos); authentication only, as Kafka's brokers do it."""
     try:
         import gssapi as gss

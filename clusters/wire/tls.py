@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from clusters.errors import AuthenticationFailed, ClusterError, SecretMissing, UntrustedBroker
-from clusters.secrets import stamp
+from clusters.secrets import read_file_stamp
 from clusters.settings import ConnectionSettings
-from clusters.wire.certificate import described, described_file
-from clusters.wire.transport import LENGTH, SENDING, Piece, Transport
+from clusters.wire.certificate import describe_certificate, describe_certificate_file
+from clusters.wire.transport import FRAME_LENGTH, SENDING, FramePiece, Transport
 
 _SMALL = 16 << 10  # one TLS record: pieces below it are joined, since each call costs at least a record
 _LOOK_S = 3.0
@@ -33,11 +33,11 @@ class TlsTransport(Transport):
         plain = self._socket
         try:
             plain.settimeout(min(timeout_s, 10.0))  # a listener without TLS may wait for us for ever
-            self._socket = context(settings).wrap_socket(plain, server_hostname=host)
+            self._socket = load_tls_context(settings).wrap_socket(plain, server_hostname=host)
             self._socket.settimeout(timeout_s)
         except ssl.SSLCertVerificationError as error:
             plain.close()
-            raise _untrusted(settings, host, port, error) from None
+            raise _build_untrusted_error(settings, host, port, error) from None
         except OSError as error:
             plain.close()
             raise self._lost("no TLS connection", error) from error
@@ -45,10 +45,10 @@ class TlsTransport(Transport):
             plain.close()
             raise
 
-    def send(self, pieces: Sequence[Piece]) -> None:
+    def send(self, pieces: Sequence[FramePiece]) -> None:
         """Send one frame made of `pieces`. A TLS socket gathers nothing itself: small pieces go together, large ones
         as they are."""
-        small = bytearray(LENGTH.pack(sum(map(len, pieces))))
+        small = bytearray(FRAME_LENGTH.pack(sum(map(len, pieces))))
         try:
             for piece in pieces:
                 if len(piece) >= _SMALL:
@@ -73,16 +73,16 @@ class TlsTransport(Transport):
     def _lost(self, what: str, error: OSError) -> ClusterError:
         reason = str(getattr(error, "reason", None) or "")
         if "ALERT" in reason and any(word in reason for word in _ABOUT_US):
-            return refused(self._settings, self.address, reason)
+            return build_refused_error(self._settings, self.address, reason)
         if isinstance(error, ssl.SSLError):
             error = OSError(f"TLS said {reason or error}")
         return super()._lost(what, error)
 
 
-def context(settings: ConnectionSettings) -> ssl.SSLContext:
+def load_tls_context(settings: ConnectionSettings) -> ssl.SSLContext:
     """For a connection made now: files that changed are read again. Raises SecretMissing for unusable files."""
     files = (settings.ca_file, settings.certificate_file, settings.key_file)
-    return _context(settings.alias, *files, settings.key_password, tuple(map(stamp, files)))
+    return _context(settings.alias, *files, settings.key_password, tuple(map(read_file_stamp, files)))
 
 
 @functools.lru_cache(maxsize=32)
@@ -109,12 +109,12 @@ def _context(
     return made
 
 
-def _untrusted(
+def _build_untrusted_error(
     settings: ConnectionSettings, host: str, port: int, error: ssl.SSLCertVerificationError
 ) -> UntrustedBroker:
     """Names the certificate that was refused, the reason, and what to do about it."""
     shown = _shown(host, port)
-    what = f"its certificate ({described(shown)})" if shown else "its certificate"
+    what = f"its certificate ({describe_certificate(shown)})" if shown else "its certificate"
     why = str(error.verify_message).rstrip(".")
     if "expired" in why or "not yet valid" in why:
         remedy = "Renew the broker's certificate, or look at this machine's clock."
@@ -131,13 +131,13 @@ def _untrusted(
     )
 
 
-def refused(settings: ConnectionSettings, address: str, reason: str) -> AuthenticationFailed:
+def build_refused_error(settings: ConnectionSettings, address: str, reason: str) -> AuthenticationFailed:
     """The broker does not take our certificate, or wants one and got none."""
     about = f"clusters.{settings.alias}.security.certificate"
     if settings.certificate_file is None:
         what, remedy = "a client without a certificate", f"Set {about} and key (mutual TLS)."
     else:
-        what = f"our certificate ({described_file(settings.certificate_file)})"
+        what = f"our certificate ({describe_certificate_file(settings.certificate_file)})"
         remedy = f"Renew it, or have the broker trust its issuer; then put the files where {about} says."
     return AuthenticationFailed(
         f"cluster {settings.alias}: the broker at {address} refuses {what}: TLS alert {reason}. {remedy}",

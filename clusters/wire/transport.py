@@ -11,12 +11,12 @@ from contextlib import suppress
 
 from clusters.errors import ClusterError, ProtocolError, Unreachable
 
-Piece = bytes | bytearray | memoryview
+FramePiece = bytes | bytearray | memoryview
 
 SENDING, _WAITING = "lost the connection while sending", "lost the connection while waiting for an answer"
-LENGTH = struct.Struct(">i")
-BEFORE_LOGIN = 1 << 20  # the answers to ApiVersions and to SASL are small
-LARGEST_ANSWER = 512 << 20  # a Fetch answers with one whole batch, however little was asked for
+FRAME_LENGTH = struct.Struct(">i")
+MAX_BEFORE_LOGIN_BYTES = 1 << 20  # the answers to ApiVersions and to SASL are small
+MAX_ANSWER_BYTES = 512 << 20  # a Fetch answers with one whole batch, however little was asked for
 _SMALLEST_ANSWER = 4  # the correlation id
 _STEP = 4 << 20  # memory for what was not asked for is taken as bytes arrive
 _SLOWEST = 16 << 10  # bytes a second; who is slower is given up, and a link that is merely bad is not
@@ -24,7 +24,7 @@ _PIECES_A_CALL = 512  # below IOV_MAX (1024 on Linux)
 _BUFFER = 4 << 20
 
 
-class Room:
+class ReceiveBuffer:
     """Memory that answers are received into, one after the other: views into an answer are valid until the next. New
     memory costs as much as receiving into it, because the system hands it out page by page, zeroed."""
 
@@ -47,7 +47,7 @@ class Transport:
 
     def __init__(self, alias: str, host: str, port: int, *, timeout_s: float, protocol: str = "PLAINTEXT") -> None:
         self.alias, self.address, self._protocol = alias, f"{host}:{port}", protocol
-        self.largest = BEFORE_LOGIN
+        self.largest = MAX_BEFORE_LOGIN_BYTES
         self._socket: socket.socket
         try:
             self._socket = socket.create_connection((host, port), timeout=min(timeout_s, 10.0))
@@ -58,9 +58,9 @@ class Transport:
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _BUFFER)
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _BUFFER)
 
-    def send(self, pieces: Sequence[Piece]) -> None:
+    def send(self, pieces: Sequence[FramePiece]) -> None:
         """Send one frame made of `pieces`."""
-        views = [memoryview(LENGTH.pack(sum(map(len, pieces)))), *(memoryview(piece) for piece in pieces)]
+        views = [memoryview(FRAME_LENGTH.pack(sum(map(len, pieces)))), *(memoryview(piece) for piece in pieces)]
         at = 0
         try:
             while at < len(views):
@@ -74,7 +74,7 @@ class Transport:
             self.close()
             raise self._lost(SENDING, error) from error
 
-    def receive(self, room: Room | None = None, expected: int = 0) -> memoryview:
+    def receive(self, room: ReceiveBuffer | None = None, expected: int = 0) -> memoryview:
         """The next frame, in `room` or else in a buffer of its own: views into that stay valid.
 
         expected: bytes that were asked for. For so many the memory is there at once; for more it grows as they arrive,
@@ -82,7 +82,7 @@ class Transport:
         is given up."""
         patience = self._socket.gettimeout()
         try:
-            (length,) = LENGTH.unpack(self._filled(memoryview(bytearray(LENGTH.size)), patience))
+            (length,) = FRAME_LENGTH.unpack(self._filled(memoryview(bytearray(FRAME_LENGTH.size)), patience))
             if not _SMALLEST_ANSWER <= length <= self.largest:
                 raise self._impossible(length)
             if length <= expected or length <= _STEP:

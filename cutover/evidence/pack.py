@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from clusters.private_files import make_folder, replace_file
-from cutover.course import Course
-from cutover.evidence.page import drawn
-from cutover.fences.fencing import standing_fence
-from cutover.journal.chain import Chain, Entry, outcome_of
+from cutover.evidence.page import render_evidence_page
+from cutover.fences.fence_steps import find_standing_fence
+from cutover.journal.chain import JournalChain, JournalEntry, find_step_outcome
+from cutover.run_plan import RunPlan
 from cutover.steps import Step
-from cutover.waves import THERE, wave_states
+from cutover.wave_states import KINDS_TO_TARGET, list_wave_states
 from topology.plan import Plan, PlanFlow
 
 _SCHEMA = 2
@@ -22,23 +22,23 @@ _PROOFS = ("history_proof", "tail_proof")
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class EvidenceSubject:
     """Which run the evidence is about, and what it was to do."""
 
     plan: Plan
-    course: Course
+    course: RunPlan
     run: str
 
 
-def write_evidence(directory: Path, identity: Identity, chain: Chain, state: str = "done") -> Path:
+def write_run_evidence(directory: Path, identity: EvidenceSubject, chain: JournalChain, state: str = "done") -> Path:
     """Write both files into `directory` (made if missing) and return the JSON's path. Raises OSError."""
-    document = evidence(identity, chain, state)
+    document = build_run_evidence(identity, chain, state)
     make_folder(directory)
-    _replace(directory / "evidence.html", drawn(document))
+    _replace(directory / "evidence.html", render_evidence_page(document))
     return _replace(directory / "evidence.json", json.dumps(document, indent=2, sort_keys=True) + "\n")
 
 
-def evidence(identity: Identity, chain: Chain, state: str = "done") -> dict[str, Any]:
+def build_run_evidence(identity: EvidenceSubject, chain: JournalChain, state: str = "done") -> dict[str, Any]:
     """The pack as JSON. Times are wall clock, as journaled; durations in ms. state: how the run ends, for it is sealed
     before that is journaled.
 
@@ -47,7 +47,7 @@ def evidence(identity: Identity, chain: Chain, state: str = "done") -> dict[str,
     """
     entries = chain.run(identity.run)
     course = identity.course
-    outcomes = {step.name: outcome_of(entries, step.name) for step in course.steps}
+    outcomes = {step.name: find_step_outcome(entries, step.name) for step in course.steps}
     done = {name: found[0] for name, found in outcomes.items() if found is not None}
     undone = [entry for entry in entries if entry.step.startswith("undo_") and not entry.deed]
     return {
@@ -81,31 +81,31 @@ def evidence(identity: Identity, chain: Chain, state: str = "done") -> dict[str,
         "cut": done.get("point_of_no_return", done.get("cut_workers_off", {})).get("target_ends"),
         "loss": done.get("cut_workers_off", done.get("declare_loss", {})).get("loss"),
         "divergence": done.get("divergence"),
-        "producers_stopped_ms": stopped_ms(entries),
+        "producers_stopped_ms": measure_producer_stop_ms(entries),
         "journal": {"root": chain.root, "entries": len(chain.entries), "void": len(chain.void), **_foreign(chain)},
     }
 
 
-def _foreign(chain: Chain) -> dict[str, Any]:
+def _foreign(chain: JournalChain) -> dict[str, Any]:
     """What others wrote into the journal; nothing where nobody did."""
     return {"foreign": [each.to_json() for each in chain.foreign]} if chain.foreign else {}
 
 
-def _waves(identity: Identity, chain: Chain, state: str) -> list[dict[str, Any]]:
+def _waves(identity: EvidenceSubject, chain: JournalChain, state: str) -> list[dict[str, Any]]:
     """As they are when this run is over: it is sealed a moment before."""
     if identity.plan.migration is None:
         return []
-    found = [each.to_json() for each in wave_states(identity.plan, chain)]
+    found = [each.to_json() for each in list_wave_states(identity.plan, chain)]
     for each in found:
         if each["run"] == identity.run and each["state"] == "unfinished" and state == "done":
-            each.update(state="done" if identity.course.kind in THERE else "next", ended="done")
+            each.update(state="done" if identity.course.kind in KINDS_TO_TARGET else "next", ended="done")
     return found
 
 
-def _step(step: Step, entries: list[Entry]) -> dict[str, Any]:
+def _step(step: Step, entries: list[JournalEntry]) -> dict[str, Any]:
     began = [e.at_ms for e in entries if e.step == step.name and e.kind == "intent" and not e.deed]
     ended = [e.at_ms for e in entries if e.step == step.name and e.kind == "outcome" and not e.deed]
-    found = outcome_of(entries, step.name)
+    found = find_step_outcome(entries, step.name)
     return {
         "name": step.name,
         "does": step.does,
@@ -121,7 +121,7 @@ def _step(step: Step, entries: list[Entry]) -> dict[str, Any]:
     }
 
 
-def _deed(entry: Entry) -> dict[str, Any]:
+def _deed(entry: JournalEntry) -> dict[str, Any]:
     return {"at": _iso(entry.at_ms), "step": entry.step, "deed": entry.deed, "what": entry.observation}
 
 
@@ -129,11 +129,11 @@ def _hook(step: str, name: str, seen: dict[str, Any]) -> dict[str, Any]:
     return {"step": step, "hook": name, **seen}
 
 
-def _fence(entries: list[Entry], done: dict[str, dict[str, Any]]) -> dict[str, Any]:
+def _fence(entries: list[JournalEntry], done: dict[str, dict[str, Any]]) -> dict[str, Any]:
     """How producers were kept out, and whether the fence stands still when the run is over."""
     fenced = done.get("fence_producers", {})
     raised: dict[str, Any] = fenced.get("fence") or {"kind": "stop"}
-    return {**raised, "stopped": fenced.get("stopped", []), "stands": standing_fence(entries) is not None}
+    return {**raised, "stopped": fenced.get("stopped", []), "stands": find_standing_fence(entries) is not None}
 
 
 def _groups(done: dict[str, dict[str, Any]], flow: PlanFlow) -> dict[str, Any]:
@@ -174,7 +174,7 @@ def _side_by_side(flow: PlanFlow, before: dict[str, Any], after: dict[str, Any])
     ]
 
 
-def stopped_ms(entries: list[Entry]) -> int | None:
+def measure_producer_stop_ms(entries: list[JournalEntry]) -> int | None:
     """From the first producer that is told to stop to the first write that is read back; None while that is not."""
     fenced = [e.at_ms for e in entries if e.step == "fence_producers" and e.deed == "StopApplication"]
     canaries = ("canary", "canary_there")

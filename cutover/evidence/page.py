@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from html import escape
 from typing import Any
 
-from topology.quoting import lines_visible
+from topology.text_escaping import escape_control_lines
 
 _LONGEST_MS = 10**15  # a duration is below; what is not, a journal made up
 _STYLE = """
@@ -38,31 +38,31 @@ _TITLES = {
 }
 
 
-POLICY = (
+EVIDENCE_PAGE_CSP = (
     "default-src 'none'; style-src 'unsafe-inline'; img-src data:; form-action 'none'; base-uri 'none'"  # no script
 )
 
 
-def drawn(document: dict[str, Any]) -> str:
+def render_evidence_page(document: dict[str, Any]) -> str:
     """The page; a value of a journal that it stumbles over does not keep the run from its evidence: then it says so."""
     try:
-        return page(document)
+        return render_run_evidence(document)
     except Exception as error:  # noqa: BLE001 (whatever is in the journal, evidence.json is whole)
         why = f"This page could not be drawn: {type(error).__name__}: {error}. evidence.json beside it is whole."
         return (
             f"<!doctype html><html lang=en><head><meta charset=utf-8><meta http-equiv=Content-Security-Policy "
-            f'content="{POLICY}"><title>Evidence</title></head><body><h1>Evidence</h1><p>{_shown(why)}</p></body></html>\n'
+            f'content="{EVIDENCE_PAGE_CSP}"><title>Evidence</title></head><body><h1>Evidence</h1><p>{_shown(why)}</p></body></html>\n'
         )
 
 
-def page(document: dict[str, Any]) -> str:
-    """`document` is what `cutover.evidence.pack.evidence` gives."""
+def render_run_evidence(document: dict[str, Any]) -> str:
+    """`document` is what `cutover.evidence.pack.build_run_evidence` gives."""
     title = _TITLES[document["kind"]].format(**document)
     good, verdict = _verdict(document)
     parts = [
         "<!doctype html><html lang=en><head><meta charset=utf-8>",
         "<meta name=viewport content='width=device-width'>",
-        f"<meta http-equiv=Content-Security-Policy content=\"{POLICY}\">",
+        f"<meta http-equiv=Content-Security-Policy content=\"{EVIDENCE_PAGE_CSP}\">",
         f"<title>{_shown(title)}</title><style>{_STYLE}</style></head><body>",
         f"<h1>{_shown(title)}</h1>",
         f"<p class=sub>wave {_shown(document['wave'])} · {_shown(_words(document['strategy']))} · run "
@@ -190,7 +190,7 @@ def _wave_row(wave: dict[str, Any]) -> str:
 
 def _shown(value: object) -> str:
     """Text for the page, whatever it was: no markup, and nothing hidden in it."""
-    return escape(lines_visible(str(value)))
+    return escape(escape_control_lines(str(value)))
 
 
 def _words(name: object) -> str:

@@ -10,10 +10,10 @@ import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from clusters.names import TopicPartition
-from cutover.actions import Json
-from cutover.observations import PartitionSight
-from replicator.translation import CopiedPartition
+from clusters.topic_partition import TopicPartition
+from cutover.actions import JsonObject
+from cutover.observations import LastSeenPartition
+from replicator.ledger.offset_translation import CopiedPartition
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class PartitionLoss:
 
     place: TopicPartition
     copied: int
-    sight: PartitionSight | None
+    sight: LastSeenPartition | None
 
     @property
     def offsets(self) -> int:
@@ -37,7 +37,7 @@ class PartitionLoss:
             return None
         return self.sight.seen_ms if not self.offsets and not self.sight.open_records else self.sight.complete_ms
 
-    def to_json(self) -> Json:
+    def to_json(self) -> JsonObject:
         sight = self.sight
         return {
             "copied_through": self.copied,
@@ -50,7 +50,7 @@ class PartitionLoss:
 
 
 @dataclass(frozen=True, slots=True)
-class Loss:
+class FailoverLoss:
     """wall_ms: when it was declared, ms since 1970."""
 
     wall_ms: int
@@ -92,8 +92,8 @@ class Loss:
         """From there to now: what is lost if producers wrote to the source until now."""
         return None if self.complete_ms is None else max(0, self.wall_ms - self.complete_ms)
 
-    def to_json(self) -> Json:
-        by_topic: Json = {}
+    def to_json(self) -> JsonObject:
+        by_topic: JsonObject = {}
         for each in self.partitions:
             by_topic.setdefault(each.place.topic, {})[str(each.place.partition)] = each.to_json()
         return {
@@ -123,28 +123,28 @@ class Loss:
             parts.append(f"nothing is known of {', '.join(map(str, self.unseen))}: no worker ever saw their end")
         if self.last_seen_ms is not None and self.rpo_ms is not None and self.at_most_ms is not None:
             parts.append(
-                f"the source was last seen at {instant(self.last_seen_ms)}, and everything written up to "
+                f"the source was last seen at {render_utc_instant(self.last_seen_ms)}, and everything written up to "
                 f"{self.rpo_ms / 1000:.1f} s before that is here; what was written later than that sight is not known "
                 f"(if producers reached the source until now, {self.at_most_ms / 1000:.0f} s of their records are lost)"
             )
         return "; ".join(parts)
 
 
-def declared(
+def build_failover_loss(
     wall_ms: int,
     places: Iterable[TopicPartition],
     copies: Mapping[TopicPartition, CopiedPartition],
-    sights: Mapping[TopicPartition, PartitionSight],
-) -> Loss:
+    sights: Mapping[TopicPartition, LastSeenPartition],
+) -> FailoverLoss:
     """places, copies and sights: of the source. A partition without a map is one of which nothing was copied."""
     found = []
     for place in sorted(places):
         held = copies.get(place)
         copied = held.position if held is not None and held.map.runs else 0
         found.append(PartitionLoss(place, copied, sights.get(place)))
-    return Loss(wall_ms, tuple(found))
+    return FailoverLoss(wall_ms, tuple(found))
 
 
-def instant(wall_ms: int) -> str:
+def render_utc_instant(wall_ms: int) -> str:
     """`2026-11-22 02:10:11.250 UTC`"""
     return time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(wall_ms / 1000)) + f".{wall_ms % 1000:03d} UTC"

@@ -10,75 +10,77 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping
 
-from clusters.names import TopicPartition
-from cutover.actions import Json, LookAtWriters
+from clusters.topic_partition import TopicPartition
+from cutover.actions import FindWriters, JsonObject
 from cutover.errors import Refused
-from cutover.ground import Ground, source_logs
-from cutover.observations import LogsSeen, Writer, WritersSeen
-from cutover.offsets import growth, to_json
-from cutover.waiting import Asking, Check, ask, wait
+from cutover.observations import ObservedLogs, ObservedWriter, ObservedWriters
+from cutover.offsets import encode_offsets, find_offset_changes
+from cutover.polling import ActionGenerator, ConditionCheck, perform_action, wait_for_condition
+from cutover.run_context import RunContext, read_source_logs
 
 _Ends = Mapping[TopicPartition, int]
 _SHOWN = 5  # writers that one message names
 
 
-def standstill(ground: Ground, note: Json) -> Asking[None]:
+def wait_for_standstill(ground: RunContext, note: JsonObject) -> ActionGenerator[None]:
     """The source's log ends stay where they are for the watch time. One record more is a straggler (C11).
 
     Until two looks see the same, at most `settle_ms`, ends may move: requests were under way when the fence rose, and a
     high watermark follows its log's end (acks=1). A transaction's end is no record.
     """
     policy = ground.policy
-    first = yield from source_logs(ground)
+    first = yield from read_source_logs(ground)
     ends: dict[TopicPartition, int] = dict(first.ends)
     since_ms, settled = first.at_ms, False
 
-    def look() -> Asking[Check]:
+    def look() -> ActionGenerator[ConditionCheck]:
         nonlocal ends, since_ms, settled
-        now = yield from source_logs(ground)
-        if not settled and growth(ends, now.ends) and now.at_ms - first.at_ms < policy.settle_ms:
+        now = yield from read_source_logs(ground)
+        if not settled and find_offset_changes(ends, now.ends) and now.at_ms - first.at_ms < policy.settle_ms:
             ends, since_ms = dict(now.ends), now.at_ms
         else:
             settled = settled or now.at_ms - since_ms >= policy.poll_ms
-            ends = yield from only_markers(ground, ends, now)
+            ends = yield from require_only_markers(ground, ends, now)
         text = f"source stands still for {(now.at_ms - since_ms) / 1000:.0f} of {policy.watch_ms / 1000:g} s"
-        return Check(now.at_ms - since_ms >= policy.watch_ms, text, now.at_ms, {})
+        return ConditionCheck(now.at_ms - since_ms >= policy.watch_ms, text, now.at_ms, {})
 
-    yield from wait(look, policy.settle_ms + policy.watch_ms + policy.reach_ms, policy)
-    note.update(ends=to_json(ends), watched_ms=policy.watch_ms)
+    yield from wait_for_condition(look, policy.settle_ms + policy.watch_ms + policy.reach_ms, policy)
+    note.update(ends=encode_offsets(ends), watched_ms=policy.watch_ms)
 
 
-def straggler_watch(ground: Ground, note: Json) -> Asking[None]:
+def watch_for_stragglers(ground: RunContext, note: JsonObject) -> ActionGenerator[None]:
     """Producers write to the target; whoever writes to the source now is stranded there (C13). What was written while
     nobody drove is seen by the next look, so that this time counts, too."""
     policy = ground.policy
     ends = ground.offsets("barrier", "ends")
-    first = yield from source_logs(ground)
+    first = yield from read_source_logs(ground)
     left_ms = ground.left_ms("straggler_watch", policy.after_ms)
 
-    def look() -> Asking[Check]:
+    def look() -> ActionGenerator[ConditionCheck]:
         nonlocal ends
-        now = yield from source_logs(ground)
-        ends = yield from refuse_stranded(ground, ends, now)
+        now = yield from read_source_logs(ground)
+        ends = yield from refuse_stranded_records(ground, ends, now)
         watched_ms = now.at_ms - first.at_ms
         text = f"no application writes to the source for {(policy.after_ms - left_ms + watched_ms) / 1000:.0f}"
         text += f" of {policy.after_ms / 1000:g} s"
-        return Check(watched_ms >= left_ms, text, now.at_ms, {})
+        return ConditionCheck(watched_ms >= left_ms, text, now.at_ms, {})
 
-    yield from wait(look, left_ms + policy.reach_ms, policy)
+    yield from wait_for_condition(look, left_ms + policy.reach_ms, policy)
     note["watched_ms"] = policy.after_ms
 
 
-def refuse_stragglers(ground: Ground, ends: _Ends, now: LogsSeen) -> Asking[None]:
+def refuse_stragglers(ground: RunContext, ends: _Ends, now: ObservedLogs) -> ActionGenerator[None]:
     """Raises Refused, naming partitions, amounts and writers, when the source's log ends are not `ends` any more."""
-    moved = growth(ends, now.ends)
+    moved = find_offset_changes(ends, now.ends)
     if moved:
         raise _straggler(ground, moved, (yield from _writers(ground, moved, ends)))
 
 
-def only_markers(ground: Ground, ends: _Ends, now: LogsSeen) -> Asking[dict[TopicPartition, int]]:
+def require_only_markers(
+    ground: RunContext, ends: _Ends, now: ObservedLogs
+) -> ActionGenerator[dict[TopicPartition, int]]:
     """The log ends, when all that was written since is ends of transactions. Raises Refused as above for a record."""
-    moved = growth(ends, now.ends)
+    moved = find_offset_changes(ends, now.ends)
     if not moved:
         return dict(ends)
     seen = yield from _writers(ground, moved, ends)
@@ -87,10 +89,12 @@ def only_markers(ground: Ground, ends: _Ends, now: LogsSeen) -> Asking[dict[Topi
     return {**ends, **seen.upto}
 
 
-def refuse_stranded(ground: Ground, ends: _Ends, now: LogsSeen) -> Asking[dict[TopicPartition, int]]:
+def refuse_stranded_records(
+    ground: RunContext, ends: _Ends, now: ObservedLogs
+) -> ActionGenerator[dict[TopicPartition, int]]:
     """How far the source was seen to hold nothing but what the reverse flow brought since `ends`. Raises Refused when
     anybody else wrote there after the switch: that is stranded (C13)."""
-    moved = growth(ends, now.ends)
+    moved = find_offset_changes(ends, now.ends)
     if not moved:
         return dict(ends)
     reverse = ground.policy.reverse
@@ -98,7 +102,7 @@ def refuse_stranded(ground: Ground, ends: _Ends, now: LogsSeen) -> Asking[dict[T
         seen = yield from _writers(ground, moved, ends)
     else:  # who it was decides, so the answer is waited for
         behind = {place: ends[place] for place, count in moved.items() if count > 0}
-        seen = yield from ask(LookAtWriters("source", tuple(behind), behind), WritersSeen, ground.policy)
+        seen = yield from perform_action(FindWriters("source", tuple(behind), behind), ObservedWriters, ground.policy)
         if all(count > 0 for count in moved.values()) and all(writer.flow == reverse for writer in seen.writers):
             return {**ends, **seen.upto}
     named = ", ".join(f"{place} offsets {ends[place]} to {now.ends[place] - 1}" for place in moved)
@@ -109,7 +113,7 @@ def refuse_stranded(ground: Ground, ends: _Ends, now: LogsSeen) -> Asking[dict[T
     )
 
 
-def _straggler(ground: Ground, moved: _Ends, seen: WritersSeen | None) -> Refused:
+def _straggler(ground: RunContext, moved: _Ends, seen: ObservedWriters | None) -> Refused:
     named = ", ".join(f"{place} by {count:+d}" for place, count in moved.items())
     return Refused(
         f"straggler: after the fence the source still moved: {named}{_told(ground, seen)}. Some producer of these "
@@ -119,20 +123,20 @@ def _straggler(ground: Ground, moved: _Ends, seen: WritersSeen | None) -> Refuse
     )
 
 
-def _writers(ground: Ground, moved: _Ends, since: _Ends) -> Asking[WritersSeen | None]:
+def _writers(ground: RunContext, moved: _Ends, since: _Ends) -> ActionGenerator[ObservedWriters | None]:
     """Asked once: a straggler is refused whether it can be named or not."""
     behind = {place: since[place] for place, count in moved.items() if count > 0}
     if not behind:  # logs became shorter: there is nobody to name
         return None
-    seen = yield LookAtWriters("source", tuple(behind), behind)
-    return seen if isinstance(seen, WritersSeen) else None
+    seen = yield FindWriters("source", tuple(behind), behind)
+    return seen if isinstance(seen, ObservedWriters) else None
 
 
-def _told(ground: Ground, seen: WritersSeen | None) -> str:
+def _told(ground: RunContext, seen: ObservedWriters | None) -> str:
     """Who it was, as a part of the message."""
     if seen is None or not seen.writers:
         return " (the brokers do not tell who it was)"
-    shown = [described(writer) for writer in _others_first(seen.writers)]
+    shown = [describe_writer(writer) for writer in _others_first(seen.writers)]
     more = [f"and {len(shown) - _SHOWN} more"] if len(shown) > _SHOWN else []
     hint = f"the wave's producers are {', '.join(ground.producers) or 'none'}"
     if seen.allowed:
@@ -143,7 +147,7 @@ def _told(ground: Ground, seen: WritersSeen | None) -> str:
     )
 
 
-def described(writer: Writer) -> str:
+def describe_writer(writer: ObservedWriter) -> str:
     """One writer for people: who, what and when (UTC)."""
     if writer.producer_id < 0:
         who = "a producer without idempotence"
@@ -155,19 +159,19 @@ def described(writer: Writer) -> str:
     what = f"{writer.records} record" + "s" * (writer.records != 1)
     what = "the end of a transaction" if writer.marker else what
     where = f"offsets {writer.first} to {writer.last}" if writer.last > writer.first else f"offset {writer.first}"
-    last = f", last at {_utc(writer.last_ms)}" if writer.last_ms >= 0 else ""
+    last = f", last at {_render_utc_second(writer.last_ms)}" if writer.last_ms >= 0 else ""
     return f"{who}: {what} at {writer.place} {where}{last}"
 
 
-def _utc(ms: int) -> str:
+def _render_utc_second(ms: int) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(ms / 1000))
 
 
-def _others_first(writers: Iterable[Writer]) -> list[Writer]:
+def _others_first(writers: Iterable[ObservedWriter]) -> list[ObservedWriter]:
     return sorted(writers, key=lambda each: (bool(each.flow), each.marker, -each.last_ms, each.place))
 
 
-def _json(seen: WritersSeen | None) -> Json:
+def _json(seen: ObservedWriters | None) -> JsonObject:
     """For journal and evidence."""
     if seen is None:
         return {}
@@ -180,7 +184,7 @@ def _json(seen: WritersSeen | None) -> Json:
                 "sequence": each.sequence,
                 "offsets": [each.first, each.last],
                 "records": each.records,
-                "last_write": _utc(each.last_ms) if each.last_ms >= 0 else None,
+                "last_write": _render_utc_second(each.last_ms) if each.last_ms >= 0 else None,
                 "transactional_id": each.who,
                 "flow": each.flow,
             }

@@ -5,25 +5,27 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from clusters.names import TopicPartition
-from cutover.actions import LookAtCopies
-from cutover.ground import Ground, copies
-from cutover.observations import CopiesSeen
-from cutover.waiting import Asking, ask
-from replicator.retraced import retraced
-from replicator.translation import CopiedPartition
+from clusters.topic_partition import TopicPartition
+from cutover.actions import ReadCopies
+from cutover.observations import ObservedCopies
+from cutover.polling import ActionGenerator, perform_action
+from cutover.run_context import RunContext, read_copies
+from replicator.ledger.offset_translation import CopiedPartition
+from replicator.ledger.round_trip_map import build_round_trip_map
 
 _Copies = dict[TopicPartition, CopiedPartition]
 
 
-def histories(ground: Ground, more: tuple[TopicPartition, ...] = ()) -> Asking[_Copies]:
-    """As `copies`, and without holes where applications have been at the target before (`replicator.retraced`)."""
-    found, reverse = dict((yield from copies(ground, more)).copies), ground.policy.reverse
+def read_copies_without_holes(ground: RunContext, more: tuple[TopicPartition, ...] = ()) -> ActionGenerator[_Copies]:
+    """As `copies`, and without holes where applications have been at the target before (`replicator.ledger.round_trip_map`)."""
+    found, reverse = dict((yield from read_copies(ground, more)).copies), ground.policy.reverse
     if ground.flow.delivery != "transactions" or reverse is None:
         return found
-    carried = (yield from ask(LookAtCopies(ground.target_places(), reverse), CopiesSeen, ground.policy)).copies
+    carried = (
+        yield from perform_action(ReadCopies(ground.target_places(), reverse), ObservedCopies, ground.policy)
+    ).copies
     for place, held in found.items():
         back = carried.get(ground.at_target(place))
         if back is not None:
-            found[place] = replace(held, map=retraced(held.map, back.map))
+            found[place] = replace(held, map=build_round_trip_map(held.map, back.map))
     return found

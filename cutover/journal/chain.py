@@ -18,20 +18,20 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Literal, Protocol
 
-from clusters.typed import require_types
+from clusters.field_types import require_types
 from cutover.errors import BrokenChain, NothingToSign, Superseded, UnsignedHistory
-from cutover.journal.signing import PLAIN, SIGNED, UNSIGNED, Signing, digest
+from cutover.journal.signing import PLAIN_HASH_PREFIX, SIGNED_HASH_PREFIX, UNSIGNED, Signing, hash_entry
 
-GENESIS = "sha256:" + "0" * 64
-RUN = "run"  # the step name of a run's first and last entry
-TAKEN_OVER = "resume"
+GENESIS_HASH = "sha256:" + "0" * 64
+RUN_STEP = "run"  # the step name of a run's first and last entry
+TAKEOVER_STEP = "resume"
 _SIGN = "sign"  # the kind of run that takes unsigned entries over
 
-Kind = Literal["intent", "outcome"]
+EntryKind = Literal["intent", "outcome"]
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class JournalEntry:
     """One decision. deed: name of the action inside the step, empty for the step itself. holder: the process that
     wrote it. at_ms: wall clock, milliseconds since 1970. hash: SHA-256 of the canonical JSON of all other fields; in a
     topology that has a key, its HMAC-SHA256."""
@@ -40,7 +40,7 @@ class Entry:
     run: str
     seq: int
     step: str
-    kind: Kind
+    kind: EntryKind
     deed: str
     actor: str
     holder: str
@@ -57,22 +57,22 @@ class Entry:
         del body["hash"]
         return json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
 
-    def sealed(self, signing: Signing = UNSIGNED) -> Entry:
+    def sealed(self, signing: Signing = UNSIGNED) -> JournalEntry:
         return replace(self, hash=signing.seal(self.body()))
 
     @property
     def signs(self) -> bool:
         """Whether it takes over what was written before there was a key."""
-        return self.step == RUN and self.kind == "outcome" and self.observation.get("kind") == _SIGN
+        return self.step == RUN_STEP and self.kind == "outcome" and self.observation.get("kind") == _SIGN
 
     def to_json(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in _FIELDS}  # `asdict` copies deeply, at every append
 
 
-_FIELDS = tuple(each.name for each in fields(Entry))
+_FIELDS = tuple(each.name for each in fields(JournalEntry))
 
 
-class Log(Protocol):
+class JournalLog(Protocol):
     """Where entries are kept, in order: the journal topic, or a list in tests."""
 
     def append(self, key: str, value: dict[str, Any]) -> None: ...
@@ -83,7 +83,7 @@ class Log(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Void:
+class VoidLine:
     """A line that names the topology and does not count. foreign: it is no entry of ours; otherwise it came second.
     run, step: as the line says, empty where it says none."""
 
@@ -98,7 +98,7 @@ class Void:
 
 
 @dataclass(slots=True)
-class Chain:
+class JournalChain:
     """The entries of one topology that count, and the lines that do not. Built by `follow`, in log order.
 
     signed: how many of the entries are. unsigned: with a key, what was written without one, until a signed entry
@@ -106,29 +106,29 @@ class Chain:
     """
 
     topology: str
-    entries: list[Entry] = field(default_factory=list)
+    entries: list[JournalEntry] = field(default_factory=list)
     signing: Signing = UNSIGNED
     signed: int = 0
     next_offset: int = 0
-    unsigned: Chain | None = None
-    _void: list[Void] = field(default_factory=list)
-    _known: dict[str, int] = field(default_factory=lambda: {GENESIS: 0})  # hash → how many entries count up to it
+    unsigned: JournalChain | None = None
+    _void: list[VoidLine] = field(default_factory=list)
+    _known: dict[str, int] = field(default_factory=lambda: {GENESIS_HASH: 0})  # hash → how many entries count up to it
     _offsets: list[int] = field(default_factory=list)  # of the entries
     _rejected: dict[str, int] = field(default_factory=dict)  # what foreign lines say is their hash → their offset
     _newest_key: int | None = None  # of the keys with which entries that count were signed
 
     @property
     def root(self) -> str:
-        return self.entries[-1].hash if self.entries else GENESIS
+        return self.entries[-1].hash if self.entries else GENESIS_HASH
 
     @property
-    def void(self) -> tuple[Void, ...]:
+    def void(self) -> tuple[VoidLine, ...]:
         """In log order."""
         waiting = () if self.unsigned is None else (*self.unsigned._unsigned_lines(0), *self.unsigned._void)
         return tuple(sorted((*self._void, *waiting), key=lambda each: each.offset))
 
     @property
-    def foreign(self) -> tuple[Void, ...]:
+    def foreign(self) -> tuple[VoidLine, ...]:
         return tuple(each for each in self.void if each.foreign)
 
     def follow(self, records: Iterable[tuple[int, Mapping[str, Any]]]) -> None:
@@ -141,14 +141,14 @@ class Chain:
 
     def _take(self, offset: int, value: Mapping[str, Any]) -> None:
         try:
-            entry = require_types(Entry(**value))
+            entry = require_types(JournalEntry(**value))
             body = entry.body()
         except (TypeError, ValueError) as error:
             self._reject(offset, value, f"it is no entry of this version ({error})")
             return
         if self.signing.keys:
             self._take_with_key(offset, value, entry, body)
-        elif entry.hash.startswith(SIGNED):
+        elif entry.hash.startswith(SIGNED_HASH_PREFIX):
             if not self.signing.trusting:
                 self._reject(offset, value, "it is signed, and the file names no key (`migration.journal`)")
                 return
@@ -156,17 +156,17 @@ class Chain:
                 self._cut(entry)
             if self._link(offset, value, entry, genuine=False):
                 self.signed += 1
-        elif entry.hash != digest(body):
+        elif entry.hash != hash_entry(body):
             self._reject(offset, value, "its content does not have its hash")
         elif self.signed:
             self._reject(offset, value, "it is not signed, and stands behind entries that are")
         else:
             self._link(offset, value, entry, genuine=False)
 
-    def _take_with_key(self, offset: int, value: Mapping[str, Any], entry: Entry, body: bytes) -> None:
+    def _take_with_key(self, offset: int, value: Mapping[str, Any], entry: JournalEntry, body: bytes) -> None:
         number = self.signing.key_of(body, entry.hash)
         if number is None:
-            if entry.hash.startswith(PLAIN) and not self.signed:
+            if entry.hash.startswith(PLAIN_HASH_PREFIX) and not self.signed:
                 self._set_aside(offset, value)
             else:
                 self._reject(offset, value, "it is not signed with this topology's key")
@@ -182,13 +182,13 @@ class Chain:
                 self._void += (*self.unsigned._unsigned_lines(0), *self.unsigned._void)
                 self.unsigned = None
 
-    def _link(self, offset: int, value: Mapping[str, Any], entry: Entry, *, genuine: bool) -> bool:
+    def _link(self, offset: int, value: Mapping[str, Any], entry: JournalEntry, *, genuine: bool) -> bool:
         """Whether the entry counts. genuine: whoever wrote it has the key. Raises BrokenChain."""
         if entry.previous == self.root and entry.seq == len(self.entries):
             self._count(offset, entry)
             return True
         if entry.previous in self._known:
-            self._void.append(Void(offset, "another entry came first", False, entry.run, entry.step))
+            self._void.append(VoidLine(offset, "another entry came first", False, entry.run, entry.step))
             return False
         said = f"(run {entry.run}, step {entry.step})"
         changed = self._rejected.get(entry.previous)
@@ -204,7 +204,7 @@ class Chain:
         self._reject(offset, value, "it follows an entry that is not in the journal")
         return False
 
-    def _count(self, offset: int, entry: Entry) -> None:
+    def _count(self, offset: int, entry: JournalEntry) -> None:
         self.entries.append(entry)
         self._offsets.append(offset)
         self._known[entry.hash] = len(self.entries)
@@ -212,13 +212,13 @@ class Chain:
     def _set_aside(self, offset: int, value: Mapping[str, Any]) -> None:
         """What was written before there was a key: a chain of its own, which a signed entry may take over."""
         if self.unsigned is None:
-            self.unsigned = Chain(self.topology)
+            self.unsigned = JournalChain(self.topology)
         try:
             self.unsigned._take(offset, value)
         except BrokenChain as error:
             self.unsigned._reject(offset, value, str(error))
 
-    def _take_over(self, entry: Entry) -> None:
+    def _take_over(self, entry: JournalEntry) -> None:
         """Let the unsigned entries count up to the one that a signed entry vouches for."""
         upto = None if self.unsigned is None else self.unsigned._known.get(entry.previous)
         if upto is None or self.unsigned is None or upto != entry.seq:
@@ -228,37 +228,37 @@ class Chain:
         for offset, each in zip(aside._offsets[:upto], aside.entries[:upto], strict=True):
             self._count(offset, each)
 
-    def _cut(self, entry: Entry) -> None:
+    def _cut(self, entry: JournalEntry) -> None:
         """The same for who has no key: unsigned entries behind the one that is vouched for do not count any more."""
         upto = self._known.get(entry.previous)
         if upto is not None and upto == entry.seq:
             self._void += self._unsigned_lines(upto)
             del self.entries[upto:], self._offsets[upto:]
 
-    def _unsigned_lines(self, beginning: int) -> Iterator[Void]:
+    def _unsigned_lines(self, beginning: int) -> Iterator[VoidLine]:
         for offset, entry in zip(self._offsets[beginning:], self.entries[beginning:], strict=True):
-            yield Void(offset, "it is not signed with this topology's key", True, entry.run, entry.step)
+            yield VoidLine(offset, "it is not signed with this topology's key", True, entry.run, entry.step)
 
     def _reject(self, offset: int, value: Mapping[str, Any], why: str) -> None:
         run, step, stated = (
             each if isinstance(each, str) else "" for each in (value.get("run"), value.get("step"), value.get("hash"))
         )
-        self._void.append(Void(offset, why, True, run, step))
+        self._void.append(VoidLine(offset, why, True, run, step))
         if stated and stated not in self._known:
             self._rejected.setdefault(stated, offset)
 
-    def run(self, run: str) -> list[Entry]:
+    def run(self, run: str) -> list[JournalEntry]:
         return [entry for entry in self.entries if entry.run == run]
 
-    def unfinished(self) -> list[Entry]:
+    def unfinished(self) -> list[JournalEntry]:
         """The entries of the run that holds the lock; empty when none does. A run that is being taken back is
         unfinished as well, and holds the lock again when whoever takes it back has given up."""
-        ended = {entry.run for entry in self.entries if entry.step == RUN and entry.kind == "outcome"}
+        ended = {entry.run for entry in self.entries if entry.step == RUN_STEP and entry.kind == "outcome"}
         holding = next((entry.run for entry in reversed(self.entries) if entry.run not in ended), None)
         return [] if holding is None else self.run(holding)
 
 
-def outcome_of(entries: Iterable[Entry], step: str) -> tuple[dict[str, Any], str | None] | None:
+def find_step_outcome(entries: Iterable[JournalEntry], step: str) -> tuple[dict[str, Any], str | None] | None:
     """A step's recorded outcome and why it was refused (None: it was not); None when it is not finished."""
     for entry in entries:
         if entry.step == step and entry.kind == "outcome" and not entry.deed:
@@ -266,11 +266,11 @@ def outcome_of(entries: Iterable[Entry], step: str) -> tuple[dict[str, Any], str
     return None
 
 
-def holder_of(entries: list[Entry]) -> str:
+def describe_holder(entries: list[JournalEntry]) -> str:
     """`run r1, begun by ann at 10:02:11, is at step drain`: who holds the lock, for messages."""
     first, last = entries[0], entries[-1]
     since = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(first.at_ms / 1000))
-    step = next((e.step for e in reversed(entries) if e.step not in (RUN, TAKEN_OVER)), "its beginning")
+    step = next((e.step for e in reversed(entries) if e.step not in (RUN_STEP, TAKEOVER_STEP)), "its beginning")
     return f"run {first.run}, begun by {first.actor} at {since}, held by {last.actor}, is at step {step}"
 
 
@@ -279,7 +279,7 @@ class Journal:
 
     def __init__(
         self,
-        log: Log,
+        log: JournalLog,
         topology: str,
         holder: str,
         wall: Callable[[], float] = time.time,
@@ -287,14 +287,14 @@ class Journal:
     ) -> None:
         self.log = log
         self.holder = holder
-        self.chain = Chain(topology, signing=signing)
+        self.chain = JournalChain(topology, signing=signing)
         self._wall = wall
 
     def now_ms(self) -> int:
         """Wall clock, as entries have it."""
         return int(self._wall() * 1000)
 
-    def refresh(self) -> Chain:
+    def refresh(self) -> JournalChain:
         """Raises BrokenChain; and UnsignedHistory where nobody has said yet what becomes of entries that were written
         before there was a key."""
         self._follow()
@@ -311,7 +311,7 @@ class Journal:
     def _follow(self) -> None:
         self.chain.follow(self.log.read(self.chain.next_offset))
 
-    def sign(self, root: str | None, *, actor: str, plan_hash: str) -> Entry:
+    def sign(self, root: str | None, *, actor: str, plan_hash: str) -> JournalEntry:
         """Vouch for the unsigned entries up to the one with the hash `root`, or (None) for none of them.
 
         Raises NothingToSign, Superseded.
@@ -336,9 +336,21 @@ class Journal:
             )
         run = f"{_SIGN}.{secrets.token_hex(6)}"
         seen = {"kind": _SIGN, "state": "done", "entries": upto, "root": root}
-        entry = Entry(
-            *(self.chain.topology, run, upto, RUN, "outcome", "", actor, self.holder, plan_hash, "", self.now_ms()),
-            *(seen, GENESIS if root is None else root),
+        entry = JournalEntry(
+            *(
+                self.chain.topology,
+                run,
+                upto,
+                RUN_STEP,
+                "outcome",
+                "",
+                actor,
+                self.holder,
+                plan_hash,
+                "",
+                self.now_ms(),
+            ),
+            *(seen, GENESIS_HASH if root is None else root),
         ).sealed(self.chain.signing)
         self.log.append(f"{entry.topology}/{entry.run}/{entry.seq}", entry.to_json())
         self._follow()
@@ -350,19 +362,19 @@ class Journal:
         self,
         run: str,
         step: str,
-        kind: Kind,
+        kind: EntryKind,
         observation: dict[str, Any],
         *,
         actor: str,
         plan_hash: str,
         wave: str,
         deed: str = "",
-    ) -> Entry:
+    ) -> JournalEntry:
         """Write an entry behind the last one that this process has seen, and see it count.
 
         Raises Superseded when somebody else wrote to this topology's journal in between.
         """
-        entry = Entry(
+        entry = JournalEntry(
             topology=self.chain.topology,
             run=run,
             seq=len(self.chain.entries),

@@ -9,11 +9,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from clusters.secrets import Vault
+from clusters.secrets import SecretResolver
 from topology.plan import Plan
 
-PLAIN: Final = "sha256:"
-SIGNED: Final = "hmac-sha256:"
+PLAIN_HASH_PREFIX: Final = "sha256:"
+SIGNED_HASH_PREFIX: Final = "hmac-sha256:"
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,12 +26,14 @@ class Signing:
 
     def seal(self, body: bytes) -> str:
         """The hash of an entry that is written now."""
-        return _mac(self.keys[0], body) if self.keys else digest(body)
+        return _sign_entry(self.keys[0], body) if self.keys else hash_entry(body)
 
     def key_of(self, body: bytes, seal: str) -> int | None:
         """Which key the entry was signed with (0: the newest); None for none of ours."""
         said = seal.encode(errors="surrogatepass")  # compare_digest takes no text beyond ASCII
-        found = (number for number, key in enumerate(self.keys) if hmac.compare_digest(_mac(key, body).encode(), said))
+        found = (
+            number for number, key in enumerate(self.keys) if hmac.compare_digest(_sign_entry(key, body).encode(), said)
+        )
         return next(found, None)
 
 
@@ -39,20 +41,20 @@ UNSIGNED: Final = Signing()
 TRUSTING: Final = Signing(trusting=True)
 
 
-def digest(body: bytes) -> str:
-    return PLAIN + hashlib.sha256(body).hexdigest()
+def hash_entry(body: bytes) -> str:
+    return PLAIN_HASH_PREFIX + hashlib.sha256(body).hexdigest()
 
 
-def _mac(key: bytes, body: bytes) -> str:
+def _sign_entry(key: bytes, body: bytes) -> str:
     """HMAC-SHA256 (RFC 2104)."""
-    return SIGNED + hmac.new(key, body, hashlib.sha256).hexdigest()
+    return SIGNED_HASH_PREFIX + hmac.new(key, body, hashlib.sha256).hexdigest()
 
 
-def signing_of(plan: Plan, environ: Mapping[str, str] = os.environ) -> Signing:
+def read_signing_keys(plan: Plan, environ: Mapping[str, str] = os.environ) -> Signing:
     """The keys that the file refers to (`migration.journal`). Raises SecretMissing."""
     journal = plan.migration.journal if plan.migration is not None else None
     if journal is None:
         return UNSIGNED
-    vault = Vault("", environ, where="migration.journal")
+    vault = SecretResolver("", environ, where="migration.journal")
     earlier = (vault.text(f"earlier_keys[{number}]", ref) for number, ref in enumerate(journal.earlier_keys))
     return Signing(tuple(text.encode() for text in (vault.text("key", journal.key), *earlier)))

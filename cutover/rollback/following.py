@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from cutover.actions import Json, LookAtFlow, Rejoin, ServeTopics, StartFlow
-from cutover.ground import Ground
-from cutover.observations import FlowSeen, RejoinSeen
-from cutover.waiting import Asking, ask
+from cutover.actions import JsonObject, ReadFlow, Rejoin, ServeTopics, StartFlow
+from cutover.observations import ObservedFlow, RejoinResult
+from cutover.polling import ActionGenerator, perform_action
+from cutover.run_context import RunContext
 
 
-def follow_again(ground: Ground) -> Asking[str]:
+def resume_forward_flow(ground: RunContext) -> ActionGenerator[str]:
     """Said for people. In transactions it goes on by itself: its loop guard leaves out what was carried back. By
     sequence numbers it is ordered to, behind what applications wrote at its target."""
     flow = ground.taking_back.flow
@@ -20,16 +20,16 @@ def follow_again(ground: Ground) -> Asking[str]:
         grown = {topic for topic in topics if ground.partitions()[flow.target_topic(topic)] != there[topic]}
         returns = {topic: each for topic, each in _returns(ground).items() if topic not in grown}
         wanted = Rejoin(flow.id, ground.flow.id, order, returns)
-        left = dict((yield from ask(wanted, RejoinSeen, ground.policy)).left)
+        left = dict((yield from perform_action(wanted, RejoinResult, ground.policy)).left)
         left |= dict.fromkeys(grown, "partitions were added since it moved")
     again = tuple(topic for topic in topics if topic not in left)
     told = []
     if again:
-        seen = yield from ask(LookAtFlow(flow.id), FlowSeen, ground.policy)
+        seen = yield from perform_action(ReadFlow(flow.id), ObservedFlow, ground.policy)
         if seen.retired & set(again):
-            seen = yield from ask(ServeTopics(again, flow.id), FlowSeen, ground.policy)
+            seen = yield from perform_action(ServeTopics(again, flow.id), ObservedFlow, ground.policy)
         if seen.state == "stopped":
-            seen = yield from ask(StartFlow(flow.id), FlowSeen, ground.policy)
+            seen = yield from perform_action(StartFlow(flow.id), ObservedFlow, ground.policy)
         told.append(f"flow {flow.id} is {seen.state} and copies {', '.join(again)} again")
     if left:
         told.append(
@@ -41,13 +41,13 @@ def follow_again(ground: Ground) -> Asking[str]:
     return "; ".join(told)
 
 
-def _returns(ground: Ground) -> Json:
+def _returns(ground: RunContext) -> JsonObject:
     """By partition of the migration's source: where its copy ended at its target, how far applications wrote there, and
     where they go on at home."""
     cut = ground.taking_back.cut
     away, home = (ground.offsets("point_of_no_return", f"{side}_ends") for side in ("source", "target"))
     copied = ground.taking_back.offsets("barrier", "ends")
-    found: Json = {}
+    found: JsonObject = {}
     for place, base in sorted(away.items()):
         back = ground.at_target(place)
         if place not in cut:

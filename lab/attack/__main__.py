@@ -14,26 +14,26 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from lab.attack import (
-    bombs,
+    aborting_answer,
     control_records,
     control_targets,
-    evil_answer,
+    decompression_bombs,
     forged_batch,
     pasted_commands,
     secret_references,
 )
-from lab.attack.outcome import Attack, NotCarriedOut, Verdict, exit_code, summary
-from lab.attack.scene import Scene, started_clusters
+from lab.attack.attack_setup import AttackSetup, run_attack_clusters
+from lab.attack.outcome import Attack, AttackNotCarriedOut, AttackVerdict, compute_exit_code, render_attack_summary
 from lab.errors import LabError
 
 ATTACKS: tuple[Attack, ...] = (
-    forged_batch.ATTACK,
-    pasted_commands.ATTACK,
-    secret_references.ATTACK,
-    evil_answer.ATTACK,
-    control_records.ATTACK,
-    bombs.ATTACK,
-    control_targets.ATTACK,
+    forged_batch.FORGED_BATCH_ATTACK,
+    pasted_commands.PASTED_COMMANDS_ATTACK,
+    secret_references.SECRET_REFERENCES_ATTACK,
+    aborting_answer.ABORTING_ANSWER_ATTACK,
+    control_records.CONTROL_RECORDS_ATTACK,
+    decompression_bombs.BOMBS_ATTACK,
+    control_targets.CONTROL_TARGETS_ATTACK,
 )
 
 
@@ -43,7 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--dir", type=Path, help="where the evidence goes; default: .watershed/attack/TIME")
     options = parser.parse_args(argv)
     try:
-        chosen = choose(options.attacks, ATTACKS)
+        chosen = choose_attacks(options.attacks, ATTACKS)
     except ValueError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
@@ -52,15 +52,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job starts with it ignored
     folder = options.dir or Path(".watershed/attack") / time.strftime("%Y-%m-%dT%H-%M-%SZ", time.gmtime())
     try:
-        verdicts = run(chosen, folder.resolve())
+        verdicts = run_attacks(chosen, folder.resolve())
     except KeyboardInterrupt:
         print("interrupted: everything that was started has ended", file=sys.stderr)
         return 130
-    print(f"{summary(verdicts)}; evidence: {folder}", flush=True)
-    return exit_code(verdicts)
+    print(f"{render_attack_summary(verdicts)}; evidence: {folder}", flush=True)
+    return compute_exit_code(verdicts)
 
 
-def choose(numbers: str, attacks: Sequence[Attack]) -> tuple[Attack, ...]:
+def choose_attacks(numbers: str, attacks: Sequence[Attack]) -> tuple[Attack, ...]:
     """The attacks of these numbers, in their own order; all when none is named. Raises ValueError."""
     known = {str(each.number): each for each in attacks}
     wanted = [each.strip() for each in numbers.split(",") if each.strip()]
@@ -69,36 +69,36 @@ def choose(numbers: str, attacks: Sequence[Attack]) -> tuple[Attack, ...]:
     return tuple(attack for number, attack in known.items() if not wanted or number in wanted)
 
 
-def run(attacks: Iterable[Attack], folder: Path) -> list[Verdict]:
+def run_attacks(attacks: Iterable[Attack], folder: Path) -> list[AttackVerdict]:
     """One attack after the other; a line is printed as each ends. Clusters are started before the first that needs
     them, and ended with the last."""
-    verdicts: list[Verdict] = []
+    verdicts: list[AttackVerdict] = []
     with ExitStack() as stack:
         bootstrap: dict[str, str] = {}
         for attack in attacks:
             try:
                 if attack.needs_clusters and not bootstrap:
-                    bootstrap |= stack.enter_context(started_clusters(folder / "clusters"))
-            except (NotCarriedOut, LabError) as error:
-                verdict = Verdict(attack, 0.0, problem=f"the clusters did not start: {error}")
+                    bootstrap |= stack.enter_context(run_attack_clusters(folder / "clusters"))
+            except (AttackNotCarriedOut, LabError) as error:
+                verdict = AttackVerdict(attack, 0.0, problem=f"the clusters did not start: {error}")
             else:
-                verdict = carried_out(attack, Scene(folder / str(attack.number), bootstrap))
+                verdict = try_attack(attack, AttackSetup(folder / str(attack.number), bootstrap))
             verdicts.append(verdict)
             print(verdict.line, flush=True)
     return verdicts
 
 
-def carried_out(attack: Attack, scene: Scene) -> Verdict:
+def try_attack(attack: Attack, scene: AttackSetup) -> AttackVerdict:
     """Try one attack; whatever goes wrong on the way is a verdict, too."""
     scene.folder.mkdir(parents=True)
     began = time.monotonic()
     try:
         findings = attack.run(scene)
-    except NotCarriedOut as error:
-        return Verdict(attack, time.monotonic() - began, problem=str(error))
+    except AttackNotCarriedOut as error:
+        return AttackVerdict(attack, time.monotonic() - began, problem=str(error))
     except Exception as error:  # noqa: BLE001  whatever it is, the attack was not carried out to its end
-        return Verdict(attack, time.monotonic() - began, problem=f"{type(error).__name__}: {error}")
-    return Verdict(attack, time.monotonic() - began, findings)
+        return AttackVerdict(attack, time.monotonic() - began, problem=f"{type(error).__name__}: {error}")
+    return AttackVerdict(attack, time.monotonic() - began, findings)
 
 
 if __name__ == "__main__":

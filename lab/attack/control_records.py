@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from clusters.control import FLOWS, JOURNAL, LEDGER, SLOTS, STATUS, slot_of
-from lab.attack.outcome import Attack, Findings, require
-from lab.attack.scene import SOURCE, TARGET, Scene, wait_until
+from clusters.control_topics import FLOWS_TOPIC, JOURNAL_TOPIC, LEDGER_TOPIC, SLOT_COUNT, STATUS_TOPIC, compute_slot
+from lab.attack.attack_setup import ATTACK_SOURCE, ATTACK_TARGET, AttackSetup, wait_until
+from lab.attack.outcome import Attack, AttackFindings, require_carried_out
 
 # No JSON, nested deep, no number of JSON's, lists where text is meant, no UTF-8.
 BAD_VALUES: Final = (
@@ -57,21 +57,23 @@ _COMMANDS = (
 )
 
 
-def _spoil_control_topics(scene: Scene) -> Findings:
+def _spoil_control_topics(scene: AttackSetup) -> AttackFindings:
     file = scene.pair_file("records", _FLOWS, **scene.bootstrap)
-    scene.create(SOURCE, _TOPIC, partitions=2)
+    scene.create(ATTACK_SOURCE, _TOPIC, partitions=2)
     applied = scene.topology("apply", file, "--yes")
-    require(applied.code == 0, f"topology apply: {applied.how}: {applied.err}")
+    require_carried_out(applied.code == 0, f"topology apply: {applied.how}: {applied.err}")
     before = {command: scene.topology(command[0], file, *command[1:]) for command in _COMMANDS}
     for command, ended in before.items():
-        require(ended.code == 0, f"topology {' '.join(command)} before the attack: {ended.how}: {ended.err}")
+        require_carried_out(
+            ended.code == 0, f"topology {' '.join(command)} before the attack: {ended.how}: {ended.err}"
+        )
     spoilt: list[_Key] = []
     try:
         with scene.worker(file) as worker:
             _write(scene)
-            require(wait_until(lambda: _are_copied(scene, 1, 0, 1)), "the honest records were not copied")
+            require_carried_out(wait_until(lambda: _are_copied(scene, 1, 0, 1)), "the honest records were not copied")
             offsets = _spoil(scene, spoilt)
-            findings = Findings(f"{sum(map(len, offsets.values()))} bad records in {', '.join(offsets)}")
+            findings = AttackFindings(f"{sum(map(len, offsets.values()))} bad records in {', '.join(offsets)}")
             _write(scene)
             findings.expect(
                 wait_until(lambda: _are_copied(scene, 2, 0, 1)) and worker.is_running,
@@ -86,15 +88,15 @@ def _spoil_control_topics(scene: Scene) -> Findings:
         findings.expect(all(named.values()), f"named with their offsets: {told}", f"not all are named: {told}")
     finally:
         for topic, key, partition in spoilt:  # so that later attacks find clean topics
-            scene.write(TARGET, topic, [None], partition, key)
+            scene.write(ATTACK_TARGET, topic, [None], partition, key)
     return findings
 
 
-def _begin_anew(scene: Scene, findings: Findings, file: Path, spoilt: list[_Key]) -> str:
+def _begin_anew(scene: AttackSetup, findings: AttackFindings, file: Path, spoilt: list[_Key]) -> str:
     """A worker that starts among all that, and with a bad record in the ledger of partition 1. What it said."""
-    key, slot = f"{_FLOW}|{_TOPIC}|1|1.intruder|0", slot_of(_FLOW, _TOPIC, 1)
-    spoilt.append((LEDGER, key, slot))
-    scene.write(TARGET, LEDGER, [b"not json"], slot, key)
+    key, slot = f"{_FLOW}|{_TOPIC}|1|1.intruder|0", compute_slot(_FLOW, _TOPIC, 1)
+    spoilt.append((LEDGER_TOPIC, key, slot))
+    scene.write(ATTACK_TARGET, LEDGER_TOPIC, [b"not json"], slot, key)
     with scene.worker(file) as worker:
         _write(scene)
         findings.expect(
@@ -110,7 +112,7 @@ def _begin_anew(scene: Scene, findings: Findings, file: Path, spoilt: list[_Key]
             return state == "ledger_invalid"
 
         findings.expect(wait_until(stopped, 30), "and stops only the other (`ledger_invalid`)", f"partition 1: {state}")
-        scene.write(TARGET, LEDGER, [None], slot, key)
+        scene.write(ATTACK_TARGET, LEDGER_TOPIC, [None], slot, key)
         findings.expect(
             wait_until(lambda: _are_copied(scene, 3, 1)), "a tombstone heals it", "a tombstone does not heal its ledger"
         )
@@ -118,25 +120,27 @@ def _begin_anew(scene: Scene, findings: Findings, file: Path, spoilt: list[_Key]
         return worker.said
 
 
-def _spoil(scene: Scene, spoilt: list[_Key]) -> Mapping[str, list[tuple[int, int]]]:
+def _spoil(scene: AttackSetup, spoilt: list[_Key]) -> Mapping[str, list[tuple[int, int]]]:
     """Topic → where its bad records are (partition, offset)."""
-    found: dict[str, list[tuple[int, int]]] = {topic: [] for topic in (FLOWS, LEDGER, STATUS, JOURNAL)}
+    found: dict[str, list[tuple[int, int]]] = {
+        topic: [] for topic in (FLOWS_TOPIC, LEDGER_TOPIC, STATUS_TOPIC, JOURNAL_TOPIC)
+    }
     for prefix in ("", *KEY_KINDS):
         for number, value in enumerate(BAD_VALUES):
             key = f"{prefix}intruder{number}"
-            spoilt.append((FLOWS, key, 0))
-            found[FLOWS] += [(0, at) for at in scene.write(TARGET, FLOWS, [value], key=key)]
-    for topic in (LEDGER, STATUS):
-        for slot in range(SLOTS):
+            spoilt.append((FLOWS_TOPIC, key, 0))
+            found[FLOWS_TOPIC] += [(0, at) for at in scene.write(ATTACK_TARGET, FLOWS_TOPIC, [value], key=key)]
+    for topic in (LEDGER_TOPIC, STATUS_TOPIC):
+        for slot in range(SLOT_COUNT):
             spoilt.append((topic, "intruder", slot))
-            found[topic] += [(slot, at) for at in scene.write(TARGET, topic, BAD_VALUES, slot, "intruder")]
+            found[topic] += [(slot, at) for at in scene.write(ATTACK_TARGET, topic, BAD_VALUES, slot, "intruder")]
     for key in (None, "records"):
         lines = [*BAD_VALUES, *_JOURNAL_LINES]
-        found[JOURNAL] += [(0, at) for at in scene.write(TARGET, JOURNAL, lines, key=key)]
+        found[JOURNAL_TOPIC] += [(0, at) for at in scene.write(ATTACK_TARGET, JOURNAL_TOPIC, lines, key=key)]
     return found
 
 
-def _see_commands(scene: Scene, findings: Findings, file: Path) -> str:
+def _see_commands(scene: AttackSetup, findings: AttackFindings, file: Path) -> str:
     said, failed = "", False
     for command in _COMMANDS:
         ended = scene.topology(command[0], file, *command[1:])
@@ -159,16 +163,16 @@ def _is_named(said: str, topic: str, partition: int, offset: int) -> bool:
     return any(re.search(each, said) for each in words)
 
 
-def _write(scene: Scene) -> None:
+def _write(scene: AttackSetup) -> None:
     for partition in (0, 1):
-        scene.write(SOURCE, _TOPIC, [b"honest %d" % number for number in range(_HONEST)], partition)
+        scene.write(ATTACK_SOURCE, _TOPIC, [b"honest %d" % number for number in range(_HONEST)], partition)
 
 
-def _are_copied(scene: Scene, times: int, *partitions: int) -> bool:
-    return all(scene.end_of(TARGET, _TOPIC, each) == times * _HONEST for each in partitions)
+def _are_copied(scene: AttackSetup, times: int, *partitions: int) -> bool:
+    return all(scene.end_of(ATTACK_TARGET, _TOPIC, each) == times * _HONEST for each in partitions)
 
 
-ATTACK = Attack(
+CONTROL_RECORDS_ATTACK = Attack(
     5,
     "One bad record in a control topic stops every fleet, or every migration, of a cluster",
     _spoil_control_topics,

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from lab.attack.scene import Scene
+    from lab.attack.attack_setup import AttackSetup
 
 
-class NotCarriedOut(Exception):
+class AttackNotCarriedOut(Exception):
     """The attack could not be tried: its set-up or one of its controls failed. Says nothing about the product."""
 
 
@@ -24,12 +24,12 @@ class Attack:
 
     number: int
     threat: str
-    run: Callable[[Scene], Findings]
+    run: Callable[[AttackSetup], AttackFindings]
     needs_clusters: bool
 
 
 @dataclass(slots=True)
-class Findings:
+class AttackFindings:
     """What was done and seen, in a few words each, and what should have held and did not."""
 
     done: str
@@ -42,12 +42,12 @@ class Findings:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class AttackVerdict:
     """How one attack ended. findings None: it could not be carried out, and `problem` says why."""
 
     attack: Attack
     seconds: float
-    findings: Findings | None = None
+    findings: AttackFindings | None = None
     problem: str = ""
 
     @property
@@ -65,13 +65,13 @@ class Verdict:
         return f"{head} Done: {self.findings.done}. Seen: {'; '.join(told)}."
 
 
-def require(holds: object, problem: str) -> None:
+def require_carried_out(holds: object, problem: str) -> None:
     """For set-up and controls. Raises NotCarriedOut."""
     if not holds:
-        raise NotCarriedOut(problem)
+        raise AttackNotCarriedOut(problem)
 
 
-def summary(verdicts: Iterable[Verdict]) -> str:
+def render_attack_summary(verdicts: Iterable[AttackVerdict]) -> str:
     words = [each.word for each in verdicts]
     told = [f"{words.count('held')} held", f"{words.count('NOT HELD')} not held"]
     if not_run := words.count("NOT RUN"):
@@ -79,7 +79,7 @@ def summary(verdicts: Iterable[Verdict]) -> str:
     return ", ".join(told)
 
 
-def exit_code(verdicts: Iterable[Verdict]) -> int:
+def compute_exit_code(verdicts: Iterable[AttackVerdict]) -> int:
     """1: at least one is not held; 2: none of these, and at least one could not be carried out; else 0."""
     words = {each.word for each in verdicts}
     return 1 if "NOT HELD" in words else 2 if "NOT RUN" in words else 0

@@ -6,9 +6,9 @@ import json
 import re
 from concurrent.futures import ThreadPoolExecutor
 
-from lab.attack.outcome import Attack, Findings, require
-from lab.attack.scene import Ended, Scene
-from lab.pasted import paste
+from lab.attack.attack_setup import AttackSetup, CommandResult
+from lab.attack.outcome import Attack, AttackFindings, require_carried_out
+from lab.pasted_script import run_pasted_script
 
 _CANARY = "canary"
 # What a topology can hold and a shell would run, each in another way of breaking out.
@@ -41,16 +41,16 @@ migration:
 _COMMAND = re.compile(r"(?:^|[:=`]) *((?:topology|kafka-[a-z-]+)(?:\.sh)? [^`\n]+)", re.MULTILINE)
 
 
-def _paste_what_is_printed(scene: Scene) -> Findings:
+def _paste_printed_commands(scene: AttackSetup) -> AttackFindings:
     honest = _acls(scene, _HONEST, "honest", "User:ops")
-    done = paste(honest.out, scene.folder / "shell-honest")
+    done = run_pasted_script(honest.out, scene.folder / "shell-honest")
     groups = [call[call.index("--group") + 1] for call in done.calls if "--group" in call]
-    require(_HONEST in groups, f"the commands for an honest group do not name it: {groups} ({honest.how})")
+    require_carried_out(_HONEST in groups, f"the commands for an honest group do not name it: {groups} ({honest.how})")
     for number, (group, quotes) in enumerate(zip(_HOSTILE, ("'", '"', ""), strict=False)):
         naive = f"kafka-acls --group {quotes}{group}{quotes}"
-        ran = paste(naive, scene.folder / f"shell-naive-{number}")
-        require(_CANARY in ran.files, f"even unquoted, {group!r} executes nothing in this shell")
-    findings = Findings(
+        ran = run_pasted_script(naive, scene.folder / f"shell-naive-{number}")
+        require_carried_out(_CANARY in ran.files, f"even unquoted, {group!r} executes nothing in this shell")
+    findings = AttackFindings(
         f"{len(_HOSTILE)} hostile group ids, a hostile principal and a hostile file name; all that was printed was run "
         "by bash"
     )
@@ -59,7 +59,7 @@ def _paste_what_is_printed(scene: Scene) -> Findings:
         names = [f"hostile-{number}" for number in range(len(_HOSTILE))]
         outputs = list(pool.map(lambda group, name: _acls(scene, group, name), _HOSTILE, names))
     for number, (group, printed) in enumerate(zip(_HOSTILE, outputs, strict=True)):
-        ran = paste(printed.out, scene.folder / f"shell-{number}")
+        ran = run_pasted_script(printed.out, scene.folder / f"shell-{number}")
         if ran.files or ran.code:
             findings.broken.append(f"with group {group!r} bash ended with {ran.code} and made {list(ran.files)}")
         named = [call[call.index("--group") + 1] for call in ran.calls if "--group" in call]
@@ -67,19 +67,19 @@ def _paste_what_is_printed(scene: Scene) -> Findings:
         refused += printed.code in (1, 2) and not printed.out
         if group not in named and not (printed.code in (1, 2) and printed.is_clean):
             findings.broken.append(f"group {group!r} is neither quoted nor refused ({printed.how})")
-    require(quoted or findings.broken, "no hostile group id came into a command: nothing was tried")
+    require_carried_out(quoted or findings.broken, "no hostile group id came into a command: nothing was tried")
     if not findings.broken:
         findings.seen.append(f"{quoted} came out quoted, {refused} were refused")
         _paste_the_rest(scene, findings)
     return findings
 
 
-def _acls(scene: Scene, group: str, name: str, principal: str = f"User:w'; touch {_CANARY}; '") -> Ended:
+def _acls(scene: AttackSetup, group: str, name: str, principal: str = f"User:w'; touch {_CANARY}; '") -> CommandResult:
     file = scene.file(f"{name}.yaml", _FILE.format(group=json.dumps(group)))
     return scene.topology("acls", file, "--role", "migrate", "--format", "commands", "--principal", principal)
 
 
-def _paste_the_rest(scene: Scene, findings: Findings) -> None:
+def _paste_the_rest(scene: AttackSetup, findings: AttackFindings) -> None:
     """Commands that other subcommands print for a file with a hostile name."""
     text = _FILE.format(group=json.dumps(_HOSTILE[0]))
     file = scene.file(f"x'; touch {_CANARY}; '.yaml", text)
@@ -95,8 +95,8 @@ def _paste_the_rest(scene: Scene, findings: Findings) -> None:
         lines += _COMMAND.findall(said)
     lines = sorted(set(lines))
     # one by one: what bash cannot parse would hide what stands behind it
-    ran = [paste(line, scene.folder / f"shell-rest-{number}") for number, line in enumerate(lines)]
-    require(any(each.calls for each in ran), "the other subcommands printed no command")
+    ran = [run_pasted_script(line, scene.folder / f"shell-rest-{number}") for number, line in enumerate(lines)]
+    require_carried_out(any(each.calls for each in ran), "the other subcommands printed no command")
     executed = [line for line, each in zip(lines, ran, strict=True) if each.files]
     findings.expect(
         not executed,
@@ -105,9 +105,9 @@ def _paste_the_rest(scene: Scene, findings: Findings) -> None:
     )
 
 
-ATTACK = Attack(
+PASTED_COMMANDS_ATTACK = Attack(
     2,
     "A topology's author has a command run by the administrator who pastes what is printed",
-    _paste_what_is_printed,
+    _paste_printed_commands,
     needs_clusters=False,
 )

@@ -8,9 +8,9 @@ import secrets
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 
-from lab.attack.outcome import Attack, Findings, require
-from lab.attack.scene import Ended, Scene
-from lab.hostile_broker import HostileBroker, asks_password
+from lab.attack.attack_setup import AttackSetup, CommandResult
+from lab.attack.outcome import Attack, AttackFindings, require_carried_out
+from lab.hostile_broker import HostileBroker, answer_with_sasl_plain
 
 _FILE = """\
 apiVersion: topology/v1alpha1
@@ -25,7 +25,7 @@ flows:
 _COMMANDS = (("scan", "--sample", "0s", "--timeout", "5s"), ("status",), ("worker", "--target", "cloud"))
 
 
-def _ask_for_secrets(scene: Scene) -> Findings:
+def _ask_for_secrets(scene: AttackSetup) -> AttackFindings:
     canary, honest = (secrets.token_hex(24) for _ in range(2))
     allowed, outside = scene.folder / "allowed", scene.folder / "outside"
     for folder in (allowed, outside):
@@ -42,7 +42,7 @@ def _ask_for_secrets(scene: Scene) -> Findings:
     }
     for reference in ({"env": "WATERSHED_SECRET_HONEST"}, {"file": str(allowed / "honest")}):
         heard, _ = _ask(scene, reference, environ, ("scan", "--sample", "0s", "--timeout", "5s"))
-        require(honest.encode() in heard, f"the allowed secret {reference} did not reach the listener")
+        require_carried_out(honest.encode() in heard, f"the allowed secret {reference} did not reach the listener")
     hostile: list[Mapping[str, str]] = [
         {"file": "/proc/self/environ"},
         {"file": f"{allowed}/../../../../../../../../../../../proc/self/environ"},
@@ -54,7 +54,7 @@ def _ask_for_secrets(scene: Scene) -> Findings:
         {"env": "WATERSHED_SECRET_MALFORMED"},
     ]
     tries = [(reference, command) for reference in hostile for command in _COMMANDS]
-    findings = Findings(
+    findings = AttackFindings(
         f"{len(hostile)} references (/proc/self/environ, AIRFLOW__…, files outside, links) with {len(_COMMANDS)} "
         "commands, to a listener that asks for the password"
     )
@@ -75,10 +75,10 @@ def _ask_for_secrets(scene: Scene) -> Findings:
 
 
 def _ask(
-    scene: Scene, reference: Mapping[str, str], environ: Mapping[str, str], command: tuple[str, ...]
-) -> tuple[bytes, Ended]:
+    scene: AttackSetup, reference: Mapping[str, str], environ: Mapping[str, str], command: tuple[str, ...]
+) -> tuple[bytes, CommandResult]:
     """What a listener of its own hears when a command uses this reference."""
-    with HostileBroker(asks_password) as listener:
+    with HostileBroker(answer_with_sasl_plain) as listener:
         security = {
             "bootstrap": [listener.address],
             "security": {"protocol": "SASL_PLAINTEXT", "mechanism": "PLAIN", "credentials": dict(reference)},
@@ -96,7 +96,7 @@ def _holds_part_of(text: bytes, secret: str, letters: int = 8) -> bool:
     return any(part in text for part in parts | encoded)
 
 
-ATTACK = Attack(
+SECRET_REFERENCES_ATTACK = Attack(
     3,
     "A topology's author has the runner's files and variables sent to his own broker",
     _ask_for_secrets,

@@ -13,21 +13,21 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
-from lab import airflow, apps
+from lab import airflow, sample_applications
 from lab.airflow import AirflowFailed
-from lab.airflow_rest import AirflowAnswered, Client, Question
+from lab.airflow_client import AirflowClient, AirflowRequestFailed, ApprovalQuestion
 from lab.clusters import Lab
-from lab.demo import stage as stages
-from lab.demo.fault import WorkerFault
-from lab.demo.follow import follow, why
-from lab.demo.result import outcome, table
-from lab.demo.stage import NAME, SOURCE, TARGET, Stage
+from lab.demo import demo_setup as stages
+from lab.demo.dag_run_follower import follow_dag_run, read_failure_logs
+from lab.demo.demo_result import build_demo_result, render_demo_result
+from lab.demo.demo_setup import DEMO_NAME, DEMO_SOURCE, DEMO_TARGET, DemoFolders
+from lab.demo.worker_fault import WorkerFault
 from lab.errors import LabError
 
 REPLICATE, MIGRATE, VERIFY, *BACK = (
-    f"{verb}__{NAME}" for verb in ("replicate", "migrate", "verify", "rollback", "failover", "failback")
+    f"{verb}__{DEMO_NAME}" for verb in ("replicate", "migrate", "verify", "rollback", "failover", "failback")
 )
-AFTER_S = 5.0  # how long applications go on at the target before they are stopped and counted
+RUN_ON_AT_TARGET_S = 5.0  # how long applications go on at the target before they are stopped and counted
 DRAIN_S = 60.0
 
 
@@ -38,14 +38,14 @@ def main() -> int:
     parser.add_argument("--fault", choices=["worker", ""], default="", help="kill -9 a worker in mid-copy")
     parser.add_argument("--records", type=int, default=2_000_000, help="written before anything moves")
     options = parser.parse_args()
-    stage = Stage(options.dir.resolve())
+    stage = DemoFolders(options.dir.resolve())
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: sys.exit(143))
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job starts with it ignored
     try:
         with _alone(stage):
             if options.verb == "down":
-                stages.end(stage)
+                stages.end_demo(stage)
                 _kept(stage).unlink(missing_ok=True)
                 print("ended: clusters, applications, workers, Airflow")
                 return 0
@@ -55,7 +55,7 @@ def main() -> int:
             if options.verb == "up":
                 return _keep(stage, options.records)
             return _run(stage, options.records, options.fault == "worker")
-    except (LabError, AirflowFailed, AirflowAnswered) as problem:
+    except (LabError, AirflowFailed, AirflowRequestFailed) as problem:
         print(f"error: {problem}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
@@ -63,7 +63,7 @@ def main() -> int:
         return 130
 
 
-def _run(stage: Stage, records: int, fault: bool) -> int:
+def _run(stage: DemoFolders, records: int, fault: bool) -> int:
     say = _clock()
     began = time.monotonic()
     with _ended(stage, say):
@@ -72,18 +72,18 @@ def _run(stage: Stage, records: int, fault: bool) -> int:
         say(f"{MIGRATE} is triggered; applications go on writing and reading")
         states[MIGRATE] = _dag(client, MIGRATE, {"approval": "manual"}, say, approve=True)
         if states[MIGRATE] == "success":
-            time.sleep(AFTER_S)
+            time.sleep(RUN_ON_AT_TARGET_S)
         _settle(stage, say)
         run = stage.state / "runs" / MIGRATE / "demo"
-        result = outcome(stage, states, run, time.monotonic() - began)
-        print("\n" + table(result) + "\n", flush=True)
+        result = build_demo_result(stage, states, run, time.monotonic() - began)
+        print("\n" + render_demo_result(result) + "\n", flush=True)
         if states[MIGRATE] != "success":
-            print("\n".join(why(client, MIGRATE, "demo")), file=sys.stderr)
+            print("\n".join(read_failure_logs(client, MIGRATE, "demo")), file=sys.stderr)
     print("proven: nothing lost, nothing repeated" if result.good else "NOT proven; see above", flush=True)
     return 0 if result.good else 1
 
 
-def _keep(stage: Stage, records: int) -> int:
+def _keep(stage: DemoFolders, records: int) -> int:
     say = _clock()
     try:
         lab, client = _begin(stage, say, records, fault=False)
@@ -98,31 +98,33 @@ def _keep(stage: Stage, records: int) -> int:
     return 0
 
 
-def _begin(stage: Stage, say: Callable[[str], None], records: int, fault: bool) -> tuple[Lab, Client]:
+def _begin(stage: DemoFolders, say: Callable[[str], None], records: int, fault: bool) -> tuple[Lab, AirflowClient]:
     """Everything up to running flows; things that do not need each other start together."""
-    stages.end(stage)
-    stages.clear(stage)
+    stages.end_demo(stage)
+    stages.clear_demo_folders(stage)
     with ThreadPoolExecutor() as pool:
-        web = pool.submit(airflow.launch, stage.airflow, topologies=stage.topologies, state=stage.state)
-        lab = stages.start_clusters(stage)
-        ports = stages.write_topology(stage, lab)
+        web = pool.submit(airflow.launch_airflow, stage.airflow, topologies=stage.topologies, state=stage.state)
+        lab = stages.start_demo_clusters(stage)
+        ports = stages.write_demo_topology(stage, lab)
         say(", ".join(f"{c.alias} at {c.bootstrap}" for c in lab.clusters.values()))
-        stages.start_applications(stage, lab, ports)
-        say(f"producers and consumers run at {SOURCE}: {', '.join(stages.APPLICATIONS)}")
-        stages.preload(stage, lab, records)
-        say(f"{records:,} records preloaded into {len(stages.TOPICS)} topics of {stages.PARTITIONS} partitions")
-        running = airflow.wait_healthy(web.result())
-    client = Client(running.url)
+        stages.start_demo_applications(stage, lab, ports)
+        say(f"producers and consumers run at {DEMO_SOURCE}: {', '.join(stages.DEMO_APPLICATIONS)}")
+        stages.preload_demo_topics(stage, lab, records)
+        say(
+            f"{records:,} records preloaded into {len(stages.DEMO_TOPICS)} topics of {stages.DEMO_PARTITIONS} partitions"
+        )
+        running = airflow.wait_until_healthy(web.result())
+    client = AirflowClient(running.url)
     for dag in (REPLICATE, MIGRATE, VERIFY):
         client.wait_for_dag(dag)
     say(f"Airflow at {running.url} (admin/admin)")
-    killer = WorkerFault(TARGET, lab.cluster(TARGET).bootstrap, say) if fault else None
+    killer = WorkerFault(DEMO_TARGET, lab.cluster(DEMO_TARGET).bootstrap, say) if fault else None
     if killer:
         killer.start()
     say(f"{REPLICATE} is triggered")
     try:
         if _dag(client, REPLICATE, {}, say) != "success":
-            raise LabError("\n".join([f"{REPLICATE} failed", *why(client, REPLICATE, "demo")]))
+            raise LabError("\n".join([f"{REPLICATE} failed", *read_failure_logs(client, REPLICATE, "demo")]))
         if killer:
             killer.join(60)
             if not killer.done:
@@ -133,50 +135,52 @@ def _begin(stage: Stage, say: Callable[[str], None], records: int, fault: bool) 
     return lab, client
 
 
-def _dag(client: Client, dag: str, conf: dict[str, object], say: Callable[[str], None], approve: bool = False) -> str:
-    def answer(question: Question) -> str | None:
+def _dag(
+    client: AirflowClient, dag: str, conf: dict[str, object], say: Callable[[str], None], approve: bool = False
+) -> str:
+    def answer(question: ApprovalQuestion) -> str | None:
         return "Approve" if approve else None
 
     client.unpause(dag)
     client.trigger(dag, "demo", conf)
-    state = follow(client, dag, "demo", say, answer=answer)
+    state = follow_dag_run(client, dag, "demo", say, answer=answer)
     say(f"{dag}: {state}")
     return state
 
 
-def _settle(stage: Stage, say: Callable[[str], None]) -> None:
+def _settle(stage: DemoFolders, say: Callable[[str], None]) -> None:
     """Stop the producers, let the consumer group read to the end, stop it too."""
-    running = {name: app for name, app in apps.status(stage.applications).items() if app.pid}
+    running = {name: app for name, app in sample_applications.list_applications(stage.applications).items() if app.pid}
     for name in ("checkout", "payments"):
         if name in running:
-            apps.switch_off(running[name])
+            sample_applications.stop_client(running[name])
     billing = running.get("billing")
     if billing is None:
         return
     deadline, last, still = time.monotonic() + DRAIN_S, -1, 0
     while time.monotonic() < deadline and still < 4:
-        count = apps.describe(billing)["processed"]
+        count = sample_applications.ask_application(billing)["processed"]
         still, last = (still + 1 if count == last else 0), count
         time.sleep(0.5)
-    apps.switch_off(billing)
+    sample_applications.stop_client(billing)
     say(f"applications stopped; billing processed {last:,} records")
 
 
 @contextmanager
-def _ended(stage: Stage, say: Callable[[str], None]) -> Iterator[None]:
+def _ended(stage: DemoFolders, say: Callable[[str], None]) -> Iterator[None]:
     """Whatever happens inside, everything below the directory ends; a second Ctrl-C cannot prevent it."""
     try:
         yield
     finally:
         before = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
         say("ending clusters, applications, workers, Airflow")
-        stages.end(stage)
+        stages.end_demo(stage)
         for number, handler in before.items():
             signal.signal(number, handler)
 
 
 @contextmanager
-def _alone(stage: Stage) -> Iterator[None]:
+def _alone(stage: DemoFolders) -> Iterator[None]:
     """One command at a time in a directory."""
     stage.directory.parent.mkdir(parents=True, exist_ok=True)
     lock = stage.directory.with_suffix(".lock").open("w")
@@ -188,7 +192,7 @@ def _alone(stage: Stage) -> Iterator[None]:
         yield
 
 
-def _kept(stage: Stage) -> Path:
+def _kept(stage: DemoFolders) -> Path:
     return stage.directory / "kept"
 
 
@@ -201,9 +205,11 @@ def _clock() -> Callable[[str], None]:
     return say
 
 
-def _welcome(stage: Stage, lab: Lab, url: str) -> str:
+def _welcome(stage: DemoFolders, lab: Lab, url: str) -> str:
     clusters = "\n".join(f"  {c.alias:10} {c.bootstrap}" for c in lab.clusters.values())
-    running = "\n".join(f"  {name:10} {app.http}" for name, app in apps.status(stage.applications).items())
+    running = "\n".join(
+        f"  {name:10} {app.http}" for name, app in sample_applications.list_applications(stage.applications).items()
+    )
     path = stage.topology.relative_to(Path.cwd()) if stage.topology.is_relative_to(Path.cwd()) else stage.topology
     file, programs = shlex.quote(str(path)), shlex.quote(str(Path(sys.executable).parent))
     return f"""

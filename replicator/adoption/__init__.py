@@ -3,5 +3,5 @@
 `connect` and `mirrormaker` decode what such tools write down about themselves: hints, never proof. `reading` walks both
 logs into `digests`, `alignment` lays the one over the other, `verdict` names whatever is not an exact copy. What was
 proved goes to the ledger as the `foreign` part of a partition's map, when a worker obeys the order to adopt
-(`replicator.orders`).
+(`replicator.recovery.operator_decisions`).
 """

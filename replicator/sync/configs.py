@@ -1,7 +1,7 @@
 """Topic configs that are kept equal: the source topic's own values and what the file sets; elsewhere the target's
 brokers decide.
 
-A new topic gets its configs when it is created, also with `once` (`replicator/targets.py`); this is about topics that
+A new topic gets its configs when it is created, also with `once` (`replicator/topic_mapping.py`); this is about topics that
 are there, so it is only for `continuous`. What is safe to change is changed; what could delete or refuse records is
 shown, with its class (`topology/drift.py`), and left to a person.
 """
@@ -12,69 +12,84 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from clusters.status import PartitionStatus, read_status
-from clusters.wire.alterations import alter_topic_configs
-from clusters.wire.inquiry import inquire
-from clusters.wire.readings import TopicConfig, topic_configs
-from replicator.aligned.topic import ANY_AGE, KEPT, OLDEST, POLICY, TIERED
+from clusters.partition_status import PartitionStatus, read_partition_statuses
+from clusters.wire.admin_connection import open_admin_connection
+from clusters.wire.admin_reads import TopicConfig, read_topic_config_entries
+from clusters.wire.admin_writes import alter_topic_configs
+from replicator.copy.aligned.filling_configs import (
+    ANY_RECORD_AGE,
+    CLEANUP_POLICY,
+    TIERED_STORAGE,
+    TIMESTAMP_BEFORE_MAX,
+    UNLIMITED_RETENTION,
+)
 from replicator.states import ALIGNING
-from replicator.sync import kind
-from replicator.sync.kind import Done, Sides
-from replicator.targets import TIMESTAMPS, wanted_configs
-from topology.drift import Difference, config_drift
-from topology.plan import NEVER_SYNCED, PlanFlow
-from topology.sync import Mode
+from replicator.sync import sync_kind
+from replicator.sync.sync_kind import DifferenceOutcome, SyncClusters
+from replicator.topic_mapping import TIMESTAMP_TYPE_CONFIG, build_wanted_configs
+from topology.drift import FieldDrift, classify_config_change
+from topology.plan import NEVER_SYNCED_CONFIGS, PlanFlow
+from topology.sync_settings import SyncMode
 
 _KIND: Final = "topic"
 # What a topic has while its partitions are brought to the source's offsets; whoever does that takes it back.
-_MEANWHILE: Final = {POLICY: "delete", OLDEST: ANY_AGE, TIERED: "false", **KEPT}
+_MEANWHILE: Final = {
+    CLEANUP_POLICY: "delete",
+    TIMESTAMP_BEFORE_MAX: ANY_RECORD_AGE,
+    TIERED_STORAGE: "false",
+    **UNLIMITED_RETENTION,
+}
 
 
 @dataclass(frozen=True, slots=True)
-class Configs:
-    """See `replicator.sync.kind.Kind`."""
+class TopicConfigKind:
+    """See `replicator.sync.sync_kind.SyncKind`."""
 
     name: str = "configs"
 
-    def mode(self, flow: PlanFlow) -> Mode:
+    def mode(self, flow: PlanFlow) -> SyncMode:
         return "continuous" if flow.sync_configs == "continuous" else "never"
 
     def every_ms(self, flow: PlanFlow) -> int:
-        return kind.METADATA_EVERY_MS
+        return sync_kind.METADATA_INTERVAL_MS
 
-    def compare(self, flow: PlanFlow, sides: Sides) -> list[Difference]:
-        with inquire(sides.source) as source:
+    def compare(self, flow: PlanFlow, sides: SyncClusters) -> list[FieldDrift]:
+        with open_admin_connection(sides.source) as source:
             names = [name for name in source.topics() if flow.selects(name)]
-            here, hidden = topic_configs(source, names)
+            here, hidden = read_topic_config_entries(source, names)
         found = [_not_told(flow.source, name, why) for name, why in sorted(hidden.items())]
-        with inquire(sides.target) as target:
-            there, hidden = topic_configs(target, [flow.target_topic(name) for name in names])
+        with open_admin_connection(sides.target) as target:
+            there, hidden = read_topic_config_entries(target, [flow.target_topic(name) for name in names])
         found += [_not_told(flow.target, name, why) for name, why in sorted(hidden.items())]
-        left_out = aligning(flow, read_status(sides.target)) if flow.offsets == "aligned" else frozenset()
+        left_out = (
+            find_aligning_topics(flow, read_partition_statuses(sides.target))
+            if flow.offsets == "aligned"
+            else frozenset()
+        )
         for name in sorted(here):
             topic = flow.target_topic(name)
             if topic in there and topic not in left_out:
-                found += topic_differences(flow, sides.flows, name, here[name], there[topic])
+                found += find_config_differences(flow, sides.flows, name, here[name], there[topic])
         return found
 
-    def carry(self, flow: PlanFlow, sides: Sides, differences: Sequence[Difference]) -> list[Done]:
+    def carry(self, flow: PlanFlow, sides: SyncClusters, differences: Sequence[FieldDrift]) -> list[DifferenceOutcome]:
         wanted: dict[str, dict[str, str | None]] = {}
         for each in differences:
             wanted.setdefault(each.name, {})[each.field] = each.wanted
         if not wanted:
             return []
-        with inquire(sides.target) as target:
+        with open_admin_connection(sides.target) as target:
             refused = alter_topic_configs(target, wanted)
-        return [Done(each, refused.get(each.name)) for each in differences]
+        return [DifferenceOutcome(each, refused.get(each.name)) for each in differences]
 
 
-def topic_differences(
+def find_config_differences(
     flow: PlanFlow,
     flows: Iterable[PlanFlow],
     name: str,
     here: Mapping[str, TopicConfig],
     there: Mapping[str, TopicConfig],
-) -> list[Difference]:
+) -> list[FieldDrift]:
     """Of one source topic and its place at the target, by key. flows: all into the target. Pure."""
     topic = flow.target_topic(name)
     beside = [each for each in flows if each.id != flow.id and each.source_topic(topic) is not None]
@@ -108,9 +123,9 @@ def topic_differences(
 
 def _wanted(flow: PlanFlow, here: Mapping[str, TopicConfig], there: Mapping[str, TopicConfig]) -> dict[str, str]:
     own = {key: each.value for key, each in here.items() if each.own and each.value is not None and not each.fixed}
-    size, stamps = there.get("max.message.bytes"), there.get(TIMESTAMPS)
+    size, stamps = there.get("max.message.bytes"), there.get(TIMESTAMP_TYPE_CONFIG)
     in_force = here.get("max.message.bytes")
-    return wanted_configs(
+    return build_wanted_configs(
         flow,
         own,
         in_force=in_force.value if in_force else None,
@@ -123,49 +138,49 @@ def _own_keys(flow: PlanFlow, there: Mapping[str, TopicConfig]) -> set[str]:
     """Keys that the target topic has a value of its own for, and that would be the source's to say."""
     own = {key for key, each in there.items() if each.own and not each.fixed and each.value is not None}
     only = set(flow.sync_configs_include) or own
-    return (own & only) - NEVER_SYNCED - set(flow.sync_configs_exclude)
+    return (own & only) - NEVER_SYNCED_CONFIGS - set(flow.sync_configs_exclude)
 
 
-def _difference(alias: str, topic: str, key: str, wanted: str | None, live: TopicConfig | None) -> Difference | None:
+def _difference(alias: str, topic: str, key: str, wanted: str | None, live: TopicConfig | None) -> FieldDrift | None:
     """None where nothing differs. wanted None: the brokers' default."""
     if live is None:
         why = f"the brokers of {alias} know no such config"
-        return Difference(alias, _KIND, topic, key, None, wanted, "unsupported", False, why)
+        return FieldDrift(alias, _KIND, topic, key, None, wanted, "unsupported", False, why)
     if live.value is None:  # a secret: it cannot be compared
         return None
     if wanted is None:
         if live.otherwise is None:
             why = "the source topic has no value of its own, and the brokers do not tell their default"
-            return Difference(alias, _KIND, topic, key, live.value, None, "unknown", False, why)
+            return FieldDrift(alias, _KIND, topic, key, live.value, None, "unknown", False, why)
         if live.otherwise == live.value:
             return None
-        drift, why = config_drift(key, live.value, live.otherwise)
+        drift, why = classify_config_change(key, live.value, live.otherwise)
         said = f"the source topic has no value of its own; the default here is {live.otherwise}"
-        return Difference(alias, _KIND, topic, key, live.value, None, drift, drift == "safe", _both(said, why))
+        return FieldDrift(alias, _KIND, topic, key, live.value, None, drift, drift == "safe", _both(said, why))
     if live.value == wanted:
         return None
     if live.fixed:
         why = f"{alias} does not let it be changed"
-        return Difference(alias, _KIND, topic, key, live.value, wanted, "unsupported", False, why)
-    drift, why = config_drift(key, live.value, wanted)
-    return Difference(alias, _KIND, topic, key, live.value, wanted, drift, drift == "safe", why)
+        return FieldDrift(alias, _KIND, topic, key, live.value, wanted, "unsupported", False, why)
+    drift, why = classify_config_change(key, live.value, wanted)
+    return FieldDrift(alias, _KIND, topic, key, live.value, wanted, drift, drift == "safe", why)
 
 
-def _left(difference: Difference, why: str) -> Difference:
+def _left(difference: FieldDrift, why: str) -> FieldDrift:
     each = difference
-    return Difference(each.cluster, each.kind, each.name, each.field, each.live, each.wanted, "unknown", False, why)
+    return FieldDrift(each.cluster, each.kind, each.name, each.field, each.live, each.wanted, "unknown", False, why)
 
 
 def _both(said: str, why: str) -> str:
     return f"{said}; {why}" if why else said
 
 
-def _not_told(alias: str, topic: str, why: str) -> Difference:
+def _not_told(alias: str, topic: str, why: str) -> FieldDrift:
     told = f"{alias} does not show its configs ({why}); DESCRIBE_CONFIGS on the topic is needed"
-    return Difference(alias, _KIND, topic, "configs", None, None, "unknown", False, told)
+    return FieldDrift(alias, _KIND, topic, "configs", None, None, "unknown", False, told)
 
 
-def aligning(flow: PlanFlow, reports: Iterable[PartitionStatus]) -> frozenset[str]:
+def find_aligning_topics(flow: PlanFlow, reports: Iterable[PartitionStatus]) -> frozenset[str]:
     """Target topics that are just being brought to the source's offsets: until then some of their configs are not
     meant to stay. Pure."""
     return frozenset(each.target_topic for each in reports if each.flow == flow.id and each.state == ALIGNING)

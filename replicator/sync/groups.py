@@ -11,45 +11,45 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from clusters.sync_reports import State, SyncReport
-from replicator.sync.group_moves import Move, Sight, moves, worst
-from replicator.sync.group_watch import GroupWatch
-from replicator.sync.kind import Done, Sides
-from topology.drift import Class, Difference
+from clusters.sync_reports import SyncReport, SyncState
+from replicator.sync.group_decisions import GroupObservation, PositionDecision, decide_positions, pick_worst_sync_state
+from replicator.sync.group_sync import GroupSyncer
+from replicator.sync.sync_kind import DifferenceOutcome, SyncClusters
+from topology.drift import DriftClass, FieldDrift
 from topology.plan import PlanFlow
-from topology.sync import Mode
+from topology.sync_settings import SyncMode
 
-MOST_PARTITIONS: Final = 500  # of a report
+MAX_REPORTED_PARTITIONS: Final = 500  # of a report
 _POSITIONS: Final = "positions"  # the field of a difference that is about a group as a whole
 
 
 @dataclass(slots=True)
-class Groups:
+class GroupKind:
     """Follows each flow's ledger from one time to the next, so that a round reads only what is new."""
 
     name: str = "groups"
-    _watches: dict[tuple[str, tuple[str, ...]], GroupWatch] = field(default_factory=dict)  # by flow and target
+    _watches: dict[tuple[str, tuple[str, ...]], GroupSyncer] = field(default_factory=dict)  # by flow and target
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def mode(self, flow: PlanFlow) -> Mode:
+    def mode(self, flow: PlanFlow) -> SyncMode:
         return flow.sync.groups.mode
 
     def every_ms(self, flow: PlanFlow) -> int:
         return flow.sync.groups.interval_ms
 
-    def compare(self, flow: PlanFlow, sides: Sides) -> list[Difference]:
-        watch = GroupWatch(flow, sides)
-        return [each for sight in watch.look() for each in differences(sight, moves(sight))]
+    def compare(self, flow: PlanFlow, sides: SyncClusters) -> list[FieldDrift]:
+        watch = GroupSyncer(flow, sides)
+        return [each for sight in watch.look() for each in build_group_differences(sight, decide_positions(sight))]
 
-    def carry(self, flow: PlanFlow, sides: Sides, differences: Sequence[Difference]) -> list[Done]:
+    def carry(self, flow: PlanFlow, sides: SyncClusters, differences: Sequence[FieldDrift]) -> list[DifferenceOutcome]:
         wanted = {(each.name, each.field): each for each in differences}
-        watch = GroupWatch(flow, sides)
+        watch = GroupSyncer(flow, sides)
         sights = [each for each in watch.look() if any(name == each.target_group for name, _ in wanted)]
         errors: dict[tuple[str, str], str | None] = {}
         places = {
             move.there
             for sight in sights
-            for move in moves(sight)
+            for move in decide_positions(sight)
             if move.there is not None and (sight.target_group, str(move.there)) in wanted
         }
         for group, found in watch.carry(sights, places).items():
@@ -58,27 +58,27 @@ class Groups:
                 done = move.write is not None or move.state == "equal"
                 errors[name, str(move.there)] = None if done else move.why
         gone = "the group is not there any more"
-        return [Done(each, errors.get(at, gone)) for at, each in wanted.items()]
+        return [DifferenceOutcome(each, errors.get(at, gone)) for at, each in wanted.items()]
 
-    def keep(self, flow: PlanFlow, sides: Sides) -> list[SyncReport]:
+    def keep(self, flow: PlanFlow, sides: SyncClusters) -> list[SyncReport]:
         """Look and commit, and say of every group what became of it."""
         watch = self._watch(flow, sides)
         sights = watch.look()
         carried = watch.carry(sights)
-        return [short_enough(report(flow, sight, carried[sight.group])) for sight in sights]
+        return [shorten_group_report(build_group_report(flow, sight, carried[sight.group])) for sight in sights]
 
-    def _watch(self, flow: PlanFlow, sides: Sides) -> GroupWatch:
+    def _watch(self, flow: PlanFlow, sides: SyncClusters) -> GroupSyncer:
         """The keeper never has one flow's kind under way twice, so a watch is used by one thread at a time."""
         at = flow.id, sides.target.bootstrap
         with self._lock:
             found = self._watches.get(at)
             if found is None or (found.sides.source, found.sides.target) != (sides.source, sides.target):
-                found = self._watches[at] = GroupWatch(flow, sides)  # or the settings have changed
+                found = self._watches[at] = GroupSyncer(flow, sides)  # or the settings have changed
             found.flow = flow
             return found
 
 
-def report(flow: PlanFlow, sight: Sight, found: list[Move]) -> SyncReport:
+def build_group_report(flow: PlanFlow, sight: GroupObservation, found: list[PositionDecision]) -> SyncReport:
     """Of one group, with every partition in `detail`."""
     detail: dict[str, Any] = {
         "type": sight.here.type,
@@ -89,24 +89,24 @@ def report(flow: PlanFlow, sight: Sight, found: list[Move]) -> SyncReport:
     }
     if sight.here.type == "share":
         detail["known"] = "the start offset only: records behind it that were acknowledged out of order come again"
-    state, why = standing(sight, found)
+    state, why = summarize_group_state(sight, found)
     return SyncReport(flow.id, "groups", sight.group, state, why, detail)
 
 
-def short_enough(told: SyncReport) -> SyncReport:
+def shorten_group_report(told: SyncReport) -> SyncReport:
     """With as many partitions as one record takes (some 250 bytes each), those first that need a person."""
     partitions = told.detail["partitions"]
-    if len(partitions) <= MOST_PARTITIONS:
+    if len(partitions) <= MAX_REPORTED_PARTITIONS:
         return told
-    first = sorted(partitions, key=lambda each: each["state"] in ("equal", "carried"))[:MOST_PARTITIONS]
-    return replace(told, detail={**told.detail, "partitions": first, "more": len(partitions) - MOST_PARTITIONS})
+    first = sorted(partitions, key=lambda each: each["state"] in ("equal", "carried"))[:MAX_REPORTED_PARTITIONS]
+    return replace(told, detail={**told.detail, "partitions": first, "more": len(partitions) - MAX_REPORTED_PARTITIONS})
 
 
-def standing(sight: Sight, found: list[Move]) -> tuple[State, str]:
+def summarize_group_state(sight: GroupObservation, found: list[PositionDecision]) -> tuple[SyncState, str]:
     """The worst of its partitions, with the reason of the first of those; or why the group is left alone."""
     if sight.refusal:
         return ("different" if sight.here.protocol == "connect" else "refused"), sight.refusal
-    state = worst(found)
+    state = pick_worst_sync_state(found)
     those = [move for move in found if move.state == state and move.why]
     if not those or state == "equal":
         return state, those[0].why if those else ""
@@ -116,21 +116,21 @@ def standing(sight: Sight, found: list[Move]) -> tuple[State, str]:
     return state, (why if why.startswith(f"{place} ") else f"{place}: {why}") + more
 
 
-def differences(sight: Sight, found: list[Move]) -> list[Difference]:
+def build_group_differences(sight: GroupObservation, found: list[PositionDecision]) -> list[FieldDrift]:
     """Field by field what would be committed; what would not is one line a group."""
     cluster, group = sight.target_alias, sight.target_group
     told = [
-        Difference(
+        FieldDrift(
             cluster, "group", group, str(move.there), _text(move.at_target), _text(move.write.offset),
             why=move.why,
         )
         for move in found
         if move.write is not None
     ]  # fmt: skip
-    state, why = standing(sight, [move for move in found if move.write is None])
+    state, why = summarize_group_state(sight, [move for move in found if move.write is None])
     if state != "equal":
-        drift: Class = "unsupported" if state in ("different", "refused") else "unknown"
-        told.append(Difference(cluster, "group", group, _POSITIONS, None, None, drift, False, why))
+        drift: DriftClass = "unsupported" if state in ("different", "refused") else "unknown"
+        told.append(FieldDrift(cluster, "group", group, _POSITIONS, None, None, drift, False, why))
     return told
 
 

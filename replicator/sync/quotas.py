@@ -12,66 +12,66 @@ from dataclasses import dataclass
 from typing import Final
 
 from clusters.settings import ConnectionSettings
-from clusters.wire.alterations import set_quotas
-from clusters.wire.inquiry import inquire
-from clusters.wire.readings import Entity, client_quotas
-from replicator.sync import kind
-from replicator.sync.kind import Done, Sides
-from topology.command import command
-from topology.drift import Class, Difference
+from clusters.wire.admin_connection import open_admin_connection
+from clusters.wire.admin_reads import QuotaEntity, read_client_quotas
+from clusters.wire.admin_writes import alter_client_quotas
+from replicator.sync import sync_kind
+from replicator.sync.sync_kind import DifferenceOutcome, SyncClusters
+from topology.drift import DriftClass, FieldDrift
 from topology.plan import PlanFlow
-from topology.sync import Mode
+from topology.shell_command import render_shell_command
+from topology.sync_settings import SyncMode
 
 _KIND: Final = "quota"
 _DEFAULT: Final = "default"
-_RATE: Final = "producer_byte_rate"  # what a fence lowers (clusters.fences)
+_RATE: Final = "producer_byte_rate"  # what a fence lowers (clusters.broker_fences)
 _CARRIED: Final = frozenset({"user", "client-id"})
 _TYPES: Final = {"user": "users", "client-id": "clients", "ip": "ips"}  # as kafka-configs says them
-_Quotas = Mapping[Entity, Mapping[str, float]]
+_ClusterQuotas = Mapping[QuotaEntity, Mapping[str, float]]
 
 
 @dataclass(frozen=True, slots=True)
-class ClientQuotas:
-    """See `replicator.sync.kind.Kind`."""
+class QuotaKind:
+    """See `replicator.sync.sync_kind.SyncKind`."""
 
     name: str = "quotas"
 
-    def mode(self, flow: PlanFlow) -> Mode:
+    def mode(self, flow: PlanFlow) -> SyncMode:
         return flow.sync.quotas.mode
 
     def every_ms(self, flow: PlanFlow) -> int:
-        return kind.METADATA_EVERY_MS
+        return sync_kind.METADATA_INTERVAL_MS
 
-    def compare(self, flow: PlanFlow, sides: Sides) -> list[Difference]:
-        return quota_differences(flow, sides.flows, _quotas(sides.source), _quotas(sides.target), sides.target)
+    def compare(self, flow: PlanFlow, sides: SyncClusters) -> list[FieldDrift]:
+        return find_quota_differences(flow, sides.flows, _quotas(sides.source), _quotas(sides.target), sides.target)
 
-    def carry(self, flow: PlanFlow, sides: Sides, differences: Sequence[Difference]) -> list[Done]:
+    def carry(self, flow: PlanFlow, sides: SyncClusters, differences: Sequence[FieldDrift]) -> list[DifferenceOutcome]:
         if not differences:
             return []
-        here = {shown(entity): (entity, limits) for entity, limits in _quotas(sides.source).items()}
+        here = {render_quota_entity(entity): (entity, limits) for entity, limits in _quotas(sides.source).items()}
         asked = [each for each in differences if each.name in here and each.field in here[each.name][1]]
-        wanted: dict[Entity, dict[str, float]] = {}
+        wanted: dict[QuotaEntity, dict[str, float]] = {}
         for each in asked:
             entity, limits = here[each.name]
             wanted.setdefault(entity, {})[each.field] = limits[each.field]
-        with inquire(sides.target) as target:
-            refused = set_quotas(target, wanted)
-        return [Done(each, refused.get(here[each.name][0])) for each in asked]
+        with open_admin_connection(sides.target) as target:
+            refused = alter_client_quotas(target, wanted)
+        return [DifferenceOutcome(each, refused.get(here[each.name][0])) for each in asked]
 
 
-def quota_differences(
-    flow: PlanFlow, flows: Iterable[PlanFlow], here: _Quotas, there: _Quotas, target: ConnectionSettings
-) -> list[Difference]:
+def find_quota_differences(
+    flow: PlanFlow, flows: Iterable[PlanFlow], here: _ClusterQuotas, there: _ClusterQuotas, target: ConnectionSettings
+) -> list[FieldDrift]:
     """Limit by limit, in the order of entities. flows: all into the target. Pure."""
     beside = [
         each for each in flows if each.id != flow.id and each.source != flow.source and each.sync.quotas.mode != "never"
     ]
     found = []
-    for entity in sorted({*here, *there}, key=shown):
+    for entity in sorted({*here, *there}, key=render_quota_entity):
         before, wanted = there.get(entity, {}), here.get(entity, {})
-        if not selected(flow, entity) or _ours(entity, target):
+        if not is_quota_selected(flow, entity) or _ours(entity, target):
             continue
-        others = [each.id for each in beside if selected(each, entity)]
+        others = [each.id for each in beside if is_quota_selected(each, entity)]
         for key in sorted({*before, *wanted}):
             live, value = before.get(key), wanted.get(key)
             if live == value or (key == _RATE and flow.sync.quotas.is_fence(dict(entity))):
@@ -79,7 +79,7 @@ def quota_differences(
             if not _kept(entity):
                 if value is None:
                     continue
-                drift: Class = "unsupported"
+                drift: DriftClass = "unsupported"
                 why = "limits of IP addresses are not carried over: clients have other addresses there"
             elif value is None:
                 if others:
@@ -93,14 +93,22 @@ def quota_differences(
             else:
                 drift, why = "safe", ""
             found.append(
-                Difference(
-                    flow.target, _KIND, shown(entity), key, _number(live), _number(value), drift, drift == "safe", why
+                FieldDrift(
+                    flow.target,
+                    _KIND,
+                    render_quota_entity(entity),
+                    key,
+                    _number(live),
+                    _number(value),
+                    drift,
+                    drift == "safe",
+                    why,
                 )
             )
     return found
 
 
-def selected(flow: PlanFlow, entity: Entity) -> bool:
+def is_quota_selected(flow: PlanFlow, entity: QuotaEntity) -> bool:
     """Whether the file takes it: one of its names is included, and none excluded."""
     names = flow.sync.quotas.names
     called = [_DEFAULT if name is None else name for _, name in entity]
@@ -108,22 +116,22 @@ def selected(flow: PlanFlow, entity: Entity) -> bool:
     return included and not any(each.matches(name) for each in names.exclude for name in called)
 
 
-def shown(entity: Entity) -> str:
+def render_quota_entity(entity: QuotaEntity) -> str:
     """For people: `user=ann, client-id=<default>`; the user first."""
     parts = sorted(entity, key=lambda part: (part[0] != "user", part[0]))
     return ", ".join(f"{kind}={'<default>' if name is None else name}" for kind, name in parts)
 
 
-def _quotas(settings: ConnectionSettings) -> _Quotas:
-    with inquire(settings) as inquiry:
-        return client_quotas(inquiry)
+def _quotas(settings: ConnectionSettings) -> _ClusterQuotas:
+    with open_admin_connection(settings) as inquiry:
+        return read_client_quotas(inquiry)
 
 
-def _kept(entity: Entity) -> bool:
+def _kept(entity: QuotaEntity) -> bool:
     return all(each in _CARRIED for each, _ in entity)
 
 
-def _ours(entity: Entity, target: ConnectionSettings) -> bool:
+def _ours(entity: QuotaEntity, target: ConnectionSettings) -> bool:
     """A limit of this process's own user says something of the copying, not of applications."""
     return target.username is not None and ("user", target.username) in entity
 
@@ -134,12 +142,12 @@ def _number(value: float | None) -> str | None:
     return str(int(value)) if value.is_integer() else str(value)
 
 
-def _removing(flow: PlanFlow, entity: Entity, key: str, target: ConnectionSettings) -> str:
+def _removing(flow: PlanFlow, entity: QuotaEntity, key: str, target: ConnectionSettings) -> str:
     parts = ["kafka-configs", "--bootstrap-server", ",".join(target.bootstrap), "--alter", "--delete-config", key]
     for each, name in sorted(entity, key=lambda part: (part[0] != "user", part[0])):
         parts += ["--entity-type", _TYPES.get(each, each)]
         parts += ["--entity-default"] if name is None else ["--entity-name", name]
     return (
         f"{flow.source} has no such limit: it was taken away there, or given at {flow.target} only. Nothing takes it "
-        f"away by itself: {command(*parts)}"
+        f"away by itself: {render_shell_command(*parts)}"
     )

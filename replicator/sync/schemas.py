@@ -2,7 +2,7 @@
 
 Versions go in order, what one refers to goes first. `ids: preserve` gives every schema the id that it has at the source
 (mode IMPORT for the subject, put back afterwards); `ids: translate` lets the target give ids, and records get theirs on
-the way (`clusters.registry.translation`). Nothing is deleted, softly or otherwise.
+the way (`clusters.registry.schema_id_translation`). Nothing is deleted, softly or otherwise.
 """
 
 from __future__ import annotations
@@ -14,15 +14,20 @@ from typing import Final
 
 from clusters.errors import ClusterError, RequestRefused, Unauthorised
 from clusters.registry.client import RegistryClient
-from clusters.registry.schema import Schema, Version, same
-from clusters.registry.selection import may_bring, selected, target_subject, twins_of
-from clusters.registry.settings import registry_settings
-from clusters.registry.twins import Twins
+from clusters.registry.registry_settings import resolve_registry_settings
+from clusters.registry.schema import Schema, SchemaVersion, is_same_schema
+from clusters.registry.subject_selection import (
+    build_target_subject,
+    build_version_matcher,
+    can_create_subject,
+    select_subjects,
+)
+from clusters.registry.version_matching import VersionMatcher
 from clusters.settings import ConnectionSettings
-from replicator.sync.kind import Done, Sides
-from topology.drift import Class, Difference
+from replicator.sync.sync_kind import DifferenceOutcome, SyncClusters
+from topology.drift import DriftClass, FieldDrift
 from topology.plan import PlanFlow
-from topology.sync import Mode
+from topology.sync_settings import SyncMode
 
 _EVERY_MS: Final = 5_000  # a record that was translated waits for its schema no longer than this
 _KIND: Final = "schema subject"
@@ -30,40 +35,44 @@ _READONLY, _READWRITE, _IMPORT = "READONLY", "READWRITE", "IMPORT"
 
 
 @dataclass(frozen=True, slots=True)
-class Schemas:
+class SchemaKind:
     """The kind `schemas`. A difference is named after the subject at the target; its field is `version N` (N as at the
     source), `compatibility` or `mode`."""
 
     name: str = "schemas"
     _took_s: dict[str, float] = field(default_factory=dict, compare=False)  # by flow
 
-    def mode(self, flow: PlanFlow) -> Mode:
+    def mode(self, flow: PlanFlow) -> SyncMode:
         return flow.sync.schemas.mode
 
     def every_ms(self, flow: PlanFlow) -> int:
         """Registries are asked during a tenth of the time at most: some hold thousands of versions."""
         return max(_EVERY_MS, int(self._took_s.get(flow.id, 0.0) * 10_000))
 
-    def compare(self, flow: PlanFlow, sides: Sides) -> list[Difference]:
-        source, target = registry_settings(sides.source), registry_settings(sides.target)
+    def compare(self, flow: PlanFlow, sides: SyncClusters) -> list[FieldDrift]:
+        source, target = resolve_registry_settings(sides.source), resolve_registry_settings(sides.target)
         began = time.monotonic()
         try:
             with RegistryClient(source) as here, RegistryClient(target) as there:
-                return list(_Comparison(flow, twins_of(flow, here, there), _beside(flow, sides.flows)).differences())
+                return list(
+                    _Comparison(
+                        flow, build_version_matcher(flow, here, there), _beside(flow, sides.flows)
+                    ).differences()
+                )
         finally:
             self._took_s[flow.id] = time.monotonic() - began
 
-    def carry(self, flow: PlanFlow, sides: Sides, differences: Sequence[Difference]) -> list[Done]:
-        source, target = registry_settings(sides.source), registry_settings(sides.target)
+    def carry(self, flow: PlanFlow, sides: SyncClusters, differences: Sequence[FieldDrift]) -> list[DifferenceOutcome]:
+        source, target = resolve_registry_settings(sides.source), resolve_registry_settings(sides.target)
         with RegistryClient(source) as here, RegistryClient(target) as there:
-            return _Carrying(flow, twins_of(flow, here, there), differences).done()
+            return _Carrying(flow, build_version_matcher(flow, here, there), differences).done()
 
 
-def ask_registries(flows: Iterable[PlanFlow], connect: Callable[[str], ConnectionSettings]) -> None:
+def require_registries(flows: Iterable[PlanFlow], connect: Callable[[str], ConnectionSettings]) -> None:
     """See that all registries that are needed answer. Raises ClusterError for the first that does not."""
     asked = {alias for flow in flows if flow.sync.schemas.mode != "never" for alias in (flow.source, flow.target)}
     for alias in sorted(asked):
-        with RegistryClient(registry_settings(connect(alias))) as registry:
+        with RegistryClient(resolve_registry_settings(connect(alias))) as registry:
             registry.subjects()
 
 
@@ -75,7 +84,7 @@ def _beside(flow: PlanFlow, flows: Iterable[PlanFlow]) -> tuple[PlanFlow, ...]:
     )
 
 
-def _closure(flow: PlanFlow, twins: Twins) -> list[str]:
+def _order_by_reference(flow: PlanFlow, twins: VersionMatcher) -> list[str]:
     """The selected subjects of the source, and what they refer to, however far; referred to before referring."""
     found: dict[str, None] = {}
     under_way: set[str] = set()
@@ -89,7 +98,7 @@ def _closure(flow: PlanFlow, twins: Twins) -> list[str]:
                 visit(each.subject)
         found[subject] = None
 
-    for subject in selected(flow, twins.source.subjects(deleted=True)):
+    for subject in select_subjects(flow, twins.source.subjects(deleted=True)):
         visit(subject)
     return list(found)
 
@@ -99,20 +108,20 @@ class _Comparison:
     """One look at both registries."""
 
     flow: PlanFlow
-    twins: Twins
+    twins: VersionMatcher
     beside: tuple[PlanFlow, ...] = ()  # flows from elsewhere that carry schemas to the same target
     _modes: bool | None = None  # whether the target's registry has any
 
-    def differences(self) -> Iterator[Difference]:
-        for subject in _closure(self.flow, self.twins):
-            history, name = self.twins.history(subject), target_subject(self.flow, subject)
+    def differences(self) -> Iterator[FieldDrift]:
+        for subject in _order_by_reference(self.flow, self.twins):
+            history, name = self.twins.history(subject), build_target_subject(self.flow, subject)
             for version in history:
                 yield from self._version(name, version)
             if any(not each.deleted for each in history):
                 yield from self._compatibility(subject, name)
                 yield from self._mode(subject, name)
 
-    def _version(self, name: str, version: Version) -> Iterator[Difference]:
+    def _version(self, name: str, version: SchemaVersion) -> Iterator[FieldDrift]:
         if self.flow.sync.schemas.names.exclude and not self._allowed(version.subject):
             why = f"another schema refers to it, and `sync.schemas.exclude` keeps it from {self.flow.target}"
             if self.twins.twin(version) is None:
@@ -141,13 +150,13 @@ class _Comparison:
         else:
             yield self._wanted(name, version)
 
-    def _why_not(self, name: str, version: Version, twins: list[Version]) -> str:
+    def _why_not(self, name: str, version: SchemaVersion, twins: list[SchemaVersion]) -> str:
         """Why this id cannot be given to this version; empty when it can."""
         target, other = self.flow.target, "or say `ids: translate`"
         if twins:
             return f"the same schema has id {twins[0].id} at {target}, and ids are never changed; {other}"
         taken = self.twins.target.schema(version.id, name)
-        if taken is not None and not same(taken, version.schema):
+        if taken is not None and not is_same_schema(taken, version.schema):
             return f"id {version.id} is another schema at {target}; {other}"
         if self._modes is None:
             self._modes = self.twins.target.mode() is not None
@@ -162,54 +171,54 @@ class _Comparison:
             )
         return ""
 
-    def _compatibility(self, subject: str, name: str) -> Iterator[Difference]:
+    def _compatibility(self, subject: str, name: str) -> Iterator[FieldDrift]:
         wanted = self.twins.source.compatibility(subject, effective=True)
         live = self.twins.target.compatibility(name, effective=True) or self.twins.target.compatibility()
         if wanted is None or wanted == live:
             return
-        others = [each.id for each in self.beside if may_bring(each, name)]
+        others = [each.id for each in self.beside if can_create_subject(each, name)]
         if others and self.twins.target.compatibility(name) is not None:
             why = f"{', '.join(sorted(others))} may bring this subject, too, and the first to come has set it"
-            yield Difference(self.flow.target, _KIND, name, "compatibility", live, wanted, "unknown", False, why)
+            yield FieldDrift(self.flow.target, _KIND, name, "compatibility", live, wanted, "unknown", False, why)
         else:
-            yield Difference(self.flow.target, _KIND, name, "compatibility", live, wanted)
+            yield FieldDrift(self.flow.target, _KIND, name, "compatibility", live, wanted)
 
-    def _mode(self, subject: str, name: str) -> Iterator[Difference]:
+    def _mode(self, subject: str, name: str) -> Iterator[FieldDrift]:
         live = self.twins.target.mode(name)
         if live is None and self.twins.target.mode() is None:
             return
         wanted = self.twins.source.mode(subject)
         if wanted == _READONLY and live != _READONLY:
-            yield Difference(self.flow.target, _KIND, name, "mode", live, _READONLY)
+            yield FieldDrift(self.flow.target, _KIND, name, "mode", live, _READONLY)
         elif live == _IMPORT and wanted != _IMPORT:  # left so by somebody who died while importing
-            yield Difference(self.flow.target, _KIND, name, "mode", live, _READWRITE)
+            yield FieldDrift(self.flow.target, _KIND, name, "mode", live, _READWRITE)
         elif live == _READONLY and wanted != _READONLY:
             why = f"somebody made it so at {self.flow.target}; new versions are refused until it is {_READWRITE}"
-            yield Difference(self.flow.target, _KIND, name, "mode", live, wanted or _READWRITE, "unknown", False, why)
+            yield FieldDrift(self.flow.target, _KIND, name, "mode", live, wanted or _READWRITE, "unknown", False, why)
 
     def _allowed(self, subject: str) -> bool:
         names = self.flow.sync.schemas.names
         return type(names)((), names.exclude).selects(subject)
 
-    def _wanted(self, name: str, version: Version) -> Difference:
-        return Difference(self.flow.target, _KIND, name, _field(version), None, self._shown(version))
+    def _wanted(self, name: str, version: SchemaVersion) -> FieldDrift:
+        return FieldDrift(self.flow.target, _KIND, name, _field(version), None, self._shown(version))
 
     def _left(
         self,
         name: str,
-        version: Version,
-        twin: Version | None,
+        version: SchemaVersion,
+        twin: SchemaVersion | None,
         why: str,
         *,
         wanted: str | None = None,
-        drift: Class = "unsupported",
-    ) -> Difference:
+        drift: DriftClass = "unsupported",
+    ) -> FieldDrift:
         live = None if twin is None else self._shown(twin)
-        return Difference(
+        return FieldDrift(
             self.flow.target, _KIND, name, _field(version), live, wanted or self._shown(version), drift, False, why
         )
 
-    def _shown(self, version: Version) -> str:
+    def _shown(self, version: SchemaVersion) -> str:
         keeps = self.flow.sync.schemas.ids == "preserve"
         return f"{version.schema.type}, id {version.id}" if keeps else version.schema.type
 
@@ -219,16 +228,18 @@ class _Carrying:
     """Making the target so. What one version needs goes first, whatever the order of the differences."""
 
     flow: PlanFlow
-    twins: Twins
-    differences: Sequence[Difference]
-    _done: dict[tuple[str, str], Done] = field(default_factory=dict)
+    twins: VersionMatcher
+    differences: Sequence[FieldDrift]
+    _done: dict[tuple[str, str], DifferenceOutcome] = field(default_factory=dict)
     _under_way: set[tuple[str, str]] = field(default_factory=set)
     _before: dict[str, str | None] = field(default_factory=dict)  # modes that are to be put back
     _stop: str = ""
 
-    def done(self) -> list[Done]:
+    def done(self) -> list[DifferenceOutcome]:
         asked = {(each.name, each.field): each for each in self.differences if each.applied}
-        by_name = {target_subject(self.flow, subject): subject for subject in _closure(self.flow, self.twins)}
+        by_name = {
+            build_target_subject(self.flow, subject): subject for subject in _order_by_reference(self.flow, self.twins)
+        }
         try:
             for subject in by_name.values():
                 self._up_to(subject, None, asked)
@@ -241,9 +252,9 @@ class _Carrying:
                     self._set(wanted)
         return [self._done[key] if key in self._done else _gone(each) for key, each in asked.items()]
 
-    def _up_to(self, subject: str, last: int | None, asked: Mapping[tuple[str, str], Difference]) -> None:
+    def _up_to(self, subject: str, last: int | None, asked: Mapping[tuple[str, str], FieldDrift]) -> None:
         """The versions of a subject in order, through `last` (None: all), and before each what it refers to."""
-        name = target_subject(self.flow, subject)
+        name = build_target_subject(self.flow, subject)
         for version in self.twins.history(subject):
             key = (name, _field(version))
             wanted = asked.get(key)
@@ -256,28 +267,28 @@ class _Carrying:
                 self._up_to(each.subject, each.version, asked)
             self._put(name, version, wanted, asked.get((name, "compatibility")))
 
-    def _put(self, name: str, version: Version, wanted: Difference, compatibility: Difference | None) -> None:
+    def _put(self, name: str, version: SchemaVersion, wanted: FieldDrift, compatibility: FieldDrift | None) -> None:
         failed = next((done for (at, _), done in self._done.items() if at == name and done.error), None)
         if self._stop or failed is not None:
             why = self._stop or f"what comes before it could not be carried over: {failed and failed.error}"
-            self._done[name, wanted.field] = Done(wanted, why)
+            self._done[name, wanted.field] = DifferenceOutcome(wanted, why)
             return
         references = self.twins.references(version)
         if references is None:
             why = "a schema that it refers to is not there"
-            self._done[name, wanted.field] = Done(wanted, why)
+            self._done[name, wanted.field] = DifferenceOutcome(wanted, why)
             return
         schema = Schema(version.schema.text, version.schema.type, references)
         there = bool(self.twins.there(name))
         if compatibility is not None and there and (name, "compatibility") not in self._done:
             self._set(compatibility)  # a registry may know settings of subjects only that exist; the first is free
         try:
-            self._done[name, wanted.field] = Done(wanted, self._registered(name, schema, version))
+            self._done[name, wanted.field] = DifferenceOutcome(wanted, self._registered(name, schema, version))
         except (RequestRefused, Unauthorised) as error:
-            self._done[name, wanted.field] = Done(wanted, str(error))
+            self._done[name, wanted.field] = DifferenceOutcome(wanted, str(error))
         self.twins.forget(name)
 
-    def _registered(self, name: str, schema: Schema, version: Version) -> str | None:
+    def _registered(self, name: str, schema: Schema, version: SchemaVersion) -> str | None:
         """What is wrong with it; None when it is registered as it should be."""
         if self.flow.sync.schemas.ids == "translate":
             self.twins.target.register(name, schema)
@@ -304,7 +315,7 @@ class _Carrying:
                 self.twins.target.set_mode(name, self.twins.target.mode() or _READWRITE)
         self._before.clear()
 
-    def _set(self, wanted: Difference) -> None:
+    def _set(self, wanted: FieldDrift) -> None:
         name, value = wanted.name, wanted.wanted or _READWRITE
         error: ClusterError | None = None
         try:
@@ -314,12 +325,12 @@ class _Carrying:
                 self.twins.target.set_mode(name, value)
         except (RequestRefused, Unauthorised) as refused:
             error = refused
-        self._done[name, wanted.field] = Done(wanted, None if error is None else str(error))
+        self._done[name, wanted.field] = DifferenceOutcome(wanted, None if error is None else str(error))
 
 
-def _field(version: Version) -> str:
+def _field(version: SchemaVersion) -> str:
     return f"version {version.version}"
 
 
-def _gone(difference: Difference) -> Done:
-    return Done(difference, "it is not at the source any more")
+def _gone(difference: FieldDrift) -> DifferenceOutcome:
+    return DifferenceOutcome(difference, "it is not at the source any more")

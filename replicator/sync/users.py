@@ -11,41 +11,43 @@ from dataclasses import dataclass
 from typing import Final
 
 from clusters.settings import ConnectionSettings
-from clusters.wire.inquiry import inquire
-from clusters.wire.readings import scram_users
-from replicator.sync import kind
-from replicator.sync.kind import Done, Sides
-from topology.command import command
-from topology.drift import Difference
+from clusters.wire.admin_connection import open_admin_connection
+from clusters.wire.admin_reads import read_scram_users
+from replicator.sync import sync_kind
+from replicator.sync.sync_kind import DifferenceOutcome, SyncClusters
+from topology.drift import FieldDrift
 from topology.plan import PlanFlow
-from topology.sync import Mode
+from topology.shell_command import render_shell_command
+from topology.sync_settings import SyncMode
 
 _KIND: Final = "user"
-_Users = Mapping[str, Mapping[str, int]]
+_ClusterUsers = Mapping[str, Mapping[str, int]]
 
 
 @dataclass(frozen=True, slots=True)
-class ScramUsers:
-    """See `replicator.sync.kind.Kind`."""
+class ScramUserKind:
+    """See `replicator.sync.sync_kind.SyncKind`."""
 
     name: str = "users"
 
-    def mode(self, flow: PlanFlow) -> Mode:
+    def mode(self, flow: PlanFlow) -> SyncMode:
         return flow.sync.users.mode
 
     def every_ms(self, flow: PlanFlow) -> int:
-        return kind.METADATA_EVERY_MS
+        return sync_kind.METADATA_INTERVAL_MS
 
-    def compare(self, flow: PlanFlow, sides: Sides) -> list[Difference]:
-        with inquire(sides.source) as source, inquire(sides.target) as target:
-            return user_differences(flow, scram_users(source), scram_users(target), sides.target)
+    def compare(self, flow: PlanFlow, sides: SyncClusters) -> list[FieldDrift]:
+        with open_admin_connection(sides.source) as source, open_admin_connection(sides.target) as target:
+            return find_user_differences(flow, read_scram_users(source), read_scram_users(target), sides.target)
 
-    def carry(self, flow: PlanFlow, sides: Sides, differences: Sequence[Difference]) -> list[Done]:
+    def carry(self, flow: PlanFlow, sides: SyncClusters, differences: Sequence[FieldDrift]) -> list[DifferenceOutcome]:
         """Nothing: no difference of `compare` is one that can be applied."""
         return []
 
 
-def user_differences(flow: PlanFlow, here: _Users, there: _Users, target: ConnectionSettings) -> list[Difference]:
+def find_user_differences(
+    flow: PlanFlow, here: _ClusterUsers, there: _ClusterUsers, target: ConnectionSettings
+) -> list[FieldDrift]:
     """here, there: user → mechanism → iterations. Pure."""
     found = []
     for user in sorted(here):
@@ -61,7 +63,7 @@ def user_differences(flow: PlanFlow, here: _Users, there: _Users, target: Connec
                 f"{_making(user, mechanism, iterations, target)}"
             )
             found.append(
-                Difference(
+                FieldDrift(
                     flow.target,
                     _KIND,
                     user,
@@ -82,7 +84,7 @@ def _iterations(number: int) -> str:
 
 def _making(user: str, mechanism: str, iterations: int, target: ConnectionSettings) -> str:
     credential = f"{mechanism}=[iterations={iterations},password=PASSWORD]"
-    return command(
+    return render_shell_command(
         *("kafka-configs", "--bootstrap-server", ",".join(target.bootstrap)),
         *("--command-config", "admin.properties", "--alter", "--entity-type", "users", "--entity-name", user),
         *("--add-config", credential),

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from replicator.batch import Batch
-from replicator.partition import PartitionKey
-from replicator.transactions.copy import Path, TransactionCopy
-from replicator.transactions.positions import Track
-from replicator.transactions.takeover import TakenInTransactions
+from replicator.batch.record_batch import RawBatch
+from replicator.copy.partition_copy import PartitionKey
+from replicator.copy.transactions.slot_takeover import TakenTransactionPartition
+from replicator.copy.transactions.transaction_copy import CopyPath, TransactionCopy
+from replicator.ledger.transaction_positions import PositionTracker
 
 
-def copy_of(
-    key: PartitionKey, taken: TakenInTransactions, path_of: Callable[[Batch], Path], *, quarantine: bool
+def build_transaction_copy(
+    key: PartitionKey, taken: TakenTransactionPartition, path_of: Callable[[RawBatch], CopyPath], *, quarantine: bool
 ) -> TransactionCopy:
     """The copy that goes on where the ledger says. quarantine: see `TransactionCopy`."""
     at = taken.known.position
@@ -20,7 +20,7 @@ def copy_of(
         key=key,
         source_id=taken.source.topic_id,
         target_id=taken.target.topic_id,
-        track=Track(taken.known),
+        track=PositionTracker(taken.known),
         path_of=path_of,
         position=at.position,
         acked=at.target_end,

@@ -18,14 +18,14 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from spark.datasource.options import Rows
+from spark.datasource.options import RowKind
 from spark.errors import WrongUse
 
 _TEXT, _INT, _LONG, _BOOL, _BYTES = StringType(), IntegerType(), LongType(), BooleanType(), BinaryType()
 _PLACE: Final[dict[str, DataType]] = {"cluster": _TEXT, "topic": _TEXT, "topic_id": _TEXT, "partition": _INT}
 _HEADERS = ArrayType(StructType([StructField("key", _TEXT), StructField("value", _BYTES)]))
 
-BATCHES: Final[Mapping[str, DataType]] = _PLACE | {
+BATCH_COLUMNS: Final[Mapping[str, DataType]] = _PLACE | {
     "base_offset": _LONG,
     "last_offset": _LONG,
     "count": _INT,
@@ -70,17 +70,21 @@ _SUMS: Final[Mapping[str, DataType]] = _PLACE | {
     "ts": DecimalType(38, 0),
     "straddled": _BOOL,
 }
-_BY_ROWS: Final[Mapping[Rows, Mapping[str, DataType]]] = {"batches": BATCHES, "records": _RECORDS, "sums": _SUMS}
+_BY_ROWS: Final[Mapping[RowKind, Mapping[str, DataType]]] = {
+    "batches": BATCH_COLUMNS,
+    "records": _RECORDS,
+    "sums": _SUMS,
+}
 
 
-def schema_of(rows: Rows, names: Sequence[str]) -> StructType:
+def build_row_schema(rows: RowKind, names: Sequence[str]) -> StructType:
     """All columns, or those that are named, in that order. Raises WrongUse."""
     known = _BY_ROWS[rows]
     _check(rows, names)
     return StructType([StructField(name, known[name]) for name in names or known])
 
 
-def checked(rows: Rows, schema: StructType) -> list[str]:
+def require_known_columns(rows: RowKind, schema: StructType) -> list[str]:
     """Names of the columns that somebody's own schema asks for. Raises WrongUse for one that we do not fill."""
     known = _BY_ROWS[rows]
     _check(rows, schema.names)
@@ -93,7 +97,7 @@ def checked(rows: Rows, schema: StructType) -> list[str]:
     return schema.names
 
 
-def _check(rows: Rows, names: Sequence[str]) -> None:
+def _check(rows: RowKind, names: Sequence[str]) -> None:
     known = _BY_ROWS[rows]
     if unknown := [name for name in names if name not in known]:
         raise WrongUse(f"rows={rows} has no column {', '.join(unknown)}; it has {', '.join(known)}")

@@ -8,16 +8,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 from spark.errors import WrongUse
-from topology.bounded_json import parse_object
-from topology.plan import Plan, PlanCluster, plan_from_json
+from topology.bounded_json import parse_json_object
+from topology.plan import Plan, PlanCluster, decode_plan
 
 if TYPE_CHECKING:
     from topology.selectors import TopicSelection
 
-Rows = Literal["batches", "records", "sums"]
-Isolation = Literal["read_committed", "read_uncommitted"]
+RowKind = Literal["batches", "records", "sums"]
+IsolationOption = Literal["read_committed", "read_uncommitted"]
 EARLIEST, LATEST = -2, -1  # as in Spark's own Kafka source, and in ListOffsets
-Places = Mapping[str, Mapping[int, int]]  # topic → partition → offset
+OffsetsByTopic = Mapping[str, Mapping[int, int]]  # topic → partition → offset
 
 _READING: Final = {
     "topology": "path of the topology file, its folder, or a plan that `topology compile` wrote",
@@ -50,21 +50,21 @@ _BY_SPARK: Final = frozenset({"checkpointlocation", "queryname"})  # what Spark 
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class ReadOptions:
     """What to read. `starting` and `ending`: EARLIEST, LATEST or places. chunk and limit in offsets."""
 
     cluster: PlanCluster
     topics: TopicSelection
-    starting: int | Places | None
-    ending: int | Places
+    starting: int | OffsetsByTopic | None
+    ending: int | OffsetsByTopic
     starting_time: int | None = None
     ending_time: int | None = None
     partitions: frozenset[int] | None = None
-    rows: Rows = "batches"
+    rows: RowKind = "batches"
     by: Literal["records", "batches"] = "records"
     chunk: int | None = None
     columns: tuple[str, ...] = ()
-    isolation: Isolation = "read_committed"
+    isolation: IsolationOption = "read_committed"
     min_partitions: int = 16
     max_offsets: int = 1_000_000
     pushdown: bool = False
@@ -72,7 +72,7 @@ class Reading:
 
 
 @dataclass(frozen=True, slots=True)
-class Writing:
+class WriteOptions:
     """Where to write. timeout in seconds."""
 
     cluster: PlanCluster
@@ -80,7 +80,7 @@ class Writing:
     timeout: int = 600
 
 
-def reading(options: Mapping[str, str]) -> Reading:
+def parse_read_options(options: Mapping[str, str]) -> ReadOptions:
     """Raises WrongUse, and what a topology file that cannot be compiled raises."""
     given = _Given(options, _READING)
     selection = _selection(given)
@@ -89,15 +89,15 @@ def reading(options: Mapping[str, str]) -> Reading:
             "failOnDataLoss=false: this source never goes on over lost records in silence. Start again from where the "
             "log begins now (a new checkpoint, or startingOffsets), so that the loss stands in your own configuration"
         )
-    rows: Rows = given.one_of("rows", get_args(Rows), "batches")
+    rows: RowKind = given.one_of("rows", get_args(RowKind), "batches")
     by: Literal["records", "batches"] = given.one_of("by", ("records", "batches"), "records")
-    isolation: Isolation = given.one_of("isolation", get_args(Isolation), "read_committed")
+    isolation: IsolationOption = given.one_of("isolation", get_args(IsolationOption), "read_committed")
     if rows != "batches" and isolation == "read_uncommitted":
         raise WrongUse(f"rows={rows} are of committed records; isolation=read_uncommitted goes with rows=batches")
     for offsets, time in (("startingOffsets", "startingTimestamp"), ("endingOffsets", "endingTimestamp")):
         if given.text(offsets) and given.text(time):
             raise WrongUse(f"{offsets} and {time} are both given; choose one")
-    return Reading(
+    return ReadOptions(
         cluster=given.cluster(),
         topics=selection,
         starting=given.places("startingOffsets"),
@@ -117,17 +117,17 @@ def reading(options: Mapping[str, str]) -> Reading:
     )
 
 
-def writing(options: Mapping[str, str]) -> Writing:
+def parse_write_options(options: Mapping[str, str]) -> WriteOptions:
     """Raises WrongUse, and what a topology file that cannot be compiled raises."""
     given = _Given(options, _WRITING)
-    return Writing(given.cluster(), given.text("topic"), given.number("transactionTimeout") or 600)
+    return WriteOptions(given.cluster(), given.text("topic"), given.number("transactionTimeout") or 600)
 
 
-def kind_of_rows(options: Mapping[str, str]) -> tuple[Rows, tuple[str, ...]]:
+def parse_row_options(options: Mapping[str, str]) -> tuple[RowKind, tuple[str, ...]]:
     """Rows and columns alone: what a schema needs, without a look at the topology file. Raises WrongUse."""
     given = _Given(options, _READING)
     names = tuple(name.strip() for name in (given.text("columns") or "").split(",") if name.strip())
-    return given.one_of("rows", get_args(Rows), "batches"), names
+    return given.one_of("rows", get_args(RowKind), "batches"), names
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,14 +185,14 @@ class _Given:
             found.update(range(int(first), int(last or first) + 1))
         return frozenset(found)
 
-    def places(self, name: str) -> int | Places | None:
+    def places(self, name: str) -> int | OffsetsByTopic | None:
         text = self.text(name)
         if text is None:
             return None
         if text in ("earliest", "latest"):
             return EARLIEST if text == "earliest" else LATEST
         try:
-            value = parse_object(text)
+            value = parse_json_object(text)
             found = {
                 str(topic): {int(number): int(offset) for number, offset in each.items()}
                 for topic, each in value.items()
@@ -220,7 +220,7 @@ class _Given:
 def _plan(path: Path) -> Plan:
     if path.suffix == ".json":
         try:
-            return plan_from_json(path.read_text(encoding="utf-8"))
+            return decode_plan(path.read_text(encoding="utf-8"))
         except OSError as error:
             raise WrongUse(f"the option topology: {path.absolute()} cannot be read ({error.strerror})") from None
     from topology import compile_path

@@ -6,12 +6,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from spark.judging.difference import Elsewhere
-from spark.reading.ranges import Expired, PartitionAddress, read_prints
-from spark.reading.spans import Span
+from spark.judging.record_difference import NeighbourSearch
+from spark.reading.fetch_answers import OffsetsExpired, PartitionAddress
+from spark.reading.offset_range import OffsetRange
+from spark.reading.range_reader import read_fingerprints
 
 
-def held_in(address: PartitionAddress, spans: Sequence[Span]) -> Elsewhere:
+def build_neighbour_search(address: PartitionAddress, spans: Sequence[OffsetRange]) -> NeighbourSearch:
     """Reads the spans when it is asked, block by block, until all are found. What expired is not held any more."""
 
     def held(prints: np.ndarray) -> np.ndarray:
@@ -20,12 +21,12 @@ def held_in(address: PartitionAddress, spans: Sequence[Span]) -> Elsewhere:
             start = span.start
             while start < span.end and not found.all():
                 try:
-                    for block in read_prints(address, Span(start, span.end)):
+                    for block in read_fingerprints(address, OffsetRange(start, span.end)):
                         found |= np.isin(prints, block.fp)
                         if found.all():
                             break
                     start = span.end
-                except Expired as expired:
+                except OffsetsExpired as expired:
                     start = expired.log_start
         return found
 

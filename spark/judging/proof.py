@@ -6,47 +6,45 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from spark.judging.by_state import judge_by_state
-from spark.judging.confirm import confirm, displaced, small
-from spark.judging.difference import EXAMPLES
-from spark.judging.rounds import compare_chunks
-from spark.judging.subjects import Job, Readers, ReadFailed, Subject, read_units
+from spark.judging.chunk_comparison import compare_chunks
+from spark.judging.compacted_partitions import judge_compacted_partitions
+from spark.judging.difference_confirmation import confirm_differences, find_displaced_ranges, is_small_tail
+from spark.judging.proof_inputs import ProofPartition, ProofReaders, RangeComparison, ReadFailed, require_range_sums
+from spark.judging.proof_window import PartitionPair
+from spark.judging.record_difference import MAX_DIFFERENCE_EXAMPLES
 from spark.judging.verdict import (
     ChunkRow,
-    Confirmed,
+    ConfirmedDifference,
     Counts,
-    Judgement,
-    as_unverifiable,
-    judge,
+    ProofJudgement,
+    judge_proof,
+    mark_unverifiable,
 )
-from spark.judging.window import Place
-from spark.reading.spans import Span
-
-__all__ = ["Job", "Proof", "Readers", "Subject", "prove"]
+from spark.reading.offset_range import OffsetRange
 
 
-class Proof(NamedTuple):
-    judgement: Judgement
+class ComparisonOutcome(NamedTuple):
+    judgement: ProofJudgement
     rows: list[ChunkRow]
-    confirmed: list[Confirmed]
+    confirmed: list[ConfirmedDifference]
 
 
-def prove(
-    subjects: Sequence[Subject],
-    readers: Readers,
+def compare_and_judge(
+    subjects: Sequence[ProofPartition],
+    readers: ProofReaders,
     *,
     chunk: int | None = None,
     blocks: Sequence[str] = (),
-    outside: dict[Place, Counts] | None = None,
-    named: int = EXAMPLES,
+    outside: dict[PartitionPair, Counts] | None = None,
+    named: int = MAX_DIFFERENCE_EXAMPLES,
     hasty: bool = False,
-) -> Proof:
+) -> ComparisonOutcome:
     """Read everything once, what differs twice, and what still differs record by record.
 
     Batches are compared first where a copy can hold the source's as they are; what differs is judged by its records.
     chunk: in place of the subjects' own. `outside`: counts of partitions that have no window (their topic is missing on
     the target). named: so many differences of a range are told one by one; their counts do not depend on it.
-    hasty: as in `spark.judging.rounds`.
+    hasty: as in `spark.judging.chunk_comparison`.
     """
     if chunk is not None:
         subjects = [replace(s, chunk=chunk) for s in subjects]
@@ -58,13 +56,13 @@ def prove(
         no_tail = _count_tails(subjects, counts, readers)
         compared = compare_chunks(subjects, readers, hasty=hasty)
     except ReadFailed as failed:
-        return Proof(judge((), (), counts, blocks=blocks, errors=failed.errors), [], [])
+        return ComparisonOutcome(judge_proof((), (), counts, blocks=blocks, errors=failed.errors), [], [])
 
     by_place = {s.window.place: _without_tail(s) if s.window.place in no_tail else s for s in subjects}
-    states, findings = judge_by_state(list(by_place.values()), compared.rows, readers, named)
+    states, findings = judge_compacted_partitions(list(by_place.values()), compared.rows, readers, named)
     judged = {each.place for each in states}
     rows = [_of_compacted(row, judged) if by_place[row.place].compacted else row for row in compared.rows]
-    confirmed = [*states, *confirm(rows, by_place, readers, named)]
+    confirmed = [*states, *confirm_differences(rows, by_place, readers, named)]
     for each in confirmed:
         tail_too = each.source.end > by_place[each.place].window.source.end
         if tail_too and each.by == "records":
@@ -74,26 +72,26 @@ def prove(
         counts[each.place] = replace(counts[each.place], pending=0)
     confirmed = [*confirmed, *tails]
     rows += _earlier(subjects, compared.not_again)
-    blocks = [*blocks, *findings, *_no_longer(subjects, rows), *displaced(confirmed)]
-    return Proof(judge(rows, confirmed, counts, blocks=blocks), rows, confirmed)
+    blocks = [*blocks, *findings, *_no_longer(subjects, rows), *find_displaced_ranges(confirmed)]
+    return ComparisonOutcome(judge_proof(rows, confirmed, counts, blocks=blocks), rows, confirmed)
 
 
-def _of_compacted(row: ChunkRow, judged: set[Place]) -> ChunkRow:
+def _of_compacted(row: ChunkRow, judged: set[PartitionPair]) -> ChunkRow:
     """The cleaner works on each side for itself: the difference of a chunk proves nothing."""
     if row.status != "different":
         return row
     if row.place in judged:
         return replace(row, status="state", why="compacted: judged by the state of its keys")
-    return as_unverifiable(row, "compacted: the cleaner works on each side for itself")
+    return mark_unverifiable(row, "compacted: the cleaner works on each side for itself")
 
 
-def _earlier(subjects: Sequence[Subject], not_again: Sequence[ChunkRow]) -> list[ChunkRow]:
+def _earlier(subjects: Sequence[ProofPartition], not_again: Sequence[ChunkRow]) -> list[ChunkRow]:
     """What stays proven by an earlier proof."""
     again = {id(row) for s in subjects for row in s.again} - {id(row) for row in not_again}
     return [replace(row, status="earlier") for s in subjects for row in s.earlier if id(row) not in again]
 
 
-def _no_longer(subjects: Sequence[Subject], rows: Sequence[ChunkRow]) -> list[str]:
+def _no_longer(subjects: Sequence[ProofPartition], rows: Sequence[ChunkRow]) -> list[str]:
     """Chunks that were proven before and are not any more."""
     ends = {(s.window.place, row.source, row.target) for s in subjects for row in s.again}
     return [
@@ -104,11 +102,13 @@ def _no_longer(subjects: Sequence[Subject], rows: Sequence[ChunkRow]) -> list[st
     ]
 
 
-def _count_tails(subjects: Sequence[Subject], counts: dict[Place, Counts], readers: Readers) -> set[Place]:
+def _count_tails(
+    subjects: Sequence[ProofPartition], counts: dict[PartitionPair, Counts], readers: ProofReaders
+) -> set[PartitionPair]:
     """Counts the pending records of small tails; answers whose tail expired meanwhile."""
-    tails = [s for s in subjects if small(s.window.tail)]
-    read = read_units([s.unit(0, s.window.tail, at) for at, s in enumerate(tails)], readers)
-    no_tail: set[Place] = set()
+    tails = [s for s in subjects if is_small_tail(s.window.tail)]
+    read = require_range_sums([s.unit(0, s.window.tail, at) for at, s in enumerate(tails)], readers)
+    no_tail: set[PartitionPair] = set()
     for at, s in enumerate(tails):
         seen, before = read[at], counts[s.window.place]
         if seen.state == "expired":  # nobody can tell any more what was in it
@@ -121,29 +121,29 @@ def _count_tails(subjects: Sequence[Subject], counts: dict[Place, Counts], reade
 
 
 def _kept_in_tails(
-    subjects: Sequence[Subject], confirmed: Sequence[Confirmed], readers: Readers, named: int
-) -> list[Confirmed]:
+    subjects: Sequence[ProofPartition], confirmed: Sequence[ConfirmedDifference], readers: ProofReaders, named: int
+) -> list[ConfirmedDifference]:
     """Tails that hold records in quarantine, where nothing was copied behind them yet."""
-    found: list[tuple[Subject, Job]] = []
+    found: list[tuple[ProofPartition, RangeComparison]] = []
     for s in subjects:
         tail, end = s.window.tail, s.window.target.end
         kept = s.kept_in(tail)
-        if kept and small(tail) and not _reached(s, confirmed):
-            sides = s.unit(0, tail, 0), s.unit(1, Span(end, end), 1)
-            found.append((s, Job(*sides, open_end=True, limit=named, kept=kept)))
+        if kept and is_small_tail(tail) and not _reached(s, confirmed):
+            sides = s.unit(0, tail, 0), s.unit(1, OffsetRange(end, end), 1)
+            found.append((s, RangeComparison(*sides, open_end=True, limit=named, kept=kept)))
     differences = readers.differences([job for _, job in found]) if found else []
     return [
-        Confirmed(s.window.place, s.window.tail, Span(job.target.start, job.target.end), difference)
+        ConfirmedDifference(s.window.place, s.window.tail, OffsetRange(job.target.start, job.target.end), difference)
         for (s, job), difference in zip(found, differences, strict=True)
     ]
 
 
-def _reached(s: Subject, confirmed: Sequence[Confirmed]) -> bool:
+def _reached(s: ProofPartition, confirmed: Sequence[ConfirmedDifference]) -> bool:
     """Whether its tail was compared already."""
     return any(each.place == s.window.place and each.source.end > s.window.source.end for each in confirmed)
 
 
-def _without_tail(s: Subject) -> Subject:
+def _without_tail(s: ProofPartition) -> ProofPartition:
     """Its tail expired while it was read: there is nothing left to compare there."""
     start = s.window.tail.start
-    return replace(s, window=replace(s.window, tail=Span(start, start)))
+    return replace(s, window=replace(s.window, tail=OffsetRange(start, start)))

@@ -12,13 +12,13 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Literal
 
 from spark.fingerprint import ChunkSum
-from spark.judging.difference import Difference
-from spark.judging.merkle import leaf_text, root
-from spark.judging.window import Place
-from spark.reading.spans import Span
+from spark.judging.merkle_tree import compute_merkle_root, encode_leaf
+from spark.judging.proof_window import PartitionPair
+from spark.judging.record_difference import RecordDifference
+from spark.reading.offset_range import OffsetRange
 
 Verdict = Literal["proven", "different", "incomplete", "error"]
-Means = Literal["batches", "records", "both"]
+ComparisonMeans = Literal["batches", "records", "both"]
 EXIT_CODES: dict[Verdict, int] = {"proven": 0, "different": 1, "error": 2, "incomplete": 3}
 
 
@@ -57,47 +57,47 @@ class Counts:
 class ChunkRow:
     """One compared chunk. status: equal, different (confirmed by a second read), unverifiable, or earlier: an earlier
     proof has found it equal, and it was not read again. state: it differs, and its partition was judged by the state of
-    its keys (`spark.judging.state`), so its records do not count.
+    its keys (`spark.judging.key_state`), so its records do not count.
 
     `source_sum`, `target_sum` are those of the read that decided; `reads` says how many it took; `by`, whether digests
     of batches or fingerprints of records were compared, or both: batches that are the same were not opened.
     """
 
-    place: Place
-    source: Span
-    target: Span
+    place: PartitionPair
+    source: OffsetRange
+    target: OffsetRange
     source_sum: ChunkSum
     target_sum: ChunkSum
     status: Literal["equal", "different", "unverifiable", "earlier", "state"]
     reads: int = 1
     unverifiable: int = 0
     why: str = ""
-    by: Means = "records"
+    by: ComparisonMeans = "records"
 
 
 @dataclass(frozen=True, slots=True)
-class Confirmed:
+class ConfirmedDifference:
     """The record-level difference of neighbouring chunks that differ; by `state`, of all keys of a partition."""
 
-    place: Place
-    source: Span
-    target: Span
-    difference: Difference
+    place: PartitionPair
+    source: OffsetRange
+    target: OffsetRange
+    difference: RecordDifference
     by: Literal["records", "state"] = "records"
 
 
 @dataclass(frozen=True, slots=True)
-class Judgement:
+class ProofJudgement:
     """The result of a proof, by partition. `blocks` are findings that forbid the word proven. groups_differ: positions
     of groups that would leave records out at the target. allow_quarantined: what is kept in quarantine does not forbid
     it (decision 0029)."""
 
-    partitions: dict[Place, Counts]
+    partitions: dict[PartitionPair, Counts]
     blocks: tuple[str, ...] = ()
     exact: bool = True
     errors: tuple[str, ...] = field(default=())
     groups_differ: int = 0
-    by_state: frozenset[Place] = frozenset()  # partitions whose counts are of keys, not of records
+    by_state: frozenset[PartitionPair] = frozenset()  # partitions whose counts are of keys, not of records
     allow_quarantined: bool = False
 
     @property
@@ -116,21 +116,21 @@ class Judgement:
         return "proven"
 
 
-def suspects(rows: Iterable[ChunkRow]) -> list[ChunkRow]:
+def select_different_chunks(rows: Iterable[ChunkRow]) -> list[ChunkRow]:
     """Rows to be read a second time."""
     return [row for row in rows if row.status == "different"]
 
 
-def status_of(source: ChunkSum, target: ChunkSum) -> Literal["equal", "different"]:
+def compare_sums(source: ChunkSum, target: ChunkSum) -> Literal["equal", "different"]:
     return "equal" if source.equals(target) else "different"
 
 
-def spans_to_compare(rows: Sequence[ChunkRow], limit: int) -> list[tuple[Place, Span, Span]]:
+def join_different_chunks(rows: Sequence[ChunkRow], limit: int) -> list[tuple[PartitionPair, OffsetRange, OffsetRange]]:
     """Differing chunks that follow one another, joined: a record lost in one shifts all behind it.
 
     No longer than `limit` offsets, because both sides are held in memory.
     """
-    joined: list[tuple[Place, Span, Span]] = []
+    joined: list[tuple[PartitionPair, OffsetRange, OffsetRange]] = []
     for row in sorted(rows, key=lambda row: (row.place, row.target, row.source)):
         if row.status != "different":
             continue
@@ -138,20 +138,24 @@ def spans_to_compare(rows: Sequence[ChunkRow], limit: int) -> list[tuple[Place, 
             place, source, target = joined[-1]
             follows = place == row.place and source.end == row.source.start and target.end == row.target.start
             if follows and max(row.source.end - source.start, row.target.end - target.start) <= limit:
-                joined[-1] = (place, Span(source.start, row.source.end), Span(target.start, row.target.end))
+                joined[-1] = (
+                    place,
+                    OffsetRange(source.start, row.source.end),
+                    OffsetRange(target.start, row.target.end),
+                )
                 continue
         joined.append((row.place, row.source, row.target))
     return joined
 
 
-def judge(
+def judge_proof(
     rows: Iterable[ChunkRow],
-    confirmed: Iterable[Confirmed],
-    outside: dict[Place, Counts],
+    confirmed: Iterable[ConfirmedDifference],
+    outside: dict[PartitionPair, Counts],
     *,
     blocks: Sequence[str] = (),
     errors: Sequence[str] = (),
-) -> Judgement:
+) -> ProofJudgement:
     """Counts by partition. `outside` holds what the window left out: unverifiable, pending, proven earlier."""
     counts, confirmed = dict(outside), list(confirmed)
     exact = True
@@ -181,15 +185,15 @@ def judge(
             quarantined=d.quarantined,
         )
         counts[each.place] = counts.get(each.place, Counts()) + found
-    return Judgement(counts, tuple(blocks), exact, tuple(errors), by_state=by_state)
+    return ProofJudgement(counts, tuple(blocks), exact, tuple(errors), by_state=by_state)
 
 
-def as_unverifiable(row: ChunkRow, why: str) -> ChunkRow:
+def mark_unverifiable(row: ChunkRow, why: str) -> ChunkRow:
     """A chunk whose difference proves nothing, e.g. because the cleaner works on each side for itself."""
     return replace(row, status="unverifiable", unverifiable=max(row.source_sum.n, row.target_sum.n), why=why)
 
 
-def chunk_json(row: ChunkRow) -> dict[str, Any]:
+def encode_chunk_row(row: ChunkRow) -> dict[str, Any]:
     """A row as it is stored and hashed: numbers as integers, 64 bit sums as hex."""
     line: dict[str, Any] = {**row.place._asdict(), "status": row.status, "by": row.by, "reads": row.reads}
     line["why"] = row.why
@@ -211,19 +215,19 @@ def chunk_json(row: ChunkRow) -> dict[str, Any]:
     return line
 
 
-def chunk_of(line: Mapping[str, Any]) -> ChunkRow:
+def decode_chunk_row(line: Mapping[str, Any]) -> ChunkRow:
     """A row again from what `chunk_json` made of it. Raises KeyError, ValueError, TypeError."""
     spans, sums = [], []
     for side in ("source", "target"):
         m = int(line[f"{side}_m"], 16)  # only the sum of both halves is kept
-        spans.append(Span(line[f"{side}_start"], line[f"{side}_end"]))
+        spans.append(OffsetRange(line[f"{side}_start"], line[f"{side}_end"]))
         hashes = (int(line[f"{side}_{name}"], 16) for name in ("order", "key", "value", "headers", "timestamp"))
         fixed = (line[f"{side}_records"], m & 0xFFFFFFFF, m >> 32, *hashes, line[f"{side}_bytes"])
         sums.append(ChunkSum(*fixed, line.get(f"{side}_since", -1), line.get(f"{side}_until", -1)))
-    place = Place(line["flow"], line["topic"], line["target_topic"], line["partition"])
+    place = PartitionPair(line["flow"], line["topic"], line["target_topic"], line["partition"])
     return ChunkRow(place, *spans, *sums, line["status"], line["reads"], 0, line["why"], line["by"])
 
 
-def proof_root(rows: Iterable[ChunkRow]) -> str:
+def compute_proof_root(rows: Iterable[ChunkRow]) -> str:
     """Merkle root over the chunk rows, for a change ticket."""
-    return root(leaf_text(chunk_json(row)) for row in rows)
+    return compute_merkle_root(encode_leaf(encode_chunk_row(row)) for row in rows)

@@ -13,7 +13,7 @@ import xxhash
 
 U64 = npt.NDArray[np.uint64]
 I64 = npt.NDArray[np.int64]
-Bytes = npt.NDArray[np.uint8]
+ByteArray = npt.NDArray[np.uint8]
 
 _LONG = 160  # bytes; from here one C call a string is cheaper than a step a stripe
 
@@ -25,7 +25,7 @@ _P5 = np.uint64(0x27D4EB2F165667C5)
 _P1_PLUS_P2 = np.uint64((0x9E3779B185EBCA87 + 0xC2B2AE3D27D4EB4F) & 0xFFFFFFFFFFFFFFFF)
 
 
-def hash_slices(data: Bytes, starts: I64, lengths: I64, seeds: U64) -> U64:
+def hash_slices(data: ByteArray, starts: I64, lengths: I64, seeds: U64) -> U64:
     """Hash of `data[start:start+length]` with its own seed, for every slice. Shapes: all (n,), answer (n,).
 
     `data` needs 8 spare bytes behind the last slice (their content does not matter).
@@ -49,14 +49,14 @@ def hash_longs(values: U64, seeds: U64) -> U64:
     return _avalanche(_eat8(seeds + _P5 + np.uint64(8), values))
 
 
-def _hash_long(data: Bytes, starts: I64, lengths: I64, seeds: U64) -> U64:
+def _hash_long(data: ByteArray, starts: I64, lengths: I64, seeds: U64) -> U64:
     view, digest = memoryview(data), xxhash.xxh64_intdigest
     ends = (starts + lengths).tolist()
     hashes = [digest(view[a:b], s) for a, b, s in zip(starts.tolist(), ends, seeds.tolist(), strict=True)]
     return np.array(hashes, dtype=np.uint64)
 
 
-def _hash_short(data: Bytes, starts: I64, lengths: I64, seeds: U64) -> U64:
+def _hash_short(data: ByteArray, starts: I64, lengths: I64, seeds: U64) -> U64:
     if (lengths == lengths[0]).all():
         return _hash_sorted(data, starts, lengths, seeds)
     order = np.argsort(-lengths, kind="stable")  # longest first: the slices still at work are always a prefix
@@ -65,7 +65,7 @@ def _hash_short(data: Bytes, starts: I64, lengths: I64, seeds: U64) -> U64:
     return result
 
 
-def _hash_sorted(data: Bytes, starts: I64, lengths: I64, seeds: U64) -> U64:
+def _hash_sorted(data: ByteArray, starts: I64, lengths: I64, seeds: U64) -> U64:
     words = np.ndarray((len(data) - 7,), dtype="<u8", buffer=data, strides=(1,))
     at = starts.copy()
     stripes = lengths >> 5

@@ -52,13 +52,13 @@ def airflow_database() -> None:
 @pytest.fixture
 def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A fresh WATERSHED_STATE; programs that a test left running in it are ended."""
-    from plugins.watershed_process import Detached
+    from plugins.watershed.detached_process import DetachedProcess
 
     folder = tmp_path / "state"
     monkeypatch.setenv("WATERSHED_STATE", str(folder))
     yield folder
     for record in folder.rglob("process.json"):
-        Detached(record.parent).end(grace=1)
+        DetachedProcess(record.parent).end(grace=1)
 
 
 @pytest.fixture
@@ -91,13 +91,13 @@ def page(topologies: dict[str, Plan], manager: Manager, monkeypatch: pytest.Monk
     from airflow.api_fastapi.core_api import security
     from fastapi.testclient import TestClient
 
-    from plugins import watershed_page
+    from plugins.watershed.page import routes
     from tests.airflow.page_world import StillReaders, all_known
 
-    watershed_page.routes.cache_clear()
-    app = watershed_page.routes()
+    routes.build_page_app.cache_clear()
+    app = routes.build_page_app()
     app.state.page.readers = StillReaders()
     app.dependency_overrides[security.get_user] = lambda: SimpleNamespace(get_id=lambda: "1", get_name=lambda: "a")
-    monkeypatch.setattr("plugins.watershed_page_rights._known", all_known)
+    monkeypatch.setattr("plugins.watershed.page.user_rights._known", all_known)
     yield TestClient(app)
-    watershed_page.routes.cache_clear()
+    routes.build_page_app.cache_clear()

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any
 
-from clusters.apart import Apart, CallFailed
+from clusters.client_process import CallFailed, ClientProcesses
 from clusters.errors import ClusterError
 
 
@@ -37,5 +37,5 @@ class Here:
 
 
 @cache
-def asked_here() -> Apart:
-    return Apart(Here)  # type: ignore[arg-type]
+def asked_here() -> ClientProcesses:
+    return ClientProcesses(Here)  # type: ignore[arg-type]

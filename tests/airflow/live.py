@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, TypeVar
 
 from sqlalchemy import DateTime, column, create_engine, table, update
 
-from clusters.settings import connection_settings
-from clusters.status import read_status
-from lab import airflow, apps, postgres, sessions
-from lab.airflow_rest import Client, Question, Task
-from lab.load import create_topics
-from lab.process import Process, alive, children
+from clusters.partition_status import read_partition_statuses
+from clusters.settings import resolve_connection_settings
+from lab import airflow, postgres, process_sessions, sample_applications
+from lab.airflow_client import AirflowClient, ApprovalQuestion, TaskInstance
+from lab.detached_process import ProcessIdentity, is_alive, list_children
+from lab.preload import create_lab_topics
 from replicator.apply import apply_plan
 from topology import compile_path
 from topology.plan import Plan
@@ -101,28 +101,28 @@ class Live:
     name: str
     home: Path
     plan: Plan
-    airflow: airflow.Airflow
-    client: Client
-    apps: dict[str, apps.App]
+    airflow: airflow.LocalAirflow
+    client: AirflowClient
+    apps: dict[str, apps.SampleApplication]
     database: str
 
     @property
     def dag(self) -> str:
         return f"migrate__{self.name}"
 
-    def user(self, name: str) -> Client:
-        return Client(self.airflow.url, name)
+    def user(self, name: str) -> AirflowClient:
+        return AirflowClient(self.airflow.url, name)
 
     def folder(self, run: str, task: str) -> Path:
         return self.home / "state" / "runs" / self.dag / run / task
 
-    def task(self, run: str, name: str, dag: str = "") -> Task:
+    def task(self, run: str, name: str, dag: str = "") -> TaskInstance:
         return next(task for task in self.client.tasks(dag or self.dag, run) if task.name == name)
 
-    def wait_task(self, run: str, name: str, *states: str, dag: str = "") -> Task:
+    def wait_task(self, run: str, name: str, *states: str, dag: str = "") -> TaskInstance:
         """Raises AssertionError with the log's end when the task fails instead."""
 
-        def there() -> Task | None:
+        def there() -> TaskInstance | None:
             task = self.task(run, name, dag)
             if task.state in ("failed", "upstream_failed") and task.state not in states:
                 raise AssertionError(f"{name} is {task.state}: {self.client.log(dag or self.dag, run, name)[-15:]}")
@@ -130,35 +130,35 @@ class Live:
 
         return until(there, f"task {name} to be {' or '.join(states)}")
 
-    def question(self, run: str, task: str, dag: str = "") -> Question:
+    def question(self, run: str, task: str, dag: str = "") -> ApprovalQuestion:
         """Once it is asked, and Airflow is ready to be answered."""
 
-        def asked() -> Question | None:
+        def asked() -> ApprovalQuestion | None:
             return next((q for q in self.client.questions(dag or self.dag, run) if q.task == task), None)
 
         found = until(asked, f"the question of {task}")
         time.sleep(THINK_SECONDS)
         return found
 
-    def task_process(self, task: str) -> Process:
+    def task_process(self, task: str) -> ProcessIdentity:
         """The process in which the running task's own code runs: the child of its supervisor."""
         return until(lambda: self._task_process(), f"the process of {task}")
 
-    def _task_process(self) -> Process | None:
+    def _task_process(self) -> ProcessIdentity | None:
         scheduler = self.airflow.components["scheduler"]
-        for worker in children(scheduler):
-            for runner in children(worker):
+        for worker in list_children(scheduler):
+            for runner in list_children(worker):
                 return runner
         return None
 
     def kill(self, component: str, *, whole: bool) -> None:
         """SIGKILL, a while ago. whole: with everything that it has started, as when its container dies."""
         leader = self.airflow.components[component]
-        for process in sessions.members(leader) if whole else [leader]:
+        for process in process_sessions.list_session_members(leader) if whole else [leader]:
             os.kill(process.pid, signal.SIGKILL)
-        until(lambda: not alive(leader), f"the end of {component}")
+        until(lambda: not is_alive(leader), f"the end of {component}")
         self._is_long_dead(JOBS[component])
-        self.airflow = airflow.revive(self.airflow)
+        self.airflow = airflow.restart_dead_components(self.airflow)
 
     def _is_long_dead(self, job: str) -> None:
         jobs = table("job", column("job_type"), column("latest_heartbeat", DateTime(timezone=True)))
@@ -178,7 +178,7 @@ class Live:
         return {name: self.client.log(dag, run, name)[-8:] for name in failed}
 
     def where(self, *names: str) -> dict[str, tuple[str, str]]:
-        seen = {name: apps.describe(self.apps[name]) for name in names}
+        seen = {name: sample_applications.ask_application(self.apps[name]) for name in names}
         return {name: (found["state"], found["cluster"]) for name, found in seen.items()}
 
 
@@ -195,7 +195,7 @@ def kill_program(folder: Path) -> int:
     """SIGKILL to a detached program (a Spark application) with all it has started; its pid."""
     record = until(lambda: folder / "process.json" if (folder / "process.json").exists() else None, f"{folder}")
     known = json.loads(record.read_text())
-    for process in sessions.members(Process(known["pid"], known["started"])):
+    for process in process_sessions.list_session_members(ProcessIdentity(known["pid"], known["started"])):
         os.kill(process.pid, signal.SIGKILL)
     return int(known["pid"])
 
@@ -207,7 +207,7 @@ def running(pair: Lab, name: str, home: Path) -> Iterator[Live]:
         (home / "topologies").mkdir(parents=True)
         started = None
         try:
-            web = airflow.launch(
+            web = airflow.launch_airflow(
                 home / "airflow",
                 topologies=home / "topologies",
                 state=home / "state",
@@ -218,16 +218,18 @@ def running(pair: Lab, name: str, home: Path) -> Iterator[Live]:
             path = home / "topologies" / f"{name}.yaml"
             path.write_text(_file(pair, name, started))
             plan = compile_path(path)
-            apply_plan(plan, lambda alias: connection_settings(plan.cluster(alias)))
+            apply_plan(plan, lambda alias: resolve_connection_settings(plan.cluster(alias)))
             with _workers(plan, home):
                 own = url or f"sqlite:///{home / 'airflow' / 'airflow.db'}?timeout=60"
-                live = Live(name, home, plan, airflow.wait_healthy(web, timeout=600), Client(web.url), started, own)
+                live = Live(
+                    name, home, plan, airflow.wait_until_healthy(web, timeout=600), AirflowClient(web.url), started, own
+                )
                 _served(plan)
                 live.client.wait_for_dag(live.dag, 600)
                 yield live
         finally:
-            airflow.down(home / "airflow", grace=5.0)
-            apps.stop(home / "apps")
+            airflow.stop_airflow(home / "airflow", grace=5.0)
+            sample_applications.stop_applications(home / "apps")
             for record in (home / "state").rglob("process.json"):
                 kill_program(record.parent)
 
@@ -235,29 +237,35 @@ def running(pair: Lab, name: str, home: Path) -> Iterator[Live]:
 @contextmanager
 def database() -> Iterator[str | None]:
     """Postgres where there is one, else SQLite."""
-    if postgres.missing() or os.environ.get(DATABASE) == "sqlite":
+    if postgres.find_missing_postgres() or os.environ.get(DATABASE) == "sqlite":
         yield None
         return
-    with postgres.running() as server:
+    with postgres.run_postgres() as server:
         yield server.url
 
 
-def _applications(pair: Lab, name: str, home: Path) -> dict[str, apps.App]:
+def _applications(pair: Lab, name: str, home: Path) -> dict[str, sample_applications.SampleApplication]:
     here = pair.clusters["onprem"]
-    create_topics(here.bootstrap, [f"{name}.orders", f"{name}.paid"], PARTITIONS)
+    create_lab_topics(here.bootstrap, [f"{name}.orders", f"{name}.paid"], PARTITIONS)
     at = ["--cluster", "onprem", "--bootstrap", here.bootstrap]
     found = {
-        "orders": apps.start(home, "orders", ["lab.orders", "--topics", f"{name}.orders", "--rate", "80", *at]),
-        "payments": apps.start(home, "payments", ["lab.orders", "--topics", f"{name}.paid", "--rate", "40", *at]),
+        "orders": sample_applications.start_application(
+            home, "orders", ["lab.orders_producer", "--topics", f"{name}.orders", "--rate", "80", *at]
+        ),
+        "payments": sample_applications.start_application(
+            home, "payments", ["lab.orders_producer", "--topics", f"{name}.paid", "--rate", "40", *at]
+        ),
     }
     for group, topic in ((f"{name}-billing", "orders"), (f"{name}-ledger", "paid")):
-        found[group] = apps.start(home, group, ["lab.billing", "--group", group, "--topics", f"{name}.{topic}", *at])
+        found[group] = sample_applications.start_application(
+            home, group, ["lab.billing_consumer", "--group", group, "--topics", f"{name}.{topic}", *at]
+        )
     for group in (f"{name}-billing", f"{name}-ledger"):
-        apps.wait_for(found[group], "processed", 20, seconds=180)
+        sample_applications.wait_for_count(found[group], "processed", 20, seconds=180)
     return found
 
 
-def _file(pair: Lab, name: str, started: dict[str, apps.App]) -> str:
+def _file(pair: Lab, name: str, started: dict[str, sample_applications.SampleApplication]) -> str:
     http = {each: app.http for each, app in started.items()}
     return FILE.format(
         name=name,
@@ -283,12 +291,12 @@ def _workers(plan: Plan, home: Path) -> Iterator[None]:
 
 
 def _served(plan: Plan) -> None:
-    target = connection_settings(plan.cluster("cloud"))
+    target = resolve_connection_settings(plan.cluster("cloud"))
     assert plan.migration is not None
     flow = plan.migration.flow
 
     def copying() -> bool:
-        reports = [each for each in read_status(target) if each.flow == flow]
+        reports = [each for each in read_partition_statuses(target) if each.flow == flow]
         return len([each for each in reports if each.source_position > 0]) == 2 * PARTITIONS
 
     until(copying, "a worker that copies every partition")

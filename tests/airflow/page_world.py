@@ -17,20 +17,21 @@ from typing import Any
 from fastapi.testclient import TestClient
 
 from clusters.admin import Admin
-from clusters.control import FLOWS, JOURNAL, STATUS, ControlWriter, ensure_control_topics
-from clusters.flows import FlowRecord, write_flow
-from clusters.following import Seen
+from clusters.control_follower import FollowedRecord
+from clusters.control_topics import FLOWS_TOPIC, JOURNAL_TOPIC, STATUS_TOPIC, ControlWriter, ensure_control_topics
+from clusters.flow_records import FlowRecord, write_flow
+from clusters.partition_status import PartitionStatus, write_partition_status
 from clusters.settings import ConnectionSettings
-from clusters.status import PartitionStatus, write_status
-from cutover.actions import Prove
-from cutover.course import migrate_course
-from cutover.failover.steps import failover_course
+from cutover.actions import RequestProof
+from cutover.failover.failover_plan import plan_failover
 from cutover.journal.chain import Journal
-from cutover.observations import ApprovalSeen, ProofSeen
-from plugins.watershed_page_reading import Snapshot, View
+from cutover.observations import ApprovalAnswer, ProofOutcome
+from cutover.run_plan import plan_migration
+from plugins.watershed.page.cluster_snapshots import ClusterSnapshot, ControlTopicsView
 from replicator.states import REMEDIES
 from tests.cutover.failover_world import a_dead_source
-from tests.cutover.world import POLICY, FakeLog, World, a_migration
+from tests.cutover.fake_log import FakeLog
+from tests.cutover.world import POLICY, World, a_migration
 from topology import compile_path
 from topology.plan import Plan, PlanCluster, PlanFlow
 
@@ -147,7 +148,7 @@ def report(settings: ConnectionSettings, plan: Plan, states: dict[str, str], par
         for number, flow in enumerate(plan.flows):
             for partition in range(partitions):
                 told = status_of(flow, number, partition, states.get(flow.id, "running"))
-                write_status(
+                write_partition_status(
                     writer, told if states.get(flow.id) == "silent" else replace(told, at_ms=told.at_ms + LATER_MS)
                 )
         writer.flush()
@@ -184,12 +185,12 @@ def journal(settings: ConnectionSettings, plan: Plan, other: Plan, dag: str = "m
     """A run whose tail was not proven and that was rolled back, then one that is as far as the tail's proof; of the
     other topology a rehearsal and a failover."""
     log = FakeLog()
-    spoiled = ProofSeen(0, "different", 3, {"proven": 41, "altered": 3}, "/proofs/tail.json", "root")
+    spoiled = ProofOutcome(0, "different", 3, {"proven": 41, "altered": 3}, "/proofs/tail.json", "root")
     for number, begun_s in enumerate((9_000.0, 600.0), 1):
         world = World()
         since = time.time() - begun_s - world.now
 
-        def prove(wanted: Prove, world: World = world, first: bool = number == 1) -> ProofSeen:
+        def prove(wanted: RequestProof, world: World = world, first: bool = number == 1) -> ProofOutcome:
             return spoiled if wanted.final and first else world.prove(wanted)
 
         migration = a_migration(
@@ -198,9 +199,9 @@ def journal(settings: ConnectionSettings, plan: Plan, other: Plan, dag: str = "m
             plan=plan,
             wave="orders",
             actor=f"airflow {dag}",
-            run_id=f"migrate.{RUNS[number - 1]}.orders",  # as `plugins.watershed_steps` names it
+            run_id=f"migrate.{RUNS[number - 1]}.orders",  # as `plugins.watershed.steps.step_driver` names it
             journal=Journal(log, plan.topology, f"airflow {number}", lambda: since + world.now),  # noqa: B023
-            approve=lambda _asked: ApprovalSeen(0, True, "ops", "in the Airflow UI or by its API"),
+            approve=lambda _asked: ApprovalAnswer(0, True, "ops", "in the Airflow UI or by its API"),
             prove=prove,
         )
         migration.run(until_step="tail_proof")
@@ -213,24 +214,24 @@ def rehearsed_and_lost(plan: Plan, log: FakeLog) -> int:
     """A rehearsal of the wave, then its failover; returns how many records that lost."""
     world = World()
     journal = Journal(log, plan.topology, "first", world.clock)
-    course = replace(migrate_course(plan, "orders", POLICY), kind="drill")
+    course = replace(plan_migration(plan, "orders", POLICY), kind="drill")
     a_migration(world, log, plan=plan, course=course, policy=None, journal=journal, run_id="drill-1").run()
     world = a_dead_source()
     lost = len(world.lost)
     journal = Journal(log, plan.topology, "second", world.clock)
-    course = failover_course(plan, "orders", POLICY, journal.refresh())
+    course = plan_failover(plan, "orders", POLICY, journal.refresh())
     a_migration(world, log, plan=plan, course=course, policy=None, journal=journal, approve=approved).run()
     return lost
 
 
-def approved(_asked: Any) -> ApprovalSeen:
-    return ApprovalSeen(0, True, "ops", "in the UI")
+def approved(_asked: Any) -> ApprovalAnswer:
+    return ApprovalAnswer(0, True, "ops", "in the UI")
 
 
 def _write(settings: ConnectionSettings, log: FakeLog) -> None:
     with ControlWriter(settings) as writer:
         for value in log.records:
-            writer.put(JOURNAL, f"{value['topology']}/{value['run']}/{value['seq']}", value, 0)
+            writer.put(JOURNAL_TOPIC, f"{value['topology']}/{value['run']}/{value['seq']}", value, 0)
 
 
 def plan_in(folder: Path, text: str) -> Plan:
@@ -259,17 +260,17 @@ class StillReaders:
     """In place of threads: what was seen is given."""
 
     def __init__(self) -> None:
-        self.seen: dict[str, Snapshot] = {}
+        self.seen: dict[str, ClusterSnapshot] = {}
 
-    def look(self, cluster: PlanCluster) -> Snapshot:
-        return self.seen.get(cluster.alias, Snapshot())
+    def look(self, cluster: PlanCluster) -> ClusterSnapshot:
+        return self.seen.get(cluster.alias, ClusterSnapshot())
 
 
 def all_known(ids: list[str]) -> list[Any]:
     """In place of Airflow's table of DAGs: it has parsed all of them."""
-    from plugins.watershed_page_rights import Known
+    from plugins.watershed.page.user_rights import KnownDag
 
-    return [Known(each, None, True) for each in ids]
+    return [KnownDag(each, None, True) for each in ids]
 
 
 def asked(client: TestClient, path: str, **query: str) -> Any:
@@ -278,29 +279,29 @@ def asked(client: TestClient, path: str, **query: str) -> Any:
     return answer.json()
 
 
-def seen(plan: Plan, states: dict[str, str], topology: str = "") -> Snapshot:
+def seen(plan: Plan, states: dict[str, str], topology: str = "") -> ClusterSnapshot:
     """A target cluster as its control topics tell it."""
-    view = View()
+    view = ControlTopicsView()
     records = []
     for number, flow in enumerate(plan.flows):
         applied = FlowRecord(flow, plan.hash, topology or plan.topology).to_json()
-        records.append(Seen(FLOWS, 0, flow.id, json.dumps(applied).encode()))
+        records.append(FollowedRecord(FLOWS_TOPIC, 0, flow.id, json.dumps(applied).encode()))
         for partition in (0, 1):
             told = status_of(flow, number, partition, states.get(flow.id, "running"))
             told = replace(told, at_ms=int(NOW * 1000) - (60_000 if states.get(flow.id) == "silent" else 0))
-            records.append(Seen(STATUS, 0, told.key, json.dumps(told.to_json()).encode()))
+            records.append(FollowedRecord(STATUS_TOPIC, 0, told.key, json.dumps(told.to_json()).encode()))
     view.take(records)
     return view.snapshot(NOW)
 
 
-def everywhere(plan: Plan, snapshot: Snapshot) -> dict[str, Snapshot]:
+def everywhere(plan: Plan, snapshot: ClusterSnapshot) -> dict[str, ClusterSnapshot]:
     return {cluster.alias: snapshot for cluster in plan.clusters}
 
 
 def proof_in(state: Path, dag: str, run: str = "manual__2026-11-22T00:00:00+00:00", **summary: Any) -> Path:
-    from plugins.watershed_state import run_folder
+    from plugins.watershed.state_folder import locate_run_folder
 
-    folder = run_folder(dag, run) / "prove" / "1"
+    folder = locate_run_folder(dag, run) / "prove" / "1"
     folder.mkdir(parents=True)
     (folder / "process.json").write_text(json.dumps({"pid": 1, "module": "spark.verify"}))
     (folder / "log").write_text("")

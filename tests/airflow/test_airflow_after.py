@@ -11,23 +11,25 @@ from typing import Any
 import pytest
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 
-from clusters.names import TopicPartition
-from cutover.actions import LookAtLogs, LookAtWriters, Pause
+from clusters.topic_partition import TopicPartition
+from cutover.actions import FindWriters, PauseRun, ReadLogs
 from cutover.errors import Refused
-from cutover.observations import LogsSeen, Noted
-from plugins import watershed_after, watershed_decommission
-from plugins.watershed_after import (
-    Moved,
-    Soaked,
-    Stranded,
-    answered,
-    moved_waves,
+from cutover.observations import ActionDone, ObservedLogs
+from plugins.watershed.operators import decommission, straggler_watch
+from plugins.watershed.operators.decommission import check_requirements, list_cleanup_tasks
+from plugins.watershed.operators.straggler_watch import (
+    MovedWave,
+    RecordsStranded,
+    WavesSoaked,
+    drive_questions,
+    list_moved_waves,
 )
-from plugins.watershed_decommission import requirements, what_is_left
-from plugins.watershed_journal import done_waves
-from tests.cutover.world import POLICY, REVERSE, FakeLog, World, a_migration, a_plan
+from plugins.watershed.steps.run_journal import find_done_waves
+from tests.cutover.fake_log import FakeLog
+from tests.cutover.world import POLICY, REVERSE, World, a_migration, a_plan
 from tests.cutover.world_back import BackWorld, a_rollback, back_plan
-from topology.plan import Migration, Plan, Rollback
+from topology.migration_waves import PlanMigration, RollbackPolicy
+from topology.plan import Plan
 
 DAY = 86_400_000
 
@@ -38,15 +40,15 @@ def done(plan: Plan) -> tuple[World, FakeLog]:
     return world, log
 
 
-def with_rollback(rollback: Rollback | None) -> Plan:
+def with_rollback(rollback: RollbackPolicy | None) -> Plan:
     return a_plan(rollback=rollback)
 
 
 def test_a_wave_soaks_until_it_cannot_be_rolled_back() -> None:
-    plan = with_rollback(Rollback(until_ms=DAY, none_because="a test"))
+    plan = with_rollback(RollbackPolicy(until_ms=DAY, none_because="a test"))
     world, log = done(plan)
     chain = a_migration(world, log, "reader", plan=plan).journal.refresh()
-    [wave] = moved_waves(plan, chain)
+    [wave] = list_moved_waves(plan, chain)
     assert (wave.wave, wave.run) == ("all", "r1")
     assert wave.soaked_ms - wave.sealed_ms == DAY
     assert wave.outcomes["tail_proof"]["verdict"] == "proven"
@@ -59,14 +61,14 @@ def test_what_was_taken_back_is_not_done() -> None:
     policy = replace(POLICY, reverse=REVERSE, consumer_lag=None)
     assert a_migration(world, log, plan=plan, policy=policy, run_id="r1").run().state == "done"
     journal = a_migration(world, log, "reader", plan=plan).journal
-    assert done_waves(plan, journal.refresh()) == {"all": "r1"}
+    assert find_done_waves(plan, journal.refresh()) == {"all": "r1"}
     assert a_rollback(world, log).run().state == "done"
-    assert done_waves(plan, journal.refresh()) == {}
+    assert find_done_waves(plan, journal.refresh()) == {}
 
 
-def a_wave(**changes: Any) -> Moved:
+def a_wave(**changes: Any) -> MovedWave:
     outcomes = {"tail_proof": {"verdict": "proven", "unproven": 0, "level": "L1"}}
-    return replace(Moved("all", "r1", 1_000, 2_000, outcomes), **changes)
+    return replace(MovedWave("all", "r1", 1_000, 2_000, outcomes), **changes)
 
 
 @pytest.mark.parametrize(
@@ -79,29 +81,29 @@ def a_wave(**changes: Any) -> Moved:
         (a_wave(), "", ["verify_full"]),
     ],
 )
-def test_what_is_required_is_checked_by_journal_and_proof(wave: Moved, proof: str, missing: list[str]) -> None:
-    rows, unmet = requirements([wave], ("all_waves_soaked", "verify_full"), proof, 3_000)
+def test_what_is_required_is_checked_by_journal_and_proof(wave: MovedWave, proof: str, missing: list[str]) -> None:
+    rows, unmet = check_requirements([wave], ("all_waves_soaked", "verify_full"), proof, 3_000)
     assert [each.partition(":")[0] for each in unmet] == missing
     assert len(rows) == 3
-    assert requirements([wave], (), proof, 3_000)[1] == []
+    assert check_requirements([wave], (), proof, 3_000)[1] == []
 
 
 def test_without_a_way_back_there_is_none_to_be_proven() -> None:
-    assert requirements([a_wave()], ("verify_full",), None, 3_000)[1] == []
+    assert check_requirements([a_wave()], ("verify_full",), None, 3_000)[1] == []
 
 
 def test_who_strands_records_is_told_and_what_cannot_be_asked_is_asked_again() -> None:
     def asks(answer: Any):  # type: ignore[no-untyped-def]
-        seen = yield LookAtLogs("source", ())
-        assert isinstance(seen, LogsSeen)
-        assert isinstance((yield Pause(0)), Noted)
+        seen = yield ReadLogs("source", ())
+        assert isinstance(seen, ObservedLogs)
+        assert isinstance((yield PauseRun(0)), ActionDone)
         raise answer
 
-    logs = LogsSeen(0, {}, {}, {})
-    with pytest.raises(Stranded, match="somebody"):
-        answered(asks(Refused("somebody", {"stranded": {}})), lambda _action: logs)
+    logs = ObservedLogs(0, {}, {}, {})
+    with pytest.raises(RecordsStranded, match="somebody"):
+        drive_questions(asks(Refused("somebody", {"stranded": {}})), lambda _action: logs)
     with pytest.raises(AirflowException, match="no answer"):
-        answered(asks(Refused("no answer")), lambda _action: logs)
+        drive_questions(asks(Refused("no answer")), lambda _action: logs)
 
 
 class Watching:
@@ -118,11 +120,13 @@ class Watching:
 
 
 def event_of(watch: Watching, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    monkeypatch.setattr(watershed_after, "frozen_plan", lambda _hash: type("F", (), {"read": staticmethod(a_plan)}))
-    monkeypatch.setattr(watershed_after, "WatchApart", lambda _plan: watch)
+    monkeypatch.setattr(
+        straggler_watch, "find_frozen_plan", lambda _hash: type("F", (), {"read": staticmethod(a_plan)})
+    )
+    monkeypatch.setattr(straggler_watch, "SourceWatchProxy", lambda _plan: watch)
 
     async def first() -> Any:
-        return await anext(Soaked("sha256:1", poll_seconds=0.0, settle_seconds=0.0).run())
+        return await anext(WavesSoaked("sha256:1", poll_seconds=0.0, settle_seconds=0.0).run())
 
     return dict(asyncio.run(asyncio.wait_for(first(), 30)).payload)
 
@@ -144,39 +148,39 @@ def test_a_look_asks_who_it_was_and_goes_on_behind_what_the_reverse_flow_brought
     asked: list[Any] = []
     place = TopicPartition("orders", 0)
 
-    def stranded(_plan: Plan, _wave: Moved, ends: Any) -> Any:
+    def stranded(_plan: Plan, _wave: MovedWave, ends: Any) -> Any:
         asked.append(dict(ends))
         return {place: ends[place] + 5}
 
     plan = a_plan()
     world, log = done(plan)
     chain = a_migration(world, log, "reader", plan=plan).journal.refresh()
-    monkeypatch.setattr(watershed_after, "chain_of", lambda _plan: chain)
-    monkeypatch.setattr(watershed_after, "stranded", stranded)
-    watch = watershed_after.Watch(plan)
+    monkeypatch.setattr(straggler_watch, "read_chain_or_fail", lambda _plan: chain)
+    monkeypatch.setattr(straggler_watch, "require_no_stranded_records", stranded)
+    watch = straggler_watch.SourceWatch(plan)
     assert watch.look() == ("every wave has soaked", "", True)
     watch.look()
     assert asked[1][place] == asked[0][place] + 5
-    assert LookAtWriters.__doc__ is not None
+    assert FindWriters.__doc__ is not None
 
 
 def test_nothing_is_deleted_by_what_is_left() -> None:
-    plan = with_rollback(Rollback(until_ms=DAY, reverse="cloud-to-onprem"))
-    assert isinstance(plan.migration, Migration)
-    told = what_is_left(plan)
+    plan = with_rollback(RollbackPolicy(until_ms=DAY, reverse="cloud-to-onprem"))
+    assert isinstance(plan.migration, PlanMigration)
+    told = list_cleanup_tasks(plan)
     assert told[0].startswith("set flow cloud-to-onprem to `state: stopped`")
     assert any("delete at onprem" in line and "clicks, orders" in line for line in told)
 
 
 def decided(plan: Plan, journal: Any, monkeypatch: pytest.MonkeyPatch, *, granted: bool, run: str = "asset__1") -> None:
-    monkeypatch.setattr(watershed_decommission, "journal_of", lambda _plan, _holder: journal)
+    monkeypatch.setattr(decommission, "open_migration_journal", lambda _plan, _holder: journal)
     ti = SimpleNamespace(dag_id="after_cutover__shop", run_id=run)
-    watershed_decommission.decide(plan, ti, "ann", granted=granted, evidence="| what | seen |")
+    decommission.journal_decommission_answer(plan, ti, "ann", granted=granted, evidence="| what | seen |")
 
 
 @pytest.mark.parametrize("granted", [True, False])
 def test_who_gave_the_source_up_is_in_the_journal_once(granted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    plan = with_rollback(Rollback(until_ms=DAY, none_because="a test"))
+    plan = with_rollback(RollbackPolicy(until_ms=DAY, none_because="a test"))
     world, log = done(plan)
     journal = a_migration(world, log, "airflow", plan=plan).journal
     for _ in range(2):  # the task is tried again
@@ -188,7 +192,7 @@ def test_who_gave_the_source_up_is_in_the_journal_once(granted: bool, monkeypatc
     assert entry.observation["outcome"]["waves"] == {"all": "r1"}
     assert entry.observation["state"] == ("done" if granted else "refused")
     assert chain.unfinished() == []
-    assert done_waves(plan, chain) == {"all": "r1"}  # it is no run of a wave
+    assert find_done_waves(plan, chain) == {"all": "r1"}  # it is no run of a wave
 
 
 def test_a_wave_that_was_taken_back_meanwhile_keeps_its_source(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -207,7 +211,7 @@ def test_a_wave_that_was_taken_back_meanwhile_keeps_its_source(monkeypatch: pyte
 
 
 def test_a_decision_that_meets_another_writer_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    plan = with_rollback(Rollback(until_ms=DAY, none_because="a test"))
+    plan = with_rollback(RollbackPolicy(until_ms=DAY, none_because="a test"))
     world, log = done(plan)
     journal = a_migration(world, log, "airflow", plan=plan).journal
 
@@ -216,7 +220,7 @@ def test_a_decision_that_meets_another_writer_is_tried_again(monkeypatch: pytest
         a_migration(world, log, "other", plan=plan, run_id="r2").run_step("preflight")
 
     log.on_append = meanwhile
-    monkeypatch.setattr("cutover.runs.refuse_early", lambda *_: None)
+    monkeypatch.setattr("cutover.run_claim.refuse_early_wave", lambda *_: None)
     with pytest.raises(AirflowException, match="wrote to the journal") as again:
         decided(plan, journal, monkeypatch, granted=True)
     assert not isinstance(again.value, AirflowFailException)
@@ -224,13 +228,13 @@ def test_a_decision_that_meets_another_writer_is_tried_again(monkeypatch: pytest
 
 def test_the_answer_is_journaled_before_anybody_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[str, bool, str]] = []
-    monkeypatch.setattr(watershed_decommission, "frozen_plan", lambda _hash: SimpleNamespace(read=a_plan))
+    monkeypatch.setattr(decommission, "find_frozen_plan", lambda _hash: SimpleNamespace(read=a_plan))
     monkeypatch.setattr(
-        watershed_decommission,
-        "decide",
+        decommission,
+        "journal_decommission_answer",
         lambda _plan, _ti, who, *, granted, evidence: asked.append((who, granted, evidence)),
     )
-    task = watershed_decommission.DecommissionApprovalOperator(
+    task = decommission.DecommissionApprovalOperator(
         task_id="approve_decommission", plan="sha256:1", evidence="requirements", question="May it?"
     )
     work = {"ti": SimpleNamespace(xcom_pull=lambda _task: "| seen |", dag_id="d", run_id="r")}
@@ -249,8 +253,8 @@ def test_the_answer_is_journaled_before_anybody_is_told(monkeypatch: pytest.Monk
 def test_a_watch_over_what_was_taken_back_proves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     plan = a_plan()
     chain = a_migration(World(), FakeLog(), "reader", plan=plan).journal.refresh()
-    monkeypatch.setattr(watershed_after, "frozen_plan", lambda _hash: SimpleNamespace(read=lambda: plan))
-    monkeypatch.setattr(watershed_after, "chain_of", lambda _plan: chain)
-    task = watershed_after.StragglerWatchOperator(task_id="straggler_watch", plan="sha256:1")
+    monkeypatch.setattr(straggler_watch, "find_frozen_plan", lambda _hash: SimpleNamespace(read=lambda: plan))
+    monkeypatch.setattr(straggler_watch, "read_chain_or_fail", lambda _plan: chain)
+    task = straggler_watch.StragglerWatchOperator(task_id="straggler_watch", plan="sha256:1")
     with pytest.raises(AirflowSkipException, match="taken back"):
         task.come_back({}, {"seen": "every wave has soaked", "problem": ""})

@@ -16,18 +16,25 @@ from typing import Any
 import pytest
 
 from clusters.admin import Admin
-from clusters.apart import Apart, ProcessEnded
-from clusters.control import ensure_control_topics
+from clusters.client_process import ClientProcessEnded, ClientProcesses
+from clusters.control_topics import ensure_control_topics
+from clusters.partition_status import PartitionStatus
 from clusters.settings import ConnectionSettings
-from clusters.status import PartitionStatus
 from lab.clusters import Lab
-from lab.hostile_broker import HostileBroker, friendly
-from plugins import watershed_after, watershed_apart, watershed_flows, watershed_steps_apart
-from plugins.watershed_flows import FlowsRunning, Wanted, expected_partitions, look
-from plugins.watershed_page_reading import AGAIN_S, ANSWER_S, Readers, Snapshot
-from plugins.watershed_state import freeze
-from plugins.watershed_steps import Order
-from plugins.watershed_steps_apart import finish_apart
+from lab.hostile_broker import HostileBroker, build_friendly_answer
+from plugins.watershed import cluster_questions
+from plugins.watershed.operators import replication, straggler_watch
+from plugins.watershed.operators.replication import (
+    ExpectedPartitions,
+    FlowsRunning,
+    ask_expected_partitions,
+    ask_newest_reports,
+)
+from plugins.watershed.page.cluster_snapshots import CLUSTER_ANSWER_S, CLUSTER_RETRY_S, ClusterReaders, ClusterSnapshot
+from plugins.watershed.state_folder import freeze_plan
+from plugins.watershed.steps import waiting_steps
+from plugins.watershed.steps.step_driver import StepOrder
+from plugins.watershed.steps.waiting_steps import finish_waiting_steps
 from tests.airflow import page_world
 from topology.plan import Plan, PlanCluster
 
@@ -44,7 +51,7 @@ def until(what: Callable[[], Any], timeout: float = 180) -> Any:
 
 @pytest.fixture
 def reef() -> Iterator[HostileBroker]:
-    broker = HostileBroker(friendly(list), two_faced=True)
+    broker = HostileBroker(build_friendly_answer(list), two_faced=True)
     yield broker
     broker.close()
 
@@ -58,9 +65,9 @@ def hub(kafka_pair: Lab) -> str:
 
 
 @pytest.fixture
-def asking(monkeypatch: pytest.MonkeyPatch) -> Iterator[Apart]:
-    found = Apart()
-    for module in (watershed_apart, watershed_steps_apart):
+def asking(monkeypatch: pytest.MonkeyPatch) -> Iterator[ClientProcesses]:
+    found = ClientProcesses()
+    for module in (cluster_questions, waiting_steps):
         monkeypatch.setattr(module, "asking", lambda: found)
     yield found
     found.stop(60)
@@ -68,15 +75,15 @@ def asking(monkeypatch: pytest.MonkeyPatch) -> Iterator[Apart]:
 
 def frozen(folder: Path, text: str) -> Plan:
     plan = page_world.plan_in(folder, text)
-    freeze(folder / f"{plan.topology}.yaml")
+    freeze_plan(folder / f"{plan.topology}.yaml")
     return plan
 
 
 def test_the_other_clusters_of_the_page_stay_fresh(hub: str, reef: HostileBroker) -> None:
-    readers = Readers()
+    readers = ClusterReaders()
     good, bad = PlanCluster("hub", (hub,)), PlanCluster("reef", (reef.address,))
 
-    def seen(wanted: Callable[[Snapshot, Snapshot], bool]) -> Snapshot:
+    def seen(wanted: Callable[[ClusterSnapshot, ClusterSnapshot], bool]) -> ClusterSnapshot:
         until(lambda: wanted(readers.look(good), readers.look(bad)))
         return readers.look(good)
 
@@ -84,14 +91,14 @@ def test_the_other_clusters_of_the_page_stay_fresh(hub: str, reef: HostileBroker
         seen(lambda hub, reef: hub.complete and "asks cluster reef, and nothing else" in (reef.problem or ""))
         deaths = reef.connections
         before = seen(lambda hub, reef: hub.problem is None).answered_at or 0.0
-        seen(lambda hub, reef: reef_died(hub, reef) and (hub.answered_at or 0.0) > before + AGAIN_S)
+        seen(lambda hub, reef: reef_died(hub, reef) and (hub.answered_at or 0.0) > before + CLUSTER_RETRY_S)
         assert reef.connections > deaths  # it went on killing meanwhile
         assert readers.look(good).problem is None
     finally:
         readers.stop()
 
 
-def reef_died(hub: Snapshot, reef: Snapshot) -> bool:
+def reef_died(hub: ClusterSnapshot, reef: ClusterSnapshot) -> bool:
     """Twice at least: on a busy machine nobody looks between the second and the third time."""
     return hub.problem is None and re.search(r"\d+ times in a row", reef.problem or "") is not None
 
@@ -99,41 +106,41 @@ def reef_died(hub: Snapshot, reef: Snapshot) -> bool:
 def test_a_browser_waits_for_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """`look` answers although the process is not even started."""
     held = threading.Event()
-    monkeypatch.setattr("clusters.apart.Apart.enter", lambda *_: held.wait(60))
-    readers = Readers()
+    monkeypatch.setattr("clusters.client_process.ClientProcesses.enter", lambda *_: held.wait(60))
+    readers = ClusterReaders()
     try:
         assert readers.look(PlanCluster("hub", ("127.0.0.1:9",))).answered_at is None
         assert not held.is_set()
     finally:
         held.set()
         readers.stop()
-    assert ANSWER_S > 0
+    assert CLUSTER_ANSWER_S > 0
 
 
 def test_triggers_of_other_topologies_go_on(
-    hub: str, reef: HostileBroker, asking: Apart, tmp_path: Path, state: Path
+    hub: str, reef: HostileBroker, asking: ClientProcesses, tmp_path: Path, state: Path
 ) -> None:
     good = frozen(tmp_path, page_world.one(hub))
     bad = frozen(tmp_path, page_world.strait(hub, reef.address))
-    assert set(expected_partitions(good).places) == {"onprem-to-cloud"}
-    with pytest.raises(ProcessEnded, match=r"clusters of topology strait.*signal 6, SIGABRT"):
-        expected_partitions(bad)
-    assert isinstance(look(good), dict)  # at once: it was not asked when the process ended
+    assert set(ask_expected_partitions(good).places) == {"onprem-to-cloud"}
+    with pytest.raises(ClientProcessEnded, match=r"clusters of topology strait.*signal 6, SIGABRT"):
+        ask_expected_partitions(bad)
+    assert isinstance(ask_newest_reports(good), dict)  # at once: it was not asked when the process ended
     until(lambda: not asking.why("strait", "the clusters of topology strait"))
-    with pytest.raises(ProcessEnded, match="nothing else"):
-        expected_partitions(bad)
-    assert isinstance(look(good), dict)
+    with pytest.raises(ClientProcessEnded, match="nothing else"):
+        ask_expected_partitions(bad)
+    assert isinstance(ask_newest_reports(good), dict)
 
 
 def test_the_wait_for_flows_asks_again_when_its_process_dies(
-    asking: Apart, tmp_path: Path, state: Path, monkeypatch: pytest.MonkeyPatch
+    asking: ClientProcesses, tmp_path: Path, state: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan = frozen(tmp_path, page_world.one(page_world.ADDRESS))
     monkeypatch.setattr(
-        watershed_flows, "expected_partitions", lambda plan: Wanted({"onprem-to-cloud": {("orders", 0)}})
+        replication, "ask_expected_partitions", lambda plan: ExpectedPartitions({"onprem-to-cloud": {("orders", 0)}})
     )
     reports = [PartitionStatus("onprem-to-cloud", "orders", "dc.orders", 0, "running", at_ms=at) for at in (1, 2)]
-    looks: list[Any] = [ProcessEnded("signal 6"), *reports]
+    looks: list[Any] = [ClientProcessEnded("signal 6"), *reports]
 
     def looked(_plan: Plan) -> dict[str, PartitionStatus]:
         found = looks.pop(0)
@@ -141,7 +148,7 @@ def test_the_wait_for_flows_asks_again_when_its_process_dies(
             raise found
         return {found.key: found}
 
-    monkeypatch.setattr(watershed_flows, "look", looked)
+    monkeypatch.setattr(replication, "ask_newest_reports", looked)
 
     async def fired() -> Any:
         return await anext(FlowsRunning(plan.hash, [], poll_seconds=0.01).run())
@@ -151,19 +158,19 @@ def test_the_wait_for_flows_asks_again_when_its_process_dies(
 
 
 def test_a_step_whose_process_dies_goes_back_to_a_worker(
-    hub: str, reef: HostileBroker, asking: Apart, tmp_path: Path, state: Path
+    hub: str, reef: HostileBroker, asking: ClientProcesses, tmp_path: Path, state: Path
 ) -> None:
     text = page_world.one(hub)
     address = next(line for line in text.splitlines() if line.startswith("  cloud:"))
     plan = frozen(tmp_path, text.replace(address, address.split("[")[0] + f'["{reef.address}"]}}'))
-    order = Order(plan.hash, "orders", ("lag_gate",), "migrate__shop", "r")
-    ended = finish_apart(order, None, threading.Event())
+    order = StepOrder(plan.hash, "orders", ("lag_gate",), "migrate__shop", "r")
+    ended = finish_waiting_steps(order, None, threading.Event())
     assert ended.startswith("needs a worker: the process that asks the clusters of topology shop"), ended
     assert "signal 6, SIGABRT" in ended
 
 
 def test_a_watch_whose_process_dies_looks_again(
-    hub: str, reef: HostileBroker, asking: Apart, tmp_path: Path, state: Path
+    hub: str, reef: HostileBroker, asking: ClientProcesses, tmp_path: Path, state: Path
 ) -> None:
     from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
@@ -171,17 +178,17 @@ def test_a_watch_whose_process_dies_looks_again(
     address = next(line for line in text.splitlines() if line.startswith("  cloud:"))
     plan = frozen(tmp_path, text.replace(address, address.split("[")[0] + f'["{reef.address}"]}}'))
     with pytest.raises(AirflowException, match="signal 6, SIGABRT") as told:
-        watershed_after.WatchApart(plan).look()
+        straggler_watch.SourceWatchProxy(plan).look()
     assert not isinstance(told.value, AirflowFailException)
 
 
-def test_a_watch_looks_in_the_process(hub: str, asking: Apart, tmp_path: Path, state: Path) -> None:
+def test_a_watch_looks_in_the_process(hub: str, asking: ClientProcesses, tmp_path: Path, state: Path) -> None:
     plan = frozen(tmp_path, page_world.one(hub).replace("name: shop", f"name: shop{os.getpid()}"))
-    assert watershed_after.WatchApart(plan).look() == ("every wave has soaked", "", True)
+    assert straggler_watch.SourceWatchProxy(plan).look() == ("every wave has soaked", "", True)
 
 
 def test_looks_at_flows_load_nothing_of_airflow() -> None:
-    asked = "import sys, plugins.watershed_looks, clusters.following_apart; print('airflow' in sys.modules)"
+    asked = "import sys, plugins.watershed.operators.flow_status, clusters.control_follower_proxy; print('airflow' in sys.modules)"
     told = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, timeout=120, check=True)
     assert told.stdout.strip() == "False"
 

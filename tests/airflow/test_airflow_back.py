@@ -10,16 +10,18 @@ from typing import Any
 import pytest
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
-from plugins import watershed_cutover, watershed_steps, watershed_steps_apart, watershed_waves
-from plugins.watershed_courses import AS_DECLARED, EVERYTHING, planned, rows_of
-from plugins.watershed_journal import done_waves
-from plugins.watershed_process import Detached
-from plugins.watershed_spark import attach_or_start
-from plugins.watershed_steps import Order, Patience
-from plugins.watershed_waves import BeginWaveOperator, EndWaveOperator
+from plugins.watershed.detached_process import DetachedProcess
+from plugins.watershed.operators import cutover_steps, wave_groups
+from plugins.watershed.operators.spark_application import attach_or_start_spark
+from plugins.watershed.operators.wave_groups import BeginWaveOperator, EndWaveOperator
+from plugins.watershed.steps import step_driver, waiting_steps
+from plugins.watershed.steps.run_journal import find_done_waves
+from plugins.watershed.steps.step_driver import StepOrder, WaitBudget
+from plugins.watershed.steps.wave_tasks import ALL_WAVES, AS_DECLARED, list_step_tasks, preview_run_plan
 from tests.airflow.here import asked_here
 from tests.airflow.test_airflow_cutover import RUN, context, event_of
-from tests.cutover.world import GROUP, POLICY, PRODUCER, REVERSE, FakeLog, a_migration
+from tests.cutover.fake_log import FakeLog
+from tests.cutover.world import GROUP, POLICY, PRODUCER, REVERSE, a_migration
 from tests.cutover.world_back import BackWorld, a_rollback, back_plan
 
 DAG = "rollback__shop"
@@ -36,30 +38,30 @@ def world(monkeypatch: pytest.MonkeyPatch, state: Path) -> BackWorld:
         world.tick()
     world.chain = lambda: a_migration(world, log, "reader", plan=PLAN).journal.refresh()  # type: ignore[attr-defined]
 
-    def migration(order: Order, **hooks: Any) -> Any:
+    def migration(order: StepOrder, **hooks: Any) -> Any:
         pause = hooks.pop("sleep", None)
 
         def sleep(seconds: float) -> None:
             world.sleep(seconds)
-            if not isinstance(getattr(pause, "__self__", None), Patience) and pause is not None:
+            if not isinstance(getattr(pause, "__self__", None), WaitBudget) and pause is not None:
                 pause(0.0)
 
         return a_rollback(world, log, "airflow", run_id=order.journal_run, sleep=sleep, **hooks)
 
-    def proof(folder: Path, _module: str, _arguments: list[str], topology: Path, log: Any) -> Detached:
-        return attach_or_start(
+    def proof(folder: Path, _module: str, _arguments: list[str], topology: Path, log: Any) -> DetachedProcess:
+        return attach_or_start_spark(
             folder, "tests.airflow.programs.proof", ["--out", "{out}", "--verdict", "proven"], topology, log
         )
 
     frozen = SimpleNamespace(read=lambda: PLAN, topology=state)
-    for module in (watershed_cutover, watershed_steps, watershed_waves):
+    for module in (cutover_steps, step_driver, wave_groups):
         monkeypatch.setattr(module, "frozen_plan", lambda _hash: frozen)
-    monkeypatch.setattr(Order, "migration", migration)
-    monkeypatch.setattr(watershed_steps_apart, "asking", asked_here)
-    monkeypatch.setattr(watershed_steps_apart, "_LOOK_S", 0.01)
-    monkeypatch.setattr(watershed_cutover, "attach_or_start", proof)
-    monkeypatch.setattr(watershed_steps, "refuse_cold", lambda *_: None)  # see test_airflow_standby
-    monkeypatch.setattr(watershed_waves, "chain_of", lambda _plan: world.chain())  # type: ignore[attr-defined]
+    monkeypatch.setattr(StepOrder, "migration", migration)
+    monkeypatch.setattr(waiting_steps, "shared_client_processes", asked_here)
+    monkeypatch.setattr(waiting_steps, "_LOOK_S", 0.01)
+    monkeypatch.setattr(cutover_steps, "attach_or_start_spark", proof)
+    monkeypatch.setattr(step_driver, "require_warm_standby", lambda *_: None)  # see test_airflow_standby
+    monkeypatch.setattr(wave_groups, "read_chain_or_fail", lambda _plan: world.chain())  # type: ignore[attr-defined]
     return world
 
 
@@ -70,7 +72,7 @@ def told(**more: Any) -> dict[str, Any]:
 def perform(row: Any) -> None:
     from airflow.sdk.exceptions import TaskDeferred
 
-    operator = watershed_cutover.CutoverStepOperator if row.asks is None else watershed_cutover.CutoverApprovalOperator
+    operator = cutover_steps.CutoverStepOperator if row.asks is None else cutover_steps.CutoverApprovalOperator
     task, work = operator(row=row, **told(approval="auto")), context(row.task)
     work["ti"].dag_id = DAG
     act: Any = lambda: task.execute(work)  # noqa: E731
@@ -83,12 +85,12 @@ def perform(row: Any) -> None:
 
 
 def test_a_rollback_task_by_task_brings_everything_home(world: BackWorld) -> None:
-    for row in rows_of(planned(PLAN, "rollback", "all")):
+    for row in list_step_tasks(preview_run_plan(PLAN, "rollback", "all")):
         perform(row)
     assert {name: app.side for name, app in world.apps.items()} == {GROUP: "source", PRODUCER: "source"}
     chain = world.chain()  # type: ignore[attr-defined]
     assert chain.run(f"rollback.{RUN}.all")[-1].observation["state"] == "done"
-    assert done_waves(PLAN, chain) == {}
+    assert find_done_waves(PLAN, chain) == {}
     end = EndWaveOperator(**told())
     work = context("end")
     assert end.execute(work)["kind"] == "rollback"
@@ -98,7 +100,7 @@ def test_the_end_looks_into_the_journal(world: BackWorld) -> None:
     end = EndWaveOperator(**told())
     with pytest.raises(AirflowFailException, match="never began"):
         end.execute(context("end"))
-    perform(rows_of(planned(PLAN, "rollback", "all"))[0])
+    perform(list_step_tasks(preview_run_plan(PLAN, "rollback", "all"))[0])
     with pytest.raises(AirflowFailException, match="is not done: its last entry is preflight_back"):
         end.execute(context("end"))
 
@@ -124,10 +126,10 @@ def test_a_wave_begins_when_the_journal_lets_it(world: BackWorld) -> None:
 
 
 def test_a_second_run_is_refused_and_names_the_holder(world: BackWorld) -> None:
-    perform(rows_of(planned(PLAN, "rollback", "all"))[0])
+    perform(list_step_tasks(preview_run_plan(PLAN, "rollback", "all"))[0])
     with pytest.raises(AirflowFailException, match=rf"held by run rollback\.{RUN}\.all, begun by ann"):
         begin().choose_branch(context("begin"))
 
 
 def test_what_is_moved_as_one_has_no_wave_in_its_name() -> None:
-    assert Order("sha256:1", EVERYTHING, (), "failover__shop", "r", "failover").journal_run == "failover.r"
+    assert StepOrder("sha256:1", ALL_WAVES, (), "failover__shop", "r", "failover").journal_run == "failover.r"

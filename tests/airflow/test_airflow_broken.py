@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from airflow.sdk.exceptions import AirflowFailException
 
-from plugins import watershed_topologies
+from plugins.watershed import topology_dags
 from tests.airflow.test_airflow_dags import MIGRATION, TOPOLOGY, load
 
 pytestmark = pytest.mark.airflow
@@ -42,7 +42,7 @@ def folder(tmp_path: Path, state: Path, airflow_database: None, monkeypatch: pyt
 )
 def test_a_badly_named_broken_file_has_a_report_and_harms_no_other(folder: Path, name: str, dag: str) -> None:
     (folder / name).write_text("kind: Nothing\n")
-    dags = load(watershed_topologies.visible(name)).dags
+    dags = load(topology_dags.escape_controls(name)).dags
     assert set(dags) == HEALTHY | {f"{kind}__{dag}" for kind in ("replicate", "verify", "migrate")}
     with pytest.raises(AirflowFailException, match="topology"):
         dags[f"replicate__{dag}"].get_task("report").execute({})
@@ -89,14 +89,14 @@ def test_a_dag_that_cannot_be_built_becomes_a_report(folder: Path, monkeypatch: 
     (folder / "plain.yaml").write_text(TOPOLOGY.replace("NAME", "plain"))
     from airflow.sdk import DAG, BaseOperator
 
-    def build(file: watershed_topologies.TopologyFile) -> DAG:
+    def build(file: topology_dags.TopologyFile) -> DAG:
         with DAG(dag_id=f"verify__{file.name}", schedule=None, auto_register=False) as dag:
             BaseOperator(task_id="half")
             if file.name == "plain":
                 raise ValueError("no such thing as ```\x1b")
         return dag
 
-    found = watershed_topologies.dags_of("verify", build, lambda _: True)
+    found = topology_dags.build_topology_dags("verify", build, lambda _: True)
     assert found["verify__orders"].task_ids == ["half"]
     assert found["verify__plain"].task_ids == ["report"]
     assert "no such thing as '''\\x1b" in (found["verify__plain"].doc_md or "")
@@ -106,8 +106,8 @@ def test_the_import_error_tells_nothing_of_what_is_in_a_file(folder: Path) -> No
     """Airflow shows it to everybody who may see import errors."""
     (folder / "broken.yaml").write_text("kind: Nothing\nsecretive: hush\n")
     load("broken.yaml")
-    with pytest.raises(watershed_topologies.BrokenTopologies) as told:
-        watershed_topologies.refuse_broken()
+    with pytest.raises(topology_dags.BrokenTopologies) as told:
+        topology_dags.require_compiled_topologies()
     assert "hush" not in str(told.value)
     assert "secretive" not in str(told.value)
 

@@ -21,29 +21,38 @@ from airflow.sdk.exceptions import (
 )
 
 from cutover.actions import Action
-from cutover.course import migrate_course
-from cutover.driver import Migration
+from cutover.driver import RunDriver
 from cutover.errors import Superseded
-from cutover.journal.chain import outcome_of
+from cutover.journal.chain import find_step_outcome
 from cutover.observations import Observation
-from plugins import watershed_cutover, watershed_steps, watershed_steps_apart
-from plugins.watershed_courses import AS_DECLARED, STRATEGIES, Row, planned, rows_of, spans_of
-from plugins.watershed_cutover import (
+from cutover.run_plan import plan_migration
+from plugins.watershed.detached_process import DetachedProcess
+from plugins.watershed.operators import cutover_steps
+from plugins.watershed.operators.cutover_steps import (
     CutoverApprovalOperator,
     CutoverStepOperator,
     StepFinished,
     TakeBackOperator,
 )
-from plugins.watershed_process import Detached
-from plugins.watershed_spark import ProcessEnded, attach_or_start
-from plugins.watershed_state import FrozenPlan
-from plugins.watershed_steps import Order, Patience, StillWaiting
+from plugins.watershed.operators.spark_application import ProcessEnded, attach_or_start_spark
+from plugins.watershed.state_folder import FrozenPlan
+from plugins.watershed.steps import step_driver, waiting_steps
+from plugins.watershed.steps.step_driver import StepOrder, StillWaiting, WaitBudget
+from plugins.watershed.steps.wave_tasks import (
+    AS_DECLARED,
+    STRATEGIES,
+    StepTask,
+    list_span_tasks,
+    list_step_tasks,
+    preview_run_plan,
+)
 from tests.airflow.here import asked_here
-from tests.cutover.world import GROUP, POLICY, PRODUCER, FakeLog, World, a_migration, a_plan
+from tests.cutover.fake_log import FakeLog
+from tests.cutover.world import GROUP, POLICY, PRODUCER, World, a_migration, a_plan
 
 RUN = "manual__1"
 JOURNAL_RUN = f"migrate.{RUN}.all"
-ROWS = {row.task: row for row in rows_of(migrate_course(a_plan(), None, POLICY))}
+ROWS = {row.task: row for row in list_step_tasks(plan_migration(a_plan(), None, POLICY))}
 
 
 class Crash(Exception):
@@ -58,38 +67,38 @@ def world(monkeypatch: pytest.MonkeyPatch, state: Path) -> World:
     world.verdicts = {}  # type: ignore[attr-defined]
     world.policy = {}  # type: ignore[attr-defined]
 
-    def migration(order: Order, **hooks: Any) -> Migration:
+    def migration(order: StepOrder, **hooks: Any) -> RunDriver:
         # Time moves on by pausing; what the worker may pause in all is what the operators give.
         pause = hooks.pop("sleep", lambda seconds: None)
 
         def sleep(seconds: float) -> None:
             world.sleep(seconds)
-            pause(0.0 if isinstance(getattr(pause, "__self__", None), Patience) else seconds)
+            pause(0.0 if isinstance(getattr(pause, "__self__", None), WaitBudget) else seconds)
 
         policy = replace(POLICY, strategy=order.strategy or POLICY.strategy, **world.policy)  # type: ignore[attr-defined]
-        course = migrate_course(a_plan(), None, policy)
+        course = plan_migration(a_plan(), None, policy)
         told = {"run_id": order.journal_run, "sleep": sleep, "evidence": order.evidence, "course": course}
         return a_migration(world, log, "airflow", **told, **hooks)
 
-    def proof(folder: Path, module: str, arguments: list[str], topology: Path, log: Any) -> Detached:
+    def proof(folder: Path, module: str, arguments: list[str], topology: Path, log: Any) -> DetachedProcess:
         assert module == "spark.verify"
         step = folder.name.removeprefix("all.")
         verdict = world.verdicts.get(step, "proven")  # type: ignore[attr-defined]
         told = ["--out", "{out}", "--verdict", verdict]
-        return attach_or_start(folder, "tests.airflow.programs.proof", told, topology, log)
+        return attach_or_start_spark(folder, "tests.airflow.programs.proof", told, topology, log)
 
-    monkeypatch.setattr(Order, "migration", migration)
-    monkeypatch.setattr(watershed_cutover, "attach_or_start", proof)
-    monkeypatch.setattr(watershed_steps_apart, "asking", asked_here)
-    monkeypatch.setattr(watershed_steps_apart, "_LOOK_S", 0.01)
-    for module in (watershed_cutover, watershed_steps):
+    monkeypatch.setattr(StepOrder, "migration", migration)
+    monkeypatch.setattr(cutover_steps, "attach_or_start_spark", proof)
+    monkeypatch.setattr(waiting_steps, "shared_client_processes", asked_here)
+    monkeypatch.setattr(waiting_steps, "_LOOK_S", 0.01)
+    for module in (cutover_steps, step_driver):
         monkeypatch.setattr(module, "frozen_plan", lambda plan: FrozenPlan(plan, state))
-    monkeypatch.setattr(watershed_steps, "refuse_cold", lambda *_: None)  # see test_airflow_standby
+    monkeypatch.setattr(step_driver, "require_warm_standby", lambda *_: None)  # see test_airflow_standby
     monkeypatch.setattr(hitl, "upsert_hitl_detail", lambda **detail: world.said.append(f"asked: {detail['subject']}"))
     return world
 
 
-def operator(row: Row, approval: str = "auto", strategy: str = AS_DECLARED) -> Any:
+def operator(row: StepTask, approval: str = "auto", strategy: str = AS_DECLARED) -> Any:
     operator = CutoverStepOperator if row.asks is None else CutoverApprovalOperator
     told = {"kind": "migrate", "wave": "all", "plan": "sha256:1", "strategy": strategy, "rehearsal": ""}
     return operator(row=row, approval=approval, **told)
@@ -100,7 +109,7 @@ def context(task: str) -> Any:
     return {"ti": ti, "task_instance": ti, "params": {}}
 
 
-def perform(row: Row, approval: str = "auto", strategy: str = AS_DECLARED) -> None:
+def perform(row: StepTask, approval: str = "auto", strategy: str = AS_DECLARED) -> None:
     """One task from its start to its end, as Airflow would do it."""
     task, work = operator(row, approval, strategy), context(row.task)
     act: Callable[[], None] = partial(task.execute, work)
@@ -184,7 +193,7 @@ def test_person_approves_with_the_evidence_in_view(world: World) -> None:
     assert "proven" in task.body
     answer = {"chosen_options": ["Approve"], "params_input": {}, "responded_by_user": {"id": "1", "name": "ops"}}
     getattr(task, parked.value.method_name)(context("approval"), answer)
-    outcome = outcome_of(_entries(world), "approval")
+    outcome = find_step_outcome(_entries(world), "approval")
     assert outcome is not None
     assert outcome[0]["approvals"][0]["by"] == "ops"
     for name in list(ROWS)[4:]:
@@ -237,28 +246,28 @@ def test_rollback_of_a_run_that_never_began_leaves_the_journal_alone(world: Worl
 def test_long_wait_goes_on_in_the_triggerer(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     perform(ROWS["preflight"])
 
-    class Worker(Patience):
+    class Worker(WaitBudget):
         def sleep(self, seconds: float) -> None:
             if self.left is not None:
                 raise StillWaiting
 
-    monkeypatch.setattr(watershed_cutover, "Patience", Worker)
+    monkeypatch.setattr(cutover_steps, "WaitBudget", Worker)
     task = operator(ROWS["lag_gate"])
     with pytest.raises(TaskDeferred) as deferred:
         task.execute(context("lag_gate"))
     path, kwargs = deferred.value.trigger.serialize()
-    assert path == "plugins.watershed_cutover.StepFinished"
+    assert path == "plugins.watershed.operators.cutover_steps.StepFinished"
     trigger = StepFinished(**kwargs)
     assert event_of(trigger)["seen"] == "paused"
     task.come_back(context("lag_gate"), {})
 
 
 def test_patience_ends() -> None:
-    patience = Patience(1.0)
+    patience = WaitBudget(1.0)
     patience.sleep(0.01)
     with pytest.raises(StillWaiting):
         patience.sleep(1.0)
-    endless = Patience(None)
+    endless = WaitBudget(None)
     endless.stop.set()
     with pytest.raises(StillWaiting):
         endless.sleep(60)
@@ -275,8 +284,8 @@ def test_a_step_goes_on_while_nobody_can_write(world: World) -> None:
     for name in list(ROWS)[: list(ROWS).index("fence_producers") + 1]:
         perform(ROWS[name])
     assert world.apps[PRODUCER].side == "target"
-    assert outcome_of(_entries(world), "switch_producers") is not None
-    assert outcome_of(_entries(world), "canary") is None
+    assert find_step_outcome(_entries(world), "switch_producers") is not None
+    assert find_step_outcome(_entries(world), "canary") is None
 
 
 def test_a_refusal_is_told_by_the_task_whose_step_it_was(world: World) -> None:
@@ -290,8 +299,8 @@ def test_a_refusal_is_told_by_the_task_whose_step_it_was(world: World) -> None:
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_another_strategy_runs_in_spans(world: World, strategy: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watershed_cutover, "frozen_plan", lambda plan: SimpleNamespace(read=a_plan, topology="x"))
-    for row in spans_of(planned(a_plan(), "migrate", "all")):
+    monkeypatch.setattr(cutover_steps, "find_frozen_plan", lambda plan: SimpleNamespace(read=a_plan, topology="x"))
+    for row in list_span_tasks(preview_run_plan(a_plan(), "migrate", "all")):
         perform(row, strategy=strategy)
     entries = _entries(world, strategy)
     assert entries[0].observation["strategy"] == strategy
@@ -301,14 +310,17 @@ def test_another_strategy_runs_in_spans(world: World, strategy: str, monkeypatch
 
 
 def test_spans_are_the_same_tasks_whatever_the_strategy() -> None:
-    tasks = {tuple(row.task for row in spans_of(planned(a_plan(), "migrate", "all", each))) for each in STRATEGIES}
+    tasks = {
+        tuple(row.task for row in list_span_tasks(preview_run_plan(a_plan(), "migrate", "all", each)))
+        for each in STRATEGIES
+    }
     assert tasks == {("to_approval", "approval", "to_end")}
 
 
 def test_every_person_who_is_asked_answers_for_himself(world: World) -> None:
     names = ("team-a", "team-b")
     world.policy = {"approvals": names}  # type: ignore[attr-defined]
-    rows = {row.task: row for row in rows_of(migrate_course(a_plan(), None, replace(POLICY, approvals=names)))}
+    rows = {row.task: row for row in list_step_tasks(plan_migration(a_plan(), None, replace(POLICY, approvals=names)))}
     tasks = list(rows)
     assert tasks[3:5] == ["approval_team-a", "approval_team-b"]
     for name in tasks[:3]:
@@ -320,7 +332,7 @@ def test_every_person_who_is_asked_answers_for_himself(world: World) -> None:
         assert f"**{names[at - 3]}** is asked" in task.body
         answer = {"chosen_options": ["Approve"], "params_input": {}, "responded_by_user": {"id": "1", "name": user}}
         getattr(task, parked.value.method_name)(context(tasks[at]), answer)
-    outcome = outcome_of(_entries(world), "approval")
+    outcome = find_step_outcome(_entries(world), "approval")
     assert outcome is not None
     assert [each["by"] for each in outcome[0]["approvals"]] == ["ann", "bob"]
 
@@ -329,7 +341,7 @@ def test_an_answer_that_was_passed_over_is_missed(world: World) -> None:
     """Somebody marks the first of two approvals as success."""
     names = ("team-a", "team-b")
     world.policy = {"approvals": names}  # type: ignore[attr-defined]
-    rows = {row.task: row for row in rows_of(migrate_course(a_plan(), None, replace(POLICY, approvals=names)))}
+    rows = {row.task: row for row in list_step_tasks(plan_migration(a_plan(), None, replace(POLICY, approvals=names)))}
     for name in list(rows)[:3]:
         perform(rows[name])
     with pytest.raises(AirflowFailException, match="team-a has not answered yet"):
@@ -339,25 +351,25 @@ def test_an_answer_that_was_passed_over_is_missed(world: World) -> None:
 def test_a_process_that_was_overtaken_is_tried_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """C04: the task's successor looks into the journal; nothing is taken back because of it."""
 
-    def overtaken(self: Migration, name: str) -> None:
+    def overtaken(self: RunDriver, name: str) -> None:
         raise Superseded("run r by ann wrote to the journal meanwhile")
 
-    monkeypatch.setattr(Migration, "run_step", overtaken)
+    monkeypatch.setattr(RunDriver, "run_step", overtaken)
     with pytest.raises(AirflowException) as again:
         perform(ROWS["preflight"])
     assert not isinstance(again.value, AirflowFailException)
-    assert "needs a worker" in event_of(StepFinished(Order("sha256:1", "all", ("preflight",), "d", RUN)))["seen"]
+    assert "needs a worker" in event_of(StepFinished(StepOrder("sha256:1", "all", ("preflight",), "d", RUN)))["seen"]
 
 
 def test_what_a_cluster_calls_things_is_no_markup() -> None:
     from cutover.actions import AskApproval
-    from plugins.watershed_evidence import evidence_text
+    from plugins.watershed.operators.approval_evidence import render_approval_evidence
 
     evidence = {
         "lag_gate": {"lag_records": 12345, "groups": {"a|b <script>": 1}, "note": "x|<img>"},
         "loss": "3 | [a](b)",
     }
-    text = evidence_text(AskApproval("g", "ann", "go?", evidence))
+    text = render_approval_evidence(AskApproval("g", "ann", "go?", evidence))
     assert "| lag records | 12,345 |" in text
     assert "x\\|\\<img\\>" in text
     assert "3 \\| \\[a\\](b)" in text
@@ -380,12 +392,12 @@ def test_a_way_back_has_the_steps_that_its_journal_asks_for(
     steps: tuple[str, ...], there: tuple[str, ...], done: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shown = SimpleNamespace(steps=[SimpleNamespace(name=name) for name in "abc"])
-    monkeypatch.setattr(watershed_steps, "planned", lambda *_: shown)
-    monkeypatch.setattr(watershed_steps, "frozen_plan", lambda _hash: SimpleNamespace(read=a_plan))
-    order = Order("sha256:1", "all", steps, "rollback__shop", RUN, "rollback")
-    assert watershed_steps.steps_now(order, there) == done
+    monkeypatch.setattr(step_driver, "preview_run_plan", lambda *_: shown)
+    monkeypatch.setattr(step_driver, "find_frozen_plan", lambda _hash: SimpleNamespace(read=a_plan))
+    order = StepOrder("sha256:1", "all", steps, "rollback__shop", RUN, "rollback")
+    assert step_driver.list_steps_to_do(order, there) == done
 
 
 def _entries(world: World, strategy: str = "") -> Any:
-    order = Order("sha256:1", "all", (), "migrate__shop", RUN, strategy=strategy)
+    order = StepOrder("sha256:1", "all", (), "migrate__shop", RUN, strategy=strategy)
     return order.migration(prove=world.prove).journal.refresh().run(JOURNAL_RUN)

@@ -10,7 +10,7 @@ from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk import TriggerRule
 from airflow.sdk.exceptions import AirflowFailException, ParamValidationError
 
-from plugins.watershed_state import freeze
+from plugins.watershed.state_folder import freeze_plan
 from topology import compile_path
 
 TOPOLOGY = """
@@ -138,9 +138,9 @@ def test_compiled_plan_is_remembered_and_renewed(folder: Path, state: Path) -> N
 
 def steps_of_wave(folder: Path, wave: str) -> list[str]:
     """Task ids, from the steps' own table."""
-    from cutover.course import migrate_course
+    from cutover.run_plan import plan_migration
 
-    return [f"{wave}.{step.name}" for step in migrate_course(compile_path(folder / "orders.yaml"), wave).steps]
+    return [f"{wave}.{step.name}" for step in plan_migration(compile_path(folder / "orders.yaml"), wave).steps]
 
 
 def test_a_wave_is_a_chain_of_its_steps_and_takes_back_only_itself(folder: Path) -> None:
@@ -275,7 +275,7 @@ def test_a_folder_of_parts_is_one_topology(folder: Path) -> None:
     dags = load().dags
     assert {name for name in dags if name.endswith("__shared")} == {"replicate__shared", "verify__shared"}
     assert not [name for name in dags if "lint" in name]
-    frozen = freeze(parts)
+    frozen = freeze_plan(parts)
     assert compile_path(frozen.topology).hash == frozen.hash == frozen.read().hash
 
 

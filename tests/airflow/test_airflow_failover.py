@@ -13,24 +13,34 @@ import pytest
 from airflow.providers.standard.operators import hitl
 from airflow.sdk.exceptions import AirflowFailException, TaskAwaitingInput, TaskDeferred
 
-from clusters.names import TopicPartition
+from clusters.topic_partition import TopicPartition
 from cutover.actions import AskApproval
-from cutover.driver import Migration
-from cutover.failover.loss import Loss, PartitionLoss, declared
-from cutover.journal.chain import Journal, outcome_of
-from cutover.observations import PartitionSight
-from plugins import watershed_cutover, watershed_steps, watershed_steps_apart, watershed_waves
-from plugins.watershed_courses import AS_DECLARED, EVERYTHING, NOTHING_CHOSEN, Choices, course_of, planned, rows_of
-from plugins.watershed_evidence import evidence_text
-from plugins.watershed_params import choices_of
-from plugins.watershed_process import Detached
-from plugins.watershed_spark import attach_or_start
-from plugins.watershed_steps import Order, Patience
-from plugins.watershed_waves import BeginWaveOperator
+from cutover.driver import RunDriver
+from cutover.failover.loss import FailoverLoss, PartitionLoss, build_failover_loss
+from cutover.journal.chain import Journal, find_step_outcome
+from cutover.observations import LastSeenPartition
+from plugins.watershed.dag_params import parse_choices
+from plugins.watershed.detached_process import DetachedProcess
+from plugins.watershed.operators import cutover_steps, wave_groups
+from plugins.watershed.operators.approval_evidence import render_approval_evidence
+from plugins.watershed.operators.spark_application import attach_or_start_spark
+from plugins.watershed.operators.wave_groups import BeginWaveOperator
+from plugins.watershed.steps import step_driver, waiting_steps
+from plugins.watershed.steps.step_driver import StepOrder, WaitBudget
+from plugins.watershed.steps.wave_tasks import (
+    ALL_WAVES,
+    AS_DECLARED,
+    NO_CHOICES,
+    RunChoices,
+    list_step_tasks,
+    plan_run_from_journal,
+    preview_run_plan,
+)
 from tests.airflow.here import asked_here
 from tests.airflow.test_airflow_cutover import RUN, context, event_of
 from tests.cutover.failover_world import FailoverWorld, a_dead_source
-from tests.cutover.world import EVIDENCE, GROUP, PRODUCER, FakeLog
+from tests.cutover.fake_log import FakeLog
+from tests.cutover.world import EVIDENCE, GROUP, PRODUCER
 from tests.cutover.world_back import Mirror, back_plan
 
 PLAN = back_plan()
@@ -43,34 +53,36 @@ def log(monkeypatch: pytest.MonkeyPatch, state: Path) -> FakeLog:
     log = FakeLog()
     log.world = a_dead_source()  # type: ignore[attr-defined]
 
-    def migration(order: Order, **hooks: Any) -> Any:
+    def migration(order: StepOrder, **hooks: Any) -> Any:
         world: FailoverWorld = log.world  # type: ignore[attr-defined]
         pause = hooks.pop("sleep", None)
 
         def sleep(seconds: float) -> None:
             world.sleep(seconds)
-            if not isinstance(getattr(pause, "__self__", None), Patience) and pause is not None:
+            if not isinstance(getattr(pause, "__self__", None), WaitBudget) and pause is not None:
                 pause(0.0)
 
         journal = Journal(log, "shop", "airflow", world.clock)
-        course = course_of(PLAN, order.kind, order.wave, "", journal.refresh(), order.journal_run, order.choices)
-        return Migration(
+        course = plan_run_from_journal(
+            PLAN, order.kind, order.wave, "", journal.refresh(), order.journal_run, order.choices
+        )
+        return RunDriver(
             PLAN, course=course, journal=journal, run_id=order.journal_run, sleep=sleep, clock=world.clock,
             world=Mirror(world) if order.kind == "failback" else world, evidence=EVIDENCE, **hooks,
         )  # fmt: skip
 
-    def proof(folder: Path, _module: str, _arguments: list[str], topology: Path, log: Any) -> Detached:
+    def proof(folder: Path, _module: str, _arguments: list[str], topology: Path, log: Any) -> DetachedProcess:
         told = ["--out", "{out}", "--verdict", "proven"]
-        return attach_or_start(folder, "tests.airflow.programs.proof", told, topology, log)
+        return attach_or_start_spark(folder, "tests.airflow.programs.proof", told, topology, log)
 
     frozen = SimpleNamespace(read=lambda: PLAN, topology=state)
-    for module in (watershed_cutover, watershed_steps, watershed_waves):
+    for module in (cutover_steps, step_driver, wave_groups):
         monkeypatch.setattr(module, "frozen_plan", lambda _hash: frozen)
-    monkeypatch.setattr(Order, "migration", migration)
-    monkeypatch.setattr(watershed_steps_apart, "asking", asked_here)
-    monkeypatch.setattr(watershed_steps_apart, "_LOOK_S", 0.01)
-    monkeypatch.setattr(watershed_cutover, "attach_or_start", proof)
-    monkeypatch.setattr(watershed_steps, "refuse_cold", lambda *_: None)  # see test_airflow_standby
+    monkeypatch.setattr(StepOrder, "migration", migration)
+    monkeypatch.setattr(waiting_steps, "shared_client_processes", asked_here)
+    monkeypatch.setattr(waiting_steps, "_LOOK_S", 0.01)
+    monkeypatch.setattr(cutover_steps, "attach_or_start_spark", proof)
+    monkeypatch.setattr(step_driver, "require_warm_standby", lambda *_: None)  # see test_airflow_standby
     monkeypatch.setattr(hitl, "upsert_hitl_detail", lambda **_detail: None)
     return log
 
@@ -85,21 +97,21 @@ def entries(log: FakeLog, kind: str = "failover") -> Any:
 
 
 def outcome(log: FakeLog, step: str, kind: str = "failover") -> Any:
-    found = outcome_of(entries(log, kind), step)
+    found = find_step_outcome(entries(log, kind), step)
     assert found is not None, step
     return found[0]
 
 
 def operator(kind: str, row: Any, approval: str) -> Any:
-    made = watershed_cutover.CutoverStepOperator if row.asks is None else watershed_cutover.CutoverApprovalOperator
-    told = {"kind": kind, "wave": EVERYTHING, "plan": "sha256:1", "strategy": AS_DECLARED, "rehearsal": ""}
+    made = cutover_steps.CutoverStepOperator if row.asks is None else cutover_steps.CutoverApprovalOperator
+    told = {"kind": kind, "wave": ALL_WAVES, "plan": "sha256:1", "strategy": AS_DECLARED, "rehearsal": ""}
     return made(row=row, approval=approval, **told)
 
 
 def perform(kind: str, params: dict[str, Any], upto: str = "", approval: str = "manual") -> list[str]:
     """The tasks of the DAG in turn, with this said at its trigger; what people were shown. Each of them approves."""
     shown: list[str] = []
-    for row in rows_of(planned(PLAN, kind, EVERYTHING)):  # type: ignore[arg-type]
+    for row in list_step_tasks(preview_run_plan(PLAN, kind, ALL_WAVES)):  # type: ignore[arg-type]
         task, work = operator(kind, row, approval), context(row.task)
         work["params"] = params
         work["ti"].dag_id = f"{kind}__shop"
@@ -171,23 +183,23 @@ def test_a_source_that_answers_is_fenced_only_if_that_was_chosen(log: FakeLog) -
 @pytest.mark.parametrize(
     ("kind", "params", "choices"),
     [
-        ("failover", {}, NOTHING_CHOSEN),
-        ("failover", {"accept_loss": "", "though_source_answers": False, "waves": []}, NOTHING_CHOSEN),
-        ("failover", {"accept_loss": "17"}, Choices(accept_loss=17)),
-        ("failover", {"accept_loss": 0}, Choices(accept_loss=0)),
-        ("failover", {"accept_loss": "any"}, Choices(accept_loss=sys.maxsize)),
-        ("failover", {"though_source_answers": True}, Choices(though_source_answers=True)),
-        ("failover", {"waves": ["all"]}, Choices(waves=("all",))),
-        ("failback", {"divergence": "refuse"}, NOTHING_CHOSEN),
-        ("failback", {"divergence": "reread"}, Choices(stranded="reread")),
-        ("rollback", {"stranded": "skip", "waves": ["all"]}, Choices(stranded="skip")),
-        ("migrate", {"waves": ["all"], "strategy": "fenced"}, NOTHING_CHOSEN),
+        ("failover", {}, NO_CHOICES),
+        ("failover", {"accept_loss": "", "though_source_answers": False, "waves": []}, NO_CHOICES),
+        ("failover", {"accept_loss": "17"}, RunChoices(accept_loss=17)),
+        ("failover", {"accept_loss": 0}, RunChoices(accept_loss=0)),
+        ("failover", {"accept_loss": "any"}, RunChoices(accept_loss=sys.maxsize)),
+        ("failover", {"though_source_answers": True}, RunChoices(though_source_answers=True)),
+        ("failover", {"waves": ["all"]}, RunChoices(waves=("all",))),
+        ("failback", {"divergence": "refuse"}, NO_CHOICES),
+        ("failback", {"divergence": "reread"}, RunChoices(stranded="reread")),
+        ("rollback", {"stranded": "skip", "waves": ["all"]}, RunChoices(stranded="skip")),
+        ("migrate", {"waves": ["all"], "strategy": "fenced"}, NO_CHOICES),
     ],
 )
-def test_what_is_said_is_what_is_chosen(kind: Any, params: dict[str, Any], choices: Choices) -> None:
-    assert choices_of(kind, params) == choices
-    order = Order("sha256:1", EVERYTHING, ("a", "b"), "d", RUN, kind, choices=choices)
-    assert Order.of_json(order.to_json()) == order
+def test_what_is_said_is_what_is_chosen(kind: Any, params: dict[str, Any], choices: RunChoices) -> None:
+    assert parse_choices(kind, params) == choices
+    order = StepOrder("sha256:1", ALL_WAVES, ("a", "b"), "d", RUN, kind, choices=choices)
+    assert StepOrder.of_json(order.to_json()) == order
 
 
 @pytest.mark.parametrize(
@@ -204,28 +216,28 @@ def test_what_is_said_is_what_is_chosen(kind: Any, params: dict[str, Any], choic
 def test_what_cannot_be_meant_is_refused_before_anything(
     log: FakeLog, kind: Any, params: dict[str, Any], said: str
 ) -> None:
-    begin = BeginWaveOperator(kind=kind, wave=EVERYTHING, plan="sha256:1", strategy=AS_DECLARED, rehearsal="")
-    begin.waves = ["all"] if kind != "rollback" else [EVERYTHING]
+    begin = BeginWaveOperator(kind=kind, wave=ALL_WAVES, plan="sha256:1", strategy=AS_DECLARED, rehearsal="")
+    begin.waves = ["all"] if kind != "rollback" else [ALL_WAVES]
     with pytest.raises(AirflowFailException, match=said):
         begin.choose_branch(context("begin") | {"params": params})
     assert log.records == []
 
 
 def test_a_loss_that_nobody_could_accept_is_refused_before_anything(log: FakeLog) -> None:
-    begin = BeginWaveOperator(kind="failover", wave=EVERYTHING, plan="sha256:1", strategy=AS_DECLARED, rehearsal="")
+    begin = BeginWaveOperator(kind="failover", wave=ALL_WAVES, plan="sha256:1", strategy=AS_DECLARED, rehearsal="")
     begin.waves = []
     with pytest.raises(AirflowFailException, match="say in accept_loss"):
         begin.choose_branch(context("begin") | {"params": {"approval": "auto"}})
     ready = context("begin") | {"params": {"approval": "auto", "accept_loss": 5}}
-    assert begin.choose_branch(ready) == f"{EVERYTHING}.failover_preflight"
+    assert begin.choose_branch(ready) == f"{ALL_WAVES}.failover_preflight"
 
 
-@pytest.mark.parametrize("choices", [Choices(accept_loss=5), Choices(though_source_answers=True)])
-def test_each_choice_of_a_failover_reaches_the_policy(log: FakeLog, choices: Choices) -> None:
+@pytest.mark.parametrize("choices", [RunChoices(accept_loss=5), RunChoices(though_source_answers=True)])
+def test_each_choice_of_a_failover_reaches_the_policy(log: FakeLog, choices: RunChoices) -> None:
     chain = Journal(log, "shop", "reader", world_of(log).clock).refresh()
     for course in (
-        planned(PLAN, "failover", EVERYTHING, choices=choices),
-        course_of(PLAN, "failover", EVERYTHING, "", chain, choices=choices),
+        preview_run_plan(PLAN, "failover", ALL_WAVES, choices=choices),
+        plan_run_from_journal(PLAN, "failover", ALL_WAVES, "", chain, choices=choices),
     ):
         assert course.policy.accept_loss == choices.accept_loss
         assert course.policy.though_source_answers == choices.though_source_answers
@@ -236,7 +248,7 @@ def test_each_choice_of_a_failover_reaches_the_policy(log: FakeLog, choices: Cho
 def test_what_becomes_of_records_of_one_side_reaches_the_policy_of_a_way_back(log: FakeLog, way: Any) -> None:
     perform("failover", {"accept_loss": "any"})
     chain = Journal(log, "shop", "reader", world_of(log).clock).refresh()
-    course = course_of(PLAN, "failback", EVERYTHING, "", chain, choices=Choices(stranded=way))
+    course = plan_run_from_journal(PLAN, "failback", ALL_WAVES, "", chain, choices=RunChoices(stranded=way))
     assert course.policy.stranded == way
 
 
@@ -245,11 +257,13 @@ def test_a_fence_is_taken_back_though_the_choice_is_not_repeated(log: FakeLog) -
     log.world = FailoverWorld()  # type: ignore[attr-defined]
     perform("failover", {"though_source_answers": True, "accept_loss": "any"}, upto="stop_forwarding")
     chain = Journal(log, "shop", "reader", world_of(log).clock).refresh()
-    assert course_of(PLAN, "failover", EVERYTHING, "", chain).policy.though_source_answers
+    assert plan_run_from_journal(PLAN, "failover", ALL_WAVES, "", chain).policy.though_source_answers
 
 
 def test_a_dry_run_says_what_the_choice_adds(log: FakeLog) -> None:
-    row = next(row for row in rows_of(planned(PLAN, "failover", EVERYTHING)) if row.task == "stop_forwarding")
+    row = next(
+        row for row in list_step_tasks(preview_run_plan(PLAN, "failover", ALL_WAVES)) if row.task == "stop_forwarding"
+    )
     task, work = operator("failover", row, "manual"), context(row.task)
     assert len(task.rehearsed(work)) == 1
     work["params"] = {"though_source_answers": True}
@@ -260,11 +274,11 @@ def test_a_dry_run_says_what_the_choice_adds(log: FakeLog) -> None:
 
 def test_a_loss_of_which_little_is_known_is_shown_as_such() -> None:
     seen = TopicPartition("orders|<b>", 0)
-    sights = {seen: PartitionSight(1_234, 3, 1_763_000_000_000, 1_763_000_000_000 - 2_500)}
-    loss = declared(1_763_000_060_000, [seen, TopicPartition("orders|<b>", 1)], {}, sights)
-    assert isinstance(loss, Loss)
+    sights = {seen: LastSeenPartition(1_234, 3, 1_763_000_000_000, 1_763_000_000_000 - 2_500)}
+    loss = build_failover_loss(1_763_000_060_000, [seen, TopicPartition("orders|<b>", 1)], {}, sights)
+    assert isinstance(loss, FailoverLoss)
     assert isinstance(loss.partitions[0], PartitionLoss)
-    text = evidence_text(
+    text = render_approval_evidence(
         AskApproval("g", "ann", "go?", {"declare_loss": {"loss": loss.to_json(), "told": loss.told()}})
     )
     assert "at most 1,234 |" in text
@@ -276,9 +290,9 @@ def test_a_loss_of_which_little_is_known_is_shown_as_such() -> None:
 
 def test_many_partitions_are_cut_short() -> None:
     places = [TopicPartition("t", n) for n in range(30)]
-    sights = {place: PartitionSight(10, 0, 2 * 10**12, 2 * 10**12) for place in places}
-    loss = declared(2 * 10**12, places, {}, sights)
-    text = evidence_text(AskApproval("g", "ann", "go?", {"declare_loss": {"loss": loss.to_json()}}))
+    sights = {place: LastSeenPartition(10, 0, 2 * 10**12, 2 * 10**12) for place in places}
+    loss = build_failover_loss(2 * 10**12, places, {}, sights)
+    text = render_approval_evidence(AskApproval("g", "ann", "go?", {"declare_loss": {"loss": loss.to_json()}}))
     assert text.count("| 10 | 10 |") == 20
     assert "and 10 more partitions" in text
 
@@ -288,5 +302,7 @@ def test_the_wave_of_several_is_named_in_the_order_of_the_file() -> None:
     assert migration is not None
     one = migration.waves[0]
     plan = replace(PLAN, migration=replace(migration, waves=(one, replace(one, name="more"))))
-    assert planned(plan, "failover", EVERYTHING, choices=Choices(waves=("more", "all"))).wave.name == "all+more"
-    assert planned(plan, "failover", EVERYTHING, choices=Choices(waves=("more",))).wave.name == "more"
+    assert (
+        preview_run_plan(plan, "failover", ALL_WAVES, choices=RunChoices(waves=("more", "all"))).wave.name == "all+more"
+    )
+    assert preview_run_plan(plan, "failover", ALL_WAVES, choices=RunChoices(waves=("more",))).wave.name == "more"

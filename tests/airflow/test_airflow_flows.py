@@ -12,23 +12,23 @@ import pytest
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from clusters.admin import Admin
-from clusters.control import ControlWriter
-from clusters.flows import read_flows, write_flow
-from clusters.status import PartitionStatus
-from plugins import watershed_flows, watershed_looks
-from plugins.watershed_flows import (
+from clusters.control_topics import ControlWriter
+from clusters.flow_records import read_flows, write_flow
+from clusters.partition_status import PartitionStatus
+from plugins.watershed.detached_process import DetachedProcess
+from plugins.watershed.operators import flow_status, replication
+from plugins.watershed.operators.replication import (
+    ExpectedPartitions,
     Fleet,
     FlowsRunning,
     FlowsRunningOperator,
     FreezePlanOperator,
     StartFleetsOperator,
-    Wanted,
-    dead_fleets,
-    fleets_of,
-    judge,
+    describe_dead_fleets,
+    judge_flow_reports,
+    list_fleets,
 )
-from plugins.watershed_process import Detached
-from plugins.watershed_state import freeze, frozen_plan
+from plugins.watershed.state_folder import find_frozen_plan, freeze_plan
 from tests.airflow.test_airflow_dags import MIGRATION, TOPOLOGY
 from tests.replicator.real import applied, plan_for, settings_of
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 PROGRAM = "tests.airflow.programs.proof"
 CONTEXT: Any = {"ti": SimpleNamespace(dag_id="replicate__x", run_id="r", task_id="t", map_index=-1)}
-WANTED = Wanted({"a-to-b": {("orders", 0), ("orders", 1)}})
+WANTED = ExpectedPartitions({"a-to-b": {("orders", 0), ("orders", 1)}})
 
 
 @pytest.fixture
@@ -56,16 +56,16 @@ def view(*reports: PartitionStatus) -> dict[str, PartitionStatus]:
 
 
 def test_frozen_plan_is_not_reached_by_later_edits(file: Path) -> None:
-    frozen = freeze(file)
+    frozen = freeze_plan(file)
     file.write_text(file.read_text().replace("orders.*", "orders*"))
-    assert frozen_plan(frozen.hash).read().flow("onprem-to-cloud").selects("orders.created")
-    assert freeze(frozen.topology).hash == frozen.hash
-    assert freeze(file).hash != frozen.hash
+    assert find_frozen_plan(frozen.hash).read().flow("onprem-to-cloud").selects("orders.created")
+    assert freeze_plan(frozen.topology).hash == frozen.hash
+    assert freeze_plan(file).hash != frozen.hash
 
 
 def test_unknown_plan_says_what_to_do(state: Path) -> None:
     with pytest.raises(FileNotFoundError, match="clear the task that compiles it"):
-        frozen_plan("sha256:1")
+        find_frozen_plan("sha256:1")
 
 
 def test_compile_refuses_another_hash_than_reviewed(file: Path) -> None:
@@ -80,11 +80,11 @@ def test_compile_reports_a_broken_file_without_traceback(file: Path) -> None:
 
 
 def test_a_fleet_for_every_target_of_a_running_flow_and_for_the_way_back(file: Path) -> None:
-    plan = freeze(file).read()
-    assert [(fleet.target, fleet.spark) for fleet in fleets_of(plan)] == [("cloud", True), ("onprem", True)]
-    assert [fleet.target for fleet in fleets_of(replace(plan, migration=None))] == ["cloud"]
+    plan = freeze_plan(file).read()
+    assert [(fleet.target, fleet.spark) for fleet in list_fleets(plan)] == [("cloud", True), ("onprem", True)]
+    assert [fleet.target for fleet in list_fleets(replace(plan, migration=None))] == ["cloud"]
     processes = replace(plan, flows=tuple(replace(flow, engine="process") for flow in plan.flows))
-    module, arguments = fleets_of(processes)[0].program(file, 2, file.parent)
+    module, arguments = list_fleets(processes)[0].program(file, 2, file.parent)
     assert (module, arguments[0]) == ("cli.main", "worker")
 
 
@@ -93,33 +93,33 @@ def test_fleet_is_started_once(file: Path, monkeypatch: pytest.MonkeyPatch) -> N
         return PROGRAM, ["--out", str(folder), "--verdict", "proven", "--seconds", "60"]
 
     monkeypatch.setattr(Fleet, "program", program)
-    task = StartFleetsOperator(task_id="s", plan=freeze(file).hash)
+    task = StartFleetsOperator(task_id="s", plan=freeze_plan(file).hash)
     there, back = task.execute(CONTEXT)
-    pid = Detached(Path(there)).pid()
+    pid = DetachedProcess(Path(there)).pid()
     assert task.execute(CONTEXT) == [there, back]
-    assert Detached(Path(there)).pid() == pid
-    assert dead_fleets([there, back]) == ""
+    assert DetachedProcess(Path(there)).pid() == pid
+    assert describe_dead_fleets([there, back]) == ""
     for folder in (there, back):
-        Detached(Path(folder)).end()
-        assert "has ended" in dead_fleets([folder])
+        DetachedProcess(Path(folder)).end()
+        assert "has ended" in describe_dead_fleets([folder])
 
 
 def test_all_partitions_served_is_done() -> None:
-    found = judge(WANTED, view(status(0), status(1, "catching_up")))
+    found = judge_flow_reports(WANTED, view(status(0), status(1, "catching_up")))
     assert (found.done, found.problem) == (True, "")
     assert found.text == "a-to-b: 2 of 2 partitions served, lag 10 records"
 
 
 @pytest.mark.parametrize("reports", [(), (status(0),), (status(0), status(1, "starting"))])
 def test_less_is_not(reports: tuple[PartitionStatus, ...]) -> None:
-    assert not judge(WANTED, view(*reports)).done
+    assert not judge_flow_reports(WANTED, view(*reports)).done
 
 
 def test_a_flow_that_was_stopped_is_told_and_not_waited_for() -> None:
-    found = judge(replace(WANTED, standing={"c-to-d": "stopped"}), view(status(0), status(1)))
+    found = judge_flow_reports(replace(WANTED, standing={"c-to-d": "stopped"}), view(status(0), status(1)))
     assert found.done
     assert found.text == "c-to-d: stopped, not waited for; a-to-b: 2 of 2 partitions served, lag 10 records"
-    assert judge(Wanted({}, {"a-to-b": "stopped"}), {}).done
+    assert judge_flow_reports(ExpectedPartitions({}, {"a-to-b": "stopped"}), {}).done
 
 
 @pytest.mark.kafka
@@ -133,10 +133,10 @@ def test_what_a_migration_has_stopped_or_retired_is_not_expected(
     plan = applied(settings, plan_for(settings, topic_name, f"{topic_name}.moved", f"{topic_name}.kept"))
     flow = str(plan.flows[0].id)
     moved, kept = ([[f"{topic_name}.{name}", number] for number in (0, 1)] for name in ("moved", "kept"))
-    monkeypatch.setattr(watershed_looks, "frozen_plan", lambda _hash: SimpleNamespace(read=lambda: plan))
+    monkeypatch.setattr(flow_status, "find_frozen_plan", lambda _hash: SimpleNamespace(read=lambda: plan))
 
     def expected() -> tuple[list[list[Any]] | None, dict[str, str]]:
-        told = watershed_looks.expected_partitions(plan.hash)
+        told = flow_status.read_expected_partitions(plan.hash)
         places = told["places"].get(flow)
         return None if places is None else sorted(places), told["standing"]
 
@@ -151,18 +151,18 @@ def test_what_a_migration_has_stopped_or_retired_is_not_expected(
 
 def test_loud_partition_is_a_problem_with_its_remedy() -> None:
     loud = status(1, "source_expired", error="offsets 3 to 9 are gone", remedy="accept the gap")
-    found = judge(WANTED, view(status(0), loud))
+    found = judge_flow_reports(WANTED, view(status(0), loud))
     assert found.problem == "a-to-b orders-1: source_expired: offsets 3 to 9 are gone accept the gap"
 
 
 def test_only_new_reports_count(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An earlier fleet left `running` behind; the trigger waits until somebody reports again."""
     looks = [view(status(0, at_ms=1), status(1, at_ms=1))] * 2 + [view(status(0, at_ms=2), status(1, at_ms=2))]
-    monkeypatch.setattr(watershed_flows, "expected_partitions", lambda plan: WANTED)
-    monkeypatch.setattr(watershed_flows, "look", lambda plan: looks.pop(0))
+    monkeypatch.setattr(replication, "ask_expected_partitions", lambda plan: WANTED)
+    monkeypatch.setattr(replication, "ask_newest_reports", lambda plan: looks.pop(0))
 
     async def first() -> Any:
-        return await anext(FlowsRunning(freeze(file).hash, [], poll_seconds=0.01).run())
+        return await anext(FlowsRunning(freeze_plan(file).hash, [], poll_seconds=0.01).run())
 
     event = asyncio.run(first()).payload
     assert looks == []
@@ -171,11 +171,11 @@ def test_only_new_reports_count(file: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_dead_fleet_ends_the_wait(file: Path, state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watershed_flows, "expected_partitions", lambda plan: WANTED)
-    monkeypatch.setattr(watershed_flows, "look", lambda plan: {})
+    monkeypatch.setattr(replication, "ask_expected_partitions", lambda plan: WANTED)
+    monkeypatch.setattr(replication, "ask_newest_reports", lambda plan: {})
 
     async def first() -> Any:
-        return await anext(FlowsRunning(freeze(file).hash, [str(state / "fleets" / "gone")]).run())
+        return await anext(FlowsRunning(freeze_plan(file).hash, [str(state / "fleets" / "gone")]).run())
 
     event = asyncio.run(first()).payload
     with pytest.raises(AirflowException, match="has ended"):

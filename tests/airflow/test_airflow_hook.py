@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from cutover.hooks.calling import Hooks
+from cutover.hooks.hook_caller import HookCaller
 from lab import airflow
-from lab.airflow_rest import Client
-from topology.plan import Hook
+from lab.airflow_client import AirflowClient
+from topology.migration_waves import PlanHook
 
 pytestmark = pytest.mark.slow
 DAG = '''
@@ -35,29 +35,33 @@ warm_caches()
 
 
 @pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[airflow.Airflow]:
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[airflow.LocalAirflow]:
     home = tmp_path_factory.mktemp("hooks")
     for name in ("dags", "topologies"):
         (home / name).mkdir()
     (home / "dags" / "warm_caches.py").write_text(DAG.format(folder=str(home)))
     own = {"AIRFLOW__CORE__DAGS_FOLDER": str(home / "dags"), "AIRFLOW__CORE__PLUGINS_FOLDER": str(home / "none")}
     try:
-        yield airflow.up(home, topologies=home / "topologies", state=home / "state", settings=own, timeout=480)
+        yield airflow.start_airflow(
+            home, topologies=home / "topologies", state=home / "state", settings=own, timeout=480
+        )
     finally:
-        airflow.down(home)
+        airflow.stop_airflow(home)
 
 
-def hooks(running: airflow.Airflow, task: str, account: str = "ops:ops") -> Hooks:
+def hooks(running: airflow.LocalAirflow, task: str, account: str = "ops:ops") -> HookCaller:
     environ = {
         "WATERSHED_AIRFLOW_URL": running.url,
         "WATERSHED_AIRFLOW_CREDENTIALS": "env:ACCOUNT",
         "ACCOUNT": account,
     }
-    return Hooks({"warm": Hook(airflow_task=task, timeout_ms=240_000)}, "shop", "all", lambda: "run 1", environ=environ)
+    return HookCaller(
+        {"warm": PlanHook(airflow_task=task, timeout_ms=240_000)}, "shop", "all", lambda: "run 1", environ=environ
+    )
 
 
-def test_a_hook_is_a_run_of_a_dag(running: airflow.Airflow) -> None:
-    client = Client(running.url)
+def test_a_hook_is_a_run_of_a_dag(running: airflow.LocalAirflow) -> None:
+    client = AirflowClient(running.url)
     client.wait_for_dag("warm_caches", 480)
     assert "is paused" in hooks(running, "warm_caches").problems(["warm"])[0]
     client.unpause("warm_caches")

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cutover.journal.chain import Entry
-from lab import apps, postgres
-from lab.account import account, find_applications
-from lab.airflow_rest import AirflowAnswered
-from plugins.watershed_journal import done_waves, journal_of
+from cutover.journal.chain import JournalEntry
+from lab import postgres, sample_applications
+from lab.account import build_account, find_applications
+from lab.airflow_client import AirflowRequestFailed
+from plugins.watershed.steps.run_journal import find_done_waves, open_migration_journal
 from tests.airflow.live import DATABASE, Live, kill_program, running, until
 
 if TYPE_CHECKING:
@@ -33,12 +33,14 @@ def live(kafka_pair: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         yield found
 
 
-def journal(live: Live, wave: str) -> list[Entry]:
-    return journal_of(live.plan, "a test").refresh().run(f"migrate.{RUN}.{wave}")
+def journal(live: Live, wave: str) -> list[JournalEntry]:
+    return open_migration_journal(live.plan, "a test").refresh().run(f"migrate.{RUN}.{wave}")
 
 
 def test_the_database_is_postgres(live: Live) -> None:
-    if why := postgres.missing() or ("SQLite is asked for" if os.environ.get(DATABASE) == "sqlite" else ""):
+    if why := postgres.find_missing_postgres() or (
+        "SQLite is asked for" if os.environ.get(DATABASE) == "sqlite" else ""
+    ):
         pytest.skip(f"{why}: the other tests of this file ran on SQLite")
     assert "airflow.db" not in {path.name for path in (live.home / "airflow").iterdir()}
 
@@ -73,7 +75,7 @@ def test_approval_is_a_persons_with_the_evidence_in_view(live: Live) -> None:
     assert "team-orders" in question.body
     assert "lag records" in question.body
     assert "proven" in question.body
-    with pytest.raises(AirflowAnswered, match="403"):
+    with pytest.raises(AirflowRequestFailed, match="403"):
         live.user("view").answer(question, "Approve")
     live.user("ops").answer(question, "Approve")
     live.wait_task(RUN, "orders.approval", "success")
@@ -101,22 +103,26 @@ def test_a_wave_goes_back_by_a_dag_of_its_own(live: Live) -> None:
     live.user("ops").answer(question, "Approve")
     until(lambda: live.client.run_state(dag, "back") in ("success", "failed"), "the end of the rollback")
     assert live.client.run_state(dag, "back") == "success", live.failures(dag, "back")
-    chain = journal_of(live.plan, "a test").refresh()
+    chain = open_migration_journal(live.plan, "a test").refresh()
     entries = chain.run("rollback.back.orders")
     assert entries[-1].observation["state"] == "done"
     assert entries[0].observation["takes_back"] == f"migrate.{RUN}.orders"
     [granted] = [e for e in entries if e.step == "approval" and e.kind == "outcome"]
     assert granted.observation["outcome"]["approvals"][0]["by"] == "ops"
-    assert done_waves(live.plan, chain) == {}
+    assert find_done_waves(live.plan, chain) == {}
     assert set(live.where("orders", f"{live.name}-billing").values()) == {("running", "onprem")}
 
 
 def test_nothing_is_lost_and_nothing_repeated(live: Live) -> None:
     for name in ("orders", "payments"):
-        apps.switch_off(live.apps[name])
+        sample_applications.stop_client(live.apps[name])
     deadline = time.monotonic() + 180
-    while any(g.lost for g in account(find_applications(live.home / "apps")).groups) and time.monotonic() < deadline:
+    while (
+        any(g.lost for g in build_account(find_applications(live.home / "apps")).groups) and time.monotonic() < deadline
+    ):
         time.sleep(0.5)
-    found = account(find_applications(live.home / "apps"))
+    found = build_account(find_applications(live.home / "apps"))
     assert [(each.lost, each.repeated, each.out_of_order_per_key) for each in found.groups] == [(0, 0, 0)] * 2
-    assert journal_of(live.plan, "a test").refresh().foreign == ()  # it reads whole: no link of the chain is missing
+    assert (
+        open_migration_journal(live.plan, "a test").refresh().foreign == ()
+    )  # it reads whole: no link of the chain is missing

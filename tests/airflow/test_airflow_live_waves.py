@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from clusters.settings import ConnectionSettings, connection_settings
-from cutover.driver import Migration
+from clusters.settings import ConnectionSettings, resolve_connection_settings
+from cutover.driver import RunDriver
 from cutover.errors import Locked
-from plugins.watershed_journal import journal_of
+from plugins.watershed.steps.run_journal import open_migration_journal
 from tests.airflow.live import Live, running, until
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def test_a_second_run_is_refused_and_names_the_holder(live: Live) -> None:
     """C05: by another process at once; by a second DAG run, as Airflow holds it back, when its turn has come."""
     live.question(RUN, "paid.approval")
     live.client.trigger(live.dag, "second", {"waves": ["orders"]})
-    other = Migration(
+    other = RunDriver(
         live.plan,
         "paid",
         {str(c.alias): _settings(live, str(c.alias)) for c in live.plan.clusters},
@@ -60,7 +60,7 @@ def test_a_marked_task_does_not_fool_the_next_one(live: Live) -> None:
     states = live.states(RUN)
     assert states["orders.end"] == states["paid.take_back"] == "success"
     assert (states["orders.take_back"], states["watcher"]) == ("skipped", "failed")
-    paid = journal_of(live.plan, "a test").refresh().run(f"migrate.{RUN}.paid")
+    paid = open_migration_journal(live.plan, "a test").refresh().run(f"migrate.{RUN}.paid")
     assert paid[-1].observation["state"] in ("refused", "rolled_back")
     assert set(live.where("payments", f"{live.name}-ledger").values()) == {("running", "onprem")}
 
@@ -71,4 +71,4 @@ def test_a_wave_that_is_done_is_passed_over(live: Live) -> None:
 
 
 def _settings(live: Live, alias: str) -> ConnectionSettings:
-    return connection_settings(live.plan.cluster(alias))
+    return resolve_connection_settings(live.plan.cluster(alias))

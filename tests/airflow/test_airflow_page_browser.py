@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from clusters.control import ControlWriter
+from clusters.control_topics import ControlWriter
+from clusters.partition_status import PartitionStatus, write_partition_status
 from clusters.settings import ConnectionSettings
-from clusters.status import PartitionStatus, write_status
-from lab.hostile_broker import HostileBroker, friendly
+from lab.hostile_broker import HostileBroker, build_friendly_answer
 from tests.airflow import page_world, ui
 from topology.plan import Plan
 
@@ -80,14 +80,14 @@ def site(tmp_path_factory: pytest.TempPathFactory, airflow_database: None) -> It
     topologies, broker = home / "topologies", home / "broker"
     topologies.mkdir()
     with pytest.MonkeyPatch.context() as patch, contextlib.ExitStack() as stack:
-        stack.callback(clusters.down, broker)
-        address = clusters.up(broker, ["hub"]).cluster("hub").bootstrap
+        stack.callback(clusters.end_clusters, broker)
+        address = clusters.start_clusters(broker, ["hub"]).cluster("hub").bootstrap
         patch.setenv("WATERSHED_TOPOLOGIES", str(topologies))
         patch.setenv("WATERSHED_STATE", str(home / "state"))
         texts = (page_world.one, page_world.ten, page_world.hundred)
         plans = {plan.topology: plan for plan in (page_world.plan_in(topologies, text(address)) for text in texts)}
         settings = ConnectionSettings("hub", (address,))
-        reef = HostileBroker(friendly(list), two_faced=True)
+        reef = HostileBroker(build_friendly_answer(list), two_faced=True)
         stack.callback(reef.close)
         page_world.record(settings, page_world.plan_in(topologies, page_world.strait(address, reef.address)))
         harbour = page_world.plan_in(topologies, page_world.with_a_way_back(address, "harbour"))
@@ -196,7 +196,7 @@ def test_what_changes_is_seen_without_a_hand(look: Open, site: Site) -> None:
         at_ms=int(time.time() * 1000) + page_world.LATER_MS,
     )
     with ControlWriter(site.settings) as writer:
-        write_status(writer, told)
+        write_partition_status(writer, told)
     page.wait_for_selector(".arrow.state-catching_up")
     until(page, "document.querySelector('svg .numbers').textContent.includes('424')")
 
@@ -440,7 +440,7 @@ def test_a_cluster_that_dies_is_shown_with_its_age(look: Open, site: Site, tmp_p
 
     page = look("/replication/#topology=shop")
     page.wait_for_selector(".arrow.state-running, .arrow.state-catching_up")
-    clusters.stop(next(iter(tmp_path.parent.glob("page*/broker"))), "hub")
+    clusters.stop_lab_broker(next(iter(tmp_path.parent.glob("page*/broker"))), "hub")
     page.wait_for_selector(".cluster.silent")
     page.wait_for_selector(".arrow.state-silent")
     assert "has not answered for" in page.locator(".problems").inner_text()

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from plugins.watershed_page_flows import flow_detail, overview
-from plugins.watershed_page_reading import Snapshot
+from plugins.watershed.page.cluster_snapshots import ClusterSnapshot
+from plugins.watershed.page.flow_rows import build_flow_detail, build_flows_overview
 from tests.airflow import page_world
 from tests.airflow.page_world import ADDRESS, NOW, everywhere, seen
 from topology.plan import Plan
@@ -23,7 +23,7 @@ def sites(tmp_path: Path) -> Plan:
 
 def test_states_lag_and_rate_of_every_flow(sites: Plan) -> None:
     states = {"hub-to-lake": "target_foreign_write", "oslo-to-hub-clicks": "paused", "lyon-to-hub-clicks": "silent"}
-    told = overview(sites, everywhere(sites, seen(sites, states)), NOW)
+    told = build_flows_overview(sites, everywhere(sites, seen(sites, states)), NOW)
     flows = {row["id"]: row for row in told["flows"]}
     assert {name: flows[name]["state"] for name in states} == states
     assert (flows["hub-to-lake"]["level"], flows["porto-to-hub-orders"]["level"]) == ("bad", "ok")
@@ -35,17 +35,17 @@ def test_states_lag_and_rate_of_every_flow(sites: Plan) -> None:
 
 
 def test_flows_of_another_topology_with_the_same_ids_are_not_shown(sites: Plan) -> None:
-    told = overview(sites, everywhere(sites, seen(sites, {}, topology="somebody-elses")), NOW)
+    told = build_flows_overview(sites, everywhere(sites, seen(sites, {}, topology="somebody-elses")), NOW)
     assert {row["state"] for row in told["flows"]} == {"not_applied"}
     assert told["totals"]["partitions"] == 0
-    assert flow_detail(sites.flows[0], sites, everywhere(sites, seen(sites, {}, "other")), NOW)["rows"] == []
+    assert build_flow_detail(sites.flows[0], sites, everywhere(sites, seen(sites, {}, "other")), NOW)["rows"] == []
 
 
 def test_a_cluster_that_does_not_answer_shows_its_age_and_leaves_the_others_alone(sites: Plan) -> None:
     snapshots = everywhere(sites, seen(sites, {}))
     snapshots["lake"] = replace(snapshots["lake"], answered_at=NOW - 90, problem="refused")
-    snapshots["archive"] = Snapshot(problem="refused")
-    told = overview(sites, snapshots, NOW)
+    snapshots["archive"] = ClusterSnapshot(problem="refused")
+    told = build_flows_overview(sites, snapshots, NOW)
     clusters = {row["alias"]: row for row in told["clusters"]}
     assert (clusters["lake"]["state"], clusters["lake"]["age_ms"], clusters["lake"]["problem"]) == (
         "silent",
@@ -59,7 +59,7 @@ def test_a_cluster_that_does_not_answer_shows_its_age_and_leaves_the_others_alon
 
 
 def test_before_the_first_reading_ends_nothing_is_claimed(sites: Plan) -> None:
-    told = overview(sites, everywhere(sites, Snapshot(answered_at=NOW)), NOW)
+    told = build_flows_overview(sites, everywhere(sites, ClusterSnapshot(answered_at=NOW)), NOW)
     assert {row["state"] for row in told["flows"]} == {"reading"}
     assert {row["state"] for row in told["clusters"]} == {"reading"}
 
@@ -67,35 +67,35 @@ def test_before_the_first_reading_ends_nothing_is_claimed(sites: Plan) -> None:
 def test_only_what_needs_attention(sites: Plan) -> None:
     states = {"hub-to-lake": "source_expired", "lyon-to-hub-clicks": "silent"}
     snapshots = everywhere(sites, seen(sites, states))
-    told = overview(sites, snapshots, NOW, "attention")
+    told = build_flows_overview(sites, snapshots, NOW, "attention")
     assert {row["id"] for row in told["flows"]} == set(states)
     assert set(told["graph"]["boxes"]) == {"hub", "lake", "lyon"}
     assert told["count"] == 10
-    assert {row["id"] for row in overview(sites, snapshots, NOW, "LAKE")["flows"]} == {"hub-to-lake"}
+    assert {row["id"] for row in build_flows_overview(sites, snapshots, NOW, "LAKE")["flows"]} == {"hub-to-lake"}
 
 
 def test_the_detail_tells_what_to_do(sites: Plan) -> None:
     snapshots = everywhere(sites, seen(sites, {"hub-to-lake": "target_foreign_write"}))
-    told = flow_detail(sites.flow("hub-to-lake"), sites, snapshots, NOW)
+    told = build_flow_detail(sites.flow("hub-to-lake"), sites, snapshots, NOW)
     assert [row["partition"] for row in told["rows"]] == [1, 0]
     assert "topology flow reseed hub-to-lake" in told["rows"][0]["remedy"]
-    assert flow_detail(sites.flow("hub-to-lake"), sites, snapshots, NOW, first=100)["rows"] == []
+    assert build_flow_detail(sites.flow("hub-to-lake"), sites, snapshots, NOW, first=100)["rows"] == []
 
 
 def test_time_in_which_nobody_looked_is_no_silence(sites: Plan) -> None:
     """Whoever opens the page after lunch is not told that every cluster was silent since."""
     before = replace(seen(sites, {}), answered_at=NOW - 3_600)
-    told = overview(sites, everywhere(sites, replace(before, since=NOW - 1)), NOW)
+    told = build_flows_overview(sites, everywhere(sites, replace(before, since=NOW - 1)), NOW)
     assert {row["state"] for row in told["clusters"]} == {"reading"}
     assert {row["state"] for row in told["flows"]} == {"reading"}
-    told = overview(sites, everywhere(sites, replace(before, since=NOW - 60, problem="refused")), NOW)
+    told = build_flows_overview(sites, everywhere(sites, replace(before, since=NOW - 60, problem="refused")), NOW)
     assert {(row["state"], row["age_ms"]) for row in told["clusters"]} == {("silent", 3_600_000)}
     assert {row["state"] for row in told["flows"]} == {"silent"}
 
 
 def test_a_remedy_stands_beside_what_it_is_for_when_the_workers_are_silent(sites: Plan) -> None:
     snapshots = everywhere(sites, replace(seen(sites, {"hub-to-lake": "target_foreign_write"}), answered_at=NOW + 60))
-    row = flow_detail(sites.flow("hub-to-lake"), sites, snapshots, NOW + 60)["rows"][1]
+    row = build_flow_detail(sites.flow("hub-to-lake"), sites, snapshots, NOW + 60)["rows"][1]
     assert (row["state"], row["partition"]) == ("silent", 1)
     assert "the last report said target foreign write: " in row["error"]
     assert "topology flow reseed hub-to-lake" in row["remedy"]

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
-from plugins.watershed_page import COUNTABLE, _visible
-from plugins.watershed_page_evidence import brief, leaves
+from plugins.watershed.page.routes import MAX_SAFE_INTEGER, _visible
+from plugins.watershed.page.step_evidence import flatten_evidence, render_gate_brief
 from tests.airflow.page_world import asked, proof_in
 
 pytestmark = pytest.mark.airflow
@@ -90,14 +90,20 @@ def test_what_no_browser_can_hold_is_unknown() -> None:
     for _ in range(5_000):
         deep = {"a": deep}
     told = _visible(
-        {"nan": float("nan"), "inf": -float("inf"), "big": 10**400, "most": COUNTABLE, "yes": True, "d": deep}
+        {"nan": float("nan"), "inf": -float("inf"), "big": 10**400, "most": MAX_SAFE_INTEGER, "yes": True, "d": deep}
     )
     assert json.loads(json.dumps(told, allow_nan=False)) == told
-    assert (told["nan"], told["inf"], told["big"], told["most"], told["yes"]) == (None, None, None, COUNTABLE, True)
+    assert (told["nan"], told["inf"], told["big"], told["most"], told["yes"]) == (
+        None,
+        None,
+        None,
+        MAX_SAFE_INTEGER,
+        True,
+    )
     assert "\ud800" not in json.dumps(_visible("\ud800"), ensure_ascii=False)
 
 
 def test_a_time_that_there_is_not_is_a_number() -> None:
-    [[where, told]] = leaves({"opens_ms": 10**30})
+    [[where, told]] = flatten_evidence({"opens_ms": 10**30})
     assert (where, told) == ("opens_ms", f"{10**30:,}")
-    assert brief("window", {"opens": "<b>"}) == "opens <b>"
+    assert render_gate_brief("window", {"opens": "<b>"}) == "opens <b>"

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from plugins.watershed_page_graph import arrows, geometry
+from plugins.watershed.page.graph_layout import build_flow_arrows, lay_out_graph
 from tests.airflow import page_world
 from tests.airflow.page_world import ADDRESS
 
@@ -17,8 +17,8 @@ pytestmark = pytest.mark.airflow
 @pytest.mark.parametrize("text", [page_world.one, page_world.ten, page_world.hundred])
 def test_nothing_in_the_graph_lies_on_something_else(tmp_path: Path, text: Any) -> None:
     plan = page_world.plan_in(tmp_path, text(ADDRESS))
-    drawn = arrows((flow.id, flow.source, flow.target) for flow in plan.flows)
-    told = geometry([cluster.alias for cluster in plan.clusters], drawn)
+    drawn = build_flow_arrows((flow.id, flow.source, flow.target) for flow in plan.flows)
+    told = lay_out_graph([cluster.alias for cluster in plan.clusters], drawn)
     boxes = [(b["x"], b["y"], b["x"] + b["w"], b["y"] + b["h"]) for b in told["boxes"].values()]
     labels = [(x - 90, y - 17, x + 90, y + 17) for each in told["arrows"].values() for x, y in [each["at"]]]
     assert len(labels) == len(plan.flows)
@@ -31,5 +31,5 @@ def test_nothing_in_the_graph_lies_on_something_else(tmp_path: Path, text: Any) 
 
 
 def test_many_flows_between_two_clusters_are_one_arrow() -> None:
-    [one] = arrows((f"a-to-b-{number}", "a", "b") for number in range(30))
+    [one] = build_flow_arrows((f"a-to-b-{number}", "a", "b") for number in range(30))
     assert (one.key, len(one.flows)) == ("a → b", 30)

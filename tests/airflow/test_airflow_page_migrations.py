@@ -10,19 +10,20 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
-from clusters.control import JOURNAL
-from clusters.following import Seen
-from cutover.drill.plan import drilled
+from clusters.control_follower import FollowedRecord
+from clusters.control_topics import JOURNAL_TOPIC
+from cutover.drill.drill_topology import build_drill_topology
 from cutover.driver import approve_all
 from cutover.journal.chain import Journal
-from cutover.journal.signing import SIGNED, Signing
-from cutover.observations import ProofSeen
-from plugins.watershed_page_evidence import leaves
-from plugins.watershed_page_migrations import migrations
-from plugins.watershed_page_reading import View
+from cutover.journal.signing import SIGNED_HASH_PREFIX, Signing
+from cutover.observations import ProofOutcome
+from plugins.watershed.page.cluster_snapshots import ControlTopicsView
+from plugins.watershed.page.migration_rows import build_migrations_view
+from plugins.watershed.page.step_evidence import flatten_evidence
 from tests.airflow import page_world
 from tests.airflow.page_world import ADDRESS, NOW, asked
-from tests.cutover.world import POLICY, REVERSE, FakeLog, World, a_migration
+from tests.cutover.fake_log import FakeLog
+from tests.cutover.world import POLICY, REVERSE, World, a_migration
 from tests.cutover.world_back import BackWorld, a_rollback, back_plan
 from topology.plan import Plan
 
@@ -36,9 +37,9 @@ def shop(tmp_path: Path) -> Plan:
 
 
 def journaled(plan: Plan, log: FakeLog, *, signed: bool = False) -> Any:
-    view = View()
+    view = ControlTopicsView()
     values = [json.dumps(value).encode() for value in log.records]
-    view.take(Seen(JOURNAL, offset, "", value) for offset, value in enumerate(values))
+    view.take(FollowedRecord(JOURNAL_TOPIC, offset, "", value) for offset, value in enumerate(values))
     return view.snapshot(NOW).journals[plan.topology, signed]
 
 
@@ -53,7 +54,7 @@ def run(plan: Plan, log: FakeLog, name: str = RUN, **changes: Any) -> Any:
 def test_a_run_under_way_shows_its_steps_its_next_and_the_point_of_no_return(shop: Plan) -> None:
     log = FakeLog()
     run(shop, log).run(until_step="tail_proof")
-    told = migrations(shop, journaled(shop, log), lambda _hash: None, wanted=RUN)
+    told = build_migrations_view(shop, journaled(shop, log), lambda _hash: None, wanted=RUN)
     shown = told["run"]
     states = {step["name"]: step["state"] for step in shown["steps"]}
     assert (states["tail_proof"], states["point_of_no_return"]) == ("done", "planned")
@@ -70,10 +71,10 @@ def test_a_run_under_way_shows_its_steps_its_next_and_the_point_of_no_return(sho
 
 
 def test_a_run_that_was_taken_back_says_why_and_what(shop: Plan) -> None:
-    log, bad = FakeLog(), ProofSeen(0, "different", 3, {"altered": 3}, "/proofs/tail.json", "root")
-    good = ProofSeen(0, "proven", 0, {"proven": 3}, "/proofs/history.json", "root")
+    log, bad = FakeLog(), ProofOutcome(0, "different", 3, {"altered": 3}, "/proofs/tail.json", "root")
+    good = ProofOutcome(0, "proven", 0, {"proven": 3}, "/proofs/history.json", "root")
     run(shop, log, prove=lambda wanted: bad if wanted.final else good).run()
-    told = migrations(shop, journaled(shop, log), lambda _hash: None)
+    told = build_migrations_view(shop, journaled(shop, log), lambda _hash: None)
     shown = told["run"]
     states = {step["name"]: step["state"] for step in shown["steps"]}
     assert shown["state"] == "rolled_back"
@@ -87,7 +88,7 @@ def test_a_run_that_was_taken_back_says_why_and_what(shop: Plan) -> None:
 def test_a_finished_run_has_crossed(shop: Plan) -> None:
     log = FakeLog()
     run(shop, log).run()
-    told = migrations(shop, journaled(shop, log), lambda _hash: None)
+    told = build_migrations_view(shop, journaled(shop, log), lambda _hash: None)
     assert (told["run"]["state"], told["run"]["crossed"], told["run"]["next"]) == ("done", True, None)
     assert (told["waves"][0]["state"], told["waves"][0]["truth"], told["waves"][1]["state"]) == (
         "done",
@@ -101,9 +102,9 @@ def test_a_run_of_an_older_file_is_shown_by_its_own_plan_or_its_own_steps(shop: 
     run(shop, log).run(until_step="lag_gate")
     text = page_world.one(ADDRESS).replace("hold: 2s", "hold: 3s")
     newer = page_world.plan_in(tmp_path, text)
-    kept = migrations(newer, journaled(newer, log), lambda _hash: shop)["run"]
+    kept = build_migrations_view(newer, journaled(newer, log), lambda _hash: shop)["run"]
     assert (kept["another_plan"], kept["plan_known"], kept["next"]) == (True, True, "history_proof")
-    lost = migrations(newer, journaled(newer, log), lambda _hash: None)["run"]
+    lost = build_migrations_view(newer, journaled(newer, log), lambda _hash: None)["run"]
     assert (lost["another_plan"], lost["plan_known"]) == (True, False)
 
 
@@ -111,7 +112,7 @@ def test_a_journal_that_was_changed_is_shown_as_far_as_it_is_whole(shop: Plan) -
     log = FakeLog()
     run(shop, log).run(until_step="lag_gate")
     log.records[3]["observation"] = {"outcome": {"forged": True}, "refused": None}
-    told = migrations(shop, journaled(shop, log), lambda _hash: None)
+    told = build_migrations_view(shop, journaled(shop, log), lambda _hash: None)
     assert "was changed after it was written" in told["journal"]["broken"]
     assert told["journal"]["entries"] == 3
 
@@ -119,7 +120,7 @@ def test_a_journal_that_was_changed_is_shown_as_far_as_it_is_whole(shop: Plan) -
 def test_a_run_that_is_not_in_the_journal_is_not_replaced_by_another(shop: Plan) -> None:
     log = FakeLog()
     run(shop, log).run(until_step="lag_gate")
-    assert migrations(shop, journaled(shop, log), lambda _hash: None, wanted="never")["run"] is None
+    assert build_migrations_view(shop, journaled(shop, log), lambda _hash: None, wanted="never")["run"] is None
 
 
 def test_the_page_without_a_migration_says_so(page: TestClient) -> None:
@@ -142,7 +143,7 @@ def test_a_wave_that_went_home_again_is_not_done() -> None:
     assert moved.state == "done"
     world.tick()
     assert a_rollback(world, log, plan=plan, approve=approve_all).run().state == "done"
-    told = migrations(plan, journaled(plan, log), lambda _hash: None)
+    told = build_migrations_view(plan, journaled(plan, log), lambda _hash: None)
     assert [each["kind"] for each in told["runs"]] == ["rollback", "migrate"]
     assert (told["run"]["kind"], told["run"]["state"], told["run"]["crossed"]) == ("rollback", "done", True)
     wave = told["waves"][0]
@@ -152,7 +153,7 @@ def test_a_wave_that_went_home_again_is_not_done() -> None:
 def test_a_rehearsal_is_told_from_a_move_and_a_failover_says_what_it_lost(there_and_back: Plan) -> None:
     plan, log = there_and_back, FakeLog()
     lost = page_world.rehearsed_and_lost(plan, log)
-    told = migrations(plan, journaled(plan, log), lambda _hash: None)
+    told = build_migrations_view(plan, journaled(plan, log), lambda _hash: None)
     assert [each["kind"] for each in told["runs"]] == ["failover", "drill"]
     loss = told["run"]["loss"]
     assert loss["offsets"] >= lost > 0
@@ -160,16 +161,16 @@ def test_a_rehearsal_is_told_from_a_move_and_a_failover_says_what_it_lost(there_
     assert "ops said yes" in loss["accepted"]
     wave = told["waves"][0]
     assert (wave["kind"], wave["rehearsed"]["run"], wave["truth"]) == ("failover", "drill-1", "cloud")
-    drill = migrations(plan, journaled(plan, log), lambda _hash: None, wanted="drill-1")["run"]
+    drill = build_migrations_view(plan, journaled(plan, log), lambda _hash: None, wanted="drill-1")["run"]
     assert (drill["kind"], drill["loss"]) == ("drill", None)
 
 
 def test_the_steps_of_a_rehearsal_are_known_before_they_begin(there_and_back: Plan) -> None:
     plan, log = there_and_back, FakeLog()
-    own = drilled(plan, "orders", "drill-2")
+    own = build_drill_topology(plan, "orders", "drill-2")
     fields = {"actor": "ann", "plan_hash": own.hash, "wave": "orders"}
     Journal(log, plan.topology, "first", World().clock).append("drill-2", "run", "intent", {"kind": "drill"}, **fields)
-    shown = migrations(plan, journaled(plan, log), lambda _hash: None)["run"]
+    shown = build_migrations_view(plan, journaled(plan, log), lambda _hash: None)["run"]
     assert shown["another_plan"] is False
     assert (shown["next"], shown["steps"][-1]["name"]) == ("look_at_originals", "seal")
 
@@ -177,7 +178,10 @@ def test_the_steps_of_a_rehearsal_are_known_before_they_begin(there_and_back: Pl
 def test_gates_say_what_they_saw_in_a_line(shop: Plan) -> None:
     log = FakeLog()
     run(shop, log).run(until_step="tail_proof")
-    steps = {step["name"]: step for step in migrations(shop, journaled(shop, log), lambda _hash: None)["run"]["steps"]}
+    steps = {
+        step["name"]: step
+        for step in build_migrations_view(shop, journaled(shop, log), lambda _hash: None)["run"]["steps"]
+    }
     assert steps["lag_gate"]["brief"] == "lag records 0; snapshot behind 0"
     assert steps["tail_proof"]["brief"].startswith("proven; level L1; unproven 0; ")
     assert steps["approval"]["brief"] == "ops said yes"
@@ -186,7 +190,7 @@ def test_gates_say_what_they_saw_in_a_line(shop: Plan) -> None:
 
 
 def test_times_are_told_as_times() -> None:
-    told = leaves({"seen_ms": 1_795_323_596_620, "rpo_ms": 1_500, "offsets": 12_000, "granted": True})
+    told = flatten_evidence({"seen_ms": 1_795_323_596_620, "rpo_ms": 1_500, "offsets": 12_000, "granted": True})
     assert [what for _, what in told] == ["2026-11-22 04:59:56 UTC", "1.5 s", "12,000", "yes"]
 
 
@@ -196,7 +200,7 @@ def test_a_line_with_a_forged_signature_hides_nothing_where_no_key_is_named(shop
     run(shop, log).run(until_step="lag_gate")
     whole = journaled(shop, log)
     last = log.records[-1]
-    forged = last | {"hash": SIGNED + "0" * 64, "seq": last["seq"] + 1, "previous": last["hash"]}
+    forged = last | {"hash": SIGNED_HASH_PREFIX + "0" * 64, "seq": last["seq"] + 1, "previous": last["hash"]}
     log.records.append(forged)
     after = Journal(log, shop.topology, "next")
     after.refresh()
@@ -215,5 +219,5 @@ def test_entries_of_a_file_with_a_key_are_shown_as_not_verified(shop: Plan) -> N
     journal.append("r1", "run", "intent", {}, actor="ann", plan_hash="", wave="orders")
     told = journaled(shop, log, signed=True)
     assert ([entry.run for entry in told.entries], told.unverified) == (["r1"], 1)
-    assert migrations(shop, told, lambda _hash: None)["journal"]["unverified"] == 1
+    assert build_migrations_view(shop, told, lambda _hash: None)["journal"]["unverified"] == 1
     assert journaled(shop, log).entries == ()

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from clusters.control import FLOWS, JOURNAL, STATUS
+from clusters.control_follower import FollowedRecord
+from clusters.control_topics import FLOWS_TOPIC, JOURNAL_TOPIC, STATUS_TOPIC
 from clusters.errors import Unreachable
-from clusters.following import Seen
-from clusters.status import PartitionStatus
-from plugins.watershed_page_reading import Reader, View
+from clusters.partition_status import PartitionStatus
+from plugins.watershed.page.cluster_snapshots import ClusterReader, ControlTopicsView
 from tests.airflow.page_world import ADDRESS, NOW
 from topology.plan import PlanCluster
 
@@ -25,7 +25,7 @@ class Script:
     """A `Following` that does what a test says: records, or an error."""
 
     def __init__(self) -> None:
-        self.records: list[Seen] = []
+        self.records: list[FollowedRecord] = []
         self.error: Exception | None = None
         self.asked = 0
         self.open = 0
@@ -47,7 +47,7 @@ class Script:
         if self.error is not None:
             raise self.error
 
-    def read(self, _wait: float) -> list[Seen]:
+    def read(self, _wait: float) -> list[FollowedRecord]:
         self.changed.wait(0.01)
         found, self.records = self.records, []
         return found
@@ -56,13 +56,13 @@ class Script:
 @pytest.fixture
 def script(monkeypatch: pytest.MonkeyPatch) -> Script:
     for name in ("AGAIN_S", "WAIT_S", "_SOON_S"):
-        monkeypatch.setattr(f"plugins.watershed_page_reading.{name}", 0.01)
+        monkeypatch.setattr(f"plugins.watershed.page.cluster_snapshots.{name}", 0.01)
     return Script()
 
 
 @pytest.fixture
-def reader(script: Script) -> Iterator[Reader]:
-    found = Reader(PlanCluster("hub", (ADDRESS,)), follow=script)  # type: ignore[arg-type]
+def reader(script: Script) -> Iterator[ClusterReader]:
+    found = ClusterReader(PlanCluster("hub", (ADDRESS,)), follow=script)  # type: ignore[arg-type]
     yield found
     found.stop()
     found.join(10)
@@ -76,12 +76,12 @@ def until(what: Any, timeout: float = 180) -> Any:
     return found
 
 
-def _reported(state: str) -> Seen:
+def _reported(state: str) -> FollowedRecord:
     told = PartitionStatus("f", "t", "t", 0, state, at_ms=1)
-    return Seen(STATUS, 0, told.key, json.dumps(told.to_json()).encode())
+    return FollowedRecord(STATUS_TOPIC, 0, told.key, json.dumps(told.to_json()).encode())
 
 
-def test_a_reader_keeps_what_it_saw_while_its_cluster_is_silent(script: Script, reader: Reader) -> None:
+def test_a_reader_keeps_what_it_saw_while_its_cluster_is_silent(script: Script, reader: ClusterReader) -> None:
     script.records = [_reported("running")]
     until(lambda: reader.look().reports)
     script.error = Unreachable("gone", alias="hub")
@@ -93,7 +93,7 @@ def test_a_reader_keeps_what_it_saw_while_its_cluster_is_silent(script: Script, 
     assert found.reports["f"]["f|t|0"].state == "paused"
 
 
-def test_half_a_reading_is_not_told(script: Script, reader: Reader) -> None:
+def test_half_a_reading_is_not_told(script: Script, reader: ClusterReader) -> None:
     script.complete, script.records = False, [_reported("running")]
     found = until(lambda: each if (each := reader.look()).answered_at else None)
     assert (found.complete, dict(found.reports)) == (False, {})
@@ -101,16 +101,18 @@ def test_half_a_reading_is_not_told(script: Script, reader: Reader) -> None:
     assert until(lambda: reader.look().reports)
 
 
-def test_nobody_looks_and_the_thread_ends(script: Script, reader: Reader, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nobody_looks_and_the_thread_ends(
+    script: Script, reader: ClusterReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
     until(lambda: reader.look().answered_at)
-    monkeypatch.setattr("plugins.watershed_page_reading._IDLE_S", 0.0)
+    monkeypatch.setattr("plugins.watershed.page.cluster_snapshots._IDLE_S", 0.0)
     until(lambda: not script.open)
-    monkeypatch.setattr("plugins.watershed_page_reading._IDLE_S", 90.0)
+    monkeypatch.setattr("plugins.watershed.page.cluster_snapshots._IDLE_S", 90.0)
     asked_before = script.asked
     until(lambda: reader.look() and script.asked > asked_before)
 
 
-def test_a_thread_that_begins_anew_says_since_when_it_asks(script: Script, reader: Reader) -> None:
+def test_a_thread_that_begins_anew_says_since_when_it_asks(script: Script, reader: ClusterReader) -> None:
     script.error = Unreachable("gone", alias="hub")
     until(lambda: reader.look().problem)
     reader.stop()
@@ -121,11 +123,23 @@ def test_a_thread_that_begins_anew_says_since_when_it_asks(script: Script, reade
 
 
 def test_what_cannot_be_read_hides_nothing_else() -> None:
-    view = View()
-    view.take([Seen(STATUS, 0, "x", b"{"), Seen(STATUS, 0, "y|t|0", b'{"flow": 1}'), Seen(JOURNAL, 0, "", b"[]")])
-    view.take([_reported("running"), Seen(FLOWS, 0, "group|x", b"{}"), Seen(JOURNAL, 1, "", b'{"record": "order"}')])
+    view = ControlTopicsView()
+    view.take(
+        [
+            FollowedRecord(STATUS_TOPIC, 0, "x", b"{"),
+            FollowedRecord(STATUS_TOPIC, 0, "y|t|0", b'{"flow": 1}'),
+            FollowedRecord(JOURNAL_TOPIC, 0, "", b"[]"),
+        ]
+    )
+    view.take(
+        [
+            _reported("running"),
+            FollowedRecord(FLOWS_TOPIC, 0, "group|x", b"{}"),
+            FollowedRecord(JOURNAL_TOPIC, 1, "", b'{"record": "order"}'),
+        ]
+    )
     snapshot = view.snapshot(NOW)
     assert set(snapshot.reports["f"]) == {"f|t|0"}
     assert snapshot.flows == {}
-    view.take([Seen(STATUS, 1, "f|t|0", None)])
+    view.take([FollowedRecord(STATUS_TOPIC, 1, "f|t|0", None)])
     assert view.snapshot(NOW).reports["f"] == {}

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 from fastapi.testclient import TestClient
 
-from clusters.control import FLOWS, STATUS
-from clusters.flows import FlowRecord
-from clusters.following import Seen
-from plugins import watershed_page
-from plugins.watershed_page_reading import View
+from clusters.control_follower import FollowedRecord
+from clusters.control_topics import FLOWS_TOPIC, STATUS_TOPIC
+from clusters.flow_records import FlowRecord
+from plugins.watershed.page import routes
+from plugins.watershed.page.cluster_snapshots import ControlTopicsView
 from tests.airflow import page_world
 from tests.airflow.page_world import Manager, asked, proof_in
 from topology.plan import Plan
@@ -81,7 +81,7 @@ def test_the_page_asks_for_nothing_from_elsewhere(page: TestClient) -> None:
     policy = answer.headers["content-security-policy"]
     assert "default-src 'none'" in policy
     assert "unsafe" not in policy
-    for path in watershed_page.STATIC.iterdir():
+    for path in routes.PAGE_FILES.iterdir():
         text = path.read_text(encoding="utf-8")
         assert not [line for line in text.splitlines() if "://" in line and "http://www.w3.org" not in line], path
         assert "innerHTML" not in text
@@ -99,9 +99,11 @@ def test_a_file_that_does_not_compile_says_why(page: TestClient, topologies: dic
 def test_characters_that_turn_the_order_of_reading_are_escapes(page: TestClient, topologies: dict[str, Plan]) -> None:
     plan = topologies["shop"]
     told = replace(page_world.status_of(plan.flows[0], 0, 0, "rejected"), state="rejected", error="name \u202egnp.exe")
-    records = [Seen(STATUS, 0, told.key, json.dumps(told.to_json()).encode())]
-    records.append(Seen(FLOWS, 0, told.flow, json.dumps(FlowRecord(plan.flows[0], "", "shop").to_json()).encode()))
-    view = View()
+    records = [FollowedRecord(STATUS_TOPIC, 0, told.key, json.dumps(told.to_json()).encode())]
+    records.append(
+        FollowedRecord(FLOWS_TOPIC, 0, told.flow, json.dumps(FlowRecord(plan.flows[0], "", "shop").to_json()).encode())
+    )
+    view = ControlTopicsView()
     view.take(records)
     page.app.state.page.readers.seen = {"cloud": view.snapshot(time.time())}  # type: ignore[attr-defined]
     answer = page.get("/api/flow", params={"topology": "shop", "flow": told.flow})
@@ -110,10 +112,10 @@ def test_characters_that_turn_the_order_of_reading_are_escapes(page: TestClient,
 
 
 def test_the_plugin_is_as_airflow_wants_it() -> None:
-    views = watershed_page.WatershedPage.external_views
+    views = routes.WatershedPage.external_views
     assert [view["destination"] for view in views] == ["nav", "dag", "dag_run"]
     assert len({view["url_route"] for view in views}) == 3
-    assert all(view["href"].startswith(watershed_page.PREFIX.strip("/")) for view in views)
+    assert all(view["href"].startswith(routes.PAGE_URL_PREFIX.strip("/")) for view in views)
     assert "watershed_page_reading" not in sys.modules
 
 

@@ -14,11 +14,11 @@ from airflow.utils.session import create_session
 from fastapi.testclient import TestClient
 from sqlalchemy import delete, select, update
 
-from plugins import watershed_page_rights
+from plugins.watershed.page import user_rights
 from tests.airflow.page_world import Manager, asked
 
 pytestmark = pytest.mark.airflow
-KNOWN = watershed_page_rights._known  # before the page's fixture replaces it
+KNOWN = user_rights._known  # before the page's fixture replaces it
 BUNDLE, TEAM = "blue-bundle", "blue"
 PATHS = ("flows", "flow", "migrations", "proofs")
 
@@ -26,7 +26,7 @@ PATHS = ("flows", "flow", "migrations", "proofs")
 @pytest.fixture
 def blue(page: TestClient, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The DAGs of `sites` are nobody's, and known; those of `shop` are the blue team's, or will be."""
-    monkeypatch.setattr("plugins.watershed_page_rights._known", KNOWN)
+    monkeypatch.setattr("plugins.watershed.page.user_rights._known", KNOWN)
     _forget_all()  # tests with a browser leave theirs in the database of this process
     with create_session() as session:
         team, bundle = Team(name=TEAM), DagBundleModel(name=BUNDLE)
@@ -106,5 +106,5 @@ def test_a_stale_dag_is_its_teams_still_and_does_nothing(
     with create_session() as session:
         session.execute(update(DagModel).where(DagModel.dag_id == "replicate__shop").values(is_stale=False))
     assert [each["what"] for each in asked(page, "flows", topology="shop")["actions"]] == ["replicate"]
-    assert watershed_page_rights.is_known("replicate__shop")
-    assert not watershed_page_rights.is_known(".replicate__shop")
+    assert user_rights.is_known_dag("replicate__shop")
+    assert not user_rights.is_known_dag(".replicate__shop")

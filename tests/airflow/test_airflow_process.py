@@ -11,17 +11,23 @@ from pathlib import Path
 
 import pytest
 
-from plugins.watershed_process import ROOT, Detached, ProcessFailed, clean_environment, start
+from plugins.watershed.detached_process import (
+    CODE_ROOT,
+    DetachedProcess,
+    ProcessStartFailed,
+    build_clean_environment,
+    start_detached,
+)
 
 PROGRAM = "tests.airflow.programs.proof"
 
 
-def begin(folder: Path, verdict: str = "proven", seconds: float = 0.0) -> Detached:
+def begin(folder: Path, verdict: str = "proven", seconds: float = 0.0) -> DetachedProcess:
     arguments = ["--out", str(folder), "--verdict", verdict, "--seconds", str(seconds)]
-    return start(folder, PROGRAM, arguments, clean_environment())
+    return start_detached(folder, PROGRAM, arguments, build_clean_environment())
 
 
-def wait_for_end(program: Detached) -> None:
+def wait_for_end(program: DetachedProcess) -> None:
     deadline = time.monotonic() + 180
     while program.alive():
         assert time.monotonic() < deadline
@@ -49,12 +55,12 @@ def test_second_start_finds_the_first(state: Path) -> None:
 def test_racing_starts_leave_one_program(state: Path) -> None:
     folder = state / "p"
     folder.mkdir(parents=True)
-    argv = [sys.executable, "-m", "plugins.watershed_process", str(folder), PROGRAM]
+    argv = [sys.executable, "-m", "plugins.watershed.detached_process", str(folder), PROGRAM]
     argv += ["--out", str(folder), "--verdict", "proven", "--seconds", "3"]
-    racers = [subprocess.Popen(argv, env={**os.environ, "PYTHONPATH": str(ROOT)}) for _ in range(4)]
+    racers = [subprocess.Popen(argv, env={**os.environ, "PYTHONPATH": str(CODE_ROOT)}) for _ in range(4)]
     assert [racer.wait(180) for racer in racers] == [0, 0, 0, 0]
-    assert not Detached(folder).alive()
-    assert Detached(folder).exit_code() == 0
+    assert not DetachedProcess(folder).alive()
+    assert DetachedProcess(folder).exit_code() == 0
 
 
 def test_killed_program_has_no_exit_code(state: Path) -> None:
@@ -67,19 +73,19 @@ def test_killed_program_has_no_exit_code(state: Path) -> None:
 def test_program_survives_who_started_it(state: Path) -> None:
     folder = state / "p"
     code = (
-        "from pathlib import Path; from plugins.watershed_process import *;"
+        "from pathlib import Path; from plugins.watershed.detached_process import *;"
         f"start(Path({str(folder)!r}), {PROGRAM!r}, ['--out', {str(folder)!r}, '--verdict', 'proven',"
         " '--seconds', '5'], clean_environment())"
     )
-    subprocess.run([sys.executable, "-c", code], check=True, env={**os.environ, "PYTHONPATH": str(ROOT)})
-    program = Detached(folder)
+    subprocess.run([sys.executable, "-c", code], check=True, env={**os.environ, "PYTHONPATH": str(CODE_ROOT)})
+    program = DetachedProcess(folder)
     assert program.alive()
     wait_for_end(program)
     assert program.exit_code() == 0
 
 
 def test_crash_is_exit_2_with_its_traceback_in_the_log(state: Path) -> None:
-    program = start(state / "p", "no.such.module", [], clean_environment())
+    program = start_detached(state / "p", "no.such.module", [], build_clean_environment())
     wait_for_end(program)
     assert program.exit_code() == 2
     assert "No module named 'no'" in program.tail()
@@ -87,13 +93,13 @@ def test_crash_is_exit_2_with_its_traceback_in_the_log(state: Path) -> None:
 
 def test_unstartable_program_is_named(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", "/bin/false")
-    with pytest.raises(ProcessFailed, match=r"spark\.verify did not start"):
-        start(state / "p", "spark.verify", [], clean_environment())
+    with pytest.raises(ProcessStartFailed, match=r"spark\.verify did not start"):
+        start_detached(state / "p", "spark.verify", [], build_clean_environment())
 
 
 def test_environment_holds_no_airflow_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AIRFLOW__API_AUTH__JWT_SECRET", "x")
     monkeypatch.setenv("AIRFLOW_CONN_KAFKA", "y")
-    env = clean_environment()
+    env = build_clean_environment()
     assert "AIRFLOW__API_AUTH__JWT_SECRET" not in env
     assert env["AIRFLOW_CONN_KAFKA"] == "y"

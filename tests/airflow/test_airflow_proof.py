@@ -14,22 +14,30 @@ from airflow.sdk.exceptions import AirflowException, AirflowSkipException
 from airflow.sdk.execution_time.context import OutletEventAccessors
 from fastapi.testclient import TestClient
 
-from plugins import watershed_proof, watershed_reports
-from plugins.watershed_proof import ProofOperator, PublishProofOperator, newest_proof, proof_asset, report_path, result
-from plugins.watershed_spark import SparkApplicationOperator
-from plugins.watershed_state import frozen_plan
-from spark.judging.window import Place
+from plugins.watershed.operators import proof
+from plugins.watershed.operators.proof import (
+    ProofOperator,
+    PublishProofOperator,
+    build_proof_asset,
+    build_report_path,
+    find_newest_proof,
+    read_proof_result,
+)
+from plugins.watershed.operators.spark_application import SparkApplicationOperator
+from plugins.watershed.page import proof_reports
+from plugins.watershed.state_folder import find_frozen_plan
+from spark.judging.proof_window import PartitionPair
 from tests.airflow.page_world import all_known, proof_in
 from tests.airflow.test_airflow_dags import TOPOLOGY, load
 
 pytestmark = pytest.mark.airflow
 RUN = "manual__2026-11-21T22:00:00+00:00"
-COUNTS = dict.fromkeys((*watershed_proof.COUNTS, "proven_earlier"), 0)
+COUNTS = dict.fromkeys((*proof.PROOF_COUNTS, "proven_earlier"), 0)
 
 
 def attempt(state: Path, run: str = RUN, task: str = "prove", number: int = 1, **summary: Any) -> Path:
     """The folder of an attempt as `spark.verify` leaves it."""
-    folder = watershed_proof.run_folder("verify__orders", run) / task / str(number)
+    folder = proof.locate_run_folder("verify__orders", run) / task / str(number)
     assert folder.is_relative_to(state.resolve())
     folder.mkdir(parents=True)
     (folder / "process.json").write_text(json.dumps({"pid": 1, "module": "spark.verify"}))
@@ -56,10 +64,10 @@ def test_every_verdict_is_an_event(state: Path, verdict: str) -> None:
     newest = attempt(state, verdict=verdict, unproven=3, proven=7, number=2)
     task, seen = PublishProofOperator(task_id="publish", topology="orders", proof="prove"), context()
     task.execute(seen)
-    extra = seen["outlet_events"][proof_asset("orders")].extra
+    extra = seen["outlet_events"][build_proof_asset("orders")].extra
     assert (extra["verdict"], extra["unproven"], extra["proven"], extra["proof_root"]) == (verdict, 3, 7, "sha256:1")
     assert extra["path"] == str(newest / "summary.json")
-    assert extra["report"] == report_path("verify__orders", RUN, "prove")
+    assert extra["report"] == build_report_path("verify__orders", RUN, "prove")
     assert "error" not in extra
 
 
@@ -96,7 +104,7 @@ def test_a_broken_summary_is_no_silence(state: Path) -> None:
     folder = attempt(state, verdict="proven")
     (folder / "summary.json").write_text('{"verdict": "proven"}')
     with pytest.raises(AirflowException, match="not the summary of a proof"):
-        result(folder.parent)
+        read_proof_result(folder.parent)
 
 
 def test_a_failed_proof_is_told_and_fails_the_run(
@@ -146,20 +154,26 @@ def test_a_proof_builds_on_the_newest_one_that_has_proven_something(
 
 def test_without_an_earlier_proof_everything_is_read(state: Path) -> None:
     attempt(state, "run1", verdict="error")
-    assert newest_proof(watershed_proof.run_folder("verify__orders", RUN) / "prove") is None
+    assert find_newest_proof(proof.locate_run_folder("verify__orders", RUN) / "prove") is None
 
 
 def _summary(folder: Path) -> Path:
     """A summary that a proof can build on, unless it is an error's."""
-    from spark.evidence.tables import table_bytes
-    from spark.fingerprint import VERSION
-    from spark.judging.merkle import root
+    from clusters.record_fingerprint import FINGERPRINT_VERSION
+    from spark.evidence.parquet_tables import encode_parquet
+    from spark.judging.merkle_tree import compute_merkle_root
 
     verdict = json.loads((folder / "summary.json").read_text())["verdict"]
-    empty = {**Place("f", "t", "t", 0)._asdict(), "source_start": 0, "source_end": 0, "target_start": 0}
-    document = {"schema": 2, "verdict": verdict, "level": "L2", "fingerprint": VERSION, "proof_root": root([])}
+    empty = {**PartitionPair("f", "t", "t", 0)._asdict(), "source_start": 0, "source_end": 0, "target_start": 0}
+    document = {
+        "schema": 2,
+        "verdict": verdict,
+        "level": "L2",
+        "fingerprint": FINGERPRINT_VERSION,
+        "proof_root": compute_merkle_root([]),
+    }
     document |= {"window": {"partitions": [empty | {"source_id": "a", "target_id": "b", "target_end": 0}]}}
-    (folder / "chunks.parquet").write_bytes(table_bytes("chunks", []))
+    (folder / "chunks.parquet").write_bytes(encode_parquet("chunks", []))
     (folder / "summary.json").write_text(json.dumps(document))
     return folder / "summary.json"
 
@@ -179,13 +193,13 @@ def allowed(airflow_database: None) -> Iterator[TestClient]:
     """The route as a user sees it who may read everything."""
     from airflow.api_fastapi.core_api import security
 
-    routes = watershed_reports._routes()
+    routes = proof_reports._routes()
     client = TestClient(routes)
     routes.dependency_overrides[security.get_user] = lambda: SimpleNamespace(get_id=lambda: "1", get_name=lambda: "a")
     manager = SimpleNamespace(is_authorized_dag=lambda **asked: asked["details"].id != "verify__secret")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(security, "get_auth_manager", lambda: manager)
-        patch.setattr("plugins.watershed_page_rights._known", all_known)
+        patch.setattr("plugins.watershed.page.user_rights._known", all_known)
         yield client
     routes.dependency_overrides.clear()
 
@@ -219,7 +233,7 @@ def test_several_proofs_of_a_run_are_listed(state: Path, allowed: TestClient) ->
 def test_nobody_sees_it_without_a_right(state: Path, allowed: TestClient) -> None:
     attempt(state, verdict="proven")
     assert get(allowed, dag_id="verify__secret").status_code == 403
-    watershed_reports._routes().dependency_overrides.clear()
+    proof_reports._routes().dependency_overrides.clear()
     assert get(allowed).status_code == 401
 
 
@@ -269,7 +283,9 @@ def test_rights_are_asked_for_what_is_opened(
     for name in ("verify__hid_den", "_", "never__parsed"):
         proof_in(state, name, RUN, verdict="proven")
     known = {"verify__orders", "verify__hidden", ".verify__hidden"}
-    monkeypatch.setattr("plugins.watershed_page_rights._known", lambda ids: all_known([i for i in ids if i in known]))
+    monkeypatch.setattr(
+        "plugins.watershed.page.user_rights._known", lambda ids: all_known([i for i in ids if i in known])
+    )
     answer = get(allowed, dag_id=dag_id)
     assert (answer.status_code, "report" in answer.text) == (404, False)
 
@@ -283,19 +299,19 @@ def test_rights_are_asked_for_one_dag(state: Path, allowed: TestClient) -> None:
 def test_a_dag_whose_id_is_no_folder_keeps_no_files(state: Path) -> None:
     """One team's `.verify__x` would write into the folder of another's `verify__x`."""
     with pytest.raises(ValueError, match="rename it"):
-        watershed_proof.run_folder(".verify__hidden", RUN)
+        proof.locate_run_folder(".verify__hidden", RUN)
 
 
 @pytest.mark.parametrize("plan_hash", ["sha256:../../secret", "..", "sha256:", "a/b"])
 def test_a_hash_out_of_a_journal_leads_nowhere(state: Path, plan_hash: str) -> None:
     with pytest.raises(FileNotFoundError, match="not the hash of a plan"):
-        frozen_plan(plan_hash)
+        find_frozen_plan(plan_hash)
 
 
 def test_the_plugin_is_as_airflow_wants_it() -> None:
-    [mounted] = watershed_reports.WatershedReports.fastapi_apps
-    [view] = watershed_reports.WatershedReports.external_views
-    assert mounted["url_prefix"] + "/proof" == report_path("d", "r").partition("?")[0]
+    [mounted] = proof_reports.WatershedReports.fastapi_apps
+    [view] = proof_reports.WatershedReports.external_views
+    assert mounted["url_prefix"] + "/proof" == build_report_path("d", "r").partition("?")[0]
     assert view["href"].startswith("watershed/proof?")
     assert view["destination"] == "dag_run"
 

@@ -13,17 +13,17 @@ from typing import Any
 import pytest
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, TaskDeferred
 
-from plugins import watershed_spark
-from plugins.watershed_process import Detached
-from plugins.watershed_spark import ProcessEnded, SparkApplicationOperator
-from plugins.watershed_state import FrozenPlan
+from plugins.watershed.detached_process import DetachedProcess
+from plugins.watershed.operators import spark_application
+from plugins.watershed.operators.spark_application import ProcessEnded, SparkApplicationOperator
+from plugins.watershed.state_folder import FrozenPlan
 
 CONTEXT: Any = {"ti": SimpleNamespace(dag_id="verify__x", run_id="manual__1", task_id="prove", map_index=-1)}
 
 
 @pytest.fixture(autouse=True)
 def plan(monkeypatch: pytest.MonkeyPatch, state: Path) -> None:
-    monkeypatch.setattr(watershed_spark, "frozen_plan", lambda hash_: FrozenPlan(hash_, state / "plans" / "1"))
+    monkeypatch.setattr(spark_application, "find_frozen_plan", lambda hash_: FrozenPlan(hash_, state / "plans" / "1"))
 
 
 def operator(verdict: str = "proven", seconds: float = 0.0) -> SparkApplicationOperator:
@@ -40,7 +40,7 @@ def run(task: SparkApplicationOperator) -> Any:
     trigger = deferred.value.trigger
     assert isinstance(trigger, ProcessEnded)
     path, kwargs = trigger.serialize()
-    assert path == "plugins.watershed_spark.ProcessEnded"
+    assert path == "plugins.watershed.operators.spark_application.ProcessEnded"
     return getattr(task, deferred.value.method_name)(
         CONTEXT, event_of(ProcessEnded(**{**kwargs, "poll_seconds": 0.05, "settle_seconds": 0.0}))
     )
@@ -58,7 +58,7 @@ def event_of(trigger: ProcessEnded) -> dict[str, Any]:
 def test_proven_returns_the_summary(state: Path) -> None:
     summary = Path(run(operator()))
     assert summary == state / "runs/verify__x/manual__1/prove/1/summary.json"
-    assert f"comparing {state / 'plans/1/topology.yaml'}" in Detached(summary.parent).tail()
+    assert f"comparing {state / 'plans/1/topology.yaml'}" in DetachedProcess(summary.parent).tail()
 
 
 @pytest.mark.parametrize(
@@ -73,12 +73,12 @@ def test_the_environment_names_the_loopback_address_only_on_this_machine(
     if master:
         monkeypatch.setenv("WATERSHED_SPARK_MASTER", master)
     monkeypatch.setenv("WATERSHED_SPARK_CONF", "/etc/watershed/spark.conf")
-    environ = watershed_spark.spark_environment()
+    environ = spark_application.build_spark_environment()
     assert (environ.get("WATERSHED_SPARK_MASTER"), environ.get("SPARK_LOCAL_IP")) == (master, address)
     assert environ["WATERSHED_SPARK_CONF"] == "/etc/watershed/spark.conf"
     assert environ["PYSPARK_PYTHON"] == sys.executable
     monkeypatch.setenv("PYSPARK_PYTHON", "/opt/python")
-    assert watershed_spark.spark_environment()["PYSPARK_PYTHON"] == "/opt/python"
+    assert spark_application.build_spark_environment()["PYSPARK_PYTHON"] == "/opt/python"
 
 
 def test_different_is_never_tried_again() -> None:
@@ -97,7 +97,7 @@ def test_killed_application_is_named_with_its_last_words() -> None:
     task = operator(seconds=60)
     with pytest.raises(TaskDeferred) as deferred:
         task.execute(CONTEXT)
-    program = Detached(Path(deferred.value.trigger.folder))
+    program = DetachedProcess(Path(deferred.value.trigger.folder))
     while "comparing" not in program.tail():
         pass
     os.kill(program.pid() or 0, signal.SIGKILL)
@@ -135,7 +135,7 @@ def test_user_who_ends_the_task_ends_the_application() -> None:
     with pytest.raises(TaskDeferred) as deferred:
         task.execute(CONTEXT)
     asyncio.run(deferred.value.trigger.on_kill())
-    assert not Detached(Path(deferred.value.trigger.folder)).alive()
+    assert not DetachedProcess(Path(deferred.value.trigger.folder)).alive()
 
 
 def test_what_a_program_prints_reaches_the_log_of_a_task_visible(
@@ -144,11 +144,11 @@ def test_what_a_program_prints_reaches_the_log_of_a_task_visible(
     folder = state / "program"
     folder.mkdir(parents=True)
     (folder / "log").write_text("topic orders\x1b[8m\u202e 100%s\n\tat Main\n", encoding="utf-8")
-    ProcessEnded(str(folder))._pass_on(Detached(folder), 0)
+    ProcessEnded(str(folder))._pass_on(DetachedProcess(folder), 0)
     said = capsys.readouterr().out
     assert "topic orders\\x1b[8m\\u202e 100%s" in said
     assert "    at Main" in said
-    assert Detached(folder).tail() == "topic orders\\x1b[8m\\u202e 100%s\n    at Main"
+    assert DetachedProcess(folder).tail() == "topic orders\\x1b[8m\\u202e 100%s\n    at Main"
 
 
 @pytest.mark.parametrize("forged", ["[]", "3", "[" * 100_000, "no JSON"])
@@ -156,8 +156,8 @@ def test_a_summary_that_is_none_counts_nothing(state: Path, forged: str) -> None
     state.mkdir(parents=True, exist_ok=True)
     summary = state / "summary.json"
     summary.write_text('{"verdict": "proven", "unproven": 0}', encoding="utf-8")
-    assert watershed_spark._counts(summary) == "proven: unproven 0"
+    assert spark_application._counts(summary) == "proven: unproven 0"
     (state / "link.json").symlink_to(summary)
-    assert watershed_spark._counts(state / "link.json") == ""
+    assert spark_application._counts(state / "link.json") == ""
     summary.write_text(forged, encoding="utf-8")
-    assert watershed_spark._counts(summary) == ""
+    assert spark_application._counts(summary) == ""

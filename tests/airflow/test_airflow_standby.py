@@ -12,18 +12,18 @@ from typing import Any
 import pytest
 from airflow.sdk.exceptions import TaskDeferred
 
-from cutover.journal.chain import outcome_of
-from plugins import watershed_standby, watershed_steps
-from plugins.watershed_process import Detached, ProcessFailed, start
-from plugins.watershed_spark import ProcessEnded
-from plugins.watershed_standby import SUMMARY, Standby
-from plugins.watershed_steps import Order, StillWaiting
+from cutover.journal.chain import find_step_outcome
+from plugins.watershed.detached_process import DetachedProcess, ProcessStartFailed, start_detached
+from plugins.watershed.operators.spark_application import ProcessEnded
+from plugins.watershed.steps import standby_proof, step_driver
+from plugins.watershed.steps.standby_proof import STANDBY_SUMMARY_FILE, StandbyProof
+from plugins.watershed.steps.step_driver import StepOrder, StillWaiting
 from tests.airflow.test_airflow_cutover import ROWS, RUN, _entries, context, operator, perform, world
 from tests.cutover.world import PRODUCER, World
 
 __all__ = ["world"]
-ORDER = Order("sha256:1", "all", ("fence_producers",), "migrate__shop", RUN)
-REFUSE_COLD = watershed_steps.refuse_cold
+ORDER = StepOrder("sha256:1", "all", ("fence_producers",), "migrate__shop", RUN)
+REFUSE_COLD = step_driver.require_warm_standby
 OWN = Path("runs") / "migrate__shop" / RUN / "all.tail_proof"
 
 
@@ -32,26 +32,26 @@ def standby(world: World, state: Path, monkeypatch: pytest.MonkeyPatch) -> Calla
     """The world up to its fence, with applications that behave so."""
 
     def begun(mode: str) -> World:
-        def begin(folder: Path, module: str, arguments: list[str], environ: Any, *, orders: bool) -> Detached:
+        def begin(folder: Path, module: str, arguments: list[str], environ: Any, *, orders: bool) -> DetachedProcess:
             assert (module, orders) == ("spark.verify", True)
-            return start(folder, "tests.airflow.programs.standby", [mode, *arguments], environ, orders=True)
+            return start_detached(folder, "tests.airflow.programs.standby", [mode, *arguments], environ, orders=True)
 
-        monkeypatch.setattr(watershed_standby, "start", begin)
+        monkeypatch.setattr(standby_proof, "start_detached", begin)
         for name in list(ROWS)[: list(ROWS).index("fence_producers")]:
             perform(ROWS[name])
         return world
 
-    monkeypatch.setattr(watershed_steps, "refuse_cold", REFUSE_COLD)
+    monkeypatch.setattr(step_driver, "require_warm_standby", REFUSE_COLD)
     return begun
 
 
 def tail(world: World) -> Any:
-    found = outcome_of(_entries(world), "tail_proof")
+    found = find_step_outcome(_entries(world), "tail_proof")
     assert found is not None
     return found[0]
 
 
-def gone(process: Detached) -> bool:
+def gone(process: DetachedProcess) -> bool:
     deadline = time.monotonic() + 180
     while process.alive():
         assert time.monotonic() < deadline
@@ -63,7 +63,7 @@ def test_the_tail_is_proven_by_the_application_that_is_warm(standby: Callable[[s
     world = standby("proves")
     perform(ROWS["fence_producers"])
     assert world.apps[PRODUCER].side == "target"
-    assert tail(world)["summary"] == str(state / OWN / "1" / SUMMARY)
+    assert tail(world)["summary"] == str(state / OWN / "1" / STANDBY_SUMMARY_FILE)
     assert "by" in json.loads(Path(tail(world)["summary"]).read_text())
     assert gone(ORDER.standby.process)
     for name in list(ROWS)[list(ROWS).index("fence_producers") :]:
@@ -76,7 +76,7 @@ def test_nothing_is_fenced_before_it_is_warm(standby: Callable[[str], World]) ->
     with pytest.raises(TaskDeferred) as deferred:
         task.execute(context("fence_producers"))
     assert isinstance(deferred.value.trigger, ProcessEnded)
-    assert deferred.value.trigger.serialize()[1]["file"] == SUMMARY
+    assert deferred.value.trigger.serialize()[1]["file"] == STANDBY_SUMMARY_FILE
     assert world.apps[PRODUCER].running
     assert world.apps[PRODUCER].side == "source"
     assert "fence_producers" not in {entry.step for entry in _entries(world)}
@@ -90,7 +90,7 @@ def test_without_it_the_tail_is_proven_by_an_application_of_its_own(
     perform(ROWS["fence_producers"])
     assert world.apps[PRODUCER].side == "target"
     ordered = mode in ("dies", "errs")
-    assert tail(world)["summary"] == str(state / OWN / ("2" if ordered else "1") / SUMMARY)
+    assert tail(world)["summary"] == str(state / OWN / ("2" if ordered else "1") / STANDBY_SUMMARY_FILE)
     assert "by" not in json.loads(Path(tail(world)["summary"]).read_text())
 
 
@@ -99,10 +99,10 @@ def test_one_that_cannot_be_started_is_done_without(
 ) -> None:
     world = standby("proves")
 
-    def fails(*_: Any, **__: Any) -> Detached:
-        raise ProcessFailed("no room")
+    def fails(*_: Any, **__: Any) -> DetachedProcess:
+        raise ProcessStartFailed("no room")
 
-    monkeypatch.setattr(watershed_standby, "start", fails)
+    monkeypatch.setattr(standby_proof, "start_detached", fails)
     perform(ROWS["fence_producers"])
     assert tail(world)["verdict"] == "proven"
 
@@ -113,16 +113,16 @@ def test_a_fence_that_was_begun_waits_for_nothing(standby: Callable[[str], World
     world.verdicts["tail_proof"] = "proven"  # type: ignore[attr-defined]
     a_fence = ORDER.migration(prove=world.prove)
     a_fence.run_step("fence_producers")
-    assert watershed_standby.wanted_before_the_fence(a_fence, ORDER.journal_run) is None
+    assert standby_proof.plan_standby_proof(a_fence, ORDER.journal_run) is None
     perform(ROWS["fence_producers"])
     assert not ORDER.standby.begun
     assert world.apps[PRODUCER].side == "target"
 
 
 def test_a_process_that_comes_later_waits_for_the_order_of_the_one_before_it(state: Path) -> None:
-    process = start(state / "w", "tests.airflow.programs.standby", ["proves", "--out", str(state / "w"), "--stay=9"],
-                    watershed_standby.spark_environment(), orders=True)  # fmt: skip
-    stands_by = Standby(process)
+    process = start_detached(state / "w", "tests.airflow.programs.standby", ["proves", "--out", str(state / "w"), "--stay=9"],
+                    standby_proof.build_spark_environment(), orders=True)  # fmt: skip
+    stands_by = StandbyProof(process)
     deadline = time.monotonic() + 180
     while not stands_by.ready:
         assert time.monotonic() < deadline
@@ -136,7 +136,7 @@ def test_a_process_that_comes_later_waits_for_the_order_of_the_one_before_it(sta
         stands_by.prove(state / "tail", arguments, state, impatient)
     except StillWaiting:
         assert stands_by.prove(state / "tail", arguments, state, time.sleep)
-    assert (state / "tail" / "1" / SUMMARY).exists()
+    assert (state / "tail" / "1" / STANDBY_SUMMARY_FILE).exists()
     assert not process.order("x" * 200_000)  # more than a pipe holds: it will never be whole
     process.dismiss()
     assert gone(process)
@@ -144,4 +144,4 @@ def test_a_process_that_comes_later_waits_for_the_order_of_the_one_before_it(sta
 
 
 def test_an_order_to_nobody_is_told(state: Path) -> None:
-    assert not Detached(state / "nobody").order("[]")
+    assert not DetachedProcess(state / "nobody").order("[]")

@@ -16,7 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lab.broker import free_ports
+from lab.broker import find_free_ports
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -72,7 +72,7 @@ def served(home: Path) -> Iterator[str]:
         "AIRFLOW__API_AUTH__JWT_SECRET": "a secret of these tests, which is long enough for the algorithm " * 2,
     }
     purge_cached_app()
-    [port] = free_ports(1)  # none that another process may get for a connection while the server is made
+    [port] = find_free_ports(1)  # none that another process may get for a connection while the server is made
     server = uvicorn.Server(uvicorn.Config(create_app(apps="core"), "127.0.0.1", port, log_level="warning"))
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from bench import plot
-from bench.contenders import TUNED
-from bench.goals import latency_goals, throughput_goals
-from bench.replicate import QUICK, checkout_of
-from bench.usage import cpu_seconds, family, peak_mib, runs
-from bench.workload import CASES, Case, values
-from lab.mirrormaker import connector
+from bench.copy_contenders import TUNED_CONNECTOR
+from bench.goals import build_latency_goals, build_throughput_goals
+from bench.process_usage import is_running, list_descendants, read_cpu_seconds, read_peak_mib
+from bench.replicate import QUICK_CASES, check_out_commit
+from bench.workload import COPY_CASES, CopyCase, generate_values
+from lab.mirrormaker import build_source_connector
 
 
 def row(contender: str, krecords: float, cpu: float, **more: Any) -> dict[str, Any]:
@@ -25,14 +25,14 @@ def row(contender: str, krecords: float, cpu: float, **more: Any) -> dict[str, A
 
 
 def test_every_batch_is_one_that_a_broker_takes() -> None:
-    assert all(case.size * case.records < 1 << 20 for case in CASES)
-    assert {case.codec for case in CASES} == {"none", "lz4", "zstd"}
-    assert len({case.name for case in CASES}) == len(CASES)
-    assert set(QUICK) <= {case.name for case in CASES}
+    assert all(case.size * case.records < 1 << 20 for case in COPY_CASES)
+    assert {case.codec for case in COPY_CASES} == {"none", "lz4", "zstd"}
+    assert len({case.name for case in COPY_CASES}) == len(COPY_CASES)
+    assert set(QUICK_CASES) <= {case.name for case in COPY_CASES}
 
 
 def test_values_have_the_size_and_compress_like_text() -> None:
-    found = list(values(Case(1_000, "zstd", 1_000), 100))
+    found = list(generate_values(CopyCase(1_000, "zstd", 1_000), 100))
     assert {len(value) for value in found} == {1_000}
     assert len(set(found)) == 100
     assert 2 < 100_000 / len(zlib.compress(b"".join(found))) < 10
@@ -40,30 +40,30 @@ def test_values_have_the_size_and_compress_like_text() -> None:
 
 def test_goals_of_a_case() -> None:
     rows = [row("limit", 2_000, 0.05), row("watershed", 1_900, 0.1), row("mm2 tuned", 100, 4.0)]
-    goals = {goal.name: goal for goal in throughput_goals(rows)}
+    goals = {goal.name: goal for goal in build_throughput_goals(rows)}
     assert all(goal.holds for goal in goals.values())
     assert goals["100b-none-1000: records/s over tuned MM2"].value == 19
     assert goals["100b-none-1000: CPU per record under tuned MM2"].value == 40
     assert goals["100b-none-1000: share of the limit"].value == 0.95
     slow = [row("limit", 2_000, 0.05), row("watershed", 900, 0.5), row("mm2 tuned", 100, 4.0)]
-    assert [goal.holds for goal in throughput_goals(slow)] == [False, False, False, True]
+    assert [goal.holds for goal in build_throughput_goals(slow)] == [False, False, False, True]
 
 
 def test_goals_against_an_earlier_commit() -> None:
     rows = [row("limit", 2_000, 0.05), row("watershed", 1_900, 0.1), row("mm2 tuned", 100, 4.0)]
-    as_good = [goal for goal in throughput_goals([*rows, row("before", 1_950, 0.1)]) if "before" in goal.name]
+    as_good = [goal for goal in build_throughput_goals([*rows, row("before", 1_950, 0.1)]) if "before" in goal.name]
     assert [(goal.name, goal.holds) for goal in as_good] == [
         ("100b-none-1000: records/s over those before", True),
         ("100b-none-1000: memory over that before", True),
     ]
-    worse = throughput_goals([*rows, row("before", 2_100, 0.1, peak_mib=100)])
+    worse = build_throughput_goals([*rows, row("before", 2_100, 0.1, peak_mib=100)])
     assert [goal.holds for goal in worse if "before" in goal.name] == [False, False]
 
 
 def test_a_commit_that_is_not_here_is_refused(tmp_path: Path) -> None:
-    assert checkout_of("", tmp_path / "none") is None
+    assert check_out_commit("", tmp_path / "none") is None
     with pytest.raises(SystemExit, match="BENCH_BEFORE: no-such-commit is no commit here"):
-        checkout_of("no-such-commit", tmp_path / "before")
+        check_out_commit("no-such-commit", tmp_path / "before")
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_a_commit_that_is_not_here_is_refused(tmp_path: Path) -> None:
 def test_goals_that_a_case_has(batch_bytes: int, codec: str, batch: int, names: list[str]) -> None:
     more = {"batch_bytes": batch_bytes, "codec": codec, "batch": batch}
     rows = [row(name, 10, 1.0, **more) for name in ("limit", "watershed", "mm2 tuned")]
-    found = [goal.name.partition(": ")[2] for goal in throughput_goals(rows)]
+    found = [goal.name.partition(": ")[2] for goal in build_throughput_goals(rows)]
     assert found == [*names, ""]  # the last is the memory of all
 
 
@@ -90,7 +90,7 @@ def test_latency_is_held_against_the_better_mirror() -> None:
             ("mm2 tuned", 20.0, 8.0, 50.0),
         )
     ]
-    assert [(goal.goal, goal.holds) for goal in latency_goals(rows)] == [
+    assert [(goal.goal, goal.holds) for goal in build_latency_goals(rows)] == [
         (4.0, True), (8.0, False), (25.0, False), (0, True),
     ]  # fmt: skip
 
@@ -103,8 +103,8 @@ def test_plots_are_written_and_repeatable(tmp_path) -> None:
     ]
     written = []
     for directory in (tmp_path / "one", tmp_path / "two"):
-        plot.throughput(rows, directory)
-        plot.latencies(late, directory)
+        plot.plot_throughput(rows, directory)
+        plot.plot_latencies(late, directory)
         written.append({path.name: path.read_bytes() for path in directory.iterdir()})
     assert sorted(written[0]) == [
         "replicate-latency.png", "replicate-latency.svg", "replicate.png", "replicate.svg",
@@ -114,15 +114,15 @@ def test_plots_are_written_and_repeatable(tmp_path) -> None:
 
 def test_usage_of_this_process() -> None:
     own = os.getpid()
-    assert own in family(own)
-    assert runs(own)
-    assert cpu_seconds([own]) > 0
-    assert peak_mib([own]) > 1
-    assert not runs(2**22 + 1)
+    assert own in list_descendants(own)
+    assert is_running(own)
+    assert read_cpu_seconds([own]) > 0
+    assert read_peak_mib([own]) > 1
+    assert not is_running(2**22 + 1)
 
 
 def test_tuned_mirror_is_configured_as_said() -> None:
-    config = connector("s:1", "t:1", "m1", "orders", TUNED)
+    config = build_source_connector("s:1", "t:1", "m1", "orders", TUNED_CONNECTOR)
     assert config["tasks.max"] == "4"
     assert config["topics"] == "orders"
     assert config["producer.override.acks"] == "all"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cli.beside import beside_flow, beside_records
+from cli.sync_text import describe_flow_sync, describe_sync_reports
 from clusters.sync_reports import SyncReport
 
 
@@ -14,7 +14,7 @@ def test_a_line_a_kind_and_one_for_what_is_not_equal():
         SyncReport("f", "groups", "counts", "refused", "an application of Kafka Streams"),
         SyncReport("f", "acls", "User:app", "equal"),
     ]
-    assert beside_records(each.to_json() for each in reports) == [
+    assert describe_sync_reports(each.to_json() for each in reports) == [
         "acls: 1 equal",
         "groups: 2 equal, 1 refused, 1 waiting",
         "  counts: refused: an application of Kafka Streams",
@@ -24,14 +24,14 @@ def test_a_line_a_kind_and_one_for_what_is_not_equal():
 
 def test_many_are_counted():
     reports = [SyncReport("f", "groups", f"g{n}", "different", "moved") for n in range(8)]
-    assert beside_records(each.to_json() for each in reports)[-1] == "  3 more groups"
+    assert describe_sync_reports(each.to_json() for each in reports)[-1] == "  3 more groups"
 
 
 def test_what_nobody_follows_is_said_to_be_old():
     """A report is not written again while nothing changes: after the last worker is gone it would look fresh."""
     sync = [SyncReport("f", "groups", "billing", "equal").to_json()]
     row = {"desired": "running", "partitions": [{"state": "silent"}, {"state": "running"}], "sync": sync}
-    assert beside_flow(row) == ["groups: 1 equal"]
+    assert describe_flow_sync(row) == ["groups: 1 equal"]
     old = ["groups: 1 equal (as last told: nobody follows them now)"]
-    assert beside_flow(row | {"partitions": [{"state": "silent"}]}) == old
-    assert beside_flow(row | {"desired": "paused"}) == old
+    assert describe_flow_sync(row | {"partitions": [{"state": "silent"}]}) == old
+    assert describe_flow_sync(row | {"desired": "paused"}) == old

@@ -13,7 +13,7 @@ from pathlib import Path
 import click
 import pytest
 
-from cli.main import TABLE, topology
+from cli.main import COMMAND_TABLE, topology
 from topology.rules import RULES
 
 ROOT = Path(__file__).parents[2]
@@ -146,5 +146,5 @@ def anchors(page: Path) -> set[str]:
 
 def test_the_readme_names_every_command_and_counts_the_rules() -> None:
     said = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert [name for name in TABLE if f"topology {name}" not in said] == []
+    assert [name for name in COMMAND_TABLE if f"topology {name}" not in said] == []
     assert re.findall(r"^(\d+) rules", said, re.MULTILINE) == [str(len(RULES))]

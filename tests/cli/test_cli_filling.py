@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cli.filling import filled
+from cli.alignment_progress import render_alignment_progress
 
 
 @pytest.mark.parametrize(
@@ -20,4 +20,4 @@ from cli.filling import filled
     ],
 )
 def test_the_bar(at: tuple[float, float, float, float | None], text: str) -> None:
-    assert filled(dict(zip(("done", "of", "rate", "seconds_left"), at, strict=True))) == text
+    assert render_alignment_progress(dict(zip(("done", "of", "rate", "seconds_left"), at, strict=True))) == text

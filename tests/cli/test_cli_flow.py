@@ -6,12 +6,18 @@ import pytest
 
 from cli.flow import _row, _when
 from cli.main import main
-from replicator.partition import PartitionKey
-from replicator.quarantine import LARGEST, Quarantined, kept, record_key, size
-from replicator.repack import Rejected
+from replicator.batch.repack import RejectedRecord
+from replicator.copy.partition_copy import PartitionKey
+from replicator.copy.quarantine import (
+    MAX_WHOLE_RECORD_BYTES,
+    QuarantinedRecord,
+    build_quarantine_key,
+    encode_rejected_record,
+    measure_rejected_record,
+)
 
 SECRET = b"account 4711"
-KEPT = Quarantined(
+KEPT = QuarantinedRecord(
     "a-to-b", "orders", "orders", 3, 17, 1_790_000_000_000, "INVALID_TIMESTAMP: \x1b[31mtoo old", 12, True,
     key=b"k", value=SECRET, headers=(("h", None),),
 )  # fmt: skip
@@ -26,7 +32,7 @@ def test_values_are_shown_only_when_asked_for() -> None:
 
 def test_nothing_of_a_record_reaches_the_terminal_raw() -> None:
     assert "\x1b" not in _row(KEPT, reveal=False)["reason"]
-    wild = Quarantined("f", "t", "t", 0, 0, -1, "r", 1, True, key=b"\x1b[2J", value=b"\xff\x00")
+    wild = QuarantinedRecord("f", "t", "t", 0, 0, -1, "r", 1, True, key=b"\x1b[2J", value=b"\xff\x00")
     assert "\x1b" not in str(_row(wild, reveal=True))
 
 
@@ -36,27 +42,29 @@ def test_a_timestamp_that_is_no_date(timestamp: int) -> None:
 
 
 KEY = PartitionKey("a-to-b", "orders", "mirror.orders", 3)
-REJECTED = Rejected(17, 5, b"k", b"value", ((b"h", None), (b"watershed.flow", b"x")), "INVALID_TIMESTAMP: too old")
+REJECTED = RejectedRecord(
+    17, 5, b"k", b"value", ((b"h", None), (b"watershed.flow", b"x")), "INVALID_TIMESTAMP: too old"
+)
 
 
 def test_a_record_is_kept_with_its_coordinates_and_as_it_was() -> None:
-    value, headers = kept(KEY, REJECTED, whole=True)
+    value, headers = encode_rejected_record(KEY, REJECTED, whole=True)
     ours = dict(headers[:11])
     assert value == b"value"
     assert ours["watershed.offset"] == b"17"
     assert ours["watershed.timestamp"] == b"5"
     assert ours["watershed.key"] == b"k"
     assert headers[11:] == [("h", None), ("watershed.flow", b"x")]
-    assert record_key(KEY, 17) == "a-to-b|orders|3|17"
+    assert build_quarantine_key(KEY, 17) == "a-to-b|orders|3|17"
 
 
 def test_one_that_is_too_large_for_the_quarantine_leaves_only_its_coordinates() -> None:
-    huge = Rejected(17, 5, b"k" * 10, bytes(LARGEST), ((b"hh", b"v"),), "too large")
-    assert size(huge) == LARGEST + 13
-    value, headers = kept(KEY, huge, whole=False)
+    huge = RejectedRecord(17, 5, b"k" * 10, bytes(MAX_WHOLE_RECORD_BYTES), ((b"hh", b"v"),), "too large")
+    assert measure_rejected_record(huge) == MAX_WHOLE_RECORD_BYTES + 13
+    value, headers = encode_rejected_record(KEY, huge, whole=False)
     assert value is None
     assert dict(headers)["watershed.whole"] == b"no"
-    assert dict(headers)["watershed.size"] == str(LARGEST + 13).encode()
+    assert dict(headers)["watershed.size"] == str(MAX_WHOLE_RECORD_BYTES + 13).encode()
     assert "watershed.key" not in dict(headers)
 
 

@@ -10,12 +10,12 @@ import pytest
 from cli.flow_adopt import _Asked, _document, _print, _refusal, _Stage
 from cli.main import main
 from clusters.settings import ConnectionSettings
-from replicator.adoption.mirrormaker import Checkpoint
-from replicator.adoption.prove import Proof
-from replicator.adoption.verdict import Ends, Finding, Verdict
-from replicator.offsetmap import Stretch
-from replicator.partition import PartitionKey
-from replicator.states import Span
+from replicator.adoption.copy_proof import PartitionProof
+from replicator.adoption.copy_verdict import ComparedRanges, CopyFinding, CopyVerdict
+from replicator.adoption.mirrormaker_format import Checkpoint
+from replicator.copy.partition_copy import PartitionKey
+from replicator.ledger.offset_map import ExplicitRun
+from replicator.states import OffsetSpan
 from topology import compile_path
 
 _TOPOLOGY = """\
@@ -63,15 +63,17 @@ def staged(directory: Path, *accepted: str) -> _Stage:
     return _Stage(plan.flows[0], plan.topology, nowhere, nowhere, asked)
 
 
-def proof(partition: int, *findings: Finding, position: int = 80, target_end: int = 100) -> Proof:
+def proof(partition: int, *findings: CopyFinding, position: int = 80, target_end: int = 100) -> PartitionProof:
     key = PartitionKey("onprem-to-cloud", "orders", "onprem.orders", partition)
-    verdict = Verdict(findings, (Stretch(0, 0, 50), Stretch(70, 50, 30)) if target_end else (), position)
+    verdict = CopyVerdict(findings, (ExplicitRun(0, 0, 50), ExplicitRun(70, 50, 30)) if target_end else (), position)
     groups = ((Checkpoint("billing", "onprem.orders", partition, 60, 51, ""), 80),)
-    return Proof(key, Ends(0, 500, 0, target_end), verdict, uuid.UUID(int=1), uuid.UUID(int=2), 79, 3, 4, groups)
+    return PartitionProof(
+        key, ComparedRanges(0, 500, 0, target_end), verdict, uuid.UUID(int=1), uuid.UUID(int=2), 79, 3, 4, groups
+    )
 
 
-TWICE = Finding("duplicates", 20, Span(30, 50), Span(50, 70))
-OTHER = Finding("changed", 1, Span(12, 13), Span(12, 13))
+TWICE = CopyFinding("duplicates", 20, OffsetSpan(30, 50), OffsetSpan(50, 70))
+OTHER = CopyFinding("changed", 1, OffsetSpan(12, 13), OffsetSpan(12, 13))
 
 
 def test_what_is_told_of_each_partition(tmp_path, capsys) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from cli.main import main
-from replicator.sync.group_watch import GroupWatch
+from replicator.sync.group_sync import GroupSyncer
 
 FILE = """apiVersion: topology/v1alpha1
 kind: Topology
@@ -25,11 +25,11 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[object]:
     """What was looked for; no group is there."""
     looked: list[object] = []
 
-    def look(watch: GroupWatch, only: object = None) -> list[object]:
+    def look(watch: GroupSyncer, only: object = None) -> list[object]:
         looked.append((watch.named, only))
         return []
 
-    monkeypatch.setattr(GroupWatch, "look", look)
+    monkeypatch.setattr(GroupSyncer, "look", look)
     return looked
 
 

@@ -6,11 +6,11 @@ import json
 
 import pytest
 
-from cli import offset_map
+from cli import offsets_map
 from cli.main import main
-from clusters.admin import Topic
-from clusters.names import TopicPartition
-from replicator.offsetmap import OffsetMap
+from clusters.cluster_protocol import TopicDescription
+from clusters.topic_partition import TopicPartition
+from replicator.ledger.offset_map import OffsetMap
 from topology.plan import PlanFlow
 from topology.selectors import Selector, TopicSelection
 
@@ -22,8 +22,8 @@ END = 250
 def known(monkeypatch: pytest.MonkeyPatch) -> None:
     """Source 0 to 99, a marker, 101 to 199, two markers, 202 to 252 so far."""
     found = OffsetMap.of([(0, 0), (100, 101), (199, 202)])
-    there = offset_map._Known(found, TopicPartition("mirror.orders", 0), "b", END)
-    monkeypatch.setattr(offset_map, "_known", lambda *_: there)
+    there = offsets_map._Known(found, TopicPartition("mirror.orders", 0), "b", END)
+    monkeypatch.setattr(offsets_map, "_known", lambda *_: there)
 
 
 def run(capsys: pytest.CaptureFixture[str], *args: str) -> tuple[int, str, str]:
@@ -120,7 +120,7 @@ def test_the_map_is_bounded_and_goes_on(capsys: pytest.CaptureFixture[str]) -> N
 def test_a_partition_that_is_not_there_is_said() -> None:
     flow = PlanFlow("a-to-b", "a", "b", TopicSelection((Selector("glob", "*"),)))
     where = TopicPartition("orders", 7)
-    assert offset_map._nowhere(flow, where, Topic("orders", "id", 2, 1)) == (
+    assert offsets_map._nowhere(flow, where, TopicDescription("orders", "id", 2, 1)) == (
         "orders on b has 2 partitions, counted from 0: there is no orders-7"
     )
-    assert offset_map._nowhere(flow, where, None).startswith("b has no topic orders. Check the name; if it is right")
+    assert offsets_map._nowhere(flow, where, None).startswith("b has no topic orders. Check the name; if it is right")

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.processes import QUICK_DEATHS, keep_alive
+from cli.process_supervisor import MAX_QUICK_DEATHS, keep_processes_alive
 
 WAITS = "import signal, time; signal.signal(signal.SIGTERM, lambda *_: exit(0)); open({path!r}, 'w'); time.sleep(600)"
 
@@ -55,7 +55,7 @@ if not os.path.exists({str(again)!r} + ".first"):
     stopper = threading.Thread(target=stops)
     stopper.start()
     commands = [command(WAITS.format(path=str(here))), command(dies_once)]
-    assert keep_alive(commands, told.append, first_pause_s=0.01) == 0
+    assert keep_processes_alive(commands, told.append, first_pause_s=0.01) == 0
     stopper.join()
     [line] = told
     assert line.startswith("process 1 ended after")
@@ -65,14 +65,14 @@ if not os.path.exists({str(again)!r} + ".first"):
 def test_one_that_never_works_stops_all_with_its_exit_code(tmp_path):
     here, told = tmp_path / "here", []
     commands = [command(WAITS.format(path=str(here))), command("exit(7)")]
-    assert keep_alive(commands, told.append, first_pause_s=0.01) == 7
-    assert len(told) == QUICK_DEATHS
+    assert keep_processes_alive(commands, told.append, first_pause_s=0.01) == 7
+    assert len(told) == MAX_QUICK_DEATHS
     assert "with exit code 7, 5 times in a row; all processes are stopped" in told[-1]
 
 
 def test_those_that_were_told_to_end_are_not_started_again():
     told: list[str] = []
-    assert keep_alive([command("exit(0)")] * 2, told.append) == 0
+    assert keep_processes_alive([command("exit(0)")] * 2, told.append) == 0
     assert told == []
 
 
@@ -80,7 +80,7 @@ def test_a_signal_while_they_start_reaches_all(tmp_path):
     """The handlers are there before the first child."""
     script = f"""
 import os, signal, subprocess
-from cli.processes import keep_alive
+from cli.process_supervisor import keep_processes_alive
 real, started = subprocess.Popen, []
 def popen(*args, **more):
     started.append(1)

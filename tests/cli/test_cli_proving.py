@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from cli.proving import Proofs, prove_in
-from cutover.actions import Prove
-from cutover.course import migrate_course
-from cutover.driver import Event
+from cli.proof_process import ProofProcess, run_single_proof
+from cutover.actions import RequestProof
+from cutover.driver import RunEvent
+from cutover.run_plan import plan_migration
 from tests.cutover.world import a_plan
 
 PLAN = "sha256:this"
@@ -49,7 +49,7 @@ if "--stay" in words:
         prove(told)
     Path("ended").touch()
 """
-HISTORY = Prove("a-to-b", ("orders", "paid"), "L1", False, None)
+HISTORY = RequestProof("a-to-b", ("orders", "paid"), "L1", False, None)
 
 
 @pytest.fixture
@@ -62,8 +62,8 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def tail(since: str | None) -> Prove:
-    return Prove("a-to-b", ("orders", "paid"), "L2", True, since)
+def tail(since: str | None) -> RequestProof:
+    return RequestProof("a-to-b", ("orders", "paid"), "L2", True, since)
 
 
 def pid_of(seen: object) -> int:
@@ -82,7 +82,7 @@ def gone(pid: int) -> bool:
 
 
 def test_the_application_of_the_history_proves_the_tail(here: Path) -> None:
-    with Proofs(here / "t.yaml", PLAN) as proofs:
+    with ProofProcess(here / "t.yaml", PLAN) as proofs:
         history = proofs.prove(here / "history", HISTORY)
         found = proofs.prove(here / "tail", tail(history.summary))
         assert (history.verdict, found.verdict) == ("proven", "proven")
@@ -97,8 +97,8 @@ def test_the_application_of_the_history_proves_the_tail(here: Path) -> None:
 
 @pytest.mark.parametrize("mood", ["dies", "fails", "hangs"])
 def test_one_that_comes_to_no_verdict_is_replaced(here: Path, mood: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cli.proving._BEGIN", 0.5)
-    with Proofs(here / "t.yaml", PLAN) as proofs:
+    monkeypatch.setattr("cli.proof_process._BEGIN", 0.5)
+    with ProofProcess(here / "t.yaml", PLAN) as proofs:
         history = proofs.prove(here / "history", HISTORY)
         (here / "mood").write_text(mood)
         found = proofs.prove(here / "tail", tail(history.summary))
@@ -108,7 +108,7 @@ def test_one_that_comes_to_no_verdict_is_replaced(here: Path, mood: str, monkeyp
 
 
 def test_one_that_was_killed_is_replaced(here: Path) -> None:
-    with Proofs(here / "t.yaml", PLAN) as proofs:
+    with ProofProcess(here / "t.yaml", PLAN) as proofs:
         history = proofs.prove(here / "history", HISTORY)
         os.killpg(pid_of(history), signal.SIGKILL)
         found = proofs.prove(here / "tail", tail(history.summary))
@@ -119,7 +119,7 @@ def test_an_older_summary_and_another_plans_never_count(here: Path) -> None:
     (here / "tail").mkdir()
     old = {"verdict": "proven", "unproven": 0, "plan_hash": PLAN, "proof_root": "0 old"}
     (here / "tail" / "summary.json").write_text(json.dumps(old))
-    with Proofs(here / "t.yaml", PLAN) as proofs:
+    with ProofProcess(here / "t.yaml", PLAN) as proofs:
         history = proofs.prove(here / "history", HISTORY)
         assert pid_of(proofs.prove(here / "tail", tail(None))) == pid_of(history)
         (here / "mood").write_text("changed")
@@ -129,7 +129,7 @@ def test_an_older_summary_and_another_plans_never_count(here: Path) -> None:
 
 
 def test_a_proof_alone_ends_with_its_verdict(here: Path) -> None:
-    seen = prove_in(here / "alone", here / "t.yaml", PLAN, HISTORY)
+    seen = run_single_proof(here / "alone", here / "t.yaml", PLAN, HISTORY)
     assert seen.verdict == "proven"
     assert "--stay" not in str(seen.proof_root)
     assert gone(pid_of(seen))
@@ -137,7 +137,7 @@ def test_a_proof_alone_ends_with_its_verdict(here: Path) -> None:
 
 def test_one_that_leaves_nothing_tells_its_last_words(here: Path) -> None:
     (here / "spark" / "verify.py").write_text("raise SystemExit('no Java here')")
-    seen = prove_in(here / "alone", here / "t.yaml", PLAN, HISTORY)
+    seen = run_single_proof(here / "alone", here / "t.yaml", PLAN, HISTORY)
     assert seen.verdict == "error"
     assert "no Java here" in seen.message
 
@@ -146,7 +146,7 @@ def test_it_ends_with_the_run_that_is_interrupted(here: Path) -> None:
     found: list[int] = []
 
     def interrupted() -> None:
-        with Proofs(here / "t.yaml", PLAN) as proofs:
+        with ProofProcess(here / "t.yaml", PLAN) as proofs:
             found.append(pid_of(proofs.prove(here / "history", HISTORY)))
             raise KeyboardInterrupt
 
@@ -155,22 +155,22 @@ def test_it_ends_with_the_run_that_is_interrupted(here: Path) -> None:
     assert gone(found[0])
 
 
-def going_on(proofs: Proofs, here: Path, *steps: str) -> tuple[list[str], Callable[[str], None]]:
+def going_on(proofs: ProofProcess, here: Path, *steps: str) -> tuple[list[str], Callable[[str], None]]:
     """A run that goes on behind its history's proof: what is said, and what begins the next step."""
     said: list[str] = []
-    course = migrate_course(a_plan())
+    course = plan_migration(a_plan())
     heard = proofs.listening(lambda event: said.append(event.text), course, lambda: here)
     for name, outcome in (
         ("preflight", {"partitions": {"orders": 2, "paid": 1}}),
         ("history_proof", {"level": "L1", "summary": str(here / "history" / "summary.json")}),
         *((step, {}) for step in steps),
     ):
-        heard(Event(0, "r1", name, "skipped", name, outcome))
-    return said, lambda step: heard(Event(0, "r1", step, "begin", step))
+        heard(RunEvent(0, "r1", name, "skipped", name, outcome))
+    return said, lambda step: heard(RunEvent(0, "r1", step, "begin", step))
 
 
 def test_a_run_that_goes_on_has_an_application_before_producers_are_fenced(here: Path) -> None:
-    with Proofs(here / "t.yaml", PLAN) as proofs:
+    with ProofProcess(here / "t.yaml", PLAN) as proofs:
         _, begin = going_on(proofs, here, "approval")
         begin("stop_consumers")
         assert proofs._process is not None, "begun with the first step that is not done"
@@ -185,7 +185,7 @@ def test_a_run_that_goes_on_has_an_application_before_producers_are_fenced(here:
 
 
 def test_a_run_that_goes_on_behind_the_fence_has_one_begun_meanwhile(here: Path) -> None:
-    with Proofs(here / "t.yaml", PLAN) as proofs:
+    with ProofProcess(here / "t.yaml", PLAN) as proofs:
         said, begin = going_on(proofs, here, "approval", "fence_producers")
         begin("standstill")
         assert proofs._process is not None
@@ -196,17 +196,17 @@ def test_a_run_that_goes_on_behind_the_fence_has_one_begun_meanwhile(here: Path)
 
 @pytest.mark.parametrize("step", ["preflight", "history_proof", "tail_proof", "canary", "undo_fence_producers"])
 def test_what_needs_no_application_begins_none(here: Path, step: str) -> None:
-    with Proofs(here / "t.yaml", PLAN) as proofs:
+    with ProofProcess(here / "t.yaml", PLAN) as proofs:
         if step in ("preflight", "history_proof"):
-            heard = proofs.listening(lambda _: None, migrate_course(a_plan()), lambda: here)
-            heard(Event(0, "r1", step, "begin", ""))
+            heard = proofs.listening(lambda _: None, plan_migration(a_plan()), lambda: here)
+            heard(RunEvent(0, "r1", step, "begin", ""))
         else:
             going_on(proofs, here)[1](step)
         assert proofs._process is None
 
 
 def test_one_that_could_not_be_made_ready_is_replaced(here: Path) -> None:
-    with Proofs(here / "t.yaml", PLAN) as proofs:
+    with ProofProcess(here / "t.yaml", PLAN) as proofs:
         _, begin = going_on(proofs, here)
         (here / "spark" / "verify.py").write_text("raise SystemExit('no Java here')")
         begin("fence_producers")

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from confluent_kafka import Producer
 
-from cli.proving import Proofs
-from cutover.actions import Prove
-from lab.load import create_topics
+from cli.proof_process import ProofProcess
+from cutover.actions import RequestProof
+from lab.preload import create_lab_topics
 from tests.replicator.real import applied, put, settings_of, wait_copied, workers
 from topology import compile_path
 
@@ -47,11 +47,11 @@ def test_history_tail_and_a_tail_without_it(kafka_pair: Lab, topic_name: str, tm
     suffix = "".join(c for c in topic_name.lower() if c.isalnum())[-20:]
     path = tmp_path / "t.yaml"
     path.write_text(TOPOLOGY.format(name=suffix, suffix=suffix, topic=topic_name, **addresses))
-    create_topics(kafka_pair.clusters["onprem"].bootstrap, [topic_name], PARTITIONS)
+    create_lab_topics(kafka_pair.clusters["onprem"].bootstrap, [topic_name], PARTITIONS)
     producer = Producer(settings["onprem"].librdkafka({"linger.ms": 5}))
     plan = applied(settings, compile_path(path))
     flow = plan.flows[0].id
-    history = Prove(flow, (topic_name,), "L1", False, None)
+    history = RequestProof(flow, (topic_name,), "L1", False, None)
 
     def proven(folder: Path) -> dict[str, Any]:
         document: dict[str, Any] = json.loads((folder / "summary.json").read_text())
@@ -63,13 +63,13 @@ def test_history_tail_and_a_tail_without_it(kafka_pair: Lab, topic_name: str, tm
         producer.flush(60)
         wait_copied(settings, plan, topic_name, PARTITIONS)
 
-    with workers(plan, "cloud", tmp_path) as start, Proofs(path, plan.hash) as proofs:
+    with workers(plan, "cloud", tmp_path) as start, ProofProcess(path, plan.hash) as proofs:
         start()
         written(2_000, 0)
         assert proofs.prove(tmp_path / "history", history).verdict == "proven"
         assert proven(tmp_path / "history")["proven"] == 2_000
         written(500, 2_000)
-        tail = Prove(flow, (topic_name,), "L1", True, str(tmp_path / "history" / "summary.json"))
+        tail = RequestProof(flow, (topic_name,), "L1", True, str(tmp_path / "history" / "summary.json"))
         assert proofs.prove(tmp_path / "tail", tail).verdict == "proven"
         found = proven(tmp_path / "tail")
         assert (found["proven"], found["proven_earlier"], found["mode"]) == (500, 2_000, "final")

@@ -11,14 +11,14 @@ import click
 import pytest
 
 from cli import main
-from cli.terminal import made_visible, unfiltered_output, visible_output
-from replicator.events import EventFormatter, JsonFormatter
+from cli.terminal import filter_output, get_unfiltered_output, make_visible
+from replicator.worker.log_format import EventFormatter, JsonFormatter
 
 HOSTILE = "orders\x1b]0;owned\x07\x1b[2J\x1b[8m\u202e\u2066\x9b31m\x7f\x00\x08"
 
 
 def test_what_a_terminal_would_obey_is_written_out() -> None:
-    found = made_visible(HOSTILE)
+    found = make_visible(HOSTILE)
     assert found.isprintable()
     assert found.startswith("orders\\u001b]0;owned\\u0007\\u001b[2J\\u001b[8m\\u202e\\u2066\\u009b31m")
 
@@ -27,13 +27,13 @@ def test_what_a_terminal_would_obey_is_written_out() -> None:
     "text", ["", "plain", "zwei Wörter → eins\tzwei\r\n", "┌─▷ ✓\n", click.style("x", fg="red", bold=True)]
 )
 def test_what_is_ours_stays(text: str) -> None:
-    assert made_visible(text) == text
+    assert make_visible(text) == text
 
 
 def test_a_document_keeps_its_values() -> None:
     value = {"name": HOSTILE, "emoji": "\U000e0041"}
     for ascii_only in (True, False):
-        printed = made_visible(json.dumps(value, ensure_ascii=ascii_only, indent=2))
+        printed = make_visible(json.dumps(value, ensure_ascii=ascii_only, indent=2))
         assert json.loads(printed) == value
 
 
@@ -44,7 +44,7 @@ def test_commands_print_through_it(capsys: pytest.CaptureFixture[str], monkeypat
     def said() -> None:
         click.echo(f"topic {HOSTILE}")
         click.echo(f"broker says {HOSTILE}", err=True)
-        unfiltered_output().write("\x1b[H")
+        get_unfiltered_output().write("\x1b[H")
         click.echo(b"bytes")
 
     monkeypatch.setattr(main.LazyGroup, "get_command", lambda *_: said)
@@ -59,7 +59,7 @@ def test_commands_print_through_it(capsys: pytest.CaptureFixture[str], monkeypat
 
 def test_streams_come_back_when_a_command_fails() -> None:
     before = sys.stdout, sys.stderr
-    with pytest.raises(RuntimeError), visible_output():
+    with pytest.raises(RuntimeError), filter_output():
         raise RuntimeError
     assert (sys.stdout, sys.stderr) == before
 
@@ -84,7 +84,7 @@ def test_a_warning_of_a_command_says_what_it_is_about() -> None:
     """In a process of its own: without a handler, as commands are."""
     program = (
         "from cli.main import main; main(['rules'])\n"
-        "from clusters.control_values import InvalidRecord, tell_invalid\n"
+        "from clusters.control_values import InvalidControlRecord, log_invalid_record\n"
         "tell_invalid(InvalidRecord('cloud', 'watershed.status', 3, 41, 'k', 'not JSON'))"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

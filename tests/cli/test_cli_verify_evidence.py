@@ -9,14 +9,14 @@ import click
 import pytest
 
 from cli.main import main
-from cli.verdict_text import verdict_text
+from cli.verdict_text import render_verdict
 from tests.spark.test_spark_evidence import clean, different, facts, written
 
 
 def test_what_a_terminal_shows_of_a_difference(tmp_path: Path) -> None:
     document = written(tmp_path, different())
     document["groups"]["positions"][0]["group"] = "bill\x1b[31ming"
-    text = verdict_text(document, tmp_path, Path("shop.yaml"))
+    text = render_verdict(document, tmp_path, Path("shop.yaml"))
     lines = click.unstyle(text.split("\n", 1)[0]) + "\n" + text.split("\n", 1)[1]
     assert lines.startswith("DIFFERENT   unproven 2   proven 28 of 30   pending 3\nlevel L3, rolling, 3 chunks, 60.0 s")
     assert "orders → b.orders" in lines
@@ -32,7 +32,7 @@ def test_what_a_terminal_shows_of_a_difference(tmp_path: Path) -> None:
 
 
 def test_what_a_terminal_shows_of_a_proof(tmp_path: Path) -> None:
-    text = click.unstyle(verdict_text(written(tmp_path, clean()), tmp_path, Path("shop.yaml")))
+    text = click.unstyle(render_verdict(written(tmp_path, clean()), tmp_path, Path("shop.yaml")))
     assert text.startswith("PROVEN   unproven 0   proven 70 of 70   pending 0")
     assert "differences" not in text
     assert "missing" not in text
@@ -42,10 +42,10 @@ def test_what_a_terminal_shows_of_a_proof(tmp_path: Path) -> None:
 def test_what_a_terminal_advises_about_pending_records(tmp_path: Path) -> None:
     document = written(tmp_path, different())
     document["findings"] = []
-    assert "topology status shop.yaml" in verdict_text(document, tmp_path, Path("shop.yaml"))
+    assert "topology status shop.yaml" in render_verdict(document, tmp_path, Path("shop.yaml"))
     for topic in document["topics"]:
         topic["alignment"] = "inferred"
-    assert "topology status" not in verdict_text(document, tmp_path, Path("shop.yaml"))
+    assert "topology status" not in render_verdict(document, tmp_path, Path("shop.yaml"))
 
 
 def test_check(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,7 +11,7 @@ import pytest
 from cli import explain_chunk, verify
 from cli.main import main
 from clusters.settings import ConnectionSettings
-from spark.judging.whose import Writers
+from spark.judging.record_ownership import TargetWriters
 from topology.plan import PlanFlow
 from topology.selectors import Selector, TopicSelection
 
@@ -35,8 +35,8 @@ def test_an_earlier_verdict_is_not_taken_for_that_of_a_proof_that_did_not_begin(
 
 
 def test_explain_looks_at_the_records_that_the_proof_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(explain_chunk, "left_out_at_source", lambda *_: (7,))
-    monkeypatch.setattr(explain_chunk, "writers_at", lambda *_: Writers((8,), (7, 8)))
+    monkeypatch.setattr(explain_chunk, "read_producers_to_skip", lambda *_: (7,))
+    monkeypatch.setattr(explain_chunk, "read_target_writers", lambda *_: TargetWriters((8,), (7, 8)))
     settings = ConnectionSettings("a", ("127.0.0.1:1",))
     assert explain_chunk._whose(FLOW, settings, settings, "id") == ((7,), ())
     assert explain_chunk._whose(replace(FLOW, merge=True), settings, settings, "id") == ((7,), (8,))

@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from cli.status import _table
-from cli.watch import behind, lag, picture, size, spark, watch_flows
+from cli.status_table import draw_sparkline, draw_status_table, render_bytes, render_delay, render_lag, watch_flows
 from clusters.errors import Unreachable
 
 PARTITION = {
@@ -35,7 +35,7 @@ FLOW = {
 
 def _drawn(*flows, width=140) -> str:
     console = Console(file=io.StringIO(), width=width, force_terminal=False)
-    console.print(picture("shop", list(flows), {}))
+    console.print(draw_status_table("shop", list(flows), {}))
     return console.file.getvalue()
 
 
@@ -103,16 +103,16 @@ def test_it_ends_with_ctrl_c():
 
 @pytest.mark.parametrize(("ms", "told"), [(None, "-"), (0, "0.0 s"), (130_000, "2 m 10 s"), (18_180_000, "5 h 3 m")])
 def test_times(ms, told):
-    assert behind(ms) == told
+    assert render_delay(ms) == told
 
 
 @pytest.mark.parametrize(("count", "told"), [(0, "0 B"), (999, "999 B"), (1000, "1.0 kB"), (2.5e12, "2.5 TB")])
 def test_sizes(count, told):
-    assert size(count) == told
+    assert render_bytes(count) == told
 
 
 def test_lag_and_bars():
-    assert lag(None, None) == "-"
-    assert lag(0, 0) == "0"
-    assert spark([0, 1, 2]) == " ▄█"
-    assert spark([0, 0]) == "  "
+    assert render_lag(None, None) == "-"
+    assert render_lag(0, 0) == "0"
+    assert draw_sparkline([0, 1, 2]) == " ▄█"
+    assert draw_sparkline([0, 0]) == "  "

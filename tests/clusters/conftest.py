@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from clusters.settings import ConnectionSettings
-from lab.secure import PASSWORD, USER, Secured, scram_user, secured
+from lab.secured_cluster import PASSWORD, USER, SecuredCluster, create_scram_user, run_secured_cluster
 from tests.clusters.sites import FakeSite, RealSite, Site
 
 
@@ -31,8 +31,8 @@ def site(request: pytest.FixtureRequest) -> Iterator[Site]:
 
 
 @pytest.fixture(scope="package")
-def secured_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
+def secured_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredCluster]:
     """One broker with a listener for every way to connect; the user `ann` has the same password everywhere."""
-    with secured(tmp_path_factory.mktemp("secured")) as found:
-        scram_user(found, USER, PASSWORD)
+    with run_secured_cluster(tmp_path_factory.mktemp("secured")) as found:
+        create_scram_user(found, USER, PASSWORD)
         yield found

@@ -10,19 +10,19 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from clusters.admin import Admin
-from clusters.batches import Buffer
-from clusters.fake import FakeCluster
-from clusters.names import TopicPartition as Partition
+from clusters.cluster_protocol import ClusterProtocol, TopicDescription
+from clusters.fake_cluster import FakeCluster
+from clusters.record_batch import BatchBuffer
 from clusters.settings import ConnectionSettings
-from clusters.surface import Administration, Topic
-from clusters.wire.connection import connect
+from clusters.topic_partition import TopicPartition as Partition
+from clusters.wire.connection import open_connection
 from clusters.wire.messages import ProducedPartition, ProducePartition, Wire
 
 
 class Site(Protocol):
     """What a case may do to a cluster beyond asking it."""
 
-    admin: Administration
+    admin: ClusterProtocol
 
     def wire(self) -> Wire: ...
 
@@ -69,7 +69,7 @@ class RealSite:
         self._consumers: list[Consumer] = []
 
     def wire(self) -> Wire:
-        return connect(self.settings)
+        return open_connection(self.settings)
 
     def transaction(self, topic: str, batches: list[list[bytes]], *, commit: bool) -> None:
         producer = Producer(self.settings.librdkafka({"transactional.id": f"case-{uuid.uuid4()}", "linger.ms": 200}))
@@ -108,7 +108,7 @@ class RealSite:
         self._consumers.clear()
 
 
-def send(wire: Wire, topic: Topic, batch: Buffer, partition: int = 0) -> ProducedPartition:
+def send(wire: Wire, topic: TopicDescription, batch: BatchBuffer, partition: int = 0) -> ProducedPartition:
     """One batch in one request; its answer."""
     wire.send_produce((ProducePartition(topic.topic_id, partition, (batch,)),))
     (answer,) = wire.receive_produce()

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from clusters import alignments
-from clusters.alignments import AlignmentRecord, agree, read_alignments
-from clusters.control import ControlRecord
+from clusters import alignment_records
+from clusters.alignment_records import AlignmentRecord, agree_on_alignment, read_alignments
+from clusters.control_records import ControlRecord
 from clusters.settings import ConnectionSettings
 
 SETTINGS = ConnectionSettings("cloud", ("127.0.0.1:1",))
@@ -43,12 +43,12 @@ def log(monkeypatch: pytest.MonkeyPatch) -> Log:
     def read_log(_settings: object, _topic: str) -> Iterator[ControlRecord]:
         return iter(list(stored.records))
 
-    monkeypatch.setattr(alignments, "read_log", read_log)
+    monkeypatch.setattr(alignment_records, "read_control_log", read_log)
     return stored
 
 
 def agreed(log: Log, record: AlignmentRecord) -> AlignmentRecord:
-    return agree(log, SETTINGS, record)  # type: ignore[arg-type]
+    return agree_on_alignment(log, SETTINGS, record)  # type: ignore[arg-type]
 
 
 def test_who_comes_later_writes_nothing(log: Log) -> None:

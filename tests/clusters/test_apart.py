@@ -15,8 +15,18 @@ from typing import Any
 
 import pytest
 
-from clusters import apart as apart_module
-from clusters.apart import FIRST_WAIT_S, GOOD_S, LONGEST_WAIT_S, MOST, Apart, CallFailed, Child, ProcessEnded, how_ended
+from clusters import client_process as apart_module
+from clusters.client_process import (
+    BACKOFF_RESET_S,
+    FIRST_WAIT_S,
+    LONGEST_WAIT_S,
+    MAX_CLIENT_PROCESSES,
+    CallFailed,
+    ClientProcess,
+    ClientProcessEnded,
+    ClientProcesses,
+    describe_exit_code,
+)
 from clusters.errors import ClusterError
 
 HERE = f"{__name__}:"
@@ -73,25 +83,25 @@ def _inode(number: int) -> int:
 
 
 @pytest.fixture
-def ended() -> list[Child]:
+def ended() -> list[ClientProcess]:
     return []
 
 
 @pytest.fixture
-def child(ended: list[Child]) -> Iterator[Child]:
-    found = Child(ended.append)
+def child(ended: list[ClientProcess]) -> Iterator[ClientProcess]:
+    found = ClientProcess(ended.append)
     yield found
     found.end("the test is over")
     found.join(60)
     assert not Path(f"/proc/{found.pid}").exists()
 
 
-def test_a_call_is_answered_whatever_is_printed(child: Child) -> None:
+def test_a_call_is_answered_whatever_is_printed(child: ClientProcess) -> None:
     assert child.call(f"{HERE}add", {"a": 2, "b": 3}) == {"sum": 5, "pid": child.pid}
     assert child.pid != os.getpid()
 
 
-def test_what_a_call_raises_comes_back_and_the_process_goes_on(child: Child) -> None:
+def test_what_a_call_raises_comes_back_and_the_process_goes_on(child: ClientProcess) -> None:
     with pytest.raises(CallFailed, match=r"^cluster hub refuses$") as told:
         child.call(f"{HERE}refuse", {"kind": "cluster"})
     assert told.value.kind == "ClusterError"
@@ -107,30 +117,30 @@ def test_what_a_call_raises_comes_back_and_the_process_goes_on(child: Child) -> 
     ids=["abort", "exit"],
 )
 def test_who_waits_is_told_how_the_process_ended(
-    child: Child, ended: list[Child], function: str, arguments: dict[str, Any], how: str
+    child: ClientProcess, ended: list[ClientProcess], function: str, arguments: dict[str, Any], how: str
 ) -> None:
     others: list[str] = []
 
     def other() -> None:
         try:
             child.call(f"{HERE}wait", {})
-        except ProcessEnded as problem:
+        except ClientProcessEnded as problem:
             others.append(str(problem))
 
     waiting = threading.Thread(target=other)
     waiting.start()
     until(lambda: child._waiting)
-    with pytest.raises(ProcessEnded, match=how):
+    with pytest.raises(ClientProcessEnded, match=how):
         child.call(f"{HERE}{function}", arguments)
     waiting.join(60)
     assert others == [f"the process has ended ({how})"]
-    with pytest.raises(ProcessEnded, match=how):
+    with pytest.raises(ClientProcessEnded, match=how):
         child.call(f"{HERE}add", {"a": 1, "b": 1})
     assert ended == [child]
 
 
-def test_a_process_that_hangs_is_ended(child: Child, ended: list[Child]) -> None:
-    with pytest.raises(ProcessEnded, match=r"no answer for 0 s"):
+def test_a_process_that_hangs_is_ended(child: ClientProcess, ended: list[ClientProcess]) -> None:
+    with pytest.raises(ClientProcessEnded, match=r"no answer for 0 s"):
         child.call(f"{HERE}wait", {}, timeout=0.01)
     until(lambda: ended)
     assert not Path(f"/proc/{child.pid}").exists()
@@ -142,20 +152,20 @@ def test_a_process_that_hangs_is_ended(child: Child, ended: list[Child]) -> None
     ids=["text", "list", "id", "nobody", "deep", "long"],
 )
 def test_a_process_that_says_what_is_no_answer_is_ended(
-    ended: list[Child], line: str, monkeypatch: pytest.MonkeyPatch
+    ended: list[ClientProcess], line: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(apart_module, "LONGEST", 50_000 if line[0] == "x" else 1 << 20)
-    child = Child(ended.append)
+    monkeypatch.setattr(apart_module, "MAX_CALL_ANSWER_BYTES", 50_000 if line[0] == "x" else 1 << 20)
+    child = ClientProcess(ended.append)
     assert child._process.stdout is not None
-    with pytest.raises(ProcessEnded, match="its answer is none"):
+    with pytest.raises(ClientProcessEnded, match="its answer is none"):
         child.call(f"{HERE}say", {"inode": os.fstat(child._process.stdout.fileno()).st_ino, "line": line})
     assert ended == [child]
 
 
-def test_the_process_has_no_key_of_airflow(monkeypatch: pytest.MonkeyPatch, ended: list[Child]) -> None:
+def test_the_process_has_no_key_of_airflow(monkeypatch: pytest.MonkeyPatch, ended: list[ClientProcess]) -> None:
     monkeypatch.setenv("AIRFLOW__API_AUTH__JWT_SECRET", "canary")
     monkeypatch.setenv("AIRFLOW_CONN_WATERSHED_HUB", "kafka://ann:secret@")
-    found = Child(ended.append)
+    found = ClientProcess(ended.append)
     try:
         kept = dict(
             each.split("=", 1) for each in Path(f"/proc/{found.pid}/environ").read_text().split("\0") if "=" in each
@@ -171,7 +181,7 @@ def test_the_process_has_no_key_of_airflow(monkeypatch: pytest.MonkeyPatch, ende
 
 PARENT = """
 import time
-from clusters.apart import Child
+from clusters.client_process import ClientProcess
 child = Child(lambda child: None)
 print(child.call("tests.clusters.test_apart:add", {"a": 1, "b": 1})["pid"], flush=True)
 time.sleep(1000)
@@ -233,24 +243,24 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def asked(clock: Clock) -> Apart:
-    return Apart(Fake, clock)  # type: ignore[arg-type]
+def asked(clock: Clock) -> ClientProcesses:
+    return ClientProcesses(Fake, clock)  # type: ignore[arg-type]
 
 
-def enter(asked: Apart, key: str) -> Any:
+def enter(asked: ClientProcesses, key: str) -> Any:
     return asked.enter(key, f"cluster {key}")
 
 
-def test_all_share_one_process(asked: Apart) -> None:
+def test_all_share_one_process(asked: ClientProcesses) -> None:
     assert enter(asked, "a") is enter(asked, "b") is enter(asked, "a")
 
 
-def test_who_was_not_answered_is_parted_from_who_was(asked: Apart, clock: Clock) -> None:
+def test_who_was_not_answered_is_parted_from_who_was(asked: ClientProcesses, clock: Clock) -> None:
     shared = enter(asked, "bad")
     for key in ("good", "fine"):
         asked.hear(key, enter(asked, key))
     shared.die()
-    with pytest.raises(ProcessEnded, match=r"cluster good and 2 others ended \(signal 6, SIGABRT\)") as told:
+    with pytest.raises(ClientProcessEnded, match=r"cluster good and 2 others ended \(signal 6, SIGABRT\)") as told:
         enter(asked, "good")
     assert "bad" not in str(told.value)  # whoever may see one cluster may not see all
     clock.now += FIRST_WAIT_S
@@ -258,13 +268,13 @@ def test_who_was_not_answered_is_parted_from_who_was(asked: Apart, clock: Clock)
     assert enter(asked, "fine") is good is not bad
     bad.die()
     assert enter(asked, "good") is good
-    with pytest.raises(ProcessEnded, match="the process that asks cluster bad, and nothing else, ended") as told:
+    with pytest.raises(ClientProcessEnded, match="the process that asks cluster bad, and nothing else, ended") as told:
         enter(asked, "bad")
     assert "fine" not in str(told.value)
 
 
 @pytest.mark.parametrize("number", [2, 3, 10, 100])
-def test_one_that_kills_is_alone_after_few_deaths(asked: Apart, clock: Clock, number: int) -> None:
+def test_one_that_kills_is_alone_after_few_deaths(asked: ClientProcesses, clock: Clock, number: int) -> None:
     """It answers first, so that nothing tells it from the others; whatever its place is."""
     keys = [f"k{each}" for each in range(number)]
     bad = keys[number * 2 // 3]
@@ -281,7 +291,7 @@ def test_one_that_kills_is_alone_after_few_deaths(asked: Apart, clock: Clock, nu
     assert deaths <= number.bit_length()
 
 
-def test_one_that_kills_again_and_again_waits_longer_and_longer(asked: Apart, clock: Clock) -> None:
+def test_one_that_kills_again_and_again_waits_longer_and_longer(asked: ClientProcesses, clock: Clock) -> None:
     waits = []
     child = enter(asked, "bad")
     for _ in range(9):
@@ -294,34 +304,34 @@ def test_one_that_kills_again_and_again_waits_longer_and_longer(asked: Apart, cl
     assert waits == [1, 2, 4, 8, 16, 32, 60, 60, 60]
 
 
-def test_one_that_lived_long_begins_with_the_first_wait(asked: Apart, clock: Clock) -> None:
+def test_one_that_lived_long_begins_with_the_first_wait(asked: ClientProcesses, clock: Clock) -> None:
     for _ in range(5):
         enter(asked, "bad").die()
         clock.now += LONGEST_WAIT_S
     child = enter(asked, "bad")
-    clock.now += GOOD_S + 1
+    clock.now += BACKOFF_RESET_S + 1
     child.die()
     clock.now += FIRST_WAIT_S
     assert enter(asked, "bad")
 
 
-def test_who_is_new_joins_those_that_harmed_nobody(asked: Apart, clock: Clock) -> None:
+def test_who_is_new_joins_those_that_harmed_nobody(asked: ClientProcesses, clock: Clock) -> None:
     enter(asked, "bad").die()
     new = enter(asked, "new")
     clock.now += FIRST_WAIT_S
     assert enter(asked, "bad") is not new
 
 
-def test_processes_are_few_whoever_kills(asked: Apart, clock: Clock) -> None:
+def test_processes_are_few_whoever_kills(asked: ClientProcesses, clock: Clock) -> None:
     keys = [f"k{each}" for each in range(100)]
     for _ in range(40):
         for child in {id(each): each for each in [enter(asked, key) for key in keys]}.values():
             child.die()
         clock.now += LONGEST_WAIT_S
-    assert len({id(enter(asked, key)) for key in keys}) == MOST
+    assert len({id(enter(asked, key)) for key in keys}) == MAX_CLIENT_PROCESSES
 
 
-def test_who_is_not_asked_is_not_suspected(asked: Apart, clock: Clock) -> None:
+def test_who_is_not_asked_is_not_suspected(asked: ClientProcesses, clock: Clock) -> None:
     child = enter(asked, "a")
     enter(asked, "b")
     asked.leave("a", child)
@@ -334,7 +344,7 @@ def test_who_is_not_asked_is_not_suspected(asked: Apart, clock: Clock) -> None:
     assert enter(asked, "a") is other
 
 
-def test_who_asked_last_is_suspected_when_nobody_asks(asked: Apart) -> None:
+def test_who_asked_last_is_suspected_when_nobody_asks(asked: ClientProcesses) -> None:
     for key in ("a", "b", "c"):
         child = enter(asked, key)
         asked.leave(key, child)
@@ -343,7 +353,7 @@ def test_who_asked_last_is_suspected_when_nobody_asks(asked: Apart) -> None:
 
 
 def test_a_process_that_nobody_uses_is_ended_and_one_that_is_used_is_not(clock: Clock) -> None:
-    asked = Apart(Fake, time.monotonic, linger_s=0.05)  # type: ignore[arg-type]
+    asked = ClientProcesses(Fake, time.monotonic, linger_s=0.05)  # type: ignore[arg-type]
     child = enter(asked, "a")
     enter(asked, "b")
     asked.leave("a", child)
@@ -357,27 +367,31 @@ def test_a_process_that_nobody_uses_is_ended_and_one_that_is_used_is_not(clock: 
 
 
 def test_a_process_that_cannot_be_started_is_told(clock: Clock) -> None:
-    def start(_on_end: object) -> Child:
+    def start(_on_end: object) -> ClientProcess:
         raise BlockingIOError(11, "Resource temporarily unavailable")
 
-    with pytest.raises(ProcessEnded, match=r"no process to ask cluster a could be started: .*temporarily unavailable"):
-        enter(Apart(start, clock), "a")
+    with pytest.raises(
+        ClientProcessEnded, match=r"no process to ask cluster a could be started: .*temporarily unavailable"
+    ):
+        enter(ClientProcesses(start, clock), "a")
 
 
-def test_nothing_is_started_once_it_stops(asked: Apart) -> None:
+def test_nothing_is_started_once_it_stops(asked: ClientProcesses) -> None:
     child = enter(asked, "a")
     asked.stop()
     assert child.done == "stopped"
-    with pytest.raises(ProcessEnded, match="this program ends"):
+    with pytest.raises(ClientProcessEnded, match="this program ends"):
         enter(asked, "a")
 
 
 def test_a_call_that_meets_the_end_says_who_was_asked() -> None:
-    asked = Apart()
+    asked = ClientProcesses()
     try:
-        with pytest.raises(ProcessEnded, match=r"that asks the topology shop, and nothing else, ended \(signal 6"):
+        with pytest.raises(
+            ClientProcessEnded, match=r"that asks the topology shop, and nothing else, ended \(signal 6"
+        ):
             asked.call("shop", "the topology shop", f"{HERE}abort", {})
-        with pytest.raises(ProcessEnded, match="started again in"):
+        with pytest.raises(ClientProcessEnded, match="started again in"):
             asked.call("shop", "the topology shop", f"{HERE}add", {"a": 1, "b": 1})
         until(lambda: not asked.why("shop", "the topology shop"))
         assert asked.call("shop", "the topology shop", f"{HERE}add", {"a": 1, "b": 1})["sum"] == 2
@@ -386,12 +400,12 @@ def test_a_call_that_meets_the_end_says_who_was_asked() -> None:
 
 
 def test_endings_have_names() -> None:
-    assert how_ended(-9) == "signal 9, SIGKILL"
-    assert how_ended(-99) == "signal 99"
-    assert how_ended(0) == "exit code 0"
+    assert describe_exit_code(-9) == "signal 9, SIGKILL"
+    assert describe_exit_code(-99) == "signal 99"
+    assert describe_exit_code(0) == "exit code 0"
 
 
-@pytest.mark.parametrize("error", [CallFailed("no", "KeyError"), ProcessEnded("gone")], ids=["failed", "ended"])
+@pytest.mark.parametrize("error", [CallFailed("no", "KeyError"), ClientProcessEnded("gone")], ids=["failed", "ended"])
 def test_they_can_be_pickled_as_all_errors_of_clusters(error: ClusterError) -> None:
     copied = pickle.loads(pickle.dumps(error))
     assert (type(copied), str(copied), vars(copied)) == (type(error), str(error), vars(error))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from clusters.claims import NO_END, SEQUENCES, Rule
+from clusters.claim_rules import SEQUENCE_MODULUS, UNBOUNDED_END_OFFSET, ClaimRule
 
-RULE = Rule(7, 2, 3, 100, NO_END, 100)  # producer 7 began its epoch 2 at offset 100
+RULE = ClaimRule(7, 2, 3, 100, UNBOUNDED_END_OFFSET, 100)  # producer 7 began its epoch 2 at offset 100
 
 
 @pytest.mark.parametrize(
@@ -14,7 +14,7 @@ RULE = Rule(7, 2, 3, 100, NO_END, 100)  # producer 7 began its epoch 2 at offset
     [
         ((7, 2, 0, 100, 103), True),
         ((7, 2, 17, 117, 118), True),
-        ((7, 2, 5, 100 + SEQUENCES + 5, 100 + SEQUENCES + 6), True),  # the numbers began anew
+        ((7, 2, 5, 100 + SEQUENCE_MODULUS + 5, 100 + SEQUENCE_MODULUS + 6), True),  # the numbers began anew
         ((8, 2, 0, 100, 103), False),
         ((7, 1, 0, 100, 103), False),
         ((7, 3, 0, 100, 103), False),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from clusters.admin import Admin
+from clusters.cluster_protocol import GroupState, LogRange, TopicShape
 from clusters.errors import (
     GroupNotEmpty,
     RequestRefused,
@@ -13,10 +14,9 @@ from clusters.errors import (
     Unreachable,
     WrongCluster,
 )
-from clusters.fake import FakeCluster
-from clusters.names import TopicPartition
+from clusters.fake_cluster import FakeCluster
 from clusters.settings import ConnectionSettings
-from clusters.surface import Group, LogRange, Shape
+from clusters.topic_partition import TopicPartition
 from tests.clusters.sites import RealSite, Site
 
 
@@ -65,7 +65,7 @@ def test_configs(site: Site, topic_name: str) -> None:
 
 def test_growth(site: Site, topic_name: str) -> None:
     before = site.admin.create_topic(topic_name, 2)
-    assert site.admin.shapes()[topic_name] == Shape(2, 1)
+    assert site.admin.shapes()[topic_name] == TopicShape(2, 1)
     grown = site.admin.create_partitions(topic_name, 5)
     assert (grown.partitions, grown.topic_id) == (5, before.topic_id)
     assert site.admin.offsets([TopicPartition(topic_name, 4)]) == {TopicPartition(topic_name, 4): LogRange(0, 0)}
@@ -110,9 +110,9 @@ def test_groups(site: Site, topic_name: str) -> None:
     group = f"{topic_name}-group"
     site.admin.create_topic(topic_name, 2)
     first, second = TopicPartition(topic_name, 0), TopicPartition(topic_name, 1)
-    assert site.admin.group(group) == Group(group, "Dead", "", 0, {})
+    assert site.admin.group(group) == GroupState(group, "Dead", "", 0, {})
     site.admin.commit_offsets(group, {first: 5, second: 0})
-    assert site.admin.group(group) == Group(group, "Empty", "", 0, {first: 5, second: 0})
+    assert site.admin.group(group) == GroupState(group, "Empty", "", 0, {first: 5, second: 0})
     site.admin.commit_offsets(group, {first: 3})  # backwards is allowed: a rollback needs it
     assert site.admin.group(group).offsets == {first: 3, second: 0}
     site.admin.commit_offsets(group, {})
@@ -135,7 +135,7 @@ def test_live_group_is_never_reset(site: Site, topic_name: str) -> None:
 @pytest.mark.kafka
 def test_broker_refuses_a_live_group_too(onprem: ConnectionSettings, topic_name: str) -> None:
     """A consumer may join between our look at the group and the commit: the broker's answer means the same."""
-    from clusters.requests import AdminRequests
+    from clusters.admin_requests import AdminRequests
     from tests.clusters.sites import RealSite
 
     site = RealSite(onprem)

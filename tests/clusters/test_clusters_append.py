@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from clusters.batches import Record, build_batch, checksum, marker_batch, simple_batch
+from clusters.record_batch import BatchRecord, build_batch, build_marker_batch, build_simple_batch, compute_batch_crc
 from clusters.wire.messages import ProducePartition
 from tests.clusters.sites import Site, send
 
@@ -23,7 +23,7 @@ WRAP = 1 << 31
 def batch(first: int, count: int = 5, *, pid: int = OURS, epoch: int = 0, codec: str = "none", at: int = NOW) -> bytes:
     """`count` records whose sequence numbers start at `first`."""
     values = [b"%d" % (first + number) for number in range(count)]
-    return simple_batch(
+    return build_simple_batch(
         values,
         keys=values,
         timestamp=at,
@@ -39,7 +39,7 @@ def patched(data: bytes, at: int, layout: str, value: int, *, crc: bool = True) 
     kept = bytearray(data)
     struct.pack_into(layout, kept, at, value)
     if crc:
-        struct.pack_into(">I", kept, 17, checksum(kept))
+        struct.pack_into(">I", kept, 17, compute_batch_crc(kept))
     return bytes(kept)
 
 
@@ -65,7 +65,7 @@ FIVES = rising(*((first, 5) for first in range(0, 50, 5)))  # [0..49] in ten bat
 
 CASES = [
     Case("in order", FIVES, 50),
-    Case("no producer id", [(simple_batch([b"a"], timestamp=NOW), 0, 0)], 1),
+    Case("no producer id", [(build_simple_batch([b"a"], timestamp=NOW), 0, 0)], 1),
     # sequence-numbers §1, 2 to 5
     Case("repeat newest", [*FIVES, (batch(45), 0, 45)], 50),
     Case("repeat 5th newest", [*FIVES, (batch(25), 0, 25)], 50),
@@ -98,7 +98,7 @@ CASES = [
         [(batch(0), 0, 0), (batch(0, pid=OURS + 1), 0, 5), (batch(5), 0, 10), (batch(0, pid=OURS + 1), 0, 5)],
         15,
     ),
-    Case("foreign records between", [(batch(0), 0, 0), (simple_batch([b"x"]), 0, 5), (batch(5), 0, 6)], 11),
+    Case("foreign records between", [(batch(0), 0, 0), (build_simple_batch([b"x"]), 0, 5), (batch(5), 0, 6)], 11),
     # 15: epochs
     Case("new epoch not at 0", [*FIVES, (batch(50, epoch=1), 45, -1)], 50),
     Case(
@@ -123,17 +123,23 @@ CASES = [
         {"message.timestamp.type": "LogAppendTime"},
     ),
     Case("transactional bit without a transaction", [(patched(batch(0), 21, ">h", 0x10), 53, -1)], 0),
-    Case("control record", [(patched(marker_batch(OURS, 0, 0, NOW), 21, ">h", 0x20), 87, -1)], 0),
+    Case("control record", [(patched(build_marker_batch(OURS, 0, 0, NOW), 21, ">h", 0x20), 87, -1)], 0),
     Case("sequence -1 with an id", [(patched(batch(0), 53, ">i", -1), 87, -1)], 0),
     Case("empty batch", [(build_batch([], producer_id=OURS, epoch=0, base_sequence=0), 87, -1)], 0),
     Case(
         "compaction gap",
-        [(build_batch([Record(0, NOW, b"a", b"1"), Record(4, NOW, b"b", b"2")], last_offset_delta=4), 87, -1)],
+        [
+            (
+                build_batch([BatchRecord(0, NOW, b"a", b"1"), BatchRecord(4, NOW, b"b", b"2")], last_offset_delta=4),
+                87,
+                -1,
+            )
+        ],
         0,
     ),
     Case(
         "trimmed batch",
-        [(build_batch([Record(3, NOW, b"a", b"1"), Record(4, NOW, b"b", b"2")]), 87, -1)],
+        [(build_batch([BatchRecord(3, NOW, b"a", b"1"), BatchRecord(4, NOW, b"b", b"2")]), 87, -1)],
         0,
     ),
     Case("compressed", [(batch(0, codec="gzip"), 0, 0), (batch(5, codec="gzip"), 0, 5)], 10),
@@ -149,7 +155,7 @@ CASES = [
     ),
     Case(
         "no key on a compacted topic",
-        [(simple_batch([b"x"], timestamp=NOW), 87, -1), (batch(0), 0, 0)],
+        [(build_simple_batch([b"x"], timestamp=NOW), 87, -1), (batch(0), 0, 0)],
         5,
         {"cleanup.policy": "compact"},
     ),

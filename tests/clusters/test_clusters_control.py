@@ -10,9 +10,18 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka import Producer
 
-from clusters import control
+from clusters import control_topics
 from clusters.admin import Admin
-from clusters.control import FLOWS, JOURNAL, LEDGER, SLOTS, STATUS, ControlWriter, latest, read_log, slot_of
+from clusters.control_records import read_control_log, read_latest_values
+from clusters.control_topics import (
+    FLOWS_TOPIC,
+    JOURNAL_TOPIC,
+    LEDGER_TOPIC,
+    SLOT_COUNT,
+    STATUS_TOPIC,
+    ControlWriter,
+    compute_slot,
+)
 from clusters.errors import (
     ClusterError,
     RequestRefused,
@@ -20,11 +29,11 @@ from clusters.errors import (
     TopicMissing,
     Unreachable,
 )
-from clusters.fake import FakeCluster
+from clusters.fake_cluster import FakeCluster
 from clusters.fleet import FleetRecord, read_fleet, write_fleet
-from clusters.flows import FlowRecord, read_flows, write_flow
+from clusters.flow_records import FlowRecord, read_flows, write_flow
+from clusters.partition_status import PartitionStatus, read_partition_statuses, write_partition_status
 from clusters.settings import ConnectionSettings
-from clusters.status import PartitionStatus, read_status, write_status
 from tests.clusters.sites import RealSite
 from topology.plan import PlanFlow
 from topology.selectors import Selector, TopicSelection
@@ -35,7 +44,7 @@ pytestmark = pytest.mark.kafka
 @pytest.fixture
 def writer(onprem: ConnectionSettings) -> Iterator[ControlWriter]:
     with Admin(onprem) as admin:
-        control.ensure_control_topics(admin)
+        control_topics.ensure_control_topics(admin)
     with ControlWriter(onprem, "test") as made:
         yield made
 
@@ -44,38 +53,38 @@ def writer(onprem: ConnectionSettings) -> Iterator[ControlWriter]:
 def topic(onprem: ConnectionSettings, topic_name: str) -> str:
     """A topic like a control topic, of this test alone."""
     with Admin(onprem) as admin:
-        return admin.create_topic(topic_name, SLOTS).name
+        return admin.create_topic(topic_name, SLOT_COUNT).name
 
 
 def test_control_topics(onprem: ConnectionSettings) -> None:
     with Admin(onprem) as one, Admin(onprem) as two:
-        racers = [threading.Thread(target=control.ensure_control_topics, args=(admin,)) for admin in (one, two)]
+        racers = [threading.Thread(target=control_topics.ensure_control_topics, args=(admin,)) for admin in (one, two)]
         for racer in racers:
             racer.start()
         for racer in racers:
             racer.join()
-        control.ensure_control_topics(one)
+        control_topics.ensure_control_topics(one)
         topics = one.topics()
-        configs = one.topic_configs([FLOWS, LEDGER, STATUS, JOURNAL])
+        configs = one.topic_configs([FLOWS_TOPIC, LEDGER_TOPIC, STATUS_TOPIC, JOURNAL_TOPIC])
     shape = {name: (topics[name].partitions, configs[name]["cleanup.policy"]) for name in configs}
     assert shape == {
-        FLOWS: (1, "compact"),
-        LEDGER: (SLOTS, "compact"),
-        STATUS: (SLOTS, "compact"),
-        JOURNAL: (1, "delete"),
+        FLOWS_TOPIC: (1, "compact"),
+        LEDGER_TOPIC: (SLOT_COUNT, "compact"),
+        STATUS_TOPIC: (SLOT_COUNT, "compact"),
+        JOURNAL_TOPIC: (1, "delete"),
     }
-    assert configs[JOURNAL]["retention.ms"] == "-1"
+    assert configs[JOURNAL_TOPIC]["retention.ms"] == "-1"
 
 
 def test_foreign_control_topic_is_refused() -> None:
     cluster = FakeCluster()
-    cluster.create_topic(LEDGER, SLOTS)
+    cluster.create_topic(LEDGER_TOPIC, SLOT_COUNT)
     with pytest.raises(TopicExists, match=r"watershed\.ledger exists with cleanup\.policy=delete"):
-        control.ensure_control_topics(cluster)
+        control_topics.ensure_control_topics(cluster)
     other = FakeCluster()
-    other.create_topic(FLOWS, 3)
+    other.create_topic(FLOWS_TOPIC, 3)
     with pytest.raises(TopicExists, match="3 partitions, 1 were asked for"):
-        control.ensure_control_topics(other)
+        control_topics.ensure_control_topics(other)
 
 
 def test_put_and_read(writer: ControlWriter, onprem: ConnectionSettings, topic: str) -> None:
@@ -83,37 +92,37 @@ def test_put_and_read(writer: ControlWriter, onprem: ConnectionSettings, topic: 
     writer.put(topic, "b", {"n": 2}, 3)
     last = writer.put(topic, "a", {"n": 3}, 3)
     assert (first, last) == (0, 2)
-    records = list(read_log(onprem, topic, [3]))
+    records = list(read_control_log(onprem, topic, [3]))
     assert [(record.offset, record.key, record.value) for record in records] == [
         (0, "a", {"n": 1, "text": "grün"}),
         (1, "b", {"n": 2}),
         (2, "a", {"n": 3}),
     ]
     assert all(abs(record.timestamp_ms - time.time() * 1000) < 60_000 for record in records)
-    assert [record.offset for record in read_log(onprem, topic, from_offset={3: 1})] == [1, 2]
-    assert [record.offset for record in read_log(onprem, topic, from_offset=2)] == [2]
-    assert latest(onprem, topic) == {"a": {"n": 3}, "b": {"n": 2}}
-    assert latest(onprem, topic, [0, 1]) == {}
+    assert [record.offset for record in read_control_log(onprem, topic, from_offset={3: 1})] == [1, 2]
+    assert [record.offset for record in read_control_log(onprem, topic, from_offset=2)] == [2]
+    assert read_latest_values(onprem, topic) == {"a": {"n": 3}, "b": {"n": 2}}
+    assert read_latest_values(onprem, topic, [0, 1]) == {}
     writer.put(topic, "a", None, 3)
-    assert latest(onprem, topic) == {"b": {"n": 2}}
+    assert read_latest_values(onprem, topic) == {"b": {"n": 2}}
 
 
 def test_many_without_waiting(writer: ControlWriter, onprem: ConnectionSettings, topic: str) -> None:
     done: list[tuple[ClusterError | None, int]] = []
     for number in range(5000):
         key = f"k{number}"
-        writer.put_nowait(topic, key, {"n": number}, number % SLOTS, on_done=lambda *answer: done.append(answer))
+        writer.put_nowait(topic, key, {"n": number}, number % SLOT_COUNT, on_done=lambda *answer: done.append(answer))
     writer.flush()
     assert len(done) == 5000
     assert all(error is None and offset >= 0 for error, offset in done)
-    assert sorted(record.value["n"] for record in read_log(onprem, topic) if record.value) == list(range(5000))
+    assert sorted(record.value["n"] for record in read_control_log(onprem, topic) if record.value) == list(range(5000))
 
 
 def test_reading_ends_where_the_log_ended_at_the_call(
     writer: ControlWriter, onprem: ConnectionSettings, topic: str
 ) -> None:
     writer.put(topic, "a", {"n": 0}, 0)
-    reading = read_log(onprem, topic)
+    reading = read_control_log(onprem, topic)
     writer.put(topic, "a", {"n": 1}, 0)
     assert [record.value for record in reading] == [{"n": 0}]
 
@@ -122,14 +131,14 @@ def test_aborted_records_are_not_read(writer: ControlWriter, onprem: ConnectionS
     """The log may end in an aborted transaction and its marker: reading must still come to an end."""
     writer.put(topic, "a", {"n": 0}, 0)
     RealSite(onprem).transaction(topic, [[b'{"n":9}']], commit=False)
-    assert [record.value for record in read_log(onprem, topic)] == [{"n": 0}]
+    assert [record.value for record in read_control_log(onprem, topic)] == [{"n": 0}]
 
 
 def test_failures_are_told(writer: ControlWriter, onprem: ConnectionSettings, topic: str) -> None:
     with pytest.raises(TopicMissing, match=f"no topic {topic} partition 16"):
-        writer.put(topic, "k", {}, SLOTS)
+        writer.put(topic, "k", {}, SLOT_COUNT)
     with pytest.raises(TopicMissing, match="topology apply"):
-        latest(onprem, f"{topic}-no")
+        read_latest_values(onprem, f"{topic}-no")
     with pytest.raises(RequestRefused, match="MSG_SIZE_TOO_LARGE"):
         writer.put(topic, "k", {"large": secrets.token_hex(2_000_000)})  # more than the broker takes, compressed, too
     writer.put_nowait(f"{topic}-no", "k", {})
@@ -148,11 +157,11 @@ def test_a_foreign_record_is_named_and_left_out(
         producer.produce(topic, value, key, 0)
     producer.flush(60)
     with caplog.at_level("WARNING", "watershed.control"):
-        assert latest(onprem, topic) == {"key": {"n": 1}}
-        assert latest(onprem, topic) == {"key": {"n": 1}}
+        assert read_latest_values(onprem, topic) == {"key": {"n": 1}}
+        assert read_latest_values(onprem, topic) == {"key": {"n": 1}}
     told = [(each.topic, each.partition, each.offset) for each in caplog.records]  # type: ignore[attr-defined]
     assert told == [(topic, 0, 1), (topic, 0, 2), (topic, 0, 3)]  # once each
-    assert [each.offset for each in read_log(onprem, topic, invalid=True) if each.why] == [1, 2, 3]
+    assert [each.offset for each in read_control_log(onprem, topic, invalid=True) if each.why] == [1, 2, 3]
 
 
 def test_flows_and_fleets(writer: ControlWriter, onprem: ConnectionSettings, topic_name: str) -> None:
@@ -168,7 +177,7 @@ def test_flows_and_fleets(writer: ControlWriter, onprem: ConnectionSettings, top
     assert read_flows(onprem)[topic_name].state == "paused"
     assert not any(key.startswith("fleet/") for key in read_flows(onprem))
     for key in (record.key, fleet.key):
-        writer.put(FLOWS, key, None)
+        writer.put(FLOWS_TOPIC, key, None)
     assert topic_name not in read_flows(onprem)
 
 
@@ -178,15 +187,19 @@ def test_status(writer: ControlWriter, onprem: ConnectionSettings, topic_name: s
         for number in (2, 0, 1)
     ]
     for report in reports:
-        write_status(writer, report)
+        write_partition_status(writer, report)
     loud = PartitionStatus(topic_name, "orders", "orders", 1, "source_gone", error="what", remedy="do this")
-    write_status(writer, loud)
+    write_partition_status(writer, loud)
     writer.flush()
-    assert [report for report in read_status(onprem) if report.flow == topic_name] == [reports[1], loud, reports[0]]
+    assert [report for report in read_partition_statuses(onprem) if report.flow == topic_name] == [
+        reports[1],
+        loud,
+        reports[0],
+    ]
     for report in reports:
-        writer.put_nowait(STATUS, report.key, None, report.slot)
+        writer.put_nowait(STATUS_TOPIC, report.key, None, report.slot)
 
 
 def test_slots_are_stable() -> None:
     """Changing these numbers moves every partition's ledger to another slot: never do it."""
-    assert [slot_of("onprem-to-cloud", "orders", number) for number in range(4)] == [14, 8, 2, 4]
+    assert [compute_slot("onprem-to-cloud", "orders", number) for number in range(4)] == [14, 8, 2, 4]

@@ -9,10 +9,10 @@ import threading
 
 import pytest
 
-from clusters.batches import batches, read_records, simple_batch
 from clusters.errors import ProtocolError, TopicMissing, Unreachable
-from clusters.fake import FakeCluster
-from clusters.names import TopicPartition
+from clusters.fake_cluster import FakeCluster
+from clusters.record_batch import build_simple_batch, decode_batch_records, split_batches
+from clusters.topic_partition import TopicPartition
 from clusters.wire.messages import FetchPartition, ProducePartition
 
 OURS = 700_001
@@ -30,7 +30,7 @@ class Clock:
 
 def batch(first: int, *, at: int = START, count: int = 5) -> bytes:
     values = [b"%d" % number for number in range(first, first + count)]
-    return simple_batch(values, keys=values, timestamp=at, producer_id=OURS, epoch=0, base_sequence=first)
+    return build_simple_batch(values, keys=values, timestamp=at, producer_id=OURS, epoch=0, base_sequence=first)
 
 
 @pytest.fixture
@@ -107,7 +107,7 @@ def test_truncation_is_told_by_the_epoch(cluster: FakeCluster) -> None:
     topic, wire = cluster.topics()["t"], cluster.wire()
     log = cluster.log("t", 0)
     (known,) = wire.fetch((FetchPartition(topic.topic_id, 0, 45),))
-    epoch = next(batches(known.records))[0].leader_epoch
+    epoch = next(split_batches(known.records))[0].leader_epoch
     log.truncate(32)
     cluster.append("t", 0, batch(30))
     assert log.end == 35
@@ -115,7 +115,7 @@ def test_truncation_is_told_by_the_epoch(cluster: FakeCluster) -> None:
     assert answer.diverging_epoch == (epoch, 30)
     assert len(answer.records) == 0
     (blind,) = wire.fetch((FetchPartition(topic.topic_id, 0, 30),), max_wait_ms=0)
-    assert next(batches(blind.records))[0].leader_epoch == epoch + 1
+    assert next(split_batches(blind.records))[0].leader_epoch == epoch + 1
 
 
 def test_connections_break(cluster: FakeCluster) -> None:
@@ -151,8 +151,8 @@ def test_fetch_wakes_up_for_new_records(cluster: FakeCluster) -> None:
     writer.start()
     (answer,) = wire.fetch((FetchPartition(topic.topic_id, 0, 50),), max_wait_ms=20_000)
     writer.join()
-    ((_, data),) = batches(answer.records)
-    assert [record.value for record in read_records(data)] == [b"new"]
+    ((_, data),) = split_batches(answer.records)
+    assert [record.value for record in decode_batch_records(data)] == [b"new"]
 
 
 def test_groups_forget_a_deleted_topic(cluster: FakeCluster) -> None:

@@ -8,16 +8,18 @@ from dataclasses import dataclass
 
 import pytest
 
-from clusters.batches import batches, read_records, simple_batch
-from clusters.names import TopicPartition
-from clusters.surface import Topic
+from clusters.cluster_protocol import TopicDescription
+from clusters.record_batch import build_simple_batch, decode_batch_records, split_batches
+from clusters.topic_partition import TopicPartition
 from clusters.wire.messages import READ_COMMITTED, READ_UNCOMMITTED, FetchedPartition, FetchPartition, Wire
 from tests.clusters.sites import Site, send
 
 NOW = int(time.time() * 1000)
 
 
-def fetch(wire: Wire, topic: Topic, offset: int, *, isolation: int = READ_COMMITTED, **extra: int) -> FetchedPartition:
+def fetch(
+    wire: Wire, topic: TopicDescription, offset: int, *, isolation: int = READ_COMMITTED, **extra: int
+) -> FetchedPartition:
     (answer,) = wire.fetch(
         (FetchPartition(topic.topic_id, 0, offset, **extra),), max_wait_ms=100, min_bytes=1, isolation=isolation
     )
@@ -26,13 +28,13 @@ def fetch(wire: Wire, topic: Topic, offset: int, *, isolation: int = READ_COMMIT
 
 def spans(answer: FetchedPartition) -> list[tuple[int, int]]:
     """(first, last offset) of the whole batches in an answer."""
-    return [(found.base_offset, found.last_offset) for found, _ in batches(answer.records)]
+    return [(found.base_offset, found.last_offset) for found, _ in split_batches(answer.records)]
 
 
-def filled(site: Site, name: str, count: int = 4, size: int = 5) -> tuple[Topic, Wire, int]:
+def filled(site: Site, name: str, count: int = 4, size: int = 5) -> tuple[TopicDescription, Wire, int]:
     """`count` batches of `size` records each; the topic, a connection and the size of one batch in bytes."""
     topic, wire = site.admin.create_topic(name, 1), site.wire()
-    batch = simple_batch([b"value"] * size, timestamp=NOW)
+    batch = build_simple_batch([b"value"] * size, timestamp=NOW)
     for _ in range(count):
         assert send(wire, topic, batch).error == 0
     return topic, wire, len(batch)
@@ -75,7 +77,7 @@ def test_fetch(case: Read, site: Site, topic_name: str) -> None:
 
 def test_stored_batch_is_what_was_sent(site: Site, topic_name: str) -> None:
     topic, wire = site.admin.create_topic(topic_name, 1), site.wire()
-    sent = simple_batch(
+    sent = build_simple_batch(
         [b"a", None, b"c"],
         keys=[b"1", b"2", b"3"],
         timestamp=NOW,
@@ -85,16 +87,16 @@ def test_stored_batch_is_what_was_sent(site: Site, topic_name: str) -> None:
         base_sequence=7,
     )
     for _ in range(2):
-        wire_answer = send(wire, topic, simple_batch([b"x"], timestamp=NOW))
+        wire_answer = send(wire, topic, build_simple_batch([b"x"], timestamp=NOW))
         assert wire_answer.error == 0
     send(wire, topic, sent)
     answer = fetch(wire, topic, 2)
     wire.close()
-    (found, data), *rest = batches(answer.records)
+    (found, data), *rest = split_batches(answer.records)
     assert rest == []
     assert (found.base_offset, found.producer_id, found.producer_epoch, found.base_sequence) == (2, 9, 2, 7)
     assert bytes(data[17:]) == sent[17:]  # everything under the CRC, and the CRC
-    assert [(record.offset, record.key, record.value) for record in read_records(data)] == [
+    assert [(record.offset, record.key, record.value) for record in decode_batch_records(data)] == [
         (2, b"1", b"a"),
         (3, b"2", None),
         (4, b"3", b"c"),
@@ -104,12 +106,12 @@ def test_stored_batch_is_what_was_sent(site: Site, topic_name: str) -> None:
 def test_log_append_time(site: Site, topic_name: str) -> None:
     topic = site.admin.create_topic(topic_name, 1, configs={"message.timestamp.type": "LogAppendTime"})
     wire = site.wire()
-    send(wire, topic, simple_batch([b"a", b"b"], timestamp=NOW - 500_000))
-    ((found, data),) = batches(fetch(wire, topic, 0).records)
+    send(wire, topic, build_simple_batch([b"a", b"b"], timestamp=NOW - 500_000))
+    ((found, data),) = split_batches(fetch(wire, topic, 0).records)
     wire.close()
     assert found.attributes == 0x08
     assert found.max_timestamp > NOW - 100_000
-    assert {record.timestamp for record in read_records(data)} == {found.max_timestamp}
+    assert {record.timestamp for record in decode_batch_records(data)} == {found.max_timestamp}
 
 
 def test_unknown_topic_id(site: Site, topic_name: str) -> None:
@@ -136,7 +138,7 @@ def test_deleted_records_are_out_of_range(site: Site, topic_name: str) -> None:
 
 def test_diverging_epoch_needs_a_known_epoch(site: Site, topic_name: str) -> None:
     topic, wire, _ = filled(site, topic_name)
-    ((found, _), *_rest) = batches(fetch(wire, topic, 0).records)
+    ((found, _), *_rest) = split_batches(fetch(wire, topic, 0).records)
     same = fetch(wire, topic, 10, last_epoch=found.leader_epoch)
     wire.close()
     assert same.diverging_epoch is None
@@ -149,16 +151,16 @@ def test_transactions(isolation: int, site: Site, topic_name: str) -> None:
     topic, wire = site.admin.create_topic(topic_name, 1), site.wire()
     site.transaction(topic_name, [[b"a", b"b"], [b"c"]], commit=True)  # 0, 1, 2, marker 3
     site.transaction(topic_name, [[b"d"], [b"e", b"f"]], commit=False)  # 4, 5, 6, marker 7
-    send(wire, topic, simple_batch([b"g"], timestamp=NOW))  # 8
+    send(wire, topic, build_simple_batch([b"g"], timestamp=NOW))  # 8
     site.transaction(topic_name, [[b"h"]], commit=False)  # 9, marker 10
     answer = fetch(wire, topic, 0, isolation=isolation)
     later = fetch(wire, topic, 8, isolation=isolation)
     wire.close()
     assert spans(answer) == [(0, 1), (2, 2), (3, 3), (4, 4), (5, 6), (7, 7), (8, 8), (9, 9), (10, 10)]
-    found = [header for header, _ in batches(answer.records)]
+    found = [header for header, _ in split_batches(answer.records)]
     assert [header.is_control for header in found] == [False, False, True, False, False, True, False, False, True]
     assert [header.is_transactional for header in found] == [True] * 6 + [False, True, True]
-    markers = [read_records(data)[0].key for header, data in batches(answer.records) if header.is_control]
+    markers = [decode_batch_records(data)[0].key for header, data in split_batches(answer.records) if header.is_control]
     assert markers == [b"\0\0\0\1", b"\0\0\0\0", b"\0\0\0\0"]
     if isolation == READ_COMMITTED:
         assert sorted(answer.aborted, key=lambda entry: entry[1]) == [
@@ -174,7 +176,7 @@ def test_transactions(isolation: int, site: Site, topic_name: str) -> None:
 def test_offsets_by_time(site: Site, topic_name: str) -> None:
     topic, wire = site.admin.create_topic(topic_name, 1), site.wire()
     for number in range(3):
-        send(wire, topic, simple_batch([b"a", b"b", b"c"], timestamp=NOW + number * 10))
+        send(wire, topic, build_simple_batch([b"a", b"b", b"c"], timestamp=NOW + number * 10))
     asked = [NOW - 5, NOW + 1, NOW + 5, NOW + 21, NOW + 23]
     found = [wire.list_offsets(((topic_name, 0),), moment)[0].offset for moment in asked]
     missing = wire.list_offsets((("no-such-topic", 0), (topic_name, 5)), -1)

@@ -16,15 +16,15 @@ from confluent_kafka import Consumer, Producer
 
 from cli.main import main
 from clusters.errors import ProtocolError, Unreachable, WrongCluster
-from clusters.names import TopicPartition
-from clusters.release import release
-from clusters.scan import scan
+from clusters.kafka_release import detect_release
+from clusters.scan import scan_cluster
 from clusters.settings import ConnectionSettings
-from clusters.wire.inquiry import Inquiry
+from clusters.topic_partition import TopicPartition
+from clusters.wire.admin_connection import AdminConnection
 from tests.clusters.sites import RealSite
 from topology.inventory import Inventory
-from topology.inventory_json import inventory_from_json, inventory_json
-from topology.inventory_schema import inventory_schema
+from topology.inventory_json import decode_inventory, encode_inventory
+from topology.inventory_schema import build_inventory_schema
 
 if TYPE_CHECKING:
     from lab.clusters import Lab
@@ -61,7 +61,7 @@ def test_topics_and_their_configs(site: RealSite, onprem: ConnectionSettings, to
     site.admin.create_topic(f"{topic_name}-plain", 1)
     _produce(onprem, topic_name, 0, [b"x" * 1000] * 5, timestamp=1_700_000_000_000)
     _produce(onprem, topic_name, 2, [b"x" * 1000] * 2, timestamp=1_600_000_000_000)
-    found = scan(onprem, sample_s=0)
+    found = scan_cluster(onprem, sample_s=0)
     topic, plain = found.topics[topic_name], found.topics[f"{topic_name}-plain"]
     assert (topic.partitions, topic.replication_factor, topic.internal, topic.records_end) == (3, 1, False, 7)
     assert topic.last_append_ms == 1_700_000_000_000
@@ -79,7 +79,7 @@ def test_topics_and_their_configs(site: RealSite, onprem: ConnectionSettings, to
 
 
 def test_the_cluster_itself(site: RealSite, onprem: ConnectionSettings) -> None:
-    found = scan(onprem, sample_s=0)
+    found = scan_cluster(onprem, sample_s=0)
     assert found.cluster_id == site.admin.cluster_id()
     assert [broker.id for broker in found.brokers] == [1]
     assert found.kafka is not None
@@ -102,7 +102,7 @@ def test_rates_are_of_the_sample(site: RealSite, onprem: ConnectionSettings, top
     writer = threading.Thread(target=write)
     writer.start()
     try:
-        found = scan(onprem, sample_s=1.0)
+        found = scan_cluster(onprem, sample_s=1.0)
     finally:
         ended.set()
         writer.join()
@@ -121,7 +121,7 @@ def test_groups(site: RealSite, onprem: ConnectionSettings, topic_name: str) -> 
     site.join(f"{topic_name}-live", topic_name)
     consumer = _join_with_the_new_protocol(onprem, f"{topic_name}-new", topic_name)
     try:
-        found = scan(onprem, sample_s=0).groups
+        found = scan_cluster(onprem, sample_s=0).groups
     finally:
         consumer.close()
     empty, live, new = (found[f"{topic_name}-{which}"] for which in ("empty", "live", "new"))
@@ -144,14 +144,14 @@ def test_quotas(onprem: ConnectionSettings, topic_name: str) -> None:
     entity = (EntityData(entity_type="client-id", entity_name=topic_name),)
 
     def alter(*, remove: bool) -> None:
-        with Inquiry(onprem, (host, int(port))) as inquiry:
+        with AdminConnection(onprem, (host, int(port))) as inquiry:
             operation = OpData(key="producer_byte_rate", value=f64(1024.0), remove=remove)
             inquiry.ask(49, entries=(EntryData(entity=entity, ops=(operation,)),), validate_only=False)
 
     alter(remove=False)
     try:
         deadline = time.monotonic() + 180
-        while f"client-id={topic_name}" not in (found := scan(onprem, sample_s=0)).quotas:
+        while f"client-id={topic_name}" not in (found := scan_cluster(onprem, sample_s=0)).quotas:
             assert time.monotonic() < deadline
         assert found.quotas[f"client-id={topic_name}"] == {"producer_byte_rate": 1024.0}
     finally:
@@ -167,17 +167,17 @@ def test_nothing_is_changed(site: RealSite, onprem: ConnectionSettings, topic_na
         return site.admin.topics(), site.admin.topic_configs(names), site.admin.group(f"{topic_name}-g")
 
     before = seen()
-    scan(onprem, sample_s=0.2)
+    scan_cluster(onprem, sample_s=0.2)
     assert seen() == before
 
 
 def test_as_json(site: RealSite, onprem: ConnectionSettings, topic_name: str) -> None:
     jsonschema = pytest.importorskip("jsonschema")
     site.admin.create_topic(topic_name, 2)
-    inventory = Inventory({"onprem": scan(onprem, sample_s=0)})
-    text = inventory_json(inventory)
-    jsonschema.validate(json.loads(text), inventory_schema(), cls=jsonschema.Draft202012Validator)
-    assert inventory_from_json(text) == inventory
+    inventory = Inventory({"onprem": scan_cluster(onprem, sample_s=0)})
+    text = encode_inventory(inventory)
+    jsonschema.validate(json.loads(text), build_inventory_schema(), cls=jsonschema.Draft202012Validator)
+    assert decode_inventory(text) == inventory
 
 
 def test_an_unreachable_cluster_is_named() -> None:
@@ -185,13 +185,13 @@ def test_an_unreachable_cluster_is_named() -> None:
         free.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{free.getsockname()[1]}"
         with pytest.raises(Unreachable, match=f"cluster cloud does not answer at {address}") as caught:
-            scan(ConnectionSettings("cloud", (address,)), timeout_s=1.0)
+            scan_cluster(ConnectionSettings("cloud", (address,)), timeout_s=1.0)
     assert caught.value.alias == "cloud"
 
 
 def test_another_cluster_than_pinned_is_refused(onprem: ConnectionSettings) -> None:
     with pytest.raises(WrongCluster, match="pins Zr9bQ2mTRz2a0p1kq3uV7g"):
-        scan(ConnectionSettings("onprem", onprem.bootstrap, cluster_id="Zr9bQ2mTRz2a0p1kq3uV7g"), sample_s=0)
+        scan_cluster(ConnectionSettings("onprem", onprem.bootstrap, cluster_id="Zr9bQ2mTRz2a0p1kq3uV7g"), sample_s=0)
 
 
 def test_without_raw_requests(
@@ -199,14 +199,14 @@ def test_without_raw_requests(
 ) -> None:
     """A cluster that raw requests do not reach (no gssapi package): librdkafka answers alone, and the gaps are said."""
 
-    def refused(settings: ConnectionSettings, *_: object, **__: object) -> Inquiry:
+    def refused(settings: ConnectionSettings, *_: object, **__: object) -> AdminConnection:
         raise ProtocolError("the package gssapi is not installed", alias=settings.alias)
 
     site.admin.create_topic(topic_name, 1)
     site.admin.commit_offsets(f"{topic_name}-empty", {TopicPartition(topic_name, 0): 0})
     site.join(f"{topic_name}-live", topic_name)
-    monkeypatch.setattr("clusters.scan.Inquiry", refused)
-    found = scan(onprem, sample_s=0.1)
+    monkeypatch.setattr("clusters.scan.AdminConnection", refused)
+    found = scan_cluster(onprem, sample_s=0.1)
     assert "sizes, rates, quotas, exact group members and the release: the package gssapi" in found.not_seen[0]
     assert (found.kafka, found.topics[topic_name].size_bytes, found.topics[topic_name].rate_bytes) == (None,) * 3
     states = {name: (group.state, group.type, group.members) for name, group in found.groups.items()}
@@ -217,15 +217,15 @@ def test_without_raw_requests(
 def test_many_topics_in_batches(
     site: RealSite, onprem: ConnectionSettings, topic_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from clusters import survey
+    from clusters import scan_requests
 
-    monkeypatch.setattr(survey, "_TOPICS_A_REQUEST", 2)
-    monkeypatch.setattr(survey, "_PARTITIONS_A_REQUEST", 2)
+    monkeypatch.setattr(scan_requests, "_TOPICS_A_REQUEST", 2)
+    monkeypatch.setattr(scan_requests, "_PARTITIONS_A_REQUEST", 2)
     names = [f"{topic_name}-{number}" for number in range(5)]
     for name in names:
         site.admin.create_topic(name, 3)
         _produce(onprem, name, 1, [b"x"])
-    found = scan(onprem, sample_s=0).topics
+    found = scan_cluster(onprem, sample_s=0).topics
     assert [(found[name].partitions, found[name].records_end) for name in names] == [(3, 1)] * 5
     assert found[names[0]].configs is found[names[1]].configs
     assert all(found[name].last_append_ms for name in names)
@@ -244,7 +244,7 @@ def test_many_topics_in_batches(
     ],
 )
 def test_releases(versions: dict[int, tuple[int, int]], supported: dict[str, int], expected: str | None) -> None:
-    assert release(versions, supported) == expected
+    assert detect_release(versions, supported) == expected
 
 
 # --- the command
@@ -278,7 +278,7 @@ def test_scan_and_report(files: Path, capsys: pytest.CaptureFixture[str]) -> Non
     shown = capsys.readouterr()
     assert shown.out == ""
     assert "onprem: Kafka 4." in shown.err
-    seen = inventory_from_json(inventory.read_text())
+    seen = decode_inventory(inventory.read_text())
     assert set(seen.clusters) == {"onprem", "cloud"}
     assert "<h1>scanned: before the migration</h1>" in page.read_text()
     assert sorted(each.name for each in files.iterdir()) == ["inventory.json", "report.html", "three.yaml", "two.yaml"]
@@ -289,7 +289,7 @@ def test_scan_and_report(files: Path, capsys: pytest.CaptureFixture[str]) -> Non
 def test_one_cluster_on_stdout(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["-q", "scan", str(files / "three.yaml"), "--cluster", "cloud", "--sample", "0s"]) == 0
     shown = capsys.readouterr()
-    assert set(inventory_from_json(shown.out).clusters) == {"cloud"}
+    assert set(decode_inventory(shown.out).clusters) == {"cloud"}
     assert shown.err == ""
 
 
@@ -302,7 +302,7 @@ def test_an_unreachable_cluster_writes_nothing(files: Path, capsys: pytest.Captu
     assert output.read_text() == "what was there"
     assert main([*command, "--skip-unreachable"]) == 3
     assert "skipped: cluster lost does not answer" in capsys.readouterr().err
-    assert set(inventory_from_json(output.read_text()).clusters) == {"onprem", "cloud"}
+    assert set(decode_inventory(output.read_text()).clusters) == {"onprem", "cloud"}
 
 
 def test_a_missing_secret_is_named_before_any_connection(

@@ -11,9 +11,9 @@ from confluent_kafka.admin._acl import AclBinding, AclOperation, AclPermissionTy
 from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
 
 from clusters.admin import Admin
-from clusters.names import TopicPartition
-from clusters.scan import scan
+from clusters.scan import scan_cluster
 from clusters.settings import ConnectionSettings
+from clusters.topic_partition import TopicPartition
 from lab import broker, clusters
 from topology.inventory import InventoryAcl
 
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.kafka
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConnectionSettings]:
     """A broker of its own whose ACLs apply to everybody, also to us (User:ANONYMOUS)."""
     directory = tmp_path_factory.mktemp("guarded")
-    usual = broker.properties
+    usual = broker.build_broker_properties
 
     def properties(*about: Any) -> dict[str, str | int]:
         return {
@@ -34,12 +34,12 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConnectionSett
         }
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(broker, "properties", properties)
+        patch.setattr(broker, "build_broker_properties", properties)
         try:
-            found = clusters.up(directory, ["guarded"])
+            found = clusters.start_clusters(directory, ["guarded"])
             yield ConnectionSettings("guarded", tuple(found.clusters["guarded"].bootstrap.split(",")))
         finally:
-            clusters.down(directory)
+            clusters.end_clusters(directory)
 
 
 def _bind(settings: ConnectionSettings, kind: str, name: str, operation: str, permission: str) -> None:
@@ -67,12 +67,12 @@ def test_rights(guarded: ConnectionSettings) -> None:
         for name in ("open", "closed"):
             admin.create_topic(name, 2)
         admin.commit_offsets("billing", {TopicPartition("open", 0): 0})
-    assert scan(guarded, sample_s=0).acls == ()
+    assert scan_cluster(guarded, sample_s=0).acls == ()
 
     _bind(guarded, "BROKER", "kafka-cluster", "ALL", "ALLOW")
     _bind(guarded, "TOPIC", "open", "DESCRIBE_CONFIGS", "ALLOW")
     _bind(guarded, "TOPIC", "open", "DESCRIBE", "ALLOW")
-    whole = scan(guarded, sample_s=0)
+    whole = scan_cluster(guarded, sample_s=0)
     assert whole.acls is not None
     assert InventoryAcl("User:ANONYMOUS", "ALL", "ALLOW", "CLUSTER", "kafka-cluster", "LITERAL") in whole.acls
     assert InventoryAcl("User:ANONYMOUS", "DESCRIBE_CONFIGS", "ALLOW", "TOPIC", "open", "LITERAL") in whole.acls
@@ -82,7 +82,7 @@ def test_rights(guarded: ConnectionSettings) -> None:
     _bind(guarded, "BROKER", "kafka-cluster", "DESCRIBE", "DENY")
     _bind(guarded, "BROKER", "kafka-cluster", "DESCRIBE_CONFIGS", "DENY")
     _bind(guarded, "TOPIC", "closed", "DESCRIBE", "ALLOW")
-    part = scan(guarded, sample_s=0)
+    part = scan_cluster(guarded, sample_s=0)
     assert part.acls is None
     assert "CLUSTER_AUTHORIZATION_FAILED" in _said(part.not_seen, "log sizes of broker 1")
     assert _said(part.not_seen, "ACLs")
@@ -95,5 +95,5 @@ def test_rights(guarded: ConnectionSettings) -> None:
     assert part.groups["billing"].offsets == {"open": {0: 0}}
 
     _bind(guarded, "TOPIC", "closed", "DESCRIBE", "DENY")
-    hidden = scan(guarded, sample_s=0)
+    hidden = scan_cluster(guarded, sample_s=0)
     assert "closed" not in hidden.topics  # Kafka shows no trace of a topic that one may not describe

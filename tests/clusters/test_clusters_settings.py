@@ -9,15 +9,16 @@ from pathlib import Path
 import pytest
 
 from clusters import errors
-from clusters.settings import ConnectionSettings, connection_settings
-from topology.plan import Kerberos, OAuth, PlanCluster, SecretRef, Security
+from clusters.settings import ConnectionSettings, resolve_connection_settings
+from topology.plan import PlanCluster, PlanKerberos, PlanOAuth, PlanSecurity
+from topology.secret_ref import SecretRef
 
 SECRET = "s3cr3t-w0rd"
 JSON = f'{{"username": "ann", "password": "{SECRET}"}}'
 
 
 def cluster(ref: SecretRef | None, protocol: str = "SASL_SSL") -> PlanCluster:
-    return PlanCluster("cloud", ("k1:9092", "k2:9092"), "id", Security(protocol, "SCRAM-SHA-512", ref))  # type: ignore[arg-type]
+    return PlanCluster("cloud", ("k1:9092", "k2:9092"), "id", PlanSecurity(protocol, "SCRAM-SHA-512", ref))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -36,7 +37,7 @@ def test_credentials(kind: str, content: str, tmp_path: Path) -> None:
     path.write_text(content)
     name = {"env": "CLOUD", "file": str(path), "airflow_connection": "kafka_cloud"}[kind]
     environ = {"CLOUD": content, "AIRFLOW_CONN_KAFKA_CLOUD": content}
-    found = connection_settings(cluster(SecretRef(kind, name)), environ)  # type: ignore[arg-type]
+    found = resolve_connection_settings(cluster(SecretRef(kind, name)), environ)  # type: ignore[arg-type]
     assert (found.username, found.password) == ("ann", SECRET)
     assert SECRET not in repr(found)
     assert found.librdkafka()["sasl.password"] == SECRET
@@ -57,7 +58,7 @@ def test_credentials(kind: str, content: str, tmp_path: Path) -> None:
 )
 def test_missing_secret(ref: SecretRef, environ: dict[str, str], said: str) -> None:
     with pytest.raises(errors.SecretMissing) as caught:
-        connection_settings(cluster(ref), environ)
+        resolve_connection_settings(cluster(ref), environ)
     assert said in str(caught.value)
     assert "clusters.cloud.security.credentials" in str(caught.value)
     assert SECRET not in str(caught.value)
@@ -67,21 +68,21 @@ def test_missing_secret(ref: SecretRef, environ: dict[str, str], said: str) -> N
 def test_certificates(tmp_path: Path) -> None:
     pem = tmp_path / "client.pem"
     pem.write_text("-----BEGIN")
-    plain = connection_settings(cluster(SecretRef("file", str(pem)), "SSL"), {})
+    plain = resolve_connection_settings(cluster(SecretRef("file", str(pem)), "SSL"), {})
     assert plain.librdkafka()["ssl.certificate.location"] == str(pem)
     assert plain.librdkafka()["ssl.key.location"] == str(pem)
-    security = Security("SSL", ca=SecretRef("env", "CA"))
-    found = connection_settings(PlanCluster("cloud", ("k:1",), None, security), {"CA": str(pem)})
+    security = PlanSecurity("SSL", ca=SecretRef("env", "CA"))
+    found = resolve_connection_settings(PlanCluster("cloud", ("k:1",), None, security), {"CA": str(pem)})
     assert found.ca_file == str(pem)
     with pytest.raises(errors.SecretMissing, match=r"security\.ca: secret \{env: CA\} names no readable file"):
-        connection_settings(PlanCluster("cloud", ("k:1",), None, security), {"CA": str(tmp_path / "no")})
+        resolve_connection_settings(PlanCluster("cloud", ("k:1",), None, security), {"CA": str(tmp_path / "no")})
 
 
 def test_references_are_read_again(tmp_path: Path) -> None:
     """`renewed` and a new librdkafka client have the secret as it is now; what a caller replaced stays."""
     path = tmp_path / "secret"
     path.write_text(f"ann:{SECRET}\n")
-    settings = replace(connection_settings(cluster(SecretRef("file", str(path))), {}), cluster_id=None)
+    settings = replace(resolve_connection_settings(cluster(SecretRef("file", str(path))), {}), cluster_id=None)
     path.write_text("bea:next\n")
     assert (settings.username, settings.renewed().username, settings.renewed().password) == ("ann", "bea", "next")
     assert settings.renewed().cluster_id is None
@@ -96,11 +97,11 @@ def test_everything_of_security(tmp_path: Path) -> None:
     for name in ("ca.pem", "client.pem", "key.pem"):
         (tmp_path / name).write_text("-----BEGIN")
     ca, certificate, key = (SecretRef("file", str(tmp_path / f"{name}.pem")) for name in ("ca", "client", "key"))
-    security = Security(
+    security = PlanSecurity(
         "SASL_SSL", "OAUTHBEARER", SecretRef("env", "ID"), ca, certificate, key, SecretRef("env", "PASSPHRASE"),
-        oauth=OAuth("https://i/t", "kafka", (("a", "b"),), ca), kerberos=Kerberos("broker", "w@X", key),
+        oauth=PlanOAuth("https://i/t", "kafka", (("a", "b"),), ca), kerberos=PlanKerberos("broker", "w@X", key),
     )  # fmt: skip
-    found = connection_settings(
+    found = resolve_connection_settings(
         PlanCluster("cloud", ("k:1",), None, security), {"ID": f"id:{SECRET}", "PASSPHRASE": f"{SECRET}2"}
     )
     assert (found.username, found.password, found.key_password) == ("id", SECRET, f"{SECRET}2")
@@ -139,12 +140,12 @@ def test_errors_travel_between_processes() -> None:
 
 
 def test_the_account_that_aligns_is_another_one_only_where_it_is_named() -> None:
-    declared = Security("SASL_SSL", "PLAIN", SecretRef("env", "ID"))
+    declared = PlanSecurity("SASL_SSL", "PLAIN", SecretRef("env", "ID"))
     environ = {"ID": f"id:{SECRET}", "OTHER": f"other:{SECRET}2"}
-    alone = connection_settings(PlanCluster("cloud", ("k:1",), None, declared), environ)
+    alone = resolve_connection_settings(PlanCluster("cloud", ("k:1",), None, declared), environ)
     assert alone.aligning() is alone
     both = replace(declared, align_credentials=SecretRef("env", "OTHER"))
-    settings = connection_settings(PlanCluster("cloud", ("k:1",), None, both), environ)
+    settings = resolve_connection_settings(PlanCluster("cloud", ("k:1",), None, both), environ)
     assert (settings.username, settings.aligning().username) == ("id", "other")
     assert settings.aligning().renewed().password == f"{SECRET}2"
     assert not settings.aligning().has_aligner
@@ -157,8 +158,8 @@ def test_the_account_that_aligns_by_certificate(tmp_path: Path) -> None:
     for name in ("client.pem", "key.pem", "other.pem"):
         (tmp_path / name).write_text("-----BEGIN")
     client, key, other = (SecretRef("file", str(tmp_path / f"{name}.pem")) for name in ("client", "key", "other"))
-    declared = Security("SSL", certificate=client, key=key, align_credentials=other)
-    settings = connection_settings(PlanCluster("cloud", ("k:1",), None, declared), {})
+    declared = PlanSecurity("SSL", certificate=client, key=key, align_credentials=other)
+    settings = resolve_connection_settings(PlanCluster("cloud", ("k:1",), None, declared), {})
     assert (settings.certificate_file, settings.key_file) == (client.name, key.name)
     aligning = settings.aligning()
     assert (aligning.certificate_file, aligning.key_file) == (other.name, None)

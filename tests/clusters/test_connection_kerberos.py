@@ -9,42 +9,45 @@ from dataclasses import replace
 import pytest
 
 from clusters.errors import AuthenticationFailed
-from clusters.settings import ConnectionSettings, Kerberos
-from clusters.wire.connection import connect
+from clusters.settings import ConnectionSettings, KerberosSettings
+from clusters.wire.connection import open_connection
 from lab import clusters, kerberos
-from lab.broker import free_ports
+from lab.broker import find_free_ports
 
 pytest.importorskip(
     "gssapi", reason="the Python package gssapi is not installed (watershed[gssapi])", exc_type=ImportError
 )
 pytestmark = [
     pytest.mark.kafka,
-    pytest.mark.skipif(bool(kerberos.missing()), reason=f"no {', '.join(kerberos.missing())}: Debian's krb5-kdc"),
+    pytest.mark.skipif(
+        bool(kerberos.find_missing_kerberos_programs()),
+        reason=f"no {', '.join(kerberos.find_missing_kerberos_programs())}: Debian's krb5-kdc",
+    ),
 ]
 
 
 @pytest.fixture(scope="module")
 def settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConnectionSettings]:
     directory = tmp_path_factory.mktemp("kerberos")
-    with kerberos.realm(directory / "realm") as realm, pytest.MonkeyPatch.context() as patch:
+    with kerberos.run_kerberos_realm(directory / "realm") as realm, pytest.MonkeyPatch.context() as patch:
         patch.setenv("KRB5_CONFIG", str(realm.conf))
         patch.setenv("KRB5CCNAME", f"FILE:{directory}/cache")
         patch.setenv("JAVA_TOOL_OPTIONS", f"-Djava.security.krb5.conf={realm.conf}")
-        [port] = free_ports(1)
+        [port] = find_free_ports(1)
         try:
-            clusters.up(directory / "lab", ["kerberised"], settings=_properties(port, realm))
+            clusters.start_clusters(directory / "lab", ["kerberised"], settings=_properties(port, realm))
             yield ConnectionSettings(
                 "kerberised",
                 (f"localhost:{port}",),
                 protocol="SASL_PLAINTEXT",
                 mechanism="GSSAPI",
-                kerberos=Kerberos("broker", f"ann@{kerberos.REALM}", str(realm.keytab("ann"))),
+                kerberos=KerberosSettings("broker", f"ann@{kerberos.KERBEROS_REALM}", str(realm.keytab("ann"))),
             )
         finally:
-            clusters.down(directory / "lab")
+            clusters.end_clusters(directory / "lab")
 
 
-def _properties(port: int, realm: kerberos.Realm) -> dict[str, str]:
+def _properties(port: int, realm: kerberos.KerberosRealm) -> dict[str, str]:
     keytab = realm.keytab("broker/localhost")
     login = f'com.sun.security.auth.module.Krb5LoginModule required useKeyTab=true storeKey=true keyTab="{keytab}" '
     listening = f"PLAINTEXT://{{host}}:{{port}},KERBEROS://localhost:{port}"
@@ -54,12 +57,12 @@ def _properties(port: int, realm: kerberos.Realm) -> dict[str, str]:
         "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,KERBEROS:SASL_PLAINTEXT",
         "sasl.enabled.mechanisms": "GSSAPI",
         "sasl.kerberos.service.name": "broker",
-        "listener.name.kerberos.gssapi.sasl.jaas.config": f'{login}principal="broker/localhost@{kerberos.REALM}";',
+        "listener.name.kerberos.gssapi.sasl.jaas.config": f'{login}principal="broker/localhost@{kerberos.KERBEROS_REALM}";',
     }
 
 
 def test_a_raw_connection(settings: ConnectionSettings) -> None:
-    with closing(connect(settings)) as wire:
+    with closing(open_connection(settings)) as wire:
         assert wire.metadata(()).brokers == {1: ("localhost", int(settings.bootstrap[0].rpartition(":")[2]))}
 
 
@@ -67,7 +70,7 @@ def test_another_service_or_user_than_there_is(settings: ConnectionSettings) -> 
     assert settings.kerberos is not None
     other = replace(settings, kerberos=replace(settings.kerberos, service="another"))
     with pytest.raises(AuthenticationFailed, match=r"Kerberos as ann@.* for another@localhost failed.*keytab"):
-        connect(other)
-    nobody = replace(settings, kerberos=replace(settings.kerberos, principal=f"bea@{kerberos.REALM}"))
+        open_connection(other)
+    nobody = replace(settings, kerberos=replace(settings.kerberos, principal=f"bea@{kerberos.KERBEROS_REALM}"))
     with pytest.raises(AuthenticationFailed, match=r"Kerberos as bea@"):
-        connect(nobody)
+        open_connection(nobody)

@@ -12,7 +12,7 @@ import pytest
 
 from clusters import librdkafka
 from clusters.admin import Admin
-from clusters.control import ControlWriter
+from clusters.control_topics import ControlWriter
 from clusters.errors import (
     AuthenticationFailed,
     ClusterError,
@@ -22,9 +22,9 @@ from clusters.errors import (
     UntrustedBroker,
 )
 from clusters.settings import ConnectionSettings
-from clusters.wire.connection import connect
-from lab.certificates import Authority, written
-from lab.secure import PASSWORD, SECRET, Secured
+from clusters.wire.connection import open_connection
+from lab.certificates import CertificateAuthority, write_secret_file
+from lab.secured_cluster import PASSWORD, SECRET, SecuredCluster
 from tests.clusters.ways import Way
 
 pytestmark = pytest.mark.kafka
@@ -52,7 +52,7 @@ def failures(settings: ConnectionSettings) -> list[ClusterError]:
 
 
 def _raw(settings: ConnectionSettings) -> None:
-    with closing(connect(settings)) as wire:
+    with closing(open_connection(settings)) as wire:
         wire.metadata(())
 
 
@@ -72,7 +72,9 @@ YESTERDAY = f"{datetime.now(UTC) - timedelta(days=1):%Y-%m-%d}"
         ("ELSEWHERE", ["for elsewhere.example.internal", "not valid for '127.0.0.1'", "clusters.cloud.bootstrap"]),
     ],
 )
-def test_brokers_that_are_not_trusted(secured_cluster: Secured, tmp_path: Path, listener: str, said: list[str]) -> None:
+def test_brokers_that_are_not_trusted(
+    secured_cluster: SecuredCluster, tmp_path: Path, listener: str, said: list[str]
+) -> None:
     way = Way(secured_cluster, tmp_path, listener)
     for error in failures(way.settings()):
         assert isinstance(error, UntrustedBroker)
@@ -80,14 +82,14 @@ def test_brokers_that_are_not_trusted(secured_cluster: Secured, tmp_path: Path, 
         assert [each for each in said if each not in str(error)] == []
 
 
-def test_the_systems_authorities_count_without_a_ca(secured_cluster: Secured, tmp_path: Path) -> None:
+def test_the_systems_authorities_count_without_a_ca(secured_cluster: SecuredCluster, tmp_path: Path) -> None:
     settings = replace(Way(secured_cluster, tmp_path, "TLS").settings(), ca_file=None, origin=None)
     for error in failures(settings):
         assert isinstance(error, UntrustedBroker)
         assert "the system's authorities (no `ca` is set)" in str(error)
 
 
-def test_a_client_certificate_is_wanted(secured_cluster: Secured, tmp_path: Path) -> None:
+def test_a_client_certificate_is_wanted(secured_cluster: SecuredCluster, tmp_path: Path) -> None:
     settings = replace(Way(secured_cluster, tmp_path, "MUTUAL").settings(), certificate_file=None, origin=None)
     for error in failures(settings):
         assert isinstance(error, AuthenticationFailed)
@@ -96,10 +98,10 @@ def test_a_client_certificate_is_wanted(secured_cluster: Secured, tmp_path: Path
 
 
 @pytest.mark.parametrize("flaw", ["expired", "stranger"])
-def test_client_certificates_that_are_refused(secured_cluster: Secured, tmp_path: Path, flaw: str) -> None:
+def test_client_certificates_that_are_refused(secured_cluster: SecuredCluster, tmp_path: Path, flaw: str) -> None:
     way = Way(secured_cluster, tmp_path, "MUTUAL")
-    authority = Authority("Another authority") if flaw == "stranger" else secured_cluster.authority
-    written(way.certificate, authority.issue("worker-9", expired=flaw == "expired").pem)
+    authority = CertificateAuthority("Another authority") if flaw == "stranger" else secured_cluster.authority
+    write_secret_file(way.certificate, authority.issue("worker-9", expired=flaw == "expired").pem)
     for error in failures(way.settings()):
         assert isinstance(error, AuthenticationFailed)
         assert "worker-9" in str(error)
@@ -110,9 +112,9 @@ def test_client_certificates_that_are_refused(secured_cluster: Secured, tmp_path
     ("mechanism", "account"),
     [("PLAIN", "ann:wrong"), ("SCRAM-SHA-256", "nobody:wrong"), ("SCRAM-SHA-512", "ann:wrong")],
 )
-def test_a_wrong_password(secured_cluster: Secured, tmp_path: Path, mechanism: str, account: str) -> None:
+def test_a_wrong_password(secured_cluster: SecuredCluster, tmp_path: Path, mechanism: str, account: str) -> None:
     way = Way(secured_cluster, tmp_path, "TLSSASL", mechanism)
-    written(way.account, account)
+    write_secret_file(way.account, account)
     for error in failures(way.settings()):
         assert isinstance(error, AuthenticationFailed)
         assert f"user {account.partition(':')[0]}" in str(error)
@@ -120,16 +122,16 @@ def test_a_wrong_password(secured_cluster: Secured, tmp_path: Path, mechanism: s
         assert "clusters.cloud.security.credentials" in str(error)
 
 
-def test_a_wrong_client_secret(secured_cluster: Secured, tmp_path: Path) -> None:
+def test_a_wrong_client_secret(secured_cluster: SecuredCluster, tmp_path: Path) -> None:
     way = Way(secured_cluster, tmp_path, "TLSSASL", "OAUTHBEARER")
-    written(way.account, "watershed-lab:wrong")
+    write_secret_file(way.account, "watershed-lab:wrong")
     for error in failures(way.settings()):
         assert isinstance(error, AuthenticationFailed)
         assert secured_cluster.identity.token_endpoint in str(error)
         assert "HTTP 401 (invalid_client" in str(error)
 
 
-def test_a_mechanism_that_the_broker_does_not_take(secured_cluster: Secured, tmp_path: Path) -> None:
+def test_a_mechanism_that_the_broker_does_not_take(secured_cluster: SecuredCluster, tmp_path: Path) -> None:
     with pytest.raises(AuthenticationFailed, match=r"does not take PLAIN; it offers .*SCRAM-SHA-512.*mechanism"):
         _raw(Way(secured_cluster, tmp_path, "SHORT", "PLAIN").settings())
 
@@ -138,25 +140,25 @@ def test_a_mechanism_that_the_broker_does_not_take(secured_cluster: Secured, tmp
     ("listener", "protocol"), [("TLS", "PLAINTEXT"), ("OPENSASL", "SSL"), ("TLS", "SASL_PLAINTEXT")]
 )
 def test_another_protocol_than_the_listeners(
-    secured_cluster: Secured, tmp_path: Path, listener: str, protocol: str
+    secured_cluster: SecuredCluster, tmp_path: Path, listener: str, protocol: str
 ) -> None:
     settings = replace(Way(secured_cluster, tmp_path, listener).settings(), protocol=protocol, origin=None)
     with pytest.raises(Unreachable, match=f"that they speak {protocol} there"):
         _raw(settings)
 
 
-def test_a_control_writer_says_it_too(secured_cluster: Secured, tmp_path: Path, topic_name: str) -> None:
+def test_a_control_writer_says_it_too(secured_cluster: SecuredCluster, tmp_path: Path, topic_name: str) -> None:
     way = Way(secured_cluster, tmp_path, "TLSSASL", "SCRAM-SHA-512")
-    written(way.account, "ann:wrong")
+    write_secret_file(way.account, "ann:wrong")
     writer = ControlWriter(way.settings(), timeout=3.0)
     with pytest.raises(Unauthorised, match=r"user ann .*SCRAM-SHA-512"):
         writer.put(topic_name, "key", None)
 
 
-def test_keys_with_a_passphrase(secured_cluster: Secured, tmp_path: Path) -> None:
+def test_keys_with_a_passphrase(secured_cluster: SecuredCluster, tmp_path: Path) -> None:
     pair = secured_cluster.authority.issue("worker-2")
-    written(tmp_path / "key.pem", pair.key_pem("open sesame"))
-    written(tmp_path / "client.pem", pair.chain)
+    write_secret_file(tmp_path / "key.pem", pair.key_pem("open sesame"))
+    write_secret_file(tmp_path / "client.pem", pair.chain)
     settings = replace(
         Way(secured_cluster, tmp_path, "MUTUAL").settings(),
         key_file=str(tmp_path / "key.pem"),

@@ -13,71 +13,71 @@ from pathlib import Path
 
 import pytest
 
-from clusters import tokens
+from clusters import oauth_tokens
 from clusters.errors import AuthenticationFailed, ClusterError, ProtocolError, Unreachable
-from clusters.settings import ConnectionSettings, OAuth
-from lab.certificates import Authority, written
-from lab.identity import Identity
+from clusters.settings import ConnectionSettings, OAuthSettings
+from lab.certificates import CertificateAuthority, write_secret_file
+from lab.identity_provider import IdentityProvider
 
 SECRET = "c4n4ry: s3cr3t/+"
 
 
 @pytest.fixture
-def identity() -> Iterator[Identity]:
-    with Identity({"ann": SECRET}) as found:
+def identity() -> Iterator[IdentityProvider]:
+    with IdentityProvider({"ann": SECRET}) as found:
         yield found
 
 
 def settings(endpoint: str, **more: object) -> ConnectionSettings:
-    oauth = OAuth(endpoint, **more)  # type: ignore[arg-type]
+    oauth = OAuthSettings(endpoint, **more)  # type: ignore[arg-type]
     return ConnectionSettings(
         "cloud", ("k:1",), None, "SASL_SSL", "OAUTHBEARER", username="ann", password=SECRET, oauth=oauth
     )
 
 
-def test_one_token_serves_all(identity: Identity) -> None:
+def test_one_token_serves_all(identity: IdentityProvider) -> None:
     asked = settings(identity.token_endpoint, scope="kafka")
     with ThreadPoolExecutor(8) as threads:
-        found = {token.value for token in threads.map(lambda _: tokens.token(asked), range(32))}
+        found = {token.value for token in threads.map(lambda _: oauth_tokens.fetch_token(asked), range(32))}
     assert len(found) == 1
     assert (identity.issued, identity.scopes) == ({"ann": 1}, ["kafka"])
-    value, _expires, principal, extensions = tokens.librdkafka_callback(asked)("")
+    value, _expires, principal, extensions = oauth_tokens.build_token_callback(asked)("")
     assert (found, principal, extensions) == ({value}, "ann", {})
-    assert value not in repr(tokens.token(asked))
+    assert value not in repr(oauth_tokens.fetch_token(asked))
 
 
-def test_a_refused_token_is_replaced(identity: Identity) -> None:
+def test_a_refused_token_is_replaced(identity: IdentityProvider) -> None:
     asked = settings(identity.token_endpoint)
-    first = tokens.token(asked).value
-    assert tokens.token(asked, other_than="another").value == first
-    assert tokens.token(asked, other_than=first).value != first
+    first = oauth_tokens.fetch_token(asked).value
+    assert oauth_tokens.fetch_token(asked, other_than="another").value == first
+    assert oauth_tokens.fetch_token(asked, other_than=first).value != first
     assert identity.issued == {"ann": 2}
 
 
 def test_a_token_is_fetched_again_before_it_ends() -> None:
-    token = tokens.Token("t", "ann", fetched=100.0, ends=200.0)
+    token = oauth_tokens.AccessToken("t", "ann", fetched=100.0, ends=200.0)
     assert [token.aged(now) for now in (100.0, 179.9, 180.0, 250.0)] == [False, False, True, True]
 
 
 def test_an_old_token_serves_while_the_endpoint_is_away() -> None:
-    with Identity({"ann": SECRET}, life_s=30.0) as identity:
+    with IdentityProvider({"ann": SECRET}, life_s=30.0) as identity:
         asked = settings(identity.token_endpoint)
-        held = tokens.token(asked)
-        source = tokens._sources[asked.alias, asked.oauth, asked.username, asked.password]
+        held = oauth_tokens.fetch_token(asked)
+        source = oauth_tokens._sources[asked.alias, asked.oauth, asked.username, asked.password]
         source._token = replace(held, fetched=held.fetched - 25)  # 25 s ago of 30
-    assert tokens.token(asked).value == held.value
+    assert oauth_tokens.fetch_token(asked).value == held.value
     source._token = replace(held, fetched=held.fetched - 31, ends=held.fetched - 1)
     with pytest.raises(Unreachable, match="does not answer"):
-        tokens.token(asked)
+        oauth_tokens.fetch_token(asked)
 
 
-def test_another_secret_is_another_token(identity: Identity) -> None:
+def test_another_secret_is_another_token(identity: IdentityProvider) -> None:
     asked = settings(identity.token_endpoint)
-    tokens.token(asked)
+    oauth_tokens.fetch_token(asked)
     identity.clients["ann"] = "new"
     with pytest.raises(AuthenticationFailed, match=r"refuses the client ann: HTTP 401 \(invalid_client"):
-        tokens.token(replace(asked, password="old"))
-    assert tokens.token(replace(asked, password="new")).principal == "ann"
+        oauth_tokens.fetch_token(replace(asked, password="old"))
+    assert oauth_tokens.fetch_token(replace(asked, password="new")).principal == "ann"
 
 
 @pytest.mark.parametrize(
@@ -92,13 +92,13 @@ def test_another_secret_is_another_token(identity: Identity) -> None:
 )
 def test_endpoints_that_are_not_asked(endpoint: str, kind: type[ClusterError], said: str) -> None:
     with pytest.raises(kind, match=said) as caught:
-        tokens.token(settings(endpoint))
+        oauth_tokens.fetch_token(settings(endpoint))
     assert SECRET not in str(caught.value)
 
 
 def test_without_an_endpoint() -> None:
     with pytest.raises(AuthenticationFailed, match=r"clusters\.cloud\.security\.oauth\.token_endpoint"):
-        tokens.token(replace(settings("https://i"), oauth=None))
+        oauth_tokens.fetch_token(replace(settings("https://i"), oauth=None))
 
 
 class Odd:
@@ -145,29 +145,29 @@ class Odd:
 def test_odd_answers(status: int, body: bytes, kind: type[ClusterError], said: str) -> None:
     odd = Odd(status, body, {})
     with pytest.raises(kind, match=said) as caught:
-        tokens.token(settings(f"http://{odd.address}/token"))
+        oauth_tokens.fetch_token(settings(f"http://{odd.address}/token"))
     assert SECRET not in str(caught.value)
     odd.server.shutdown()
 
 
-def test_a_redirect_is_not_followed(identity: Identity) -> None:
+def test_a_redirect_is_not_followed(identity: IdentityProvider) -> None:
     odd = Odd(307, b"", {"Location": identity.token_endpoint})
     with pytest.raises(Unreachable, match="HTTP 307"):
-        tokens.token(settings(f"http://{odd.address}/token"))
+        oauth_tokens.fetch_token(settings(f"http://{odd.address}/token"))
     assert (odd.asked, identity.issued) == (1, {})
     odd.server.shutdown()
 
 
 def test_an_endpoint_with_a_certificate_of_our_own(tmp_path: Path) -> None:
-    authority = Authority("Identity authority")
-    served = written(tmp_path / "served.pem", authority.issue("id", ("127.0.0.1",)).pem)
-    ca = written(tmp_path / "ca.pem", authority.chain)
+    authority = CertificateAuthority("Identity authority")
+    served = write_secret_file(tmp_path / "served.pem", authority.issue("id", ("127.0.0.1",)).pem)
+    ca = write_secret_file(tmp_path / "ca.pem", authority.chain)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(served)
     odd = Odd(200, b'{"access_token": "opaque", "expires_in": 60}', {}, context)
-    assert tokens.token(settings(f"https://{odd.address}/token", ca_file=str(ca))).value == "opaque"
+    assert oauth_tokens.fetch_token(settings(f"https://{odd.address}/token", ca_file=str(ca))).value == "opaque"
     with pytest.raises(Unreachable, match="CERTIFICATE_VERIFY_FAILED"):
-        tokens.token(settings(f"https://{odd.address}/token"))
+        oauth_tokens.fetch_token(settings(f"https://{odd.address}/token"))
     odd.server.shutdown()
 
 
@@ -175,4 +175,4 @@ def test_nobody_listens() -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         with pytest.raises(Unreachable, match="Connection refused"):
-            tokens.token(settings(f"http://127.0.0.1:{free.getsockname()[1]}/token"))
+            oauth_tokens.fetch_token(settings(f"http://127.0.0.1:{free.getsockname()[1]}/token"))

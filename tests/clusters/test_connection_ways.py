@@ -9,26 +9,27 @@ from pathlib import Path
 import pytest
 
 from clusters.admin import Admin
-from clusters.batches import simple_batch
-from clusters.control import ControlWriter, read_log
-from clusters.scan import scan
-from clusters.wire import readings
-from clusters.wire.connection import connect
-from clusters.wire.inquiry import Inquiry
+from clusters.control_records import read_control_log
+from clusters.control_topics import ControlWriter
+from clusters.record_batch import build_simple_batch
+from clusters.scan import scan_cluster
+from clusters.wire import admin_reads
+from clusters.wire.admin_connection import AdminConnection
+from clusters.wire.connection import open_connection
 from clusters.wire.messages import FetchPartition
-from lab.secure import MECHANISMS, PASSWORD, SECRET, Secured
+from lab.secured_cluster import PASSWORD, SECRET, SECURED_SASL_MECHANISMS, SecuredCluster
 from tests.clusters.sites import send
 from tests.clusters.ways import Way
 
 pytestmark = pytest.mark.kafka
 
 WAYS = [("TLS", None), ("MUTUAL", None)]
-WAYS += [(listener, mechanism) for listener in ("OPENSASL", "TLSSASL") for mechanism in MECHANISMS]
+WAYS += [(listener, mechanism) for listener in ("OPENSASL", "TLSSASL") for mechanism in SECURED_SASL_MECHANISMS]
 RECORDS = [b"x" * 100, b"", b"y" * 300_000]  # the last larger than any TLS record
 
 
 @pytest.fixture(params=WAYS, ids=lambda way: "-".join(filter(None, way)))
-def way(request: pytest.FixtureRequest, secured_cluster: Secured, tmp_path: Path) -> Way:
+def way(request: pytest.FixtureRequest, secured_cluster: SecuredCluster, tmp_path: Path) -> Way:
     return Way(secured_cluster, tmp_path, *request.param)
 
 
@@ -36,11 +37,11 @@ def test_raw_and_administrative(way: Way, topic_name: str) -> None:
     settings = way.settings()
     with Admin(settings) as admin:
         topic = admin.create_topic(topic_name, 1, 1, {})
-        with closing(connect(settings)) as wire:
+        with closing(open_connection(settings)) as wire:
             now = int(time.time() * 1000)  # retention would delete older records at once
             [found] = wire.metadata((topic_name,)).topics
             assert found.topic_id == topic.topic_id
-            answers = [send(wire, topic, simple_batch([record], timestamp=now)) for record in RECORDS]
+            answers = [send(wire, topic, build_simple_batch([record], timestamp=now)) for record in RECORDS]
             assert [(answer.error, answer.base_offset) for answer in answers] == [(0, 0), (0, 1), (0, 2)]
             fetched = bytearray()
             while len(fetched) < sum(map(len, RECORDS)):
@@ -53,24 +54,26 @@ def test_raw_and_administrative(way: Way, topic_name: str) -> None:
 
 
 @pytest.mark.parametrize("mechanism", [None, "SCRAM-SHA-512", "OAUTHBEARER"])
-def test_control_records(secured_cluster: Secured, tmp_path: Path, mechanism: str | None, topic_name: str) -> None:
+def test_control_records(
+    secured_cluster: SecuredCluster, tmp_path: Path, mechanism: str | None, topic_name: str
+) -> None:
     settings = Way(secured_cluster, tmp_path, "TLSSASL" if mechanism else "MUTUAL", mechanism).settings()
     with Admin(settings) as admin:
         admin.create_topic(topic_name, 1, 1, {})
     with ControlWriter(settings) as writer:
         assert writer.put(topic_name, "key", {"value": 1}) == 0
-    assert [record.value for record in read_log(settings, topic_name)] == [{"value": 1}]
+    assert [record.value for record in read_control_log(settings, topic_name)] == [{"value": 1}]
 
 
 @pytest.mark.parametrize("listener", ["MUTUAL", "TLSSASL"])
-def test_a_scan(secured_cluster: Secured, tmp_path: Path, listener: str, topic_name: str) -> None:
+def test_a_scan(secured_cluster: SecuredCluster, tmp_path: Path, listener: str, topic_name: str) -> None:
     settings = Way(secured_cluster, tmp_path, listener, "SCRAM-SHA-512" if listener == "TLSSASL" else None).settings()
     with Admin(settings) as admin:
         admin.create_topic(topic_name, 3, 1, {})
     host, _, port = settings.bootstrap[0].rpartition(":")
-    with Inquiry(settings, (host, int(port))) as inquiry:
-        assert {key.topic for key in readings.log_sizes(inquiry)} >= {topic_name}
-    found = scan(settings, sample_s=0)
+    with AdminConnection(settings, (host, int(port))) as inquiry:
+        assert {key.topic for key in admin_reads.read_log_sizes(inquiry)} >= {topic_name}
+    found = scan_cluster(settings, sample_s=0)
     assert found.topics[topic_name].partitions == 3
     assert found.topics[topic_name].size_bytes == 0, "log sizes are asked over raw connections"
     assert not [each for each in found.not_seen if "raw" in each or "protocol" in each.lower()]

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from clusters import contact
-from clusters.contact import check_brokers
+from clusters import broker_precheck
+from clusters.broker_precheck import require_kafka_brokers
 from clusters.errors import ProtocolError
 from clusters.settings import ConnectionSettings
-from lab.hostile_broker import API_VERSIONS, NULL_ARRAY, Answer, HostileBroker, friendly
+from lab.hostile_broker import ABORTING_API_VERSIONS, API_VERSIONS, BrokerAnswer, HostileBroker, build_friendly_answer
 
 TOPOLOGY = """apiVersion: topology/v1alpha1
 kind: Topology
@@ -28,7 +28,7 @@ flows:
   - {{source: cloud, target: onprem, topics: {{include: [orders]}}}}
 """
 HOSTILE = {
-    "null array": NULL_ARRAY,
+    "null array": ABORTING_API_VERSIONS,
     "absurd length": b"\0\0" + b"\xff\xff\xff\xff\x0f",
     "more than is there": b"\0\0" + b"\x64" + b"\0" * 14,
     "older, absurd": b"\0\x23" + b"\x7f\xff\xff\xff",
@@ -38,11 +38,11 @@ HOSTILE = {
 
 
 @pytest.fixture
-def started(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Answer], HostileBroker]]:
-    monkeypatch.setattr(contact, "_known", {})
+def started(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[BrokerAnswer], HostileBroker]]:
+    monkeypatch.setattr(broker_precheck, "_known", {})
     with ExitStack() as stack:
 
-        def start(answer: Answer) -> HostileBroker:
+        def start(answer: BrokerAnswer) -> HostileBroker:
             broker = HostileBroker(answer)
             stack.callback(broker.close)
             return broker
@@ -56,7 +56,7 @@ def settings(*brokers: HostileBroker) -> ConnectionSettings:
 
 @pytest.mark.parametrize("body", HOSTILE.values(), ids=HOSTILE)
 def test_an_answer_that_no_broker_gives_is_refused_by_address(
-    started: Callable[[Answer], HostileBroker], body: bytes
+    started: Callable[[BrokerAnswer], HostileBroker], body: bytes
 ) -> None:
     broker = started(lambda key, version: body)
     with pytest.raises(ProtocolError, match=rf"cluster onprem: {broker.address} gives an answer that no broker gives"):
@@ -66,33 +66,33 @@ def test_an_answer_that_no_broker_gives_is_refused_by_address(
 
 
 @pytest.mark.parametrize("highest", [1, 3, 4, 8, 13])
-def test_every_advertised_broker_is_asked_too(started: Callable[[Answer], HostileBroker], highest: int) -> None:
-    hostile = started(lambda key, version: NULL_ARRAY)
-    friend = started(friendly(lambda: [hostile.port], highest))
+def test_every_advertised_broker_is_asked_too(started: Callable[[BrokerAnswer], HostileBroker], highest: int) -> None:
+    hostile = started(lambda key, version: ABORTING_API_VERSIONS)
+    friend = started(build_friendly_answer(lambda: [hostile.port], highest))
     with pytest.raises(ProtocolError, match=hostile.address):
-        check_brokers(settings(friend))
+        require_kafka_brokers(settings(friend))
 
 
 @pytest.mark.parametrize("brokers", [b"\x7f\xff\xff\xff", b"\xff\xff\xff\xff", b"\0\0\0\1\0\0\0\0\x7f\xff" + b"x" * 20])
 def test_brokers_that_cannot_be_in_the_answer_are_refused(
-    started: Callable[[Answer], HostileBroker], brokers: bytes
+    started: Callable[[BrokerAnswer], HostileBroker], brokers: bytes
 ) -> None:
-    friend = friendly(list, 1)
+    friend = build_friendly_answer(list, 1)
     broker = started(lambda key, version: friend(key, version) if key == API_VERSIONS else brokers)
     with pytest.raises(ProtocolError, match=r"answer of .* bytes to Metadata"):
-        check_brokers(settings(broker))
+        require_kafka_brokers(settings(broker))
 
 
-def test_good_brokers_are_asked_once(started: Callable[[Answer], HostileBroker]) -> None:
+def test_good_brokers_are_asked_once(started: Callable[[BrokerAnswer], HostileBroker]) -> None:
     ports: list[int] = []
-    one, two = (started(friendly(lambda: ports)) for _ in range(2))
+    one, two = (started(build_friendly_answer(lambda: ports)) for _ in range(2))
     ports += [one.port, two.port]
     for _ in range(3):
         assert settings(one).librdkafka()["bootstrap.servers"] == one.address
     assert (one.connections, two.connections) == (1, 1)
 
 
-def test_who_does_not_answer_is_left_to_librdkafka(started: Callable[[Answer], HostileBroker]) -> None:
+def test_who_does_not_answer_is_left_to_librdkafka(started: Callable[[BrokerAnswer], HostileBroker]) -> None:
     """Nobody there, somebody who closes, somebody who is silent, an address that is none."""
     gone = started(lambda key, version: None)
     gone.close()
@@ -100,25 +100,25 @@ def test_who_does_not_answer_is_left_to_librdkafka(started: Callable[[Answer], H
     with socket.create_server(("127.0.0.1", 0)) as silent:
         addresses = (gone.address, closing.address, f"127.0.0.1:{silent.getsockname()[1]}")
         began = time.monotonic()
-        check_brokers(ConnectionSettings("onprem", addresses))
-        check_brokers(ConnectionSettings("onprem", ("onprem",)))
+        require_kafka_brokers(ConnectionSettings("onprem", addresses))
+        require_kafka_brokers(ConnectionSettings("onprem", ("onprem",)))
     assert time.monotonic() - began < 30
 
 
-def test_a_silent_broker_does_not_hide_a_hostile_one(started: Callable[[Answer], HostileBroker]) -> None:
-    hostile = started(lambda key, version: NULL_ARRAY)
+def test_a_silent_broker_does_not_hide_a_hostile_one(started: Callable[[BrokerAnswer], HostileBroker]) -> None:
+    hostile = started(lambda key, version: ABORTING_API_VERSIONS)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         addresses = (f"127.0.0.1:{silent.getsockname()[1]}", hostile.address)
         with pytest.raises(ProtocolError, match=hostile.address):
-            check_brokers(ConnectionSettings("onprem", addresses))
+            require_kafka_brokers(ConnectionSettings("onprem", addresses))
 
 
 @pytest.mark.parametrize("ask", [["status"], ["plan"], ["scan", "--sample", "0s"]], ids=" ".join)
 def test_a_command_ends_with_a_message(
-    started: Callable[[Answer], HostileBroker], tmp_path: Path, ask: list[str]
+    started: Callable[[BrokerAnswer], HostileBroker], tmp_path: Path, ask: list[str]
 ) -> None:
     """Not with SIGABRT, as librdkafka would have it end (docs/upstream/librdkafka-apiversions.md)."""
-    brokers = [started(lambda key, version: NULL_ARRAY) for _ in range(2)]
+    brokers = [started(lambda key, version: ABORTING_API_VERSIONS) for _ in range(2)]
     file = tmp_path / "orders.yaml"
     file.write_text(TOPOLOGY.format(onprem=brokers[0].address, cloud=brokers[1].address))
     command = [str(Path(sys.executable).with_name("topology")), *ask, str(file)]

@@ -7,25 +7,25 @@ from typing import Any
 
 import pytest
 
-from clusters import alignments, records
-from clusters.alignments import AlignmentRecord, read_alignments
-from clusters.control import FLOWS, STATUS, encode
-from clusters.control_values import decoded, understood
-from clusters.fleet import FleetRecord, Placement, read_fleets
-from clusters.flows import FlowRecord, read_flows
-from clusters.names import TopicPartition
-from clusters.producers import ProducerRecord, read_producers
-from clusters.records import ControlRecord, control_record
+from clusters import alignment_records, control_records
+from clusters.alignment_records import AlignmentRecord, read_alignments
+from clusters.control_records import ControlRecord, decode_control_record
+from clusters.control_topics import FLOWS_TOPIC, STATUS_TOPIC, encode_control_value
+from clusters.control_values import decode_control_value, parse_control_record
+from clusters.fleet import FleetRecord, PlacementRecord, read_fleets
+from clusters.flow_records import FlowRecord, read_flows
+from clusters.partition_status import PartitionStatus, read_status_reports
+from clusters.producer_registry import ProducerRecord, read_producers
 from clusters.settings import ConnectionSettings
-from clusters.status import PartitionStatus, read_reports
 from clusters.sync_reports import SyncReport
-from clusters.withheld import Withheld, read_withheld
-from cutover.live import failover
-from plugins.watershed_page_reading import View
-from replicator.orders import Order
-from replicator.states import Span
-from replicator.sync import group_records
-from replicator.sync.group_records import Carried, FlowsTail, GroupOrder
+from clusters.topic_partition import TopicPartition
+from clusters.withheld_rights import WithheldRights, read_withheld_rights
+from cutover.live import failover_actions
+from plugins.watershed.page.cluster_snapshots import ControlTopicsView
+from replicator.recovery.operator_decisions import OperatorDecision
+from replicator.states import OffsetSpan
+from replicator.sync import group_control_records
+from replicator.sync.group_control_records import FlowsFollower, GroupResetDecision, SyncedPositions
 from topology.inventory import InventoryAcl
 from topology.plan import PlanFlow
 from topology.selectors import Selector, TopicSelection
@@ -52,13 +52,13 @@ ORDERS = TopicPartition("orders", 0)
 GOOD = [
     FLOW,
     FleetRecord("shop", "b", "running", "sha256:0"),
-    Placement("shop", "b", {"a-to-b|orders|0": 3}, "w1", 5),
+    PlacementRecord("shop", "b", {"a-to-b|orders|0": 3}, "w1", 5),
     ProducerRecord(7, "a-to-b", ("a",), "sequence", "shop"),
     AlignmentRecord("a-to-b", "orders", "aligned"),
-    Withheld("a-to-b", (InventoryAcl("User:x", "WRITE", "ALLOW", "TOPIC", "orders", "LITERAL", "*"),)),
-    Order("accept-gap", "a-to-b", "orders", 0, "source_expired", 3, "ann", Span(1, 5)),
-    Carried("a-to-b", "billing", {ORDERS: 5}, {ORDERS: 6}),
-    GroupOrder("a-to-b", "billing", {ORDERS: None}, "ann"),
+    WithheldRights("a-to-b", (InventoryAcl("User:x", "WRITE", "ALLOW", "TOPIC", "orders", "LITERAL", "*"),)),
+    OperatorDecision("accept-gap", "a-to-b", "orders", 0, "source_expired", 3, "ann", OffsetSpan(1, 5)),
+    SyncedPositions("a-to-b", "billing", {ORDERS: 5}, {ORDERS: 6}),
+    GroupResetDecision("a-to-b", "billing", {ORDERS: None}, "ann"),
     PartitionStatus("a-to-b", "orders", "orders", 0, "running", source_end=9, source_seen_ms=5),
     SyncReport("a-to-b", "groups", "billing", "equal"),
 ]
@@ -90,17 +90,17 @@ class Stored:
 @pytest.fixture
 def topics(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[tuple[str, bytes | None]]]:
     """What stands in which topic, for every reader."""
-    found: dict[str, list[tuple[str, bytes | None]]] = {FLOWS: [], STATUS: []}
+    found: dict[str, list[tuple[str, bytes | None]]] = {FLOWS_TOPIC: [], STATUS_TOPIC: []}
 
     def read_log(
         settings: ConnectionSettings, topic: str, _partitions: Any = None, after: Any = None, **how: Any
     ) -> Iterator[ControlRecord]:
         first = after.get(0, 0) if isinstance(after, Mapping) else after or 0
         stored = [Stored(at, key.encode(), value) for at, (key, value) in enumerate(found[topic]) if at >= first]
-        every = map(control_record, stored)  # type: ignore[arg-type]
-        return every if how.get("invalid") else records._valid(settings, topic, every)
+        every = map(decode_control_record, stored)  # type: ignore[arg-type]
+        return every if how.get("invalid") else control_records._valid(settings, topic, every)
 
-    for module in (records, alignments, group_records, failover):
+    for module in (control_records, alignment_records, group_control_records, failover_actions):
         monkeypatch.setattr(module, "read_log", read_log)
     return found
 
@@ -108,60 +108,60 @@ def topics(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[tuple[str, bytes |
 @pytest.mark.parametrize("bad", BAD.values(), ids=BAD)
 def test_bytes_that_are_no_record_say_why(bad: bytes) -> None:
     with pytest.raises(ValueError, match=r".+"):
-        decoded(bad)
-    record = control_record(Stored(4, b"key", bad))  # type: ignore[arg-type]
+        decode_control_value(bad)
+    record = decode_control_record(Stored(4, b"key", bad))  # type: ignore[arg-type]
     assert record.value is None
     assert record.why
-    assert f"{FLOWS}-0 offset 4 on cluster cloud, key 'key', is not" in str(record.invalid("cloud", FLOWS))
+    assert f"{FLOWS_TOPIC}-0 offset 4 on cluster cloud, key 'key', is not" in str(record.invalid("cloud", FLOWS_TOPIC))
 
 
 def test_limits_leave_room_for_what_we_write() -> None:
     value = {"at": [[{str(n): (1 << 63) - 1 - n} for n in range(1_000)]], "id": "1" * 40, "half": -0.5, "grün": None}
-    assert decoded(encode(value)) == value
-    assert control_record(Stored(0, b"key", None)).why == ""  # type: ignore[arg-type]
+    assert decode_control_value(encode_control_value(value)) == value
+    assert decode_control_record(Stored(0, b"key", None)).why == ""  # type: ignore[arg-type]
     for key in (None, b"", b"\xff"):
-        assert "key" in control_record(Stored(0, key, b"{}")).why  # type: ignore[arg-type]
+        assert "key" in decode_control_record(Stored(0, key, b"{}")).why  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("good", GOOD, ids=lambda each: type(each).__name__)
 def test_every_field_has_its_type(good: Any) -> None:
     read: Callable[[dict[str, Any]], Any] = type(good).from_json
-    written = decoded(encode(good.to_json()))
-    assert understood(read, written, good.key) == good
+    written = decode_control_value(encode_control_value(good.to_json()))
+    assert parse_control_record(read, written, good.key) == good
     with pytest.raises(ValueError, match="something else than its key"):
-        understood(read, written, good.key + "x")
+        parse_control_record(read, written, good.key + "x")
     with pytest.raises(ValueError, match=r".+"):
-        understood(read, {})
-    for name in set(written) - {"schema", "kind" if isinstance(good, GroupOrder) else ""}:
+        parse_control_record(read, {})
+    for name in set(written) - {"schema", "kind" if isinstance(good, GroupResetDecision) else ""}:
         for bad in ([[[]]], [{"a": []}]):
             with pytest.raises(ValueError, match=r"meant|Error|cannot"):
-                understood(read, written | {name: bad})
+                parse_control_record(read, written | {name: bad})
 
 
 @pytest.mark.parametrize("bad", BAD.values(), ids=BAD)
 def test_every_reader_goes_on_with_what_it_knew(
     topics: dict[str, list[tuple[str, bytes | None]]], bad: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
-    wrong = encode({"schema": 1, "flow": ["a-to-b"], "topology": [], "at_ms": "x"})
+    wrong = encode_control_value({"schema": 1, "flow": ["a-to-b"], "topology": [], "at_ms": "x"})
     for good in GOOD:
-        topic = STATUS if isinstance(good, PartitionStatus | SyncReport) else FLOWS
-        after = [bad] if topic == STATUS else [bad, wrong, b"{}"]  # of reports the newest counts, or none
-        topics[topic] += [(good.key, encode(good.to_json())), *((good.key, each) for each in after)]
+        topic = STATUS_TOPIC if isinstance(good, PartitionStatus | SyncReport) else FLOWS_TOPIC
+        after = [bad] if topic == STATUS_TOPIC else [bad, wrong, b"{}"]  # of reports the newest counts, or none
+        topics[topic] += [(good.key, encode_control_value(good.to_json())), *((good.key, each) for each in after)]
     flow, fleet, _, producer, aligned, withheld, _, carried, ordered, status, report = GOOD
-    topics[FLOWS] += [("", b"{}"), ("strange", bad), ("producer|x", bad), ("order|", b"{}")]
-    topics[STATUS] += [("strange|orders|0", bad), ("sync|strange", b"{}"), ("a|b|0", b'{"flow":[]}')]
+    topics[FLOWS_TOPIC] += [("", b"{}"), ("strange", bad), ("producer|x", bad), ("order|", b"{}")]
+    topics[STATUS_TOPIC] += [("strange|orders|0", bad), ("sync|strange", b"{}"), ("a|b|0", b'{"flow":[]}')]
     assert read_flows(SETTINGS) == {flow.key: flow}
     assert read_fleets(SETTINGS) == {fleet.key: fleet}
     assert read_producers(SETTINGS) == {7: producer}
     assert read_alignments(SETTINGS) == {("a-to-b", "orders"): aligned}
-    assert read_withheld(SETTINGS, "a-to-b") == withheld
-    assert read_reports(SETTINGS) == ([status], [report])
-    tail = FlowsTail(SETTINGS)
+    assert read_withheld_rights(SETTINGS, "a-to-b") == withheld
+    assert read_status_reports(SETTINGS) == ([status], [report])
+    tail = FlowsFollower(SETTINGS)
     tail.read()
     assert tail.flows() == {flow.key: flow}
     assert (tail.carried("a-to-b", "billing"), tail.order("a-to-b", "billing")) == (carried, ordered)
-    assert failover._Sights(SETTINGS, "a-to-b").read()[ORDERS] == status
-    view = View()
+    assert failover_actions._Sights(SETTINGS, "a-to-b").read()[ORDERS] == status
+    view = ControlTopicsView()
     for topic, stored in topics.items():
         for at, (key, value) in enumerate(stored):
             view.take([records_seen(topic, at, key, value)])
@@ -169,14 +169,18 @@ def test_every_reader_goes_on_with_what_it_knew(
 
 
 def records_seen(topic: str, offset: int, key: str, payload: bytes | None) -> Any:
-    from clusters.following import Seen
+    from clusters.control_follower import FollowedRecord
 
-    return Seen(topic, offset, key, payload)
+    return FollowedRecord(topic, offset, key, payload)
 
 
 def test_a_tombstone_or_the_next_valid_value_heals(topics: dict[str, list[tuple[str, bytes | None]]]) -> None:
     paused = FLOW.with_state("paused")
-    topics[FLOWS] += [(FLOW.key, encode(FLOW.to_json())), (FLOW.key, b"{"), (FLOW.key, encode(paused.to_json()))]
+    topics[FLOWS_TOPIC] += [
+        (FLOW.key, encode_control_value(FLOW.to_json())),
+        (FLOW.key, b"{"),
+        (FLOW.key, encode_control_value(paused.to_json())),
+    ]
     assert read_flows(SETTINGS) == {FLOW.key: paused}
-    topics[FLOWS] += [(FLOW.key, b"{"), (FLOW.key, None)]
+    topics[FLOWS_TOPIC] += [(FLOW.key, b"{"), (FLOW.key, None)]
     assert read_flows(SETTINGS) == {}

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from clusters.broker_propagation import wait_at_each_broker
 from clusters.errors import RequestRefused, Unreachable
-from clusters.everywhere import at_each
 from clusters.settings import ConnectionSettings
 
 SETTINGS = ConnectionSettings("onprem", ("127.0.0.1:1",))
@@ -44,7 +44,7 @@ class Trio:
 
 def test_a_fence_is_up_when_the_last_broker_denies() -> None:
     trio = Trio({1: 1, 2: 4, 3: 7})
-    at_each(SETTINGS, trio, trio.denies, trio.opened, 60.0)
+    wait_at_each_broker(SETTINGS, trio, trio.denies, trio.opened, 60.0)
     assert trio.looks == {1: 1, 2: 4, 3: 7}
     assert trio.closed == [1, 2, 3]
 
@@ -53,10 +53,10 @@ def test_a_fence_is_up_when_the_last_broker_denies() -> None:
 def test_a_broker_that_never_learns_is_named(late: int) -> None:
     trio = Trio({node: 10**9 if node == late else 1 for node in (1, 2, 3)})
     with pytest.raises(RequestRefused, match=f"broker {late} of cluster onprem does not show the change"):
-        at_each(SETTINGS, trio, trio.denies, trio.opened, 0.1)
+        wait_at_each_broker(SETTINGS, trio, trio.denies, trio.opened, 0.1)
 
 
 def test_a_broker_that_is_gone_is_no_broker_that_denies() -> None:
     trio = Trio({1: 1, 2: 1, 3: 1}, gone=frozenset({2}))
     with pytest.raises(Unreachable, match="broker 2"):
-        at_each(SETTINGS, trio, trio.denies, trio.opened, 60.0)
+        wait_at_each_broker(SETTINGS, trio, trio.denies, trio.opened, 60.0)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from clusters.batches import Record, build_batch, header, read_records
-from clusters.fake import FakeCluster
+from clusters.fake_cluster import FakeCluster
 from clusters.fake_log import PartitionLog
+from clusters.record_batch import BatchRecord, build_batch, decode_batch_header, decode_batch_records
 
 NOW = 1_790_000_000_000
 
@@ -17,7 +17,9 @@ def log_of(*batches: bytes) -> PartitionLog:
 
 
 def batch(*keys: str, producer_id: int = -1, sequence: int = -1, values: tuple[bytes | None, ...] = ()) -> bytes:
-    records = [Record(at, NOW + at, key.encode(), values[at] if values else b"v%d" % at) for at, key in enumerate(keys)]
+    records = [
+        BatchRecord(at, NOW + at, key.encode(), values[at] if values else b"v%d" % at) for at, key in enumerate(keys)
+    ]
     epoch = 0 if producer_id >= 0 else -1
     return build_batch(records, producer_id=producer_id, epoch=epoch, base_sequence=sequence)
 
@@ -56,16 +58,18 @@ def test_the_active_segment_and_open_transactions_are_left_alone() -> None:
     cluster.produce("t", 0, [b"4"], keys=[b"k"])
     log = cluster.log("t", 0)
     log.compact(log.end, NOW)
-    assert [record.offset for kept in log.batches for record in read_records(kept.data)] == [1, 2, 3]
+    assert [record.offset for kept in log.batches for record in decode_batch_records(kept.data)] == [1, 2, 3]
 
 
 def test_tombstones_get_a_delete_horizon_and_keep_their_times() -> None:
     log = log_of(batch("a", "b", "a", values=(b"x", None, b"y")), batch("a"), batch("tail"))
     log.compact(log.end, NOW)
     (kept, *_) = log.batches
-    assert header(kept.data).attributes == 0x40
-    assert header(kept.data).base_timestamp == NOW + 86_400_000
-    assert [(each.offset, each.timestamp, each.value) for each in read_records(kept.data)] == [(1, NOW + 1, None)]
+    assert decode_batch_header(kept.data).attributes == 0x40
+    assert decode_batch_header(kept.data).base_timestamp == NOW + 86_400_000
+    assert [(each.offset, each.timestamp, each.value) for each in decode_batch_records(kept.data)] == [
+        (1, NOW + 1, None)
+    ]
     again = kept.data
     log.compact(log.end, NOW + 5)
     assert log.batches[0].data == again

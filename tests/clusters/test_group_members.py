@@ -10,11 +10,11 @@ import pytest
 
 from clusters import group_members
 from clusters.errors import RequestRefused
-from clusters.group_members import DESCRIBE_CONSUMER, DESCRIBE_GROUPS, DESCRIBE_SHARE, DESCRIBE_STREAMS, described
-from clusters.wire import codes
+from clusters.group_members import DESCRIBE_CONSUMER, DESCRIBE_GROUPS, DESCRIBE_SHARE, DESCRIBE_STREAMS, describe_group
+from clusters.wire import error_codes
 
 UNKNOWN, UNSUPPORTED, FORBIDDEN = 69, 35, 30
-_DEAD = SimpleNamespace(error_code=codes.NONE, group_state="Dead", members=())
+_DEAD = SimpleNamespace(error_code=error_codes.NONE, group_state="Dead", members=())
 
 
 class Coordinator:
@@ -48,7 +48,11 @@ def failed(code: int) -> Any:
 
 def classic(*members: Any) -> Any:
     return SimpleNamespace(
-        error_code=codes.NONE, group_state="Stable", protocol_type="consumer", protocol_data="range", members=members
+        error_code=error_codes.NONE,
+        group_state="Stable",
+        protocol_type="consumer",
+        protocol_data="range",
+        members=members,
     )
 
 
@@ -64,7 +68,7 @@ def subscription(*topics: str) -> bytes:
 
 
 def test_a_classic_group_with_what_its_members_read() -> None:
-    found = described(
+    found = describe_group(
         Coordinator({DESCRIBE_GROUPS: [classic(member(subscription("orders", "a")), member(b"", "b-1"))]}), "g"
     )  # type: ignore[arg-type]
     assert (found.type, found.state, found.assignor, found.static) == ("classic", "Stable", "range", ("b-1",))
@@ -73,26 +77,28 @@ def test_a_classic_group_with_what_its_members_read() -> None:
 
 
 def test_the_type_that_knows_the_group() -> None:
-    share = SimpleNamespace(error_code=codes.NONE, group_state="Empty", assignor_name="simple", members=())
+    share = SimpleNamespace(error_code=error_codes.NONE, group_state="Empty", assignor_name="simple", members=())
     answers = {DESCRIBE_GROUPS: [_DEAD], DESCRIBE_CONSUMER: [failed(UNKNOWN)], DESCRIBE_SHARE: [share]}
-    assert described(Coordinator(answers), "g").type == "share"  # type: ignore[arg-type]
+    assert describe_group(Coordinator(answers), "g").type == "share"  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("streams", [[failed(UNSUPPORTED)], None])
 def test_a_group_that_no_type_knows_on_brokers_of_any_age(streams: Any) -> None:
     answers = {DESCRIBE_GROUPS: [_DEAD]} | ({DESCRIBE_STREAMS: streams} if streams else {})
-    found = described(Coordinator(answers), "g")  # type: ignore[arg-type]
+    found = describe_group(Coordinator(answers), "g")  # type: ignore[arg-type]
     assert (found.type, found.state, found.members) == ("unknown", "Dead", ())
 
 
 def test_a_coordinator_that_moves_is_looked_for_again() -> None:
-    at = Coordinator({DESCRIBE_GROUPS: [failed(codes.NOT_COORDINATOR), failed(codes.NOT_COORDINATOR), classic()]})
-    assert described(at, "g").type == "classic"  # type: ignore[arg-type]
+    at = Coordinator(
+        {DESCRIBE_GROUPS: [failed(error_codes.NOT_COORDINATOR), failed(error_codes.NOT_COORDINATOR), classic()]}
+    )
+    assert describe_group(at, "g").type == "classic"  # type: ignore[arg-type]
     assert at.forgotten == 2
 
 
 def test_neither_a_refusal_nor_a_coordinator_that_stays_away_is_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(group_members, "COORDINATORS_S", 0.0)
-    for code in (FORBIDDEN, codes.COORDINATOR_NOT_AVAILABLE):
+    monkeypatch.setattr(group_members, "COORDINATOR_WAIT_S", 0.0)
+    for code in (FORBIDDEN, error_codes.COORDINATOR_NOT_AVAILABLE):
         with pytest.raises(RequestRefused, match="describing group g"):
-            described(Coordinator({DESCRIBE_GROUPS: [failed(code)]}), "g")  # type: ignore[arg-type]
+            describe_group(Coordinator({DESCRIBE_GROUPS: [failed(code)]}), "g")  # type: ignore[arg-type]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from clusters.admin import Admin
-from clusters.control import ControlWriter
+from clusters.control_topics import ControlWriter
 from clusters.errors import TopicMissing
 from clusters.log_tail import LogTail
 from clusters.settings import ConnectionSettings

@@ -8,17 +8,17 @@ from collections.abc import Callable
 import pytest
 
 from clusters.admin import Admin
-from clusters.control import STATUS, ControlWriter, ensure_control_topics
+from clusters.control_follower import ControlFollower, FollowedRecord
+from clusters.control_topics import STATUS_TOPIC, ControlWriter, ensure_control_topics
 from clusters.errors import Unreachable
-from clusters.following import Following, Seen
+from clusters.partition_status import PartitionStatus, delete_partition_status, write_partition_status
 from clusters.settings import ConnectionSettings
-from clusters.status import PartitionStatus, forget_status, write_status
 from lab.clusters import Lab
 
 pytestmark = pytest.mark.kafka
 
 
-def until(following: Following, wanted: Callable[[Seen], bool], timeout: float = 180) -> Seen:
+def until(following: ControlFollower, wanted: Callable[[FollowedRecord], bool], timeout: float = 180) -> FollowedRecord:
     deadline = time.monotonic() + timeout
     while time.monotonic() < deadline:
         following.ask(15.0)
@@ -33,21 +33,21 @@ def test_what_is_there_and_what_comes(kafka_pair: Lab, topic_name: str) -> None:
     with Admin(settings) as admin:
         ensure_control_topics(admin)
     told = PartitionStatus(topic_name, "t", "t", 0, "paused")
-    with ControlWriter(settings) as writer, Following(settings) as following:
+    with ControlWriter(settings) as writer, ControlFollower(settings) as following:
         assert not following.complete
-        write_status(writer, told)
+        write_partition_status(writer, told)
         writer.flush()
         first = until(following, lambda record: record.key == told.key)
-        assert (first.topic, b"paused" in (first.payload or b"")) == (STATUS, True)
+        assert (first.topic, b"paused" in (first.payload or b"")) == (STATUS_TOPIC, True)
         while not following.complete:
             following.read(0.2)
-        forget_status(writer, told)
+        delete_partition_status(writer, told)
         writer.flush()
         assert until(following, lambda record: record.key == told.key).payload is None
 
 
 def test_a_cluster_that_is_not_there_is_named() -> None:
-    with Following(ConnectionSettings("gone", ("127.0.0.1:9",))) as following:
+    with ControlFollower(ConnectionSettings("gone", ("127.0.0.1:9",))) as following:
         with pytest.raises(Unreachable, match="cluster gone does not answer"):
             following.ask(0.5)
         assert not following.complete

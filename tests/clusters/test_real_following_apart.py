@@ -10,19 +10,20 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from clusters.admin import Admin
-from clusters.apart import Apart, CallFailed, ProcessEnded
-from clusters.control import STATUS, ControlWriter, ensure_control_topics
-from clusters.following import Seen
-from clusters.following_apart import FollowingApart
+from clusters.client_process import CallFailed, ClientProcessEnded, ClientProcesses
+from clusters.control_follower import FollowedRecord
+from clusters.control_follower_proxy import ControlFollowerProxy
+from clusters.control_topics import STATUS_TOPIC, ControlWriter, ensure_control_topics
+from clusters.partition_status import PartitionStatus, delete_partition_status, write_partition_status
 from clusters.settings import ConnectionSettings
-from clusters.status import PartitionStatus, forget_status, write_status
 from lab.clusters import Lab
-from lab.hostile_broker import HostileBroker, friendly
-from topology.plan import PlanCluster, SecretRef, Security
+from lab.hostile_broker import HostileBroker, build_friendly_answer
+from topology.plan import PlanCluster, PlanSecurity
+from topology.secret_ref import SecretRef
 
 pytestmark = pytest.mark.kafka
 ABORTED = """
-from clusters.following import Following
+from clusters.control_follower import ControlFollower
 from clusters.settings import ConnectionSettings
 with Following(ConnectionSettings("bad", ("{address}",))) as following:
     following.ask(30.0)
@@ -30,8 +31,8 @@ with Following(ConnectionSettings("bad", ("{address}",))) as following:
 
 
 @pytest.fixture
-def apart() -> Iterator[Apart]:
-    found = Apart()
+def apart() -> Iterator[ClientProcesses]:
+    found = ClientProcesses()
     yield found
     found.stop(60)
 
@@ -39,12 +40,14 @@ def apart() -> Iterator[Apart]:
 @pytest.fixture
 def bad() -> Iterator[HostileBroker]:
     """Answers our own question as a broker, and librdkafka's so that it aborts."""
-    broker = HostileBroker(friendly(list), two_faced=True)
+    broker = HostileBroker(build_friendly_answer(list), two_faced=True)
     yield broker
     broker.close()
 
 
-def until(following: FollowingApart, wanted: Callable[[Seen], bool], timeout: float = 180) -> Seen:
+def until(
+    following: ControlFollowerProxy, wanted: Callable[[FollowedRecord], bool], timeout: float = 180
+) -> FollowedRecord:
     deadline = time.monotonic() + timeout
     while time.monotonic() < deadline:
         following.ask(15.0)
@@ -54,40 +57,40 @@ def until(following: FollowingApart, wanted: Callable[[Seen], bool], timeout: fl
     raise AssertionError("it did not come")
 
 
-def test_what_is_there_and_what_comes(kafka_pair: Lab, topic_name: str, apart: Apart) -> None:
+def test_what_is_there_and_what_comes(kafka_pair: Lab, topic_name: str, apart: ClientProcesses) -> None:
     cluster = PlanCluster("onprem", (kafka_pair.cluster("onprem").bootstrap,))
     settings = ConnectionSettings("onprem", cluster.bootstrap)
     with Admin(settings) as admin:
         ensure_control_topics(admin)
     told = PartitionStatus(topic_name, "t", "t", 0, "paused", note="ü\0")
-    with ControlWriter(settings) as writer, FollowingApart(apart, cluster) as following:
+    with ControlWriter(settings) as writer, ControlFollowerProxy(apart, cluster) as following:
         assert not following.complete
-        write_status(writer, told)
+        write_partition_status(writer, told)
         writer.flush()
         first = until(following, lambda record: record.key == told.key)
-        assert (first.topic, b"paused" in (first.payload or b"")) == (STATUS, True)
+        assert (first.topic, b"paused" in (first.payload or b"")) == (STATUS_TOPIC, True)
         while not following.complete:
             following.read(0.2)
-        forget_status(writer, told)
+        delete_partition_status(writer, told)
         writer.flush()
         assert until(following, lambda record: record.key == told.key).payload is None
 
 
-def test_what_goes_wrong_there_is_said_here(apart: Apart) -> None:
+def test_what_goes_wrong_there_is_said_here(apart: ClientProcesses) -> None:
     with (
-        FollowingApart(apart, PlanCluster("gone", ("127.0.0.1:9",))) as following,
+        ControlFollowerProxy(apart, PlanCluster("gone", ("127.0.0.1:9",))) as following,
         pytest.raises(CallFailed, match="cluster gone does not answer"),
     ):
         following.ask(0.5)
-    refused = Security("SASL_PLAINTEXT", "PLAIN", SecretRef("env", "AIRFLOW__CORE__FERNET_KEY"))
+    refused = PlanSecurity("SASL_PLAINTEXT", "PLAIN", SecretRef("env", "AIRFLOW__CORE__FERNET_KEY"))
     with pytest.raises(CallFailed, match="AIRFLOW__CORE__FERNET_KEY"):
-        FollowingApart(apart, PlanCluster("greedy", ("127.0.0.1:9",), security=refused))
+        ControlFollowerProxy(apart, PlanCluster("greedy", ("127.0.0.1:9",), security=refused))
 
 
-def test_a_connection_of_airflow_is_resolved_there(apart: Apart, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_connection_of_airflow_is_resolved_there(apart: ClientProcesses, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AIRFLOW_CONN_WATERSHED_HUB", "kafka://ann:canary@")
     for name, problem in (("watershed_hub", "cluster hub does not answer"), ("watershed_other", "is not set")):
-        account = Security("SASL_PLAINTEXT", "PLAIN", SecretRef("airflow_connection", name))
+        account = PlanSecurity("SASL_PLAINTEXT", "PLAIN", SecretRef("airflow_connection", name))
         cluster = PlanCluster("hub", ("127.0.0.1:9",), security=account)
         with pytest.raises(CallFailed, match=problem) as told:
             ask_once(apart, cluster)
@@ -100,24 +103,26 @@ def test_without_a_process_apart_the_process_that_asks_is_aborted(bad: HostileBr
     assert ended.returncode == -6, ended.stderr
 
 
-def test_a_cluster_that_aborts_its_client_stops_no_other(kafka_pair: Lab, apart: Apart, bad: HostileBroker) -> None:
+def test_a_cluster_that_aborts_its_client_stops_no_other(
+    kafka_pair: Lab, apart: ClientProcesses, bad: HostileBroker
+) -> None:
     good = PlanCluster("onprem", (kafka_pair.cluster("onprem").bootstrap,))
     evil = PlanCluster("evil", (bad.address,))
-    with FollowingApart(apart, good) as following:
+    with ControlFollowerProxy(apart, good) as following:
         following.ask(30.0)
         with (
-            FollowingApart(apart, evil) as other,
-            pytest.raises(ProcessEnded, match=r"asked cluster evil and 1 other ended \(signal 6, SIGABRT\)"),
+            ControlFollowerProxy(apart, evil) as other,
+            pytest.raises(ClientProcessEnded, match=r"asked cluster evil and 1 other ended \(signal 6, SIGABRT\)"),
         ):
             other.ask(30.0)
-        with pytest.raises(ProcessEnded, match="cluster onprem and 1 other"):  # once: it shared the process
+        with pytest.raises(ClientProcessEnded, match="cluster onprem and 1 other"):  # once: it shared the process
             following.ask(30.0)
     while apart.why(good, "cluster onprem"):
         time.sleep(0.05)
-    with FollowingApart(apart, good) as following:
+    with ControlFollowerProxy(apart, good) as following:
         following.ask(30.0)
         for _ in range(2):
-            with pytest.raises(ProcessEnded):
+            with pytest.raises(ClientProcessEnded):
                 ask_once(apart, evil)
             following.ask(30.0)
         alone = until_alone(apart, evil)
@@ -125,17 +130,17 @@ def test_a_cluster_that_aborts_its_client_stops_no_other(kafka_pair: Lab, apart:
         following.ask(30.0)
 
 
-def ask_once(apart: Apart, cluster: PlanCluster) -> None:
-    with FollowingApart(apart, cluster) as following:
+def ask_once(apart: ClientProcesses, cluster: PlanCluster) -> None:
+    with ControlFollowerProxy(apart, cluster) as following:
         following.ask(0.5 if cluster.alias == "hub" else 30.0)
 
 
-def until_alone(apart: Apart, cluster: PlanCluster) -> str:
+def until_alone(apart: ClientProcesses, cluster: PlanCluster) -> str:
     deadline = time.monotonic() + 120
     while time.monotonic() < deadline:
         try:
             ask_once(apart, cluster)
-        except ProcessEnded as ended:
+        except ClientProcessEnded as ended:
             if "nothing else" in str(ended):
                 return str(ended)
         time.sleep(0.1)

@@ -18,11 +18,11 @@ from clusters.errors import (
     Unreachable,
     UntrustedBroker,
 )
-from clusters.fake_registry import HOST, FakeRegistry
+from clusters.fake_registry import FAKE_REGISTRY_HOST, FakeRegistry
 from clusters.registry.client import RegistryClient
-from clusters.registry.schema import Reference, Schema, same
-from clusters.registry.settings import RegistrySettings
-from lab.certificates import Authority, written
+from clusters.registry.registry_settings import RegistrySettings
+from clusters.registry.schema import Schema, SchemaReference, is_same_schema
+from lab.certificates import CertificateAuthority, write_secret_file
 
 ADDRESS = {"type": "record", "name": "Address", "namespace": "x", "fields": [{"name": "street", "type": "string"}]}
 ORDER = {
@@ -53,13 +53,13 @@ def name() -> str:
     return f"s{uuid.uuid4().hex[:8]}"
 
 
-def avro(value: object, *references: Reference) -> Schema:
+def avro(value: object, *references: SchemaReference) -> Schema:
     return Schema(json.dumps(value), references=references)
 
 
 def test_versions_ids_and_references(client: RegistryClient, name: str) -> None:
     address, orders = f"{name}-address", f"{name}-orders-value"
-    at = Reference("x.Address", address, 1)
+    at = SchemaReference("x.Address", address, 1)
     base = client.register(address, avro(ADDRESS | {"doc": name}))
     first = client.register(orders, avro(ORDER, at))
     second = client.register(orders, avro(WIDER, at))
@@ -70,11 +70,11 @@ def test_versions_ids_and_references(client: RegistryClient, name: str) -> None:
     found = client.version(orders, 1)
     assert found is not None
     assert (found.id, found.version, found.subject) == (first, 1, orders)
-    assert same(found.schema, avro(ORDER, at))
+    assert is_same_schema(found.schema, avro(ORDER, at))
     assert found.schema.references == (at,)
     by_id = client.schema(second)
     assert by_id is not None
-    assert same(by_id, avro(WIDER, at))
+    assert is_same_schema(by_id, avro(WIDER, at))
     looked_up = client.lookup(orders, avro(ORDER, at))
     assert looked_up is not None
     assert (looked_up.id, looked_up.version) == (first, 1)
@@ -118,7 +118,7 @@ def test_types(client: RegistryClient, name: str, type: str, text: str) -> None:
     found = client.version(name, 1)
     assert found is not None
     assert found.id == id
-    assert same(found.schema, Schema(text, type))
+    assert is_same_schema(found.schema, Schema(text, type))
 
 
 def test_a_name_in_a_context_is_a_name(client: RegistryClient, name: str) -> None:
@@ -189,17 +189,17 @@ def test_nobody_there() -> None:
 
 
 def test_certificates_on_both_sides(tmp_path: Path) -> None:
-    authority = Authority("registries")
-    server, client = authority.issue("registry", (HOST,)), authority.issue("watershed")
-    ca = written(tmp_path / "ca.pem", authority.chain)
+    authority = CertificateAuthority("registries")
+    server, client = authority.issue("registry", (FAKE_REGISTRY_HOST,)), authority.issue("watershed")
+    ca = write_secret_file(tmp_path / "ca.pem", authority.chain)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(written(tmp_path / "server.pem", server.pem))
+    context.load_cert_chain(write_secret_file(tmp_path / "server.pem", server.pem))
     context.load_verify_locations(ca)
     context.verify_mode = ssl.CERT_REQUIRED
     with FakeRegistry() as fake:
         fake.over(context)
-        key = written(tmp_path / "key.pem", client.key_pem("secret"))
-        certificate = written(tmp_path / "client.pem", client.chain)
+        key = write_secret_file(tmp_path / "key.pem", client.key_pem("secret"))
+        certificate = write_secret_file(tmp_path / "client.pem", client.chain)
         whole = RegistrySettings("a", fake.url, None, None, str(ca), str(certificate), str(key), "secret")
         with RegistryClient(whole) as known:
             assert known.subjects() == []
@@ -222,13 +222,13 @@ def test_certificates_on_both_sides(tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_the_same_schema_in_another_layout(one: object, other: object, equal: bool) -> None:
-    assert same(avro(one), avro(other)) is equal
+    assert is_same_schema(avro(one), avro(other)) is equal
 
 
 def test_comments_and_white_space_of_protobuf_mean_nothing() -> None:
     one = Schema('syntax = "proto3";\n// old\nmessage M {\n  string a = 1; /* b */\n}\n', "PROTOBUF")
-    assert same(one, Schema('syntax="proto3"; message M { string a = 1; }', "PROTOBUF"))
-    assert not same(one, Schema('syntax="proto3"; message M { string a = 2; }', "PROTOBUF"))
+    assert is_same_schema(one, Schema('syntax="proto3"; message M { string a = 1; }', "PROTOBUF"))
+    assert not is_same_schema(one, Schema('syntax="proto3"; message M { string a = 2; }', "PROTOBUF"))
 
 
 @pytest.mark.parametrize("answer", [b"", b'{"error_code": 429, "message": "Too many requests"}'])

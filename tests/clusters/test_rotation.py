@@ -7,39 +7,40 @@ from pathlib import Path
 
 import pytest
 
-from clusters import rotation
-from clusters.control import ControlWriter
-from clusters.settings import ConnectionSettings, connection_settings
-from lab.certificates import Authority, Pair, written
-from replicator.desired import DesiredState
-from replicator.membership import Membership
-from topology.plan import PlanCluster, SecretRef, Security
+from clusters import secret_rotation
+from clusters.control_topics import ControlWriter
+from clusters.settings import ConnectionSettings, resolve_connection_settings
+from lab.certificates import CertificateAuthority, CertificateWithKey, write_secret_file
+from replicator.worker.desired_state import DesiredState
+from replicator.worker.membership import Membership
+from topology.plan import PlanCluster, PlanSecurity
+from topology.secret_ref import SecretRef
 
 
 class Files:
     """A client's certificate and key, changed one after the other."""
 
     def __init__(self, folder: Path) -> None:
-        self.authority, self.folder = Authority("ca"), folder
-        written(folder / "ca.pem", self.authority.chain)
+        self.authority, self.folder = CertificateAuthority("ca"), folder
+        write_secret_file(folder / "ca.pem", self.authority.chain)
         self.certificate(first := self.authority.issue("client"))
         self.key(first)
 
-    def certificate(self, pair: Pair) -> None:
-        written(self.folder / "tls.crt", pair.chain)
+    def certificate(self, pair: CertificateWithKey) -> None:
+        write_secret_file(self.folder / "tls.crt", pair.chain)
 
-    def key(self, pair: Pair) -> None:
-        written(self.folder / "tls.key", pair.key_pem())
+    def key(self, pair: CertificateWithKey) -> None:
+        write_secret_file(self.folder / "tls.key", pair.key_pem())
 
     def settings(self) -> ConnectionSettings:
         ca, certificate, key = (SecretRef("file", str(self.folder / name)) for name in ("ca.pem", "tls.crt", "tls.key"))
-        security = Security(protocol="SSL", ca=ca, certificate=certificate, key=key)
-        return connection_settings(PlanCluster("b", ("127.0.0.1:1",), security=security))
+        security = PlanSecurity(protocol="SSL", ca=ca, certificate=certificate, key=key)
+        return resolve_connection_settings(PlanCluster("b", ("127.0.0.1:1",), security=security))
 
 
 @pytest.fixture
 def files(tmp_path, monkeypatch) -> Files:
-    monkeypatch.setattr(rotation, "_LOOK_EVERY_S", 0.0)
+    monkeypatch.setattr(secret_rotation, "_LOOK_EVERY_S", 0.0)
     return Files(tmp_path)
 
 

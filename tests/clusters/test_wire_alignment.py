@@ -12,11 +12,11 @@ from kio.serial import entity_writer
 from kio.static.primitive import i16, i32
 
 from clusters.errors import ProtocolError
-from clusters.wire.alignment import MOST_MARKERS, Alignment
-from clusters.wire.transactions import ProducerIdAndEpoch
+from clusters.wire.alignment_requests import MAX_MARKERS_PER_REQUEST, AlignmentRequests
+from clusters.wire.transaction_requests import ProducerIdAndEpoch
 
 
-class Asked(Alignment):
+class Asked(AlignmentRequests):
     def __init__(self, answer: Any) -> None:
         self.question: Any = None
         self.answer = answer
@@ -37,7 +37,7 @@ def answer(*codes: int) -> response.WriteTxnMarkersResponse:
     )
 
 
-@pytest.mark.parametrize("count", [1, 2, 126, 127, 300, MOST_MARKERS])
+@pytest.mark.parametrize("count", [1, 2, 126, 127, 300, MAX_MARKERS_PER_REQUEST])
 def test_the_bytes_are_those_of_the_schema(count: int) -> None:
     wire = Asked(answer(0))
     assert wire.write_markers("orders", 3, ProducerIdAndEpoch(7, 2), count) == 0
@@ -54,7 +54,7 @@ def test_the_bytes_are_those_of_the_schema(count: int) -> None:
     assert (wire.question.__api_key__, wire.question.__version__) == (27, 1)
 
 
-@pytest.mark.parametrize("count", [0, MOST_MARKERS + 1])
+@pytest.mark.parametrize("count", [0, MAX_MARKERS_PER_REQUEST + 1])
 def test_a_count_that_no_request_takes(count: int) -> None:
     with pytest.raises(ValueError, match="a request takes 1 to 10000"):
         Asked(answer(0)).write_markers("orders", 3, ProducerIdAndEpoch(7, 2), count)

@@ -22,7 +22,7 @@ from kio.schema.types import BrokerId, ProducerId
 from kio.serial import entity_reader, entity_writer
 from kio.static.primitive import i32, i32Timedelta, i64
 
-from clusters.wire import codes, fetch, produce
+from clusters.wire import error_codes, fetch, produce
 from clusters.wire.messages import FetchedPartition, FetchPartition, ProducedPartition, ProducePartition
 
 topic_ids = st.uuids(version=4)
@@ -55,7 +55,7 @@ sends = st.lists(
 @settings(max_examples=150, deadline=None)
 def test_produce_request(sends: list[tuple[uuid.UUID, int, list[bytes]]], timeout_ms: int) -> None:
     parts = [ProducePartition(topic, index, tuple(pieces)) for topic, index, pieces in sends]
-    request = read(ProduceRequest, b"".join(produce.produce_body(parts, timeout_ms)))
+    request = read(ProduceRequest, b"".join(produce.encode_produce_request(parts, timeout_ms)))
     assert (request.transactional_id, int(request.acks)) == (None, -1)
     assert request.timeout == timedelta(milliseconds=timeout_ms)
     told = {
@@ -70,21 +70,21 @@ def test_produce_request(sends: list[tuple[uuid.UUID, int, list[bytes]]], timeou
 @pytest.mark.parametrize("size", [126, 127, 128, 16_382, 16_383, 16_384, 2_097_151, 2_097_152])
 def test_produce_lengths(size: int) -> None:
     topic = uuid.uuid4()
-    body = b"".join(produce.produce_body([ProducePartition(topic, 0, (bytes(61), bytes(size - 61)))], 1))
+    body = b"".join(produce.encode_produce_request([ProducePartition(topic, 0, (bytes(61), bytes(size - 61)))], 1))
     ((part,),) = [entry.partition_data for entry in read(ProduceRequest, body).topic_data]
     assert len(part.records) == size
 
 
 def test_produce_does_not_copy_batches() -> None:
     payload = memoryview(bytearray(100))
-    pieces = produce.produce_body([ProducePartition(uuid.uuid4(), 0, (b"head", payload))], 1)
+    pieces = produce.encode_produce_request([ProducePartition(uuid.uuid4(), 0, (b"head", payload))], 1)
     assert any(piece is payload for piece in pieces)
 
 
 def test_produce_refuses_a_partition_twice() -> None:
     part = ProducePartition(uuid.uuid4(), 3, (b"x",))
     with pytest.raises(ValueError, match=r"partition 3 of topic .* twice"):
-        produce.produce_body([part, part], 1)
+        produce.encode_produce_request([part, part], 1)
 
 
 def test_produce_answer() -> None:
@@ -115,12 +115,12 @@ def test_produce_answer() -> None:
         ),
         throttle_time=i32Timedelta.parse(timedelta(milliseconds=7)),
     )  # fmt: skip
-    throttle, told = produce.parse_produce_answer(memoryview(written(answer)))
+    throttle, told = produce.decode_produce_response(memoryview(written(answer)))
     assert throttle == 7
     assert told == [
-        ProducedPartition(topic, 4, codes.NONE, 70, 3, append_time=1_790_000_000_123),
+        ProducedPartition(topic, 4, error_codes.NONE, 70, 3, append_time=1_790_000_000_123),
         ProducedPartition(
-            topic, 5, codes.OUT_OF_ORDER_SEQUENCE_NUMBER, -1, -1, "why", ((2, "a record"), (300, "")),
+            topic, 5, error_codes.OUT_OF_ORDER_SEQUENCE_NUMBER, -1, -1, "why", ((2, "a record"), (300, "")),
         ),
     ]  # fmt: skip
 
@@ -138,7 +138,7 @@ def test_produce_answer() -> None:
 )
 @settings(max_examples=100, deadline=None)
 def test_fetch_request(parts: list[FetchPartition], isolation: int) -> None:
-    built = fetch.fetch_body(parts, max_wait_ms=250, min_bytes=1, max_bytes=1 << 25, isolation=isolation)
+    built = fetch.encode_fetch_request(parts, max_wait_ms=250, min_bytes=1, max_bytes=1 << 25, isolation=isolation)
     request = read(FetchRequest, built)
     assert (int(request.replica_id), int(request.isolation_level)) == (-1, isolation)
     assert (int(request.session_id), int(request.session_epoch)) == (0, -1)  # sessionless
@@ -212,7 +212,7 @@ def test_fetch_answer(parts: list[FetchedPartition], null: bool) -> None:
             for topic, each in by_topic.items()
         ),
     )
-    throttle, error, told = fetch.parse_fetch_answer(memoryview(written(answer)))
+    throttle, error, told = fetch.decode_fetch_response(memoryview(written(answer)))
     assert (throttle, error) == (0, 0)
     assert told == [part for each in by_topic.values() for part in each]
 
@@ -231,7 +231,7 @@ def test_fetch_answer_refused_as_a_whole() -> None:
         session_id=i32(0),
         responses=(),
     )
-    assert fetch.parse_fetch_answer(memoryview(written(answer))) == (3000, 35, [])
+    assert fetch.decode_fetch_response(memoryview(written(answer))) == (3000, 35, [])
 
 
 def test_records_are_views_into_the_answer() -> None:
@@ -245,7 +245,7 @@ def test_records_are_views_into_the_answer() -> None:
         ),
     )
     frame = memoryview(bytearray(written(answer)))
-    ((told,),) = [fetch.parse_fetch_answer(frame)[2]]
+    ((told,),) = [fetch.decode_fetch_response(frame)[2]]
     assert told.records.obj is frame.obj
 
 
@@ -255,20 +255,20 @@ def test_bytes_that_are_no_answer(body: bytes) -> None:
     """`Connection.fetch` turns these three errors into ProtocolError; anything else would end the link."""
 
     with suppress(struct.error, IndexError, ValueError):
-        fetch.parse_fetch_answer(memoryview(body))
+        fetch.decode_fetch_response(memoryview(body))
     with suppress(struct.error, IndexError, ValueError):
-        produce.parse_produce_answer(memoryview(body))
+        produce.decode_produce_response(memoryview(body))
 
 
 # -- codes -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    "name", [name for name, value in vars(codes).items() if name.isupper() and isinstance(value, int)]
+    "name", [name for name, value in vars(error_codes).items() if name.isupper() and isinstance(value, int)]
 )
 def test_codes_are_kafka_s(name: str) -> None:
-    assert codes.name_of(getattr(codes, name)) == name
+    assert error_codes.describe_error_code(getattr(error_codes, name)) == name
 
 
 def test_unknown_codes_have_a_name_too() -> None:
-    assert codes.name_of(31_000) == "error 31000"
+    assert error_codes.describe_error_code(31_000) == "error 31000"

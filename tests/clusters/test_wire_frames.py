@@ -14,9 +14,9 @@ import pytest
 from clusters.errors import ClusterError, ProtocolError, Unreachable
 from clusters.settings import ConnectionSettings
 from clusters.wire import transport
-from clusters.wire.inquiry import Inquiry
-from clusters.wire.security import opened
-from clusters.wire.transport import BEFORE_LOGIN, LARGEST_ANSWER, Room, Transport
+from clusters.wire.admin_connection import AdminConnection
+from clusters.wire.secured_transport import open_transport
+from clusters.wire.transport import MAX_ANSWER_BYTES, MAX_BEFORE_LOGIN_BYTES, ReceiveBuffer, Transport
 
 MIB = 1 << 20
 
@@ -50,10 +50,10 @@ def served(listening: socket.socket, say: Callable[[socket.socket], None]) -> th
     return thread
 
 
-@pytest.mark.parametrize("length", [0, 1, 3, -1, -(2**31), LARGEST_ANSWER + 1, 2**31 - 1])
+@pytest.mark.parametrize("length", [0, 1, 3, -1, -(2**31), MAX_ANSWER_BYTES + 1, 2**31 - 1])
 def test_an_impossible_length_is_named_with_the_address(pair: tuple[Transport, socket.socket], length: int) -> None:
     ours, theirs = pair
-    ours.largest = LARGEST_ANSWER
+    ours.largest = MAX_ANSWER_BYTES
     theirs.sendall(struct.pack(">i", length) + b"abc")
     with pytest.raises((ProtocolError, Unreachable), match=rf"an answer of {length} bytes") as refused:
         ours.receive()
@@ -65,7 +65,7 @@ def test_an_impossible_length_is_named_with_the_address(pair: tuple[Transport, s
 def test_a_short_answer_to_a_question_is_no_struct_error(listening: socket.socket, length: int) -> None:
     peer = served(listening, lambda peer: peer.sendall(struct.pack(">i", length) + b"abc"[:length]))
     with pytest.raises(ProtocolError):
-        Inquiry(ConnectionSettings("cloud", ()), listening.getsockname(), timeout_s=10)
+        AdminConnection(ConnectionSettings("cloud", ()), listening.getsockname(), timeout_s=10)
     peer.join(30)
 
 
@@ -74,15 +74,15 @@ def test_before_a_login_answers_are_small(listening: socket.socket) -> None:
     settings = ConnectionSettings(
         "cloud", (), protocol="SASL_PLAINTEXT", mechanism="PLAIN", username="ann", password="x"
     )
-    with pytest.raises(Unreachable, match=f"at most {BEFORE_LOGIN} here"):
-        opened(settings, listening.getsockname(), timeout_s=10)
+    with pytest.raises(Unreachable, match=f"at most {MAX_BEFORE_LOGIN_BYTES} here"):
+        open_transport(settings, listening.getsockname(), timeout_s=10)
     peer.join(30)
 
 
-@pytest.mark.parametrize("room", [None, Room()])
-def test_memory_is_taken_as_bytes_arrive(pair: tuple[Transport, socket.socket], room: Room | None) -> None:
+@pytest.mark.parametrize("room", [None, ReceiveBuffer()])
+def test_memory_is_taken_as_bytes_arrive(pair: tuple[Transport, socket.socket], room: ReceiveBuffer | None) -> None:
     ours, theirs = pair
-    ours.largest = LARGEST_ANSWER
+    ours.largest = MAX_ANSWER_BYTES
     theirs.sendall(struct.pack(">i", 512 * MIB) + b"abcd")
     theirs.shutdown(socket.SHUT_WR)
     tracemalloc.start()
@@ -98,19 +98,19 @@ def test_memory_is_taken_as_bytes_arrive(pair: tuple[Transport, socket.socket], 
 def test_a_large_answer_arrives_whole(pair: tuple[Transport, socket.socket], expected: int) -> None:
     """Whether it was expected (in memory that is there at once) or not."""
     ours, theirs = pair
-    ours.largest = LARGEST_ANSWER
+    ours.largest = MAX_ANSWER_BYTES
     answer = bytes(range(256)) * (20 * MIB // 256) + b"end"
     sender = threading.Thread(target=theirs.sendall, args=(struct.pack(">i", len(answer)) + answer,))
     sender.start()
-    assert ours.receive(Room(), expected) == answer
+    assert ours.receive(ReceiveBuffer(), expected) == answer
     sender.join()
 
 
 def test_what_was_asked_for_is_received_into_the_room(pair: tuple[Transport, socket.socket]) -> None:
     ours, theirs = pair
-    room = Room()
+    room = ReceiveBuffer()
     memory = room.of(5 * MIB)
-    ours.largest = LARGEST_ANSWER
+    ours.largest = MAX_ANSWER_BYTES
     sender = threading.Thread(target=theirs.sendall, args=(struct.pack(">i", 5 * MIB) + b"x" * (5 * MIB),))
     sender.start()
     answer = ours.receive(room, 16 * MIB)

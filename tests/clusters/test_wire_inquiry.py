@@ -18,12 +18,12 @@ from kio.static.constants import EntityType
 from kio.static.primitive import i16, i32, i32Timedelta, i64
 
 from clusters.errors import RequestRefused, Unauthorised
-from clusters.listing import GroupListing
-from clusters.names import TopicPartition
-from clusters.release import release
+from clusters.group_listing import GroupListing
+from clusters.kafka_release import detect_release
 from clusters.settings import ConnectionSettings
-from clusters.wire import readings
-from clusters.wire.inquiry import Inquiry
+from clusters.topic_partition import TopicPartition
+from clusters.wire import admin_reads
+from clusters.wire.admin_connection import AdminConnection
 
 ZERO = i32Timedelta.parse(datetime.timedelta(0))
 # api key → the newest version that Kafka 2.0 knows; DescribeAcls, quotas and later groups are not among them
@@ -128,30 +128,30 @@ def broker() -> Iterator[OldBroker]:
 
 
 @pytest.fixture
-def inquiry(broker: OldBroker) -> Iterator[Inquiry]:
-    with Inquiry(ConnectionSettings("old", ("unused:1",)), broker.address) as found:
+def inquiry(broker: OldBroker) -> Iterator[AdminConnection]:
+    with AdminConnection(ConnectionSettings("old", ("unused:1",)), broker.address) as found:
         yield found
 
 
-def test_the_versions_of_an_old_broker(broker: OldBroker, inquiry: Inquiry) -> None:
+def test_the_versions_of_an_old_broker(broker: OldBroker, inquiry: AdminConnection) -> None:
     assert inquiry.versions == {key: (0, highest) for key, highest in KNOWN.items()}
     assert (inquiry.supported, inquiry.finalized) == ({}, {})
-    assert release(inquiry.versions, inquiry.supported) == "2.0"
+    assert detect_release(inquiry.versions, inquiry.supported) == "2.0"
     assert [version for key, version in broker.asked if key == 18][1:] == [2]
 
 
-def test_groups_of_an_old_broker(inquiry: Inquiry) -> None:
-    assert readings.groups(inquiry) == [GroupListing("billing", "Stable", "classic", 2)]
+def test_groups_of_an_old_broker(inquiry: AdminConnection) -> None:
+    assert admin_reads.read_group_listings(inquiry) == [GroupListing("billing", "Stable", "classic", 2)]
 
 
-def test_log_sizes_of_an_old_broker(broker: OldBroker, inquiry: Inquiry) -> None:
-    assert readings.log_sizes(inquiry) == {TopicPartition("orders", 0): 100}  # a log on the move counts once
+def test_log_sizes_of_an_old_broker(broker: OldBroker, inquiry: AdminConnection) -> None:
+    assert admin_reads.read_log_sizes(inquiry) == {TopicPartition("orders", 0): 100}  # a log on the move counts once
     broker.refuse = True
     with pytest.raises(Unauthorised, match="refused reading log sizes"):
-        readings.log_sizes(inquiry)
+        admin_reads.read_log_sizes(inquiry)
 
 
-def test_what_an_old_broker_cannot_be_asked(inquiry: Inquiry) -> None:
-    for ask in (readings.quotas, readings.acls):
+def test_what_an_old_broker_cannot_be_asked(inquiry: AdminConnection) -> None:
+    for ask in (admin_reads.read_quota_texts, admin_reads.read_acls):
         with pytest.raises(RequestRefused, match="too old"):
             ask(inquiry)

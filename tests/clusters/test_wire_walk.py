@@ -18,8 +18,8 @@ from kio.serial import entity_reader, entity_writer
 from kio.static.constants import EntityType
 from kio.static.primitive import i32Timedelta, i64Timedelta
 
-from clusters.wire.question import answered, schema
-from clusters.wire.walk import walked
+from clusters.wire.bounded_decoding import build_length_check
+from clusters.wire.request_codec import decode_response, load_message_class
 
 NAMES = sorted(name for name, versions in schema_name_map.items() if EntityType.response in versions[max(versions)])
 SIZES = {"int8": 7, "int16": 15, "uint16": 15, "int32": 31, "int64": 63}
@@ -72,12 +72,12 @@ def test_every_answer_is_walked_to_its_end(name: str) -> None:
     """kio writes what kio reads: where the walk ends, its reader ends."""
     random_ = random.Random(name)
     for version in sorted(schema_name_map[name]):
-        kind = schema(name, version, "response")
+        kind = load_message_class(name, version, "response")
         for _ in range(5):
             answer = made(kind, random_)
             body = written(answer)
             assert entity_reader(kind)(body, 0) == (answer, len(body))
-            assert walked(kind)(memoryview(body), 0) == len(body)
+            assert build_length_check(kind)(memoryview(body), 0) == len(body)
 
 
 LEGACY, COMPACT = b"\x7f\xff\xff\xff", b"\xff\xff\xff\xff\x0f"
@@ -99,21 +99,23 @@ LEGACY, COMPACT = b"\x7f\xff\xff\xff", b"\xff\xff\xff\xff\x0f"
 def test_an_array_that_cannot_be_there_is_refused(name: str, version: int, body: bytes) -> None:
     """kio alone would end this process: memory for 2³¹ elements, before it looks at one."""
     with pytest.raises(ValueError, match=r"are left|are missing"):
-        answered(name, version, memoryview(b"\0\0\0\1" + body))
+        decode_response(name, version, memoryview(b"\0\0\0\1" + body))
 
 
 def test_cut_off_answers_are_never_read_as_whole_ones() -> None:
     random_ = random.Random(15)
-    kind = schema("metadata", 12, "response")
+    kind = load_message_class("metadata", 12, "response")
     body = written(made(kind, random_))
     for length in range(len(body)):
         with pytest.raises((ValueError, IndexError, struct.error)):
-            walked(kind)(memoryview(body)[:length], 0)
+            build_length_check(kind)(memoryview(body)[:length], 0)
 
 
 def test_an_array_is_null_only_where_its_schema_says_so() -> None:
     nothing = struct.pack(">i", 0) + b"\0"  # throttle time, and as many brokers as null has
     with pytest.raises(ValueError, match="null that never is"):
-        walked(schema("metadata", 12, "response"))(memoryview(nothing + bytes(20)), 0)
+        build_length_check(load_message_class("metadata", 12, "response"))(memoryview(nothing + bytes(20)), 0)
     told = b"\0" * 4 + b"\0\0" + b"\0" + b"\0" + b"\0"  # no error, no message, null entries, no tags
-    assert walked(schema("describe_client_quotas", 1, "response"))(memoryview(told), 0) == len(told)
+    assert build_length_check(load_message_class("describe_client_quotas", 1, "response"))(memoryview(told), 0) == len(
+        told
+    )

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from clusters.settings import ConnectionSettings, connection_settings
-from lab.certificates import written
-from lab.secure import CLIENT, LISTENERS, PASSWORD, SECRET, USER, Secured
-from topology.plan import OAuth, PlanCluster, SecretRef, Security
+from clusters.settings import ConnectionSettings, resolve_connection_settings
+from lab.certificates import write_secret_file
+from lab.secured_cluster import CLIENT, PASSWORD, SECRET, SECURED_LISTENERS, USER, SecuredCluster
+from topology.plan import PlanCluster, PlanOAuth, PlanSecurity
+from topology.secret_ref import SecretRef
 
 ALIAS = "cloud"
 
@@ -17,7 +18,7 @@ ALIAS = "cloud"
 class Way:
     """A listener of the secured cluster and a mechanism on it; the secrets stand in files below `home`."""
 
-    cluster: Secured
+    cluster: SecuredCluster
     home: Path
     listener: str
     mechanism: str | None = None
@@ -36,27 +37,27 @@ class Way:
 
     def settings(self) -> ConnectionSettings:
         """With the right secrets, unless a test has put others there already."""
-        tls = LISTENERS[self.listener][0].endswith("SSL")
+        tls = SECURED_LISTENERS[self.listener][0].endswith("SSL")
         if self.mechanism is not None and not self.account.exists():
             bearer = self.mechanism == "OAUTHBEARER"
-            written(self.account, f"{CLIENT}:{SECRET}" if bearer else f"{USER}:{PASSWORD}")
+            write_secret_file(self.account, f"{CLIENT}:{SECRET}" if bearer else f"{USER}:{PASSWORD}")
         if tls and not self.ca.exists():
-            written(self.ca, self.cluster.ca.read_text())
+            write_secret_file(self.ca, self.cluster.ca.read_text())
         if self.listener == "MUTUAL" and not self.certificate.exists():
-            written(self.certificate, self.cluster.authority.issue("worker-1").pem)
-        return connection_settings(
+            write_secret_file(self.certificate, self.cluster.authority.issue("worker-1").pem)
+        return resolve_connection_settings(
             PlanCluster(ALIAS, (self.cluster.address(self.listener),), None, self._security(tls))
         )
 
-    def _security(self, tls: bool) -> Security:
+    def _security(self, tls: bool) -> PlanSecurity:
         def file(path: Path) -> SecretRef:
             return SecretRef("file", str(path))
 
-        return Security(
-            protocol=LISTENERS[self.listener][0],  # type: ignore[arg-type]  # one of the four, by that table
+        return PlanSecurity(
+            protocol=SECURED_LISTENERS[self.listener][0],  # type: ignore[arg-type]  # one of the four, by that table
             mechanism=self.mechanism,
             credentials=file(self.account) if self.mechanism else None,
             ca=file(self.ca) if tls else None,
             certificate=file(self.certificate) if self.listener == "MUTUAL" else None,
-            oauth=OAuth(self.cluster.identity.token_endpoint, "kafka") if self.mechanism == "OAUTHBEARER" else None,
+            oauth=PlanOAuth(self.cluster.identity.token_endpoint, "kafka") if self.mechanism == "OAUTHBEARER" else None,
         )

@@ -12,29 +12,30 @@ from typing import Any, Literal
 from clusters.admin import Admin
 from clusters.errors import ClusterError
 from clusters.group_offsets import GroupOffsets
-from clusters.names import TopicPartition
-from clusters.status import read_status
-from cutover.actions import Prove
-from cutover.observations import ProofSeen
-from cutover.policy import Policy
-from lab import apps, clusters
-from lab.account import GroupAccount, account, find_applications
+from clusters.partition_status import read_partition_statuses
+from clusters.topic_partition import TopicPartition
+from cutover.actions import RequestProof
+from cutover.observations import ProofOutcome
+from cutover.policy import WavePolicy
+from lab import clusters, sample_applications
+from lab.account import GroupAccount, build_account, find_applications
+from lab.application_records import ENTRY_FORMAT, read_words
 from lab.clusters import Lab
-from lab.load import create_topics
-from lab.records import ENTRY, read_words
-from replicator.ledger import read_ledger
+from lab.preload import create_lab_topics
+from replicator.ledger.ledger import read_ledger
 from tests.replicator.real import applied, plan_for, read_all, settings_of, workers
-from topology.plan import Application, Plan, Rollback, Wave, sealed
-from topology.plan import Migration as PlanMigration
-from topology.sync import GroupSync, Sync
+from topology.migration_waves import PlanApplication, RollbackPolicy, Wave
+from topology.migration_waves import PlanMigration as PlanMigration
+from topology.plan import Plan, seal_plan
+from topology.sync_settings import GroupSync, SyncSettings
 
 PARTITIONS, GROUP = 2, "billing"
-POLICY = Policy(
+POLICY = WavePolicy(
     poll_ms=300, max_lag=1_000_000, hold_ms=0, hold_times=1, watch_ms=1_500, settle_ms=500,
     empty_times=1, accept_loss=1_000_000, unseen_ms=2_000,
 )  # fmt: skip
 TOPIC = "orders"
-BILLING = ["lab.billing", "--group", GROUP, "--topics", TOPIC, "--session-ms", "6000"]
+BILLING = ["lab.billing_consumer", "--group", GROUP, "--topics", TOPIC, "--session-ms", "6000"]
 SLOW = 6_000  # bytes a second: less than the producer writes
 
 
@@ -44,29 +45,31 @@ class Site:
     def __init__(self, home: Path, delivery: Literal["sequence", "transactions"]) -> None:
         self.delivery: Literal["sequence", "transactions"] = delivery
         self.home, self.directory, self.topic = home, home / "clusters", TOPIC
-        self.lab: Lab = clusters.up(self.directory, ["onprem", "cloud"])
+        self.lab: Lab = clusters.start_clusters(self.directory, ["onprem", "cloud"])
         self.settings = settings_of(self.lab)
-        create_topics(self.lab.clusters["onprem"].bootstrap, [self.topic], PARTITIONS)
+        create_lab_topics(self.lab.clusters["onprem"].bootstrap, [self.topic], PARTITIONS)
         self.places = [TopicPartition(self.topic, number) for number in range(PARTITIONS)]
         self.apps = home / "apps"
         self.plan = self._plan()
 
     def _plan(self) -> Plan:
         base = plan_for(self.settings, "dr", self.topic, routes=(("onprem", "cloud"), ("cloud", "onprem")))
-        sync = Sync(groups=GroupSync("continuous", interval_ms=1_000))
+        sync = SyncSettings(groups=GroupSync("continuous", interval_ms=1_000))
         there = replace(base.flows[0], quota=SLOW, sync=sync, delivery=self.delivery)
         back = replace(base.flows[1], state="paused", delivery="transactions", delivery_reason="a way back")
-        return sealed(replace(base, flows=(there, back)))
+        return seal_plan(replace(base, flows=(there, back)))
 
     def start(self) -> None:
         at = ["--cluster", "onprem", "--bootstrap", self.lab.clusters["onprem"].bootstrap]
-        self.orders = apps.start(self.apps, "orders", ["lab.orders", "--topics", self.topic, "--rate", "100", *at])
-        self.billing = apps.start(self.apps, "billing", [*BILLING, *at])
-        apps.wait_for(self.billing, "processed", 50, seconds=180)
-        wave = Wave("all", (self.topic,), (GROUP,), ("orders",), rollback=Rollback(reverse=self.plan.flows[1].id))
-        http = {GROUP: Application(self.billing.http), "orders": Application(self.orders.http)}
+        self.orders = sample_applications.start_application(
+            self.apps, "orders", ["lab.orders_producer", "--topics", self.topic, "--rate", "100", *at]
+        )
+        self.billing = sample_applications.start_application(self.apps, "billing", [*BILLING, *at])
+        sample_applications.wait_for_count(self.billing, "processed", 50, seconds=180)
+        wave = Wave("all", (self.topic,), (GROUP,), ("orders",), rollback=RollbackPolicy(reverse=self.plan.flows[1].id))
+        http = {GROUP: PlanApplication(self.billing.http), "orders": PlanApplication(self.orders.http)}
         migration = PlanMigration(self.plan.flows[0].id, "consumers_first", (wave,), http)
-        self.plan = applied(self.settings, sealed(replace(self.plan, migration=migration)))
+        self.plan = applied(self.settings, seal_plan(replace(self.plan, migration=migration)))
 
     @property
     def flow(self) -> str:
@@ -85,7 +88,7 @@ class Site:
             return False
 
     def reports(self) -> dict[TopicPartition, Any]:
-        found = [each for each in read_status(self.settings["cloud"]) if each.flow == self.flow]
+        found = [each for each in read_partition_statuses(self.settings["cloud"]) if each.flow == self.flow]
         return {TopicPartition(each.topic, each.partition): each for each in found}
 
     def at_source(self, offsets: dict[TopicPartition, int]) -> dict[TopicPartition, int]:
@@ -115,21 +118,23 @@ class Site:
         """SIGKILL to the site: its broker and the applications, which a supervisor starts elsewhere, still pointed at
         the dead cluster."""
         for name in ("orders", "billing"):
-            apps.crash(self.apps, name)
-        clusters.kill(self.directory, "onprem")
-        self.orders = apps.start(self.apps, "orders", ["lab.orders", "--topics", self.topic, "--rate", "100"])
-        self.billing = apps.start(self.apps, "billing", BILLING)
+            sample_applications.kill_application(self.apps, name)
+        clusters.kill_lab_broker(self.directory, "onprem")
+        self.orders = sample_applications.start_application(
+            self.apps, "orders", ["lab.orders_producer", "--topics", self.topic, "--rate", "100"]
+        )
+        self.billing = sample_applications.start_application(self.apps, "billing", BILLING)
 
     def revive(self) -> None:
-        self.lab = clusters.start(self.directory, "onprem")
+        self.lab = clusters.restart_lab_broker(self.directory, "onprem")
 
     def processed(self) -> dict[TopicPartition, int]:
         """How far the group had processed at the dead side, by its own records."""
         found: dict[TopicPartition, int] = {}
         words = read_words(self.apps / "billing")
         raw = (self.apps / "billing" / "records.bin").read_bytes()
-        for at in range(0, len(raw) - ENTRY.size + 1, ENTRY.size):
-            entry = dict(zip(_fields(), ENTRY.unpack_from(raw, at), strict=False))
+        for at in range(0, len(raw) - ENTRY_FORMAT.size + 1, ENTRY_FORMAT.size):
+            entry = dict(zip(_fields(), ENTRY_FORMAT.unpack_from(raw, at), strict=False))
             if words["cluster"][entry["cluster"]] == "onprem":
                 place = TopicPartition(self.topic, entry["partition"])
                 found[place] = max(found.get(place, 0), entry["offset"] + 1)
@@ -137,20 +142,20 @@ class Site:
 
     def settled(self) -> GroupAccount:
         """The producer ends, the consumer reads the rest; then the applications' records are compared."""
-        apps.switch_off(self.orders)
-        seen, since = apps.describe(self.billing)["processed"], time.monotonic()
+        sample_applications.stop_client(self.orders)
+        seen, since = sample_applications.ask_application(self.billing)["processed"], time.monotonic()
         while time.monotonic() - since < 8:  # longer than a group without its member waits
-            now = apps.describe(self.billing)["processed"]
+            now = sample_applications.ask_application(self.billing)["processed"]
             seen, since = (seen, since) if now == seen else (now, time.monotonic())
             time.sleep(0.2)
-        apps.switch_off(self.billing)
-        (group,) = account(find_applications(self.apps)).groups
+        sample_applications.stop_client(self.billing)
+        (group,) = build_account(find_applications(self.apps)).groups
         return group
 
-    def prove_back(self, since: dict[TopicPartition, int]) -> Callable[[Prove], ProofSeen]:
+    def prove_back(self, since: dict[TopicPartition, int]) -> Callable[[RequestProof], ProofOutcome]:
         """Whether what was written at `cloud` behind `since` ends the log of `onprem`, in order."""
 
-        def prove(wanted: Prove) -> ProofSeen:
+        def prove(wanted: RequestProof) -> ProofOutcome:
             proven = unproven = 0
             here = read_all(self.settings["cloud"], self.topic, PARTITIONS)
             there = read_all(self.settings["onprem"], self.topic, PARTITIONS)
@@ -163,7 +168,7 @@ class Site:
                 else:
                     unproven += not _ends_with(carried, written, 0)
                 proven += len(written)
-            return ProofSeen(0, "different" if unproven else "proven", unproven, {"proven": proven})
+            return ProofOutcome(0, "different" if unproven else "proven", unproven, {"proven": proven})
 
         return prove
 
@@ -174,9 +179,9 @@ def _ends_with(log: list[Any], written: list[Any], without: int) -> bool:
 
 
 def _fields() -> tuple[str, ...]:
-    from lab.records import FIELDS
+    from lab.application_records import ENTRY_FIELDS
 
-    return FIELDS
+    return ENTRY_FIELDS
 
 
 def wait_until(what: Callable[[], bool], seconds: float = 240.0) -> None:
@@ -191,8 +196,8 @@ def site_in(home: Path, delivery: Literal["sequence", "transactions"] = "sequenc
     try:
         yield Site(home, delivery)
     finally:
-        apps.stop(home / "apps", grace=10)
-        clusters.down(home / "clusters")
+        sample_applications.stop_applications(home / "apps", grace=10)
+        clusters.end_clusters(home / "clusters")
 
 
 __all__ = ["GROUP", "PARTITIONS", "POLICY", "Site", "site_in", "wait_until", "workers"]

@@ -4,36 +4,37 @@ from __future__ import annotations
 
 from typing import Any
 
-from clusters.names import TopicPartition
+from clusters.topic_partition import TopicPartition
 from cutover.actions import (
     Action,
+    CheckCutOff,
     CommitOffsets,
     CutOff,
-    LookAtCluster,
-    LookAtCutOff,
-    LookAtGroup,
-    LookAtLastSight,
-    LookAtLogs,
-    LookAtRecords,
-    LookAtTopics,
-    LookWhetherAnswers,
+    ProbeCluster,
+    ReadCluster,
+    ReadGroup,
+    ReadLastSeenSource,
+    ReadLogs,
+    ReadRecords,
+    ReadTopics,
     StartApplication,
     StartFlow,
 )
-from cutover.driver import Migration
-from cutover.failover.failback import failback_course
-from cutover.failover.steps import failover_course
+from cutover.driver import RunDriver
+from cutover.failover.failback_plan import plan_failback
+from cutover.failover.failover_plan import plan_failover
 from cutover.journal.chain import Journal
 from cutover.observations import (
-    AnswersSeen,
-    CutOffSeen,
-    Failed,
-    LastSightSeen,
+    ActionFailed,
+    ClusterProbe,
+    CutOffResult,
+    LastSeenPartition,
+    LastSeenSource,
     Observation,
-    PartitionSight,
 )
-from replicator.translation import Ahead, translated
-from tests.cutover.world import EVIDENCE, GROUP, POLICY, PRODUCER, FakeLog, a_migration, target_of
+from replicator.ledger.offset_translation import OffsetNotCopied, translate_offset
+from tests.cutover.fake_log import FakeLog
+from tests.cutover.world import EVIDENCE, GROUP, POLICY, PRODUCER, a_migration, target_of
 from tests.cutover.world_back import BACK, BackWorld, Mirror, back_plan
 
 
@@ -50,7 +51,7 @@ class FailoverWorld(BackWorld):
         self.marks: dict[TopicPartition, int] = {}  # where the fences stand: each takes an offset
         self.able = ""
         self.zombie: dict[TopicPartition, list[str]] = {}
-        self.sights: dict[TopicPartition, PartitionSight] = {}
+        self.sights: dict[TopicPartition, LastSeenPartition] = {}
         self.carried_ms: int | None = None
         self.complete: dict[TopicPartition, int] = {}
         super().__init__()
@@ -84,7 +85,7 @@ class FailoverWorld(BackWorld):
         for place, log in self.logs["source"].items():
             if self.position[place] == len(log):
                 self.complete[place] = self.wall_ms
-            self.sights[place] = PartitionSight(len(log), 0, self.wall_ms, self.complete.get(place, self.wall_ms))
+            self.sights[place] = LastSeenPartition(len(log), 0, self.wall_ms, self.complete.get(place, self.wall_ms))
 
     def _wake(self) -> None:
         if not self.awake:
@@ -99,8 +100,8 @@ class FailoverWorld(BackWorld):
         there: dict[TopicPartition, int] = {}
         for place, at in self.offsets["source"][GROUP].items():
             held = self._copied(place)
-            found = translated(place, at, held, 0, len(self.logs["source"][place]))
-            there[target_of(place)] = held.target_end if isinstance(found, Ahead) else found
+            found = translate_offset(place, at, held, 0, len(self.logs["source"][place]))
+            there[target_of(place)] = held.target_end if isinstance(found, OffsetNotCopied) else found
         self.offsets["target"][GROUP] = there
         self.kept = dict(there)
         self.carried_ms = self.wall_ms
@@ -117,30 +118,30 @@ class FailoverWorld(BackWorld):
             return hooked
         at = int(self.now * 1000)
         match action:
-            case LookWhetherAnswers("source"):
+            case ProbeCluster("source"):
                 answers = not self.dead or self.alive_again
-                return AnswersSeen(at, answers, "127.0.0.1:1 is there" if answers else "127.0.0.1:1: refused")
-            case LookAtLastSight(places):
+                return ClusterProbe(at, answers, "127.0.0.1:1 is there" if answers else "127.0.0.1:1: refused")
+            case ReadLastSeenSource(places):
                 sights = {place: self.sights[place] for place in places if place in self.sights}
                 carried = {} if self.carried_ms is None else {GROUP: (self.carried_ms, "equal")}
-                return LastSightSeen(at, self.wall_ms, sights, carried)
-            case LookAtCutOff():
-                return CutOffSeen(at, not self.able, self.able)
+                return LastSeenSource(at, self.wall_ms, sights, carried)
+            case CheckCutOff():
+                return CutOffResult(at, not self.able, self.able)
             case CutOff(ends):
                 for place in set(ends) - self.cut:
                     self.marks[place] = len(self.logs["target"][place])
                     self.logs["target"][place].append(None)
                 self.cut |= set(ends)
-                return CutOffSeen(at, True, "fenced", dict.fromkeys(self.cut, 1), dict(self.marks))
+                return CutOffResult(at, True, "fenced", dict.fromkeys(self.cut, 1), dict(self.marks))
             case StartFlow("onprem-to-cloud"):
                 self.flow_state = "running"
                 return self._flow(at, None)
             case (
-                LookAtCluster("source") | LookAtTopics("source") | LookAtGroup("source") | LookAtLogs("source")
-                | LookAtRecords("source") | CommitOffsets("source") | StartApplication(_, _, "source")
+                ReadCluster("source") | ReadTopics("source") | ReadGroup("source") | ReadLogs("source")
+                | ReadRecords("source") | CommitOffsets("source") | StartApplication(_, _, "source")
             ) if self.dead:  # fmt: skip
                 self.asked.append(action)
-                return Failed(at, "onprem does not answer")
+                return ActionFailed(at, "onprem does not answer")
         return super().answer(action)
 
     @property
@@ -163,20 +164,20 @@ def a_dead_source(lag_ticks: int = 3) -> FailoverWorld:
     return world
 
 
-def a_failover(world: FailoverWorld, log: FakeLog, holder: str = "first", **changes: Any) -> Migration:
+def a_failover(world: FailoverWorld, log: FakeLog, holder: str = "first", **changes: Any) -> RunDriver:
     plan = changes.pop("plan", None) or back_plan()
     policy = changes.pop("policy", POLICY)
     journal = Journal(log, "shop", holder, world.clock)
-    course = failover_course(plan, changes.pop("wave", None), policy, journal.refresh(), changes.get("run_id"))
+    course = plan_failover(plan, changes.pop("wave", None), policy, journal.refresh(), changes.get("run_id"))
     return a_migration(world, log, holder, plan=plan, course=course, policy=None, journal=journal, **changes)
 
 
-def a_failback(world: FailoverWorld, log: FakeLog, holder: str = "back", **changes: Any) -> Migration:
+def a_failback(world: FailoverWorld, log: FakeLog, holder: str = "back", **changes: Any) -> RunDriver:
     """A driver of a failback over the world, from what its journal says of the failover."""
     journal = Journal(log, "shop", holder, world.clock)
     plan = changes.pop("plan", None) or back_plan()
     policy = changes.pop("policy", BACK)
-    course = failback_course(plan, changes.pop("wave", None), journal.refresh(), policy, changes.pop("stranded", None))
+    course = plan_failback(plan, changes.pop("wave", None), journal.refresh(), policy, changes.pop("stranded", None))
     arguments: dict[str, Any] = {
         "prove": world.prove_back,
         "say": lambda event: world.said.append(f"{event.step}: {event.kind}: {event.text}"),
@@ -188,7 +189,7 @@ def a_failback(world: FailoverWorld, log: FakeLog, holder: str = "back", **chang
         "evidence": EVIDENCE,
         "course": course,
     }
-    return Migration(plan, **(arguments | changes))
+    return RunDriver(plan, **(arguments | changes))
 
 
 __all__ = ["GROUP", "POLICY", "PRODUCER", "FailoverWorld", "a_dead_source", "a_failback", "a_failover"]

@@ -14,17 +14,18 @@ from confluent_kafka import KafkaException, Producer
 from clusters.admin import Admin
 from clusters.settings import ConnectionSettings
 from cutover.actions import Action
-from cutover.course import migrate_course
-from cutover.driver import Event, Migration
-from cutover.live.applications import Applications
-from cutover.live.world import LiveWorld
-from cutover.observations import Observation, ProofSeen
-from cutover.policy import Policy
+from cutover.driver import RunDriver, RunEvent
+from cutover.live.action_handler import LiveActionHandler
+from cutover.live.application_control import ApplicationEndpoints
+from cutover.observations import Observation, ProofOutcome
+from cutover.policy import WavePolicy
+from cutover.run_plan import plan_migration
 from tests.replicator.real import applied, plan_for
-from topology.plan import Application, Fence, Plan, Wave, sealed
-from topology.plan import Migration as PlanMigration
+from topology.migration_waves import PlanApplication, Wave, WaveFence
+from topology.migration_waves import PlanMigration as PlanMigration
+from topology.plan import Plan, seal_plan
 
-POLICY = Policy(
+POLICY = WavePolicy(
     strategy="fenced", poll_ms=100, hold_ms=0, hold_times=1, watch_ms=700, settle_ms=1_000,
 )  # fmt: skip
 CHECKOUT = "checkout"
@@ -40,28 +41,28 @@ class Scene:
 
     settings: Mapping[str, ConnectionSettings]
     plan: Plan
-    policy: Policy
-    at: Callable[[Event], None] = lambda _event: None
+    policy: WavePolicy
+    at: Callable[[RunEvent], None] = lambda _event: None
     died: Callable[[Action, bool], bool] = lambda _action, _done: False
 
-    def migration(self, **changes: Any) -> Migration:
-        course = migrate_course(self.plan, policy=self.policy)
-        applications = Applications({}, confirm=lambda _question: True)
-        live = LiveWorld(self.plan, course.flow, self.settings, applications, time.monotonic)
+    def migration(self, **changes: Any) -> RunDriver:
+        course = plan_migration(self.plan, policy=self.policy)
+        applications = ApplicationEndpoints({}, confirm=lambda _question: True)
+        live = LiveActionHandler(self.plan, course.flow, self.settings, applications, time.monotonic)
         arguments: dict[str, Any] = {
             "settings": self.settings,
             "course": course,
-            "prove": lambda _wanted: ProofSeen(0, "proven", 0, {"proven": 0}),
+            "prove": lambda _wanted: ProofOutcome(0, "proven", 0, {"proven": 0}),
             "world": _Mortal(live, self),
             "say": lambda event: self.at(event),
             "run_id": "r1",
         }
-        return Migration(self.plan, **(arguments | changes))
+        return RunDriver(self.plan, **(arguments | changes))
 
 
 @dataclass
 class _Mortal:
-    live: LiveWorld
+    live: LiveActionHandler
     scene: Scene
 
     def answer(self, action: Action) -> Observation:
@@ -76,8 +77,8 @@ class _Mortal:
 def a_scene(
     settings: Mapping[str, ConnectionSettings],
     name: str,
-    fence: Fence,
-    application: Application,
+    fence: WaveFence,
+    application: PlanApplication,
     **policy: Any,
 ) -> Scene:
     """The topic is there on both sides, the flow is applied, and no worker serves it."""
@@ -87,7 +88,7 @@ def a_scene(
     base = plan_for(settings, name, name)
     wave = Wave("all", (name,), (), (CHECKOUT,), strategy="fenced", fence=fence)
     migration = PlanMigration(base.flows[0].id, "fenced", (wave,), {CHECKOUT: application})
-    plan = applied(settings, sealed(replace(base, migration=migration)))
+    plan = applied(settings, seal_plan(replace(base, migration=migration)))
     return Scene(settings, plan, replace(POLICY, fence=fence, **policy))
 
 

@@ -5,17 +5,18 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from clusters.names import TopicPartition
+from clusters.topic_partition import TopicPartition
 from cutover.actions import (
     Action,
+    ClusterSide,
     CommitOffsets,
-    LookAtRecords,
-    Side,
+    ReadRecords,
 )
-from cutover.observations import GroupSeen, Observation, RecordsSeen
-from tests.cutover.world import GROUP, POLICY, FakeLog, World, a_migration, a_plan
-from topology.plan import Plan, sealed
-from topology.sync import GroupSync, Sync
+from cutover.observations import Observation, ObservedGroup, ObservedRecords
+from tests.cutover.fake_log import FakeLog
+from tests.cutover.world import GROUP, POLICY, World, a_migration, a_plan
+from topology.plan import Plan, seal_plan
+from topology.sync_settings import GroupSync, SyncSettings
 
 ORDERS, CLICKS = TopicPartition("orders", 0), TopicPartition("clicks", 0)
 STORE, REPARTITION = f"{GROUP}-totals-changelog", f"{GROUP}-by-user-repartition"
@@ -31,7 +32,7 @@ class Groups(World):
         self.more = more
         self.linger_s = 0.0
         self.stopped_at: float | None = None
-        self.texts: dict[Side, dict[TopicPartition, str]] = {"source": {}, "target": {}}
+        self.texts: dict[ClusterSide, dict[TopicPartition, str]] = {"source": {}, "target": {}}
         self.commits: list[CommitOffsets] = []
         self.pending: set[TopicPartition] = set()  # records wait in these repartition topics
         self.processed_after = 0  # looks
@@ -40,21 +41,21 @@ class Groups(World):
         if isinstance(action, CommitOffsets):
             self.commits.append(action)
             self.texts[action.side].update(action.texts)
-        if isinstance(action, LookAtRecords) and set(action.at) & {TopicPartition(REPARTITION, n) for n in range(2)}:
+        if isinstance(action, ReadRecords) and set(action.at) & {TopicPartition(REPARTITION, n) for n in range(2)}:
             self.processed_after -= 1
             if self.processed_after == 0:
                 self.pending.clear()
-            return RecordsSeen(0, {place: "waits" if place in self.pending else None for place in action.at})
+            return ObservedRecords(0, {place: "waits" if place in self.pending else None for place in action.at})
         return super().answer(action)
 
-    def _members(self, side: Side, group: str) -> int:
+    def _members(self, side: ClusterSide, group: str) -> int:
         present = super()._members(side, group)
         if side == "source" and self.linger_s and not present:
             self.stopped_at = self.now if self.stopped_at is None else self.stopped_at
             return int(self.now - self.stopped_at < self.linger_s)
         return present
 
-    def _group(self, at: int, side: Side, group: str) -> GroupSeen:
+    def _group(self, at: int, side: ClusterSide, group: str) -> ObservedGroup:
         seen = super()._group(at, side, group)
         texts = {place: text for place, text in self.texts[side].items() if place in seen.offsets}
         if side == "source":
@@ -63,7 +64,7 @@ class Groups(World):
         kind = self.more.get("kind", "classic") if seen.members or seen.offsets else "unknown"
         return replace(seen, texts=texts, kind=kind)
 
-    def write(self, side: Side, place: TopicPartition) -> None:
+    def write(self, side: ClusterSide, place: TopicPartition) -> None:
         """Markers in `orders` only."""
         log = self.logs[side][place]
         before = len(log)
@@ -72,7 +73,7 @@ class Groups(World):
         if side == "source" and place.topic == "orders" and self.written % 2:
             log.append(None)
 
-    def consume(self, side: Side, group: str) -> None:
+    def consume(self, side: ClusterSide, group: str) -> None:
         super().consume(side, group)
         if self.behind and side == "source":
             for place in self.offsets[side][group]:
@@ -86,8 +87,8 @@ def moved(world: Groups, plan: Plan | None = None, **policy: Any) -> tuple[str, 
 
 
 def renamed(plan: Plan, *names: tuple[str, str]) -> Plan:
-    sync = Sync(groups=GroupSync(rename=names))
-    return sealed(replace(plan, flows=tuple(replace(flow, sync=sync) for flow in plan.flows)))
+    sync = SyncSettings(groups=GroupSync(rename=names))
+    return seal_plan(replace(plan, flows=tuple(replace(flow, sync=sync) for flow in plan.flows)))
 
 
 def inside(world: World, step: str) -> bool:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 
-from cutover.journal.chain import Chain
-from cutover.procedure import Result
-from tests.cutover.world import REVERSE, FakeLog, World
+from cutover.journal.chain import JournalChain
+from cutover.step_runner import RunResult
+from tests.cutover.fake_log import FakeLog
+from tests.cutover.world import REVERSE, World
 
 
 def lost_and_repeated(world: World) -> tuple[int, int]:
@@ -31,7 +32,7 @@ def where(world: World) -> set[tuple[str, bool]]:
     return {(app.side, app.running) for app in world.apps.values()}
 
 
-def assert_moved(world: World, result: Result) -> None:
+def assert_moved(world: World, result: RunResult) -> None:
     assert result.state == "done", result
     assert where(world) == {("target", True)}
     assert set(world.offsets["target"]) == set(world.reads)
@@ -41,7 +42,7 @@ def assert_moved(world: World, result: Result) -> None:
     assert out_of_order(world) == 0
 
 
-def assert_back(world: World, result: Result, state: str = "rolled_back") -> None:
+def assert_back(world: World, result: RunResult, state: str = "rolled_back") -> None:
     """Everything is where it was: applications run at the source, and nothing of ours is left on the target."""
     assert result.state == state, result
     assert result.exit_code == 1
@@ -54,9 +55,9 @@ def assert_back(world: World, result: Result, state: str = "rolled_back") -> Non
     assert out_of_order(world) == 0
 
 
-def assert_whole(log: FakeLog) -> Chain:
+def assert_whole(log: FakeLog) -> JournalChain:
     """The journal hashes to itself, and no run holds the lock."""
-    chain = Chain("shop")
+    chain = JournalChain("shop")
     chain.follow(log.read(0))
     assert chain.unfinished() == []
     return chain

@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from clusters.names import TopicPartition
-from cutover.actions import LookAtRecords
-from cutover.procedure import Result
+from clusters.topic_partition import TopicPartition
+from cutover.actions import ReadRecords
+from cutover.step_runner import RunResult
+from tests.cutover.fake_log import FakeLog
 from tests.cutover.judging import lost_and_repeated
 from tests.cutover.spoils import failing
-from tests.cutover.world import GROUP, POLICY, PRODUCER, REVERSE, FakeLog, World, a_migration, target_of
+from tests.cutover.world import GROUP, POLICY, PRODUCER, REVERSE, World, a_migration, target_of
 from tests.cutover.world_back import BackWorld, back_plan
 
 PLACE = TopicPartition("orders", 0)
@@ -33,7 +34,7 @@ def moved(log: FakeLog, strategy: str = "consumers_first", **policy: Any) -> Bac
 def stopped(log: FakeLog, step: str, strategy: str = "consumers_first") -> BackWorld:
     """A migration that stands behind its point of no return, unfinished."""
     world = BackWorld()
-    failing(LookAtRecords, step)(world)
+    failing(ReadRecords, step)(world)
     result = a_migration(world, log, plan=back_plan(), policy=replace(QUICK, strategy=strategy), run_id="there").run()
     assert (result.state, result.step) == ("stopped", step), result
     world.hook = lambda _action: None
@@ -48,7 +49,7 @@ def straggle_there(world: World) -> None:
     world.write("target", target_of(PLACE))
 
 
-def assert_home(world: BackWorld, result: Result) -> None:
+def assert_home(world: BackWorld, result: RunResult) -> None:
     assert result.state == "done", result
     assert where(world) == {GROUP: ("source", True), PRODUCER: ("source", True)}
     assert world.fences == {}
@@ -57,7 +58,7 @@ def assert_home(world: BackWorld, result: Result) -> None:
     assert lost_and_repeated(world) == (0, 0)
 
 
-def assert_away(world: BackWorld, result: Result, state: str = "rolled_back") -> None:
+def assert_away(world: BackWorld, result: RunResult, state: str = "rolled_back") -> None:
     """The rollback was taken back: applications go on at the target, and the migration's fence stands as it did."""
     assert result.state == state, result
     assert where(world) == {GROUP: ("target", True), PRODUCER: ("target", True)}

@@ -15,18 +15,19 @@ from kio.static.primitive import i16, i32, i32Timedelta
 
 from clusters.group_offsets import GroupOffsets
 from clusters.settings import ConnectionSettings
-from cutover.actions import Action, Pause, Recall, Say
-from cutover.ground import Ground
-from cutover.groups.kinds import look_at_groups
-from cutover.live.applications import Applications
-from cutover.live.world import LiveWorld
-from cutover.observations import Noted, Recalled
-from cutover.policy import Policy
-from cutover.waiting import Asking
-from topology.plan import Plan, Wave
+from cutover.actions import Action, PauseRun, RecallDeeds, ReportMessage
+from cutover.groups.group_preflight import check_groups
+from cutover.live.action_handler import LiveActionHandler
+from cutover.live.application_control import ApplicationEndpoints
+from cutover.observations import ActionDone, RecalledDeeds
+from cutover.policy import WavePolicy
+from cutover.polling import ActionGenerator
+from cutover.run_context import RunContext
+from topology.migration_waves import Wave
+from topology.plan import Plan
 
 JOIN_GROUP, SYNC_GROUP, STREAMS_HEARTBEAT = 11, 14, 88
-POLICY = Policy(poll_ms=200, empty_times=3)
+POLICY = WavePolicy(poll_ms=200, empty_times=3)
 
 
 @dataclass
@@ -37,30 +38,32 @@ class Moving:
     settings: dict[str, ConnectionSettings]
     topics: dict[str, int]
     groups: tuple[str, ...]
-    policy: Policy = POLICY
+    policy: WavePolicy = POLICY
     confirm: Callable[[str], bool] = lambda _question: True
     producers: tuple[str, ...] = ()
     said: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         flow = self.plan.flows[0]
-        self.ground = Ground(flow, Wave("all", tuple(self.topics), self.groups, self.producers), self.policy)
-        self.world = LiveWorld(self.plan, flow, self.settings, Applications({}, self.confirm), time.monotonic)
+        self.ground = RunContext(flow, Wave("all", tuple(self.topics), self.groups, self.producers), self.policy)
+        self.world = LiveActionHandler(
+            self.plan, flow, self.settings, ApplicationEndpoints({}, self.confirm), time.monotonic
+        )
 
     def preflight(self) -> list[str]:
         """What hinders; the steps below need it to have been."""
         problems: list[str] = []
-        groups = self.drive(look_at_groups(self.ground, set(self.topics), problems))
+        groups = self.drive(check_groups(self.ground, set(self.topics), problems))
         self.ground.outcomes["preflight"] = {"partitions": self.topics, "groups": groups}
         return problems
 
-    def step(self, name: str, act: Callable[[Ground, Any], Asking[None]]) -> Any:
+    def step(self, name: str, act: Callable[[RunContext, Any], ActionGenerator[None]]) -> Any:
         note: Any = {}
         self.drive(act(self.ground, note))
         self.ground.outcomes[name] = note
         return note
 
-    def drive(self, asking: Asking[Any]) -> Any:
+    def drive(self, asking: ActionGenerator[Any]) -> Any:
         answer: Any = None
         while True:
             try:
@@ -70,13 +73,13 @@ class Moving:
             answer = self._answer(action)
 
     def _answer(self, action: Action) -> Any:
-        if isinstance(action, Say):
+        if isinstance(action, ReportMessage):
             self.said.append(action.text)
-            return Noted(0)
-        if isinstance(action, Pause):
+            return ActionDone(0)
+        if isinstance(action, PauseRun):
             time.sleep(action.ms / 1000)
-            return Noted(0)
-        return Recalled(0, ()) if isinstance(action, Recall) else self.world.answer(action)
+            return ActionDone(0)
+        return RecalledDeeds(0, ()) if isinstance(action, RecallDeeds) else self.world.answer(action)
 
 
 @contextmanager
@@ -128,9 +131,9 @@ def streams_group(settings: ConnectionSettings, group: str, topic: str, store: s
 def _topology(part: Any) -> Any:
     from kio.schema.streams_group_heartbeat.v0 import request
 
-    from clusters.wire.question import filled
+    from clusters.wire.request_codec import build_request
 
-    return filled(request.Topology, {"epoch": i32(0), "subtopologies": (part,)})
+    return build_request(request.Topology, {"epoch": i32(0), "subtopologies": (part,)})
 
 
 def _ms(ms: int) -> i32Timedelta:

@@ -14,25 +14,26 @@ from typing import Any
 
 from confluent_kafka import Consumer, Producer
 
+from clusters.partition_status import read_partition_statuses
 from clusters.settings import ConnectionSettings
-from clusters.status import read_status
-from cutover.actions import Prove
-from cutover.course import Course, migrate_course
-from cutover.driver import Event, Migration
-from cutover.journal.chain import Chain, Journal
-from cutover.journal.topic import TopicLog
-from cutover.live.applications import ApplicationState
-from cutover.observations import ProofSeen
-from cutover.policy import Policy
-from cutover.rollback.course import rollback_course
-from lab.load import create_topics
+from cutover.actions import RequestProof
+from cutover.driver import RunDriver, RunEvent
+from cutover.journal.chain import Journal, JournalChain
+from cutover.journal.journal_topic import JournalTopicLog
+from cutover.live.application_control import ApplicationState
+from cutover.observations import ProofOutcome
+from cutover.policy import WavePolicy
+from cutover.rollback.rollback_plan import plan_rollback
+from cutover.run_plan import RunPlan, plan_migration
+from lab.preload import create_lab_topics
 from tests.replicator.real import plan_for, read_all
+from topology.migration_waves import PlanApplication, RollbackPolicy, Wave, WaveStrategy
+from topology.migration_waves import PlanMigration as PlanMigration
 from topology.naming import Naming
-from topology.plan import Application, Plan, Rollback, Strategy, Wave, sealed
-from topology.plan import Migration as PlanMigration
+from topology.plan import Plan, seal_plan
 
 PARTITIONS = 3  # the last one stays empty
-POLICY = Policy(
+POLICY = WavePolicy(
     poll_ms=150, max_lag=5_000, hold_ms=0, hold_times=1, watch_ms=400, empty_times=2, after_ms=300,
     stall_ms=180_000, barrier_bound_ms=180_000, canary_bound_ms=180_000,
 )  # fmt: skip
@@ -131,14 +132,14 @@ class Scene:
     """A topic, a writer and a group for each wave; one flow there that renames them, and one back."""
 
     settings: dict[str, ConnectionSettings]
-    waves: dict[str, Strategy]
+    waves: dict[str, WaveStrategy]
     home: Path
     name: str = field(default_factory=lambda: f"back-{secrets.token_hex(3)}")
-    events: list[Event] = field(default_factory=list)
+    events: list[RunEvent] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.topics = {wave: f"{self.name}.{wave}" for wave in self.waves}
-        create_topics(self.settings[HOME].bootstrap[0], list(self.topics.values()), PARTITIONS)
+        create_lab_topics(self.settings[HOME].bootstrap[0], list(self.topics.values()), PARTITIONS)
         self.writers = {wave: Writer(self, wave) for wave in self.waves}
         self.readers = {wave: Reader(self, wave) for wave in self.waves}
         self.applications = {app.name: app for app in (*self.writers.values(), *self.readers.values())}
@@ -155,15 +156,15 @@ class Scene:
             routes=((AWAY, HOME),), delivery="transactions", state="paused",
             naming=Naming("map", map=tuple((new, old) for old, new in names)),
         ).flows[0]  # fmt: skip
-        way = Rollback(until_ms=3_600_000, reverse=back.id)
+        way = RollbackPolicy(until_ms=3_600_000, reverse=back.id)
         waves = tuple(
             Wave(wave, (self.topics[wave],), (self.group(wave),), (self.writers[wave].name,), strategy=strategy,
                  rollback=way)
             for wave, strategy in self.waves.items()
         )  # fmt: skip
-        addresses = {name: Application("http://127.0.0.1:1") for name in self.applications}
+        addresses = {name: PlanApplication("http://127.0.0.1:1") for name in self.applications}
         migration = PlanMigration(there.id, "fenced", waves, addresses)
-        return sealed(replace(forward, flows=(there, back), migration=migration))
+        return seal_plan(replace(forward, flows=(there, back), migration=migration))
 
     def called(self, topic: str, alias: str) -> str:
         return topic if alias == HOME else f"{topic}.new"
@@ -185,24 +186,26 @@ class Scene:
 
     def served(self) -> bool:
         flow = self.plan.flows[0].id
-        seen = {(each.topic, each.partition) for each in read_status(self.settings[AWAY]) if each.flow == flow}
+        seen = {
+            (each.topic, each.partition) for each in read_partition_statuses(self.settings[AWAY]) if each.flow == flow
+        }
         return len(seen) == PARTITIONS * len(self.topics)
 
-    def chain(self) -> Chain:
-        chain = Chain(self.name)
-        chain.follow(TopicLog(self.settings[AWAY]).read(0))
+    def chain(self) -> JournalChain:
+        chain = JournalChain(self.name)
+        chain.follow(JournalTopicLog(self.settings[AWAY]).read(0))
         return chain
 
-    def there(self, wave: str, **changes: Any) -> Migration:
-        declared = migrate_course(self.plan, wave).policy
+    def there(self, wave: str, **changes: Any) -> RunDriver:
+        declared = plan_migration(self.plan, wave).policy
         policy = replace(POLICY, strategy=declared.strategy, reverse=declared.reverse)
-        return self._run(migrate_course(self.plan, wave, policy), changes)
+        return self._run(plan_migration(self.plan, wave, policy), changes)
 
-    def back(self, wave: str, **changes: Any) -> Migration:
-        return self._run(rollback_course(self.plan, wave, self.chain(), POLICY), changes)
+    def back(self, wave: str, **changes: Any) -> RunDriver:
+        return self._run(plan_rollback(self.plan, wave, self.chain(), POLICY), changes)
 
-    def _run(self, course: Course, changes: dict[str, Any]) -> Migration:
-        journal = Journal(TopicLog(self.settings[AWAY]), self.name, secrets.token_hex(8))
+    def _run(self, course: RunPlan, changes: dict[str, Any]) -> RunDriver:
+        journal = Journal(JournalTopicLog(self.settings[AWAY]), self.name, secrets.token_hex(8))
         arguments: dict[str, Any] = {
             "settings": self.settings,
             "course": course,
@@ -212,9 +215,9 @@ class Scene:
             "say": self.events.append,
             "evidence": self.home / secrets.token_hex(4),
         }
-        return Migration(self.plan, **(arguments | changes))
+        return RunDriver(self.plan, **(arguments | changes))
 
-    def prove(self, wanted: Prove) -> ProofSeen:
+    def prove(self, wanted: RequestProof) -> ProofOutcome:
         """Not Spark's: both sides are read and compared record by record."""
         flow = self.plan.flow(wanted.flow)
         proven = unproven = 0
@@ -225,7 +228,7 @@ class Scene:
                 copied, original = ([record for _, record in log[number]] for log in (there, here))
                 unproven += copied != (original if wanted.final else original[: len(copied)])
                 proven += len(copied)
-        return ProofSeen(0, "different" if unproven else "proven", unproven, {"proven": proven})
+        return ProofOutcome(0, "different" if unproven else "proven", unproven, {"proven": proven})
 
     def judged(self, wave: str) -> None:
         """Everything is read once, in order, and stands at both ends once, in order."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from clusters.names import TopicPartition
+from clusters.topic_partition import TopicPartition
 from cutover.actions import Action
-from cutover.observations import Failed, Observation, ProofSeen
+from cutover.observations import ActionFailed, Observation, ProofOutcome
 from tests.cutover.world import GROUP, World, target_of
 
 Spoil = Callable[[World], None]
@@ -39,7 +39,7 @@ def failing(kind: type[Action], step: str, error: str = "no") -> Spoil:
         def hook(action: Action) -> Observation | None:
             now = next((line for line in reversed(world.said) if ": begin" in line), "")
             if isinstance(action, kind) and now.startswith(f"{step}: "):
-                return Failed(int(world.now * 1000), error, transient=False)
+                return ActionFailed(int(world.now * 1000), error, transient=False)
             return None
 
         world.hook = hook
@@ -89,7 +89,7 @@ def corrupt(world: World) -> None:
 
 def verdict(verdict: str, unproven: int) -> Spoil:
     def spoil(world: World) -> None:
-        world.verdict = ProofSeen(0, verdict, unproven, {"missing": unproven}, "/proofs/s.json", "root")
+        world.verdict = ProofOutcome(0, verdict, unproven, {"missing": unproven}, "/proofs/s.json", "root")
 
     return spoil
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from cutover.live.applications import ApplicationFailed, Applications, ApplicationState, _state
+from cutover.live.application_control import ApplicationControlFailed, ApplicationEndpoints, ApplicationState, _state
 
 
 class Switch(BaseHTTPRequestHandler):
@@ -44,18 +44,21 @@ class Switch(BaseHTTPRequestHandler):
 
 
 @pytest.fixture
-def switch() -> Iterator[tuple[type[Switch], Applications]]:
+def switch() -> Iterator[tuple[type[Switch], ApplicationEndpoints]]:
     handler = type("One", (Switch,), {"state": {"state": "running", "cluster": "onprem"}, "calls": [], "answer": None})
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
-    yield handler, Applications({"billing": f"http://127.0.0.1:{server.server_port}"}, lambda _q: False, timeout=5)
+    yield (
+        handler,
+        ApplicationEndpoints({"billing": f"http://127.0.0.1:{server.server_port}"}, lambda _q: False, timeout=5),
+    )
     server.shutdown()
     server.server_close()
     thread.join(5)
 
 
-def test_look_stop_start(switch: tuple[type[Switch], Applications]) -> None:
+def test_look_stop_start(switch: tuple[type[Switch], ApplicationEndpoints]) -> None:
     handler, told = switch
     assert told.look("billing") == ApplicationState("running", "onprem", "endpoint")
     assert told.stop("billing", "consumer", "onprem").state == "stopped"
@@ -79,11 +82,11 @@ def test_look_stop_start(switch: tuple[type[Switch], Applications]) -> None:
     ],
 )
 def test_bad_answers(
-    switch: tuple[type[Switch], Applications], answer: tuple[int, bytes], words: str, transient: bool
+    switch: tuple[type[Switch], ApplicationEndpoints], answer: tuple[int, bytes], words: str, transient: bool
 ) -> None:
     handler, told = switch
     handler.answer = answer
-    with pytest.raises(ApplicationFailed, match=words) as failed:
+    with pytest.raises(ApplicationControlFailed, match=words) as failed:
         told.look("billing")
     assert failed.value.transient is transient
 
@@ -104,31 +107,33 @@ def test_an_answer_that_drips_is_given_up_in_time() -> None:
         thread = threading.Thread(target=drip, daemon=True)
         thread.start()
         url = f"http://127.0.0.1:{server.getsockname()[1]}"
-        with pytest.raises(ApplicationFailed, match=r"does not answer at .*no answer in 0\.5 s") as failed:
-            Applications({"billing": url}, None, timeout=0.5).look("billing")
+        with pytest.raises(ApplicationControlFailed, match=r"does not answer at .*no answer in 0\.5 s") as failed:
+            ApplicationEndpoints({"billing": url}, None, timeout=0.5).look("billing")
         assert failed.value.transient
         ended.set()
         thread.join(5)
 
 
 def test_nobody_there() -> None:
-    told = Applications({"billing": "http://127.0.0.1:9"}, lambda _q: True, timeout=2)
-    with pytest.raises(ApplicationFailed, match=r"does not answer at http://127.0.0.1:9.*billing\.http") as failed:
+    told = ApplicationEndpoints({"billing": "http://127.0.0.1:9"}, lambda _q: True, timeout=2)
+    with pytest.raises(
+        ApplicationControlFailed, match=r"does not answer at http://127.0.0.1:9.*billing\.http"
+    ) as failed:
         told.stop("billing", "consumer", "onprem")
     assert failed.value.transient
 
 
 def test_only_http_addresses_are_called() -> None:
-    with pytest.raises(ApplicationFailed, match="not an http address"):
-        Applications({"billing": "file:///etc/passwd"}, lambda _q: True).look("billing")
+    with pytest.raises(ApplicationControlFailed, match="not an http address"):
+        ApplicationEndpoints({"billing": "file:///etc/passwd"}, lambda _q: True).look("billing")
 
 
 @pytest.mark.parametrize(
     "url", ["http://127.0.0.1:port", "http://[::1", "http://127.0.0.1:9/a b", "http://bill\u00efng..x:9", "http://"]
 )
 def test_a_malformed_address_is_named_and_not_asked_again(url: str) -> None:
-    with pytest.raises(ApplicationFailed, match=r"migration\.applications\.billing\.http") as failed:
-        Applications({"billing": url}, None, timeout=2).look("billing")
+    with pytest.raises(ApplicationControlFailed, match=r"migration\.applications\.billing\.http") as failed:
+        ApplicationEndpoints({"billing": url}, None, timeout=2).look("billing")
     assert not failed.value.transient
 
 
@@ -146,8 +151,8 @@ def test_a_malformed_address_is_named_and_not_asked_again(url: str) -> None:
     ],
 )
 def test_only_hosts_that_the_operator_names_are_called(url: str, hosts: str, fine: bool) -> None:
-    told = Applications({"billing": url}, None, timeout=1, environ={"WATERSHED_HOOK_HOSTS": hosts})
-    with pytest.raises(ApplicationFailed, match=r"billing\.http") as failed:
+    told = ApplicationEndpoints({"billing": url}, None, timeout=1, environ={"WATERSHED_HOOK_HOSTS": hosts})
+    with pytest.raises(ApplicationControlFailed, match=r"billing\.http") as failed:
         told.stop("billing", "consumer", "onprem")
     assert ("WATERSHED_HOOK_HOSTS" not in str(failed.value)) is fine
     assert failed.value.transient is fine
@@ -155,7 +160,7 @@ def test_only_hosts_that_the_operator_names_are_called(url: str, hosts: str, fin
 
 @pytest.mark.parametrize("state", ['"<html>intranet</html>"', '{"a": 1}', "7", '"' + "x" * 200 + '"'])
 def test_a_state_that_is_none_is_not_repeated(state: str) -> None:
-    with pytest.raises(ApplicationFailed, match="in no known state") as failed:
+    with pytest.raises(ApplicationControlFailed, match="in no known state") as failed:
         _state("billing", {"state": json.loads(state)})
     assert len(str(failed.value)) < 100
 
@@ -172,16 +177,16 @@ def test_something_else_than_http_at_the_address() -> None:
         thread = threading.Thread(target=greet, daemon=True)
         thread.start()
         url = f"http://127.0.0.1:{server.getsockname()[1]}"
-        with pytest.raises(ApplicationFailed, match=r"migration\.applications\.billing\.http") as failed:
-            Applications({"billing": url}, None, timeout=5).look("billing")
+        with pytest.raises(ApplicationControlFailed, match=r"migration\.applications\.billing\.http") as failed:
+            ApplicationEndpoints({"billing": url}, None, timeout=5).look("billing")
         assert not failed.value.transient
         thread.join(5)
 
 
 def test_without_endpoint_and_person_nothing_is_stopped() -> None:
-    told = Applications({}, None)
+    told = ApplicationEndpoints({}, None)
     assert told.look("billing") == ApplicationState("unknown", None, "nobody")
-    with pytest.raises(ApplicationFailed, match=r"nobody can be asked.*applications\.billing\.http") as failed:
+    with pytest.raises(ApplicationControlFailed, match=r"nobody can be asked.*applications\.billing\.http") as failed:
         told.stop("billing", "consumer", "onprem")
     assert not failed.value.transient
 
@@ -193,10 +198,10 @@ def test_a_person_confirms_where_no_endpoint_is_declared() -> None:
         asked.append(question)
         return len(asked) == 1
 
-    told = Applications({"billing": None}, confirm)
+    told = ApplicationEndpoints({"billing": None}, confirm)
     assert told.look("billing").state == "unknown"
     assert told.stop("billing", "consumer", "onprem").by == "person"
-    with pytest.raises(ApplicationFailed, match="not confirmed"):
+    with pytest.raises(ApplicationControlFailed, match="not confirmed"):
         told.start("billing", "consumer", "cloud", ["b1:9092"])
     assert "Stop the consumer billing (at onprem)" in asked[0]
     assert "Start the consumer billing at cloud (b1:9092)" in asked[1]

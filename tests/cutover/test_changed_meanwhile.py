@@ -9,16 +9,17 @@ from typing import Any
 
 import pytest
 
-from clusters.names import TopicPartition
-from cutover.actions import Action, LookAtGroup, LookAtLogs
+from clusters.topic_partition import TopicPartition
+from cutover.actions import Action, ReadGroup, ReadLogs
 from cutover.observations import Observation
-from replicator.offsetmap import Run
+from replicator.ledger.offset_map import OffsetRun
+from tests.cutover.fake_log import FakeLog
 from tests.cutover.grouped import Groups, inside, moved
 from tests.cutover.judging import assert_back, assert_moved
 from tests.cutover.moved import assert_home
 from tests.cutover.moved import moved as moved_away
 from tests.cutover.spoils import verdict
-from tests.cutover.world import GROUP, POLICY, FakeLog, World, a_migration, a_plan, target_of
+from tests.cutover.world import GROUP, POLICY, World, a_migration, a_plan, target_of
 from tests.cutover.world_back import a_rollback
 
 STRATEGIES = ("consumers_first", "producers_first", "fenced")
@@ -29,7 +30,7 @@ def grow(world: World) -> None:
     """Somebody adds a partition at the source, the flow adds it at the target, and producers and readers use it."""
     world.topics["clicks"] = 2
     world.logs["source"][NEW], world.logs["target"][target_of(NEW)] = [], []
-    world.runs[NEW], world.position[NEW] = [Run(0, 0)], 0
+    world.runs[NEW], world.position[NEW] = [OffsetRun(0, 0)], 0
     for _ in range(3):
         world.tick()
 
@@ -67,7 +68,7 @@ def test_a_topic_of_the_wave_that_a_group_takes_up_meanwhile_is_moved_along(stra
     world = Groups(reads=frozenset({"orders"}))
 
     def without_clicks(action: Action) -> Observation | None:
-        if isinstance(action, LookAtGroup) and action.side == "source" and inside(world, "preflight"):
+        if isinstance(action, ReadGroup) and action.side == "source" and inside(world, "preflight"):
             seen = world._group(int(world.now * 1000), "source", GROUP)
             return replace(seen, offsets={p: at for p, at in seen.offsets.items() if p.topic == "orders"})
         return None
@@ -120,7 +121,7 @@ def test_the_end_of_the_flow_s_last_transaction_is_waited_for_and_nobody_s_write
     world, place, looks = World(), target_of(TopicPartition("orders", 0)), []
 
     def hook(action: Action) -> Observation | None:
-        if inside(world, "drain") and isinstance(action, LookAtLogs) and action.side == "target":
+        if inside(world, "drain") and isinstance(action, ReadLogs) and action.side == "target":
             looks.append(action)
             if len(looks) == 1:
                 world.open_transaction[place] = 1

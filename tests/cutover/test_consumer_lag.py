@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from clusters.names import TopicPartition
-from cutover.actions import Action, LookAtGroup, LookAtLogs, LookAtRecords, Pause, Say
+from clusters.topic_partition import TopicPartition
+from cutover.actions import Action, PauseRun, ReadGroup, ReadLogs, ReadRecords, ReportMessage
 from cutover.errors import Refused
-from cutover.ground import Ground
-from cutover.groups.lagging import consumer_lag
-from cutover.observations import GroupSeen, LogsSeen, Noted, Observation, RecordsSeen
-from cutover.offsets import to_json
+from cutover.groups.consumer_lag import wait_for_consumer_lag
+from cutover.observations import ActionDone, Observation, ObservedGroup, ObservedLogs, ObservedRecords
+from cutover.offsets import encode_offsets
+from cutover.run_context import RunContext
 from tests.cutover.world import GROUP, POLICY, a_plan
 
 ONE, TWO = TopicPartition("dc.orders", 0), TopicPartition("dc.orders", 1)
@@ -34,39 +34,39 @@ class There:
     done: Mapping[TopicPartition, int] = field(default_factory=dict)
     now_ms: int = 0
     looks: int = 0
-    asked: list[LookAtRecords] = field(default_factory=list)
+    asked: list[ReadRecords] = field(default_factory=list)
 
     def answer(self, action: Action) -> Observation:
         match action:
-            case LookAtLogs("target", places):
+            case ReadLogs("target", places):
                 starts = {place: self.starts.get(place, 0) for place in places}
-                return LogsSeen(self.now_ms, starts, dict(self.ends), dict(self.ends))
-            case LookAtGroup("target", group):
+                return ObservedLogs(self.now_ms, starts, dict(self.ends), dict(self.ends))
+            case ReadGroup("target", group):
                 self.looks += 1
                 offsets = {**self.offsets, **(self.moves if self.looks > 1 else {})}
-                return GroupSeen(self.now_ms, group, "Stable", 1, offsets, done=self.done, who=("billing-1 at h",))
-            case LookAtRecords("target", at):
+                return ObservedGroup(self.now_ms, group, "Stable", 1, offsets, done=self.done, who=("billing-1 at h",))
+            case ReadRecords("target", at):
                 self.asked.append(action)
-                return RecordsSeen(self.now_ms, {p: None if p in self.nothing else "record" for p in at})
-            case Pause(ms):
+                return ObservedRecords(self.now_ms, {p: None if p in self.nothing else "record" for p in at})
+            case PauseRun(ms):
                 self.now_ms += ms
-                return Noted(self.now_ms)
-            case Say():
-                return Noted(self.now_ms)
+                return ActionDone(self.now_ms)
+            case ReportMessage():
+                return ActionDone(self.now_ms)
         raise AssertionError(action)
 
 
 def gate(there: There, most: int, translated: Mapping[TopicPartition, int] | None = None) -> dict[str, Any]:
     plan = a_plan()
     assert plan.migration is not None
-    moved = {"target": to_json(there.offsets if translated is None else translated)}
+    moved = {"target": encode_offsets(there.offsets if translated is None else translated)}
     outcomes = {
         "preflight": {"partitions": {"orders": 2}},
         "translate_offsets": {"groups": {GROUP: moved}},
     }
     policy = replace(POLICY, soak_bound_ms=5_000)
     note: dict[str, Any] = {}
-    asking = consumer_lag(Ground(plan.flows[0], plan.migration.waves[0], policy, outcomes), note, most)
+    asking = wait_for_consumer_lag(RunContext(plan.flows[0], plan.migration.waves[0], policy, outcomes), note, most)
     try:
         action = next(asking)
         while True:

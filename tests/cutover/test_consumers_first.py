@@ -6,27 +6,28 @@ from typing import Any
 
 import pytest
 
-from clusters.names import TopicPartition
+from clusters.topic_partition import TopicPartition
 from cutover.actions import (
     Action,
     AskApproval,
     CommitOffsets,
     ForgetGroup,
-    LookAtCluster,
-    LookAtGroup,
-    LookAtLogs,
+    ReadCluster,
+    ReadGroup,
+    ReadLogs,
     StartApplication,
     StopApplication,
 )
 from cutover.errors import NotSupported, Refused
-from cutover.ground import Ground
-from cutover.observations import ApprovalSeen, Failed, LogsSeen, Observation
-from cutover.policy import Policy
-from cutover.procedure import ACTS, UNDOS
-from cutover.steps import ORDERS, steps_of, undo_of, way_back
-from cutover.words import PRESENTATION
-from replicator.offsetmap import OffsetMap, Run
-from replicator.translation import CopiedPartition
+from cutover.observations import ActionFailed, ApprovalAnswer, Observation, ObservedLogs
+from cutover.policy import WavePolicy
+from cutover.run_context import RunContext
+from cutover.step_runner import STEP_ACTS, STEP_UNDOS
+from cutover.step_texts import STEP_TEXTS
+from cutover.steps import STRATEGY_STEPS, describe_way_back, list_strategy_steps, name_undo_step
+from replicator.ledger.offset_map import OffsetMap, OffsetRun
+from replicator.ledger.offset_translation import CopiedPartition
+from tests.cutover.fake_log import FakeLog
 from tests.cutover.judging import assert_back, assert_moved
 from tests.cutover.spoils import (
     Spoil,
@@ -43,8 +44,8 @@ from tests.cutover.spoils import (
     upon,
     verdict,
 )
-from tests.cutover.world import GROUP, PRODUCER, FakeLog, World, a_migration, a_plan, target_of
-from topology.plan import Verify
+from tests.cutover.world import GROUP, PRODUCER, World, a_migration, a_plan, target_of
+from topology.migration_waves import ProofGate
 
 PLACE = TopicPartition("clicks", 0)
 
@@ -73,22 +74,28 @@ def test_a_group_whose_positions_the_flow_keeps_at_the_target_moves() -> None:
 
 
 def test_every_step_has_a_row_an_act_and_words() -> None:
-    names = {name for order in ORDERS.values() for name in order}
-    assert names <= set(ACTS)
-    undone = {undo_of(name) for name in UNDOS}
-    assert names | undone <= set(PRESENTATION)
-    assert [step.name for step in steps_of(Policy()) if step.point_of_no_return] == ["point_of_no_return"]
-    for strategy in ORDERS:
-        policy = Policy(strategy=strategy, reverse="back")
-        before = steps_of(policy)[: [step.point_of_no_return for step in steps_of(policy)].index(True)]
-        assert {step.name for step in before if step.undo is not None} == set(UNDOS) & {step.name for step in before}
-        after = steps_of(policy)[len(before) + 1 :]
-        assert {step.undo for step in after} == {way_back(policy)}
+    names = {name for order in STRATEGY_STEPS.values() for name in order}
+    assert names <= set(STEP_ACTS)
+    undone = {name_undo_step(name) for name in STEP_UNDOS}
+    assert names | undone <= set(STEP_TEXTS)
+    assert [step.name for step in list_strategy_steps(WavePolicy()) if step.point_of_no_return] == [
+        "point_of_no_return"
+    ]
+    for strategy in STRATEGY_STEPS:
+        policy = WavePolicy(strategy=strategy, reverse="back")
+        before = list_strategy_steps(policy)[
+            : [step.point_of_no_return for step in list_strategy_steps(policy)].index(True)
+        ]
+        assert {step.name for step in before if step.undo is not None} == set(STEP_UNDOS) & {
+            step.name for step in before
+        }
+        after = list_strategy_steps(policy)[len(before) + 1 :]
+        assert {step.undo for step in after} == {describe_way_back(policy)}
 
 
 # Each row: what goes wrong in the world, and at which step. Before the first deed the result is `refused`.
 REFUSALS: list[tuple[str, str, Spoil, str]] = [
-    ("preflight", "refused", failing(LookAtCluster, "preflight", "cluster onprem does not answer"), "does not answer"),
+    ("preflight", "refused", failing(ReadCluster, "preflight", "cluster onprem does not answer"), "does not answer"),
     ("preflight", "refused", lambda w: setattr(w, "flow_state", "paused"), "is paused, not running"),
     ("preflight", "refused", stranger("target"), "is alive at cloud"),
     ("preflight", "refused", lambda w: w.offsets["target"].update({GROUP: {target_of(TopicPartition("clicks", 0)): 3}}),
@@ -104,22 +111,22 @@ REFUSALS: list[tuple[str, str, Spoil, str]] = [
     ("history_proof", "refused", verdict("proven", 1), "1 unproven"),
     ("stop_consumers", "rolled_back", failing(StopApplication, "stop_consumers"), "no"),
     ("translate_offsets", "rolled_back", upon(StopApplication, run_ahead), "to go"),
-    ("commit_offsets", "rolled_back", upon(LookAtGroup, stranger("target"), step="commit_offsets"), "never reset"),
-    ("commit_offsets", "rolled_back", upon(LookAtGroup, stranger("source"), step="commit_offsets"), "this group id"),
+    ("commit_offsets", "rolled_back", upon(ReadGroup, stranger("target"), step="commit_offsets"), "never reset"),
+    ("commit_offsets", "rolled_back", upon(ReadGroup, stranger("source"), step="commit_offsets"), "this group id"),
     ("commit_offsets", "rolled_back", failing(CommitOffsets, "commit_offsets"), "no"),
     ("landing_test", "rolled_back", upon(CommitOffsets, corrupt), "landing test"),
-    ("start_consumers", "rolled_back", upon(LookAtGroup, carried_again, step="start_consumers"), "commits for this"),
+    ("start_consumers", "rolled_back", upon(ReadGroup, carried_again, step="start_consumers"), "commits for this"),
     ("start_consumers", "rolled_back", failing(StartApplication, "start_consumers"), "no"),
     ("fence_producers", "rolled_back", failing(StopApplication, "fence_producers"), "no"),
-    ("standstill", "rolled_back", upon(LookAtLogs, straggle, nth=11, step="standstill"), "orders-1 by +1"),
-    ("barrier", "rolled_back", upon(LookAtLogs, straggle, step="barrier"), "orders-1 by +1"),
+    ("standstill", "rolled_back", upon(ReadLogs, straggle, nth=11, step="standstill"), "orders-1 by +1"),
+    ("barrier", "rolled_back", upon(ReadLogs, straggle, step="barrier"), "orders-1 by +1"),
     ("barrier", "rolled_back",
-     upon(LookAtLogs, lambda w: w.open_transaction.update({TopicPartition("orders", 0): 1}), step="barrier"),
+     upon(ReadLogs, lambda w: w.open_transaction.update({TopicPartition("orders", 0): 1}), step="barrier"),
      "open transactions on orders-0"),
     ("drain", "rolled_back", upon(StopApplication, lambda w: (no_copying(w), straggle(w)), nth=2), "copied nothing"),
-    ("tail_proof", "rolled_back", upon(LookAtLogs, verdict("different", 3), step="drain"), "3 unproven"),
-    ("tail_proof", "rolled_back", upon(LookAtLogs, straggle, step="tail_proof"), "straggler"),
-    ("point_of_no_return", "rolled_back", upon(LookAtLogs, straggle, step="point_of_no_return"), "straggler"),
+    ("tail_proof", "rolled_back", upon(ReadLogs, verdict("different", 3), step="drain"), "3 unproven"),
+    ("tail_proof", "rolled_back", upon(ReadLogs, straggle, step="tail_proof"), "straggler"),
+    ("point_of_no_return", "rolled_back", upon(ReadLogs, straggle, step="point_of_no_return"), "straggler"),
 ]  # fmt: skip
 
 
@@ -144,7 +151,7 @@ def test_a_refusal_takes_everything_back(step: str, state: str, spoil: Spoil, wo
 
 def test_a_foreign_writer_on_the_target_is_seen_before_the_switch() -> None:
     world = World()
-    upon(LookAtLogs, foreign, step="point_of_no_return")(world)
+    upon(ReadLogs, foreign, step="point_of_no_return")(world)
     result = a_migration(world, FakeLog()).run()
     assert (result.step, result.state) == ("point_of_no_return", "rolled_back")
     assert "something else writes to the target" in result.reason
@@ -152,7 +159,7 @@ def test_a_foreign_writer_on_the_target_is_seen_before_the_switch() -> None:
 
 def test_approval_denied() -> None:
     world = World()
-    result = a_migration(world, FakeLog(), approve=lambda ask: ApprovalSeen(0, False, "ann", "not today")).run()
+    result = a_migration(world, FakeLog(), approve=lambda ask: ApprovalAnswer(0, False, "ann", "not today")).run()
     assert "not today" in result.reason
     assert_back(world, result, "refused")
 
@@ -160,9 +167,9 @@ def test_approval_denied() -> None:
 def test_approvals_show_what_was_seen() -> None:
     asked: list[AskApproval] = []
 
-    def approve(ask: AskApproval) -> ApprovalSeen:
+    def approve(ask: AskApproval) -> ApprovalAnswer:
         asked.append(ask)
-        return ApprovalSeen(0, True, "ann")
+        return ApprovalAnswer(0, True, "ann")
 
     a_migration(World(), FakeLog(), approve=approve).run()
     assert [ask.gate for ask in asked] == ["approval"]
@@ -175,7 +182,7 @@ def test_after_the_point_of_no_return_nothing_is_switched_back() -> None:
     world, log = World(), FakeLog()
     world.hook = lambda action: (
         setattr(world.apps[PRODUCER], "running", False)
-        if isinstance(action, LookAtLogs) and world.apps[PRODUCER].side == "target"
+        if isinstance(action, ReadLogs) and world.apps[PRODUCER].side == "target"
         else None
     )
     result = a_migration(world, log).run()
@@ -205,7 +212,7 @@ def test_a_live_group_on_the_target_is_not_touched_by_the_rollback() -> None:
         world.strangers["target"] = 1
         world.offsets["target"][GROUP] = dict(theirs)
 
-    upon(LookAtGroup, intrude, step="commit_offsets")(world)
+    upon(ReadGroup, intrude, step="commit_offsets")(world)
     result = a_migration(world, FakeLog()).run()
     assert result.state == "rolled_back"
     assert world.offsets["target"][GROUP] == theirs
@@ -218,7 +225,7 @@ def test_a_group_alive_on_the_target_during_rollback_leaves_the_run_unfinished()
         straggle(world)
         world.strangers["target"] = 1
 
-    upon(LookAtLogs, straggle_and_intrude, nth=11, step="standstill")(world)
+    upon(ReadLogs, straggle_and_intrude, nth=11, step="standstill")(world)
     result = a_migration(world, log).run()
     assert result.state == "rollback_incomplete"
     assert "Still to do" in result.reason
@@ -237,7 +244,7 @@ def test_a_commit_without_an_answer_is_taken_back_too(landed: bool) -> None:
         if isinstance(action, CommitOffsets) and action.side == "target":
             if landed:
                 world.offsets["target"][GROUP] = dict(action.offsets)
-            return Failed(int(world.now * 1000), "the connection broke", transient=False)
+            return ActionFailed(int(world.now * 1000), "the connection broke", transient=False)
         return None
 
     world.hook = hook
@@ -268,7 +275,7 @@ def test_silence_is_asked_again_and_then_refused() -> None:
     silent_until = world.now + 2.5
 
     def hook(_action: Action) -> Observation | None:
-        return Failed(int(world.now * 1000), "no answer") if world.now < silent_until else None
+        return ActionFailed(int(world.now * 1000), "no answer") if world.now < silent_until else None
 
     world.hook = hook
     assert_moved(world, a_migration(world, FakeLog()).run())
@@ -291,7 +298,7 @@ def test_a_group_that_never_committed_is_refused_by_name_unless_the_policy_says_
 def test_an_application_that_did_not_run_is_not_started_by_a_rollback() -> None:
     world = World()
     world.apps[GROUP].running = False
-    upon(LookAtLogs, straggle, nth=11, step="standstill")(world)
+    upon(ReadLogs, straggle, nth=11, step="standstill")(world)
     assert a_migration(world, FakeLog()).run().state == "rolled_back"
     assert not world.apps[GROUP].running
     assert world.apps[PRODUCER].running
@@ -304,7 +311,7 @@ def test_a_rollback_undoes_in_exact_inverse_order() -> None:
     def hook(action: Action) -> Observation | None:
         if isinstance(action, StopApplication | StartApplication | CommitOffsets | ForgetGroup):
             deeds.append(f"{type(action).__name__} {getattr(action, 'name', '')}{getattr(action, 'side', '')}")
-        if isinstance(action, LookAtLogs) and world.said and world.said[-1].startswith("barrier: begin"):
+        if isinstance(action, ReadLogs) and world.said and world.said[-1].startswith("barrier: begin"):
             straggle(world)
         return None
 
@@ -327,8 +334,11 @@ def test_a_rollback_undoes_in_exact_inverse_order() -> None:
 @pytest.mark.parametrize(
     ("wave", "words"),
     [
-        ({"gates_before": (Verify("L0"),)}, r"gates\.before: verify asks for level L0.*use L1, L2 or L3"),
-        ({"gates_after": (Verify("L1"), Verify("L0"))}, r"gates\.after: verify asks for level L0.*use L1, L2 or L3"),
+        ({"gates_before": (ProofGate("L0"),)}, r"gates\.before: verify asks for level L0.*use L1, L2 or L3"),
+        (
+            {"gates_after": (ProofGate("L1"), ProofGate("L0"))},
+            r"gates\.after: verify asks for level L0.*use L1, L2 or L3",
+        ),
     ],
 )
 def test_what_cannot_be_run_yet_is_said(wave: dict[str, Any], words: str) -> None:
@@ -361,6 +371,6 @@ def test_what_expired_before_it_was_copied_is_refused(copied: int, start: int, e
 def _behind(copied: int | None, start: int, end: int) -> dict[TopicPartition, int]:
     plan = a_plan()
     assert plan.migration is not None
-    ground = Ground(plan.flows[0], plan.migration.waves[0], Policy())
-    held = {} if copied is None else {PLACE: CopiedPartition(OffsetMap((Run(0, copied),)), 0)}
-    return ground.behind(held, LogsSeen(0, {PLACE: start}, {PLACE: end}, {PLACE: end}), {PLACE: end})
+    ground = RunContext(plan.flows[0], plan.migration.waves[0], WavePolicy())
+    held = {} if copied is None else {PLACE: CopiedPartition(OffsetMap((OffsetRun(0, copied),)), 0)}
+    return ground.behind(held, ObservedLogs(0, {PLACE: start}, {PLACE: end}, {PLACE: end}), {PLACE: end})

@@ -8,29 +8,30 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from cutover.actions import Action, Deed, LookAtLogs
+from cutover.actions import Action, Deed, ReadLogs
 from cutover.observations import Observation
-from cutover.policy import Policy
-from cutover.procedure import Result
-from cutover.steps import ORDERS, steps_of, undo_of
+from cutover.policy import WavePolicy
+from cutover.step_runner import RunResult
+from cutover.steps import STRATEGY_STEPS, list_strategy_steps, name_undo_step
+from tests.cutover.fake_log import Crash, FakeLog
 from tests.cutover.judging import assert_back, assert_moved, assert_whole
 from tests.cutover.spoils import straggle, upon
-from tests.cutover.world import A_RIGHT, POLICY, REVERSE, Crash, FakeLog, World, a_migration, a_plan, holding_back
-from topology.plan import Fence, HooksAt, Strategy
+from tests.cutover.world import A_RIGHT, POLICY, REVERSE, World, a_migration, a_plan, holding_back
+from topology.migration_waves import WaveFence, WaveHooks, WaveStrategy
 
-STRATEGIES: tuple[Strategy, ...] = ("consumers_first", "producers_first", "fenced")
+STRATEGIES: tuple[WaveStrategy, ...] = ("consumers_first", "producers_first", "fenced")
 OTHER_RIGHT = {**A_RIGHT, "principal": "User:before"}  # somebody gave it at the target
 SOONER = {"watch_ms": 1_000, "after_ms": 1_000, "hold_ms": 500, "empty_times": 2, "hold_times": 2}
 
 
-def everything(strategy: Strategy) -> Policy:
+def everything(strategy: WaveStrategy) -> WavePolicy:
     """A policy that asks for every step that there is."""
-    hooks = HooksAt(before=("ticket",), fenced=("dns",), switched=("told",), rolled_back=("told",))
+    hooks = WaveHooks(before=("ticket",), fenced=("dns",), switched=("told",), rolled_back=("told",))
     return replace(
         POLICY,
         **SOONER,
         strategy=strategy,
-        fence=Fence("acl"),
+        fence=WaveFence("acl"),
         reverse=REVERSE,
         hooks=hooks,
         checks_before=("ready",),
@@ -44,9 +45,9 @@ def everything(strategy: Strategy) -> Policy:
 class Story:
     """What happens besides the crash. over: what must be true at the end."""
 
-    strategy: Strategy
+    strategy: WaveStrategy
     spoil: Callable[[World], None]
-    over: Callable[[World, Result], None]
+    over: Callable[[World, RunResult], None]
 
     def world(self) -> World:
         world = World()
@@ -54,7 +55,7 @@ class Story:
         self.spoil(world)
         return world
 
-    def run(self, world: World, log: FakeLog, holder: str = "first") -> Result:
+    def run(self, world: World, log: FakeLog, holder: str = "first") -> RunResult:
         plan = holding_back(a_plan(strategy=self.strategy))
         return a_migration(world, log, holder, plan=plan, policy=everything(self.strategy), run_id="r1").run()
 
@@ -67,7 +68,7 @@ class Story:
         assert_whole(log)
 
 
-def moved(world: World, result: Result) -> None:
+def moved(world: World, result: RunResult) -> None:
     assert_moved(world, result)
     assert world.fenced is not None, "the fence is never taken down after a success"
     assert world.reverse_state == "running"
@@ -76,7 +77,7 @@ def moved(world: World, result: Result) -> None:
     assert world.unwritten == 0
 
 
-def back(world: World, result: Result) -> None:
+def back(world: World, result: RunResult) -> None:
     """What happened came before the straggler, or everything was taken back: never something between."""
     if result.state == "done":
         moved(world, result)
@@ -93,14 +94,14 @@ def clean(_world: World) -> None:
 
 STORIES = [Story(strategy, clean, moved) for strategy in STRATEGIES]
 # The straggler comes at the very last look, so that everything that can be undone is.
-STORIES += [Story(strategy, upon(LookAtLogs, straggle, step="point_of_no_return"), back) for strategy in STRATEGIES]
+STORIES += [Story(strategy, upon(ReadLogs, straggle, step="point_of_no_return"), back) for strategy in STRATEGIES]
 NAMES = [f"{story.strategy}-{'forward' if story.over is moved else 'and back'}" for story in STORIES]
 
 
 @pytest.fixture(autouse=True)
 def _no_pack(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is in an evidence pack has its own tests; two thousand of them take as long as all else."""
-    monkeypatch.setattr("cutover.driver.write_evidence", lambda directory, *_rest: directory / "evidence.json")
+    monkeypatch.setattr("cutover.driver.write_run_evidence", lambda directory, *_rest: directory / "evidence.json")
 
 
 @pytest.fixture(params=STORIES, ids=NAMES)
@@ -116,13 +117,15 @@ def test_without_a_crash_every_step_is_in_the_story(story: Story) -> None:
     assert_whole(log)
     begun = {record["step"] for record in log.records}
     policy = everything(story.strategy)
-    assert {*ORDERS[story.strategy]} - {"window"} == {step.name for step in steps_of(policy, rights=True)}
+    assert {*STRATEGY_STEPS[story.strategy]} - {"window"} == {
+        step.name for step in list_strategy_steps(policy, rights=True)
+    }
     if story.over is moved:
-        assert {step.name for step in steps_of(policy, rights=True)} <= begun
+        assert {step.name for step in list_strategy_steps(policy, rights=True)} <= begun
     else:
         assert result.state == "rolled_back"
         held = "hold_reverse" if story.strategy == "producers_first" else "stop_consumers"
-        assert {undo_of(name) for name in ("write_rights", "fence_producers", held)} <= begun
+        assert {name_undo_step(name) for name in ("write_rights", "fence_producers", held)} <= begun
 
 
 @pytest.mark.parametrize("stored", [True, False], ids=["stored", "not stored"])
@@ -164,7 +167,7 @@ class Several(Story):
         self.spoil(world)
         return world
 
-    def run(self, world: World, log: FakeLog, holder: str = "first") -> Result:
+    def run(self, world: World, log: FakeLog, holder: str = "first") -> RunResult:
         plan = a_plan(strategy=self.strategy, consumers=("billing", "audit"), producers=("checkout", "tracker"))
         policy = everything(self.strategy)
         return a_migration(world, log, holder, plan=holding_back(plan), policy=policy, run_id="r1").run()
@@ -203,7 +206,7 @@ def die_in_deed(world: World, nth: int, *, effect: bool) -> None:
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_a_run_that_dies_again_and_again(strategy: Strategy) -> None:
+def test_a_run_that_dies_again_and_again(strategy: WaveStrategy) -> None:
     """No process lives for more than eleven entries; the world goes on meanwhile."""
     story = Story(strategy, clean, moved)
     world, log = story.world(), FakeLog()

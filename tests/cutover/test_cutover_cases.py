@@ -8,15 +8,16 @@ from typing import Any
 
 import pytest
 
-from clusters.names import TopicPartition
-from cutover.actions import Action, LookAtGroup, LookAtLogs, StopApplication
+from clusters.topic_partition import TopicPartition
+from cutover.actions import Action, ReadGroup, ReadLogs, StopApplication
 from cutover.errors import NothingToResume
-from cutover.evidence.proofs import read_summary
-from cutover.observations import Failed, Observation
+from cutover.evidence.proof_summary import read_proof_summary
+from cutover.observations import ActionFailed, Observation
+from tests.cutover.fake_log import FakeLog
 from tests.cutover.judging import assert_back, assert_moved
 from tests.cutover.spoils import stranger, upon
 from tests.cutover.test_strategies import STRATEGIES, run
-from tests.cutover.world import GROUP, PRODUCER, FakeLog, World, a_migration
+from tests.cutover.world import GROUP, PRODUCER, World, a_migration
 
 PLACE = TopicPartition("orders", 1)
 
@@ -31,7 +32,7 @@ def test_what_is_written_between_the_lag_gate_and_the_fence_is_not_lost(strategy
             world.copying = False
             for _ in range(3):
                 world.write("source", PLACE)
-        if isinstance(action, LookAtLogs) and any(line.startswith("drain: begin") for line in world.said):
+        if isinstance(action, ReadLogs) and any(line.startswith("drain: begin") for line in world.said):
             world.copying = True
         return None
 
@@ -58,7 +59,7 @@ def test_a_group_is_alive_on_one_side_at_most(strategy: Any) -> None:
 def test_a_member_that_stays_at_the_source_keeps_everything_there() -> None:
     """C21: the source's group must be empty before it is let go; one member that nobody told to stop is enough."""
     world = World()
-    upon(LookAtGroup, stranger("source"), step="stop_consumers")(world)
+    upon(ReadGroup, stranger("source"), step="stop_consumers")(world)
     result = run(world, "consumers_first")
     assert (result.step, result.state) == ("stop_consumers", "rolled_back")
     assert "with 1 member" in result.reason
@@ -74,7 +75,7 @@ def test_the_target_goes_down_right_after_the_switch(strategy: Any) -> None:
     def hook(action: Action) -> Observation | None:
         switched = any(line.startswith("canary: begin") for line in world.said)
         if switched and getattr(action, "side", "") == "target":
-            return Failed(int(world.now * 1000), "cloud does not answer")
+            return ActionFailed(int(world.now * 1000), "cloud does not answer")
         return None
 
     world.hook = hook
@@ -95,7 +96,7 @@ def test_the_wall_clock_jumps_in_every_wait(strategy: Any, jump: float) -> None:
     before = world.now
 
     def hook(action: Action) -> Observation | None:
-        if isinstance(action, LookAtLogs | LookAtGroup):
+        if isinstance(action, ReadLogs | ReadGroup):
             world.wall += jump
         return None
 
@@ -109,7 +110,7 @@ def test_a_proof_that_could_not_write_its_report_is_no_proof(tmp_path: Path) -> 
     torn = tmp_path / "summary.json"
     torn.write_text('{"verdict": "proven", "unpro')
     for path in (torn, tmp_path / "missing.json"):
-        seen = read_summary(path)
+        seen = read_proof_summary(path)
         assert (seen.verdict, seen.unproven) == ("error", -1)
         world = World()
         world.verdict = seen

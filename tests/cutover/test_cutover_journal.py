@@ -10,13 +10,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from clusters.admin import Admin
-from clusters.control import JOURNAL, ControlWriter, read_log
+from clusters.control_records import read_control_log
+from clusters.control_topics import JOURNAL_TOPIC, ControlWriter
 from clusters.log_tail import LogTail
 from clusters.settings import ConnectionSettings
 from cutover.errors import BrokenChain, Superseded
-from cutover.journal.chain import GENESIS, Chain, Entry, Journal
-from cutover.journal.topic import TopicLog
-from tests.cutover.world import FakeLog, World, a_migration
+from cutover.journal.chain import GENESIS_HASH, Journal, JournalChain, JournalEntry
+from cutover.journal.journal_topic import JournalTopicLog
+from tests.cutover.fake_log import FakeLog
+from tests.cutover.world import World, a_migration
 
 if TYPE_CHECKING:
     from lab.clusters import Lab
@@ -32,8 +34,8 @@ def written(entries: int = 5) -> FakeLog:
     return log
 
 
-def followed(records: list[dict[str, Any]]) -> Chain:
-    chain = Chain("shop")
+def followed(records: list[dict[str, Any]]) -> JournalChain:
+    chain = JournalChain("shop")
     chain.follow(list(enumerate(records)))
     return chain
 
@@ -43,7 +45,7 @@ def _edit(log: list[dict[str, Any]]) -> None:
 
 
 def _rehash(log: list[dict[str, Any]]) -> None:
-    log[2] = Entry(**(log[2] | {"observation": {"n": 99}})).sealed().to_json()
+    log[2] = JournalEntry(**(log[2] | {"observation": {"n": 99}})).sealed().to_json()
 
 
 def _remove(log: list[dict[str, Any]]) -> None:
@@ -89,32 +91,36 @@ def test_topologies_share_a_topic_and_nothing_else() -> None:
     Journal(log, "shop", "me").append("r1", "run", "intent", {}, **WHO)
     Journal(log, "bank", "me").append("r1", "run", "intent", {}, **WHO)
     assert len(followed(log.records).entries) == 1
-    assert log.records[1]["previous"] == GENESIS
+    assert log.records[1]["previous"] == GENESIS_HASH
 
 
 @pytest.mark.kafka
 def test_on_a_real_broker_chain_and_tampering(kafka_pair: Lab, topic_name: str) -> None:
     cloud = ConnectionSettings("cloud", tuple(kafka_pair.clusters["cloud"].bootstrap.split(",")))
-    journal = Journal(TopicLog(cloud), topic_name, "me")
+    journal = Journal(JournalTopicLog(cloud), topic_name, "me")
     assert journal.refresh().entries == []
     for number in range(3):
         journal.append("r1", f"step{number}", "intent", {"größe": number}, **WHO)
-    again = Journal(TopicLog(cloud), topic_name, "other").refresh()
+    again = Journal(JournalTopicLog(cloud), topic_name, "other").refresh()
     assert [entry.step for entry in again.entries] == ["step0", "step1", "step2"]
     assert again.root == journal.chain.root
-    last = [record for record in read_log(cloud, JOURNAL) if (record.value or {}).get("topology") == topic_name][-1]
+    last = [
+        record
+        for record in read_control_log(cloud, JOURNAL_TOPIC)
+        if (record.value or {}).get("topology") == topic_name
+    ][-1]
     assert last.value is not None
     forged = json.loads(json.dumps(last.value)) | {"step": "step9", "seq": 3, "previous": again.root}
     with ControlWriter(cloud, "intruder") as writer:
-        offset = writer.put(JOURNAL, "x", forged, 0)
-    third = Journal(TopicLog(cloud), topic_name, "third")
+        offset = writer.put(JOURNAL_TOPIC, "x", forged, 0)
+    third = Journal(JournalTopicLog(cloud), topic_name, "third")
     assert [(each.offset, each.why) for each in third.refresh().foreign] == [
         (offset, "its content does not have its hash")
     ]
     with ControlWriter(cloud, "intruder") as writer:  # what was changed is seen by what follows it
-        changed = writer.put(JOURNAL, "x", forged | {"hash": "sha256:" + "7" * 64}, 0)
-        follows = Entry(**(last.value | {"seq": 4, "previous": "sha256:" + "7" * 64})).sealed()
-        writer.put(JOURNAL, "x", follows.to_json(), 0)
+        changed = writer.put(JOURNAL_TOPIC, "x", forged | {"hash": "sha256:" + "7" * 64}, 0)
+        follows = JournalEntry(**(last.value | {"seq": 4, "previous": "sha256:" + "7" * 64})).sealed()
+        writer.put(JOURNAL_TOPIC, "x", follows.to_json(), 0)
     with pytest.raises(BrokenChain, match="was changed after it was written") as broken:
         third.refresh()
     assert broken.value.offset == changed
@@ -125,10 +131,10 @@ def test_a_whole_run_journaled_on_a_real_broker_is_resumed_from_it(kafka_pair: L
     """The world is fake, the journal is not: what one process wrote, another continues."""
     cloud = ConnectionSettings("cloud", tuple(kafka_pair.clusters["cloud"].bootstrap.split(",")))
     world = World()
-    first = Journal(TopicLog(cloud), topic_name, "first")
+    first = Journal(JournalTopicLog(cloud), topic_name, "first")
     result = a_migration(world, FakeLog(), journal=first, run_id="r1").run(until_step="start_consumers")
     assert result.state == "paused"
-    second = Journal(TopicLog(cloud), topic_name, "second")
+    second = Journal(JournalTopicLog(cloud), topic_name, "second")
     assert a_migration(world, FakeLog(), journal=second, run_id="r1").run().state == "done"
     assert [entry.step for entry in second.chain.entries][-1] == "run"
 
@@ -155,7 +161,7 @@ def test_runs_of_every_kind_are_told_apart() -> None:
 def test_an_entry_of_many_groups_and_partitions_is_taken_by_a_real_broker(kafka_pair: Lab, topic_name: str) -> None:
     """A hundred groups that read a thousand partitions each: their positions on both sides are one step's outcome."""
     cloud = ConnectionSettings("cloud", tuple(kafka_pair.clusters["cloud"].bootstrap.split(",")))
-    journal = Journal(TopicLog(cloud), topic_name, "me")
+    journal = Journal(JournalTopicLog(cloud), topic_name, "me")
     seen = random.Random(7)
     groups = {
         f"group-{n}": {
@@ -165,7 +171,7 @@ def test_an_entry_of_many_groups_and_partitions_is_taken_by_a_real_broker(kafka_
         for n in range(100)
     }
     journal.append("r1", "translate_offsets", "outcome", {"groups": groups}, **WHO)
-    again = Journal(TopicLog(cloud), topic_name, "other").refresh()
+    again = Journal(JournalTopicLog(cloud), topic_name, "other").refresh()
     assert again.entries[0].observation["groups"] == groups
 
 
@@ -176,7 +182,7 @@ def test_a_journal_whose_entries_were_removed_is_no_empty_one(kafka_pair: Lab, t
     from confluent_kafka.admin import AdminClient
 
     cloud = ConnectionSettings("cloud", tuple(kafka_pair.clusters["cloud"].bootstrap.split(",")))
-    log = TopicLog(cloud)
+    log = JournalTopicLog(cloud)
     log._tail = LogTail(cloud, topic_name)
     with Admin(cloud) as admin:
         admin.create_topic(topic_name, 1, 1, {})

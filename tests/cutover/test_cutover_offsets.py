@@ -5,10 +5,10 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clusters.names import TopicPartition
-from cutover.offsets import from_json, growth, to_json
-from replicator.offsetmap import OffsetMap, Run
-from replicator.translation import CopiedPartition, return_group, translate_group
+from clusters.topic_partition import TopicPartition
+from cutover.offsets import decode_offsets, encode_offsets, find_offset_changes
+from replicator.ledger.offset_map import OffsetMap, OffsetRun
+from replicator.ledger.offset_translation import CopiedPartition, translate_group, translate_group_back
 
 HERE, THERE = TopicPartition("orders", 0), TopicPartition("dc.orders", 0)
 LOGS = st.lists(st.booleans(), max_size=30)  # True: a record, False: a marker
@@ -16,12 +16,12 @@ LOGS = st.lists(st.booleans(), max_size=30)  # True: a record, False: a marker
 
 def copied(log: list[bool], upto: int) -> tuple[CopiedPartition, list[int]]:
     """The copy of the first `upto` offsets, and which source offset each target offset holds."""
-    runs, held = [Run(0, 0)], []
+    runs, held = [OffsetRun(0, 0)], []
     for offset, record in enumerate(log[:upto]):
         if record:
             held.append(offset)
         else:
-            runs.append(Run(len(held), offset + 1))
+            runs.append(OffsetRun(len(held), offset + 1))
     return CopiedPartition(OffsetMap(tuple(runs)), len(held)), held
 
 
@@ -50,7 +50,7 @@ def test_a_returned_group_reads_exactly_what_it_has_not_read(log: list[bool], da
     committed = data.draw(st.integers(0, len(log)))
     given_there = translate_group({HERE: committed}, [HERE], {HERE: part}, rename, {HERE: 0}, {HERE: len(log)}).offsets
     read_on = data.draw(st.integers(given_there[THERE], len(held)))
-    back = return_group({THERE: read_on}, given_there, {HERE: committed}, {HERE: part}, rename)
+    back = translate_group_back({THERE: read_on}, given_there, {HERE: committed}, {HERE: part}, rename)
     left = [offset for offset, record in enumerate(log) if record and offset >= back[HERE]]
     assert left == held[read_on:]
     if read_on == given_there[THERE]:
@@ -72,6 +72,6 @@ def test_an_empty_partition_needs_no_policy() -> None:
 
 def test_json_and_growth() -> None:
     offsets = {TopicPartition("b", 1): 5, TopicPartition("a", 10): 7}
-    assert to_json(offsets) == {"a": {"10": 7}, "b": {"1": 5}}
-    assert from_json(to_json(offsets)) == offsets
-    assert growth(offsets, {**offsets, TopicPartition("b", 1): 9}) == {TopicPartition("b", 1): 4}
+    assert encode_offsets(offsets) == {"a": {"10": 7}, "b": {"1": 5}}
+    assert decode_offsets(encode_offsets(offsets)) == offsets
+    assert find_offset_changes(offsets, {**offsets, TopicPartition("b", 1): 9}) == {TopicPartition("b", 1): 4}

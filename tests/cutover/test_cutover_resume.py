@@ -6,18 +6,18 @@ from pathlib import Path
 
 import pytest
 
-from cutover.actions import LookAtLogs
-from cutover.course import migrate_course
-from cutover.driver import Event
+from cutover.actions import ReadLogs
+from cutover.driver import RunEvent
 from cutover.errors import Locked, NothingToResume, PlanChanged, Superseded
-from cutover.journal.chain import Chain, outcome_of
-from cutover.runs import begun_strategy, started_waves
-from cutover.steps import steps_of
+from cutover.journal.chain import JournalChain, find_step_outcome
+from cutover.run_claim import find_begun_strategy, find_started_waves
+from cutover.run_plan import plan_migration
+from cutover.steps import list_strategy_steps
+from tests.cutover.fake_log import Crash, FakeLog
 from tests.cutover.judging import assert_back, assert_moved
 from tests.cutover.spoils import straggle, upon
-from tests.cutover.world import POLICY, PRODUCER, Crash, FakeLog, World, a_migration, a_plan
-from topology.plan import Strategy
-from topology.waves import wave_hash
+from tests.cutover.world import POLICY, PRODUCER, World, a_migration, a_plan
+from topology.migration_waves import WaveStrategy, compute_wave_hash
 
 
 def test_a_second_run_is_refused_and_names_the_holder() -> None:
@@ -65,7 +65,7 @@ def test_a_process_that_stood_still_before_a_deed_does_not_do_it_when_another_ha
     """Whoever holds its terminal (Ctrl-S) stops it there; meanwhile a colleague continues the run, or takes it back."""
     world, log = World(), FakeLog()
 
-    def held(event: Event) -> None:
+    def held(event: RunEvent) -> None:
         if event.kind == "deed" and event.text.startswith("StopApplication checkout") and world.apps[PRODUCER].running:
             world.now += 60
             assert a_migration(world, log, "second", resume=True).run().state == "done"
@@ -94,37 +94,37 @@ def test_resume_without_a_run() -> None:
 
 def test_a_new_run_after_a_finished_one() -> None:
     world, log = World(), FakeLog()
-    upon(LookAtLogs, straggle, nth=11, step="standstill")(world)
+    upon(ReadLogs, straggle, nth=11, step="standstill")(world)
     assert a_migration(world, log, run_id="r1").run().state == "rolled_back"
     world.tick()
     assert_moved(world, a_migration(world, log, "second", run_id="r2").run())
 
 
 @pytest.mark.parametrize("strategy", ["producers_first", "fenced"])
-def test_a_run_keeps_the_strategy_with_which_it_was_begun(strategy: Strategy) -> None:
+def test_a_run_keeps_the_strategy_with_which_it_was_begun(strategy: WaveStrategy) -> None:
     """Begun in Airflow with another strategy than the file's, gone on with from a terminal, which has to be told only
     the file."""
     world, log = World(), FakeLog()
     plan = a_plan(strategy="consumers_first")
-    theirs = migrate_course(plan, policy=POLICY, strategy=strategy)
+    theirs = plan_migration(plan, policy=POLICY, strategy=strategy)
     a_migration(world, log, "airflow", plan=plan, course=theirs, policy=None, run_id="r1").run("fence_producers")
-    chain = Chain(plan.topology)
+    chain = JournalChain(plan.topology)
     chain.follow(log.read(0))
-    assert begun_strategy(chain, "all") == strategy
-    assert begun_strategy(chain, "other") is None
+    assert find_begun_strategy(chain, "all") == strategy
+    assert find_begun_strategy(chain, "other") is None
     with pytest.raises(PlanChanged, match=f"begun with the strategy {strategy}, this is consumers_first.*--strategy"):
         a_migration(world, log, "terminal", plan=plan, resume=True).run()
-    ours = migrate_course(plan, policy=POLICY, strategy=begun_strategy(chain, "all"))
+    ours = plan_migration(plan, policy=POLICY, strategy=find_begun_strategy(chain, "all"))
     result = a_migration(world, log, "terminal", plan=plan, course=ours, policy=None, resume=True).run()
     assert_moved(world, result)
     chain.follow(log.read(chain.next_offset))
-    assert begun_strategy(chain, "all") is None, "it is over"
+    assert find_begun_strategy(chain, "all") is None, "it is over"
 
 
 def test_step_by_step_by_one_process_each() -> None:
     """As Airflow does it: every task is a process of its own that knows the run's name and its step."""
     world, log = World(), FakeLog()
-    names = [step.name for step in steps_of(a_migration(world, log).policy)]
+    names = [step.name for step in list_strategy_steps(a_migration(world, log).policy)]
     for at, name in enumerate(names):
         result = a_migration(world, log, f"task {at}", run_id="dag-1").run_step(name)
         world.tick()
@@ -148,7 +148,7 @@ def test_a_step_before_its_turn_is_refused() -> None:
 def test_a_refused_step_rolls_back_at_once_and_ends_the_run() -> None:
     world, log = World(), FakeLog()
     a_migration(world, log, run_id="dag-1").run(until_step="fence_producers")
-    upon(LookAtLogs, straggle, nth=11)(world)
+    upon(ReadLogs, straggle, nth=11)(world)
     result = a_migration(world, log, "second", run_id="dag-1").run_step("standstill")
     assert_back(world, result)
     after = a_migration(world, log, "third", run_id="dag-1").run_step("barrier")
@@ -175,7 +175,7 @@ def test_the_evidence_tells_the_whole_run(tmp_path: Path) -> None:
     assert "<r1>" not in page
     assert "&lt;r1&gt;" in page
     assert "<script" not in page
-    found = outcome_of(migration.journal.chain.entries, "seal")
+    found = find_step_outcome(migration.journal.chain.entries, "seal")
     assert found is not None
     assert found[0]["evidence"] == str(tmp_path / "pack" / "evidence.json")
 
@@ -184,12 +184,12 @@ def test_waves_under_way_or_done_are_known_by_what_they_move_and_those_taken_bac
     plan = a_plan()
     assert plan.migration is not None
     [wave] = plan.migration.waves
-    known = {f"{plan.topology}/{wave.name}": wave_hash(wave)}
+    known = {f"{plan.topology}/{wave.name}": compute_wave_hash(wave)}
 
     def started(log: FakeLog) -> dict[str, str]:
-        chain = Chain(plan.topology)
+        chain = JournalChain(plan.topology)
         chain.follow(log.read(0))
-        return started_waves(chain)
+        return find_started_waves(chain)
 
     world, under_way = World(), FakeLog(crash_at=20)
     assert started(under_way) == {}
@@ -200,6 +200,6 @@ def test_waves_under_way_or_done_are_known_by_what_they_move_and_those_taken_bac
     a_migration(World(), done).run()
     assert started(done) == known
     world, back = World(), FakeLog()
-    upon(LookAtLogs, straggle, nth=11, step="standstill")(world)
+    upon(ReadLogs, straggle, nth=11, step="standstill")(world)
     assert a_migration(world, back).run().state == "rolled_back"
     assert started(back) == {}

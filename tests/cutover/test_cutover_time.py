@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from cutover.driver import Migration
+from cutover.driver import RunDriver
 from cutover.journal.chain import Journal
+from tests.cutover.fake_log import Crash, FakeLog
 from tests.cutover.judging import assert_moved
-from tests.cutover.world import POLICY, Crash, FakeLog, World, a_migration
+from tests.cutover.world import POLICY, World, a_migration
 
 HOLD_S, DIES_S, AWAY_S = 20.0, 5.0, 7.0
 LETS_PASS = {
@@ -29,7 +30,7 @@ class Timed:
         self.world, self.log, self.step = World(), FakeLog(), step
         self.policy = replace(POLICY, **LETS_PASS[step])  # type: ignore[arg-type]
 
-    def driver(self, holder: str, set_s: float = 0.0, **more: Any) -> Migration:
+    def driver(self, holder: str, set_s: float = 0.0, **more: Any) -> RunDriver:
         journal = Journal(self.log, "shop", holder, lambda: self.world.clock() + set_s)
         return a_migration(self.world, self.log, holder, policy=self.policy, journal=journal, **more)
 

@@ -8,48 +8,51 @@ from typing import Any
 
 import pytest
 
-from clusters.names import TopicPartition
-from cutover.actions import Action, Deed, LookAtLogs
-from cutover.course import Course
-from cutover.drill.actions import (
+from clusters.topic_partition import TopicPartition
+from cutover.actions import Action, Deed, ReadLogs
+from cutover.drill.copy_actions import (
     CopiesMade,
     CopiesRemoved,
     CountRecords,
-    LookAtOriginals,
     MakeCopies,
-    OriginalsSeen,
+    ObservedOriginals,
+    ReadOriginals,
     RecordsCounted,
     RemoveCopies,
 )
-from cutover.drill.course import there_course
-from cutover.drill.ending import end_drill, left_behind
-from cutover.drill.plan import BACK, copy_of, drilled, flow_of
-from cutover.drill.rehearsal import Rehearsed, rehearse
-from cutover.drill.report import report
-from cutover.driver import Migration
+from cutover.drill.drill_abandonment import end_drills, find_copies_left_behind
+from cutover.drill.drill_plan import plan_drill
+from cutover.drill.drill_report import build_drill_report
+from cutover.drill.drill_sequence import DrillResult, run_drill
+from cutover.drill.drill_topology import BACK_RUN_SUFFIX, build_drill_topology, name_copy, name_drill_flow
+from cutover.driver import RunDriver
 from cutover.errors import Locked, NothingToResume, NothingToRollBack
-from cutover.journal.chain import RUN, Chain, Journal
-from cutover.observations import Failed, Observation
-from cutover.rollback.course import rollback_course
-from cutover.runs import kind_of
-from cutover.waves import wave_states
-from replicator.translation import CopiedPartition
+from cutover.journal.chain import RUN_STEP, Journal, JournalChain
+from cutover.observations import ActionFailed, Observation
+from cutover.rollback.rollback_plan import plan_rollback
+from cutover.run_claim import read_run_kind
+from cutover.run_plan import RunPlan
+from cutover.wave_states import list_wave_states
+from replicator.ledger.offset_translation import CopiedPartition
+from tests.cutover.fake_log import Crash, FakeLog
 from tests.cutover.judging import lost_and_repeated
 from tests.cutover.spoils import Spoil, straggle, upon
-from tests.cutover.world import EVIDENCE, GROUP, POLICY, PRODUCER, REVERSE, Crash, FakeLog, World, a_migration
+from tests.cutover.world import EVIDENCE, GROUP, POLICY, PRODUCER, REVERSE, World, a_migration
 from tests.cutover.world_back import BACK as BACK_POLICY
 from tests.cutover.world_back import FORWARD, BackWorld, Mirror, back_plan
 
 NAME = "drill-1"
 PLAN = back_plan()
-DRILL = drilled(PLAN, None, NAME)
-QUICK = replace(POLICY, reverse=flow_of(NAME, REVERSE), watch_ms=1_000, hold_ms=500, empty_times=2, hold_times=2)
-OURS = {copy_of(NAME, name): name for name in ("orders", "clicks", "dc.orders", "dc.clicks", GROUP, PRODUCER)}
-OURS |= {flow_of(NAME, flow): flow for flow in (FORWARD, REVERSE)}
+DRILL = build_drill_topology(PLAN, None, NAME)
+QUICK = replace(
+    POLICY, reverse=name_drill_flow(NAME, REVERSE), watch_ms=1_000, hold_ms=500, empty_times=2, hold_times=2
+)
+OURS = {name_copy(NAME, name): name for name in ("orders", "clicks", "dc.orders", "dc.clicks", GROUP, PRODUCER)}
+OURS |= {name_drill_flow(NAME, flow): flow for flow in (FORWARD, REVERSE)}
 THEIRS = {name: copy for copy, name in OURS.items()}
 WHAT: dict[str, Any] = {
     "plan": PLAN.hash, "source": "onprem", "target": "cloud", "flows": {}, "groups": [], "allowed": {}, "keep": False,
-    "copies": [{"topic": "orders", "copy": copy_of(NAME, "orders"), "target_copy": copy_of(NAME, "dc.orders")}],
+    "copies": [{"topic": "orders", "copy": name_copy(NAME, "orders"), "target_copy": name_copy(NAME, "dc.orders")}],
 }  # fmt: skip
 
 
@@ -81,24 +84,24 @@ class Stage:
     problems: tuple[str, ...] = ()
     ended: list[str] = field(default_factory=list)
 
-    def opened(self, course: Course, run: str) -> Migration:
-        back = run.endswith(BACK)
+    def opened(self, course: RunPlan, run: str) -> RunDriver:
+        back = run.endswith(BACK_RUN_SUFFIX)
         inner = Mirror(self.world) if back else self.world
-        return Migration(
+        return RunDriver(
             DRILL, course=course, run_id=run, actor="ann", clock=self.world.clock, sleep=self.world.sleep,
             world=Named(self, inner), journal=self.journal, evidence=EVIDENCE,
             prove=lambda wanted: (self.world.prove_back if back else self.world.prove)(called(wanted, OURS)),
             say=lambda event: self.world.said.append(f"{event.step}: {event.kind}: {event.text}"),
         )  # fmt: skip
 
-    def run(self, holder: str = "first") -> Rehearsed:
+    def run(self, holder: str = "first") -> DrillResult:
         self.journal = Journal(self.log, "shop", holder, self.world.clock)
-        return rehearse(DRILL, NAME, self.opened, self.end, QUICK, BACK_POLICY)
+        return run_drill(DRILL, NAME, self.opened, self.end, QUICK, BACK_POLICY)
 
     def end(self, why: str, holder: str = "") -> Any:
         self.ended.append(why)
         journal = Journal(self.log, "shop", holder, self.world.clock) if holder else self.journal
-        return end_drill(journal, {}, "bob", why, removing=self.removing)
+        return end_drills(journal, {}, "bob", why, removing=self.removing)
 
     def removing(self, _settings: Any, what: Any) -> list[str]:
         assert what == WHAT
@@ -106,8 +109,8 @@ class Stage:
         return []
 
     @property
-    def chain(self) -> Chain:
-        chain = Chain("shop")
+    def chain(self) -> JournalChain:
+        chain = JournalChain("shop")
         chain.follow(self.log.read(0))
         return chain
 
@@ -123,8 +126,8 @@ class Named:
         if hooked is not None:
             return hooked
         match action:
-            case LookAtOriginals():
-                return OriginalsSeen(at, self.stage.problems, (), WHAT)
+            case ReadOriginals():
+                return ObservedOriginals(at, self.stage.problems, (), WHAT)
             case MakeCopies():
                 self.stage.made = True
                 return CopiesMade(at, {"orders": 1})
@@ -141,12 +144,12 @@ class Named:
 
 @pytest.fixture(autouse=True)
 def _no_pack(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cutover.driver.write_evidence", lambda directory, *_rest: directory / "evidence.json")
+    monkeypatch.setattr("cutover.driver.write_run_evidence", lambda directory, *_rest: directory / "evidence.json")
 
 
 def assert_over(stage: Stage) -> None:
     assert not stage.made, "copies are left"
-    assert left_behind(stage.chain) == {}
+    assert find_copies_left_behind(stage.chain) == {}
     assert stage.chain.unfinished() == []
 
 
@@ -156,12 +159,12 @@ def test_a_wave_goes_there_and_back_and_the_journal_tells_it_from_the_real_thing
     assert [each and each.state for each in (done.there, done.back, done.last)] == ["paused", "done", "done"], done
     assert_over(stage)
     assert stage.ended == []
-    assert {kind_of(stage.chain.run(run)) for run in (NAME, NAME + BACK)} == {"drill"}
-    [state] = wave_states(PLAN, stage.chain)
+    assert {read_run_kind(stage.chain.run(run)) for run in (NAME, NAME + BACK_RUN_SUFFIX)} == {"drill"}
+    [state] = list_wave_states(PLAN, stage.chain)
     assert (state.state, state.truth, state.run) == ("next", "onprem", None)
     with pytest.raises(NothingToRollBack):
-        rollback_course(PLAN, None, stage.chain)
-    told = report(PLAN, "all", NAME, there_course(DRILL, QUICK), stage.chain, done)
+        plan_rollback(PLAN, None, stage.chain)
+    told = build_drill_report(PLAN, "all", NAME, plan_drill(DRILL, QUICK), stage.chain, done)
     assert told["good"], told
     assert told["counted"] == {"lost": 0, "again": 0, "out_of_order": 0}
     assert {"there", "back"} <= next(row for row in told["steps"] if row["name"] == "drain").keys()
@@ -172,8 +175,8 @@ def test_a_wave_goes_there_and_back_and_the_journal_tells_it_from_the_real_thing
 @pytest.mark.parametrize(
     ("spoil", "state", "back"),
     [
-        (upon(LookAtLogs, straggle, step="point_of_no_return"), "rolled_back", None),
-        (upon(LookAtLogs, lambda world: world.write("target", TopicPartition("dc.orders", 0)), step="commit_back"),
+        (upon(ReadLogs, straggle, step="point_of_no_return"), "rolled_back", None),
+        (upon(ReadLogs, lambda world: world.write("target", TopicPartition("dc.orders", 0)), step="commit_back"),
          "rolled_back", "rolled_back"),
     ],
     ids=["there", "back"],
@@ -198,7 +201,7 @@ def test_what_fails_behind_the_switch_is_ended_at_once() -> None:
     stage = Stage()
 
     def hook(action: Action) -> Observation | None:
-        return Failed(0, "no", transient=False) if isinstance(action, CountRecords) else None
+        return ActionFailed(0, "no", transient=False) if isinstance(action, CountRecords) else None
 
     stage.world.hook = hook
     done = stage.run()
@@ -269,7 +272,7 @@ def test_copies_of_a_rehearsal_that_a_failover_has_ended_are_still_removed() -> 
     journal = Journal(stage.log, "shop", "failover", stage.world.clock)
     first = journal.refresh().unfinished()[0]
     end = {"state": "abandoned", "step": "x", "reason": "the source was gone"}
-    journal.append(NAME, RUN, "outcome", end, actor="ann", plan_hash=first.plan_hash, wave=first.wave)
+    journal.append(NAME, RUN_STEP, "outcome", end, actor="ann", plan_hash=first.plan_hash, wave=first.wave)
     assert stage.made
     assert stage.end("later", "second").runs == ()
     assert_over(stage)

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from cli.drill_text import told
+from cli.drill_text import render_drill_report
 from cli.main import main
 
 EXAMPLE = "topology/examples/migration.yaml"
@@ -62,7 +62,7 @@ def test_its_options_go_with_it(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_the_table_tells_times_numbers_and_what_was_found() -> None:
-    text = told(
+    text = render_drill_report(
         {
             "steps": [{"name": "drain", "there": 0.41, "back": 1.0}, {"name": "make_copies", "there": 2, "back": None}],
             "without_writes": {"there": 7.25, "back": None},

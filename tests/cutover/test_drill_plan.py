@@ -8,27 +8,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cutover.drill.course import has_way_back, rehearsed_back, there_course
-from cutover.drill.plan import LONGEST, PREFIX, copy_of, drilled, left_out, originals
+from cutover.drill.drill_plan import has_way_back, plan_drill, preview_drill_back
+from cutover.drill.drill_topology import (
+    DRILL_PREFIX,
+    MAX_TOPIC_NAME_CHARS,
+    build_drill_topology,
+    list_left_out,
+    map_copies_to_originals,
+    name_copy,
+)
 from cutover.errors import NotSupported
 from tests.cutover.world import REVERSE, a_plan
 from tests.cutover.world_back import back_plan
+from topology.migration_waves import ApprovalGate, HoldGate, LagGate, PlanApplication, WaveFence, WaveHooks, WaveWindow
 from topology.naming import Naming
-from topology.plan import (
-    Application,
-    Approval,
-    Fence,
-    Hold,
-    HooksAt,
-    Lag,
-    Plan,
-    Selector,
-    TopicSelection,
-    Window,
-    plan_from_json,
-    plan_json,
-    sealed,
-)
+from topology.plan import Plan, decode_plan, encode_plan, seal_plan
+from topology.selectors import Selector, TopicSelection
 
 RUN = "drill-1"
 NAMES = st.text("abcXYZ019._-", min_size=1, max_size=120).filter(lambda name: name not in (".", ".."))
@@ -45,7 +40,7 @@ def with_topics(topics: tuple[str, ...], naming: Naming) -> Plan:
     )
     assert base.migration is not None
     wave = replace(base.migration.waves[0], topics=topics)
-    return sealed(replace(base, flows=flows, migration=replace(base.migration, waves=(wave,))))
+    return seal_plan(replace(base, flows=flows, migration=replace(base.migration, waves=(wave,))))
 
 
 def _back(topics: tuple[str, ...], naming: Naming) -> tuple[tuple[str, str], ...]:
@@ -59,63 +54,70 @@ def test_every_topic_has_a_copy_that_only_the_rehearsal_takes(names: set[str], n
     wanted = [name for name in plan.migration.waves[0].topics if plan.flows[1].selects(name)]
     if len(wanted) < len(names):
         with pytest.raises(NotSupported, match="does not carry"):
-            drilled(plan, None, run)
+            build_drill_topology(plan, None, run)
         return
-    found = drilled(plan, None, run)
+    found = build_drill_topology(plan, None, run)
     assert found.migration is not None
     there = found.flow(found.migration.flow)
-    copies = originals(plan, None, run)
+    copies = map_copies_to_originals(plan, None, run)
     assert set(copies.values()) == set(names)
     assert there.topics.literals == tuple(sorted(copies))
     assert all(there.selects(copy) for copy in copies)
     taken = {*copies, *map(there.target_topic, copies)}
-    assert all(name.startswith(PREFIX) and len(name) <= LONGEST for name in taken)
+    assert all(name.startswith(DRILL_PREFIX) and len(name) <= MAX_TOPIC_NAME_CHARS for name in taken)
     assert not any(flow.selects(name) for flow in plan.flows for name in taken), "a real flow takes a copy"
     assert len({there.target_topic(copy) for copy in copies}) == len(copies)
     if has_way_back(found):
         back = found.flow(found.migration.waves[0].rollback.reverse)  # type: ignore[union-attr, arg-type]
         assert {back.target_topic(there.target_topic(copy)) for copy in copies} == set(copies)
-        assert rehearsed_back(found).kind == "drill"
+        assert preview_drill_back(found).kind == "drill"
     assert not {flow.id for flow in found.flows} & {flow.id for flow in plan.flows}
-    assert plan_from_json(plan_json(found)) == found
+    assert decode_plan(encode_plan(found)) == found
 
 
 def test_a_wave_keeps_its_order_and_gates_and_nothing_that_touches_others() -> None:
     plan = back_plan(
         strategy="fenced",
-        gates_before=(Lag(7, 100), Approval("ann"), Hold(5)),
-        hooks=HooksAt(before=("ticket",)),
-        window=Window("2030-01-01T00:00:00Z", 1),
-        fence=Fence("quota"),
+        gates_before=(LagGate(7, 100), ApprovalGate("ann"), HoldGate(5)),
+        hooks=WaveHooks(before=("ticket",)),
+        window=WaveWindow("2030-01-01T00:00:00Z", 1),
+        fence=WaveFence("quota"),
     )
-    found = drilled(plan, None, RUN)
+    found = build_drill_topology(plan, None, RUN)
     assert found.migration is not None
     [wave] = found.migration.waves
-    assert (wave.strategy, wave.gates_before, wave.hooks, wave.window) == ("fenced", (Lag(7, 100),), HooksAt(), None)
+    assert (wave.strategy, wave.gates_before, wave.hooks, wave.window) == (
+        "fenced",
+        (LagGate(7, 100),),
+        WaveHooks(),
+        None,
+    )
     assert wave.fence.kind == "stop"
-    assert wave.consumers == (copy_of(RUN, "billing"),)
-    told = " ".join(left_out(plan, None))
+    assert wave.consumers == (name_copy(RUN, "billing"),)
+    told = " ".join(list_left_out(plan, None))
     for word in ("hooks before: ticket", "quota fence", "the window", "approval by ann", "holding for 0.005 s"):
         assert word in told
-    names = [step.name for step in there_course(found).steps]
+    names = [step.name for step in plan_drill(found).steps]
     assert names[:3] == ["look_at_originals", "make_copies", "preflight"]
     assert names[-3:] == ["count_records", "remove_copies", "seal"]
     assert not {"approval", "hooks_before", "window", "hold_before"} & {*names}
 
 
 def test_an_acl_fence_stands_on_copies_for_the_real_principals() -> None:
-    plan = back_plan(fence=Fence("acl"))
+    plan = back_plan(fence=WaveFence("acl"))
     assert plan.migration is not None
-    known = {**plan.migration.applications, "checkout": Application("http://127.0.0.1:1", "User:checkout")}
-    found = drilled(sealed(replace(plan, migration=replace(plan.migration, applications=known))), None, RUN)
+    known = {**plan.migration.applications, "checkout": PlanApplication("http://127.0.0.1:1", "User:checkout")}
+    found = build_drill_topology(
+        seal_plan(replace(plan, migration=replace(plan.migration, applications=known))), None, RUN
+    )
     assert found.migration is not None
     assert found.migration.waves[0].fence.kind == "acl"
-    assert found.migration.applications[copy_of(RUN, "checkout")] == Application(None, "User:checkout")
+    assert found.migration.applications[name_copy(RUN, "checkout")] == PlanApplication(None, "User:checkout")
 
 
 def test_another_strategy_may_be_rehearsed() -> None:
-    found = drilled(back_plan(), None, RUN, "producers_first")
-    assert there_course(found).policy.strategy == "producers_first"
+    found = build_drill_topology(back_plan(), None, RUN, "producers_first")
+    assert plan_drill(found).policy.strategy == "producers_first"
 
 
 def test_a_name_that_would_be_too_long_is_refused_with_its_length() -> None:
@@ -124,10 +126,10 @@ def test_a_name_that_would_be_too_long_is_refused_with_its_length() -> None:
     assert plan.migration is not None
     wave = replace(plan.migration.waves[0], topics=(topic,))
     with pytest.raises(NotSupported, match="has 253 characters; topics have 249 at most"):
-        drilled(replace(plan, migration=replace(plan.migration, waves=(wave,))), None, RUN)
+        build_drill_topology(replace(plan, migration=replace(plan.migration, waves=(wave,))), None, RUN)
 
 
 def test_without_a_way_back_it_is_said() -> None:
     plan = a_plan()
-    assert not has_way_back(drilled(plan, None, RUN))
-    assert "the way back: the wave has no rollback.reverse" in left_out(plan, None)
+    assert not has_way_back(build_drill_topology(plan, None, RUN))
+    assert "the way back: the wave has no rollback.reverse" in list_left_out(plan, None)

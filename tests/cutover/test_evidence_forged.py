@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from cutover.evidence.page import POLICY, drawn, page
-from cutover.evidence.proofs import read_summary
+from cutover.evidence.page import EVIDENCE_PAGE_CSP, render_evidence_page, render_run_evidence
+from cutover.evidence.proof_summary import read_proof_summary
 from tests.cutover.test_crash_matrix import everything
 from tests.cutover.test_evidence_pack import packed
 from tests.cutover.world import World
@@ -54,7 +54,7 @@ def harmless(told: str) -> None:
     tags = Tags()
     tags.feed(told)
     assert not {"script", "img", "base", "form", "iframe"} & set(tags.seen)
-    assert POLICY in told
+    assert EVIDENCE_PAGE_CSP in told
     told.encode()
     assert not {"\u202e", "\x1b"} & set(told)
 
@@ -76,14 +76,14 @@ def test_a_forged_value_anywhere_is_no_markup(tmp_path: Path) -> None:
             for key in site[:-1]:
                 inner = inner[key]
             inner[site[-1]] = value
-            harmless(drawn(forged))
+            harmless(render_evidence_page(forged))
 
 
 @pytest.mark.parametrize("name", ["wave", "run", "strategy", "began", "took_ms", "plan", "topology", "source"])
 @pytest.mark.parametrize("value", FORGED[:9], ids=repr)
 def test_what_is_only_shown_is_drawn_whatever_it_is(tmp_path: Path, name: str, value: Any) -> None:
     document, _ = packed(tmp_path, World(), everything("consumers_first"))
-    told = page(document | {name: value})
+    told = render_run_evidence(document | {name: value})
     harmless(told)
     assert "<h2>Steps</h2>" in told
 
@@ -93,13 +93,13 @@ def test_offsets_and_partitions_are_text_too(tmp_path: Path) -> None:
     [group, *_] = document["groups"].values()
     group["partitions"] = [{"topic": "t", "partition": FORGED[0], "before": FORGED[1], "after": FORGED[2]}]
     group["landing"] = {"same_record": FORGED[0], "at_end": 1}
-    told = page(document)
+    told = render_run_evidence(document)
     harmless(told)
     assert told.count("&lt;img") == 2
 
 
 def test_a_page_that_cannot_be_drawn_says_so() -> None:
-    told = drawn({"kind": "<img src=x>"})
+    told = render_evidence_page({"kind": "<img src=x>"})
     harmless(told)
     assert "could not be drawn" in told
 
@@ -124,17 +124,17 @@ def test_a_pack_is_not_for_everybody_and_not_written_through_links(tmp_path: Pat
 def test_a_summary_that_no_proof_writes_proves_nothing(tmp_path: Path, unproven: Any) -> None:
     path = tmp_path / "summary.json"
     path.write_text(json.dumps({"verdict": "proven", "unproven": 0}))
-    assert read_summary(path).verdict == "proven"
+    assert read_proof_summary(path).verdict == "proven"
     path.write_text(json.dumps({"verdict": "proven", "unproven": unproven}))
-    assert read_summary(path).verdict == "error"
+    assert read_proof_summary(path).verdict == "error"
 
 
 @pytest.mark.parametrize("content", ["[" * 5_000 + "]" * 5_000, "[]", '"proven"', "\x00"])
 def test_what_is_no_summary_proves_nothing(tmp_path: Path, content: str) -> None:
     path = tmp_path / "summary.json"
     path.write_text(content)
-    assert read_summary(path).verdict == "error"
+    assert read_proof_summary(path).verdict == "error"
     path.unlink()
     (tmp_path / "other.json").write_text(json.dumps({"verdict": "proven", "unproven": 0}))
     path.symlink_to(tmp_path / "other.json")
-    assert read_summary(path).verdict == "error"
+    assert read_proof_summary(path).verdict == "error"

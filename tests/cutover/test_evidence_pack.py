@@ -10,15 +10,16 @@ from typing import Any
 
 import pytest
 
-from cutover.actions import LookAtLogs, RetireTopics
-from cutover.observations import ApprovalSeen
-from cutover.policy import Policy
+from cutover.actions import ReadLogs, RetireTopics
+from cutover.observations import ApprovalAnswer
+from cutover.policy import WavePolicy
+from tests.cutover.fake_log import FakeLog
 from tests.cutover.spoils import Spoil, failing, straggle, upon, verdict
 from tests.cutover.test_crash_matrix import STRATEGIES, everything
-from tests.cutover.world import GROUP, PRODUCER, FakeLog, World, a_migration, a_plan
+from tests.cutover.world import GROUP, PRODUCER, World, a_migration, a_plan
 
 
-def packed(tmp_path: Path, world: World, policy: Policy, **changes: Any) -> tuple[dict[str, Any], str]:
+def packed(tmp_path: Path, world: World, policy: WavePolicy, **changes: Any) -> tuple[dict[str, Any], str]:
     """What was written of a run: the document, and the page."""
     plan = a_plan(strategy=policy.strategy)
     a_migration(world, FakeLog(), plan=plan, policy=policy, evidence=tmp_path / "pack", run_id="<r1>", **changes).run()
@@ -29,7 +30,7 @@ def packed(tmp_path: Path, world: World, policy: Policy, **changes: Any) -> tupl
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_of_a_run_that_is_done(tmp_path: Path, strategy: Any) -> None:
-    approve = lambda ask: ApprovalSeen(0, True, "ann & bob", "seen <it>")  # noqa: E731
+    approve = lambda ask: ApprovalAnswer(0, True, "ann & bob", "seen <it>")  # noqa: E731
     wanted = replace(everything(strategy), soak_approvals=("ops",))
     document, page = packed(tmp_path, World(), wanted, approve=approve)
     assert (document["state"], document["kind"], document["strategy"]) == ("done", "migrate", strategy)
@@ -66,7 +67,7 @@ def test_of_a_run_that_is_done(tmp_path: Path, strategy: Any) -> None:
 RUNS: list[tuple[str, Spoil, str, str]] = [
     (
         "rolled_back",
-        upon(LookAtLogs, straggle, step="point_of_no_return"),
+        upon(ReadLogs, straggle, step="point_of_no_return"),
         "point_of_no_return",
         "everything was taken",
     ),
@@ -102,7 +103,7 @@ def test_a_pack_that_cannot_be_written_ends_no_rollback(tmp_path: Path) -> None:
     """Of a run that was taken back the pack is a service; without it the run ends all the same, and says so."""
     world = World()
     (tmp_path / "pack").write_text("a file where the directory should be")
-    upon(LookAtLogs, straggle, step="point_of_no_return")(world)
+    upon(ReadLogs, straggle, step="point_of_no_return")(world)
     plan = a_plan()
     result = a_migration(world, FakeLog(), plan=plan, evidence=tmp_path / "pack").run()
     assert result.state == "rolled_back"
@@ -147,11 +148,11 @@ def _well_formed(page: str) -> None:
 
 
 def test_of_a_failover_that_declares_its_loss(tmp_path: Path) -> None:
-    from cutover.evidence.page import page
+    from cutover.evidence.page import render_run_evidence
 
     document, _ = packed(tmp_path, World(), everything("fenced"))
     document |= {"kind": "failover", "proofs": {}, "loss": {"offsets": 3, "rpo_ms": 2_000}}
-    told = page(document)
+    told = render_run_evidence(document)
     _well_formed(told)
     assert "Failover of shop" in told
     assert "accepted as missing: at most 3 records, 2.0 s of writing." in told

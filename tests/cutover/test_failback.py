@@ -8,16 +8,17 @@ from typing import Any
 
 import pytest
 
-from clusters.names import TopicPartition
-from cutover.actions import LookAtDivergence
+from clusters.topic_partition import TopicPartition
+from cutover.actions import FindDivergence
 from cutover.errors import NothingToResume, NothingToRollBack, NotSupported, PlanChanged
-from cutover.failover.diverging import report, told
-from cutover.failover.failback import rehearsed_failback
-from cutover.observations import DivergenceSeen, Divergent
-from cutover.procedure import Result
-from tests.cutover.failover_world import GROUP, POLICY, PRODUCER, FailoverWorld, a_dead_source, a_failback, a_failover
+from cutover.failover.divergence_steps import describe_divergence, encode_divergence
+from cutover.failover.failback_plan import preview_failback
+from cutover.observations import DivergentRange, ObservedDivergence
+from cutover.step_runner import RunResult
+from tests.cutover.failover_world import FailoverWorld, a_dead_source, a_failback, a_failover
+from tests.cutover.fake_log import Crash, FakeLog
 from tests.cutover.test_failover import outcome
-from tests.cutover.world import Crash, FakeLog, a_plan
+from tests.cutover.world import GROUP, POLICY, PRODUCER, a_plan
 from tests.cutover.world_back import FORWARD, back_plan
 
 ACCEPTING = replace(POLICY, accept_loss=1_000)
@@ -35,7 +36,7 @@ def a_returned_source(log: FakeLog, lag_ticks: int = 3) -> FailoverWorld:
     return world
 
 
-def assert_back(world: FailoverWorld, result: Result, only_old: set[str]) -> None:
+def assert_back(world: FailoverWorld, result: RunResult, only_old: set[str]) -> None:
     """Everything of either side stands at the source once; nobody lost what was not lost before."""
     assert result.state == "done", result
     assert (world.apps[PRODUCER].side, world.apps[GROUP].side) == ("source", "source")
@@ -141,10 +142,10 @@ def test_a_topic_that_was_created_again_is_refused() -> None:
     assert failback.course.earlier is not None
     failback.course.earlier.outcomes["cut_workers_off"]["source_ids"] = {"orders": "id-1"}  # type: ignore[index]
 
-    def anew(action: object) -> DivergenceSeen | None:
-        if not isinstance(action, LookAtDivergence):
+    def anew(action: object) -> ObservedDivergence | None:
+        if not isinstance(action, FindDivergence):
             return None
-        return DivergenceSeen(0, (), dict.fromkeys(action.since, 0), dict(action.since), {"orders": "id-2"})
+        return ObservedDivergence(0, (), dict.fromkeys(action.since, 0), dict(action.since), {"orders": "id-2"})
 
     world.hook = anew
     result = failback.run()
@@ -161,23 +162,25 @@ def test_the_standby_follows_again_where_it_may() -> None:
 
 
 def test_the_steps_are_known_without_any_cluster() -> None:
-    course = rehearsed_failback(back_plan())
+    course = preview_failback(back_plan())
     assert course.steps[0].name == "divergence"
     assert (course.kind, course.flow.source, course.flow.target) == ("failback", "cloud", "onprem")
-    assert rehearsed_failback(a_plan()).flow.id == course.flow.id  # the only flow that leads back
+    assert preview_failback(a_plan()).flow.id == course.flow.id  # the only flow that leads back
     plan = a_plan()
     with pytest.raises(NotSupported, match="no flow leads from cloud back to onprem"):
-        rehearsed_failback(replace(plan, flows=plan.flows[:1]))
+        preview_failback(replace(plan, flows=plan.flows[:1]))
 
 
 def test_the_report_names_ranges_counts_and_times() -> None:
     place = TopicPartition("orders", 0)
-    stretches = (Divergent(place, 5, 7, 3, 1_000, 3_000), Divergent(place, 9, 9, 1, 500, 500))
-    assert report(stretches) == {
+    stretches = (DivergentRange(place, 5, 7, 3, 1_000, 3_000), DivergentRange(place, 9, 9, 1, 500, 500))
+    assert encode_divergence(stretches) == {
         "records": 4,
         "partitions": {"orders-0": {"ranges": [[5, 7], [9, 9]], "records": 4, "oldest_ms": 500, "newest_ms": 3_000}},
     }
-    assert "4 records are only at onprem (offsets orders-0 5 to 7, orders-0 9 to 9)" in told(stretches, "onprem")
+    assert "4 records are only at onprem (offsets orders-0 5 to 7, orders-0 9 to 9)" in describe_divergence(
+        stretches, "onprem"
+    )
 
 
 def entries_of_a_whole_run() -> tuple[int, int]:

@@ -12,33 +12,35 @@ from typing import Any
 
 import pytest
 
-from clusters.names import TopicPartition
-from cutover.actions import LookAtLastSight, StopApplication
-from cutover.driver import Migration, approve_all
+from clusters.topic_partition import TopicPartition
+from cutover.actions import ReadLastSeenSource, StopApplication
+from cutover.driver import RunDriver, approve_all
 from cutover.errors import Locked, NotSupported
-from cutover.failover.steps import joined_wave
-from cutover.giving_up import give_up
-from cutover.journal.chain import Chain, outcome_of
-from cutover.observations import ApprovalSeen, Failed, LastSightSeen
-from cutover.procedure import Result
-from tests.cutover.failover_world import GROUP, POLICY, PRODUCER, FailoverWorld, a_dead_source, a_failover
-from tests.cutover.world import A_RIGHT, REVERSE, Crash, FakeLog, a_migration, a_plan, target_of
+from cutover.failover.failover_plan import join_waves
+from cutover.journal.chain import JournalChain, find_step_outcome
+from cutover.observations import ActionFailed, ApprovalAnswer, LastSeenSource
+from cutover.run_abandonment import abandon_run
+from cutover.step_runner import RunResult
+from tests.cutover.failover_world import FailoverWorld, a_dead_source, a_failover
+from tests.cutover.fake_log import Crash, FakeLog
+from tests.cutover.world import A_RIGHT, GROUP, POLICY, PRODUCER, REVERSE, a_migration, a_plan, target_of
 from tests.cutover.world_back import back_plan
-from topology.plan import GroupPolicy, Wave, sealed
+from topology.migration_waves import GroupPolicy, Wave
+from topology.plan import seal_plan
 
 ACCEPTING = replace(POLICY, accept_loss=1_000)
 PLACE = TopicPartition("orders", 0)
 
 
 def outcome(log: FakeLog, step: str) -> dict[str, Any]:
-    chain = Chain("shop")
+    chain = JournalChain("shop")
     chain.follow(log.read(0))
-    found = outcome_of(chain.entries, step)
+    found = find_step_outcome(chain.entries, step)
     assert found is not None, step
     return found[0]
 
 
-def assert_promoted(world: FailoverWorld, log: FakeLog, result: Result) -> None:
+def assert_promoted(world: FailoverWorld, log: FakeLog, result: RunResult) -> None:
     assert result.state == "done", result
     assert world.asked == []
     assert (world.apps[PRODUCER].side, world.apps[GROUP].side) == ("target", "target")
@@ -99,7 +101,7 @@ def test_a_source_that_workers_still_see_is_alive_though_it_does_not_answer_here
     world, log = a_dead_source(), FakeLog()
 
     def seeing(action: Any) -> Any:
-        if isinstance(action, LookAtLastSight):
+        if isinstance(action, ReadLastSeenSource):
             for place, sight in world.sights.items():
                 world.sights[place] = replace(sight, seen_ms=world.wall_ms)
         return None
@@ -132,9 +134,9 @@ def test_a_loss_is_never_accepted_by_itself() -> None:
 def test_a_person_is_shown_the_loss() -> None:
     world, log, asked = a_dead_source(), FakeLog(), []
 
-    def person(ask: Any) -> ApprovalSeen:
+    def person(ask: Any) -> ApprovalAnswer:
         asked.append(ask)
-        return ApprovalSeen(0, granted=True, by="ann, in a terminal")
+        return ApprovalAnswer(0, granted=True, by="ann, in a terminal")
 
     assert_promoted(world, log, a_failover(world, log, approve=person).run())
     (ask,) = asked
@@ -208,7 +210,7 @@ def test_applications_that_do_not_answer_are_noted_and_started() -> None:
 
     def silent(action: Any) -> Any:
         return (
-            Failed(0, f"{action.name} does not answer", transient=False)
+            ActionFailed(0, f"{action.name} does not answer", transient=False)
             if isinstance(action, StopApplication)
             else None
         )
@@ -231,11 +233,11 @@ def test_several_waves_are_promoted_together() -> None:
     plan = a_plan(waves=waves, topics=("x",))
     failover = a_failover(a_dead_source(), FakeLog(), plan=plan, policy=ACCEPTING)
     assert (failover.wave.name, failover.wave.topics) == ("one+two+three", ("clicks", "orders", "x"))
-    assert joined_wave(plan, None, ("three",)).name == "one+two"
-    assert joined_wave(plan, "one+two").topics == ("clicks", "orders")
-    assert joined_wave(plan, "two").name == "two"
+    assert join_waves(plan, None, ("three",)).name == "one+two"
+    assert join_waves(plan, "one+two").topics == ("clicks", "orders")
+    assert join_waves(plan, "two").name == "two"
     with pytest.raises(NotSupported, match="has moved to the target already"):
-        joined_wave(plan, None, ("one", "two", "three"))
+        join_waves(plan, None, ("one", "two", "three"))
 
 
 def test_what_has_moved_is_not_promoted_again() -> None:
@@ -252,7 +254,7 @@ def test_a_migration_that_was_under_way_is_ended() -> None:
     world.die()
     result = a_failover(world, log, policy=ACCEPTING, run_id="f1").run()
     assert_promoted(world, log, result)
-    chain = Chain("shop")
+    chain = JournalChain("shop")
     chain.follow(log.read(0))
     ended = chain.run("m1")[-1].observation
     assert (ended["state"], chain.unfinished()) == ("abandoned", [])
@@ -279,7 +281,7 @@ def test_a_migration_that_was_under_way_holds_its_lock_again_when_the_failover_i
     a_migration(world, log, plan=back_plan(), run_id="m1").run(until_step="approval")
     result = a_failover(world, log, policy=ACCEPTING, run_id="f1").run()
     assert (result.state, result.step) == ("refused", "source_gone")
-    chain = Chain("shop")
+    chain = JournalChain("shop")
     chain.follow(log.read(0))
     assert chain.unfinished()[0].run == "m1"
 
@@ -288,7 +290,7 @@ def test_the_file_s_policy_of_a_group_counts() -> None:
     plan = a_plan()
     assert plan.migration is not None
     groups = {GROUP: GroupPolicy(uncommitted="earliest")}
-    plan = sealed(replace(plan, migration=replace(plan.migration, groups=groups)))
+    plan = seal_plan(replace(plan, migration=replace(plan.migration, groups=groups)))
     world = a_dead_source()
     failover = a_failover(world, FakeLog(), plan=plan, policy=None)
     assert failover.policy.uncommitted == {GROUP: "earliest"}
@@ -309,10 +311,10 @@ def test_positions_that_still_move_are_waited_for() -> None:
     world, log, looks = a_dead_source(), FakeLog(), []
 
     def moving(action: Any) -> Any:
-        if isinstance(action, LookAtLastSight) and len(looks) < 3:
+        if isinstance(action, ReadLastSeenSource) and len(looks) < 3:
             looks.append(action)
             sights = {p: replace(s, end=s.end + len(looks)) for p, s in world.sights.items()}
-            return LastSightSeen(int(world.now * 1000), world.wall_ms, sights)
+            return LastSeenSource(int(world.now * 1000), world.wall_ms, sights)
         return None
 
     world.hook = moving
@@ -366,10 +368,10 @@ def test_a_failover_that_is_given_up_before_the_promotion_lets_the_flow_run_agai
     world, log = a_dead_source(), FakeLog()
     a_failover(world, log, policy=ACCEPTING, run_id="r1").run(until_step="accept_loss")
 
-    def opened(**hooks: Any) -> Migration:
+    def opened(**hooks: Any) -> RunDriver:
         return a_failover(world, log, "second", policy=ACCEPTING, resume=True, abandon=True, **hooks)
 
-    assert give_up(opened, "given up", lambda _event: None).state == "rolled_back"
+    assert abandon_run(opened, "given up", lambda _event: None).state == "rolled_back"
     assert (world.flow_state, world.retired[None], world.cut) == ("running", set(), set())
 
 
@@ -399,6 +401,6 @@ def test_a_crash_beside_a_migration_that_was_under_way(at: int, stored: bool) ->
         a_failover(world, log, policy=ACCEPTING, run_id="f1").run()
     world.tick()
     assert_promoted(world, log, a_failover(world, log, "second", policy=ACCEPTING, run_id="f1").run())
-    chain = Chain("shop")
+    chain = JournalChain("shop")
     chain.follow(log.read(0))
     assert (chain.run("m1")[-1].observation["state"], chain.unfinished()) == ("abandoned", [])

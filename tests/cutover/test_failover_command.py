@@ -13,7 +13,7 @@ import pytest
 from cli.failover import _most
 from cli.main import main
 from clusters.settings import ConnectionSettings
-from cutover.live.failover import whether_answers
+from cutover.live.failover_actions import probe_bootstrap_brokers
 
 SHOP = """\
 apiVersion: topology/v1alpha1
@@ -107,12 +107,12 @@ def listening() -> Iterator[int]:
 
 
 def test_a_source_that_refuses_or_hangs_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cutover.live.failover._ANSWER_S", 0.2)
+    monkeypatch.setattr("cutover.live.failover_actions._ANSWER_S", 0.2)
     with closing(socket.create_server(("127.0.0.1", 0))) as gone:
         closed = gone.getsockname()[1]
     with listening() as hanging:
         settings = ConnectionSettings("onprem", (f"127.0.0.1:{closed}", f"127.0.0.1:{hanging}"))
-        answers, told = whether_answers(settings)
+        answers, told = probe_bootstrap_brokers(settings)
     assert not answers
     assert f"127.0.0.1:{closed}: " in told
     assert f"127.0.0.1:{hanging}: " in told

@@ -9,29 +9,30 @@ from typing import Any
 
 import pytest
 
-from clusters.names import TopicPartition
-from cutover.actions import Action, LookAtFence, LookAtLogs, LookAtWriters, LowerFence, RaiseFence, StopApplication
-from cutover.fences.fencing import standing_fence
-from cutover.fences.stragglers import described
-from cutover.journal.chain import Chain
-from cutover.observations import Failed, FenceSeen, Observation, Writer, WritersSeen
-from cutover.policy import Policy
-from cutover.procedure import Result
+from clusters.topic_partition import TopicPartition
+from cutover.actions import Action, FindWriters, LowerFence, RaiseFence, ReadFence, ReadLogs, StopApplication
+from cutover.fences.fence_steps import find_standing_fence
+from cutover.fences.stragglers import describe_writer
+from cutover.journal.chain import JournalChain
+from cutover.observations import ActionFailed, Observation, ObservedFence, ObservedWriter, ObservedWriters
+from cutover.policy import WavePolicy
+from cutover.step_runner import RunResult
+from tests.cutover.fake_log import Crash, FakeLog
 from tests.cutover.judging import assert_back, assert_moved
 from tests.cutover.spoils import failing, straggle, upon
-from tests.cutover.world import POLICY, PRODUCER, REVERSE, Crash, FakeLog, World, a_migration, a_plan
-from topology.plan import Fence
+from tests.cutover.world import POLICY, PRODUCER, REVERSE, World, a_migration, a_plan
+from topology.migration_waves import WaveFence
 
 PLACE = TopicPartition("orders", 1)
-FENCES = [Fence("acl"), Fence("quota", rate=10), Fence("external", "gate")]
+FENCES = [WaveFence("acl"), WaveFence("quota", rate=10), WaveFence("external", "gate")]
 by_kind = pytest.mark.parametrize("fence", FENCES, ids=[fence.kind for fence in FENCES])
 
 
-def policy(fence: Fence, **more: Any) -> Policy:
+def policy(fence: WaveFence, **more: Any) -> WavePolicy:
     return replace(POLICY, strategy="fenced", fence=fence, watch_ms=1_000, **more)
 
 
-def run(world: World, log: FakeLog, fence: Fence, holder: str = "first", **more: Any) -> Result:
+def run(world: World, log: FakeLog, fence: WaveFence, holder: str = "first", **more: Any) -> RunResult:
     plan = a_plan(strategy="fenced")
     return a_migration(world, log, holder, plan=plan, policy=policy(fence, **more), run_id="r1").run()
 
@@ -44,13 +45,13 @@ def called(world: World) -> list[str]:
     return [point for name, point, _key in world.called if name == "gate"]
 
 
-def chain_of(log: FakeLog) -> Chain:
-    chain = Chain("shop")
+def chain_of(log: FakeLog) -> JournalChain:
+    chain = JournalChain("shop")
     chain.follow(log.read(0))
     return chain
 
 
-def stands(world: World, fence: Fence) -> bool:
+def stands(world: World, fence: WaveFence) -> bool:
     """As the world sees it: a hook that was called to raise it last, or the brokers."""
     return called(world)[-1:] == ["raise"] if fence.kind == "external" else world.fenced is not None
 
@@ -60,25 +61,25 @@ def test_a_flow_of_another_file_that_would_carry_the_fence_is_named(kind: Any, s
     """A denial would have another topic's name there; a quota is the user's wherever he writes."""
     world, log = World(), FakeLog()
     world.carriers = ("dc-to-cloud of billing",)
-    result = run(world, log, Fence(kind))
+    result = run(world, log, WaveFence(kind))
     assert result.state == state, result
     told = "flow dc-to-cloud of billing, of another file, carries"
     assert told in result.reason or any(told in line for line in world.said)
 
 
 @by_kind
-def test_a_fence_stays_up_after_a_success(fence: Fence) -> None:
+def test_a_fence_stays_up_after_a_success(fence: WaveFence) -> None:
     world, log = World(), FakeLog()
     assert_moved(world, run(world, log, fence))
     assert stands(world, fence)
-    deed = standing_fence(chain_of(log).entries)
+    deed = find_standing_fence(chain_of(log).entries)
     assert deed is not None
     assert deed == deeds(log, "RaiseFence", "CallHook")[0]
 
 
 @by_kind
 @pytest.mark.parametrize("stored", [True, False], ids=["after", "before"])
-def test_a_crash_around_it_leaves_no_half_fence(fence: Fence, stored: bool) -> None:
+def test_a_crash_around_it_leaves_no_half_fence(fence: WaveFence, stored: bool) -> None:
     """At every entry about the fence, on the way there, and on the way back from a straggler at the last look. (Crashes
     at all other entries: test_crash_matrix.)"""
     for straggler in (False, True):
@@ -86,17 +87,17 @@ def test_a_crash_around_it_leaves_no_half_fence(fence: Fence, stored: bool) -> N
         def begun(straggler: bool = straggler) -> World:
             world = World()
             if straggler:
-                upon(LookAtLogs, straggle, step="point_of_no_return")(world)
+                upon(ReadLogs, straggle, step="point_of_no_return")(world)
             return world
 
-        def judge(world: World, log: FakeLog, result: Result) -> None:
+        def judge(world: World, log: FakeLog, result: RunResult) -> None:
             if result.state == "done":
                 assert_moved(world, result)
                 assert stands(world, fence)
             else:
                 assert_back(world, result)
                 assert not stands(world, fence)
-                assert standing_fence(chain_of(log).entries) is None
+                assert find_standing_fence(chain_of(log).entries) is None
             snapshots = [deed["snapshot"] for deed in deeds(log, "RaiseFence", "LowerFence")]
             assert all(each == snapshots[0] for each in snapshots), "lowered by what stood there when it was raised"
 
@@ -112,11 +113,11 @@ def test_a_crash_around_it_leaves_no_half_fence(fence: Fence, stored: bool) -> N
 
 
 @by_kind
-def test_a_fence_that_cannot_be_raised_is_found_before_anything_is_stopped(fence: Fence) -> None:
+def test_a_fence_that_cannot_be_raised_is_found_before_anything_is_stopped(fence: WaveFence) -> None:
     world, log = World(), FakeLog()
-    failing(LookAtFence, "preflight", "no authorizer")(world)
+    failing(ReadFence, "preflight", "no authorizer")(world)
     if fence.kind == "external":
-        fence = Fence("external")
+        fence = WaveFence("external")
     result = run(world, log, fence)
     assert (result.state, result.step) == ("refused", "preflight")
     assert ("no authorizer" in result.reason) or "no hook for it" in result.reason
@@ -124,13 +125,13 @@ def test_a_fence_that_cannot_be_raised_is_found_before_anything_is_stopped(fence
 
 
 @by_kind
-def test_a_fence_that_is_not_in_force_takes_everything_back(fence: Fence) -> None:
+def test_a_fence_that_is_not_in_force_takes_everything_back(fence: WaveFence) -> None:
     world, log = World(), FakeLog()
 
     def hook(action: Action) -> Observation | None:
         if isinstance(action, RaiseFence):
             world.fenced = action.snapshot
-            return FenceSeen(0, False, action.snapshot, "one broker shows nothing")
+            return ObservedFence(0, False, action.snapshot, "one broker shows nothing")
         return None
 
     world.hook = hook
@@ -147,12 +148,12 @@ def test_a_fence_that_is_not_in_force_takes_everything_back(fence: Fence) -> Non
 
 def test_a_fence_that_does_not_come_down_leaves_the_run_unfinished() -> None:
     world, log = World(), FakeLog()
-    upon(LookAtLogs, straggle, step="point_of_no_return")(world)
+    upon(ReadLogs, straggle, step="point_of_no_return")(world)
     spoil, refusing = world.hook, True
 
     def hook(action: Action) -> Observation | None:
         if isinstance(action, LowerFence) and refusing:
-            return Failed(0, "broker 3 does not show the change", transient=False)
+            return ActionFailed(0, "broker 3 does not show the change", transient=False)
         return spoil(action)
 
     world.hook = hook
@@ -167,24 +168,24 @@ def test_a_fence_that_does_not_come_down_leaves_the_run_unfinished() -> None:
 # -- stragglers -----------------------------------------------------------------------------------------------------
 
 
-def naming(*writers: Writer, allowed: tuple[str, ...] = ()) -> Callable[[Action], Observation | None]:
+def naming(*writers: ObservedWriter, allowed: tuple[str, ...] = ()) -> Callable[[Action], Observation | None]:
     def hook(action: Action) -> Observation | None:
-        if isinstance(action, LookAtWriters):
-            return WritersSeen(0, writers, {}, allowed)
+        if isinstance(action, FindWriters):
+            return ObservedWriters(0, writers, {}, allowed)
         return None
 
     return hook
 
 
-ROGUE = Writer(PLACE, 4711, 2, 1_800_000_000_000, "legacy-tx", 41, 12, 14, 3)
+ROGUE = ObservedWriter(PLACE, 4711, 2, 1_800_000_000_000, "legacy-tx", 41, 12, 14, 3)
 
 
 @pytest.mark.parametrize(
-    ("step", "fence"), [("standstill", Fence()), ("barrier", Fence()), ("tail_proof", Fence("quota"))]
+    ("step", "fence"), [("standstill", WaveFence()), ("barrier", WaveFence()), ("tail_proof", WaveFence("quota"))]
 )
-def test_a_straggler_is_named(step: str, fence: Fence) -> None:
+def test_a_straggler_is_named(step: str, fence: WaveFence) -> None:
     world, log = World(), FakeLog()
-    upon(LookAtLogs, straggle, nth=8 if step == "standstill" else 1, step=step)(world)
+    upon(ReadLogs, straggle, nth=8 if step == "standstill" else 1, step=step)(world)
     straggling = world.hook
     names = naming(ROGUE, allowed=("User:checkout", "User:legacy"))
     world.hook = lambda action: names(action) or straggling(action)
@@ -205,12 +206,12 @@ def test_a_straggler_is_named(step: str, fence: Fence) -> None:
 
 def test_a_straggler_whom_the_brokers_do_not_tell_is_one_all_the_same() -> None:
     world = World()
-    upon(LookAtLogs, straggle, step="barrier")(world)
+    upon(ReadLogs, straggle, step="barrier")(world)
     straggling = world.hook
     world.hook = lambda action: (
-        Failed(0, "DescribeProducers is not known") if isinstance(action, LookAtWriters) else straggling(action)
+        ActionFailed(0, "DescribeProducers is not known") if isinstance(action, FindWriters) else straggling(action)
     )
-    result = run(world, FakeLog(), Fence())
+    result = run(world, FakeLog(), WaveFence())
     assert_back(world, result)
     assert "orders-1 by +1 (the brokers do not tell who it was)" in result.reason
 
@@ -220,7 +221,7 @@ def test_a_straggler_whom_the_brokers_do_not_tell_is_one_all_the_same() -> None:
     [
         (ROGUE, "producer id 4711 (epoch 2, transactional id legacy-tx): 3 records at orders-1 offsets 12 to 14, last"),
         (
-            Writer(PLACE, -1, -1, -1, first=5, last=5, records=1),
+            ObservedWriter(PLACE, -1, -1, -1, first=5, last=5, records=1),
             "a producer without idempotence: 1 record at orders-1",
         ),
         (replace(ROGUE, flow="edge-to-onprem"), "flow edge-to-onprem of Watershed, producer id 4711"),
@@ -230,8 +231,8 @@ def test_a_straggler_whom_the_brokers_do_not_tell_is_one_all_the_same() -> None:
         ),
     ],
 )
-def test_words_for_writers(writer: Writer, text: str) -> None:
-    assert described(writer).startswith(text)
+def test_words_for_writers(writer: ObservedWriter, text: str) -> None:
+    assert describe_writer(writer).startswith(text)
 
 
 @pytest.mark.parametrize("step", ["standstill", "barrier"])
@@ -241,8 +242,8 @@ def test_a_transaction_that_ends_behind_the_fence_is_no_straggler(step: str) -> 
     def marker(into: World) -> None:
         into.logs["source"][PLACE].append(None)
 
-    upon(LookAtLogs, marker, nth=8 if step == "standstill" else 1, step=step)(world)
-    assert_moved(world, run(world, FakeLog(), Fence()))
+    upon(ReadLogs, marker, nth=8 if step == "standstill" else 1, step=step)(world)
+    assert_moved(world, run(world, FakeLog(), WaveFence()))
 
 
 def test_what_was_under_way_when_the_fence_rose_may_arrive() -> None:
@@ -251,13 +252,13 @@ def test_what_was_under_way_when_the_fence_rose_may_arrive() -> None:
     def hook(action: Action) -> Observation | None:
         if isinstance(action, StopApplication) and action.name == PRODUCER:
             fenced.append(1)
-        if isinstance(action, LookAtLogs) and action.side == "source" and 1 <= len(fenced) <= 3:
+        if isinstance(action, ReadLogs) and action.side == "source" and 1 <= len(fenced) <= 3:
             fenced.append(1)
             straggle(world)
         return None
 
     world.hook = hook
-    assert_moved(world, run(world, FakeLog(), Fence()))
+    assert_moved(world, run(world, FakeLog(), WaveFence()))
     assert len(fenced) == 4
 
 
@@ -274,7 +275,7 @@ def test_what_the_way_back_brings_is_not_stranded() -> None:
 @pytest.mark.parametrize("reverse", [None, REVERSE])
 def test_whoever_writes_to_the_source_after_the_switch_is_named(reverse: str | None) -> None:
     world, log = World(), FakeLog()
-    upon(LookAtLogs, straggle, nth=3, step="straggler_watch")(world)
+    upon(ReadLogs, straggle, nth=3, step="straggler_watch")(world)
     result = run(world, log, FENCES[0], reverse=reverse, after_ms=5_000)
     assert (result.state, result.step) == ("stopped", "straggler_watch"), result
     assert "stranded: records were written to the source after the switch: " in result.reason

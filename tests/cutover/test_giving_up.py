@@ -10,18 +10,19 @@ import pytest
 
 from cutover.actions import Action, StartApplication
 from cutover.errors import Locked, NothingToResume, PlanChanged
-from cutover.giving_up import give_up
-from cutover.journal.chain import RUN
-from cutover.observations import Failed, Observation
-from cutover.procedure import Result
-from replicator.offsetmap import OffsetMap
+from cutover.journal.chain import RUN_STEP
+from cutover.observations import ActionFailed, Observation
+from cutover.run_abandonment import abandon_run
+from cutover.step_runner import RunResult
+from replicator.ledger.offset_map import OffsetMap
+from tests.cutover.fake_log import Crash, FakeLog
 from tests.cutover.judging import assert_back, assert_moved
-from tests.cutover.world import GROUP, POLICY, PRODUCER, Crash, FakeLog, World, a_migration, a_plan, target_of
+from tests.cutover.world import GROUP, POLICY, PRODUCER, World, a_migration, a_plan, target_of
 
 
-def abandoned(world: World, log: FakeLog, *, force: bool = False, **changes: Any) -> Result:
+def abandoned(world: World, log: FakeLog, *, force: bool = False, **changes: Any) -> RunResult:
     opened = partial(a_migration, world, log, "giver", resume=True, abandon=True, **changes)
-    return give_up(opened, "given up", lambda event: world.said.append(f"{event.step}: {event.text}"), force=force)
+    return abandon_run(opened, "given up", lambda event: world.said.append(f"{event.step}: {event.text}"), force=force)
 
 
 def left_by_a_dead_run(step: str) -> tuple[World, FakeLog]:
@@ -40,7 +41,7 @@ def left_by_a_dead_run(step: str) -> tuple[World, FakeLog]:
 
 
 def _start_fails(action: Action) -> Observation | None:
-    return Failed(0, "no route to billing", transient=False) if isinstance(action, StartApplication) else None
+    return ActionFailed(0, "no route to billing", transient=False) if isinstance(action, StartApplication) else None
 
 
 @pytest.mark.parametrize(
@@ -96,7 +97,7 @@ def test_what_cannot_be_undone_keeps_the_lock_unless_forced_and_is_recorded() ->
     assert "no route to billing" in result.reason
     assert "left to be done by hand" in result.reason
     last = log.records[-1]
-    assert (last["step"], last["kind"]) == (RUN, "outcome")
+    assert (last["step"], last["kind"]) == (RUN_STEP, "outcome")
     assert last["observation"]["not_undone"] == [
         "undo_fence_producers",
         "undo_start_consumers",

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from clusters.names import TopicPartition
+from clusters.topic_partition import TopicPartition
 from cutover.actions import (
     Action,
-    LookAtGroup,
+    ReadGroup,
     StartApplication,
 )
-from cutover.observations import GroupSeen, Observation
+from cutover.observations import Observation, ObservedGroup
 from tests.cutover.grouped import CLICKS, ORDERS, REPARTITION, STORE, Groups, moved, renamed
 from tests.cutover.world import GROUP, PRODUCER, a_plan, target_of
 
@@ -67,8 +67,8 @@ def test_what_a_share_group_would_get_again_is_refused_where_nobody_accepted_it(
 def test_a_group_cannot_be_of_two_kinds(here: str, there: str) -> None:
     world = Groups(kind=here)
     world.hook = lambda action: (
-        GroupSeen(0, GROUP, "Empty", 0, {}, kind=there)
-        if isinstance(action, LookAtGroup) and action.side == "target"
+        ObservedGroup(0, GROUP, "Empty", 0, {}, kind=there)
+        if isinstance(action, ReadGroup) and action.side == "target"
         else None
     )
     state, step, why = moved(world, redelivery=frozenset({GROUP}))
@@ -160,8 +160,8 @@ def test_a_static_member_that_never_goes_is_named_and_never_evicted() -> None:
     world = Groups(static=("billing-1", "billing-2"))
     world.linger_s = 200.0
     world.hook = lambda action: (
-        GroupSeen(int(world.now * 1000), GROUP, "Stable", 1, {}, static=("billing-2",), who=("b at h (billing-2)",))
-        if isinstance(action, LookAtGroup) and action.side == "source" and world.stopped_at is not None
+        ObservedGroup(int(world.now * 1000), GROUP, "Stable", 1, {}, static=("billing-2",), who=("b at h (billing-2)",))
+        if isinstance(action, ReadGroup) and action.side == "source" and world.stopped_at is not None
         else None
     )
     state, step, why = moved(world)
@@ -184,7 +184,7 @@ def test_a_group_that_comes_and_goes_is_not_taken_for_empty() -> None:
 
     def hook(action: Action) -> None:
         nonlocal looks
-        if isinstance(action, LookAtGroup) and action.side == "source" and not world.apps[GROUP].running:
+        if isinstance(action, ReadGroup) and action.side == "source" and not world.apps[GROUP].running:
             looks += 1
             world.strangers["source"] = int(looks % 3 == 0 and looks < 8)
 
@@ -201,8 +201,8 @@ def test_who_comes_alive_on_the_target_is_shown_and_not_reset() -> None:
     def hook(action: Action) -> Observation | None:
         begun = any(line.startswith("commit_offsets: begin") for line in world.said)
         undoing = any(line.startswith("undo_") for line in world.said)
-        if isinstance(action, LookAtGroup) and action.side == "target" and begun and not undoing:
-            return GroupSeen(0, GROUP, "Stable", 1, {}, who=("early-1 at 10.0.0.9",))
+        if isinstance(action, ReadGroup) and action.side == "target" and begun and not undoing:
+            return ObservedGroup(0, GROUP, "Stable", 1, {}, who=("early-1 at 10.0.0.9",))
         return None
 
     world.hook = hook

@@ -7,18 +7,19 @@ from pathlib import Path
 
 import pytest
 
-from clusters.names import TopicPartition
+from clusters.topic_partition import TopicPartition
 from cutover.actions import (
     Action,
     AskApproval,
     CommitOffsets,
-    LookAtCopies,
-    LookAtGroup,
+    ReadCopies,
+    ReadGroup,
 )
-from cutover.observations import ApprovalSeen, CopiesSeen, Observation
-from cutover.policy import policy_of
+from cutover.observations import ApprovalAnswer, Observation, ObservedCopies
+from cutover.policy import build_wave_policy
+from tests.cutover.fake_log import FakeLog
 from tests.cutover.grouped import CLICKS, ORDERS, Groups, inside, moved, renamed
-from tests.cutover.world import GROUP, FakeLog, a_migration, a_plan, target_of
+from tests.cutover.world import GROUP, a_migration, a_plan, target_of
 from topology import compile_path
 
 
@@ -38,12 +39,12 @@ def test_the_latest_record_is_that_of_the_first_look_however_long_the_copy_takes
     def hook(action: Action) -> Observation | None:
         if not world.apps[GROUP].running:
             world.offsets["source"][GROUP].pop(CLICKS, None)
-        if isinstance(action, LookAtCopies) and inside(world, "translate_offsets"):
+        if isinstance(action, ReadCopies) and inside(world, "translate_offsets"):
             stopped["at"] = stopped["at"] or len(world.logs["source"][CLICKS])
             # the copy is always one step behind what is written
             held = {place: world._copied(place) for place in action.places}
             late = {p: replace(each, target_end=max(0, each.target_end - 1)) for p, each in held.items()}
-            return CopiesSeen(int(world.now * 1000), late)
+            return ObservedCopies(int(world.now * 1000), late)
         return None
 
     world.hook = hook
@@ -77,7 +78,7 @@ def test_a_commit_inside_an_open_transaction_is_waited_for() -> None:
 
     def hook(action: Action) -> Observation | None:
         nonlocal looks
-        if isinstance(action, LookAtGroup) and action.side == "source" and inside(world, "translate_offsets"):
+        if isinstance(action, ReadGroup) and action.side == "source" and inside(world, "translate_offsets"):
             looks += 1
             if looks < 4:
                 seen = world._group(int(world.now * 1000), "source", GROUP)
@@ -137,9 +138,9 @@ def test_who_reads_the_topics_and_is_not_moved_is_told() -> None:
     world.other_readers = {"audit": ("clicks", "orders")}
     asked: list[AskApproval] = []
 
-    def approve(ask: AskApproval) -> ApprovalSeen:
+    def approve(ask: AskApproval) -> ApprovalAnswer:
         asked.append(ask)
-        return ApprovalSeen(0, granted=True, by="ann")
+        return ApprovalAnswer(0, granted=True, by="ann")
 
     assert a_migration(world, FakeLog(), plan=a_plan(), approve=approve).run().state == "done"
     assert asked[0].evidence["groups_left_behind"] == {"audit": ["clicks", "orders"]}
@@ -173,7 +174,7 @@ migration:
 """)
     migration = compile_path(path).migration
     assert migration is not None
-    policy = policy_of(migration.waves[0], migration)
+    policy = build_wave_policy(migration.waves[0], migration)
     assert policy.uncommitted == {"billing": "latest"}
     assert (policy.redelivery, policy.rebuild) == ({"audit"}, {"totals"})
     assert [policy.empty_ms("billing", static=each) for each in (True, False)] == [135_000, 90_000]

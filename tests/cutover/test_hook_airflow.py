@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from cutover.hooks.calling import Hooks
-from topology.plan import Hook
+from cutover.hooks.hook_caller import HookCaller
+from topology.migration_waves import PlanHook
 
 
 @dataclass
@@ -89,17 +89,17 @@ def airflow() -> Iterator[Airflow]:
     thread.join(5)
 
 
-def hooks(airflow: Airflow, task: str = "warm_caches", timeout_ms: int = 5_000, **environ: str) -> Hooks:
+def hooks(airflow: Airflow, task: str = "warm_caches", timeout_ms: int = 5_000, **environ: str) -> HookCaller:
     told = {
         "WATERSHED_AIRFLOW_URL": f"http://127.0.0.1:{airflow.port}/",
         "WATERSHED_AIRFLOW_CREDENTIALS": "env:ACCOUNT",
         "ACCOUNT": "ops:pass:word",
     }
-    hook = Hook(airflow_task=task, timeout_ms=timeout_ms)
-    return Hooks({"warm": hook}, "shop", "all", lambda: "run 1", environ=told | environ)
+    hook = PlanHook(airflow_task=task, timeout_ms=timeout_ms)
+    return HookCaller({"warm": hook}, "shop", "all", lambda: "run 1", environ=told | environ)
 
 
-def call(told: Hooks, key: str = "all/before/warm") -> Any:
+def call(told: HookCaller, key: str = "all/before/warm") -> Any:
     return told.call("warm", "before", key, {"source": "onprem"})
 
 
@@ -154,7 +154,7 @@ def test_a_run_that_does_not_end_is_given_up_and_goes_on(airflow: Airflow) -> No
 
 
 def test_what_cannot_be_called_is_found_before_anything_is_moved(airflow: Airflow) -> None:
-    def problem(told: Hooks) -> str:
+    def problem(told: HookCaller) -> str:
         (found,) = told.problems(["warm"])
         return found
 

@@ -8,19 +8,20 @@ from typing import Any
 
 import pytest
 
-from cutover.actions import Action, CallHook, LookAtHooks, LookAtLogs
-from cutover.hooks.calling import Hooks
-from cutover.observations import Failed, HookSeen, HooksSeen, Observation
-from cutover.policy import Policy
+from cutover.actions import Action, CallHook, CheckHooks, ReadLogs
+from cutover.hooks.hook_caller import HookCaller
+from cutover.observations import ActionFailed, HookAnswer, HookProblems, Observation
+from cutover.policy import WavePolicy
+from tests.cutover.fake_log import Crash, FakeLog
 from tests.cutover.spoils import straggle, upon
-from tests.cutover.world import POLICY, Crash, FakeLog, World, a_migration
-from topology.plan import Fence, Hook, HooksAt
+from tests.cutover.world import POLICY, World, a_migration
+from topology.migration_waves import PlanHook, WaveFence, WaveHooks
 
-AT = HooksAt(("page",), ("flush",), ("warm",), ("sorry", "page"))
+AT = WaveHooks(("page",), ("flush",), ("warm",), ("sorry", "page"))
 HOOKED = replace(POLICY, hooks=AT, checks_before=("calendar",), checks_after=("calendar",))
 
 
-def run(world: World, log: FakeLog, policy: Policy = HOOKED, **more: Any) -> Any:
+def run(world: World, log: FakeLog, policy: WavePolicy = HOOKED, **more: Any) -> Any:
     return a_migration(world, log, policy=policy, **more).run()
 
 
@@ -59,7 +60,7 @@ def test_a_hook_that_says_no_refuses_its_step() -> None:
 def test_hooks_are_told_of_a_rollback_and_cannot_break_it() -> None:
     world, log = World(), FakeLog()
     world.refusing_hooks = {"sorry"}
-    upon(LookAtLogs, straggle, nth=11, step="standstill")(world)
+    upon(ReadLogs, straggle, nth=11, step="standstill")(world)
     assert run(world, log).state == "rolled_back"
     assert [name for name, point, _ in world.called if point == "rolled_back"] == ["sorry", "page"]
     (outcome,) = [e for e in log.records if e["step"] == "undo_hooks" and e["kind"] == "outcome" and not e["deed"]]
@@ -71,7 +72,7 @@ def test_a_hook_that_cannot_even_be_asked_does_not_break_a_rollback() -> None:
 
     def hook(action: Action) -> Observation | None:
         if isinstance(action, CallHook) and action.point in ("rolled_back", "fenced"):
-            return Failed(int(world.now * 1000), "the network is gone", transient=False)
+            return ActionFailed(int(world.now * 1000), "the network is gone", transient=False)
         return None
 
     world.hook = hook
@@ -90,13 +91,13 @@ def test_hooks_that_cannot_be_called_are_found_before_anything_is_stopped() -> N
     asked: list[str] = []
 
     def hook(action: Action) -> Observation | None:
-        if isinstance(action, LookAtHooks):
+        if isinstance(action, CheckHooks):
             asked.extend(action.names)
-            return HooksSeen(int(world.now * 1000), ("hook warm: set WATERSHED_HOOK_HOSTS",))
+            return HookProblems(int(world.now * 1000), ("hook warm: set WATERSHED_HOOK_HOSTS",))
         return None
 
     world.hook = hook
-    fenced = replace(HOOKED, fence=Fence("external", "lock"))
+    fenced = replace(HOOKED, fence=WaveFence("external", "lock"))
     result = run(world, FakeLog(), fenced)
     assert (result.state, result.step) == ("refused", "preflight")
     assert "set WATERSHED_HOOK_HOSTS" in result.reason
@@ -104,7 +105,9 @@ def test_hooks_that_cannot_be_called_are_found_before_anything_is_stopped() -> N
 
 
 def test_no_secret_reaches_the_journal() -> None:
-    told = Hooks({"page": Hook(http="http://127.0.0.1:1/")}, "shop", "all", lambda: "r1", environ={"KEY": "hunter2"})
+    told = HookCaller(
+        {"page": PlanHook(http="http://127.0.0.1:1/")}, "shop", "all", lambda: "r1", environ={"KEY": "hunter2"}
+    )
     world, log = World(), FakeLog()
 
     def hook(action: Action) -> Observation | None:
@@ -114,5 +117,5 @@ def test_no_secret_reaches_the_journal() -> None:
 
     world.hook = hook
     assert run(world, log).state == "done"
-    assert isinstance(told.call("page", "before", "k", {}), HookSeen)
+    assert isinstance(told.call("page", "before", "k", {}), HookAnswer)
     assert "hunter2" not in json.dumps(log.records)

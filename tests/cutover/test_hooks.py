@@ -19,12 +19,13 @@ from typing import Any
 import pytest
 import yaml
 
-from cutover.hooks.calling import Hooks
-from cutover.live.hosts import find_refusal
-from cutover.live.http import MOST_BYTES
-from cutover.observations import HookSeen
+from cutover.hooks.hook_caller import HookCaller
+from cutover.live.allowed_hosts import find_host_refusal
+from cutover.live.bounded_http import MAX_HTTP_ANSWER_BYTES
+from cutover.observations import HookAnswer
 from topology import compile_path
-from topology.plan import Hook, SecretRef
+from topology.migration_waves import PlanHook
+from topology.secret_ref import SecretRef
 
 KEY = "s3cret of the hook"
 BODY = {"source": "onprem", "target": "cloud"}
@@ -108,17 +109,17 @@ def hangs(receiver: Receiver) -> Reply:
     return reply
 
 
-def hooks(hook: Hook, **environ: str) -> Hooks:
-    return Hooks({"tell": hook}, "shop", "all", lambda: "run-1", environ={"HOOK_KEY": KEY, **environ})
+def hooks(hook: PlanHook, **environ: str) -> HookCaller:
+    return HookCaller({"tell": hook}, "shop", "all", lambda: "run-1", environ={"HOOK_KEY": KEY, **environ})
 
 
-def http(receiver: Receiver, timeout_ms: int = 5_000, **more: Any) -> Hooks:
+def http(receiver: Receiver, timeout_ms: int = 5_000, **more: Any) -> HookCaller:
     secret = SecretRef("env", "HOOK_KEY")
-    hook = Hook(http=receiver.url, **{"secret": secret, "timeout_ms": timeout_ms} | more)
+    hook = PlanHook(http=receiver.url, **{"secret": secret, "timeout_ms": timeout_ms} | more)
     return hooks(hook, WATERSHED_HOOK_HOSTS=receiver.host)
 
 
-def call(told: Hooks, point: str = "fenced") -> HookSeen:
+def call(told: HookCaller, point: str = "fenced") -> HookAnswer:
     return told.call("tell", point, f"all/{point}/tell", BODY)
 
 
@@ -178,8 +179,8 @@ def test_a_hook_is_told_what_happens_and_can_check_who_tells_it(receiver: Receiv
         (says(200, b'{"ok": false, "message": "a deployment is under way"}'), False, "a deployment is under way"),
         (says(409, b"had that"), True, "done before"),
         (says(403, b"unknown signature"), False, "answered 403: unknown signature"),
-        (says(200, b"x" * (4 * MOST_BYTES)), True, "xxx"),
-        (says(200, b'{"ok": false, "message": "' + b"x" * MOST_BYTES + b'"}'), False, "cannot be read"),
+        (says(200, b"x" * (4 * MAX_HTTP_ANSWER_BYTES)), True, "xxx"),
+        (says(200, b'{"ok": false, "message": "' + b"x" * MAX_HTTP_ANSWER_BYTES + b'"}'), False, "cannot be read"),
     ],
 )
 def test_what_an_answer_means(receiver: Receiver, reply: Reply, agreed: bool, words: str) -> None:
@@ -267,7 +268,7 @@ def test_on_failure_continue_goes_on_and_keeps_the_words(receiver: Receiver) -> 
     ],
 )
 def test_only_hosts_that_the_operator_names_are_called(url: str, hosts: str, fine: bool) -> None:
-    told = hooks(Hook(http=url, secret=SecretRef("env", "HOOK_KEY")), WATERSHED_HOOK_HOSTS=hosts)
+    told = hooks(PlanHook(http=url, secret=SecretRef("env", "HOOK_KEY")), WATERSHED_HOOK_HOSTS=hosts)
     problems = told.problems(["tell"])
     assert (problems == ()) == fine, problems
     if not fine:
@@ -286,14 +287,14 @@ def test_only_hosts_that_the_operator_names_are_called(url: str, hosts: str, fin
     ],
 )
 def test_an_address_that_connects_elsewhere_than_its_host_says_is_not_called(url: str, why: str) -> None:
-    assert why in (find_refusal(url, {"WATERSHED_HOOK_HOSTS": "hooks.example.internal,loopback"}) or "")
+    assert why in (find_host_refusal(url, {"WATERSHED_HOOK_HOSTS": "hooks.example.internal,loopback"}) or "")
 
 
 def test_what_cannot_be_called_is_found_before_anything_is_moved(receiver: Receiver) -> None:
-    unsigned = hooks(Hook(http="http://10.1.2.3:80/"), WATERSHED_HOOK_HOSTS="10.1.2.3")
+    unsigned = hooks(PlanHook(http="http://10.1.2.3:80/"), WATERSHED_HOOK_HOSTS="10.1.2.3")
     (problem,) = unsigned.problems(["tell"])
     assert "give it a `secret`" in problem
-    nowhere = hooks(Hook(http=receiver.url, secret=SecretRef("env", "NOT_SET")), WATERSHED_HOOK_HOSTS=receiver.host)
+    nowhere = hooks(PlanHook(http=receiver.url, secret=SecretRef("env", "NOT_SET")), WATERSHED_HOOK_HOSTS=receiver.host)
     (problem,) = nowhere.problems(["tell"])
     assert problem.startswith("migration.hooks.tell.secret: secret {env: NOT_SET} is not set")
     assert not call(nowhere).agreed
@@ -338,8 +339,8 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     sys.modules.pop("watershed_hook_sample", None)
 
 
-def python(name: str, **more: Any) -> Hooks:
-    return hooks(Hook(python=name, **more))
+def python(name: str, **more: Any) -> HookCaller:
+    return hooks(PlanHook(python=name, **more))
 
 
 def test_a_registered_function_is_called(package: Path) -> None:

@@ -10,17 +10,25 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from cli.main import main
-from clusters.control import JOURNAL, ControlWriter
+from clusters.control_topics import JOURNAL_TOPIC, ControlWriter
 from clusters.errors import SecretMissing
 from clusters.settings import ConnectionSettings
 from cutover.errors import BrokenChain, NothingToSign, Superseded, UnsignedHistory
-from cutover.journal.chain import GENESIS, RUN, Chain, Entry, Journal
-from cutover.journal.opening import open_journal
-from cutover.journal.signing import PLAIN, SIGNED, TRUSTING, UNSIGNED, Signing, signing_of
-from cutover.journal.topic import TopicLog
-from tests.cutover.world import FakeLog, World, a_migration
+from cutover.journal.chain import GENESIS_HASH, RUN_STEP, Journal, JournalChain, JournalEntry
+from cutover.journal.journal_topic import JournalTopicLog
+from cutover.journal.signing import (
+    PLAIN_HASH_PREFIX,
+    SIGNED_HASH_PREFIX,
+    TRUSTING,
+    UNSIGNED,
+    Signing,
+    read_signing_keys,
+)
+from cutover.journal.topology_journal import open_journal
+from tests.cutover.fake_log import FakeLog
+from tests.cutover.world import World, a_migration
 from topology import compile_path
-from topology.plan import plan_from_json, plan_json
+from topology.plan import decode_plan, encode_plan
 
 if TYPE_CHECKING:
     from lab.clusters import Lab
@@ -40,8 +48,8 @@ def written(entries: int = 4, signing: Signing = UNSIGNED, log: FakeLog | None =
     return log
 
 
-def followed(log: FakeLog, signing: Signing = UNSIGNED) -> Chain:
-    chain = Chain("shop", signing=signing)
+def followed(log: FakeLog, signing: Signing = UNSIGNED) -> JournalChain:
+    chain = JournalChain("shop", signing=signing)
     chain.follow(log.read(0))
     return chain
 
@@ -49,8 +57,8 @@ def followed(log: FakeLog, signing: Signing = UNSIGNED) -> Chain:
 def next_entry(log: FakeLog, signing: Signing = UNSIGNED, **changes: Any) -> Value:
     """An outcome that would end the run, behind the newest entry, by who has no other key than that of `signing`."""
     last = log.records[-1]
-    fields = {"step": RUN, "kind": "outcome", "seq": last["seq"] + 1, "previous": last["hash"], "actor": "mallory"}
-    return Entry(**(last | fields | {"observation": {"state": "done"}} | changes)).sealed(signing).to_json()
+    fields = {"step": RUN_STEP, "kind": "outcome", "seq": last["seq"] + 1, "previous": last["hash"], "actor": "mallory"}
+    return JournalEntry(**(last | fields | {"observation": {"state": "done"}} | changes)).sealed(signing).to_json()
 
 
 FORGED: dict[str, Callable[[FakeLog], Value]] = {
@@ -63,10 +71,10 @@ FORGED: dict[str, Callable[[FakeLog], Value]] = {
     "text that no file can hold": lambda log: log.records[-1] | {"step": "\ud800"},
     "another's hash": lambda log: next_entry(log) | {"hash": log.records[0]["hash"]},
     "content that does not have its hash": lambda log: next_entry(log) | {"actor": "ann"},
-    "a hash that is no ASCII": lambda log: next_entry(log) | {"hash": SIGNED + "ä" * 64},
-    "a hash that no file can hold": lambda log: next_entry(log) | {"hash": SIGNED + "\ud800" * 64},
+    "a hash that is no ASCII": lambda log: next_entry(log) | {"hash": SIGNED_HASH_PREFIX + "ä" * 64},
+    "a hash that no file can hold": lambda log: next_entry(log) | {"hash": SIGNED_HASH_PREFIX + "\ud800" * 64},
     "a hash of no kind": lambda log: next_entry(log) | {"hash": "md5:0"},
-    "behind an entry that was never there": lambda log: next_entry(log, previous=PLAIN + "7" * 64),
+    "behind an entry that was never there": lambda log: next_entry(log, previous=PLAIN_HASH_PREFIX + "7" * 64),
     "signed, where the file has no key": lambda log: next_entry(log, Signing((b"mine",))),
 }
 
@@ -88,7 +96,7 @@ def test_what_a_line_says_of_itself_is_told() -> None:
     log = written()
     log.records.append(next_entry(log) | {"actor": "ann"})
     assert followed(log).void[0].to_json() == {
-        "offset": 4, "why": "its content does not have its hash", "foreign": True, "run": "r1", "step": RUN,
+        "offset": 4, "why": "its content does not have its hash", "foreign": True, "run": "r1", "step": RUN_STEP,
     }  # fmt: skip
 
 
@@ -113,7 +121,7 @@ def test_without_a_key_it_counts() -> None:
 
 def test_a_signed_entry_of_another_topology_or_another_place_does_not_count() -> None:
     log, other = written(signing=SIGNING), FakeLog()
-    Journal(other, "bank", "me", signing=SIGNING).append("r1", RUN, "outcome", {}, **WHO)
+    Journal(other, "bank", "me", signing=SIGNING).append("r1", RUN_STEP, "outcome", {}, **WHO)
     log.records.append(other.records[0] | {"topology": "shop"})
     log.records.append(log.records[0])  # said again
     chain = followed(log, SIGNING)
@@ -125,7 +133,7 @@ def _change(records: list[Value]) -> None:
 
 
 def _change_and_hash(records: list[Value]) -> None:
-    records[1] = Entry(**(records[1] | {"observation": {"n": 99}})).sealed().to_json()
+    records[1] = JournalEntry(**(records[1] | {"observation": {"n": 99}})).sealed().to_json()
 
 
 def _remove(records: list[Value]) -> None:
@@ -155,9 +163,9 @@ def test_with_a_key_what_was_changed_or_removed_stops_everybody(
 def test_with_a_key_nobody_else_can_break_the_chain() -> None:
     """Without the key a line that cites a void one is void itself."""
     log = written(signing=SIGNING)
-    log.records.append(next_entry(log) | {"hash": PLAIN + "7" * 64})
-    log.records.append(next_entry(log, previous=PLAIN + "7" * 64))
-    log.records.append(next_entry(log, Signing((b"mine",)), previous=PLAIN + "7" * 64))
+    log.records.append(next_entry(log) | {"hash": PLAIN_HASH_PREFIX + "7" * 64})
+    log.records.append(next_entry(log, previous=PLAIN_HASH_PREFIX + "7" * 64))
+    log.records.append(next_entry(log, Signing((b"mine",)), previous=PLAIN_HASH_PREFIX + "7" * 64))
     written(1, SIGNING, log)
     chain = followed(log, SIGNING)
     assert (len(chain.entries), [each.offset for each in chain.foreign]) == (5, [4, 5, 6])
@@ -187,7 +195,7 @@ def test_of_two_that_sign_at_once_one_counts() -> None:
     second.refresh()
     first.append("r1", "step1", "intent", {}, **WHO)
     with pytest.raises(Superseded):
-        second.append("r2", RUN, "intent", {}, **WHO)
+        second.append("r2", RUN_STEP, "intent", {}, **WHO)
     chain = followed(log, SIGNING)
     assert ([each.step for each in chain.entries], chain.foreign) == (["step0", "step1"], ())
 
@@ -205,7 +213,7 @@ def test_unsigned_entries_wait_for_a_person(before: FakeLog) -> None:
     with pytest.raises(UnsignedHistory, match=f"has 3 entries .* up to {root}.*--sign {root}.*--sign none"):
         Journal(before, "shop", "me", signing=SIGNING).refresh()
     chain = followed(before, SIGNING)
-    assert (chain.entries, chain.root) == ([], GENESIS)
+    assert (chain.entries, chain.root) == ([], GENESIS_HASH)
     assert [each.offset for each in chain.foreign] == [0, 1, 2, 3]
 
 
@@ -214,7 +222,7 @@ def test_signing_takes_them_over_up_to_the_root(before: FakeLog, number: int | N
     journal = Journal(before, "shop", "me", signing=SIGNING)
     journal.sign(None if number is None else before.records[number]["hash"], actor="ann", plan_hash="sha256:1")
     written(1, SIGNING, before)
-    steps = [f"step{n}" for n in range(counting)] + [RUN, "step0"]
+    steps = [f"step{n}" for n in range(counting)] + [RUN_STEP, "step0"]
     void = [*range(counting, 3), 3]
     for signing in (SIGNING, TRUSTING):
         chain = followed(before, signing)
@@ -243,7 +251,7 @@ def test_who_signs_takes_over_nothing_that_nobody_compared(before: FakeLog) -> N
     before.records.append(next_entry(last))
     Journal(before, "shop", "me", signing=SIGNING).sign(root, actor="ann", plan_hash="x")
     chain = followed(before, SIGNING)
-    assert [entry.step for entry in chain.entries] == ["step0", "step1", "step2", RUN]
+    assert [entry.step for entry in chain.entries] == ["step0", "step1", "step2", RUN_STEP]
     assert chain.unfinished()
     assert [entry.run for entry in chain.unfinished()] == ["r1"] * 3
 
@@ -252,7 +260,7 @@ def test_who_has_no_key_reads_and_says_that_nothing_is_verified() -> None:
     log = written(3, SIGNING)
     chain = followed(log, TRUSTING)
     assert (len(chain.entries), chain.signed, chain.void) == (3, 3, ())
-    log.records.append(next_entry(log, Signing((b"mine",))) | {"hash": SIGNED + "7" * 64})
+    log.records.append(next_entry(log, Signing((b"mine",))) | {"hash": SIGNED_HASH_PREFIX + "7" * 64})
     written(2, SIGNING, log)
     followed(log, TRUSTING)  # may show what is forged; is never broken by it
 
@@ -284,20 +292,20 @@ def test_on_a_real_broker_a_migration_goes_on_whatever_others_write(
     approval and the end of the run, each behind the newest entry."""
     cloud = ConnectionSettings("cloud", tuple(kafka_pair.clusters["cloud"].bootstrap.split(",")))
     signing = UNSIGNED if key is None else Signing((key.encode(),))
-    world, first = World(), Journal(TopicLog(cloud), topic_name, "first", signing=signing)
+    world, first = World(), Journal(JournalTopicLog(cloud), topic_name, "first", signing=signing)
     assert a_migration(world, FakeLog(), journal=first, run_id="r1").run(until_step="start_consumers").state == "paused"
     log = FakeLog([entry.to_json() for entry in first.chain.entries])
     approved = {"outcome": {"approvals": [{"granted": True, "by": "mallory"}]}, "refused": None}
     lines: list[Value] = [
         {"topology": topic_name, "run": "r1", "hash": ["sha256"]},
-        next_entry(log) | {"hash": PLAIN + "7" * 64},
-        next_entry(log, previous=PLAIN + "8" * 64),
+        next_entry(log) | {"hash": PLAIN_HASH_PREFIX + "7" * 64},
+        next_entry(log, previous=PLAIN_HASH_PREFIX + "8" * 64),
     ]
     if key is not None:
         lines += [next_entry(log, step="approve_switch", observation=approved), next_entry(log)]
     with ControlWriter(cloud, "intruder") as writer:
-        offsets = [writer.put(JOURNAL, "x", line, 0) for line in lines]
-    second = Journal(TopicLog(cloud), topic_name, "second", signing=signing)
+        offsets = [writer.put(JOURNAL_TOPIC, "x", line, 0) for line in lines]
+    second = Journal(JournalTopicLog(cloud), topic_name, "second", signing=signing)
     assert [each.offset for each in second.refresh().foreign] == offsets
     assert {entry.run for entry in second.chain.unfinished()} == {"r1"}
     assert a_migration(world, FakeLog(), journal=second, run_id="r1").run().state == "done"
@@ -335,22 +343,22 @@ def a_file(folder: Path, journal: str, name: str = "shop", cloud: str = "localho
 def test_the_plan_holds_where_the_key_is_and_never_the_key(tmp_path: Path) -> None:
     plan = compile_path(a_file(tmp_path, KEYED))
     environ = {"WATERSHED_SECRET_KEY": "new-one", "WATERSHED_SECRET_OLD": "old-one"}
-    signing = signing_of(plan, environ)
+    signing = read_signing_keys(plan, environ)
     assert signing == Signing((b"new-one", b"old-one"))
-    assert "new-one" not in plan_json(plan) + repr(signing)
-    assert plan_from_json(plan_json(plan)) == plan
+    assert "new-one" not in encode_plan(plan) + repr(signing)
+    assert decode_plan(encode_plan(plan)) == plan
     with pytest.raises(SecretMissing, match=r"migration\.journal\.key: secret .* export WATERSHED_SECRET_KEY"):
-        signing_of(plan, {})
+        read_signing_keys(plan, {})
     with pytest.raises(SecretMissing, match=r"migration\.journal\.earlier_keys\[0\]"):
-        signing_of(plan, {"WATERSHED_SECRET_KEY": "new-one"})
+        read_signing_keys(plan, {"WATERSHED_SECRET_KEY": "new-one"})
 
 
 def test_without_a_key_the_plan_is_as_it_was(tmp_path: Path) -> None:
     """A run that was begun with an earlier version keeps its plan."""
     plan = compile_path(a_file(tmp_path, ""))
-    assert '"journal"' not in plan_json(plan)
-    assert plan_from_json(plan_json(plan)) == plan
-    assert signing_of(plan, {}) == UNSIGNED
+    assert '"journal"' not in encode_plan(plan)
+    assert decode_plan(encode_plan(plan)) == plan
+    assert read_signing_keys(plan, {}) == UNSIGNED
 
 
 @pytest.mark.kafka
@@ -360,8 +368,8 @@ def test_the_command_shows_signs_and_never_needs_the_key_to_show(
     bootstrap = kafka_pair.clusters["cloud"].bootstrap
     path = str(a_file(tmp_path, KEYED, topic_name, bootstrap))
     cloud = ConnectionSettings("cloud", tuple(bootstrap.split(",")))
-    earlier = Journal(TopicLog(cloud), topic_name, "me")
-    earlier.append("r1", RUN, "outcome", {"state": "done"}, **WHO)
+    earlier = Journal(JournalTopicLog(cloud), topic_name, "me")
+    earlier.append("r1", RUN_STEP, "outcome", {"state": "done"}, **WHO)
     root = earlier.chain.root
     monkeypatch.setenv("WATERSHED_SECRET_KEY", "new-one")
     monkeypatch.setenv("WATERSHED_SECRET_OLD", "old-one")
@@ -372,7 +380,7 @@ def test_the_command_shows_signs_and_never_needs_the_key_to_show(
     assert main(["journal", path, "--sign", root]) == 0
     assert "signed: 1 entries count, 0 lines do not" in capsys.readouterr().out
     with ControlWriter(cloud, "intruder") as writer:
-        offset = writer.put(JOURNAL, "x", {"topology": topic_name, "run": "r9"}, 0)
+        offset = writer.put(JOURNAL_TOPIC, "x", {"topology": topic_name, "run": "r9"}, 0)
     assert main(["journal", path]) == 0
     out = capsys.readouterr().out
     assert f"not counted: offset {offset} (run r9, step ): it is no entry of this version" in out

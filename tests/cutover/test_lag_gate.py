@@ -6,13 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from cutover.actions import Action, LookAtCopies, LookAtLogs
-from cutover.failover.failback import rehearsed_failback
-from cutover.gates import STEADY_MS, SteadyLag
+from cutover.actions import Action, ReadCopies, ReadLogs
+from cutover.failover.failback_plan import preview_failback
+from cutover.gates import STEADY_LAG_MS, SteadyLag
 from cutover.observations import Observation
-from cutover.rollback.course import rehearsed
+from cutover.rollback.rollback_plan import preview_rollback
+from tests.cutover.fake_log import FakeLog
 from tests.cutover.judging import assert_moved
-from tests.cutover.world import FakeLog, World, a_migration
+from tests.cutover.world import World, a_migration
 from topology import compile_path
 
 FILE = """
@@ -43,7 +44,7 @@ def test_what_is_written_while_the_gate_looks_is_not_behind() -> None:
 
     def go_on(action: Action) -> Observation | None:
         now = next((line for line in reversed(world.said) if ": begin" in line), "")
-        if isinstance(action, LookAtLogs | LookAtCopies) and now.startswith("lag_gate: "):
+        if isinstance(action, ReadLogs | ReadCopies) and now.startswith("lag_gate: "):
             for _ in range(10):
                 world.tick()
         return None
@@ -56,12 +57,12 @@ def test_a_lag_that_stays_above_the_gate_is_explained() -> None:
     steady = SteadyLag(1_000)
     assert steady.describe(0, 8_000, 5) == ""  # it catches up
     assert steady.describe(1_000, 2_600, 0) == ""
-    assert steady.describe(STEADY_MS, 743 + 1_000, 0) == ""
-    told = steady.describe(1_000 + STEADY_MS, 8_781, 0)
+    assert steady.describe(STEADY_LAG_MS, 743 + 1_000, 0) == ""
+    told = steady.describe(1_000 + STEADY_LAG_MS, 8_781, 0)
     assert told.startswith(". For 60 s it has been 1743 to 8781")
     assert "gates.before.lag.max_records above 8781" in told
-    assert steady.describe(2_000 + STEADY_MS, 1_000, 0) == ""  # the gate opens: counted anew
-    assert steady.describe(3_000 + STEADY_MS, 2_000, 0) == ""
+    assert steady.describe(2_000 + STEADY_LAG_MS, 1_000, 0) == ""  # the gate opens: counted anew
+    assert steady.describe(3_000 + STEADY_LAG_MS, 2_000, 0) == ""
 
 
 @pytest.mark.parametrize(
@@ -75,7 +76,7 @@ def test_the_way_back_has_the_gate_of_the_file(tmp_path: Path, lag: str, bound: 
     file = tmp_path / "shop.yaml"
     file.write_text(FILE.format(lag=lag))
     plan = compile_path(file)
-    for course in (rehearsed(plan, "all"), rehearsed_failback(plan, "all")):
+    for course in (preview_rollback(plan, "all"), preview_failback(plan, "all")):
         assert (course.policy.max_lag, course.policy.hold_ms) == (bound, hold_ms)
         [gate] = [step for step in course.steps if step.name == "lag_gate"]
         assert f"at most {bound} records behind" in gate.does

@@ -9,20 +9,20 @@ from typing import Any
 import pytest
 
 from clusters.errors import Unreachable
-from clusters.group_members import STREAM, Described, Member
-from clusters.group_offsets import Held, Log, Position
-from clusters.names import TopicPartition
-from clusters.rights import rights
+from clusters.group_members import STREAMS_ASSIGNOR, GroupDescription, GroupMember
+from clusters.group_offsets import CommittedOffsets, CommittedPosition, LogOffsets
+from clusters.required_rights import derive_required_rights
 from clusters.settings import ConnectionSettings
-from cutover.actions import CommitOffsets, LookAtGroup, Side
-from cutover.live import groups as live_groups
-from cutover.live.groups import LiveGroups
-from cutover.observations import Failed, GroupSeen
-from replicator.sync.group_moves import Mark
+from clusters.topic_partition import TopicPartition
+from cutover.actions import ClusterSide, CommitOffsets, ReadGroup
+from cutover.live import group_actions as live_groups
+from cutover.live.group_actions import LiveGroups
+from cutover.observations import ActionFailed, ObservedGroup
+from replicator.sync.group_decisions import PositionMark
 from tests.cutover.world import GROUP, a_plan
 from topology.plan import PlanFlow
 from topology.selectors import Selector, TopicSelection
-from topology.sync import GroupSync, Sync
+from topology.sync_settings import GroupSync, SyncSettings
 
 PLACE = TopicPartition("orders", 0)
 FLOW = PlanFlow("a-to-b", "a", "b", TopicSelection((Selector("literal", "orders"),)))
@@ -32,9 +32,9 @@ FLOW = PlanFlow("a-to-b", "a", "b", TopicSelection((Selector("literal", "orders"
 class Clusters:
     """What both clusters show of any group, and what they were asked: (alias, what, group)."""
 
-    described: Described = field(default_factory=lambda: Described("billing", "classic", "Empty"))
-    shown: Held = field(default_factory=Held)
-    log: Log = field(default_factory=lambda: Log("", 0, 10, 10))
+    described: GroupDescription = field(default_factory=lambda: GroupDescription("billing", "classic", "Empty"))
+    shown: CommittedOffsets = field(default_factory=CommittedOffsets)
+    log: LogOffsets = field(default_factory=lambda: LogOffsets("", 0, 10, 10))
     topics: list[str] = field(default_factory=list)
     refusal: dict[TopicPartition, str] = field(default_factory=dict)
     asked: list[tuple[str, str, str]] = field(default_factory=list)
@@ -42,19 +42,19 @@ class Clusters:
     opened: int = 0
     closed: int = 0
 
-    def look(self, groups: list[str]) -> dict[str, Held]:
+    def look(self, groups: list[str]) -> dict[str, CommittedOffsets]:
         self.asked += [(self.alias, "look", each) for each in groups]
         return dict.fromkeys(groups, self.shown)
 
     held = share_held = look
 
-    def logs(self, places: Mapping[TopicPartition, Any]) -> dict[TopicPartition, Log]:
+    def logs(self, places: Mapping[TopicPartition, Any]) -> dict[TopicPartition, LogOffsets]:
         return dict.fromkeys(places, self.log)
 
     def topic_names(self) -> list[str]:
         return self.topics
 
-    def commit(self, group: str, positions: Mapping[TopicPartition, Position]) -> dict[TopicPartition, str]:
+    def commit(self, group: str, positions: Mapping[TopicPartition, CommittedPosition]) -> dict[TopicPartition, str]:
         self.asked.append((self.alias, " ".join(f"{p}={at.offset}{at.metadata}" for p, at in positions.items()), group))
         return self.refusal
 
@@ -83,27 +83,27 @@ def both(monkeypatch: pytest.MonkeyPatch) -> Clusters:
             return getattr(found, name)
 
     monkeypatch.setattr(live_groups, "GroupOffsets", Opened)
-    monkeypatch.setattr(live_groups, "described", lambda _at, group: replace(found.described, id=group))
+    monkeypatch.setattr(live_groups, "describe_group", lambda _at, group: replace(found.described, id=group))
     return found
 
 
 def groups(flow: PlanFlow = FLOW) -> LiveGroups:
-    settings: dict[Side, ConnectionSettings] = {
+    settings: dict[ClusterSide, ConnectionSettings] = {
         "source": ConnectionSettings("a", ()),
         "target": ConnectionSettings("b", ()),
     }
     return LiveGroups(flow, settings, lambda: 0)
 
 
-def seen(side: Side = "source") -> GroupSeen:
-    return groups().look(LookAtGroup(side, "billing"))
+def seen(side: ClusterSide = "source") -> ObservedGroup:
+    return groups().look(ReadGroup(side, "billing"))
 
 
 def test_a_group_has_its_own_name_on_each_side(both: Clusters) -> None:
-    flow = replace(FLOW, sync=Sync(groups=GroupSync(rename=(("billing", "billing-cloud"),))))
+    flow = replace(FLOW, sync=SyncSettings(groups=GroupSync(rename=(("billing", "billing-cloud"),))))
     for side in ("source", "target"):
         found = groups(flow).commit(CommitOffsets(side, "billing", {PLACE: 7}))
-        assert isinstance(found, GroupSeen)
+        assert isinstance(found, ObservedGroup)
         assert found.group == "billing"
     assert {(alias, name) for alias, _, name in both.asked} == {("a", "billing"), ("b", "billing-cloud")}
 
@@ -112,7 +112,7 @@ def test_a_group_has_its_own_name_on_each_side(both: Clusters) -> None:
     ("type_", "assignor", "topics", "kind"),
     [
         ("classic", "range", ["billing-x-changelog"], "classic"),  # alive, and no Streams application
-        ("classic", STREAM, [], "streams"),
+        ("classic", STREAMS_ASSIGNOR, [], "streams"),
         ("classic", "", ["billing-x-changelog", "orders"], "streams"),  # stopped: by the topics' names
         ("classic", "", ["billing2-x-changelog", "billing-changelog"], "classic"),
         ("consumer", "uniform", ["billing-x-changelog"], "consumer"),
@@ -123,16 +123,16 @@ def test_a_group_has_its_own_name_on_each_side(both: Clusters) -> None:
 )
 def test_what_kind_a_group_is_of(both: Clusters, type_: str, assignor: str, topics: list[str], kind: str) -> None:
     internal = () if type_ == "streams" else None
-    both.described, both.topics = Described("billing", type_, "Stable", assignor, (), internal), topics
+    both.described, both.topics = GroupDescription("billing", type_, "Stable", assignor, (), internal), topics
     assert seen().kind == kind
 
 
 def test_members_are_named_with_what_they_read(both: Clusters) -> None:
-    both.described = Described(
+    both.described = GroupDescription(
         "billing", "consumer", "Stable", "uniform",
         (
-            Member("app", "/10.0.0.1", topics=frozenset({"orders"})),
-            Member("app", "/10.0.0.2", "b", away=True, topics=frozenset({"clicks"})),
+            GroupMember("app", "/10.0.0.1", topics=frozenset({"orders"})),
+            GroupMember("app", "/10.0.0.2", "b", away=True, topics=frozenset({"clicks"})),
         ),
     )  # fmt: skip
     found = seen()
@@ -141,10 +141,12 @@ def test_members_are_named_with_what_they_read(both: Clusters) -> None:
 
 
 def test_our_marks_are_no_text_of_an_application(both: Clusters) -> None:
-    mark = str(Mark("a-to-b", 3, ("id-of-a",)))
-    other = str(Mark("c-to-b", 3, ("id-of-c",)))
+    mark = str(PositionMark("a-to-b", 3, ("id-of-a",)))
+    other = str(PositionMark("c-to-b", 3, ("id-of-c",)))
     places = [TopicPartition("orders", number) for number in range(3)]
-    both.shown = Held({p: Position(5, text) for p, text in zip(places, (mark, other, "a bitmap"), strict=True)})
+    both.shown = CommittedOffsets(
+        {p: CommittedPosition(5, text) for p, text in zip(places, (mark, other, "a bitmap"), strict=True)}
+    )
     found = seen("target")
     assert found.texts == {places[2]: "a bitmap"}
     assert found.kept == {places[0]}
@@ -154,8 +156,8 @@ def test_our_marks_are_no_text_of_an_application(both: Clusters) -> None:
 def test_a_share_group_is_done_with_more_than_its_start_offset_says(both: Clusters) -> None:
     """KIP-1226: lag 0 means that nothing is left; else it tells how many are done with, not which."""
     places = [TopicPartition("orders", number) for number in range(2)]
-    both.described = Described("billing", "share", "Empty")
-    both.shown = Held({place: Position(4) for place in places}, lag={places[0]: 0, places[1]: 5})
+    both.described = GroupDescription("billing", "share", "Empty")
+    both.shown = CommittedOffsets({place: CommittedPosition(4) for place in places}, lag={places[0]: 0, places[1]: 5})
     found = seen()
     assert found.offsets == dict.fromkeys(places, 4)
     assert found.done == {places[0]: 10}
@@ -163,13 +165,16 @@ def test_a_share_group_is_done_with_more_than_its_start_offset_says(both: Cluste
 
 
 def test_where_brokers_tell_no_lag_all_of_it_may_come_again(both: Clusters) -> None:
-    both.described, both.shown = Described("billing", "share", "Empty"), Held({PLACE: Position(4)})
+    both.described, both.shown = (
+        GroupDescription("billing", "share", "Empty"),
+        CommittedOffsets({PLACE: CommittedPosition(4)}),
+    )
     assert seen().again == {PLACE: 6}
 
 
 def test_a_share_groups_start_is_set_and_a_classic_groups_text_written(both: Clusters) -> None:
     groups().commit(CommitOffsets("target", "billing", {PLACE: 7}, {PLACE: " text"}))
-    both.described = Described("billing", "share", "Empty")
+    both.described = GroupDescription("billing", "share", "Empty")
     groups().commit(CommitOffsets("target", "billing", {PLACE: 7}, {}, "share"))
     assert [what for _, what, _ in both.asked if what != "look"] == ["orders-0=7 text", "orders-0>7"]
 
@@ -177,9 +182,9 @@ def test_a_share_groups_start_is_set_and_a_classic_groups_text_written(both: Clu
 @pytest.mark.parametrize("alive", [True, False])
 def test_a_refused_commit_is_asked_again_unless_the_group_has_come_alive(both: Clusters, alive: bool) -> None:
     both.refusal = {PLACE: "no"}
-    both.described = replace(both.described, members=(Member("early", "/10.0.0.9"),) if alive else ())
+    both.described = replace(both.described, members=(GroupMember("early", "/10.0.0.9"),) if alive else ())
     found = groups().commit(CommitOffsets("target", "billing", {PLACE: 7}))
-    assert isinstance(found, Failed)
+    assert isinstance(found, ActionFailed)
     assert found.transient is not alive
     assert ("early at 10.0.0.9" in found.error) is alive
 
@@ -187,18 +192,18 @@ def test_a_refused_commit_is_asked_again_unless_the_group_has_come_alive(both: C
 def test_questions_in_a_row_share_connections_until_one_fails(both: Clusters, monkeypatch: pytest.MonkeyPatch) -> None:
     asking = groups()
     for _ in range(2):
-        asking.look(LookAtGroup("source", "billing"))
-        asking.look(LookAtGroup("target", "billing"))
+        asking.look(ReadGroup("source", "billing"))
+        asking.look(ReadGroup("target", "billing"))
     assert (both.opened, both.closed) == (2, 0)
 
-    def lost(_at: Any, _group: str) -> Described:
+    def lost(_at: Any, _group: str) -> GroupDescription:
         raise ConnectionSettings("a", ()).unreachable("lost")
 
     with monkeypatch.context() as patched:
-        patched.setattr(live_groups, "described", lost)
+        patched.setattr(live_groups, "describe_group", lost)
         with pytest.raises(Unreachable):
-            asking.look(LookAtGroup("source", "billing"))
-    asking.look(LookAtGroup("source", "billing"))
+            asking.look(ReadGroup("source", "billing"))
+    asking.look(ReadGroup("source", "billing"))
     assert (both.opened, both.closed) == (3, 1)
     del asking
     assert both.closed == 3
@@ -206,14 +211,16 @@ def test_questions_in_a_row_share_connections_until_one_fails(both: Clusters, mo
 
 def test_whoever_migrates_may_commit_for_the_renamed_group() -> None:
     plan = a_plan()
-    renaming = Sync(groups=GroupSync(rename=((GROUP, "elsewhere"),)))
+    renaming = SyncSettings(groups=GroupSync(rename=((GROUP, "elsewhere"),)))
     plan = replace(plan, flows=tuple(replace(flow, sync=renaming) for flow in plan.flows))
-    groups = {(right.cluster, right.name) for right in rights(plan, "migrate") if right.resource == "GROUP"}
+    groups = {
+        (right.cluster, right.name) for right in derive_required_rights(plan, "migrate") if right.resource == "GROUP"
+    }
     assert groups == {("onprem", GROUP), ("cloud", "elsewhere")}
 
 
 def test_on_the_way_back_a_renamed_group_has_the_name_that_it_was_given_there() -> None:
-    there = replace(FLOW, sync=Sync(groups=GroupSync(rename=(("billing", "b.billing"),))))
+    there = replace(FLOW, sync=SyncSettings(groups=GroupSync(rename=(("billing", "b.billing"),))))
     back = replace(FLOW, id="b-to-a", source="b", target="a")
     one, other = ConnectionSettings("a", ("127.0.0.1:1",)), ConnectionSettings("b", ("127.0.0.1:2",))
     returning = LiveGroups(back, {"source": other, "target": one}, lambda: 0, there)

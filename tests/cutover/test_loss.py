@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clusters.names import TopicPartition
-from cutover.failover.loss import declared
-from cutover.observations import PartitionSight
-from replicator.offsetmap import OffsetMap, Run
-from replicator.translation import CopiedPartition
+from clusters.topic_partition import TopicPartition
+from cutover.failover.loss import build_failover_loss
+from cutover.observations import LastSeenPartition
+from replicator.ledger.offset_map import OffsetMap, OffsetRun
+from replicator.ledger.offset_translation import CopiedPartition
 
 NOW = 1_900_000_000_000
 
@@ -29,9 +29,9 @@ class History:
         return sum(at <= self.seen_ms for at in self.written)
 
     @property
-    def sight(self) -> PartitionSight:
+    def sight(self) -> LastSeenPartition:
         waiting = self.written[self.copied : self.end_seen]
-        return PartitionSight(self.end_seen, 0, self.seen_ms, min((*waiting, self.seen_ms)))
+        return LastSeenPartition(self.end_seen, 0, self.seen_ms, min((*waiting, self.seen_ms)))
 
 
 @st.composite
@@ -47,9 +47,12 @@ def histories(draw: st.DrawFn) -> History:
 def test_the_declared_loss_covers_what_is_missing(found: list[History]) -> None:
     places = [TopicPartition("orders", at) for at in range(len(found))]
     copies = {
-        place: CopiedPartition(OffsetMap((Run(0, 0),)), each.copied) for place, each in zip(places, found, strict=True)
+        place: CopiedPartition(OffsetMap((OffsetRun(0, 0),)), each.copied)
+        for place, each in zip(places, found, strict=True)
     }
-    loss = declared(NOW, places, copies, {place: each.sight for place, each in zip(places, found, strict=True)})
+    loss = build_failover_loss(
+        NOW, places, copies, {place: each.sight for place, each in zip(places, found, strict=True)}
+    )
     assert loss.offsets == sum(each.end_seen - each.copied for each in found)
     assert loss.complete_ms is not None
     assert loss.rpo_ms is not None
@@ -65,8 +68,8 @@ def test_the_declared_loss_covers_what_is_missing(found: list[History]) -> None:
 
 def test_what_was_never_seen_is_told_and_bounds_nothing() -> None:
     places = [TopicPartition("orders", 0), TopicPartition("orders", 1)]
-    sight = PartitionSight(12, 3, NOW - 5_000, NOW - 9_000)
-    loss = declared(NOW, places, {}, {places[0]: sight})
+    sight = LastSeenPartition(12, 3, NOW - 5_000, NOW - 9_000)
+    loss = build_failover_loss(NOW, places, {}, {places[0]: sight})
     assert (loss.offsets, loss.open_records, loss.unseen) == (12, 3, (places[1],))
     assert (loss.complete_ms, loss.rpo_ms, loss.at_most_ms) == (None, None, None)
     told = loss.told()
@@ -77,8 +80,8 @@ def test_what_was_never_seen_is_told_and_bounds_nothing() -> None:
 
 def test_a_loss_is_told_in_offsets_and_seconds() -> None:
     place = TopicPartition("orders", 0)
-    copies = {place: CopiedPartition(OffsetMap((Run(0, 0),)), 7)}
-    told = declared(NOW, [place], copies, {place: PartitionSight(12, 0, NOW - 5_000, NOW - 9_000)}).told()
+    copies = {place: CopiedPartition(OffsetMap((OffsetRun(0, 0),)), 7)}
+    told = build_failover_loss(NOW, [place], copies, {place: LastSeenPartition(12, 0, NOW - 5_000, NOW - 9_000)}).told()
     assert "at most 5 records that the source was seen to hold are not copied (source offsets orders-0 7 to 11)" in told
     assert "everything written up to 4.0 s before that is here" in told
     assert "9 s of their records are lost" in told

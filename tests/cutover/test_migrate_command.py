@@ -11,10 +11,10 @@ import pytest
 
 from cli.main import main
 from cli.migrate import _course
-from cutover.journal.chain import RUN, Chain, Journal
-from cutover.procedure import Result
-from cutover.waves import refuse_early
-from tests.cutover.world import FakeLog
+from cutover.journal.chain import RUN_STEP, Journal, JournalChain
+from cutover.step_runner import RunResult
+from cutover.wave_states import refuse_early_wave
+from tests.cutover.fake_log import FakeLog
 from topology import compile_path
 from topology.plan import Plan
 
@@ -139,9 +139,9 @@ def test_a_run_that_goes_on_keeps_its_strategy_unless_another_one_is_asked_for(
     plan, log = compile_path(shop), FakeLog()
     journal = Journal(log, plan.topology, "airflow")
     journal.append(
-        "r1", RUN, "intent", {"kind": "migrate", "strategy": "fenced"}, actor="ann", plan_hash="", wave="all"
+        "r1", RUN_STEP, "intent", {"kind": "migrate", "strategy": "fenced"}, actor="ann", plan_hash="", wave="all"
     )
-    monkeypatch.setattr("cli.migrate.journal_of", lambda *_: journal.refresh())
+    monkeypatch.setattr("cli.migrate.read_migration_journal", lambda *_: journal.refresh())
     target: Any = object()
     chosen = [_course(plan, "all", at, asked) for at in (None, target) for asked in (None, "producers_first")]
     assert [course.policy.strategy for course in chosen] == [
@@ -166,14 +166,14 @@ def waves(shop: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, list[tuple
     shop.write_text(text[: text.index("    - name: all")] + more)
     log, ran, ends = FakeLog(), [], []
 
-    def journaled(plan: Plan, _target: object) -> Chain:
-        chain = Chain(plan.topology)
+    def journaled(plan: Plan, _target: object) -> JournalChain:
+        chain = JournalChain(plan.topology)
         chain.follow(log.read(0))
         return chain
 
-    def run(plan: Plan, *arguments: Any, resume: bool) -> Result:
+    def run(plan: Plan, *arguments: Any, resume: bool) -> RunResult:
         wave = arguments[-1]
-        refuse_early(plan, wave, journaled(plan, None))
+        refuse_early_wave(plan, wave, journaled(plan, None))
         ran.append((wave, resume))
         state: Any = ends.pop(0) if ends else "done"
         journal = Journal(log, plan.topology, "first")
@@ -181,16 +181,16 @@ def waves(shop: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, list[tuple
         who: Any = {"actor": "ann", "plan_hash": plan.hash, "wave": wave}
         if not journal.chain.unfinished():
             name = f"run {len({entry.run for entry in journal.chain.entries}) + 1}"
-            journal.append(name, RUN, "intent", {"kind": "migrate"}, **who)
+            journal.append(name, RUN_STEP, "intent", {"kind": "migrate"}, **who)
         name = journal.chain.unfinished()[0].run
-        result = Result(state, "drain" if state == "stopped" else "seal")
+        result = RunResult(state, "drain" if state == "stopped" else "seal")
         if result.finished:
-            journal.append(name, RUN, "outcome", asdict(result), **who)
+            journal.append(name, RUN_STEP, "outcome", asdict(result), **who)
         else:
             journal.append(name, result.step, "intent", {"undo": False}, **who)
         return result
 
-    monkeypatch.setattr("cli.migrate.journal_of", journaled)
+    monkeypatch.setattr("cli.migrate.read_migration_journal", journaled)
     monkeypatch.setattr("cli.migrate._run", run)
     return shop, ran, ends
 

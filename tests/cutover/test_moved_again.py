@@ -6,12 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from clusters.names import TopicPartition
+from clusters.topic_partition import TopicPartition
 from cutover.actions import Rejoin
-from cutover.observations import RejoinSeen
+from cutover.observations import RejoinResult
+from tests.cutover.fake_log import FakeLog
 from tests.cutover.judging import lost_and_repeated
 from tests.cutover.moved import QUICK, STRATEGIES, assert_home, moved
-from tests.cutover.world import FakeLog, a_migration, target_of
+from tests.cutover.world import a_migration, target_of
 from tests.cutover.world_back import FORWARD, BackWorld, a_rollback, back_plan
 
 
@@ -44,7 +45,7 @@ def test_what_cannot_go_on_is_said_and_left_alone() -> None:
     log = FakeLog()
     world = moved(log)
     why = "it has equal offsets at both ends"
-    world.hook = lambda action: RejoinSeen(0, ("clicks",), {"orders": why}) if isinstance(action, Rejoin) else None
+    world.hook = lambda action: RejoinResult(0, ("clicks",), {"orders": why}) if isinstance(action, Rejoin) else None
     assert a_rollback(world, log).run().state == "done"
     assert world.retired[None] == {"orders"}
     told = " ".join(world.said)

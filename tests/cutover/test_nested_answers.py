@@ -9,15 +9,15 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from clusters import tokens
+from clusters import oauth_tokens
 from clusters.errors import ClusterError, Unreachable
 from clusters.registry.client import RegistryClient
+from clusters.registry.registry_settings import RegistrySettings
 from clusters.registry.schema import Schema
-from clusters.registry.settings import RegistrySettings
-from clusters.settings import ConnectionSettings, OAuth
-from cutover.hooks.airflow import AirflowHook
-from cutover.hooks.call import HookCall
-from cutover.hooks.http import HttpHook
+from clusters.settings import ConnectionSettings, OAuthSettings
+from cutover.hooks.airflow_hook import AirflowHook
+from cutover.hooks.hook_call import HookCall
+from cutover.hooks.http_hook import HttpHook
 
 ASKED = HookCall("t", "r", "w", "n", "before", "k", {}, 1)
 
@@ -57,9 +57,9 @@ def test_nested_answers_are_errors_with_words(
     with pytest.raises(ClusterError):
         RegistryClient(RegistrySettings("a", address)).subjects()
     with pytest.raises(ClusterError):
-        tokens.token(
+        oauth_tokens.fetch_token(
             ConnectionSettings(
-                "a", ("127.0.0.1:1",), "x", None, "SASL_SSL", "OAUTHBEARER", "u", "p", oauth=OAuth(address)
+                "a", ("127.0.0.1:1",), "x", None, "SASL_SSL", "OAUTHBEARER", "u", "p", oauth=OAuthSettings(address)
             )
         )
     environ = {"WATERSHED_HOOK_HOSTS": "loopback", "WATERSHED_AIRFLOW_URL": address,
@@ -138,12 +138,12 @@ def test_a_registry_that_drips_is_given_up_and_holds_nobody(dripping: str) -> No
 
 
 def test_a_token_endpoint_that_drips_is_given_up(dripping: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tokens, "_DEADLINE_S", 0.3)
+    monkeypatch.setattr(oauth_tokens, "_DEADLINE_S", 0.3)
     settings = ConnectionSettings(
-        "a", ("127.0.0.1:1",), "x", None, "SASL_SSL", "OAUTHBEARER", "u", "p", oauth=OAuth(dripping)
+        "a", ("127.0.0.1:1",), "x", None, "SASL_SSL", "OAUTHBEARER", "u", "p", oauth=OAuthSettings(dripping)
     )
     with pytest.raises(Unreachable, match="no answer in time"):
-        tokens.token(settings)
+        oauth_tokens.fetch_token(settings)
 
 
 @pytest.mark.parametrize("task", ["dag/../../x", "..", ".", "dag/..", "dag/.", "/task", "a/b/c"])

@@ -10,28 +10,31 @@ from typing import TYPE_CHECKING
 import pytest
 
 from clusters.admin import Admin
-from clusters.control import FLOWS, LEDGER, latest
-from clusters.flows import read_flows
-from clusters.status import read_status
-from clusters.wire import readings
-from clusters.wire.inquiry import inquire
-from cutover.actions import Prove
-from cutover.drill.course import there_course
-from cutover.drill.ending import left_behind
-from cutover.drill.looking import Drill, look, needed
-from cutover.drill.plan import PREFIX, drilled
-from cutover.drill.rehearsal import rehearse
-from cutover.drill.rehearsing import Rehearsing
-from cutover.drill.report import report
-from cutover.driver import Event
-from cutover.observations import ProofSeen
-from cutover.policy import Policy
-from lab.load import create_topics
+from clusters.control_records import read_latest_values
+from clusters.control_topics import FLOWS_TOPIC, LEDGER_TOPIC
+from clusters.flow_records import read_flows
+from clusters.partition_status import read_partition_statuses
+from clusters.wire import admin_reads
+from clusters.wire.admin_connection import open_admin_connection
+from cutover.actions import RequestProof
+from cutover.drill.drill_abandonment import find_copies_left_behind
+from cutover.drill.drill_plan import plan_drill
+from cutover.drill.drill_preflight import Drill, inspect_originals, list_drill_rights
+from cutover.drill.drill_report import build_drill_report
+from cutover.drill.drill_sequence import run_drill
+from cutover.drill.drill_session import DrillSession
+from cutover.drill.drill_topology import DRILL_PREFIX, build_drill_topology
+from cutover.driver import RunEvent
+from cutover.observations import ProofOutcome
+from cutover.policy import WavePolicy
+from lab.preload import create_lab_topics
 from tests.replicator.guarded import Guarded, await_rights, grant, guarded
 from tests.replicator.real import applied, plan_for, producer, put, read_all, workers
 from topology.inventory import InventoryAcl
-from topology.plan import Application, Fence, Naming, Plan, Rollback, Wave, sealed
-from topology.plan import Migration as PlanMigration
+from topology.migration_waves import PlanApplication, RollbackPolicy, Wave, WaveFence
+from topology.migration_waves import PlanMigration as PlanMigration
+from topology.naming import Naming
+from topology.plan import Plan, seal_plan
 
 if TYPE_CHECKING:
     from clusters.settings import ConnectionSettings
@@ -40,7 +43,7 @@ __all__ = ["guarded"]  # the fixture
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
 PARTITIONS = 2
-POLICY = Policy(
+POLICY = WavePolicy(
     poll_ms=300, max_lag=5_000, hold_ms=300, hold_times=2, watch_ms=1_000, settle_ms=500, empty_times=2,
     consumer_lag=5_000, stall_ms=180_000, barrier_bound_ms=180_000, canary_bound_ms=180_000,
 )  # fmt: skip
@@ -59,14 +62,19 @@ def shop_plan(settings: dict[str, ConnectionSettings], name: str) -> Plan:
         delivery_reason="a way back",
     )
     wave = Wave(
-        "all", (topic,), (f"{name}.billing",), ("checkout",), rollback=Rollback(reverse=back.id), fence=Fence("acl")
+        "all",
+        (topic,),
+        (f"{name}.billing",),
+        ("checkout",),
+        rollback=RollbackPolicy(reverse=back.id),
+        fence=WaveFence("acl"),
     )
-    checkout = {"checkout": Application(principal="User:checkout")}
+    checkout = {"checkout": PlanApplication(principal="User:checkout")}
     migration = PlanMigration(there.id, "consumers_first", (wave,), checkout)
-    return sealed(replace(base, flows=(there, back), migration=migration))
+    return seal_plan(replace(base, flows=(there, back), migration=migration))
 
 
-def prove(settings: dict[str, ConnectionSettings], drill: Drill, wanted: Prove) -> ProofSeen:
+def prove(settings: dict[str, ConnectionSettings], drill: Drill, wanted: RequestProof) -> ProofOutcome:
     """Every record behind the copies' own beginning, read on both sides."""
     flow = drill.drill.flow(wanted.flow)
     proven = unproven = 0
@@ -77,14 +85,14 @@ def prove(settings: dict[str, ConnectionSettings], drill: Drill, wanted: Prove) 
             copied, original = [record for _, record in there[number]], [record for _, record in here[number]]
             same = copied == original if wanted.final else copied == original[: len(copied)]
             proven, unproven = proven + len(copied), unproven + (0 if same else 1)
-    return ProofSeen(0, "different" if unproven else "proven", unproven, {"proven": proven})
+    return ProofOutcome(0, "different" if unproven else "proven", unproven, {"proven": proven})
 
 
 def acls_of(settings: dict[str, ConnectionSettings]) -> dict[str, set[InventoryAcl]]:
     found = {}
     for alias, each in settings.items():
-        with inquire(each) as inquiry:
-            found[alias] = set(readings.acls(inquiry) or ())
+        with open_admin_connection(each) as inquiry:
+            found[alias] = set(admin_reads.read_acls(inquiry) or ())
     return found
 
 
@@ -93,39 +101,41 @@ def test_a_wave_is_rehearsed_there_and_back_and_leaves_nothing(
 ) -> None:
     settings = guarded.admin
     topic = f"{topic_name}.orders"
-    create_topics(settings["onprem"].bootstrap[0], [topic], PARTITIONS)
+    create_lab_topics(settings["onprem"].bootstrap[0], [topic], PARTITIONS)
     into = producer(settings["onprem"])
     put(into, topic, 3_000)
     into.flush(60)
     plan = applied(settings, shop_plan(settings, topic_name))
     before = read_all(settings["onprem"], topic, PARTITIONS)
-    events: list[Event] = []
+    events: list[RunEvent] = []
     run = f"drill-{topic_name}"
-    drill = Drill(plan, "all", run, drilled(plan, "all", run), guarded.settings("apply"), records=1_000)
-    assert any(f"READ on topic {topic} is missing" in each for each in look(drill).problems)
-    rights = tuple(dict.fromkeys(replace(each, why="", wider=False) for each in needed(drill) if not each.optional))
+    drill = Drill(plan, "all", run, build_drill_topology(plan, "all", run), guarded.settings("apply"), records=1_000)
+    assert any(f"READ on topic {topic} is missing" in each for each in inspect_originals(drill).problems)
+    rights = tuple(
+        dict.fromkeys(replace(each, why="", wider=False) for each in list_drill_rights(drill) if not each.optional)
+    )
     grant(guarded, "apply", rights)
     await_rights(guarded, "apply", rights)
     given = acls_of(settings)
     with workers(plan, "cloud", tmp_path) as start, workers(plan, "onprem", tmp_path) as start_back:
         start()
         start_back()
-        rehearsing = Rehearsing(
+        rehearsing = DrillSession(
             drill, tmp_path / "evidence", lambda _folder, wanted: prove(settings, drill, wanted), events.append, "ann"
         )
         reverse = drill.moved.rollback.reverse if drill.moved.rollback is not None else None
         with rehearsing:
-            done = rehearse(
+            done = run_drill(
                 drill.drill,
                 run,
                 rehearsing.opened,
                 rehearsing.end,
-                replace(POLICY, reverse=reverse, fence=Fence("acl")),
-                replace(POLICY, fence=Fence("acl")),
+                replace(POLICY, reverse=reverse, fence=WaveFence("acl")),
+                replace(POLICY, fence=WaveFence("acl")),
             )
     assert (done.result.state, done.back and done.back.state) == ("done", "done"), done.result.reason
     chain = rehearsing.journal.refresh()
-    document = report(plan, "all", run, there_course(drill.drill), chain, done)
+    document = build_drill_report(plan, "all", run, plan_drill(drill.drill), chain, done)
     assert document["lacking"], "rights for the real groups were not given, and that is told"
     assert not document["left"]
     denied = {entry.deed for entry in chain.entries if entry.deed.endswith("Fence")}
@@ -136,14 +146,14 @@ def test_a_wave_is_rehearsed_there_and_back_and_leaves_nothing(
     assert document["without_writes"]["there"] > 0
     assert document["without_writes"]["back"] > 0
     assert chain.unfinished() == []
-    assert left_behind(chain) == {}
+    assert find_copies_left_behind(chain) == {}
     ids = {flow.id for flow in drill.drill.flows}
     for alias, found in settings.items():
         with Admin(found) as admin:
-            assert not [name for name in admin.topics() if name.startswith(PREFIX)], alias
+            assert not [name for name in admin.topics() if name.startswith(DRILL_PREFIX)], alias
             assert admin.group(drill.moved.consumers[0]).state == "Dead"
         assert not ids & read_flows(found).keys()
-        assert not [each for each in read_status(found) if each.flow in ids]
-        for control in (FLOWS, LEDGER):
-            assert not [key for key in latest(found, control) if ids & {*key.split("|")}]
+        assert not [each for each in read_partition_statuses(found) if each.flow in ids]
+        for control in (FLOWS_TOPIC, LEDGER_TOPIC):
+            assert not [key for key in read_latest_values(found, control) if ids & {*key.split("|")}]
     assert read_all(settings["onprem"], topic, PARTITIONS) == before, "the original was touched"

@@ -10,30 +10,30 @@ from pathlib import Path
 import pytest
 
 from cli.failover import _show_loss
-from cli.moved import moved
-from clusters.flows import read_flows
-from clusters.names import TopicPartition
-from cutover.driver import Migration
-from cutover.failover.failback import failback_course
-from cutover.failover.steps import failover_course
-from cutover.journal.chain import outcome_of
-from cutover.offsets import from_json
-from lab import apps
-from replicator.divergence import divergence
-from tests.cutover.dr_scene import POLICY, Site, site_in, wait_until, workers
-from tests.replicator.real import applied
+from cli.moved_applications import describe_moved_applications
+from clusters.flow_records import read_flows
+from clusters.topic_partition import TopicPartition
+from cutover.driver import RunDriver
+from cutover.failover.failback_plan import plan_failback
+from cutover.failover.failover_plan import plan_failover
+from cutover.journal.chain import find_step_outcome
+from cutover.offsets import decode_offsets
+from lab import sample_applications
+from replicator.recovery.divergence import read_divergence
+from tests.cutover.dr_scene import POLICY, Site, site_in, wait_until
+from tests.replicator.real import applied, workers
 from tests.replicator.test_real_adoption import QUICK
-from topology.plan import sealed
+from topology.plan import seal_plan
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
 
-def failed_over(site: Site, tmp_path: Path) -> Migration:
-    run = Migration(
+def failed_over(site: Site, tmp_path: Path) -> RunDriver:
+    run = RunDriver(
         site.plan,
         settings=site.settings,
         prove=lambda _wanted: pytest.fail("a failover proves nothing: there is nothing to compare with"),
-        course=failover_course(site.plan, policy=POLICY),
+        course=plan_failover(site.plan, policy=POLICY),
         evidence=tmp_path / "failover",
         say=lambda event: print(f"{event.at_ms / 1000:7.1f} {event.step} {event.kind} {event.text}"),
     )
@@ -42,17 +42,17 @@ def failed_over(site: Site, tmp_path: Path) -> Migration:
     return run
 
 
-def failed_back(site: Site, run: Migration, cut: dict[TopicPartition, int], tmp_path: Path) -> Migration:
+def failed_back(site: Site, run: RunDriver, cut: dict[TopicPartition, int], tmp_path: Path) -> RunDriver:
     chain = run.journal.refresh()
-    refused = failback_course(site.plan, None, chain, POLICY)
+    refused = plan_failback(site.plan, None, chain, POLICY)
     settings = site.settings
     say = partial(print, flush=True)
     proof = site.prove_back(cut)
-    asked = Migration(site.plan, settings=settings, prove=proof, course=refused, say=say, evidence=tmp_path / "asked")
+    asked = RunDriver(site.plan, settings=settings, prove=proof, course=refused, say=say, evidence=tmp_path / "asked")
     result = asked.run()
     assert (result.state, result.step) == ("refused", "divergence"), result
-    decided = failback_course(site.plan, None, asked.journal.refresh(), POLICY, "skip")
-    back = Migration(site.plan, settings=settings, prove=proof, course=decided, say=say, evidence=tmp_path / "back")
+    decided = plan_failback(site.plan, None, asked.journal.refresh(), POLICY, "skip")
+    back = RunDriver(site.plan, settings=settings, prove=proof, course=decided, say=say, evidence=tmp_path / "back")
     result = back.run()
     assert result.state == "done", result
     return back
@@ -64,48 +64,54 @@ def test_the_source_is_killed_and_comes_back(tmp_path: Path, capsys: pytest.Capt
         with workers(site.plan, "cloud", tmp_path) as start:
             start()
             wait_until(lambda: site.reported_lag() > 300 and len(site.carried()) == len(site.places))
-            apps.switch_off(site.orders)
+            sample_applications.stop_client(site.orders)
             wait_until(lambda: site.lag() > 150)  # some seconds' worth, of which a part is left at the kill
             site.kill()
             ends = {place: each.source_end for place, each in site.reports().items()}
-            assert _show_loss(site.plan, failover_course(site.plan), site.settings, "json") == 0
+            assert _show_loss(site.plan, plan_failover(site.plan), site.settings, "json") == 0
             shown = json.loads(capsys.readouterr().out)["loss"]
             run = failed_over(site, tmp_path)
         chain = run.journal.chain.entries
-        fenced, placed = outcome_of(chain, "cut_workers_off"), outcome_of(chain, "place_groups")
+        fenced, placed = find_step_outcome(chain, "cut_workers_off"), find_step_outcome(chain, "place_groups")
         assert fenced is not None
         assert placed is not None
-        copied, cut = from_json(fenced[0]["copied"]), from_json(fenced[0]["target_ends"])
+        copied, cut = decode_offsets(fenced[0]["copied"]), decode_offsets(fenced[0]["target_ends"])
         declared = {p: (copied[p], ends[p]) for p in site.places if copied[p] < ends[p]}
         assert shown["offsets"] >= fenced[0]["loss"]["offsets"]
         assert fenced[0]["loss"]["offsets"] == sum(end - at for at, end in declared.values()) > 0
-        landed = site.at_source(from_json(placed[0]["groups"]["billing"]["target"]))
+        landed = site.at_source(decode_offsets(placed[0]["groups"]["billing"]["target"]))
         processed = site.processed()
         again = sum(max(0, min(copied[p], processed.get(p, 0)) - landed[p]) for p in site.places)
         unread = sum(len(range(max(copied[p], processed.get(p, 0)), ends[p])) for p in site.places)
-        told = " ".join(moved(site.plan, site.settings.__getitem__))
+        told = " ".join(describe_moved_applications(site.plan, site.settings.__getitem__))
         assert f"its applications are at cloud since failover {run.run_id}" in told
         assert "back: `topology failback`" in told
-        apps.wait_for(site.orders, "acked", apps.describe(site.orders)["acked"] + 200, seconds=180)
+        sample_applications.wait_for_count(
+            site.orders, "acked", sample_applications.ask_application(site.orders)["acked"] + 200, seconds=180
+        )
         site.revive()
         before = read_flows(site.settings["cloud"])[site.plan.flows[0].id]
-        applied(site.settings, sealed(replace(site.plan, proofs={"note": "applied again"})))
+        applied(site.settings, seal_plan(replace(site.plan, proofs={"note": "applied again"})))
         after = read_flows(site.settings["cloud"])[site.plan.flows[0].id]
         assert (after.state, after.retired) == (before.state, before.retired) == ("stopped", {site.topic})
         wait_until(lambda: site.leads("onprem"))
-        extra = divergence(site.settings["onprem"], copied)
+        extra = read_divergence(site.settings["onprem"], copied)
         assert {each.place: (each.first, each.last + 1) for each in extra.stretches} == declared
         assert sum(each.records for each in extra.stretches) == fenced[0]["loss"]["offsets"]
         with workers(site.plan, "onprem", tmp_path) as start:
             start()
             back = failed_back(site, run, cut, tmp_path)
-        named = outcome_of(back.journal.chain.run(back.run_id or ""), "divergence")
+        named = find_step_outcome(back.journal.chain.run(back.run_id or ""), "divergence")
         assert named is not None
         ranges = {str(p): [[first, end - 1]] for p, (first, end) in declared.items()}
         assert {p: row["ranges"] for p, row in named[0]["partitions"].items()} == ranges
-        apps.wait_for(site.orders, "acked", apps.describe(site.orders)["acked"] + 100, seconds=180)
-        assert {apps.describe(app)["cluster"] for app in (site.orders, site.billing)} == {"onprem"}
-        assert moved(site.plan, site.settings.__getitem__) == []
+        sample_applications.wait_for_count(
+            site.orders, "acked", sample_applications.ask_application(site.orders)["acked"] + 100, seconds=180
+        )
+        assert {sample_applications.ask_application(app)["cluster"] for app in (site.orders, site.billing)} == {
+            "onprem"
+        }
+        assert describe_moved_applications(site.plan, site.settings.__getitem__) == []
         group = site.settled()
         with workers(site.plan, "cloud", tmp_path, QUICK) as start:  # the standby follows again, behind its fence
             start()

@@ -17,31 +17,32 @@ from typing import TYPE_CHECKING
 import pytest
 from confluent_kafka import Producer
 
-from clusters import fences
+from clusters import broker_fences
 from clusters.admin import Admin
-from clusters.control import ControlWriter, ensure_control_topics
+from clusters.control_topics import ControlWriter, ensure_control_topics
 from clusters.errors import CannotFence
-from clusters.names import TopicPartition
-from clusters.producers import ProducerRecord, register
-from clusters.rights import Right, rights
+from clusters.partition_writers import find_transactional_ids, read_producer_states, read_writes_since
+from clusters.producer_registry import ProducerRecord, register_producer
+from clusters.required_rights import RequiredRight, derive_required_rights
 from clusters.settings import ConnectionSettings
-from clusters.wire.alterations import create_acls, delete_acls, set_quotas
-from clusters.wire.inquiry import inquire
-from clusters.wire.readings import acls, client_quotas
-from clusters.writers import remembered, transactional_ids, wrote_since
-from cutover.actions import LookAtFence, LookAtWriters, LowerFence, RaiseFence
-from cutover.driver import Event
-from cutover.fences.fencing import standing_fence
-from cutover.observations import FenceSeen, WritersSeen
-from cutover.rights import standing_rights
+from clusters.topic_partition import TopicPartition
+from clusters.wire.admin_connection import open_admin_connection
+from clusters.wire.admin_reads import read_acls, read_client_quotas
+from clusters.wire.admin_writes import alter_client_quotas, create_acls, delete_acls
+from cutover.actions import FindWriters, LowerFence, RaiseFence, ReadFence
+from cutover.driver import RunEvent
+from cutover.fences.fence_steps import find_standing_fence
+from cutover.observations import ObservedFence, ObservedWriters
+from cutover.withheld_rights import find_standing_rights
 from tests.cutover.fence_scene import CHECKOUT, Died, Stubborn, a_scene, writes
 from tests.replicator.guarded import Guarded, await_rights, grant, guarded, revoke
 from tests.replicator.real import applied, plan_for, settings_of
 from tests.replicator.states_scene import until
 from topology.inventory import InventoryAcl
-from topology.plan import Application, Fence, plan_json, sealed
+from topology.migration_waves import PlanApplication, WaveFence
+from topology.plan import encode_plan, seal_plan
 from topology.selectors import Selector
-from topology.sync import AclSync, Names, QuotaSync
+from topology.sync_settings import AclSync, NameFilter, QuotaSync
 
 if TYPE_CHECKING:
     from lab.clusters import Lab
@@ -57,13 +58,13 @@ def plain(kafka_pair: Lab) -> dict[str, ConnectionSettings]:
 
 
 def rights_of(settings: ConnectionSettings, topic: str) -> set[InventoryAcl]:
-    with inquire(settings) as inquiry:
-        return {acl for acl in acls(inquiry) or () if acl.name == topic}
+    with open_admin_connection(settings) as inquiry:
+        return {acl for acl in read_acls(inquiry) or () if acl.name == topic}
 
 
 def quotas_of(settings: ConnectionSettings, name: str) -> dict[str, dict[str, float]]:
-    with inquire(settings) as inquiry:
-        return {str(e): limits for e, limits in client_quotas(inquiry).items() if any(n == name for _, n in e)}
+    with open_admin_connection(settings) as inquiry:
+        return {str(e): limits for e, limits in read_client_quotas(inquiry).items() if any(n == name for _, n in e)}
 
 
 def denial(topic: str) -> InventoryAcl:
@@ -72,7 +73,7 @@ def denial(topic: str) -> InventoryAcl:
 
 def may_write(guarded: Guarded, *topics: str) -> None:
     given = tuple(
-        Right(alias, "TOPIC", topic, "LITERAL", "WRITE", "test") for alias in guarded.admin for topic in topics
+        RequiredRight(alias, "TOPIC", topic, "LITERAL", "WRITE", "test") for alias in guarded.admin for topic in topics
     )
     grant(guarded, "probe", given)
     await_rights(guarded, "probe", given)
@@ -87,25 +88,25 @@ def test_denials_are_raised_and_lowered_to_exactly_what_stood_there(guarded: Gua
         for topic in (open_, closed):
             admin.create_topic(topic, 1, 1)
     may_write(guarded, open_, closed)
-    with inquire(here) as inquiry:
+    with open_admin_connection(here) as inquiry:
         assert create_acls(inquiry, [denial(closed)]) == {}
     until(lambda: denial(closed) in rights_of(here, closed), "the broker has heard of it")
     before = {topic: rights_of(here, topic) for topic in (open_, closed)}
-    found = fences.look_at_denials(here, [open_, closed], [PROBE])
+    found = broker_fences.inspect_acl_fence(here, [open_, closed], [PROBE])
     assert (found.up, found.snapshot["there"]) == (False, [[PROBE, closed]])
     snapshot = json.loads(json.dumps(found.snapshot))  # as the journal keeps it
     with Stubborn(guarded.settings("probe")["onprem"], open_) as writer:
         _until(lambda: writer.acked > 5)
         for _ in range(2):  # as often as one likes
-            assert fences.raise_denials(here, snapshot).up
-        assert fences.look_at_denials(here, [open_, closed], [PROBE]).up
+            assert broker_fences.raise_acl_fence(here, snapshot).up
+        assert broker_fences.inspect_acl_fence(here, [open_, closed], [PROBE]).up
         _until(lambda: writer.refused > 5)
         at = _ends(here, open_)
         refused = writer.refused
         _until(lambda: writer.refused > refused + 20)
         assert _ends(here, open_) == at
     for _ in range(2):
-        fences.lower_denials(here, snapshot)
+        broker_fences.lower_acl_fence(here, snapshot)
         assert {topic: rights_of(here, topic) for topic in (open_, closed)} == before
     writes(guarded.settings("probe")["onprem"], open_)
 
@@ -116,12 +117,14 @@ def test_quotas_are_raised_and_lowered_to_exactly_what_stood_there(
     here = plain["onprem"]
     user, client = f"u-{topic_name}", f"c-{topic_name}"
     both = (("client-id", client), ("user", user))
-    with inquire(here) as inquiry:
+    with open_admin_connection(here) as inquiry:
         limits = {"producer_byte_rate": 4096.0, "consumer_byte_rate": 8192.0}
-        assert set_quotas(inquiry, {both: limits, (("client-id", client),): {"request_percentage": 50.0}}) == {}
+        assert (
+            alter_client_quotas(inquiry, {both: limits, (("client-id", client),): {"request_percentage": 50.0}}) == {}
+        )
     until(lambda: len(quotas_of(here, client)) == 2, "the broker has heard of them")
     before = {name: quotas_of(here, name) for name in (user, client)}
-    found = fences.look_at_quotas(here, [(user, None), (None, f"{client}-2")], 1)
+    found = broker_fences.inspect_quota_fence(here, [(user, None), (None, f"{client}-2")], 1)
     snapshot = json.loads(json.dumps(found.snapshot))
     told = {str(each["entity"]): each["before"] for each in snapshot["limits"]}
     assert told == {
@@ -130,51 +133,51 @@ def test_quotas_are_raised_and_lowered_to_exactly_what_stood_there(
         f"[['client-id', '{client}-2']]": None,
     }
     for _ in range(2):
-        assert fences.raise_quotas(here, snapshot).up
+        assert broker_fences.raise_quota_fence(here, snapshot).up
     assert quotas_of(here, user) != before[user]
-    assert fences.look_at_quotas(here, [(user, None), (None, f"{client}-2")], 1).up
+    assert broker_fences.inspect_quota_fence(here, [(user, None), (None, f"{client}-2")], 1).up
     for _ in range(2):
-        fences.lower_quotas(here, snapshot)
+        broker_fences.lower_quota_fence(here, snapshot)
         assert {name: quotas_of(here, name) for name in (user, client)} == before
         assert quotas_of(here, f"{client}-2") == {}
     with pytest.raises(CannotFence, match=rf"a quota for client-id={client}, user={user}.*declare the application's"):
-        fences.look_at_quotas(here, [(None, client)], 1)
+        broker_fences.inspect_quota_fence(here, [(None, client)], 1)
 
 
 def test_the_role_that_migrates_has_the_rights_that_fences_need(guarded: Guarded, topic_name: str) -> None:
     for fence, application in (
-        (Fence("acl"), Application(principal=PROBE)),
-        (Fence("quota"), Application(principal=PROBE)),
+        (WaveFence("acl"), PlanApplication(principal=PROBE)),
+        (WaveFence("quota"), PlanApplication(principal=PROBE)),
     ):
         scene = a_scene(guarded.admin, f"{topic_name}.{fence.kind}", fence, application)
-        needed = tuple(each for each in rights(scene.plan, "migrate") if each.cluster == "onprem")
+        needed = tuple(each for each in derive_required_rights(scene.plan, "migrate") if each.cluster == "onprem")
         may_write(guarded, f"{topic_name}.{fence.kind}")
         grant(guarded, "apply", needed)
         await_rights(guarded, "apply", needed)
         here = guarded.settings("apply")["onprem"]
         if fence.kind == "acl":
-            snapshot = fences.look_at_denials(here, [f"{topic_name}.acl"], [PROBE]).snapshot
-            assert fences.raise_denials(here, snapshot).up
-            assert not fences.lower_denials(here, snapshot).up
+            snapshot = broker_fences.inspect_acl_fence(here, [f"{topic_name}.acl"], [PROBE]).snapshot
+            assert broker_fences.raise_acl_fence(here, snapshot).up
+            assert not broker_fences.lower_acl_fence(here, snapshot).up
         else:
-            snapshot = fences.look_at_quotas(here, [("probe", None)], 1).snapshot
-            assert fences.raise_quotas(here, snapshot).up
-            assert not fences.lower_quotas(here, snapshot).up
+            snapshot = broker_fences.inspect_quota_fence(here, [("probe", None)], 1).snapshot
+            assert broker_fences.raise_quota_fence(here, snapshot).up
+            assert not broker_fences.lower_quota_fence(here, snapshot).up
         writes(guarded.settings("probe")["onprem"], f"{topic_name}.{fence.kind}")
         place = TopicPartition(f"{topic_name}.{fence.kind}", 0)
-        [wrote] = wrote_since(here, {place: 0})[0]
-        assert transactional_ids(here, [wrote.producer_id]) == {}
+        [wrote] = read_writes_since(here, {place: 0})[0]
+        assert find_transactional_ids(here, [wrote.producer_id]) == {}
         for right in needed:
             revoke(guarded, "apply", right)
 
 
 def test_what_cannot_hold_is_refused(plain: dict[str, ConnectionSettings], guarded: Guarded, topic_name: str) -> None:
     with pytest.raises(CannotFence, match="cluster onprem has no authorizer"):
-        fences.look_at_denials(plain["onprem"], [topic_name], [PROBE])
+        broker_fences.inspect_acl_fence(plain["onprem"], [topic_name], [PROBE])
     with pytest.raises(CannotFence, match=f"no right at all for {topic_name}"):
-        fences.look_at_denials(guarded.admin["onprem"], [topic_name], [PROBE])
+        broker_fences.inspect_acl_fence(guarded.admin["onprem"], [topic_name], [PROBE])
     with pytest.raises(CannotFence, match="User:worker is whom Watershed itself is"):
-        fences.look_at_denials(guarded.settings("worker")["onprem"], [topic_name], ["User:worker"])
+        broker_fences.inspect_acl_fence(guarded.settings("worker")["onprem"], [topic_name], ["User:worker"])
 
 
 def test_the_log_says_who_wrote(plain: dict[str, ConnectionSettings], topic_name: str) -> None:
@@ -192,7 +195,7 @@ def test_the_log_says_who_wrote(plain: dict[str, ConnectionSettings], topic_name
     producer.commit_transaction()
     with Admin(here) as admin:  # the coordinator answers before the marker is in the log
         until(lambda: admin.offsets([place])[place].end == 6, "the marker is in the log")
-    found, upto = wrote_since(here, {place: 1})
+    found, upto = read_writes_since(here, {place: 1})
     assert upto == {place: 6}
     told = [(each.producer_id >= 0, each.first, each.last, each.records, each.marker) for each in found]
     assert told == [
@@ -204,25 +207,25 @@ def test_the_log_says_who_wrote(plain: dict[str, ConnectionSettings], topic_name
     ]
     assert all(abs(each.last_ms / 1000 - time.time()) < 3600 for each in found)
     ids = [each.producer_id for each in found]
-    assert transactional_ids(here, ids) == {ids[0]: topic_name}
-    states = {each.producer_id: (each.epoch, each.sequence) for each in remembered(here, [place])}
+    assert find_transactional_ids(here, ids) == {ids[0]: topic_name}
+    states = {each.producer_id: (each.epoch, each.sequence) for each in read_producer_states(here, [place])}
     assert ids[4] not in states
     assert {each: states[each] for each in ids[:4]} == dict.fromkeys(ids[:4], (0, 0))
 
 
 def test_a_flow_of_ours_is_told_from_an_application(plain: dict[str, ConnectionSettings], topic_name: str) -> None:
     here, place = plain["onprem"], TopicPartition(topic_name, 0)
-    scene = a_scene(plain, topic_name, Fence(), Application())
+    scene = a_scene(plain, topic_name, WaveFence(), PlanApplication())
     writes(here, topic_name, **{"enable.idempotence": True})
-    [ours] = remembered(here, [place])
+    [ours] = read_producer_states(here, [place])
     back = f"cloud-to-onprem-{topic_name}"  # all tests share the clusters' flows
     with Admin(here) as admin:
         ensure_control_topics(admin)
     with ControlWriter(here, "test") as writer:
-        register(writer, ProducerRecord(ours.producer_id, back, ("x",), "sequence", topic_name))
+        register_producer(writer, ProducerRecord(ours.producer_id, back, ("x",), "sequence", topic_name))
     writes(here, topic_name)
-    seen = scene.migration().world.answer(LookAtWriters("source", (place,), {place: 0}))
-    assert isinstance(seen, WritersSeen)
+    seen = scene.migration().world.answer(FindWriters("source", (place,), {place: 0}))
+    assert isinstance(seen, ObservedWriters)
     assert [(each.flow, each.first) for each in seen.writers] == [("", 1), (back, 0)]
     assert seen.upto == {place: 2}
 
@@ -230,16 +233,16 @@ def test_a_flow_of_ours_is_told_from_an_application(plain: dict[str, ConnectionS
 def test_a_flow_of_another_file_is_found_that_would_carry_the_fence(
     plain: dict[str, ConnectionSettings], topic_name: str
 ) -> None:
-    scene = a_scene(plain, topic_name, Fence("quota"), Application(client_id=topic_name))
+    scene = a_scene(plain, topic_name, WaveFence("quota"), PlanApplication(client_id=topic_name))
     other = plan_for(plain, f"{topic_name}-b", f"{topic_name}-b")
-    look = LookAtFence("quota", "source", (topic_name,), (CHECKOUT,))
+    look = ReadFence("quota", "source", (topic_name,), (CHECKOUT,))
     world = scene.migration().world
 
     def carriers(name: str) -> tuple[str, ...]:
-        sync = replace(other.flows[0].sync, quotas=QuotaSync("continuous", Names((Selector("literal", name),))))
-        applied(plain, sealed(replace(other, flows=(replace(other.flows[0], sync=sync),))))
+        sync = replace(other.flows[0].sync, quotas=QuotaSync("continuous", NameFilter((Selector("literal", name),))))
+        applied(plain, seal_plan(replace(other, flows=(replace(other.flows[0], sync=sync),))))
         seen = world.answer(look)
-        assert isinstance(seen, FenceSeen), seen
+        assert isinstance(seen, ObservedFence), seen
         return seen.carriers
 
     assert carriers("somebody-else") == ()
@@ -253,10 +256,10 @@ def test_a_producer_that_ignores_the_stop_is_caught_and_named(
     plain: dict[str, ConnectionSettings], topic_name: str
 ) -> None:
     """C11: told to stop, it goes on. Nothing else holds it, so everything is taken back, and it has a name."""
-    scene = a_scene(plain, topic_name, Fence(), Application())
+    scene = a_scene(plain, topic_name, WaveFence(), PlanApplication())
     rogues: list[Stubborn] = []
 
-    def at(event: Event) -> None:
+    def at(event: RunEvent) -> None:
         if event.step == "standstill" and not rogues:
             rogues.append(Stubborn(plain["onprem"], topic_name, **{"enable.idempotence": True}))
 
@@ -268,7 +271,7 @@ def test_a_producer_that_ignores_the_stop_is_caught_and_named(
         for rogue in rogues:
             rogue.__exit__()
     assert (result.state, result.step) == ("rolled_back", "standstill"), result
-    [state] = remembered(plain["onprem"], [TopicPartition(topic_name, 0)])
+    [state] = read_producer_states(plain["onprem"], [TopicPartition(topic_name, 0)])
     assert re.search(
         rf"straggler: .*{topic_name}-0 by \+\d+\. Written by producer id {state.producer_id} \(epoch 0\): \d+ records "
         rf"at {topic_name}-0 offset.* last at 20\d\d-\d\d-\d\dT[\d:]+Z\. .*the wave's producers are checkout",
@@ -282,18 +285,18 @@ def test_a_producer_that_ignores_the_stop_is_caught_and_named(
 def test_an_acl_fence_holds_and_stays_up_after_a_success(guarded: Guarded, topic_name: str) -> None:
     """The same producer behind denials: the source stands still, the wave is done, and the fence still stands. At the
     target nobody has the right to write before the migration gives it."""
-    scene = a_scene(guarded.admin, topic_name, Fence("acl"), Application(principal=PROBE))
+    scene = a_scene(guarded.admin, topic_name, WaveFence("acl"), PlanApplication(principal=PROBE))
     flow = scene.plan.flows[0]
     sync = replace(flow.sync, acls=AclSync("continuous", include_write="on_failover"))
-    scene.plan = sealed(replace(scene.plan, flows=(replace(flow, sync=sync), *scene.plan.flows[1:])))
-    given = (Right("onprem", "TOPIC", topic_name, "LITERAL", "WRITE", "test"),)
+    scene.plan = seal_plan(replace(scene.plan, flows=(replace(flow, sync=sync), *scene.plan.flows[1:])))
+    given = (RequiredRight("onprem", "TOPIC", topic_name, "LITERAL", "WRITE", "test"),)
     grant(guarded, "probe", given)
     await_rights(guarded, "probe", given)
     mine = guarded.settings("probe")
     assert rights_of(guarded.admin["cloud"], topic_name) == set()
     rogues: list[Stubborn] = []
 
-    def at(event: Event) -> None:
+    def at(event: RunEvent) -> None:
         if event.step == "standstill" and not rogues:
             rogues.append(Stubborn(mine["onprem"], topic_name))
         if event.step == "canary" and event.kind == "begin":
@@ -313,25 +316,25 @@ def test_an_acl_fence_holds_and_stays_up_after_a_success(guarded: Guarded, topic
     assert denial(topic_name) in rights_of(guarded.admin["onprem"], topic_name)
     held_back = InventoryAcl(PROBE, "WRITE", "ALLOW", "TOPIC", topic_name, "LITERAL")
     assert rights_of(guarded.admin["cloud"], topic_name) == {held_back}
-    assert standing_rights(migration.journal.chain.entries) == (asdict(held_back),)
-    deed = standing_fence(migration.journal.chain.entries)
+    assert find_standing_rights(migration.journal.chain.entries) == (asdict(held_back),)
+    deed = find_standing_fence(migration.journal.chain.entries)
     assert deed is not None
-    fences.lower_denials(guarded.admin["onprem"], deed["snapshot"])
+    broker_fences.lower_acl_fence(guarded.admin["onprem"], deed["snapshot"])
     assert denial(topic_name) not in rights_of(guarded.admin["onprem"], topic_name)
 
 
 def test_a_fence_that_cannot_be_raised_is_refused_before_anything_is_stopped(
     plain: dict[str, ConnectionSettings], topic_name: str
 ) -> None:
-    scene = a_scene(plain, topic_name, Fence(), Application())
+    scene = a_scene(plain, topic_name, WaveFence(), PlanApplication())
     assert scene.plan.migration is not None
     for fence, application, words in (
-        (Fence("acl"), Application(principal=PROBE), "cluster onprem has no authorizer"),
-        (Fence("acl"), Application(), "the file tells none for checkout: add `principal"),
-        (Fence("quota"), Application(), "the file tells neither for checkout"),
-        (Fence("quota"), Application(principal="Group:x"), "quotas know users, and checkout is Group:x"),
-        (Fence("external"), Application(), "no hook for it"),
-        (Fence("external", "switch"), Application(), "declares no hook switch"),
+        (WaveFence("acl"), PlanApplication(principal=PROBE), "cluster onprem has no authorizer"),
+        (WaveFence("acl"), PlanApplication(), "the file tells none for checkout: add `principal"),
+        (WaveFence("quota"), PlanApplication(), "the file tells neither for checkout"),
+        (WaveFence("quota"), PlanApplication(principal="Group:x"), "quotas know users, and checkout is Group:x"),
+        (WaveFence("external"), PlanApplication(), "no hook for it"),
+        (WaveFence("external", "switch"), PlanApplication(), "declares no hook switch"),
     ):
         told = replace(scene.plan.migration, applications={CHECKOUT: application})
         changed = replace(scene, plan=replace(scene.plan, migration=told), policy=replace(scene.policy, fence=fence))
@@ -353,11 +356,11 @@ def test_a_quota_fence_survives_the_death_of_its_driver(
 ) -> None:
     here = plain["onprem"]
     entity = (("client-id", topic_name),)
-    with inquire(here) as inquiry:
-        assert set_quotas(inquiry, {entity: {"producer_byte_rate": 7e6, "consumer_byte_rate": 5e6}}) == {}
+    with open_admin_connection(here) as inquiry:
+        assert alter_client_quotas(inquiry, {entity: {"producer_byte_rate": 7e6, "consumer_byte_rate": 5e6}}) == {}
     until(lambda: quotas_of(here, topic_name), "the broker has heard of them")
     before = quotas_of(here, topic_name)
-    scene = a_scene(plain, topic_name, Fence("quota"), Application(client_id=topic_name))
+    scene = a_scene(plain, topic_name, WaveFence("quota"), PlanApplication(client_id=topic_name))
     scene.died = lambda action, after: isinstance(action, deed) and after == done
     scene.at = lambda event: writes(here, topic_name) if (event.step, event.kind) == ("barrier", "begin") else None
     with pytest.raises(Died):
@@ -374,15 +377,15 @@ def test_an_acl_fence_survives_the_kill_of_its_driver(
 ) -> None:
     """A process of its own, ended by SIGKILL in the middle; another one takes everything back."""
     here = guarded.admin["onprem"]
-    scene = a_scene(guarded.admin, topic_name, Fence("acl"), Application(principal=PROBE))
+    scene = a_scene(guarded.admin, topic_name, WaveFence("acl"), PlanApplication(principal=PROBE))
     may_write(guarded, topic_name)
     with Admin(here) as admin:  # a denial that is not ours
         admin.create_topic(f"{topic_name}.other", 1, 1)
-    with inquire(here) as inquiry:
+    with open_admin_connection(here) as inquiry:
         create_acls(inquiry, [denial(f"{topic_name}.other")])
     until(lambda: rights_of(here, f"{topic_name}.other"), "the broker has heard of it")
     before = rights_of(here, topic_name)
-    (tmp_path / "plan.json").write_text(plan_json(scene.plan))
+    (tmp_path / "plan.json").write_text(encode_plan(scene.plan))
     addresses = {alias: each.bootstrap[0] for alias, each in guarded.admin.items()}
     told = {"addresses": addresses, "deed": deed.__name__, "done": done, "topic": topic_name}
     process = subprocess.run(
@@ -400,7 +403,7 @@ def test_an_acl_fence_survives_the_kill_of_its_driver(
     assert (result.state, result.step) == ("rolled_back", "barrier"), result
     assert rights_of(here, topic_name) == before
     assert denial(f"{topic_name}.other") in rights_of(here, f"{topic_name}.other")
-    with inquire(here) as inquiry:
+    with open_admin_connection(here) as inquiry:
         delete_acls(inquiry, [denial(f"{topic_name}.other")])
 
 
@@ -411,7 +414,7 @@ from clusters.settings import ConnectionSettings
 from cutover import actions
 from tests.cutover.fence_scene import POLICY, Scene, writes
 from dataclasses import replace
-from topology.plan import plan_from_json
+from topology.plan import decode_plan
 plan, told = plan_from_json(Path(sys.argv[1]).read_text()), json.loads(sys.argv[2])
 settings = {alias: ConnectionSettings(alias, (each,)) for alias, each in told["addresses"].items()}
 deed = getattr(actions, told["deed"])

@@ -12,14 +12,14 @@ from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as WirePartition
 
 from clusters.admin import Admin
-from clusters.group_offsets import GroupOffsets, Position
-from clusters.names import TopicPartition
-from cutover.actions import LookAtGroup, LookAtReaders
+from clusters.group_offsets import CommittedPosition, GroupOffsets
+from clusters.topic_partition import TopicPartition
+from cutover.actions import FindReaders, ReadGroup
 from cutover.errors import Refused
-from cutover.groups import moving as groups
-from cutover.observations import GroupSeen, ReadersSeen
-from cutover.offsets import from_json, to_json
-from lab import console
+from cutover.groups import consumer_steps as groups
+from cutover.observations import ObservedGroup, ObservedReaders
+from cutover.offsets import decode_offsets, encode_offsets
+from lab import console_consumer
 from tests.cutover.moving import POLICY, Moving, streams_group, streams_in_a_classic_group, with_groups
 from tests.replicator.readers import READERS, isolated, positioned
 from tests.replicator.real import (
@@ -34,7 +34,7 @@ from tests.replicator.real import (
     workers,
 )
 from tests.replicator.states_scene import until
-from topology.sync import GroupSync, Sync
+from topology.sync_settings import GroupSync, SyncSettings
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 PARTITIONS = 2
@@ -86,13 +86,13 @@ def consumer(settings, group: str, topic: str, protocol: str = "classic", **own)
 
 def committed(settings, group: str, topic: str, *offsets: int, text: str = "") -> None:
     with GroupOffsets(settings) as at:
-        wanted = {p: Position(offset, text) for p, offset in zip(places(topic), offsets, strict=True)}
+        wanted = {p: CommittedPosition(offset, text) for p, offset in zip(places(topic), offsets, strict=True)}
         assert at.commit(group, wanted) == {}
 
 
-def shown(moving: Moving, side, group: str) -> GroupSeen:
-    found = moving.world.answer(LookAtGroup(side, group))
-    assert isinstance(found, GroupSeen), found
+def shown(moving: Moving, side, group: str) -> ObservedGroup:
+    found = moving.world.answer(ReadGroup(side, group))
+    assert isinstance(found, ObservedGroup), found
     return found
 
 
@@ -108,7 +108,7 @@ def test_groups_of_every_client_program_go_on_with_the_very_next_record(copied, 
     by_name = {name: group for group, name in names.items()}
     called = {by_name["confluent classic"]: f"{topic_name}-elsewhere"}
     moving = Moving(
-        with_groups(plan, Sync(groups=GroupSync(rename=tuple(called.items())))),
+        with_groups(plan, SyncSettings(groups=GroupSync(rename=tuple(called.items())))),
         settings, {topic: PARTITIONS}, tuple(names),
         replace(POLICY, redelivery=frozenset({by_name["java share"]})),
     )  # fmt: skip
@@ -120,7 +120,7 @@ def test_groups_of_every_client_program_go_on_with_the_very_next_record(copied, 
         return READERS[name](settings["onprem"], topic, group, 60 + 2 * at)
 
     def read_there(group: str, name: str):
-        target = from_json(moving.ground.translated(group)["target"])
+        target = decode_offsets(moving.ground.translated(group)["target"])
         left = sum(offset >= target[TopicPartition(topic, number)] for number in there for offset, _ in there[number])
         return READERS[name](settings["cloud"], topic, called.get(group, group), left)
 
@@ -147,7 +147,7 @@ def test_groups_of_every_client_program_go_on_with_the_very_next_record(copied, 
             for number in everything
         }
         if name == "java share":
-            again = from_json(moving.ground.translated(group)["again"])
+            again = decode_offsets(moving.ground.translated(group)["again"])
             for number, records in everything.items():
                 extra = [record for record in records for _ in range(read[number].count(record) - 1)]
                 assert set(read[number]) >= set(records)
@@ -216,7 +216,7 @@ def test_a_group_that_comes_alive_on_the_target_is_not_reset(copied, topic_name,
 
 def _forced(moving: Moving, group: str, wanted: dict[TopicPartition, int]) -> list[str]:
     with GroupOffsets(moving.settings["cloud"]) as at:
-        return list(at.commit(group, {place: Position(offset) for place, offset in wanted.items()}).values())
+        return list(at.commit(group, {place: CommittedPosition(offset) for place, offset in wanted.items()}).values())
 
 
 def test_a_commit_that_was_cut_off_is_finished_and_taken_back_exactly(copied, topic_name):
@@ -226,11 +226,11 @@ def test_a_commit_that_was_cut_off_is_finished_and_taken_back_exactly(copied, to
     moving = Moving(plan, settings, {topic: PARTITIONS}, (topic_name,))
     assert moving.preflight() == []
     moving.step("translate_offsets", groups.translate_offsets)
-    wanted = from_json(moving.ground.translated(topic_name)["target"])
+    wanted = decode_offsets(moving.ground.translated(topic_name)["target"])
     place = TopicPartition(topic, 0)
     assert not _forced(moving, topic_name, {place: wanted[place]})
     note = moving.step("commit_offsets", groups.commit_offsets)
-    assert note["committed"] == {topic_name: to_json(wanted)}
+    assert note["committed"] == {topic_name: encode_offsets(wanted)}
     assert shown(moving, "target", topic_name).offsets == wanted
     moved = {place: wanted[place] + 3}
     committed_there = {**wanted, **moved}
@@ -253,13 +253,13 @@ def test_start_offsets_that_were_cut_off_are_finished_and_taken_back_exactly(cop
     moving = Moving(plan, settings, {topic: PARTITIONS}, (topic_name,), policy)
     until(lambda: moving.preflight() == [], "the group's settings are known to the broker")
     moving.step("translate_offsets", groups.translate_offsets)
-    wanted = from_json(moving.ground.translated(topic_name)["target"])
+    wanted = decode_offsets(moving.ground.translated(topic_name)["target"])
     place = places(topic)[0]
     with GroupOffsets(settings["cloud"]) as at:
         until(lambda: not any(at.alter_share(topic_name, {place: wanted[place]}).values()), "one of two is written")
     assert shown(moving, "target", topic_name).offsets == {place: wanted[place]}
     note = moving.step("commit_offsets", groups.commit_offsets)
-    assert note["committed"] == {topic_name: to_json(wanted)}
+    assert note["committed"] == {topic_name: encode_offsets(wanted)}
     found = shown(moving, "target", topic_name)
     assert (found.kind, found.offsets) == ("share", wanted)
     moving.step("undo_commit_offsets", groups.undo_commit_offsets)
@@ -297,7 +297,7 @@ def test_streams_applications_are_recognised_and_refused_by_their_topics(copied,
     assert rebuilt.preflight() == []
     rebuilt.step("stop_consumers", groups.stop_consumers)
     rebuilt.step("translate_offsets", groups.translate_offsets)
-    wanted = from_json(rebuilt.ground.translated(kip)["target"])
+    wanted = decode_offsets(rebuilt.ground.translated(kip)["target"])
     assert not _forced(rebuilt, kip, {places(topic)[1]: wanted[places(topic)[1]]}), "a driver that died in the middle"
     for step in ("commit_offsets", "landing_test"):
         rebuilt.step(step, getattr(groups, step))
@@ -316,7 +316,7 @@ def test_consumers_have_read_the_source_when_only_markers_follow(copied, topic_n
     policy = replace(POLICY, drain_bound_ms=800, strategy="producers_first")
     moving = Moving(plan, settings, {topic: PARTITIONS}, (topic_name,), policy)
     end = ends(settings["onprem"], topic)
-    moving.ground.outcomes["barrier"] = {"ends": to_json(dict(zip(places(topic), end, strict=True)))}
+    moving.ground.outcomes["barrier"] = {"ends": encode_offsets(dict(zip(places(topic), end, strict=True)))}
     reader = consumer(settings["onprem"], topic_name, topic, **{"isolation.level": "read_committed"})
     try:
         reader.commit(offsets=[WirePartition(topic, number, 3) for number in range(PARTITIONS)], asynchronous=False)
@@ -333,7 +333,7 @@ def test_consumers_have_read_the_source_when_only_markers_follow(copied, topic_n
         reader.close()
     moving.step("stop_consumers", groups.stop_consumers)
     moving.step("translate_offsets", groups.translate_offsets)
-    target = from_json(moving.ground.translated(topic_name)["target"])
+    target = decode_offsets(moving.ground.translated(topic_name)["target"])
     assert [target[place] for place in places(topic)] == ends(settings["cloud"], topic)
 
 
@@ -350,8 +350,8 @@ def test_a_position_inside_an_open_transaction_is_not_taken_for_none(copied, top
     sending.send_offsets_to_transaction([WirePartition(topic, 0, 12)], member.consumer_group_metadata())
     moving = Moving(plan, settings, {topic: PARTITIONS}, (topic_name,))
     try:
-        readers = moving.world.answer(LookAtReaders("source", (topic,)))
-        assert isinstance(readers, ReadersSeen)
+        readers = moving.world.answer(FindReaders("source", (topic,)))
+        assert isinstance(readers, ObservedReaders)
         assert readers.groups[topic_name] == (topic,)
         assert idle not in readers.groups
         assert shown(moving, "source", topic_name).unstable == {TopicPartition(topic, 0)}
@@ -371,10 +371,12 @@ def test_a_share_group_that_has_finished_gets_nothing_again(copied, topic_name):
     policy = replace(POLICY, drain_bound_ms=60_000, strategy="producers_first")
     moving = Moving(plan, settings, {topic: PARTITIONS}, (topic_name,), policy)
     end = dict(zip(places(topic), ends(settings["onprem"], topic), strict=True))
-    moving.ground.outcomes["barrier"] = {"ends": to_json(end)}
+    moving.ground.outcomes["barrier"] = {"ends": encode_offsets(end)}
     positioned(settings["onprem"], "java share", topic_name, dict.fromkeys(end, 0))
     records = sum(map(len, read_all(settings["onprem"], topic, PARTITIONS).values()))
-    read = console.consume(",".join(settings["onprem"].bootstrap), topic, topic_name, "share", records)
+    read = console_consumer.consume_with_console(
+        ",".join(settings["onprem"].bootstrap), topic, topic_name, "share", records
+    )
     assert len(read) == records
     isolated(settings["cloud"], topic_name)
     until(lambda: moving.preflight() == [], "the group's settings are known to the broker")

@@ -15,18 +15,19 @@ from typing import TYPE_CHECKING
 import pytest
 
 from clusters.admin import Admin
-from clusters.status import read_status
-from cutover.actions import Prove
-from cutover.driver import Event, Migration
-from cutover.observations import ProofSeen
-from cutover.policy import Policy
-from lab import apps
-from lab.account import Account, account, find_applications
-from lab.load import create_topics
+from clusters.partition_status import read_partition_statuses
+from cutover.actions import RequestProof
+from cutover.driver import RunDriver, RunEvent
+from cutover.observations import ProofOutcome
+from cutover.policy import WavePolicy
+from lab import sample_applications
+from lab.account import RunAccount, build_account, find_applications
+from lab.preload import create_lab_topics
 from tests.replicator.real import applied, plan_for, read_all, settings_of, workers
-from topology.plan import Application, Plan, Wave, sealed
-from topology.plan import Migration as PlanMigration
-from topology.sync import GroupSync, Sync
+from topology.migration_waves import PlanApplication, Wave
+from topology.migration_waves import PlanMigration as PlanMigration
+from topology.plan import Plan, seal_plan
+from topology.sync_settings import GroupSync, SyncSettings
 
 if TYPE_CHECKING:
     from clusters.settings import ConnectionSettings
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
 PARTITIONS = 2
-POLICY = Policy(
+POLICY = WavePolicy(
     poll_ms=300, max_lag=5_000, hold_ms=500, hold_times=2, watch_ms=2_000, empty_times=2, consumer_lag=5_000,
     stall_ms=180_000, barrier_bound_ms=180_000, canary_bound_ms=180_000,
 )  # fmt: skip
@@ -49,32 +50,34 @@ class Shop:
         self.settings: dict[str, ConnectionSettings] = settings_of(pair)
         self.topics = [f"{name}.orders", f"{name}.paid"]
         here = pair.clusters["onprem"]
-        create_topics(here.bootstrap, self.topics, PARTITIONS)
+        create_lab_topics(here.bootstrap, self.topics, PARTITIONS)
         at = ["--cluster", "onprem", "--bootstrap", here.bootstrap]
-        self.orders = apps.start(
-            home, "orders", ["lab.orders", "--topics", self.topics[0], "--rate", str(rate), "--compression", "lz4", *at]
+        self.orders = sample_applications.start_application(
+            home,
+            "orders",
+            ["lab.orders_producer", "--topics", self.topics[0], "--rate", str(rate), "--compression", "lz4", *at],
         )
         transactions = ["--transactional-id", name, "--transaction-records", "10", "--abort-every", "4"]
-        self.paid = apps.start(
-            home, "paid", ["lab.orders", "--topics", self.topics[1], "--rate", "40", *transactions, *at]
+        self.paid = sample_applications.start_application(
+            home, "paid", ["lab.orders_producer", "--topics", self.topics[1], "--rate", "40", *transactions, *at]
         )
-        self.billing = apps.start(
-            home, "billing", ["lab.billing", "--group", name, "--topics", ",".join(self.topics), *at]
+        self.billing = sample_applications.start_application(
+            home, "billing", ["lab.billing_consumer", "--group", name, "--topics", ",".join(self.topics), *at]
         )
-        apps.wait_for(self.billing, "processed", 100, seconds=180)
+        sample_applications.wait_for_count(self.billing, "processed", 100, seconds=180)
 
-    def plan(self, *producers: apps.App) -> Plan:
+    def plan(self, *producers: sample_applications.SampleApplication) -> Plan:
         base = plan_for(self.settings, self.name, *self.topics)
         wave = Wave("all", tuple(self.topics), (self.name,), tuple(app.name for app in producers))
-        addresses = {app.name: Application(app.http) for app in producers}
+        addresses = {app.name: PlanApplication(app.http) for app in producers}
         migration = PlanMigration(
-            base.flows[0].id, "consumers_first", (wave,), {self.name: Application(self.billing.http), **addresses}
+            base.flows[0].id, "consumers_first", (wave,), {self.name: PlanApplication(self.billing.http), **addresses}
         )
         # As where a failover is prepared for: positions are carried before, meanwhile, and behind the switch.
-        carrying = replace(base.flows[0], sync=Sync(groups=GroupSync("continuous", interval_ms=1_000)))
-        return sealed(replace(base, flows=(carrying, *base.flows[1:]), migration=migration))
+        carrying = replace(base.flows[0], sync=SyncSettings(groups=GroupSync("continuous", interval_ms=1_000)))
+        return seal_plan(replace(base, flows=(carrying, *base.flows[1:]), migration=migration))
 
-    def prove(self, wanted: Prove) -> ProofSeen:
+    def prove(self, wanted: RequestProof) -> ProofOutcome:
         proven = unproven = 0
         for topic in wanted.topics:
             there = read_all(self.settings["cloud"], topic, PARTITIONS)
@@ -84,31 +87,33 @@ class Shop:
                 original = [record for _, record in here[number]]
                 same = copied == original if wanted.final else copied == original[: len(copied)]
                 proven, unproven = proven + len(copied), unproven + (0 if same else 1)
-        return ProofSeen(0, "different" if unproven else "proven", unproven, {"proven": proven})
+        return ProofOutcome(0, "different" if unproven else "proven", unproven, {"proven": proven})
 
     def wait_served(self, plan: Plan) -> None:
         """Until a worker copies every partition; joining the fleet takes a while on a busy machine."""
         deadline = time.monotonic() + 300
         while time.monotonic() < deadline:
-            reports = [each for each in read_status(self.settings["cloud"]) if each.flow == plan.flows[0].id]
+            reports = [
+                each for each in read_partition_statuses(self.settings["cloud"]) if each.flow == plan.flows[0].id
+            ]
             if len([each for each in reports if each.source_position > 0]) == PARTITIONS * len(self.topics):
                 return
             time.sleep(0.5)
         raise AssertionError("no worker serves the flow")
 
     def where(self) -> dict[str, tuple[str, str]]:
-        seen = {app.name: apps.describe(app) for app in (self.orders, self.paid, self.billing)}
+        seen = {app.name: sample_applications.ask_application(app) for app in (self.orders, self.paid, self.billing)}
         return {name: (found["state"], found["cluster"]) for name, found in seen.items()}
 
-    def settled(self) -> Account:
+    def settled(self) -> RunAccount:
         """Producers stop, the consumer reads the rest; then the applications' records are compared."""
         for app in (self.orders, self.paid):
-            apps.switch_off(app)
+            sample_applications.stop_client(app)
         deadline = time.monotonic() + 180
-        while account(find_applications(self.home)).groups[0].lost and time.monotonic() < deadline:
+        while build_account(find_applications(self.home)).groups[0].lost and time.monotonic() < deadline:
             time.sleep(0.5)
-        apps.switch_off(self.billing)
-        return account(find_applications(self.home))
+        sample_applications.stop_client(self.billing)
+        return build_account(find_applications(self.home))
 
 
 @contextmanager
@@ -116,17 +121,17 @@ def shop_in(pair: Lab, name: str, home: Path) -> Iterator[Shop]:
     try:
         yield Shop(pair, name, home)
     finally:
-        apps.stop(home)
+        sample_applications.stop_applications(home)
 
 
 def test_a_migration_loses_and_repeats_nothing(kafka_pair: Lab, topic_name: str, tmp_path: Path) -> None:
-    events: list[Event] = []
+    events: list[RunEvent] = []
     with shop_in(kafka_pair, topic_name, tmp_path / "apps") as shop:
         plan = applied(shop.settings, shop.plan(shop.orders, shop.paid))
         with workers(plan, "cloud", tmp_path) as start:
             start()
             shop.wait_served(plan)
-            driver = Migration(
+            driver = RunDriver(
                 plan,
                 settings=shop.settings,
                 prove=shop.prove,
@@ -137,7 +142,7 @@ def test_a_migration_loses_and_repeats_nothing(kafka_pair: Lab, topic_name: str,
             first = driver.run(until_step="landing_test")
             assert first.state == "paused", first
             # another process goes on
-            second = Migration(
+            second = RunDriver(
                 plan,
                 settings=shop.settings,
                 prove=shop.prove,
@@ -149,8 +154,8 @@ def test_a_migration_loses_and_repeats_nothing(kafka_pair: Lab, topic_name: str,
             result = second.run()
         assert result.state == "done", result
         assert set(shop.where().values()) == {("running", "cloud")}
-        before = apps.describe(shop.orders)["acked"]
-        apps.wait_for(shop.orders, "acked", before + 50, seconds=180)
+        before = sample_applications.ask_application(shop.orders)["acked"]
+        sample_applications.wait_for_count(shop.orders, "acked", before + 50, seconds=180)
         found = shop.settled()
     (group,) = found.groups
     assert (group.lost, group.repeated, group.out_of_order_per_key) == (0, 0, 0), group
@@ -164,7 +169,7 @@ def test_a_straggler_takes_everything_back(kafka_pair: Lab, topic_name: str, tmp
         with workers(plan, "cloud", tmp_path) as start:
             start()
             shop.wait_served(plan)
-            result = Migration(plan, settings=shop.settings, prove=shop.prove, policy=POLICY).run()
+            result = RunDriver(plan, settings=shop.settings, prove=shop.prove, policy=POLICY).run()
             assert (result.state, result.step) == ("rolled_back", "standstill"), result
             assert shop.topics[1] in result.reason
             assert set(shop.where().values()) == {("running", "onprem")}
@@ -173,8 +178,8 @@ def test_a_straggler_takes_everything_back(kafka_pair: Lab, topic_name: str, tmp
                 carried = cloud.group(shop.name).offsets
                 read = onprem.group(shop.name).offsets
             assert all(offset <= read.get(place, -1) for place, offset in carried.items()), (carried, read)
-            seen = apps.describe(shop.billing)["processed"]
-            apps.wait_for(shop.billing, "processed", seen + 50, seconds=180)
+            seen = sample_applications.ask_application(shop.billing)["processed"]
+            sample_applications.wait_for_count(shop.billing, "processed", seen + 50, seconds=180)
         found = shop.settled()
     (group,) = found.groups
     assert (group.lost, group.repeated, group.out_of_order_per_key) == (0, 0, 0), group

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from clusters.admin import Admin
-from clusters.flows import read_flows
-from cutover.driver import Event, Migration
-from cutover.waves import wave_states
+from clusters.flow_records import read_flows
+from cutover.driver import RunDriver, RunEvent
+from cutover.wave_states import list_wave_states
 from tests.cutover.fence_scene import Died
 from tests.cutover.returning import AWAY, Scene, until
 from tests.replicator.real import applied, settings_of, workers
@@ -66,8 +66,8 @@ def test_a_wave_goes_there_and_back_twice(scene: Scene) -> None:
 def test_a_migration_that_died_behind_the_point_of_no_return_goes_home_by_drivers_that_die(scene: Scene) -> None:
     writer, reader = scene.writers["dying"], scene.readers["dying"]
 
-    def dies(run: Callable[..., Migration], step: str, **named: str) -> None:
-        def say(event: Event) -> None:
+    def dies(run: Callable[..., RunDriver], step: str, **named: str) -> None:
+        def say(event: RunEvent) -> None:
             if (event.step, event.kind) == (step, "deed"):
                 raise Died
 
@@ -87,6 +87,6 @@ def test_a_migration_that_died_behind_the_point_of_no_return_goes_home_by_driver
         entry.observation["state"] for entry in chain.run("there") if (entry.step, entry.kind) == ("run", "outcome")
     ]
     assert ended == ["rolled_back"]
-    state = next(each for each in wave_states(scene.plan, chain) if each.name == "dying")
+    state = next(each for each in list_wave_states(scene.plan, chain) if each.name == "dying")
     assert (state.state, state.truth) == ("next", "onprem")
     scene.judged("dying")

@@ -11,18 +11,19 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from clusters.names import TopicPartition
-from cutover.actions import Prove
-from cutover.driver import Event, Migration
+from clusters.topic_partition import TopicPartition
+from cutover.actions import RequestProof
+from cutover.driver import RunDriver, RunEvent
 from cutover.journal.chain import Journal
-from cutover.journal.topic import TopicLog
-from cutover.observations import ProofSeen
-from cutover.rollback.course import rollback_course
-from lab import apps
+from cutover.journal.journal_topic import JournalTopicLog
+from cutover.observations import ProofOutcome
+from cutover.rollback.rollback_plan import plan_rollback
+from lab import sample_applications
 from tests.cutover.test_real_migration import PARTITIONS, POLICY, Shop
 from tests.replicator.real import applied, plan_for, read_all, workers
-from topology.plan import Application, Plan, Rollback, Wave, sealed
-from topology.plan import Migration as PlanMigration
+from topology.migration_waves import PlanApplication, RollbackPolicy, Wave
+from topology.migration_waves import PlanMigration as PlanMigration
+from topology.plan import Plan, seal_plan
 
 if TYPE_CHECKING:
     from lab.clusters import Lab
@@ -35,7 +36,7 @@ WRITES = 10_000
 class BackShop(Shop):
     """The way back is declared, and the first producer is fast."""
 
-    def plan(self, *producers: apps.App) -> Plan:
+    def plan(self, *producers: sample_applications.SampleApplication) -> Plan:
         there = plan_for(self.settings, self.name, *self.topics)
         back = plan_for(
             self.settings,
@@ -50,15 +51,15 @@ class BackShop(Shop):
             tuple(self.topics),
             (self.name,),
             tuple(app.name for app in producers),
-            rollback=Rollback(until_ms=3_600_000, reverse=back.id),
+            rollback=RollbackPolicy(until_ms=3_600_000, reverse=back.id),
         )
-        addresses = {app.name: Application(app.http) for app in producers}
+        addresses = {app.name: PlanApplication(app.http) for app in producers}
         migration = PlanMigration(
-            there.flows[0].id, "consumers_first", (wave,), {self.name: Application(self.billing.http), **addresses}
+            there.flows[0].id, "consumers_first", (wave,), {self.name: PlanApplication(self.billing.http), **addresses}
         )
-        return sealed(replace(there, flows=(there.flows[0], back), migration=migration))
+        return seal_plan(replace(there, flows=(there.flows[0], back), migration=migration))
 
-    def prove_back(self, wanted: Prove) -> ProofSeen:
+    def prove_back(self, wanted: RequestProof) -> ProofOutcome:
         """What is at the source is what is at the target, as far as it came."""
         proven = unproven = 0
         for topic in wanted.topics:
@@ -68,14 +69,14 @@ class BackShop(Shop):
                 carried, written = [r for _, r in home[number]], [r for _, r in away[number]]
                 same = carried == written if wanted.final else carried == written[: len(carried)]
                 proven, unproven = proven + len(carried), unproven + (0 if same else 1)
-        return ProofSeen(0, "different" if unproven else "proven", unproven, {"proven": proven})
+        return ProofOutcome(0, "different" if unproven else "proven", unproven, {"proven": proven})
 
 
 def test_ten_thousand_new_writes_are_at_the_source_afterwards_exactly_once(
     kafka_pair: Lab, topic_name: str, tmp_path: Path
 ) -> None:
     home = tmp_path / "apps"
-    events: list[Event] = []
+    events: list[RunEvent] = []
     try:
         shop = BackShop(kafka_pair, topic_name, home, rate=1_000)
         plan = applied(shop.settings, shop.plan(shop.orders, shop.paid))
@@ -84,20 +85,20 @@ def test_ten_thousand_new_writes_are_at_the_source_afterwards_exactly_once(
             start_back()
             shop.wait_served(plan)
             policy = replace(POLICY, reverse=plan.flows[1].id, strategy="fenced")
-            there = Migration(
+            there = RunDriver(
                 plan, settings=shop.settings, prove=shop.prove, policy=policy, evidence=tmp_path / "there"
             )
             result = there.run()
             assert result.state == "done", result
-            before = apps.describe(shop.orders)["acked"]
-            apps.wait_for(shop.orders, "acked", before + WRITES, seconds=180)
+            before = sample_applications.ask_application(shop.orders)["acked"]
+            sample_applications.wait_for_count(shop.orders, "acked", before + WRITES, seconds=180)
 
-            journal = Journal(TopicLog(shop.settings["cloud"]), plan.topology, secrets.token_hex(8))
-            course = rollback_course(plan, None, journal.refresh(), POLICY)
+            journal = Journal(JournalTopicLog(shop.settings["cloud"]), plan.topology, secrets.token_hex(8))
+            course = plan_rollback(plan, None, journal.refresh(), POLICY)
             assert course.earlier is not None
             cut = course.earlier.offsets("point_of_no_return", "target_ends")
             began = time.monotonic()
-            result = Migration(
+            result = RunDriver(
                 plan,
                 settings=shop.settings,
                 prove=shop.prove_back,
@@ -109,13 +110,13 @@ def test_ten_thousand_new_writes_are_at_the_source_afterwards_exactly_once(
             took = time.monotonic() - began
             assert result.state == "done", (result, [event.text for event in events][-20:])
             assert set(shop.where().values()) == {("running", "onprem")}
-            seen = apps.describe(shop.orders)["acked"]
-            apps.wait_for(shop.orders, "acked", seen + 100, seconds=180)
+            seen = sample_applications.ask_application(shop.orders)["acked"]
+            sample_applications.wait_for_count(shop.orders, "acked", seen + 100, seconds=180)
         found = shop.settled()
         away = {topic: read_all(shop.settings["cloud"], topic, PARTITIONS) for topic in shop.topics}
         at_home = {topic: read_all(shop.settings["onprem"], topic, PARTITIONS) for topic in shop.topics}
     finally:
-        apps.stop(home)
+        sample_applications.stop_applications(home)
     since = 0
     for topic in shop.topics:
         for number in range(PARTITIONS):

@@ -15,25 +15,26 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from clusters.flows import read_flows
+from clusters.flow_records import read_flows
+from clusters.partition_status import read_partition_statuses
 from clusters.settings import ConnectionSettings
-from clusters.status import read_status
-from cutover.actions import Prove
-from cutover.course import migrate_course
-from cutover.driver import Event, Migration
+from cutover.actions import RequestProof
+from cutover.driver import RunDriver, RunEvent
 from cutover.errors import WaveBlocked, WaveDone
-from cutover.journal.chain import Chain
-from cutover.journal.topic import TopicLog
-from cutover.observations import ProofSeen
-from cutover.waves import wave_states
-from lab import apps
-from lab.account import account, find_applications
-from lab.load import create_topics
+from cutover.journal.chain import JournalChain
+from cutover.journal.journal_topic import JournalTopicLog
+from cutover.observations import ProofOutcome
+from cutover.run_plan import plan_migration
+from cutover.wave_states import list_wave_states
+from lab import sample_applications
+from lab.account import build_account, find_applications
+from lab.preload import create_lab_topics
 from replicator.states import REMEDIES
 from tests.replicator.faults import times
 from tests.replicator.real import applied, plan_for, read_all, settings_of, workers
-from topology.plan import Application, Plan, Rollback, Strategy, Wave, sealed
-from topology.plan import Migration as PlanMigration
+from topology.migration_waves import PlanApplication, RollbackPolicy, Wave, WaveStrategy
+from topology.migration_waves import PlanMigration as PlanMigration
+from topology.plan import Plan, seal_plan
 
 if TYPE_CHECKING:
     from lab.clusters import Lab
@@ -41,7 +42,11 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
 PARTITIONS = 2
-WAVES: tuple[tuple[str, Strategy], ...] = (("one", "consumers_first"), ("two", "producers_first"), ("three", "fenced"))
+WAVES: tuple[tuple[str, WaveStrategy], ...] = (
+    ("one", "consumers_first"),
+    ("two", "producers_first"),
+    ("three", "fenced"),
+)
 
 
 @dataclass(frozen=True)
@@ -51,8 +56,8 @@ class Shop:
     name: str
     home: Path
     settings: dict[str, ConnectionSettings]
-    producers: dict[str, apps.App]
-    consumers: dict[str, apps.App]
+    producers: dict[str, sample_applications.SampleApplication]
+    consumers: dict[str, sample_applications.SampleApplication]
 
     def topic(self, wave: str) -> str:
         return f"{self.name}.{wave}"
@@ -73,17 +78,17 @@ class Shop:
                 (self.producers[wave].name,),
                 after=tuple(names[:at]),
                 strategy=strategy,
-                rollback=Rollback(until_ms=3_600_000, reverse=back.id),
+                rollback=RollbackPolicy(until_ms=3_600_000, reverse=back.id),
             )
             for at, (wave, strategy) in enumerate(WAVES)
         )
-        addresses = {app.name: Application(app.http) for app in self.producers.values()}
-        addresses |= {self.group(wave): Application(app.http) for wave, app in self.consumers.items()}
+        addresses = {app.name: PlanApplication(app.http) for app in self.producers.values()}
+        addresses |= {self.group(wave): PlanApplication(app.http) for wave, app in self.consumers.items()}
         back = replace(back, state="paused", delivery="transactions")  # as the compiler has it for a flow back
         migration = PlanMigration(forward.id, "consumers_first", waves, addresses)
-        return sealed(replace(base, flows=(forward, back), migration=migration))
+        return seal_plan(replace(base, flows=(forward, back), migration=migration))
 
-    def prove(self, wanted: Prove) -> ProofSeen:
+    def prove(self, wanted: RequestProof) -> ProofOutcome:
         """Not Spark's: both sides are read and compared record by record."""
         proven = unproven = 0
         for topic in wanted.topics:
@@ -94,34 +99,39 @@ class Shop:
                 original = [record for _, record in here[number]]
                 same = copied == original if wanted.final else copied == original[: len(copied)]
                 proven, unproven = proven + len(copied), unproven + (0 if same else 1)
-        return ProofSeen(0, "different" if unproven else "proven", unproven, {"proven": proven})
+        return ProofOutcome(0, "different" if unproven else "proven", unproven, {"proven": proven})
 
     def where(self, wave: str) -> set[tuple[str, str]]:
-        seen = [apps.describe(app) for app in (self.producers[wave], self.consumers[wave])]
+        seen = [sample_applications.ask_application(app) for app in (self.producers[wave], self.consumers[wave])]
         return {(found["state"], found["cluster"]) for found in seen}
 
-    def migrate(self, plan: Plan, wave: str, evidence: Path, events: list[Event]) -> Migration:
-        declared = migrate_course(plan, wave)
+    def migrate(self, plan: Plan, wave: str, evidence: Path, events: list[RunEvent]) -> RunDriver:
+        declared = plan_migration(plan, wave)
         quick = replace(
             declared.policy, poll_ms=200, max_lag=5_000, hold_ms=200, hold_times=2, watch_ms=1_000, empty_times=2,
             after_ms=1_000, consumer_lag=5_000, stall_ms=180_000, barrier_bound_ms=180_000, canary_bound_ms=180_000,
         )  # fmt: skip
-        return Migration(
+        return RunDriver(
             plan, wave, self.settings, prove=self.prove, policy=quick, say=events.append, evidence=evidence / wave
         )
 
     def lost(self) -> int:
         """By the applications' own records."""
-        return sum(group.lost for group in account(find_applications(self.home)).groups)
+        return sum(group.lost for group in build_account(find_applications(self.home)).groups)
 
     def loud(self, flow: str) -> dict[str, str]:
         """What partitions of the flow complain about."""
-        reports = [each for alias in self.settings for each in read_status(self.settings[alias]) if each.flow == flow]
+        reports = [
+            each
+            for alias in self.settings
+            for each in read_partition_statuses(self.settings[alias])
+            if each.flow == flow
+        ]
         return {f"{each.topic}-{each.partition}": each.state for each in reports if each.state in REMEDIES}
 
     def served(self, cluster: str, flow: str) -> set[str]:
         """Topics of the flow that a worker has reported."""
-        reports = [each for each in read_status(self.settings[cluster]) if each.flow == flow]
+        reports = [each for each in read_partition_statuses(self.settings[cluster]) if each.flow == flow]
         return {each.topic for each in reports if each.source_position > 0}
 
 
@@ -130,17 +140,17 @@ def shop(kafka_pair: Lab, topic_name: str, tmp_path: Path) -> Iterator[Shop]:
     home, settings = tmp_path / "apps", settings_of(kafka_pair)
     here = kafka_pair.clusters["onprem"]
     found = Shop(topic_name, home, settings, {}, {})
-    create_topics(here.bootstrap, [found.topic(wave) for wave, _ in WAVES], PARTITIONS)
+    create_lab_topics(here.bootstrap, [found.topic(wave) for wave, _ in WAVES], PARTITIONS)
     at = ["--cluster", "onprem", "--bootstrap", here.bootstrap]
 
     def produce(wave: str) -> None:
         more = ["--transactional-id", f"{topic_name}.{wave}", "--transaction-records", "10"] if wave == "two" else []
-        arguments = ["lab.orders", "--topics", found.topic(wave), "--rate", "60", *more, *at]
-        found.producers[wave] = apps.start(home, f"orders-{wave}", arguments)
+        arguments = ["lab.orders_producer", "--topics", found.topic(wave), "--rate", "60", *more, *at]
+        found.producers[wave] = sample_applications.start_application(home, f"orders-{wave}", arguments)
 
     def consume(wave: str) -> None:
-        arguments = ["lab.billing", "--group", found.group(wave), "--topics", found.topic(wave), *at]
-        found.consumers[wave] = apps.start(home, f"billing-{wave}", arguments)
+        arguments = ["lab.billing_consumer", "--group", found.group(wave), "--topics", found.topic(wave), *at]
+        found.consumers[wave] = sample_applications.start_application(home, f"billing-{wave}", arguments)
 
     try:
         with ThreadPoolExecutor(6) as pool:
@@ -149,7 +159,7 @@ def shop(kafka_pair: Lab, topic_name: str, tmp_path: Path) -> Iterator[Shop]:
                 job.result()
         yield found
     finally:
-        apps.stop(home)
+        sample_applications.stop_applications(home)
 
 
 def _until(what: str, holds: object, seconds: float = 180) -> None:
@@ -164,13 +174,13 @@ def test_three_waves_lose_and_repeat_nothing(shop: Shop, tmp_path: Path) -> None
     plan = applied(shop.settings, shop.plan())
     forward, back = plan.flows
     topics = {wave: shop.topic(wave) for wave, _ in WAVES}
-    events: list[Event] = []
+    events: list[RunEvent] = []
     with workers(plan, "cloud", tmp_path, times(session=3)) as start, workers(plan, "onprem", tmp_path) as start_back:
         worker = start()
         start_back()
         _until("the flow is served", lambda: shop.served("cloud", forward.id) == set(topics.values()))
         for wave, _ in WAVES:
-            apps.wait_for(shop.consumers[wave], "processed", 50, seconds=180)
+            sample_applications.wait_for_count(shop.consumers[wave], "processed", 50, seconds=180)
         with pytest.raises(WaveBlocked, match="comes after one, two, which are not done"):
             shop.migrate(plan, "three", tmp_path, events).run()
         moved: set[str] = set()
@@ -183,8 +193,8 @@ def test_three_waves_lose_and_repeat_nothing(shop: Shop, tmp_path: Path) -> None
             if wave == "one":
                 worker.kill()
                 worker = start()  # it finds the applications' own writes, and takes them for nobody's
-            acked = apps.describe(shop.producers[wave])["acked"]
-            apps.wait_for(shop.producers[wave], "acked", acked + 30, seconds=180)
+            acked = sample_applications.ask_application(shop.producers[wave])["acked"]
+            sample_applications.wait_for_count(shop.producers[wave], "acked", acked + 30, seconds=180)
             with pytest.raises(WaveDone):
                 shop.migrate(plan, wave, tmp_path, events).run()
         assert read_flows(shop.settings["cloud"])[forward.id].state == "stopped"
@@ -194,23 +204,23 @@ def test_three_waves_lose_and_repeat_nothing(shop: Shop, tmp_path: Path) -> None
         assert shop.loud(forward.id) == {}
         assert shop.loud(back.id) == {}
         for app in shop.producers.values():
-            apps.switch_off(app)
+            sample_applications.stop_client(app)
         for app in shop.consumers.values():
             _until(
                 "everything is read",
-                lambda: not any(group.lost for group in account(find_applications(shop.home)).groups),
+                lambda: not any(group.lost for group in build_account(find_applications(shop.home)).groups),
             )
-            apps.switch_off(app)
+            sample_applications.stop_client(app)
         _until("everything is carried back", lambda: all(_same(shop, topic) for topic in moved))
-    found = account(find_applications(shop.home))
+    found = build_account(find_applications(shop.home))
     assert len(found.groups) == len(WAVES)
     for group in found.groups:
         assert (group.lost, group.repeated, group.out_of_order_per_key) == (0, 0, 0), group
     assert {move.application for move in found.moves} >= {app.name for app in shop.producers.values()}
-    chain = Chain(plan.topology)
-    chain.follow(TopicLog(shop.settings["cloud"]).read(0))
-    assert [each.state for each in wave_states(plan, chain)] == ["done"] * 3
-    assert {each.truth for each in wave_states(plan, chain)} == {"cloud"}
+    chain = JournalChain(plan.topology)
+    chain.follow(JournalTopicLog(shop.settings["cloud"]).read(0))
+    assert [each.state for each in list_wave_states(plan, chain)] == ["done"] * 3
+    assert {each.truth for each in list_wave_states(plan, chain)} == {"cloud"}
 
 
 def _same(shop: Shop, topic: str) -> bool:

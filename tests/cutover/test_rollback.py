@@ -8,15 +8,16 @@ from typing import Any
 
 import pytest
 
-from clusters.names import TopicPartition
+from clusters.topic_partition import TopicPartition
 from cutover.errors import NothingToResume, WaveBlocked
-from cutover.journal.chain import Chain
-from cutover.runs import started_waves
+from cutover.journal.chain import JournalChain
+from cutover.run_claim import find_started_waves
+from tests.cutover.fake_log import FakeLog
 from tests.cutover.judging import lost_and_repeated
 from tests.cutover.moved import PLACE, QUICK, STRATEGIES, assert_all_at_source, assert_home, moved
-from tests.cutover.world import GROUP, REVERSE, FakeLog, a_migration
+from tests.cutover.world import GROUP, REVERSE, a_migration
 from tests.cutover.world_back import BackWorld, a_rollback, back_plan
-from topology.plan import Fence, Rollback, Wave
+from topology.migration_waves import RollbackPolicy, Wave, WaveFence
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
@@ -74,7 +75,7 @@ def test_a_group_that_has_not_moved_since_stands_where_it_stood_before() -> None
 
 def test_fences_come_down_as_they_rose() -> None:
     log = FakeLog()
-    world = moved(log, fence=Fence("acl"))
+    world = moved(log, fence=WaveFence("acl"))
     assert set(world.fences) == {"source"}
     assert_home(world, a_rollback(world, log).run())
     assert any("LowerFence" in str(record["deed"]) for record in log.records)
@@ -87,7 +88,7 @@ def test_waves_go_home_one_by_one_the_last_first() -> None:
         writes={"checkout": ("orders",), "web": ("clicks",)},
         reads={"billing": ("orders",), "dash": ("clicks",)},
     )
-    way = Rollback(reverse=REVERSE)
+    way = RollbackPolicy(reverse=REVERSE)
     waves = (
         Wave("one", ("clicks",), ("dash",), ("web",), rollback=way),
         Wave("two", ("orders",), ("billing",), ("checkout",), after=("one",), rollback=way),
@@ -117,9 +118,9 @@ def test_what_is_rolled_back_is_rolled_back_once_and_by_its_name_again() -> None
     assert a_rollback(world, log, "again", run_id="back").run() == done
     with pytest.raises(NothingToResume, match="was rolled back already, by run back"):
         a_rollback(world, log, "other").run()
-    chain = Chain("shop")
+    chain = JournalChain("shop")
     chain.follow(log.read(0))
-    assert started_waves(chain) == {}
+    assert find_started_waves(chain) == {}
 
 
 @pytest.mark.parametrize("stranded", ["skip", "reread"])

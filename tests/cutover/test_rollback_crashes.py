@@ -7,15 +7,16 @@ from typing import Any
 
 import pytest
 
-from cutover.actions import LookAtLogs
+from cutover.actions import ReadLogs
 from cutover.errors import Locked, Superseded
-from cutover.giving_up import give_up
-from cutover.journal.chain import Chain
+from cutover.journal.chain import JournalChain
+from cutover.run_abandonment import abandon_run
+from tests.cutover.fake_log import Crash, FakeLog
 from tests.cutover.moved import QUICK, STRATEGIES, assert_away, assert_home, moved, stopped, straggle_there
 from tests.cutover.spoils import upon
-from tests.cutover.world import Crash, FakeLog, a_migration
+from tests.cutover.world import a_migration
 from tests.cutover.world_back import BACK, BackWorld, a_rollback, back_plan
-from topology.plan import Fence
+from topology.migration_waves import WaveFence
 
 ENTRIES = 80  # of a clean rollback; the test below checks it
 
@@ -44,11 +45,11 @@ def test_a_crash_at_any_entry_is_resumed_to_the_end(at: int, stored: bool) -> No
 @pytest.mark.parametrize("at", range(0, 60, 3))
 def test_a_crash_while_a_rollback_is_taken_back(at: int, kind: str) -> None:
     log = FakeLog()
-    world = moved(log, fence=Fence(kind))  # type: ignore[arg-type]  # one of them
+    world = moved(log, fence=WaveFence(kind))  # type: ignore[arg-type]  # one of them
     fences = dict(world.fences)
-    upon(LookAtLogs, straggle_there, step="point_of_no_return")(world)
+    upon(ReadLogs, straggle_there, step="point_of_no_return")(world)
     log.crash_at = len(log.records) + ENTRIES // 2 + at
-    policy = replace(BACK, fence=Fence(kind))  # type: ignore[arg-type]
+    policy = replace(BACK, fence=WaveFence(kind))  # type: ignore[arg-type]
     try:
         result = a_rollback(world, log, run_id="back", policy=policy).run()
     except Crash:
@@ -68,7 +69,7 @@ def test_a_crash_while_an_unfinished_migration_is_rolled_back(at: int, strategy:
         a_rollback(world, log, run_id="back").run()
     world.tick()
     assert_home(world, a_rollback(world, log, "second", run_id="back").run())
-    chain = Chain("shop")
+    chain = JournalChain("shop")
     chain.follow(log.read(0))
     assert chain.unfinished() == []
 
@@ -89,7 +90,7 @@ def test_given_up_before_its_own_point_of_no_return() -> None:
     def opened(**hooks: Any) -> Any:
         return a_rollback(world, log, "giver", resume=True, abandon=True, **hooks)
 
-    assert_away(world, give_up(opened, "given up", lambda _event: None))
+    assert_away(world, abandon_run(opened, "given up", lambda _event: None))
 
 
 def test_two_at_once_are_not_possible() -> None:

@@ -6,11 +6,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from clusters.names import TopicPartition
-from cutover.actions import Action, LookAtGroup, LookAtRecords, LookAtTopics
-from cutover.observations import GroupSeen, Observation, RecordsSeen, TopicsSeen
+from clusters.topic_partition import TopicPartition
+from cutover.actions import Action, ReadGroup, ReadRecords, ReadTopics
+from cutover.observations import Observation, ObservedGroup, ObservedRecords, ObservedTopics
+from tests.cutover.fake_log import FakeLog
 from tests.cutover.moved import PLACE, assert_home, moved
-from tests.cutover.world import GROUP, PRODUCER, FakeLog, target_of
+from tests.cutover.world import GROUP, PRODUCER, target_of
 from tests.cutover.world_back import BACK, BackWorld, a_rollback
 
 STORE = TopicPartition(f"{GROUP}-by-user-repartition", 0)
@@ -20,16 +21,16 @@ def shown(world: BackWorld, **more: Any) -> Callable[[Action], Observation | Non
     """The group, as it shows itself where it is; in its own topic a record waits."""
 
     def hook(action: Action) -> Observation | None:
-        if isinstance(action, LookAtTopics) and action.side == "target":
-            return TopicsSeen(0, {STORE.topic: 1} | {f"dc.{name}": count for name, count in world.topics.items()})
-        if isinstance(action, LookAtRecords) and STORE in action.at:
-            return RecordsSeen(0, dict.fromkeys(action.at, "waits"))
-        if not isinstance(action, LookAtGroup) or action.side != "target":
+        if isinstance(action, ReadTopics) and action.side == "target":
+            return ObservedTopics(0, {STORE.topic: 1} | {f"dc.{name}": count for name, count in world.topics.items()})
+        if isinstance(action, ReadRecords) and STORE in action.at:
+            return ObservedRecords(0, dict.fromkeys(action.at, "waits"))
+        if not isinstance(action, ReadGroup) or action.side != "target":
             return None
         world.hook = lambda _action: None
         seen = world.answer(action)
         world.hook = hook
-        assert isinstance(seen, GroupSeen)
+        assert isinstance(seen, ObservedGroup)
         return replace(seen, **more)
 
     return hook

@@ -9,23 +9,24 @@ import pytest
 
 from cutover.actions import (
     CommitOffsets,
-    LookAtCluster,
-    LookAtGroup,
-    LookAtLogs,
-    LookAtRecords,
+    ReadCluster,
+    ReadGroup,
+    ReadLogs,
+    ReadRecords,
     StartApplication,
     StopApplication,
 )
 from cutover.errors import NothingToRollBack, NotSupported, PlanChanged
+from tests.cutover.fake_log import Crash, FakeLog
 from tests.cutover.moved import PLACE, QUICK, assert_away, moved, straggle_there, where
 from tests.cutover.spoils import failing, stranger, upon, verdict
-from tests.cutover.world import GROUP, PRODUCER, Crash, FakeLog, a_migration
+from tests.cutover.world import GROUP, PRODUCER, a_migration
 from tests.cutover.world_back import BackWorld, a_rollback, back_plan
-from topology.plan import Rollback
+from topology.migration_waves import RollbackPolicy
 
 REFUSALS: list[tuple[str, str, Callable[[BackWorld], object], str]] = [
     ("preflight_back", "refused", lambda w: setattr(w, "reverse_state", "missing"), "would strand"),
-    ("preflight_back", "refused", failing(LookAtCluster, "preflight_back", "cluster cloud does not answer"),
+    ("preflight_back", "refused", failing(ReadCluster, "preflight_back", "cluster cloud does not answer"),
      "cloud does not answer"),
     ("preflight_back", "refused", lambda w: w.nobody.add(PRODUCER), "no control endpoint"),
     ("preflight_back", "refused", lambda w: w.offsets["source"][GROUP].update({PLACE: 1}), "not ours to overwrite"),
@@ -36,18 +37,18 @@ REFUSALS: list[tuple[str, str, Callable[[BackWorld], object], str]] = [
      "copied nothing"),
     ("history_proof", "refused", verdict("different", 2), "2 unproven"),
     ("fence_producers", "rolled_back", failing(StopApplication, "fence_producers"), "no"),
-    ("standstill", "rolled_back", upon(LookAtLogs, straggle_there, nth=9,
+    ("standstill", "rolled_back", upon(ReadLogs, straggle_there, nth=9,
                                        step="standstill"), "straggler"),
-    ("drain", "rolled_back", upon(LookAtLogs, straggle_there, step="drain"),
+    ("drain", "rolled_back", upon(ReadLogs, straggle_there, step="drain"),
      "straggler"),
-    ("tail_proof", "rolled_back", upon(LookAtLogs, verdict("different", 3), step="drain"), "3 unproven"),
-    ("translate_back", "rolled_back", upon(LookAtGroup, stranger("target"), step="translate_back"), "alive at cloud"),
-    ("commit_back", "rolled_back", upon(LookAtGroup, stranger("source"), step="commit_back"), "never reset"),
+    ("tail_proof", "rolled_back", upon(ReadLogs, verdict("different", 3), step="drain"), "3 unproven"),
+    ("translate_back", "rolled_back", upon(ReadGroup, stranger("target"), step="translate_back"), "alive at cloud"),
+    ("commit_back", "rolled_back", upon(ReadGroup, stranger("source"), step="commit_back"), "never reset"),
     ("commit_back", "rolled_back", failing(CommitOffsets, "commit_back"), "no"),
-    ("landing_test", "rolled_back", failing(LookAtRecords, "landing_test"), "no"),
+    ("landing_test", "rolled_back", failing(ReadRecords, "landing_test"), "no"),
     ("start_consumers", "rolled_back", failing(StartApplication, "start_consumers"), "no"),
     ("point_of_no_return", "rolled_back",
-     upon(LookAtLogs, straggle_there, step="point_of_no_return"), "straggler"),
+     upon(ReadLogs, straggle_there, step="point_of_no_return"), "straggler"),
 ]  # fmt: skip
 
 
@@ -86,7 +87,7 @@ def test_a_blind_switch_back_is_refused_and_counts_what_it_would_strand() -> Non
     world = moved(log)
     ends = {place: len(each) for place, each in world.logs["target"].items()}
     stranded = sum(ends[place] - begin for place, begin in world.begins.items())
-    result = a_rollback(world, log, plan=back_plan(rollback=Rollback(none_because="sold"))).run()
+    result = a_rollback(world, log, plan=back_plan(rollback=RollbackPolicy(none_because="sold"))).run()
     assert_away(world, result, "refused")
     assert f"would strand {stranded} records" in result.reason
 
@@ -102,7 +103,7 @@ def test_a_flow_that_does_not_lead_back_is_refused() -> None:
     log = FakeLog()
     world = moved(log)
     with pytest.raises(NotSupported, match="not from cloud back to onprem"):
-        a_rollback(world, log, plan=back_plan(rollback=Rollback(reverse="onprem-to-cloud")))
+        a_rollback(world, log, plan=back_plan(rollback=RollbackPolicy(reverse="onprem-to-cloud")))
     plan = back_plan()
     flows = (plan.flows[0], replace(plan.flows[1], naming=plan.flows[0].naming))
     with pytest.raises(NotSupported, match=r"does not carry dc\.clicks, dc\.orders back as clicks, orders"):

@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from cutover.actions import Action, LookAtRecords
-from cutover.journal.chain import Chain
-from cutover.observations import Failed, Observation
-from cutover.runs import started_waves
+from cutover.actions import Action, ReadRecords
+from cutover.journal.chain import JournalChain
+from cutover.observations import ActionFailed, Observation
+from cutover.run_claim import find_started_waves
+from tests.cutover.fake_log import FakeLog
 from tests.cutover.moved import QUICK, assert_away, assert_home, stopped
 from tests.cutover.spoils import verdict
-from tests.cutover.world import GROUP, PRODUCER, FakeLog, World, a_migration
+from tests.cutover.world import GROUP, PRODUCER, World, a_migration
 from tests.cutover.world_back import BackWorld, a_rollback, back_plan
 
 
@@ -24,10 +25,10 @@ def test_a_migration_that_stands_behind_the_point_of_no_return_is_ended_by_its_r
     ended = [r for r in log.records if r["run"] == "there" and r["step"] == "run" and r["kind"] == "outcome"]
     assert [each["observation"]["state"] for each in ended] == ["rolled_back"]
     assert "run back" in ended[0]["observation"]["reason"]
-    chain = Chain("shop")
+    chain = JournalChain("shop")
     chain.follow(log.read(0))
     assert chain.unfinished() == []
-    assert started_waves(chain) == {}
+    assert find_started_waves(chain) == {}
 
 
 def test_a_refused_rollback_leaves_the_migration_to_be_continued() -> None:
@@ -53,8 +54,8 @@ def test_consumers_that_were_never_moved_read_on_at_the_source() -> None:
     world = BackWorld()
 
     def stops(action: Action) -> Observation | None:
-        drained = isinstance(action, LookAtRecords) and world.apps[PRODUCER].side == "target"
-        return Failed(0, "no", transient=False) if drained and action.side == "source" else None
+        drained = isinstance(action, ReadRecords) and world.apps[PRODUCER].side == "target"
+        return ActionFailed(0, "no", transient=False) if drained and action.side == "source" else None
 
     world.hook = stops
     policy = replace(QUICK, strategy="producers_first")

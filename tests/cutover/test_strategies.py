@@ -8,36 +8,37 @@ from typing import Any
 
 import pytest
 
-from clusters.names import TopicPartition
+from clusters.topic_partition import TopicPartition
 from cutover.actions import (
     Action,
     AskApproval,
     CommitOffsets,
-    LookAtGroup,
-    LookAtLogs,
+    ReadGroup,
+    ReadLogs,
     RetireTopics,
     StartApplication,
     StopApplication,
     StopFlow,
 )
-from cutover.observations import ApprovalSeen, FlowSeen, Observation
-from cutover.policy import Policy, policy_of
-from cutover.procedure import Result
-from cutover.steps import ORDERS, steps_of, without_writes_ms
+from cutover.observations import ApprovalAnswer, Observation, ObservedFlow
+from cutover.policy import WavePolicy, build_wave_policy
+from cutover.step_runner import RunResult
+from cutover.steps import STRATEGY_STEPS, estimate_write_pause_ms, list_strategy_steps
+from tests.cutover.fake_log import FakeLog
 from tests.cutover.judging import assert_back, assert_moved, where
 from tests.cutover.spoils import Spoil, corrupt, expire, failing, run_ahead, straggle, stranger, upon, verdict
-from tests.cutover.world import GROUP, POLICY, PRODUCER, REVERSE, FakeLog, World, a_migration, a_plan, target_of
-from topology.plan import Fence, Stragglers, Wave
+from tests.cutover.world import GROUP, POLICY, PRODUCER, REVERSE, World, a_migration, a_plan, target_of
+from topology.migration_waves import StragglersGate, Wave, WaveFence
 
 STRATEGIES = ("consumers_first", "producers_first", "fenced")
 LATER = ("producers_first", "fenced")
 
 
-def policy(strategy: Any, **changes: Any) -> Policy:
-    return replace(POLICY, strategy=strategy, reverse=REVERSE, fence=Fence("acl"), after_ms=1_000, **changes)
+def policy(strategy: Any, **changes: Any) -> WavePolicy:
+    return replace(POLICY, strategy=strategy, reverse=REVERSE, fence=WaveFence("acl"), after_ms=1_000, **changes)
 
 
-def run(world: World, strategy: Any, log: FakeLog | None = None, holder: str = "first", **changes: Any) -> Result:
+def run(world: World, strategy: Any, log: FakeLog | None = None, holder: str = "first", **changes: Any) -> RunResult:
     wanted = changes.pop("policy", policy(strategy))
     plan = a_plan(strategy=strategy)
     return a_migration(world, log or FakeLog(), holder, plan=plan, policy=wanted, **changes).run()
@@ -65,7 +66,7 @@ def test_the_way_back_is_held_while_consumers_are_at_the_source() -> None:
     world.reverse_state = "running"
 
     def hook(action: Action) -> Observation | None:
-        if isinstance(action, LookAtGroup) and world.apps[PRODUCER].side == "target":
+        if isinstance(action, ReadGroup) and world.apps[PRODUCER].side == "target":
             seen.append((world.apps[GROUP].side, bool(world.retired[REVERSE])))
         return None
 
@@ -79,22 +80,22 @@ def test_the_way_back_is_held_while_consumers_are_at_the_source() -> None:
 REFUSALS: list[tuple[str, tuple[str, ...], Spoil, str]] = [
     ("hold_reverse", ("producers_first",), failing(RetireTopics, "hold_reverse"), "no"),
     ("fence_producers", LATER, failing(StopApplication, "fence_producers"), "no"),
-    ("standstill", LATER, upon(LookAtLogs, straggle, nth=11, step="standstill"), "orders-1 by +1"),
+    ("standstill", LATER, upon(ReadLogs, straggle, nth=11, step="standstill"), "orders-1 by +1"),
     ("stop_consumers", ("fenced",), failing(StopApplication, "stop_consumers"), "no"),
     ("stop_consumers", ("fenced",), upon(StopApplication, stranger("source"), nth=2), "with 1 member"),
-    ("barrier", LATER, upon(LookAtLogs, straggle, step="barrier"), "straggler"),
+    ("barrier", LATER, upon(ReadLogs, straggle, step="barrier"), "straggler"),
     ("barrier", LATER,
-     upon(LookAtLogs, lambda w: w.open_transaction.update({TopicPartition("orders", 0): 1}), step="barrier"),
+     upon(ReadLogs, lambda w: w.open_transaction.update({TopicPartition("orders", 0): 1}), step="barrier"),
      "open transactions on orders-0"),
     ("drain", LATER, upon(StopApplication, expire), "expired before they were copied"),
     ("drain", LATER, upon(StopApplication, run_ahead), "copied nothing"),
-    ("tail_proof", LATER, upon(LookAtLogs, verdict("different", 3), step="drain"), "3 unproven"),
-    ("translate_offsets", ("fenced",), upon(LookAtGroup, stranger("source"), step="translate_offsets"), "alive at"),
-    ("commit_offsets", ("fenced",), upon(LookAtGroup, stranger("target"), step="commit_offsets"), "never reset"),
+    ("tail_proof", LATER, upon(ReadLogs, verdict("different", 3), step="drain"), "3 unproven"),
+    ("translate_offsets", ("fenced",), upon(ReadGroup, stranger("source"), step="translate_offsets"), "alive at"),
+    ("commit_offsets", ("fenced",), upon(ReadGroup, stranger("target"), step="commit_offsets"), "never reset"),
     ("commit_offsets", ("fenced",), failing(CommitOffsets, "commit_offsets"), "no"),
     ("landing_test", ("fenced",), upon(CommitOffsets, corrupt), "landing test"),
     ("start_consumers", ("fenced",), failing(StartApplication, "start_consumers"), "no"),
-    ("point_of_no_return", LATER, upon(LookAtLogs, straggle, step="point_of_no_return"), "straggler"),
+    ("point_of_no_return", LATER, upon(ReadLogs, straggle, step="point_of_no_return"), "straggler"),
 ]  # fmt: skip
 
 
@@ -155,7 +156,7 @@ def _silent(world: World, step: str) -> None:
     def hook(action: Action) -> Observation | None:
         now = next((line for line in reversed(world.said) if ": begin" in line), "")
         if now.startswith(f"{step}: ") and type(action).__name__ == "StartFlow":
-            return FlowSeen(int(world.now * 1000), "paused", same_plan=True)
+            return ObservedFlow(int(world.now * 1000), "paused", same_plan=True)
         return None
 
     world.hook = hook
@@ -166,7 +167,7 @@ def _lagging(world: World) -> None:
 
     def hook(action: Action) -> Observation | None:
         now = next((line for line in reversed(world.said) if ": begin" in line), "")
-        if now.startswith("soak: ") and isinstance(action, LookAtGroup):
+        if now.startswith("soak: ") and isinstance(action, ReadGroup):
             seen = world._group(int(world.now * 1000), action.side, action.group)
             return replace(seen, offsets=dict.fromkeys(seen.offsets, 0))
         return None
@@ -194,7 +195,7 @@ def test_a_group_that_read_beyond_the_barrier_is_not_translated() -> None:
             world.logs["source"][TopicPartition("clicks", 0)]
         )
 
-    upon(LookAtGroup, late, step="translate_offsets")(world)
+    upon(ReadGroup, late, step="translate_offsets")(world)
     result = run(world, "producers_first")
     assert (result.state, result.step) == ("stopped", "translate_offsets")
     assert "read beyond the barrier" in result.reason
@@ -214,7 +215,7 @@ def test_consumers_that_never_join_are_seen(strategy: str) -> None:
     world, log = World(), FakeLog()
 
     def hook(action: Action) -> Observation | None:
-        if isinstance(action, LookAtGroup) and action.side == "target" and world.apps[GROUP].side == "target":
+        if isinstance(action, ReadGroup) and action.side == "target" and world.apps[GROUP].side == "target":
             return replace(world._group(int(world.now * 1000), "target", action.group), members=0)
         return None
 
@@ -234,9 +235,9 @@ def test_consumers_that_never_join_are_seen(strategy: str) -> None:
 def test_questions_are_about_what_is_about_to_happen(strategy: str) -> None:
     asked: dict[str, str] = {}
 
-    def approve(ask: AskApproval) -> ApprovalSeen:
+    def approve(ask: AskApproval) -> ApprovalAnswer:
         asked[ask.gate] = ask.question
-        return ApprovalSeen(0, True, "ann")
+        return ApprovalAnswer(0, True, "ann")
 
     assert run(World(), strategy, policy=policy(strategy, soak_approvals=("bob",)), approve=approve).state == "done"
     order = {
@@ -255,7 +256,7 @@ def test_questions_are_about_what_is_about_to_happen(strategy: str) -> None:
 def test_a_soak_denied_behind_the_line_stops_and_is_asked_again() -> None:
     world, log = World(), FakeLog()
     wanted = policy("fenced", soak_approvals=("bob",))
-    deny = lambda ask: ApprovalSeen(0, ask.gate != "soak", "bob", "errors in the logs")  # noqa: E731
+    deny = lambda ask: ApprovalAnswer(0, ask.gate != "soak", "bob", "errors in the logs")  # noqa: E731
     result = run(world, "fenced", log, policy=wanted, approve=deny)
     assert (result.state, result.step) == ("stopped", "soak")
     assert "errors in the logs" in result.reason
@@ -272,7 +273,7 @@ def test_a_topic_that_has_moved_is_not_moved_again() -> None:
 
 
 def test_each_order_has_the_steps_that_make_it_safe() -> None:
-    for strategy, order in ORDERS.items():
+    for strategy, order in STRATEGY_STEPS.items():
         at = {name: order.index(name) for name in order}
         assert len(at) == len(order), strategy
         rising = ("preflight", "lag_gate", "history_proof", "approval", "fence_producers", "standstill", "barrier",
@@ -282,20 +283,20 @@ def test_each_order_has_the_steps_that_make_it_safe() -> None:
         groups = ("stop_consumers", "translate_offsets", "commit_offsets", "landing_test", "start_consumers",
                   "consumers_joined")  # fmt: skip
         assert [at[name] for name in groups] == sorted(at[name] for name in groups), strategy
-    fenced, later = ORDERS["fenced"], ORDERS["producers_first"]
+    fenced, later = STRATEGY_STEPS["fenced"], STRATEGY_STEPS["producers_first"]
     assert fenced.index("start_consumers") < fenced.index("switch_producers") < fenced.index("consumers_joined")
     assert later.index("drain_consumers") < later.index("stop_consumers") < later.index("reverse_flow")
 
 
 def test_what_a_strategy_costs_in_writes_is_told_beforehand() -> None:
     """Under consumers_first groups move before the fence; under fenced while nobody writes."""
-    costs = {strategy: without_writes_ms(steps_of(policy(strategy))) for strategy in STRATEGIES}
+    costs = {strategy: estimate_write_pause_ms(list_strategy_steps(policy(strategy))) for strategy in STRATEGIES}
     assert costs["consumers_first"] == costs["producers_first"]
     assert costs["consumers_first"] < costs["fenced"]  # type: ignore[operator]
 
 
 def test_two_watches_one_while_nobody_writes_and_one_after() -> None:
-    both = Wave("all", ("orders",), gates_before=(Stragglers(2_000),), gates_after=(Stragglers(360_000),))
-    assert (policy_of(both).watch_ms, policy_of(both).after_ms) == (2_000, 360_000)
-    one = Wave("all", ("orders",), gates_after=(Stragglers(7_000),))
-    assert (policy_of(one).watch_ms, policy_of(one).after_ms) == (7_000, 0)
+    both = Wave("all", ("orders",), gates_before=(StragglersGate(2_000),), gates_after=(StragglersGate(360_000),))
+    assert (build_wave_policy(both).watch_ms, build_wave_policy(both).after_ms) == (2_000, 360_000)
+    one = Wave("all", ("orders",), gates_after=(StragglersGate(7_000),))
+    assert (build_wave_policy(one).watch_ms, build_wave_policy(one).after_ms) == (7_000, 0)

@@ -7,22 +7,24 @@ from typing import Any
 
 import pytest
 
-from cutover.actions import LookAtLogs, StartApplication
-from cutover.course import migrate_course
+from cutover.actions import ReadLogs, StartApplication
 from cutover.errors import Locked, NothingToResume, WaveBlocked, WaveDone
-from cutover.journal.chain import Chain, Journal
-from cutover.policy import policy_of
-from cutover.procedure import Result
-from cutover.rollback.course import rollback_course
-from cutover.runs import claim
-from cutover.waves import next_wave, refuse_early, wave_states
+from cutover.journal.chain import Journal, JournalChain
+from cutover.policy import build_wave_policy
+from cutover.rollback.rollback_plan import plan_rollback
+from cutover.run_claim import claim_run
+from cutover.run_plan import plan_migration
+from cutover.step_runner import RunResult
+from cutover.wave_states import find_next_wave, list_wave_states, refuse_early_wave
+from tests.cutover.fake_log import Crash, FakeLog
 from tests.cutover.judging import assert_moved, assert_whole, lost_and_repeated, out_of_order
 from tests.cutover.spoils import upon
-from tests.cutover.world import POLICY, REVERSE, Crash, FakeLog, World, a_migration, a_plan
-from topology.plan import Plan, Rollback, Wave
+from tests.cutover.world import POLICY, REVERSE, World, a_migration, a_plan
+from topology.migration_waves import RollbackPolicy, Wave
+from topology.plan import Plan
 
 NAMES = ("a", "b", "c")
-BACK = Rollback(until_ms=3_600_000, reverse=REVERSE)
+BACK = RollbackPolicy(until_ms=3_600_000, reverse=REVERSE)
 
 
 def a_wave(name: str, strategy: Any, *after: str) -> Wave:
@@ -38,20 +40,20 @@ def three() -> tuple[World, FakeLog, Plan]:
     return World({"a": 2, "b": 1, "c": 1}, writes, reads), FakeLog(), a_plan(topics=NAMES, waves=WAVES)
 
 
-def run(world: World, log: FakeLog, plan: Plan, wave: str, holder: str = "first", **changes: Any) -> Result:
-    declared = policy_of(plan.migration.wave(wave)) if plan.migration is not None else POLICY
+def run(world: World, log: FakeLog, plan: Plan, wave: str, holder: str = "first", **changes: Any) -> RunResult:
+    declared = build_wave_policy(plan.migration.wave(wave)) if plan.migration is not None else POLICY
     policy = replace(POLICY, strategy=declared.strategy, reverse=declared.reverse, after_ms=1_000)
     return a_migration(world, log, f"{holder} {wave}", plan=plan, wave=wave, policy=policy, **changes).run()
 
 
-def chain_of(log: FakeLog) -> Chain:
-    chain = Chain("shop")
+def chain_of(log: FakeLog) -> JournalChain:
+    chain = JournalChain("shop")
     chain.follow(log.read(0))
     return chain
 
 
 def states(plan: Plan, log: FakeLog) -> dict[str, str]:
-    return {each.name: each.state for each in wave_states(plan, chain_of(log))}
+    return {each.name: each.state for each in list_wave_states(plan, chain_of(log))}
 
 
 def test_three_waves_of_different_strategies_lose_and_repeat_nothing() -> None:
@@ -60,16 +62,16 @@ def test_three_waves_of_different_strategies_lose_and_repeat_nothing() -> None:
         assert states(plan, log) == {
             n: "done" if n in NAMES[:at] else "next" if n == name else "blocked" for n in NAMES
         }
-        assert next_wave(plan, chain_of(log)) == name
+        assert find_next_wave(plan, chain_of(log)) == name
         assert run(world, log, plan, name).state == "done"
         assert world.retired[None] == set(NAMES[: at + 1])
         assert world.flow_state == ("stopped" if name == "c" else "running")
         world.tick()
-    assert_moved(world, Result("done", "seal"))
+    assert_moved(world, RunResult("done", "seal"))
     assert_whole(log)
-    assert {each.truth for each in wave_states(plan, chain_of(log))} == {"cloud"}
+    assert {each.truth for each in list_wave_states(plan, chain_of(log))} == {"cloud"}
     with pytest.raises(WaveDone, match="every wave of shop is done: a, b, c"):
-        next_wave(plan, chain_of(log))
+        find_next_wave(plan, chain_of(log))
 
 
 @pytest.mark.parametrize(("wave", "waits"), [("b", "a, which is"), ("c", "a, b, which are")])
@@ -95,11 +97,11 @@ def test_a_failure_in_the_second_wave_leaves_the_first_done_and_may_be_tried_aga
     world, log, plan = three()
     assert run(world, log, plan, "a").state == "done"
     world.said.clear()
-    upon(LookAtLogs, lambda w: w.write("source", next(p for p in w.logs["source"] if p.topic == "b")),
+    upon(ReadLogs, lambda w: w.write("source", next(p for p in w.logs["source"] if p.topic == "b")),
          step="tail_proof")(world)  # fmt: skip
     assert run(world, log, plan, "b").state == "rolled_back"
     assert states(plan, log) == {"a": "done", "b": "next", "c": "blocked"}
-    assert {each.name: each.truth for each in wave_states(plan, chain_of(log))} == {
+    assert {each.name: each.truth for each in list_wave_states(plan, chain_of(log))} == {
         "a": "cloud",
         "b": "onprem",
         "c": "onprem",
@@ -122,9 +124,9 @@ def test_an_unfinished_wave_holds_the_lock_of_all_and_its_truth_is_where_its_pro
         log.on_append = lambda value, step=step: _die_at(log, value, step)
         with pytest.raises(Crash):
             run(world, log, plan, "a", resume=bool(log.records))
-        state = wave_states(plan, chain_of(log))[0]
+        state = list_wave_states(plan, chain_of(log))[0]
         assert (state.state, state.step, state.truth, state.ended) == ("unfinished", step, truth, None)
-        assert next_wave(plan, chain_of(log)) == "a"
+        assert find_next_wave(plan, chain_of(log)) == "a"
         with pytest.raises(Locked, match="is unfinished"):
             run(world, log, plan, "b")
     assert run(world, log, plan, "a", resume=True).state == "done"
@@ -143,22 +145,22 @@ def test_a_rollback_makes_a_wave_due_again_and_a_rehearsal_changes_nothing() -> 
         _write_a_run(log, kind, "a+b" if kind == "failover" else "a")
         assert states(plan, log)["a"] == state
     with pytest.raises(WaveBlocked):
-        refuse_early(plan, "c", chain_of(log))
+        refuse_early_wave(plan, "c", chain_of(log))
 
 
 def _write_a_run(log: FakeLog, kind: str, wave: str) -> None:
-    from cutover.journal.chain import RUN, Journal
+    from cutover.journal.chain import RUN_STEP, Journal
 
     journal = Journal(log, "shop", kind)
     journal.refresh()
     who: Any = {"actor": "ann", "plan_hash": "sha256:1", "wave": wave}
-    journal.append(kind, RUN, "intent", {"kind": kind}, **who)
-    journal.append(kind, RUN, "outcome", {"state": "done", "step": "seal", "reason": ""}, **who)
+    journal.append(kind, RUN_STEP, "intent", {"kind": kind}, **who)
+    journal.append(kind, RUN_STEP, "outcome", {"state": "done", "step": "seal", "reason": ""}, **who)
 
 
 def test_the_course_of_a_wave_has_its_own_order() -> None:
     plan = three()[2]
-    orders = {name: [step.name for step in migrate_course(plan, name).steps] for name in NAMES}
+    orders = {name: [step.name for step in plan_migration(plan, name).steps] for name in NAMES}
     assert orders["a"].index("start_consumers") < orders["a"].index("fence_producers")
     assert orders["b"].index("switch_producers") < orders["b"].index("drain_consumers")
     assert orders["c"].index("fence_producers") < orders["c"].index("stop_consumers") < orders["c"].index("barrier")
@@ -179,8 +181,8 @@ def test_the_name_of_a_run_that_was_something_else_is_refused(kind: str) -> None
     assert run(world, log, plan, "a", run_id="r1").state == "done"
     journal = Journal(log, "shop", "second", world.clock)
     chain = journal.refresh()
-    course = rollback_course(plan, "a", chain, POLICY) if kind == "way back" else migrate_course(plan, "b", POLICY)
+    course = plan_rollback(plan, "a", chain, POLICY) if kind == "way back" else plan_migration(plan, "b", POLICY)
     with pytest.raises(NothingToResume, match="r1 was the migrate of wave a") as refused:
-        claim(journal, plan, course, "ann", "r1", resume=False, begin=True)
+        claim_run(journal, plan, course, "ann", "r1", resume=False, begin=True)
     assert "--run" in str(refused.value)
     assert states(plan, log)["b"] == "next"

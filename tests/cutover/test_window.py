@@ -10,18 +10,19 @@ from typing import Any
 import pytest
 
 from cutover.actions import AskApproval
-from cutover.observations import ApprovalSeen
-from cutover.policy import Policy
+from cutover.observations import ApprovalAnswer
+from cutover.policy import WavePolicy
+from tests.cutover.fake_log import FakeLog
 from tests.cutover.judging import assert_moved, where
-from tests.cutover.world import POLICY, FakeLog, World, a_migration
-from topology.plan import Window
+from tests.cutover.world import POLICY, World, a_migration
+from topology.migration_waves import WaveWindow
 
 MINUTES = 60
 
 
-def with_window(world: World, opens_in_s: float, length_s: float) -> Policy:
+def with_window(world: World, opens_in_s: float, length_s: float) -> WavePolicy:
     opens = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(world.wall + world.now + opens_in_s)) + "+00:00"
-    return replace(POLICY, window=Window(opens, int(length_s * 1000)))
+    return replace(POLICY, window=WaveWindow(opens, int(length_s * 1000)))
 
 
 def test_it_is_waited_for_and_used() -> None:
@@ -34,9 +35,9 @@ def test_it_is_waited_for_and_used() -> None:
 def test_an_approval_moves_nobody_when_the_window_has_closed(later_s: float) -> None:
     world = World()
 
-    def late(_ask: AskApproval) -> ApprovalSeen:
+    def late(_ask: AskApproval) -> ApprovalAnswer:
         world.now += later_s
-        return ApprovalSeen(0, granted=True, by="ann")
+        return ApprovalAnswer(0, granted=True, by="ann")
 
     result = a_migration(world, FakeLog(), policy=with_window(world, 0, 20 * MINUTES), approve=late).run()
     if not later_s:

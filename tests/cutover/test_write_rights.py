@@ -8,25 +8,26 @@ from typing import Any
 
 import pytest
 
-from cutover.actions import GiveRights, Json, LookAtRights, TakeRights
-from cutover.course import migrate_course
-from cutover.journal.chain import Chain
-from cutover.observations import Failed, RightsSeen
-from cutover.procedure import UNDOS
-from cutover.rights import given_for, standing_rights
+from cutover.actions import GiveRights, JsonObject, ReadRights, TakeRights
+from cutover.journal.chain import JournalChain
+from cutover.observations import ActionFailed, ObservedRights
+from cutover.run_plan import plan_migration
+from cutover.step_runner import STEP_UNDOS
+from cutover.withheld_rights import find_rights_to_take, find_standing_rights
+from tests.cutover.fake_log import Crash, FakeLog
 from tests.cutover.judging import assert_back
 from tests.cutover.moved import QUICK, assert_home
 from tests.cutover.spoils import failing
-from tests.cutover.world import A_RIGHT, REVERSE, Crash, FakeLog, World, a_migration, a_plan, holding_back
+from tests.cutover.world import A_RIGHT, REVERSE, World, a_migration, a_plan, holding_back
 from tests.cutover.world_back import BackWorld, a_rollback, back_plan
-from topology.bindings import about
+from topology.acl_translation import is_acl_about
 from topology.inventory import InventoryAcl
-from topology.plan import Rollback, Wave
+from topology.migration_waves import RollbackPolicy, Wave
 
-BEFORE: Json = {**A_RIGHT, "principal": "User:before"}
+BEFORE: JsonObject = {**A_RIGHT, "principal": "User:before"}
 
 
-def a_right(name: str, pattern: str = "LITERAL", resource: str = "TOPIC") -> Json:
+def a_right(name: str, pattern: str = "LITERAL", resource: str = "TOPIC") -> JsonObject:
     return {**A_RIGHT, "name": name, "pattern": pattern, "resource": resource}
 
 
@@ -41,10 +42,10 @@ def moved_with_rights(log: FakeLog) -> BackWorld:
 
 
 def test_only_a_flow_that_holds_rights_back_has_the_step_and_it_can_be_undone() -> None:
-    held = [step.name for step in migrate_course(holding_back(a_plan())).steps]
-    assert "write_rights" not in [step.name for step in migrate_course(a_plan()).steps]
+    held = [step.name for step in plan_migration(holding_back(a_plan())).steps]
+    assert "write_rights" not in [step.name for step in plan_migration(a_plan()).steps]
     assert held.index("tail_proof") < held.index("write_rights") == held.index("point_of_no_return") - 1
-    assert "write_rights" in UNDOS
+    assert "write_rights" in STEP_UNDOS
 
 
 def test_preflight_refuses_what_we_may_not_give_before_anything_is_stopped() -> None:
@@ -61,7 +62,7 @@ def test_preflight_refuses_what_we_may_not_give_before_anything_is_stopped() -> 
 
 def test_rights_that_cannot_be_looked_at_are_refused_in_preflight() -> None:
     world = World()
-    failing(LookAtRights, "preflight", "cluster onprem refused DescribeAcls")(world)
+    failing(ReadRights, "preflight", "cluster onprem refused DescribeAcls")(world)
     result = a_migration(world, FakeLog(), plan=holding_back(a_plan())).run()
     assert (result.state, result.step) == ("refused", "preflight")
     assert "holds back cannot be looked at: cluster onprem refused DescribeAcls" in result.reason
@@ -76,9 +77,9 @@ def test_a_target_that_refuses_them_takes_the_whole_migration_back(how: str) -> 
         if not isinstance(action, GiveRights):
             return None
         if how == "refused":
-            return Failed(0, "cluster cloud refused it", transient=False)
+            return ActionFailed(0, "cluster cloud refused it", transient=False)
         world.given.append(A_RIGHT)
-        return RightsSeen(0, True, (BEFORE,), (A_RIGHT,), {"User:before WRITE topic dc.orders": "POLICY_VIOLATION"})
+        return ObservedRights(0, True, (BEFORE,), (A_RIGHT,), {"User:before WRITE topic dc.orders": "POLICY_VIOLATION"})
 
     world.hook = hook
     result = a_migration(world, FakeLog(), plan=holding_back(a_plan())).run()
@@ -93,9 +94,9 @@ def test_a_rollback_takes_away_what_was_given_and_nothing_else() -> None:
     assert world.given == [BEFORE, A_RIGHT]
     assert_home(world, a_rollback(world, log, plan=holding_back(back_plan())).run())
     assert world.given == [BEFORE]
-    chain = Chain("shop")
+    chain = JournalChain("shop")
     chain.follow(log.read(0))
-    assert standing_rights(chain.entries) == ()
+    assert find_standing_rights(chain.entries) == ()
 
 
 @pytest.mark.parametrize("stored", [True, False], ids=["stored", "not stored"])
@@ -119,7 +120,7 @@ def test_a_rollback_that_dies_at_its_end_takes_them_away_all_the_same(stored: bo
 def test_a_right_that_another_wave_needs_stays_until_that_one_leaves_too() -> None:
     """Wave a gave the right to everything that begins with `dc.`; wave b found it there."""
     shared, own = a_right("dc.", "PREFIXED"), a_right("dc.clicks")
-    back = Rollback(until_ms=86_400_000, reverse=REVERSE)
+    back = RollbackPolicy(until_ms=86_400_000, reverse=REVERSE)
     one = Wave("a", ("clicks",), ("reports",), ("tracker",), strategy="fenced", rollback=back)
     other = Wave("b", ("orders",), ("billing",), ("checkout",), strategy="fenced", rollback=back)
     plan = holding_back(a_plan(waves=(one, other)))
@@ -130,12 +131,12 @@ def test_a_right_that_another_wave_needs_stays_until_that_one_leaves_too() -> No
     for wave in ("a", "b"):
         assert a_migration(world, log, wave, plan=plan, policy=policy, wave=wave, run_id=wave).run().state == "done"
     assert world.given == [shared, own]
-    chain = Chain("shop")
+    chain = JournalChain("shop")
     chain.follow(log.read(0))
     flow = plan.flows[0]
-    assert given_for(plan, chain, flow, "a") == (own,)
-    assert given_for(plan, chain, flow, "b") == (), "wave a is there still, and needs both"
-    assert given_for(plan, chain, flow, "a+b") == (shared, own)
+    assert find_rights_to_take(plan, chain, flow, "a") == (own,)
+    assert find_rights_to_take(plan, chain, flow, "b") == (), "wave a is there still, and needs both"
+    assert find_rights_to_take(plan, chain, flow, "a+b") == (shared, own)
     for wave, left in (("a", [shared]), ("b", [])):
         result = a_rollback(world, log, f"back {wave}", plan=plan, wave=wave).run()
         assert result.state == "done", result
@@ -154,8 +155,8 @@ def test_a_right_that_another_wave_needs_stays_until_that_one_leaves_too() -> No
         (a_right("kafka-cluster", resource="CLUSTER"), False),
     ],
 )
-def test_what_a_right_is_about(right: Json, there: bool) -> None:
-    assert about(InventoryAcl(**right), ["dc.orders"], ["billing"]) is there
+def test_what_a_right_is_about(right: JsonObject, there: bool) -> None:
+    assert is_acl_about(InventoryAcl(**right), ["dc.orders"], ["billing"]) is there
 
 
 def test_rights_of_a_rolled_back_run_are_nobody_s() -> None:
@@ -165,8 +166,8 @@ def test_rights_of_a_rolled_back_run_are_nobody_s() -> None:
     failing(object, "point_of_no_return")(world)  # type: ignore[arg-type]
     result = a_migration(world, log, plan=holding_back(a_plan())).run()
     assert (result.state, result.step) == ("rolled_back", "point_of_no_return")
-    chain = Chain("shop")
+    chain = JournalChain("shop")
     chain.follow(log.read(0))
     assert any(entry.deed == TakeRights.__name__ for entry in chain.entries)
-    assert standing_rights(chain.entries) == ()
+    assert find_standing_rights(chain.entries) == ()
     assert world.given == []

@@ -12,92 +12,85 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from clusters.names import TopicPartition
+from clusters.topic_partition import TopicPartition
 from cutover.actions import (
     Action,
     CallHook,
+    CheckHooks,
+    ClusterSide,
     CommitOffsets,
+    FindReaders,
+    FindWriters,
     ForgetGroup,
     GiveRights,
-    Json,
-    LookAtApplication,
-    LookAtCluster,
-    LookAtCopies,
-    LookAtFence,
-    LookAtFlow,
-    LookAtGroup,
-    LookAtGroupConfigs,
-    LookAtHooks,
-    LookAtLogs,
-    LookAtReaders,
-    LookAtRecords,
-    LookAtRights,
-    LookAtTime,
-    LookAtTopics,
-    LookAtWriters,
+    JsonObject,
     LowerFence,
-    Prove,
     RaiseFence,
+    ReadApplication,
+    ReadClock,
+    ReadCluster,
+    ReadCopies,
+    ReadFence,
+    ReadFlow,
+    ReadGroup,
+    ReadGroupConfigs,
+    ReadLogs,
+    ReadRecords,
+    ReadRights,
+    ReadTopics,
+    RequestProof,
     RetireTopics,
     ServeTopics,
-    Side,
     StartApplication,
     StartFlow,
     StopApplication,
     StopFlow,
     TakeRights,
 )
-from cutover.driver import Migration
+from cutover.driver import RunDriver
 from cutover.journal.chain import Journal
 from cutover.observations import (
-    ApplicationSeen,
-    ClusterSeen,
-    CopiesSeen,
-    Failed,
-    FenceSeen,
-    FlowSeen,
-    GroupConfigsSeen,
-    GroupSeen,
-    HookSeen,
-    HooksSeen,
-    LogsSeen,
+    ActionFailed,
+    HookAnswer,
+    HookProblems,
     Observation,
-    ProofSeen,
-    ReadersSeen,
-    RecordsSeen,
-    RightsSeen,
-    TimeSeen,
-    TopicsSeen,
-    Writer,
-    WritersSeen,
+    ObservedApplication,
+    ObservedCluster,
+    ObservedCopies,
+    ObservedFence,
+    ObservedFlow,
+    ObservedGroup,
+    ObservedGroupConfigs,
+    ObservedLogs,
+    ObservedReaders,
+    ObservedRecords,
+    ObservedRights,
+    ObservedTime,
+    ObservedTopics,
+    ObservedWriter,
+    ObservedWriters,
+    ProofOutcome,
 )
-from cutover.policy import Policy
-from replicator.offsetmap import OffsetMap, Run
-from replicator.translation import CopiedPartition
+from cutover.policy import WavePolicy
+from replicator.ledger.offset_map import OffsetMap, OffsetRun
+from replicator.ledger.offset_translation import CopiedPartition
 from tests.cutover.fake_log import Crash as Crash
 from tests.cutover.fake_log import FakeLog
-from topology.bindings import about
+from topology.acl_translation import is_acl_about
 from topology.inventory import InventoryAcl
-from topology.plan import (
-    Application,
-    Naming,
-    Plan,
-    PlanCluster,
-    PlanFlow,
-    Selector,
-    TopicSelection,
-    Wave,
-    sealed,
-)
-from topology.plan import Migration as PlanMigration
-from topology.sync import AclSync
+from topology.migration_waves import PlanApplication, Wave
+from topology.migration_waves import PlanMigration as PlanMigration
+from topology.naming import Naming
+from topology.plan import Plan, PlanCluster, PlanFlow, seal_plan
+from topology.selectors import Selector, TopicSelection
+from topology.sync_settings import AclSync
 
 TOPICS = {"orders": 2, "clicks": 1}
 GROUP, PRODUCER = "billing", "checkout"
 REVERSE = "cloud-to-onprem"
-A_RIGHT: Json = asdict(InventoryAcl("User:checkout", "WRITE", "ALLOW", "TOPIC", "dc.orders", "LITERAL"))
+A_RIGHT: JsonObject = asdict(InventoryAcl("User:checkout", "WRITE", "ALLOW", "TOPIC", "dc.orders", "LITERAL"))
 EVIDENCE = Path(tempfile.gettempdir()) / f"watershed-evidence-{os.getpid()}"  # of whoever does not ask for it
-POLICY = Policy(
+POLICY = WavePolicy(
     poll_ms=500, max_lag=10, reach_ms=3_000, stall_ms=4_000, watch_ms=4_000, hold_ms=1_000,
     lag_bound_ms=20_000, empty_bound_ms=10_000,
     copied_bound_ms=10_000, drain_bound_ms=10_000, canary_bound_ms=5_000, barrier_bound_ms=5_000, consumer_lag=50,
@@ -107,7 +100,7 @@ POLICY = Policy(
 
 @dataclass
 class Client:
-    side: Side
+    side: ClusterSide
     running: bool = True
 
 
@@ -128,21 +121,21 @@ class World:
         self.writes = dict(writes or {PRODUCER: tuple(self.topics)})
         self.reads = dict(reads or {GROUP: tuple(self.topics)})
         self.now = 1_000.0
-        self.logs: dict[Side, dict[TopicPartition, list[str | None]]] = {"source": {}, "target": {}}
-        self.runs: dict[TopicPartition, list[Run]] = {}
+        self.logs: dict[ClusterSide, dict[TopicPartition, list[str | None]]] = {"source": {}, "target": {}}
+        self.runs: dict[TopicPartition, list[OffsetRun]] = {}
         self.position: dict[TopicPartition, int] = {}
         for topic, count in self.topics.items():
             for number in range(count):
                 place = TopicPartition(topic, number)
                 self.logs["source"][place] = []
                 self.logs["target"][target_of(place)] = []
-                self.runs[place], self.position[place] = [Run(0, 0)], 0
-        self.offsets: dict[Side, dict[str, dict[TopicPartition, int]]] = {
+                self.runs[place], self.position[place] = [OffsetRun(0, 0)], 0
+        self.offsets: dict[ClusterSide, dict[str, dict[TopicPartition, int]]] = {
             "source": {group: {} for group in self.reads},
             "target": {},
         }
         self.kept: dict[TopicPartition, int] = {}  # positions at the target that `sync.groups` carried there
-        self.strangers: dict[Side, int] = {"source": 0, "target": 0}  # members of the group that are not ours
+        self.strangers: dict[ClusterSide, int] = {"source": 0, "target": 0}  # members of the group that are not ours
         self.other_readers: dict[str, tuple[str, ...]] = {}  # live groups at the source that no wave moves
         self.apps = {name: Client("source") for name in (*self.reads, *self.writes)}
         self.copying = True
@@ -157,19 +150,19 @@ class World:
         self.open_transaction: dict[TopicPartition, int] = {}
         self.written = 0
         self.processed: list[str] = []
-        self.verdict: ProofSeen | None = None
+        self.verdict: ProofOutcome | None = None
         self.hook: Callable[[Action], Observation | None] = lambda _action: None
         self.said: list[str] = []
         self.new_topics: dict[str, int] = {}  # more of what the clusters have
         self.nobody: set[str] = set()  # applications without an endpoint, and nobody who could be asked
         self.starts: dict[TopicPartition, int] = {}  # log starts at the source, where they are not 0
         self.wall = 1_900_000_000.0  # seconds since 1970 at the clock's 0
-        self.fenced: Json | None = None  # the snapshot with which the fence was raised
-        self.withheld: tuple[Json, ...] = ()  # rights without which nobody writes to the target
-        self.given: list[Json] = []
+        self.fenced: JsonObject | None = None  # the snapshot with which the fence was raised
+        self.withheld: tuple[JsonObject, ...] = ()  # rights without which nobody writes to the target
+        self.given: list[JsonObject] = []
         self.unable = ""  # what keeps us from giving them
         self.unwritten = 0  # by producers without their rights
-        self.group_configs: dict[Side, dict[str, str]] = {"source": {}, "target": {}}
+        self.group_configs: dict[ClusterSide, dict[str, str]] = {"source": {}, "target": {}}
         self.group_configs_untold = ""
         self.carriers: tuple[str, ...] = ()  # flows of other files that carry what fences are made of
         self.started_flows: list[str] = []
@@ -203,11 +196,11 @@ class World:
             if self.apps[group].running:
                 self.consume(self.apps[group].side, group)
 
-    def places(self, side: Side, topics: tuple[str, ...]) -> list[TopicPartition]:
+    def places(self, side: ClusterSide, topics: tuple[str, ...]) -> list[TopicPartition]:
         found = [place for place in self.logs["source"] if place.topic in topics]
         return found if side == "source" else [target_of(place) for place in found]
 
-    def write(self, side: Side, place: TopicPartition) -> None:
+    def write(self, side: ClusterSide, place: TopicPartition) -> None:
         self.written += 1
         log = self.logs[side][place]
         log.append(f"record {self.written}")
@@ -222,7 +215,7 @@ class World:
                 record = log[self.position[place]]
                 self.position[place] += 1
                 if record is None or record in self.came_back:
-                    self.runs[place].append(Run(len(there), self.position[place]))
+                    self.runs[place].append(OffsetRun(len(there), self.position[place]))
                 else:
                     there.append(record)
                     self.brought.add(record)
@@ -238,7 +231,7 @@ class World:
                     log.append(record)
                     self.came_back.add(record)
 
-    def consume(self, side: Side, group: str) -> None:
+    def consume(self, side: ClusterSide, group: str) -> None:
         """Reads to the end but one record while the log grows, so that commits are seldom at the end; to the last
         record where it stands still. What is no record is not committed past."""
         committed = self.offsets[side].setdefault(group, {})
@@ -270,14 +263,14 @@ class World:
             return hooked
         at = int(self.now * 1000)
         match action:
-            case LookAtCluster(side):
-                return ClusterSeen(at, side, f"id-of-{side}", None, 1)
-            case LookAtTopics(side):
+            case ReadCluster(side):
+                return ObservedCluster(at, side, f"id-of-{side}", None, 1)
+            case ReadTopics(side):
                 rename = (lambda name: name) if side == "source" else (lambda name: f"dc.{name}")
-                return TopicsSeen(
+                return ObservedTopics(
                     at, {rename(name): count for name, count in self.topics.items()} | {"other": 1} | self.new_topics
                 )
-            case LookAtFlow(name):
+            case ReadFlow(name):
                 return self._flow(at, name)
             case StopFlow(name):
                 assert name is None
@@ -293,53 +286,55 @@ class World:
             case ServeTopics(topics, name):
                 self.retired[name].difference_update(topics)
                 return self._flow(at, name)
-            case LookAtTime():
-                return TimeSeen(at, int(self.wall * 1000) + at)
-            case LookAtFence(kind, _side, _topics, names):
+            case ReadClock():
+                return ObservedTime(at, int(self.wall * 1000) + at)
+            case ReadFence(kind, _side, _topics, names):
                 snapshot = {"kind": kind, "of": list(names)}
-                return FenceSeen(at, self.fenced is not None, snapshot, carriers=self.carriers)
+                return ObservedFence(at, self.fenced is not None, snapshot, carriers=self.carriers)
             case RaiseFence(kind, _side, _topics, _names, snapshot):
                 self.fenced = snapshot
-                return FenceSeen(at, True, snapshot, f"{kind} fence is up")
+                return ObservedFence(at, True, snapshot, f"{kind} fence is up")
             case LowerFence(kind, _side, _topics, _names, snapshot):
                 assert self.fenced in (None, snapshot), "lowered by another snapshot than it was raised with"
                 self.fenced = None
-                return FenceSeen(at, False, snapshot, f"{kind} fence is down")
-            case LookAtWriters(side, _places, since):
+                return ObservedFence(at, False, snapshot, f"{kind} fence is down")
+            case FindWriters(side, _places, since):
                 return self._writers(at, side, since or {})
-            case LookAtRights(topics, groups):
-                mine = [each for each in self.withheld if not topics or about(InventoryAcl(**each), topics, groups)]
+            case ReadRights(topics, groups):
+                mine = [
+                    each for each in self.withheld if not topics or is_acl_about(InventoryAcl(**each), topics, groups)
+                ]
                 missing = tuple(right for right in mine if right not in self.given)
                 there = tuple(right for right in mine if right in self.given)
                 known_ms = int(self.wall * 1000) + at
-                return RightsSeen(at, bool(self.withheld), missing, there, {}, self.unable, known_ms)
+                return ObservedRights(at, bool(self.withheld), missing, there, {}, self.unable, known_ms)
             case GiveRights(rights):
                 self.given += [right for right in rights if right not in self.given]
-                return RightsSeen(at, True, (), rights)
+                return ObservedRights(at, True, (), rights)
             case TakeRights(_, rights):
                 self.given = [right for right in self.given if right not in rights]
-                return RightsSeen(at, True, rights)
-            case LookAtHooks():
-                return HooksSeen(at, ())
+                return ObservedRights(at, True, rights)
+            case CheckHooks():
+                return HookProblems(at, ())
             case CallHook(name, point, key):
                 self.called.append((name, point, key))
-                return HookSeen(at, name not in self.refusing_hooks, f"{name} answered")
-            case LookAtReaders():
-                return ReadersSeen(at, self.other_readers)
-            case LookAtGroupConfigs(side, group):
-                return GroupConfigsSeen(at, self.group_configs[side], self.group_configs_untold)
-            case LookAtGroup(side, group):
+                return HookAnswer(at, name not in self.refusing_hooks, f"{name} answered")
+            case FindReaders():
+                return ObservedReaders(at, self.other_readers)
+            case ReadGroupConfigs(side, group):
+                return ObservedGroupConfigs(at, self.group_configs[side], self.group_configs_untold)
+            case ReadGroup(side, group):
                 return self._group(at, side, group)
-            case LookAtLogs(side, places):
+            case ReadLogs(side, places):
                 ends = {place: len(self.logs[side][place]) for place in places}
                 stable = {place: end - self.open_transaction.get(place, 0) for place, end in ends.items()}
                 starts = {place: self.starts.get(place, 0) if side == "source" else 0 for place in places}
-                return LogsSeen(at, starts, stable, ends)
-            case LookAtCopies(places):
-                return CopiesSeen(at, {place: self._copied(place) for place in places})
-            case LookAtRecords(side, offsets):
-                return RecordsSeen(at, {p: self._record(self.logs[side][p], o) for p, o in offsets.items()})
-            case LookAtApplication(name):
+                return ObservedLogs(at, starts, stable, ends)
+            case ReadCopies(places):
+                return ObservedCopies(at, {place: self._copied(place) for place in places})
+            case ReadRecords(side, offsets):
+                return ObservedRecords(at, {p: self._record(self.logs[side][p], o) for p, o in offsets.items()})
+            case ReadApplication(name):
                 return self._application(at, name)
             case StopApplication(name):
                 self.apps[name].running = False
@@ -349,7 +344,7 @@ class World:
                 return self._application(at, name)
             case CommitOffsets(side, group, offsets):
                 if self._members(side, group):
-                    return Failed(at, f"group {group} is not empty", transient=False)
+                    return ActionFailed(at, f"group {group} is not empty", transient=False)
                 self.offsets[side].setdefault(group, {}).update(offsets)
                 return self._group(at, side, group)
             case ForgetGroup(side, group):
@@ -357,7 +352,7 @@ class World:
                 return self._group(at, side, group)
         raise AssertionError(action)
 
-    def prove(self, action: Prove) -> ProofSeen:
+    def prove(self, action: RequestProof) -> ProofOutcome:
         """Compares what is there: every committed source record below the position, in order, on the target."""
         if self.verdict is not None:
             return self.verdict
@@ -370,40 +365,42 @@ class World:
             missing += copied != self.logs["target"][target_of(place)]
         verdict = "proven" if not missing and not (action.final and pending) else "incomplete"
         counts = {"proven": self.written - pending, "missing": missing, "pending": pending}
-        return ProofSeen(0, verdict, missing, counts, f"/proofs/{'tail' if action.final else 'history'}.json", "root")
+        return ProofOutcome(
+            0, verdict, missing, counts, f"/proofs/{'tail' if action.final else 'history'}.json", "root"
+        )
 
-    def _flow(self, at: int, name: str | None) -> FlowSeen:
+    def _flow(self, at: int, name: str | None) -> ObservedFlow:
         state = self.flow_state if name is None else self.reverse_state
-        return FlowSeen(at, state, same_plan=True, retired=frozenset(self.retired[name]))
+        return ObservedFlow(at, state, same_plan=True, retired=frozenset(self.retired[name]))
 
-    def _writers(self, at: int, side: Side, since: Mapping[TopicPartition, int]) -> WritersSeen:
+    def _writers(self, at: int, side: ClusterSide, since: Mapping[TopicPartition, int]) -> ObservedWriters:
         found = [
-            Writer(place, 7, 0, at, "", 0, n, n, 1, REVERSE if record in self.came_back else "", record is None)
+            ObservedWriter(place, 7, 0, at, "", 0, n, n, 1, REVERSE if record in self.came_back else "", record is None)
             for place, begin in since.items()
             for n, record in enumerate(self.logs[side][place])
             if n >= begin
         ]
-        return WritersSeen(at, tuple(found), {place: len(self.logs[side][place]) for place in since})
+        return ObservedWriters(at, tuple(found), {place: len(self.logs[side][place]) for place in since})
 
     def _copied(self, place: TopicPartition) -> CopiedPartition:
         return CopiedPartition(OffsetMap(tuple(self.runs[place])), len(self.logs["target"][target_of(place)]))
 
-    def _members(self, side: Side, group: str) -> int:
+    def _members(self, side: ClusterSide, group: str) -> int:
         app = self.apps[group]
         return self.strangers[side] + (app.running and app.side == side)
 
-    def _group(self, at: int, side: Side, group: str) -> GroupSeen:
+    def _group(self, at: int, side: ClusterSide, group: str) -> ObservedGroup:
         members = self._members(side, group)
         offsets = self.offsets[side].get(group, {})
         kept = {place for place, offset in offsets.items() if side == "target" and self.kept.get(place) == offset}
-        return GroupSeen(at, group, "Stable" if members else "Empty", members, dict(offsets), frozenset(kept))
+        return ObservedGroup(at, group, "Stable" if members else "Empty", members, dict(offsets), frozenset(kept))
 
-    def _application(self, at: int, name: str) -> ApplicationSeen:
+    def _application(self, at: int, name: str) -> ObservedApplication:
         app = self.apps[name]
         if name in self.nobody:
-            return ApplicationSeen(at, name, "unknown", None, "nobody")
+            return ObservedApplication(at, name, "unknown", None, "nobody")
         alias = {"source": "onprem", "target": "cloud"}[app.side]
-        return ApplicationSeen(at, name, "running" if app.running else "stopped", alias)
+        return ObservedApplication(at, name, "running" if app.running else "stopped", alias)
 
     @staticmethod
     def _record(log: list[str | None], offset: int) -> str | None:
@@ -448,21 +445,21 @@ def a_plan(policy_free_note: str = "", topics: tuple[str, ...] = (), waves: tupl
         strategy="consumers_first",
         waves=found,
         applications={
-            name: Application("http://127.0.0.1:1") for each in found for name in each.consumers + each.producers
+            name: PlanApplication("http://127.0.0.1:1") for each in found for name in each.consumers + each.producers
         },
     )
     proofs = {"note": policy_free_note}
-    return sealed(Plan(topology="shop", clusters=clusters, flows=(flow, back), migration=migration, proofs=proofs))
+    return seal_plan(Plan(topology="shop", clusters=clusters, flows=(flow, back), migration=migration, proofs=proofs))
 
 
 def holding_back(plan: Plan) -> Plan:
     """Its flow there holds rights to write back until applications move."""
     there, *others = plan.flows
     sync = replace(there.sync, acls=AclSync("continuous", include_write="on_failover"))
-    return sealed(replace(plan, flows=(replace(there, sync=sync), *others)))
+    return seal_plan(replace(plan, flows=(replace(there, sync=sync), *others)))
 
 
-def a_migration(world: World, log: FakeLog, holder: str = "first", **changes: Any) -> Migration:
+def a_migration(world: World, log: FakeLog, holder: str = "first", **changes: Any) -> RunDriver:
     """A driver over the fake world, as a process called `holder`."""
     arguments: dict[str, Any] = {
         "prove": world.prove,
@@ -476,4 +473,4 @@ def a_migration(world: World, log: FakeLog, holder: str = "first", **changes: An
         "evidence": EVIDENCE,
     }
     plan = changes.pop("plan", a_plan())
-    return Migration(plan, changes.pop("wave", None), **(arguments | changes))
+    return RunDriver(plan, changes.pop("wave", None), **(arguments | changes))

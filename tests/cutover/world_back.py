@@ -7,51 +7,53 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from clusters.names import TopicPartition
+from clusters.topic_partition import TopicPartition
 from cutover.actions import (
     Action,
-    Json,
-    LookAtCopies,
-    LookAtDivergence,
-    LookAtFence,
-    LookAtFlow,
+    ClusterSide,
+    FindDivergence,
+    JsonObject,
     LowerFence,
-    Prove,
     RaiseFence,
+    ReadCopies,
+    ReadFence,
+    ReadFlow,
     Rejoin,
+    RequestProof,
     RetireTopics,
     ServeTopics,
-    Side,
     StartFlow,
     StopFlow,
 )
-from cutover.driver import Migration
+from cutover.driver import RunDriver
 from cutover.journal.chain import Journal
 from cutover.observations import (
-    CopiesSeen,
-    DivergenceSeen,
-    Divergent,
-    FenceSeen,
-    FlowSeen,
+    DivergentRange,
     Observation,
-    ProofSeen,
-    RejoinSeen,
-    Writer,
-    WritersSeen,
+    ObservedCopies,
+    ObservedDivergence,
+    ObservedFence,
+    ObservedFlow,
+    ObservedWriter,
+    ObservedWriters,
+    ProofOutcome,
+    RejoinResult,
 )
-from cutover.offsets import from_json
-from cutover.policy import Policy
-from cutover.rollback.course import rollback_course
-from replicator.adoption.foreign import Foreign, JoinedMap
-from replicator.offsetmap import OffsetMap, Run, Stretch
-from replicator.rejoining import Return, rejoined
-from replicator.transactions.stretches import StretchMap
-from replicator.translation import CopiedPartition
-from tests.cutover.world import EVIDENCE, POLICY, REVERSE, FakeLog, World, a_plan, source_of, target_of
-from topology.plan import Plan, Rollback, sealed
+from cutover.offsets import decode_offsets
+from cutover.policy import WavePolicy
+from cutover.rollback.rollback_plan import plan_rollback
+from replicator.ledger.explicit_runs import ExplicitRunMap
+from replicator.ledger.foreign_part import ForeignPart, JoinedOffsetMap
+from replicator.ledger.offset_map import ExplicitRun, OffsetMap, OffsetRun
+from replicator.ledger.offset_translation import CopiedPartition
+from replicator.recovery.rejoin import RejoinPoint, build_rejoin_part
+from tests.cutover.fake_log import FakeLog
+from tests.cutover.world import EVIDENCE, POLICY, REVERSE, World, a_plan, source_of, target_of
+from topology.migration_waves import RollbackPolicy
+from topology.plan import Plan, seal_plan
 
 FORWARD = "onprem-to-cloud"
-OTHER: dict[Side, Side] = {"source": "target", "target": "source"}
+OTHER: dict[ClusterSide, ClusterSide] = {"source": "target", "target": "source"}
 BACK = replace(POLICY, strategy="fenced")
 
 
@@ -61,13 +63,13 @@ class BackWorld(World):
 
     def __init__(self, **arguments: Any) -> None:
         self.begins: dict[TopicPartition, int] = {}
-        self.began: dict[TopicPartition, Run] = {}
-        self.stretches: dict[TopicPartition, list[Stretch]] = {}
-        self.fences: dict[Side, Json] = {}
+        self.began: dict[TopicPartition, OffsetRun] = {}
+        self.stretches: dict[TopicPartition, list[ExplicitRun]] = {}
+        self.fences: dict[ClusterSide, JsonObject] = {}
         self.lazy = False
         self.strangers_wrote: set[str] = set()
         self.carrying = True
-        self.fronts: dict[TopicPartition, Foreign] = {}  # what stands before the place where the flow there went on
+        self.fronts: dict[TopicPartition, ForeignPart] = {}  # what stands before the place where the flow there went on
         self.rejoined: set[str] = set()
         super().__init__(**arguments)
         self.wall = 0.0  # as the journal's clock
@@ -80,19 +82,19 @@ class BackWorld(World):
             log = self.logs["target"][there]
             if there not in self.began:
                 self.returned[there] = self.begins.get(there, 0)
-                self.began[there] = Run(len(home), self.returned[there])
+                self.began[there] = OffsetRun(len(home), self.returned[there])
             before = len(home)
             for at in range(self.returned[there], len(log)):
                 record = log[at]
                 if record is not None and record not in self.brought:
-                    self.stretches.setdefault(there, []).append(Stretch(len(home), at, 1))
+                    self.stretches.setdefault(there, []).append(ExplicitRun(len(home), at, 1))
                     home.append(record)
                     self.came_back.add(record)
             self.returned[there] = len(log)
             if len(home) > before:
                 home.append(None)
 
-    def consume(self, side: Side, group: str) -> None:
+    def consume(self, side: ClusterSide, group: str) -> None:
         if not self.lazy:
             super().consume(side, group)
 
@@ -102,60 +104,64 @@ class BackWorld(World):
 
     def answer(self, action: Action) -> Observation:
         at = int(self.now * 1000)
-        if isinstance(action, LookAtFence | RaiseFence | LowerFence):
+        if isinstance(action, ReadFence | RaiseFence | LowerFence):
             hooked = self.hook(action)
             return hooked if hooked is not None else self._fence(at, action)
         if isinstance(action, StartFlow):
-            self.begins = from_json(action.begin) | self.begins  # what it has copied already goes on where it is
+            self.begins = decode_offsets(action.begin) | self.begins  # what it has copied already goes on where it is
         if isinstance(action, Rejoin):
             return self.hook(action) or self._rejoin(at, action)
         return super().answer(action)
 
-    def _rejoin(self, at: int, action: Rejoin) -> RejoinSeen:
+    def _rejoin(self, at: int, action: Rejoin) -> RejoinResult:
         """As a worker obeys the orders: once."""
         for topic, each in action.returns.items() if action.order not in self.rejoined else ():
             for number, offsets in each.items():
-                place, came = TopicPartition(topic, int(number)), Return(*offsets)
+                place, came = TopicPartition(topic, int(number)), RejoinPoint(*offsets)
                 carried = self.stretches.get(target_of(place), ())
-                self.fronts[place] = rejoined(self._copied(place).map, carried, came, REVERSE, guarded=True)
+                self.fronts[place] = build_rejoin_part(self._copied(place).map, carried, came, REVERSE, guarded=True)
                 assert len(self.logs["target"][target_of(place)]) == came.base, "somebody wrote there meanwhile"
-                self.runs[place], self.position[place] = [Run(came.base, came.position)], came.position
+                self.runs[place], self.position[place] = [OffsetRun(came.base, came.position)], came.position
         self.rejoined.add(action.order)
-        return RejoinSeen(at, tuple(action.returns))
+        return RejoinResult(at, tuple(action.returns))
 
     def _copied(self, place: TopicPartition) -> CopiedPartition:
         found, end = OffsetMap(tuple(self.runs[place])), len(self.logs["target"][target_of(place)])
         front = self.fronts.get(place)
-        return CopiedPartition(found if front is None else JoinedMap.over(front, found), end)
+        return CopiedPartition(found if front is None else JoinedOffsetMap.over(front, found), end)
 
-    def _writers(self, at: int, side: Side, since: Mapping[TopicPartition, int]) -> WritersSeen:
+    def _writers(self, at: int, side: ClusterSide, since: Mapping[TopicPartition, int]) -> ObservedWriters:
         """Whose a record is depends on the side: what a flow brought there is its own."""
         flow, ours = (REVERSE, self.came_back) if side == "source" else (FORWARD, self.brought)
         found = [
-            Writer(place, 7, 0, at, "", 0, n, n, 1, flow if record is None or record in ours else "", record is None)
+            ObservedWriter(
+                place, 7, 0, at, "", 0, n, n, 1, flow if record is None or record in ours else "", record is None
+            )
             for place, begin in since.items()
             for n, record in enumerate(self.logs[side][place])
             if n >= begin
         ]
-        return WritersSeen(at, tuple(found), {place: len(self.logs[side][place]) for place in since})
+        return ObservedWriters(at, tuple(found), {place: len(self.logs[side][place]) for place in since})
 
-    def _fence(self, at: int, action: LookAtFence | RaiseFence | LowerFence) -> FenceSeen:
-        if isinstance(action, LookAtFence):
-            return FenceSeen(at, action.side in self.fences, {"kind": action.kind, "at": action.side})
+    def _fence(self, at: int, action: ReadFence | RaiseFence | LowerFence) -> ObservedFence:
+        if isinstance(action, ReadFence):
+            return ObservedFence(at, action.side in self.fences, {"kind": action.kind, "at": action.side})
         assert self.fences.get(action.side) in (None, action.snapshot), "another snapshot than it was raised with"
         if isinstance(action, RaiseFence):
             self.fences[action.side] = action.snapshot
         else:
             self.fences.pop(action.side, None)
-        return FenceSeen(at, isinstance(action, RaiseFence), action.snapshot, f"{action.kind} fence at {action.side}")
+        return ObservedFence(
+            at, isinstance(action, RaiseFence), action.snapshot, f"{action.kind} fence at {action.side}"
+        )
 
     def carried(self, place: TopicPartition) -> CopiedPartition | None:
         if place not in self.began:
             return None
-        found = StretchMap.over(self.stretches.get(place, ()), self.began[place], self.returned[place])
+        found = ExplicitRunMap.over(self.stretches.get(place, ()), self.began[place], self.returned[place])
         return CopiedPartition(found, len(self.logs["source"][source_of(place)]))
 
-    def prove_back(self, action: Prove) -> ProofSeen:
+    def prove_back(self, action: RequestProof) -> ProofOutcome:
         """Every record that applications wrote behind the cut is at the source once, in that order."""
         if self.verdict is not None:
             return self.verdict
@@ -169,7 +175,7 @@ class BackWorld(World):
             missing += written[: len(home)] != home
         verdict = "proven" if not missing and not (action.final and pending) else "incomplete"
         counts = {"proven": proven, "missing": missing, "pending": pending}
-        return ProofSeen(0, verdict, missing, counts, "/proofs/back.json", "root")
+        return ProofOutcome(0, verdict, missing, counts, "/proofs/back.json", "root")
 
 
 class Mirror:
@@ -181,24 +187,26 @@ class Mirror:
     def answer(self, action: Action) -> Observation:
         world, at = self.world, int(self.world.now * 1000)
         match action:
-            case LookAtCopies(places, None):
+            case ReadCopies(places, None):
                 held = {place: world.carried(place) for place in places}
-                return self._hooked(action) or CopiesSeen(at, {p: each for p, each in held.items() if each is not None})
-            case LookAtCopies(places, _):
-                return world.answer(LookAtCopies(places))
-            case LookAtFlow(name):
-                return world.answer(LookAtFlow(_there(name)))
+                return self._hooked(action) or ObservedCopies(
+                    at, {p: each for p, each in held.items() if each is not None}
+                )
+            case ReadCopies(places, _):
+                return world.answer(ReadCopies(places))
+            case ReadFlow(name):
+                return world.answer(ReadFlow(_there(name)))
             case RetireTopics(topics, name):
                 return world.answer(RetireTopics(topics, _there(name)))
             case ServeTopics(topics, name):
                 return world.answer(ServeTopics(topics, _there(name)))
             case StartFlow(name) if name == FORWARD:
                 world.flow_state = "running"
-                return FlowSeen(at, "running", same_plan=True)
+                return ObservedFlow(at, "running", same_plan=True)
             case StopFlow(None):
                 world.reverse_state = "stopped"
-                return FlowSeen(at, "stopped", same_plan=True, retired=frozenset(world.retired[REVERSE]))
-            case LookAtDivergence(side, since):
+                return ObservedFlow(at, "stopped", same_plan=True, retired=frozenset(world.retired[REVERSE]))
+            case FindDivergence(side, since):
                 return self._hooked(action) or self._divergence(at, OTHER[side], since)
         if hasattr(action, "side"):
             action = replace(action, side=OTHER[action.side])
@@ -207,17 +215,17 @@ class Mirror:
     def _hooked(self, action: Action) -> Observation | None:
         return self.world.hook(action)
 
-    def _divergence(self, at: int, side: Side, since: Any) -> DivergenceSeen:
+    def _divergence(self, at: int, side: ClusterSide, since: Any) -> ObservedDivergence:
         world = self.world
         known = world.brought | world.came_back
         found = [
-            Divergent(place, n, n, 1, at, at)
+            DivergentRange(place, n, n, 1, at, at)
             for place, begin in sorted(since.items())
             for n, record in enumerate(world.logs[side][place])
             if n >= begin and record is not None and record not in known
         ]
         ends = {place: len(world.logs[side][place]) for place in since}
-        return DivergenceSeen(at, tuple(found), dict.fromkeys(since, 0), ends)
+        return ObservedDivergence(at, tuple(found), dict.fromkeys(since, 0), ends)
 
 
 def _there(name: str | None) -> str | None:
@@ -225,16 +233,16 @@ def _there(name: str | None) -> str | None:
 
 
 def back_plan(**wave: Any) -> Plan:
-    return a_plan(**({"rollback": Rollback(until_ms=86_400_000, reverse=REVERSE)} | wave))
+    return a_plan(**({"rollback": RollbackPolicy(until_ms=86_400_000, reverse=REVERSE)} | wave))
 
 
-def a_rollback(world: BackWorld, log: FakeLog, holder: str = "back", **changes: Any) -> Migration:
+def a_rollback(world: BackWorld, log: FakeLog, holder: str = "back", **changes: Any) -> RunDriver:
     """A driver of a rollback over the world, from what its journal says."""
     journal = Journal(log, "shop", holder, world.clock)
     plan: Plan = changes.pop("plan", back_plan())
-    policy: Policy = changes.pop("policy", BACK)
+    policy: WavePolicy = changes.pop("policy", BACK)
     wave, stranded = changes.pop("wave", None), changes.pop("stranded", None)
-    course = rollback_course(plan, wave, journal.refresh(), policy, stranded)
+    course = plan_rollback(plan, wave, journal.refresh(), policy, stranded)
     arguments: dict[str, Any] = {
         "prove": world.prove_back,
         "say": lambda event: world.said.append(f"{event.step}: {event.kind}: {event.text}"),
@@ -246,7 +254,7 @@ def a_rollback(world: BackWorld, log: FakeLog, holder: str = "back", **changes: 
         "evidence": EVIDENCE,
         "course": course,
     }
-    return Migration(plan, **(arguments | changes))
+    return RunDriver(plan, **(arguments | changes))
 
 
-__all__ = ["BACK", "FORWARD", "BackWorld", "Mirror", "a_rollback", "back_plan", "sealed"]
+__all__ = ["BACK", "FORWARD", "BackWorld", "Mirror", "a_rollback", "back_plan", "seal_plan"]

@@ -17,10 +17,10 @@ from compose_viz.spec.compose_spec import ComposeSpecification
 from confluent_kafka.admin import AdminClient
 from pydantic import ValidationError
 
-from lab.broker import free_ports
-from lab.jars import jars
-from lab.process import Process, alive, spawn
-from lab.sessions import end
+from lab.broker import find_free_ports
+from lab.detached_process import ProcessIdentity, is_alive, spawn_detached
+from lab.jars import fetch_jars
+from lab.process_sessions import end_sessions
 
 ROOT = Path(__file__).resolve().parents[2]
 COMPOSE = ROOT / "docker-compose.yaml"
@@ -137,9 +137,9 @@ def broker(tmp_path: Path) -> tuple[dict[str, str], str]:
     """What `kafka.sh broker` needs in its environment here, and the address it will have."""
     home = tmp_path / "kafka"
     home.mkdir()
-    (home / "libs").symlink_to(jars())
+    (home / "libs").symlink_to(fetch_jars())
     (home / "log4j2.properties").symlink_to(ROOT / "lab" / "log4j2-console.properties")
-    inner, host, controller = map(str, free_ports(3))
+    inner, host, controller = map(str, find_free_ports(3))
     ports = {"INNER_PORT": inner, "HOST_PORT": host, "CONTROLLER_PORT": controller, "ADDRESS": "127.0.0.1"}
     places = {"KAFKA_HOME": str(home), "KAFKA_DATA": str(tmp_path / "data"), "KAFKA_HEAP": "256m"}
     return {**os.environ, **ports, **places}, f"127.0.0.1:{inner}"
@@ -152,18 +152,18 @@ def test_a_broker_of_the_image_starts_and_stays_the_same_cluster(
     script = str(ROOT / "docker" / "kafka.sh")
     ids: list[str] = []
     for turn in range(2):
-        process = spawn([script, "broker", "onprem"], tmp_path / f"output-{turn}.log", environment)
+        process = spawn_detached([script, "broker", "onprem"], tmp_path / f"output-{turn}.log", environment)
         try:
             ids.append(cluster_id(address, process))
             subprocess.run([script, "ready"], env=environment, check=True, timeout=60)
         finally:
-            end([process])
+            end_sessions([process])
     assert ids[0] == ids[1]
 
 
-def cluster_id(address: str, process: Process) -> str:
+def cluster_id(address: str, process: ProcessIdentity) -> str:
     while True:
-        assert alive(process)
+        assert is_alive(process)
         try:
             found: str = AdminClient({"bootstrap.servers": address}).list_topics(timeout=2).cluster_id
         except Exception:  # noqa: BLE001 -- not up yet

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from lab.account import Account, account
-from lab.records import Record, RecordFile, describe
+from lab.account import RunAccount, build_account
+from lab.application_records import ApplicationRecord, ApplicationRecordFile, write_application_description
 
 Place = tuple[str, int, int]  # cluster, key, number; time is the position in the list, in seconds
 
@@ -16,16 +16,16 @@ Place = tuple[str, int, int]  # cluster, key, number; time is the position in th
 def written(home: Path, name: str, role: str, places: list[Place], app: str = "orders") -> Path:
     directory = home / name
     group = "billing" if role == "consumer" else None
-    describe(directory, {"name": name, "role": role, "topics": ["t"], "group": group})
-    file = RecordFile(directory)
+    write_application_description(directory, {"name": name, "role": role, "topics": ["t"], "group": group})
+    file = ApplicationRecordFile(directory)
     for index, (cluster, key, number) in enumerate(places):
-        file.add(Record(app, "t", key, number, "t", 0, index, cluster, index * 1000))
+        file.add(ApplicationRecord(app, "t", key, number, "t", 0, index, cluster, index * 1000))
     file.flush()
     return directory
 
 
-def accounted(home: Path, acked: list[Place], processed: list[Place]) -> Account:
-    return account([written(home, "orders", "producer", acked), written(home, "billing", "consumer", processed)])
+def accounted(home: Path, acked: list[Place], processed: list[Place]) -> RunAccount:
+    return build_account([written(home, "orders", "producer", acked), written(home, "billing", "consumer", processed)])
 
 
 def on(cluster: str, *records: tuple[int, int]) -> list[Place]:
@@ -80,10 +80,10 @@ def test_a_move_counts_from_the_last_to_the_first_acknowledgement(tmp_path: Path
 )
 def test_a_preload_is_checked_number_by_number(tmp_path: Path, processed: list[tuple[int, int]], lost: int) -> None:
     history = tmp_path / "history"
-    describe(history, {"name": "history", "role": "producer", "topics": ["t"], "group": None})
+    write_application_description(history, {"name": "history", "role": "producer", "topics": ["t"], "group": None})
     loaded = {"app": "history", "topic": "t", "cluster": "a", "counts": {"0": 3}, "last": [2, 1]}
     (history / "t.load.json").write_text(json.dumps(loaded))
-    result = account([history, written(tmp_path, "billing", "consumer", on("a", *processed), app="history")])
+    result = build_account([history, written(tmp_path, "billing", "consumer", on("a", *processed), app="history")])
     assert (result.acked, result.preloaded, result.lost) == (3, 3, lost)
     if lost:
         assert result.groups[0].lost_examples == ("history t key 0 number 2",)
@@ -93,6 +93,6 @@ def test_half_an_entry_at_the_end_is_dropped_and_written_over(tmp_path: Path) ->
     directory = written(tmp_path, "orders", "producer", FOUR)
     path = directory / "records.bin"
     path.write_bytes(path.read_bytes() + b"torn")
-    assert account([directory]).acked == 4
-    assert RecordFile(directory).count == 4
+    assert build_account([directory]).acked == 4
+    assert ApplicationRecordFile(directory).count == 4
     assert path.stat().st_size == 4 * 32

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from lab.attack import __main__ as attacks
-from lab.attack import forged_batch, pasted_commands, scene
-from lab.attack.outcome import Attack, Findings, NotCarriedOut, Verdict, require
-from lab.attack.scene import Scene
+from lab.attack import attack_setup, forged_batch, pasted_commands
+from lab.attack.attack_setup import AttackSetup
+from lab.attack.outcome import Attack, AttackFindings, AttackNotCarriedOut, AttackVerdict, require_carried_out
 from lab.clusters import Lab
 
 NUMBERS = [each.number for each in attacks.ATTACKS]
@@ -46,12 +46,12 @@ def installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, program: str) -> 
     path = tmp_path / "topology"
     path.write_text(program)
     path.chmod(0o755)
-    monkeypatch.setattr(scene, "_TOPOLOGY", path)
+    monkeypatch.setattr(attack_setup, "_TOPOLOGY_COMMAND", path)
 
 
-def verdict(number: int, tmp_path: Path, bootstrap: dict[str, str] | None = None) -> Verdict:
-    [attack] = attacks.choose(str(number), attacks.ATTACKS)
-    return attacks.carried_out(attack, Scene(tmp_path / "evidence", bootstrap or {}))
+def verdict(number: int, tmp_path: Path, bootstrap: dict[str, str] | None = None) -> AttackVerdict:
+    [attack] = attacks.choose_attacks(str(number), attacks.ATTACKS)
+    return attacks.try_attack(attack, AttackSetup(tmp_path / "evidence", bootstrap or {}))
 
 
 def test_what_needs_no_brokers_holds(tmp_path: Path) -> None:
@@ -99,17 +99,17 @@ def test_a_product_that_copies_and_refuses_nothing_holds_nothing(
     number: int, word: str, kafka_pair: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     installed(monkeypatch, tmp_path, SILENT)
-    monkeypatch.setattr(scene, "_PATIENCE_S", 0.5)
+    monkeypatch.setattr(attack_setup, "_PATIENCE_S", 0.5)
     found = verdict(number, tmp_path, {alias: each.bootstrap for alias, each in kafka_pair.clusters.items()})
     assert found.word == word, found.line
 
 
 def made(number: int, outcome: str) -> Attack:
-    def run(_scene: Scene) -> Findings:
-        require(outcome != "set-up fails", "no way in")
+    def run(_scene: AttackSetup) -> AttackFindings:
+        require_carried_out(outcome != "set-up fails", "no way in")
         if outcome == "crashes":
             raise KeyError("flows")
-        findings = Findings("a knock")
+        findings = AttackFindings("a knock")
         findings.expect(outcome == "held", "the door is shut", "the door is open")
         return findings
 
@@ -147,16 +147,16 @@ def test_exit_codes_and_counts(
 
 def test_clusters_that_do_not_start_are_no_verdict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(_folder: Path) -> None:
-        raise NotCarriedOut("no Java")
+        raise AttackNotCarriedOut("no Java")
 
-    monkeypatch.setattr(attacks, "started_clusters", fails)
-    [found] = attacks.run([forged_batch.ATTACK], tmp_path)
+    monkeypatch.setattr(attacks, "run_attack_clusters", fails)
+    [found] = attacks.run_attacks([forged_batch.FORGED_BATCH_ATTACK], tmp_path)
     assert found.word == "NOT RUN"
     assert "no Java" in found.line
 
 
 def test_attacks_are_chosen_by_number(capsys: pytest.CaptureFixture[str]) -> None:
-    assert [each.number for each in attacks.choose("", attacks.ATTACKS)] == NUMBERS == [1, 2, 3, 4, 5, 6, 7]
-    assert attacks.choose("2", attacks.ATTACKS) == (pasted_commands.ATTACK,)
+    assert [each.number for each in attacks.choose_attacks("", attacks.ATTACKS)] == NUMBERS == [1, 2, 3, 4, 5, 6, 7]
+    assert attacks.choose_attacks("2", attacks.ATTACKS) == (pasted_commands.PASTED_COMMANDS_ATTACK,)
     assert attacks.main(["--attacks", "2,8"]) == 2
     assert "there is no attack 8; there are 1, 2, 3, 4, 5, 6, 7" in capsys.readouterr().err

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.endpoint import Place, Switch, _handler
+from lab.control_endpoint import ClientAddress, ClientSwitch, _handler
 
 
 class Waiting:
@@ -19,7 +19,7 @@ class Waiting:
 
     name, role = "orders", "producer"
 
-    def run(self, place: Place, stopping: threading.Event) -> None:
+    def run(self, place: ClientAddress, stopping: threading.Event) -> None:
         stopping.wait()
 
     def counts(self) -> dict[str, int]:
@@ -28,11 +28,11 @@ class Waiting:
 
 @pytest.fixture
 def port(tmp_path: Path) -> Iterator[int]:
-    switch = Switch(Waiting(), tmp_path)
+    switch = ClientSwitch(Waiting(), tmp_path)
     server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(switch))
     thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
     thread.start()
-    switch.start(Place("onprem", "127.0.0.1:1"))
+    switch.start(ClientAddress("onprem", "127.0.0.1:1"))
     yield server.server_port
     server.shutdown()
     server.server_close()

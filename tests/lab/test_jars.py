@@ -12,7 +12,7 @@ import pytest
 
 from lab import checksums
 from lab.errors import LabError, ToolMissing
-from lab.jars import POM, jars, java, record, sums_beside
+from lab.jars import KAFKA_POM, fetch_jars, find_java, name_checksum_file, record_checksums
 
 
 def program(directory: Path, name: str, script: str) -> Path:
@@ -34,27 +34,27 @@ def environ(tmp_path: Path) -> dict[str, str]:
 
 def test_no_java(environ: dict[str, str]) -> None:
     with pytest.raises(ToolMissing, match=r"no java found; .*apt-get install openjdk-17-jre-headless maven"):
-        java(environ)
+        find_java(environ)
 
 
 @pytest.mark.parametrize("version", ["1.8.0_412", "11.0.2"])
 def test_old_java(environ: dict[str, str], tmp_path: Path, version: str) -> None:
     program(tmp_path / "bin", "java", java_of(version))
     with pytest.raises(ToolMissing, match=r"is Java (8|11); Kafka needs Java 17 or newer"):
-        java(environ)
+        find_java(environ)
 
 
 def test_no_maven(environ: dict[str, str], tmp_path: Path) -> None:
     program(tmp_path / "bin", "java", java_of("21"))
     with pytest.raises(ToolMissing, match="no mvn"):
-        jars(environ=environ)
+        fetch_jars(environ=environ)
 
 
 def test_a_failed_fetch_leaves_nothing_and_tells_no_password(environ: dict[str, str], tmp_path: Path) -> None:
     program(tmp_path / "bin", "java", java_of("17.0.1"))
     program(tmp_path / "bin", "mvn", "echo '[ERROR] cannot reach http://me:secret@127.0.0.1:1/'; exit 1")
     with pytest.raises(LabError, match=r"//…@127") as caught:
-        jars(environ=environ)
+        fetch_jars(environ=environ)
     assert "secret" not in str(caught.value)
     assert [path.name for path in (tmp_path / "cache" / "watershed").iterdir() if path.is_dir()] == []
 
@@ -68,14 +68,14 @@ def pom(environ: dict[str, str], tmp_path: Path) -> Path:
     program(tmp_path / "bin", "java", java_of("17.0.1"))
     environ["PATH"] += os.pathsep + os.environ["PATH"]
     (tmp_path / "pom.xml").write_text("<project/>")
-    checksums.write(tmp_path / "pom.sha256", {"one.jar": hashlib.sha256(b"one").hexdigest()})
+    checksums.write_checksums(tmp_path / "pom.sha256", {"one.jar": hashlib.sha256(b"one").hexdigest()})
     return tmp_path / "pom.xml"
 
 
 def test_fetched_once(environ: dict[str, str], tmp_path: Path, pom: Path) -> None:
     log = tmp_path / "calls"
     program(tmp_path / "bin", "mvn", f"echo x >> {log}; {COPY}; printf one > $d/one.jar")
-    first, second = jars(pom, environ), jars(pom, environ)
+    first, second = fetch_jars(pom, environ), fetch_jars(pom, environ)
     assert first == second
     assert [path.name for path in first.iterdir()] == ["one.jar"]
     assert log.read_text() == "x\n"
@@ -94,7 +94,7 @@ def test_other_files_than_those_of_the_checkout(
 ) -> None:
     program(tmp_path / "bin", "mvn", f"{COPY}; {gives}")
     with pytest.raises(LabError, match=says):
-        jars(pom, environ)
+        fetch_jars(pom, environ)
     assert [path.name for path in (tmp_path / "cache" / "watershed").iterdir() if path.is_dir()] == []
 
 
@@ -102,9 +102,9 @@ def test_no_checksums(environ: dict[str, str], tmp_path: Path, pom: Path) -> Non
     program(tmp_path / "bin", "mvn", f"{COPY}; printf one > $d/one.jar")
     (tmp_path / "pom.sha256").unlink()
     with pytest.raises(LabError, match=r"pom\.sha256 cannot be read .*make checksums"):
-        jars(pom, environ)
-    record(pom, environ)
-    assert [path.name for path in jars(pom, environ).iterdir()] == ["one.jar"]
+        fetch_jars(pom, environ)
+    record_checksums(pom, environ)
+    assert [path.name for path in fetch_jars(pom, environ).iterdir()] == ["one.jar"]
 
 
 def test_an_archive_is_there_unpacked(environ: dict[str, str], tmp_path: Path, pom: Path) -> None:
@@ -112,22 +112,22 @@ def test_an_archive_is_there_unpacked(environ: dict[str, str], tmp_path: Path, p
     with tarfile.open(tmp_path / "registry-all.tar.gz", "w:gz") as archive:
         archive.add(tmp_path / "registry-runner.jar", "registry-runner.jar")
     program(tmp_path / "bin", "mvn", f"{COPY}; cp {tmp_path}/registry-all.tar.gz $d")
-    record(pom, environ)
-    assert [path.name for path in jars(pom, environ, name="registry").iterdir()] == ["registry-runner.jar"]
+    record_checksums(pom, environ)
+    assert [path.name for path in fetch_jars(pom, environ, name="registry").iterdir()] == ["registry-runner.jar"]
 
 
 RECORDED = ["lab/pom.xml", "lab/registry.pom.xml", "tests/schemas/pom.xml"]
 
 
 def test_what_is_cached_is_what_the_checkout_names() -> None:
-    assert checksums.sums_of(jars()) == checksums.read(sums_beside(POM))
+    assert checksums.compute_checksums(fetch_jars()) == checksums.read_checksums(name_checksum_file(KAFKA_POM))
 
 
 def test_every_pom_that_tests_fetch_has_checksums() -> None:
     """A cache that is warm hides it: where nothing was fetched before, `jars` refuses."""
-    root = POM.parent.parent
+    root = KAFKA_POM.parent.parent
     poms = sorted(path for room in ("lab", "tests") for path in (root / room).rglob("*pom.xml"))
     assert [path.relative_to(root).as_posix() for path in poms] == RECORDED
-    assert [path for path in poms if not checksums.read(sums_beside(path))] == []
+    assert [path for path in poms if not checksums.read_checksums(name_checksum_file(path))] == []
     told = (root / "Makefile").read_text()
     assert f"--record {' '.join(RECORDED)}" in told

@@ -18,10 +18,10 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from cli.lab import lab as command
-from lab import apps, clusters
-from lab.account import account, find_applications
-from lab.load import create_topics
-from lab.process import Process, alive, end, find, spawn
+from lab import clusters, sample_applications
+from lab.account import build_account, find_applications
+from lab.detached_process import ProcessIdentity, end_processes, find_by_argument, is_alive, spawn_detached
+from lab.preload import create_lab_topics
 
 pytestmark = pytest.mark.kafka
 
@@ -32,15 +32,15 @@ def home(tmp_path: Path) -> Iterator[Path]:
     try:
         yield directory
     finally:
-        clusters.down(directory)
+        clusters.end_clusters(directory)
 
 
 def topology_lab(*arguments: str, home: Path) -> Result:
     return CliRunner().invoke(command, [*arguments, "--dir", str(home)])
 
 
-def processes(home: Path) -> list[Process]:
-    found = clusters.status(home).clusters.values()
+def processes(home: Path) -> list[ProcessIdentity]:
+    found = clusters.read_lab(home).clusters.values()
     return [broker.process for cluster in found for broker in cluster.brokers if broker.process]
 
 
@@ -54,14 +54,14 @@ def test_up_status_down(home: Path) -> None:
     assert cluster["alias"] == "alpha"
     assert cluster["bootstrap"] == f"127.0.0.1:{broker['port']}"
     assert Path(broker["data"]).is_dir()
-    create_topics(cluster["bootstrap"], ["kept"], 3)
+    create_lab_topics(cluster["bootstrap"], ["kept"], 3)
 
     again = topology_lab("up", "--names", "alpha", "--format", "json", home=home)
     assert json.loads(again.output) == shape
 
     (process,) = processes(home)
     os.kill(broker["pid"], signal.SIGKILL)
-    while alive(process):
+    while is_alive(process):
         time.sleep(0.01)
     assert topology_lab("status", home=home).exit_code == 1
     revived = json.loads(topology_lab("up", "--names", "alpha", "--format", "json", home=home).output)
@@ -76,7 +76,7 @@ def test_up_status_down(home: Path) -> None:
 
     (process,) = processes(home)
     assert topology_lab("down", home=home).exit_code == 0
-    assert not alive(process)
+    assert not is_alive(process)
     assert not home.exists()
     assert topology_lab("down", home=home).exit_code == 0
 
@@ -97,60 +97,68 @@ def test_what_a_killed_up_left_is_found_and_ended(home: Path) -> None:
     (home / "lab.json").write_text(json.dumps(state))
 
     assert processes(home) == left
-    clusters.down(home)
+    clusters.end_clusters(home)
 
-    assert not [process for process in left if alive(process)]
+    assert not [process for process in left if is_alive(process)]
 
 
 def test_down_spares_a_stranger_with_a_recorded_pid(home: Path, tmp_path: Path) -> None:
-    stranger = spawn(["/bin/sleep", "60"], tmp_path / "stranger.log")
+    stranger = spawn_detached(["/bin/sleep", "60"], tmp_path / "stranger.log")
     try:
         home.mkdir()
         broker = {"id": 1, "pid": stranger.pid, "started": stranger.started - 1, "port": 1, "controller_port": 2}
         cluster = {"alias": "a", "cluster_id": "x", "brokers": [{**broker, "home": str(home / "a" / "1")}]}
         (home / "lab.json").write_text(json.dumps({"schema": 1, "clusters": [cluster]}))
-        clusters.down(home)
-        assert alive(stranger)
+        clusters.end_clusters(home)
+        assert is_alive(stranger)
     finally:
-        end([stranger])
-    assert not alive(stranger)
-    assert find("no process has this argument") is None
+        end_processes([stranger])
+    assert not is_alive(stranger)
+    assert find_by_argument("no process has this argument") is None
 
 
 @pytest.mark.slow
 def test_a_killed_broker_costs_the_applications_nothing(home: Path, tmp_path: Path) -> None:
-    here = clusters.up(home, ["alpha"]).clusters["alpha"]
-    create_topics(here.bootstrap, ["plain", "careful"], 2)
+    here = clusters.start_clusters(home, ["alpha"]).clusters["alpha"]
+    create_lab_topics(here.bootstrap, ["plain", "careful"], 2)
     at = ["--cluster", here.alias, "--bootstrap", here.bootstrap]
     rate = ["--rate", "200"]
     try:
-        plain = apps.start(tmp_path, "plain", ["lab.orders", "--topics", "plain", *rate, *at])
+        plain = sample_applications.start_application(
+            tmp_path, "plain", ["lab.orders_producer", "--topics", "plain", *rate, *at]
+        )
         transactional = ["--transactional-id", "careful", "--topics", "careful"]
-        careful = apps.start(tmp_path, "careful", ["lab.orders", *transactional, *rate, *at])
-        billing = apps.start(tmp_path, "billing", ["lab.billing", "--topics", "plain,careful", *at])
+        careful = sample_applications.start_application(
+            tmp_path, "careful", ["lab.orders_producer", *transactional, *rate, *at]
+        )
+        billing = sample_applications.start_application(
+            tmp_path, "billing", ["lab.billing_consumer", "--topics", "plain,careful", *at]
+        )
         for app in (plain, careful):
-            apps.wait_for(app, "acked", 200, seconds=180)
-        clusters.kill(home, "alpha")
-        clusters.start(home, "alpha")
+            sample_applications.wait_for_count(app, "acked", 200, seconds=180)
+        clusters.kill_lab_broker(home, "alpha")
+        clusters.restart_lab_broker(home, "alpha")
         for app in (plain, careful):
-            apps.wait_for(app, "acked", apps.describe(app)["acked"] + 200, seconds=180)
-            apps.switch_off(app)
+            sample_applications.wait_for_count(
+                app, "acked", sample_applications.ask_application(app)["acked"] + 200, seconds=180
+            )
+            sample_applications.stop_client(app)
         deadline = time.monotonic() + 180
-        while account(find_applications(tmp_path)).lost and time.monotonic() < deadline:
+        while build_account(find_applications(tmp_path)).lost and time.monotonic() < deadline:
             time.sleep(0.3)
-        apps.switch_off(billing)
-        result = account(find_applications(tmp_path))
+        sample_applications.stop_client(billing)
+        result = build_account(find_applications(tmp_path))
         assert (result.lost, result.repeated, result.out_of_order_per_key) == (0, 0, 0)
         assert result.acked > 800
         assert max(result.longest_pause_s.values()) > 1.0
     finally:
-        apps.stop(tmp_path)
+        sample_applications.stop_applications(tmp_path)
 
 
 @pytest.mark.slow
 def test_three_brokers_elect_another_leader(home: Path) -> None:
-    trio = clusters.up(home, ["trio"], brokers=3).clusters["trio"]
-    create_topics(trio.bootstrap, ["copied"], 1)
+    trio = clusters.start_clusters(home, ["trio"], brokers=3).clusters["trio"]
+    create_lab_topics(trio.bootstrap, ["copied"], 1)
     admin = AdminClient({"bootstrap.servers": trio.bootstrap})
     deadline = time.monotonic() + 180
     while not (known := admin.list_topics("copied", timeout=60).topics["copied"].partitions):
@@ -158,7 +166,7 @@ def test_three_brokers_elect_another_leader(home: Path) -> None:
         time.sleep(0.2)
     before = known[0]
     assert len(before.replicas) == 3
-    clusters.kill(home, "trio", before.leader)
+    clusters.kill_lab_broker(home, "trio", before.leader)
     deadline = time.monotonic() + 180
     leader = -1
     while time.monotonic() < deadline:
@@ -168,7 +176,7 @@ def test_three_brokers_elect_another_leader(home: Path) -> None:
             break
         time.sleep(0.2)
     assert leader not in (-1, before.leader)
-    clusters.start(home, "trio", before.leader)
+    clusters.restart_lab_broker(home, "trio", before.leader)
     deadline = time.monotonic() + 180
     brokers = 0
     while brokers != 3:

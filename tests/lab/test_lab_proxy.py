@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from lab.proxy import CLEAN, HELD, Proxy, Toxic
+from lab.fault_proxy import HELD_CONNECTION, NO_FAULT, FaultProxy, ProxyFault
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def proxy(received):
                 threading.Thread(target=serve, args=(server.accept()[0],), daemon=True).start()
 
     threading.Thread(target=listen, daemon=True).start()
-    made = Proxy(server.getsockname())
+    made = FaultProxy(server.getsockname())
     try:
         yield made
     finally:
@@ -41,7 +41,7 @@ def proxy(received):
         server.close()
 
 
-def client(proxy: Proxy, timeout: float = 60) -> socket.socket:
+def client(proxy: FaultProxy, timeout: float = 60) -> socket.socket:
     return socket.create_connection(("127.0.0.1", proxy.port), timeout=timeout)
 
 
@@ -69,7 +69,7 @@ def until_it_ends(sock: socket.socket) -> tuple[int, type[OSError] | None]:
 
 def test_bytes_pass_unchanged_in_slices_too(proxy):
     sent = bytes(range(256)) * 2000
-    proxy.down = Toxic(slice_bytes=997)
+    proxy.down = ProxyFault(slice_bytes=997)
     with client(proxy) as sock:
         sock.sendall(sent)
         assert exactly(sock, len(sent)) == sent
@@ -80,7 +80,7 @@ def test_bytes_pass_unchanged_in_slices_too(proxy):
 
 
 def test_latency_keeps_the_order(proxy):
-    proxy.up = Toxic(latency_s=0.05, jitter_s=0.05)
+    proxy.up = ProxyFault(latency_s=0.05, jitter_s=0.05)
     with client(proxy) as sock:
         began = time.monotonic()
         for number in range(50):
@@ -94,13 +94,13 @@ def test_a_held_way_keeps_what_was_sent(proxy, received):
     with client(proxy) as sock:
         sock.sendall(b"a")
         assert exactly(sock, 1) == b"a"
-        proxy.up = HELD
+        proxy.up = HELD_CONNECTION
         sock.sendall(b"b")
         sock.settimeout(0.3)
         with pytest.raises(TimeoutError):
             sock.recv(1)
         assert received == [b"a"]
-        proxy.up = CLEAN
+        proxy.up = NO_FAULT
         sock.settimeout(60)
         assert exactly(sock, 1) == b"b"
 
@@ -108,13 +108,13 @@ def test_a_held_way_keeps_what_was_sent(proxy, received):
 def test_a_dropped_client_has_sent_what_it_sent(proxy, received):
     """A request on a lost connection can still land."""
     with client(proxy) as sock:
-        proxy.up = HELD
+        proxy.up = HELD_CONNECTION
         sock.sendall(b"late")
         time.sleep(1)
         assert proxy.drop_clients() == 1
         with pytest.raises(ConnectionResetError):
             sock.recv(1)
-        proxy.up = CLEAN
+        proxy.up = NO_FAULT
         until = time.monotonic() + 180
         while received != [b"late"] and time.monotonic() < until:
             time.sleep(0.01)
@@ -123,11 +123,11 @@ def test_a_dropped_client_has_sent_what_it_sent(proxy, received):
 
 def test_a_cut_loses_what_was_on_its_way(proxy, received):
     with client(proxy) as sock:
-        proxy.up = HELD
+        proxy.up = HELD_CONNECTION
         sock.sendall(b"lost")
         time.sleep(1)
         assert proxy.cut() == 1
-        proxy.up = CLEAN
+        proxy.up = NO_FAULT
         with pytest.raises(ConnectionResetError):
             sock.recv(1)
     time.sleep(0.2)
@@ -135,7 +135,7 @@ def test_a_cut_loses_what_was_on_its_way(proxy, received):
 
 
 def test_a_connection_is_reset_after_some_bytes(proxy):
-    proxy.down = Toxic(cut_after=1000)
+    proxy.down = ProxyFault(cut_after=1000)
     with client(proxy) as sock:
         sock.sendall(b"x" * 5000)
         got, ended = until_it_ends(sock)
@@ -155,7 +155,7 @@ def test_nobody_gets_in_while_it_refuses(proxy):
 
 
 def test_bandwidth_is_what_it_says_at_most(proxy):
-    proxy.up = Toxic(bytes_per_s=20_000)
+    proxy.up = ProxyFault(bytes_per_s=20_000)
     with client(proxy) as sock:
         sock.sendall(b"y" * 150_000)
         sock.settimeout(0.2)

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from lab.errors import LabError
-from lab.sbom import ROOT, bill
+from lab.sbom import SBOM_ROOT, build_bill_of_materials
 
-FILES = sorted((ROOT / "requirements").glob("*.txt"))
+FILES = sorted((SBOM_ROOT / "requirements").glob("*.txt"))
 
 
 def entries(path: Path) -> list[str]:
@@ -27,7 +27,7 @@ def test_every_requirement_has_one_version_and_hashes(path: Path) -> None:
 
 @pytest.mark.parametrize("path", ["Makefile", "docker/Dockerfile"])
 def test_hashes_are_asked_for_wherever_requirements_are_installed(path: str) -> None:
-    commands = re.sub(r"\\\n", " ", (ROOT / path).read_text()).splitlines()
+    commands = re.sub(r"\\\n", " ", (SBOM_ROOT / path).read_text()).splitlines()
     installing = [each for each in commands if re.search(r"pip (install|sync)\b.*requirements/", each)]
     assert installing
     for each in installing:
@@ -35,23 +35,23 @@ def test_hashes_are_asked_for_wherever_requirements_are_installed(path: str) -> 
 
 
 def test_the_bill_names_everything_with_its_hashes() -> None:
-    found = {each["bom-ref"]: each for each in bill()["components"]}
+    found = {each["bom-ref"]: each for each in build_bill_of_materials()["components"]}
     pinned = {entry.split("==")[0] for path in FILES for entry in entries(path)}
     named = {each["name"] for ref, each in found.items() if ref.startswith("pkg:pypi/")}
     assert named == {re.sub(r"[-_.]+", "-", name).lower() for name in pinned}
     jars = {ref: each for ref, each in found.items() if ref.startswith("jar:")}
-    for sums in (ROOT / "lab").glob("*.sha256"):
+    for sums in (SBOM_ROOT / "lab").glob("*.sha256"):
         for line in sums.read_text().splitlines():
             checksum, name = line.split()
             assert jars[f"jar:{name}"]["hashes"] == [{"alg": "SHA-256", "content": checksum}]
     broker = next(each for each in jars.values() if each["name"] == "kafka_2.13")
     assert (broker["group"], broker["version"]) == ("org.apache.kafka", "4.3.1")
-    assert bill() == bill()
+    assert build_bill_of_materials() == build_bill_of_materials()
 
 
 def test_a_requirement_without_a_hash_is_no_bill(tmp_path: Path) -> None:
     (tmp_path / "requirements").mkdir()
     (tmp_path / "requirements" / "base.txt").write_text("click==8.5.1\n")
-    (tmp_path / "pyproject.toml").write_bytes((ROOT / "pyproject.toml").read_bytes())
+    (tmp_path / "pyproject.toml").write_bytes((SBOM_ROOT / "pyproject.toml").read_bytes())
     with pytest.raises(LabError, match=r"click==8\.5\.1 has no hash"):
-        bill(tmp_path)
+        build_bill_of_materials(tmp_path)

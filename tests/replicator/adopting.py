@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from hashlib import blake2b
 
-from replicator.adoption.digests import WIDTH, Builder, Log
+from replicator.adoption.log_digests import DIGEST_BYTES, DigestedLog, DigestedLogBuilder
 
 
-def log_of(records: Iterable[tuple[int, bytes]], aborted: Iterable[int] = ()) -> Log:
+def log_of(records: Iterable[tuple[int, bytes]], aborted: Iterable[int] = ()) -> DigestedLog:
     """A log from (offset, content) pairs; `aborted` are offsets."""
-    builder, gone = Builder(), set(aborted)
+    builder, gone = DigestedLogBuilder(), set(aborted)
     for offset, content in records:
-        builder.add(offset, blake2b(content, digest_size=WIDTH).digest(), aborted=offset in gone)
+        builder.add(offset, blake2b(content, digest_size=DIGEST_BYTES).digest(), aborted=offset in gone)
     return builder.finished()

@@ -11,20 +11,21 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from clusters.errors import ClusterError
-from replicator.aligned.copy import AlignedCopy
-from replicator.aligned.fill import fill
-from replicator.aligned.gaps import GapFiller
-from replicator.aligned.resume import resume_aligned
-from replicator.announcing import PartitionLedger
-from replicator.batches import batches_in, sift
+from replicator.batch.batch_selection import select_batches
+from replicator.batch.record_batch import decode_batches
+from replicator.batch.repack import RepackTerms
+from replicator.copy.aligned.aligned_copy import AlignedCopy
+from replicator.copy.aligned.gap_filler import GapFiller
+from replicator.copy.aligned.log_filler import fill_log
+from replicator.copy.transactions.produce_answers import SessionLost
 from replicator.errors import Misaligned
-from replicator.fencing import fenced, landed
-from replicator.ledger import CLAIM, Block, Generation
-from replicator.offsetmap import Run
-from replicator.repack import Terms
-from replicator.resume import Seen
-from replicator.states import LookAgain, Loud
-from replicator.transactions.answers import SessionLost
+from replicator.ledger.ledger import CLAIM_NUMBER, Generation, LedgerBlock
+from replicator.ledger.ledger_writer import PartitionLedgerWriter
+from replicator.ledger.offset_map import OffsetRun
+from replicator.recovery.aligned_recovery_point import find_aligned_recovery_point
+from replicator.recovery.producer_epochs import begin_exclusive_epoch, drop_unlanded_epochs
+from replicator.recovery.recovery_point import LogInspection
+from replicator.states import Halt, Reinspect
 from tests.replicator.aligning import Killed, Requests, dying, killed
 from tests.replicator.model import KEY, TOPIC, Look, SimulatedWorker, Simulation, Step, WentLoud
 
@@ -85,11 +86,11 @@ class AlignedSimulation(Simulation):
 
     # -- a look ------------------------------------------------------------------------------------------------
 
-    def _seen(self, look: Look) -> Seen:
+    def _seen(self, look: Look) -> LogInspection:
         log = self.target.log(TOPIC, 0)
         start, end = look.target_range
         stored = b"".join(kept.data for kept in log.batches)
-        data = [batch for batch in batches_in(memoryview(stored)) if not batch.control and batch.base < end]
+        data = [batch for batch in decode_batches(memoryview(stored)) if not batch.control and batch.base < end]
         tail = data[-1] if data and data[-1].end > start else None
         low, high = start if tail is None else tail.end, min(end, look.source_range[1])
         missed = [record.offset for record in self.committed() if low <= record.offset < high]
@@ -98,26 +99,28 @@ class AlignedSimulation(Simulation):
     def _quiet(self) -> bool:
         return not self.late and super()._quiet()
 
-    def _take_over(self, worker: SimulatedWorker, seen: Seen) -> None:
+    def _take_over(self, worker: SimulatedWorker, seen: LogInspection) -> None:
         remembered, generation = self.remembered()
-        decided = fenced(resume_aligned(remembered, seen, self.producer_id), remembered, seen)
-        if isinstance(decided, Loud):
+        decided = begin_exclusive_epoch(
+            find_aligned_recovery_point(remembered, seen, self.producer_id), remembered, seen
+        )
+        if isinstance(decided, Halt):
             raise WentLoud(decided)
-        if isinstance(decided, LookAgain):
+        if isinstance(decided, Reinspect):
             return
         end = decided.target_end
         if not decided.filling:
             missing = {record.offset for record in self.committed() if record.offset < end} - set(self.stands())
             assert not missing, f"{decided} steps over {missing}"
-        block = Block(
+        block = LedgerBlock(
             key=KEY,
             generation=Generation(generation + 1, worker.name),
-            number=CLAIM,
+            number=CLAIM_NUMBER,
             start=end,
             identity=decided.identity,
             source_id=self.source_id,
             target_id=self.target_id,
-            runs=(Run(end, end),),
+            runs=(OffsetRun(end, end),),
             since=decided.since,
             needs_epoch=decided.alone,
             after=decided.after,
@@ -141,22 +144,22 @@ class AlignedSimulation(Simulation):
             alone=decided.alone,
             filling=decided.filling,
         )
-        ledger = PartitionLedger(
+        ledger = PartitionLedgerWriter(
             worker.writer,  # type: ignore[arg-type]
-            replace(block, number=CLAIM + 1, runs=()),
+            replace(block, number=CLAIM_NUMBER + 1, runs=()),
             copy.durable,
             lambda error: copy.halt(str(error)),
             worker.writer.later.append,
             needs_epoch=lambda: copy.needs_epoch,
         )
-        first = [Run(end, end)]
+        first = [OffsetRun(end, end)]
         copy.announce(first)
         ledger.append(first)
         worker.copy, worker.ledger = copy, ledger
         if decided.filling:
             self.goals[id(copy)] = Goal(copy, decided.goal)
         if remembered is not None:
-            assert landed(remembered, seen).map.source_position(end) == end
+            assert drop_unlanded_epochs(remembered, seen).map.source_position(end) == end
 
     def _fetch(self, worker: SimulatedWorker, amount: int) -> None:
         assert worker.copy is not None
@@ -168,8 +171,8 @@ class AlignedSimulation(Simulation):
     def _accept(self, worker: SimulatedWorker) -> None:
         copy, ledger, answer = worker.fetched.popleft()
         small = (0, 90, 1 << 20)[self.steps_done % 3]
-        terms = Terms(small=small, holes=lambda: copy.alone, dense=True)
-        runs = copy.accept(sift(answer.records, copy.position, answer.aborted, terms=terms))
+        terms = RepackTerms(small=small, holes=lambda: copy.alone, dense=True)
+        runs = copy.accept(select_batches(answer.records, copy.position, answer.aborted, terms=terms))
         if runs:
             ledger.append(runs)
 
@@ -180,12 +183,12 @@ class AlignedSimulation(Simulation):
         copy, requests = worker.copy, self._requests(worker, amount)
         try:
             until = self.goals[id(copy)].until
-            fill(requests.log(), until, KEY.flow, bare=self.way == "markers")
-            copy.not_closed(LookAgain("filled"))
+            fill_log(requests.log(), until, KEY.flow, bare=self.way == "markers")
+            copy.not_closed(Reinspect("filled"))
         except Misaligned as misaligned:
-            copy.not_closed(LookAgain(str(misaligned)))
+            copy.not_closed(Reinspect(str(misaligned)))
         except (ClusterError, SessionLost) as error:
-            copy.not_closed(LookAgain(str(error)))
+            copy.not_closed(Reinspect(str(error)))
         except Killed:
             self._crash(worker)
         self.moved_at = self.steps_done
@@ -205,7 +208,7 @@ class AlignedSimulation(Simulation):
         except Misaligned as misaligned:
             copy.overshot(gap, misaligned.end)
         except (ClusterError, SessionLost) as error:
-            copy.not_closed(LookAgain(str(error)))
+            copy.not_closed(Reinspect(str(error)))
         except Killed:
             self._crash(worker)
         self.moved_at = self.steps_done

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from clusters.batches import Record
 from clusters.errors import Unreachable
-from clusters.fake import FakeCluster
-from replicator.aligned import advance
-from replicator.aligned.log import TargetLog
-from replicator.look import Address
+from clusters.fake_cluster import FakeCluster
+from clusters.record_batch import BatchRecord
+from replicator.copy.aligned import log_end
+from replicator.copy.aligned.target_log import TargetLog
+from replicator.recovery.log_inspection import BrokerAddress
 
 NOW = 1_790_000_000_000
 TOPIC, FLOW = "orders", "onprem-to-cloud"
@@ -50,7 +50,7 @@ class Clock:
         return self.now
 
     def sleep(self, seconds: float) -> None:
-        if seconds == advance.OTHERS_S:
+        if seconds == log_end.RIVAL_MARKER_WAIT_S:
             self._waits()
 
 
@@ -62,7 +62,7 @@ class Requests:
         self.count = 0
         self.names: list[str] = []
 
-    def connect(self, _address: Address | None) -> Any:
+    def connect(self, _address: BrokerAddress | None) -> Any:
         return _Wire(self)
 
     def log(self) -> TargetLog:
@@ -142,6 +142,6 @@ def dying(late: list[Callable[[], Any]]) -> Event:
     return event
 
 
-def seen(target: FakeCluster) -> tuple[list[Record], list[Record]]:
+def seen(target: FakeCluster) -> tuple[list[BatchRecord], list[BatchRecord]]:
     """What consumers read: read_committed, read_uncommitted."""
     return target.records(TOPIC, 0), target.records(TOPIC, 0, committed=False)

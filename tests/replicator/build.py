@@ -5,8 +5,16 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 
-from clusters.batches import ABORT, COMMIT, Record, build_batch, checksum, marker_batch, stored
-from replicator.batches import Batch, batches_in
+from clusters.record_batch import (
+    ABORT,
+    COMMIT,
+    BatchRecord,
+    assign_batch_offset,
+    build_batch,
+    build_marker_batch,
+    compute_batch_crc,
+)
+from replicator.batch.record_batch import RawBatch, decode_batches
 
 NOW = 1_790_000_000_000
 
@@ -25,7 +33,7 @@ def data(
 ) -> bytes:
     """`count` records from `base` on. offsets: deltas of the records that compaction left, of `span` offsets."""
     deltas = range(count) if offsets is None else offsets
-    records = [Record(delta, NOW + delta, b"k%d" % (base + delta), b"v" * size) for delta in deltas]
+    records = [BatchRecord(delta, NOW + delta, b"k%d" % (base + delta), b"v" * size) for delta in deltas]
     batch = build_batch(
         records,
         producer_id=producer_id,
@@ -35,7 +43,7 @@ def data(
         codec=codec,
         last_offset_delta=None if span is None else span - 1,
     )
-    return stored(batch, base, epoch)
+    return assign_batch_offset(batch, base, epoch)
 
 
 def transactional(base: int, count: int, producer_id: int) -> bytes:
@@ -43,11 +51,11 @@ def transactional(base: int, count: int, producer_id: int) -> bytes:
 
 
 def commit(base: int, producer_id: int) -> bytes:
-    return stored(marker_batch(producer_id, 0, COMMIT, NOW), base, 0)
+    return assign_batch_offset(build_marker_batch(producer_id, 0, COMMIT, NOW), base, 0)
 
 
 def abort(base: int, producer_id: int) -> bytes:
-    return stored(marker_batch(producer_id, 0, ABORT, NOW), base, 0)
+    return assign_batch_offset(build_marker_batch(producer_id, 0, ABORT, NOW), base, 0)
 
 
 def emptied(base: int, span: int = 1, *, producer_id: int = 9, control: bool = False) -> bytes:
@@ -61,7 +69,7 @@ def emptied(base: int, span: int = 1, *, producer_id: int = 9, control: bool = F
         control=control,
         last_offset_delta=span - 1,
     )
-    return stored(batch, base, 0)
+    return assign_batch_offset(batch, base, 0)
 
 
 def with_attributes(batch: bytes, bits: int) -> bytes:
@@ -73,7 +81,7 @@ def with_attributes(batch: bytes, bits: int) -> bytes:
 
 def with_crc(batch: bytes) -> bytes:
     """With the CRC that belongs to the bytes as they are now."""
-    return batch[:17] + struct.pack(">I", checksum(batch)) + batch[21:]
+    return batch[:17] + struct.pack(">I", compute_batch_crc(batch)) + batch[21:]
 
 
 def damaged(batch: bytes) -> bytes:
@@ -90,6 +98,6 @@ def answer(*batches: bytes) -> memoryview:
     return memoryview(b"".join(batches))
 
 
-def batch_of(stored_batch: bytes) -> Batch:
-    (found,) = batches_in(memoryview(stored_batch))
+def batch_of(stored_batch: bytes) -> RawBatch:
+    (found,) = decode_batches(memoryview(stored_batch))
     return found

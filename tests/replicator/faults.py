@@ -11,11 +11,11 @@ from pathlib import Path
 
 from clusters.admin import Admin
 from clusters.errors import ClusterError
-from clusters.names import TopicPartition
+from clusters.partition_status import PartitionStatus, read_partition_statuses
 from clusters.settings import ConnectionSettings
-from clusters.status import PartitionStatus, read_status
+from clusters.topic_partition import TopicPartition
 from lab.clusters import Lab
-from lab.proxied import Proxied, proxied
+from lab.proxied_clusters import ProxiedCluster, run_proxied_clusters
 from tests.replicator.real import settings_of
 from topology.plan import Plan
 
@@ -42,7 +42,7 @@ class Faulty:
 
     home: Path
     lab: Lab
-    proxies: dict[str, Proxied]
+    proxies: dict[str, ProxiedCluster]
     settings: dict[str, ConnectionSettings]
     through: dict[str, ConnectionSettings]
 
@@ -53,7 +53,7 @@ class Faulty:
 @contextmanager
 def faulty_clusters(home: Path, brokers: Mapping[str, int], settings: Mapping[str, str] | None = None):
     """Clusters by alias with that many brokers, each broker behind a proxy; `settings` over `BROKER`."""
-    with proxied(home, brokers, {**BROKER, **(settings or {})}) as (lab, proxies):
+    with run_proxied_clusters(home, brokers, {**BROKER, **(settings or {})}) as (lab, proxies):
         yield Faulty(
             home,
             lab,
@@ -73,9 +73,9 @@ def times(**seconds: float) -> str:
     under way). patience: how long a raw connection waits for an answer. session: of the group membership.
     """
     known = {
-        "settle": ("replicator.look", "SETTLE_S", seconds.get("settle")),
+        "settle": ("replicator.recovery.log_inspection", "SETTLE_S", seconds.get("settle")),
         "patience": ("clusters.wire.connection", "_PATIENCE_S", seconds.get("patience")),
-        "session": ("replicator.membership", "SESSION_MS", seconds.get("session", 0) * 1000),
+        "session": ("replicator.worker.membership", "SESSION_MS", seconds.get("session", 0) * 1000),
     }
     lines = ["import importlib"]
     for name in seconds:
@@ -131,7 +131,7 @@ def told(settings: ConnectionSettings, topic: str) -> list[str]:
         return [
             f"{each.partition}: {each.state}, {each.source_position} of {each.source_end}, target {each.target_end}, "
             f"{now - each.at_ms:.0f} ms ago, {each.error or ''}"
-            for each in read_status(settings)
+            for each in read_partition_statuses(settings)
             if each.target_topic == topic
         ]
     except ClusterError as error:
@@ -140,7 +140,7 @@ def told(settings: ConnectionSettings, topic: str) -> list[str]:
 
 def reports(settings: ConnectionSettings, plan: Plan) -> dict[int, PartitionStatus]:
     """The newest report of each partition of the plan's flow."""
-    return {each.partition: each for each in read_status(settings) if each.flow == plan.flows[0].id}
+    return {each.partition: each for each in read_partition_statuses(settings) if each.flow == plan.flows[0].id}
 
 
 def wait_reports(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from clusters.fake import FakeCluster
-from replicator.aligned import advance
-from replicator.aligned.gaps import GapFiller, Way
+from clusters.fake_cluster import FakeCluster
+from replicator.copy.aligned import log_end
+from replicator.copy.aligned.gap_filler import GapFiller, GapMethod
 from tests.replicator.aligning import FLOW, TOPIC, Clock, Event, Requests, cluster, end_of, seen
 
 KINDS = pytest.mark.parametrize(("way", "version"), [("markers", 2), ("markers", 1), ("transactions", 2)])
@@ -16,13 +16,13 @@ GAP = 4  # with MOST_MARKERS 2: two requests of markers
 @pytest.fixture
 def without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody waits, and a machine that stands still for a while changes nothing."""
-    monkeypatch.setattr(advance, "time", Clock())
-    monkeypatch.setattr(advance, "_PAUSE_S", 0.0)
-    monkeypatch.setattr(advance, "OTHERS_S", 1e-6)
-    monkeypatch.setattr(advance, "_FETCH_MS", 1)
-    monkeypatch.setattr(advance, "MOST_MARKERS", 2)
-    monkeypatch.setattr("replicator.transactions.producer.PAUSE_S", 0.0)
-    monkeypatch.setattr("replicator.aligned.log._PAUSE_S", 0.0)
+    monkeypatch.setattr(log_end, "time", Clock())
+    monkeypatch.setattr(log_end, "_PAUSE_S", 0.0)
+    monkeypatch.setattr(log_end, "RIVAL_MARKER_WAIT_S", 1e-6)
+    monkeypatch.setattr(log_end, "_FETCH_MS", 1)
+    monkeypatch.setattr(log_end, "MAX_MARKERS_PER_REQUEST", 2)
+    monkeypatch.setattr("replicator.copy.transactions.transactional_producer.COORDINATOR_PAUSE_S", 0.0)
+    monkeypatch.setattr("replicator.copy.aligned.target_log._PAUSE_S", 0.0)
 
 
 def target(version: int) -> FakeCluster:
@@ -33,7 +33,7 @@ def target(version: int) -> FakeCluster:
 
 
 def filler(
-    there: FakeCluster, way: Way, version: int, at: int = -1, event: Event | None = None
+    there: FakeCluster, way: GapMethod, version: int, at: int = -1, event: Event | None = None
 ) -> tuple[GapFiller, Requests]:
     requests = Requests(there, at, event)
     return GapFiller(requests.log(), FLOW, way, bump=version >= 2), requests
@@ -49,7 +49,7 @@ def check(there: FakeCluster, end: int) -> None:
     assert there.log(TOPIC, 0).last_stable() == end + 1
 
 
-def requests_of_a_gap(way: Way, version: int) -> int:
+def requests_of_a_gap(way: GapMethod, version: int) -> int:
     there = target(version)
     working, requests = filler(there, way, version)
     working.advance(5 + GAP)

@@ -11,12 +11,13 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._acl import AclBinding, AclBindingFilter, AclOperation, AclPermissionType
 from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
 
-from clusters.preflight import missing_rights
-from clusters.rights import Right
+from clusters.required_rights import RequiredRight
+from clusters.rights_preflight import find_missing_rights
 from clusters.settings import ConnectionSettings
 from lab import clusters
-from lab.broker import HOST, free_ports
-from topology.plan import Plan, PlanCluster, SecretRef, Security, sealed
+from lab.broker import LOOPBACK_HOST, find_free_ports
+from topology.plan import Plan, PlanCluster, PlanSecurity, seal_plan
+from topology.secret_ref import SecretRef
 
 PASSWORD = "of-the-test"
 USERS = ("apply", "worker", "observe", "verify", "migrate", "align", "probe", "onlooker", "nobody")
@@ -34,7 +35,7 @@ class Guarded:
         return {
             alias: ConnectionSettings(
                 alias,
-                (f"{HOST}:{port}",),
+                (f"{LOOPBACK_HOST}:{port}",),
                 protocol="SASL_PLAINTEXT",
                 mechanism="PLAIN",
                 username=user,
@@ -47,11 +48,11 @@ class Guarded:
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
     directory = tmp_path_factory.mktemp("guarded")
-    ports = dict(zip(("onprem", "cloud"), free_ports(2), strict=True))
+    ports = dict(zip(("onprem", "cloud"), find_free_ports(2), strict=True))
     users = " ".join(f'user_{user}="{PASSWORD}"' for user in USERS)
     try:
         for alias, port in ports.items():
-            found = clusters.up(
+            found = clusters.start_clusters(
                 directory,
                 [alias],
                 settings={
@@ -71,10 +72,10 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
             {alias: ConnectionSettings(alias, (each.bootstrap,)) for alias, each in found.clusters.items()},
         )
     finally:
-        clusters.down(directory)
+        clusters.end_clusters(directory)
 
 
-def _binding(right: Right, user: str) -> tuple[object, ...]:
+def _binding(right: RequiredRight, user: str) -> tuple[object, ...]:
     kind = "BROKER" if right.resource == "CLUSTER" else right.resource
     return (
         ResourceType[kind],
@@ -87,7 +88,7 @@ def _binding(right: Right, user: str) -> tuple[object, ...]:
     )
 
 
-def grant(guarded: Guarded, user: str, given: tuple[Right, ...]) -> None:
+def grant(guarded: Guarded, user: str, given: tuple[RequiredRight, ...]) -> None:
     for alias, settings in guarded.admin.items():
         bindings = [AclBinding(*_binding(right, user)) for right in given if right.cluster == alias]
         if bindings:
@@ -96,7 +97,7 @@ def grant(guarded: Guarded, user: str, given: tuple[Right, ...]) -> None:
                 future.result(60)
 
 
-def revoke(guarded: Guarded, user: str, right: Right) -> None:
+def revoke(guarded: Guarded, user: str, right: RequiredRight) -> None:
     client = AdminClient(guarded.admin[right.cluster].librdkafka())
     for future in client.delete_acls([AclBindingFilter(*_binding(right, user))]).values():
         assert future.result(60), f"{right} was not given"
@@ -104,17 +105,17 @@ def revoke(guarded: Guarded, user: str, right: Right) -> None:
 
 def as_user(plan: Plan, guarded: Guarded, user: str) -> Plan:
     """The plan, as a process of `user` connects: secrets by environment variable."""
-    security = Security("SASL_PLAINTEXT", "PLAIN", SecretRef("env", f"GUARDED_{user.upper()}"))
+    security = PlanSecurity("SASL_PLAINTEXT", "PLAIN", SecretRef("env", f"GUARDED_{user.upper()}"))
     at = [PlanCluster(alias, each.bootstrap, security=security) for alias, each in guarded.settings(user).items()]
-    return sealed(replace(plan, clusters=tuple(at)))
+    return seal_plan(replace(plan, clusters=tuple(at)))
 
 
-def await_rights(guarded: Guarded, user: str, needed: Iterable[Right]) -> None:
+def await_rights(guarded: Guarded, user: str, needed: Iterable[RequiredRight]) -> None:
     """Until the brokers know them (ACLs travel by the metadata log)."""
     needed, settings = list(needed), guarded.settings(user)
     for alias in sorted({right.cluster for right in needed}):
         here = [right for right in needed if right.cluster == alias]
         deadline = time.monotonic() + 180
-        while missing := missing_rights(settings[alias], here):
+        while missing := find_missing_rights(settings[alias], here):
             assert time.monotonic() < deadline, [str(each) for each in missing]
             time.sleep(0.05)

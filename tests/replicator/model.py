@@ -12,25 +12,26 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from clusters.batches import Record
-from clusters.claims import SEQUENCES, Claimed, claims_of
-from clusters.control import LEDGER
+from clusters.claim_rules import SEQUENCE_MODULUS, ClaimedPartition, find_partition_claims
+from clusters.control_records import ControlRecord
+from clusters.control_topics import LEDGER_TOPIC
 from clusters.errors import ClusterError
-from clusters.fake import FakeCluster
-from clusters.records import ControlRecord
+from clusters.fake_cluster import FakeCluster
+from clusters.record_batch import BatchRecord
 from clusters.wire.messages import READ_COMMITTED, FetchedPartition, FetchPartition, ProducedPartition
-from replicator.announcing import PartitionLedger
-from replicator.batches import batches_in, sift
-from replicator.claims import claims_in
-from replicator.claims_tail import ClaimsView
-from replicator.consolidation import consolidate
-from replicator.fencing import as_landed, fenced, landed
-from replicator.ledger import CLAIM, Block, Generation, Ledger, assembled
-from replicator.offsetmap import OffsetMap, Run
-from replicator.partition import Outgoing, PartitionCopy, PartitionKey
-from replicator.repack import Terms
-from replicator.resume import Remembered, Resume, Seen, resume
-from replicator.states import LookAgain, Loud
+from replicator.batch.batch_selection import select_batches
+from replicator.batch.record_batch import decode_batches
+from replicator.batch.repack import RepackTerms
+from replicator.copy.partition_copy import OutgoingBatch, PartitionCopy, PartitionKey
+from replicator.ledger.claims import build_claims
+from replicator.ledger.claims_follower import ClaimsView
+from replicator.ledger.consolidation import consolidate_map
+from replicator.ledger.ledger import CLAIM_NUMBER, Generation, Ledger, LedgerBlock, assemble_partitions
+from replicator.ledger.ledger_writer import PartitionLedgerWriter
+from replicator.ledger.offset_map import OffsetMap, OffsetRun
+from replicator.recovery.producer_epochs import begin_exclusive_epoch, drop_overtaken_epochs, drop_unlanded_epochs
+from replicator.recovery.recovery_point import LedgerState, LogInspection, RecoveryPoint, find_recovery_point
+from replicator.states import Halt, Reinspect
 
 NOW = 1_790_000_000_000
 TOPIC = "orders"
@@ -43,7 +44,7 @@ Step = Callable[[int], None]
 class WentLoud(AssertionError):
     """A partition stopped, where nothing was wrong."""
 
-    def __init__(self, loud: Loud) -> None:
+    def __init__(self, loud: Halt) -> None:
         self.state = loud.state
         super().__init__(f"{loud.state}: {loud.error}")
 
@@ -52,7 +53,7 @@ class WentLoud(AssertionError):
 class Connection:
     """To the target: the broker executes requests in order, answers come back in order."""
 
-    requests: deque[tuple[PartitionCopy, Outgoing]] = field(default_factory=deque)
+    requests: deque[tuple[PartitionCopy, OutgoingBatch]] = field(default_factory=deque)
     answers: deque[tuple[PartitionCopy, ProducedPartition]] = field(default_factory=deque)
 
 
@@ -72,7 +73,7 @@ class Look:
 
     source_range: tuple[int, int]
     target_range: tuple[int, int]
-    seen: Seen | None = None
+    seen: LogInspection | None = None
 
 
 class SimulatedWriter:
@@ -83,7 +84,7 @@ class SimulatedWriter:
         self.later: list[Callable[[], None]] = []
 
     def put_nowait(self, topic: str, key: str, value: dict[str, Any] | None, partition: int, on_done: Any) -> None:
-        assert topic == LEDGER
+        assert topic == LEDGER_TOPIC
         self.queue.append(Writing(key, value, on_done))
 
 
@@ -112,15 +113,15 @@ class SimulatedWorker:
     connection: Connection = field(default_factory=Connection)
     look: Look | None = None
     copy: PartitionCopy | None = None
-    ledger: PartitionLedger | None = None
-    fetched: deque[tuple[PartitionCopy, PartitionLedger, FetchedPartition]] = field(default_factory=deque)
+    ledger: PartitionLedgerWriter | None = None
+    fetched: deque[tuple[PartitionCopy, PartitionLedgerWriter, FetchedPartition]] = field(default_factory=deque)
 
 
 class Simulation:
     """`step(choice, amount)` does one of the things that can happen now. `drain` lets one worker finish the copy.
 
     compaction: records have keys that come again, and the cleaner may come at any moment. fencing: whether workers
-    follow `replicator.fencing`; without it compaction is silent corruption. mapped: as `replicator.claims` takes it.
+    follow `replicator.recovery.producer_epochs`; without it compaction is silent corruption. mapped: as `replicator.ledger.claims` takes it.
     """
 
     mapped: Collection[str] = (KEY.flow,)
@@ -141,7 +142,7 @@ class Simulation:
         self.lost_writers: list[SimulatedWriter] = []
         self.open: list[int] = []
         self.records_made = self.compactions = 0
-        self.history: dict[int, Record] = {}
+        self.history: dict[int, BatchRecord] = {}
         self.names = workers
         self.trace: list[str] = []
         self.steps_done = self.moved_at = 0
@@ -247,7 +248,7 @@ class Simulation:
     # -- a worker ----------------------------------------------------------------------------------------------
 
     def _look(self, worker: SimulatedWorker) -> None:
-        """One of the three parts of a look (replicator.takeover, replicator.look)."""
+        """One of the three parts of a look (replicator.recovery.takeover, replicator.recovery.log_inspection)."""
         if worker.look is None:
             here, there = self.source.log(TOPIC, 0), self.target.log(TOPIC, 0)
             worker.look = Look((here.log_start, here.last_stable()), (there.log_start, there.end))
@@ -257,19 +258,19 @@ class Simulation:
             seen, worker.look = worker.look.seen, None
             self._take_over(worker, seen)
 
-    def _seen(self, look: Look) -> Seen:
+    def _seen(self, look: Look) -> LogInspection:
         log = self.target.log(TOPIC, 0)
         start, end = look.target_range
         stored, _ = log.read(end - 1, 1 << 20, False, True) if end > start else (b"", 0)
         ours = next((state for state in log.producers.describe() if state.producer_id == self.producer_id), None)
-        return Seen(
+        return LogInspection(
             source_id=self.source_id,
             source_start=look.source_range[0],
             source_end=look.source_range[1],
             target_id=self.target_id,
             target_start=start,
             target_end=end,
-            tail=next((batch for batch in batches_in(memoryview(stored)) if batch.end == end), None),
+            tail=next((batch for batch in decode_batches(memoryview(stored)) if batch.end == end), None),
             producer=None if ours is None else (ours.epoch, ours.last_sequence, ours.last_timestamp),
             now=NOW,
             expiration=EXPIRATION_MS,
@@ -286,18 +287,18 @@ class Simulation:
             for worker in self.workers
         )
 
-    def _take_over(self, worker: SimulatedWorker, seen: Seen) -> None:
+    def _take_over(self, worker: SimulatedWorker, seen: LogInspection) -> None:
         remembered, generation = self.remembered()
-        remembered = as_landed(remembered, seen)
-        decided = resume(remembered, seen, self.producer_id, self.start)
+        remembered = drop_overtaken_epochs(remembered, seen)
+        decided = find_recovery_point(remembered, seen, self.producer_id, self.start)
         if self.fencing:
-            decided = fenced(decided, remembered, seen)
-        if isinstance(decided, Loud):
+            decided = begin_exclusive_epoch(decided, remembered, seen)
+        if isinstance(decided, Halt):
             raise WentLoud(decided)
-        if isinstance(decided, LookAgain):
+        if isinstance(decided, Reinspect):
             return
         self.check_position(decided)
-        block = Block(
+        block = LedgerBlock(
             key=KEY,
             generation=Generation(generation + 1, worker.name),
             number=0,
@@ -310,8 +311,8 @@ class Simulation:
             after=decided.after,
         )
         if remembered is not None and self.compaction:
-            view = landed(remembered, seen) if self.fencing else remembered
-            mine = consolidate(
+            view = drop_unlanded_epochs(remembered, seen) if self.fencing else remembered
+            mine = consolidate_map(
                 KEY,
                 block.generation,
                 decided.target_end,
@@ -322,12 +323,12 @@ class Simulation:
                 told=seen.tail is not None,
             )
             block = replace(block, generation=mine)
-        first = [Run(decided.target_end, decided.position)]
+        first = [OffsetRun(decided.target_end, decided.position)]
         if decided.alone:  # what stands in the ledger was just read, so this claim is the first
-            claim = replace(block, number=CLAIM, runs=tuple(first))
+            claim = replace(block, number=CLAIM_NUMBER, runs=tuple(first))
             self.ledger_writes += 1
             self.ledger[claim.record_key] = claim.to_json()
-            block = replace(block, number=CLAIM + 1)
+            block = replace(block, number=CLAIM_NUMBER + 1)
         copy = PartitionCopy(
             key=KEY,
             source_id=self.source_id,
@@ -339,7 +340,7 @@ class Simulation:
             depth_confirmed=decided.depth_confirmed,
             alone=decided.alone,
         )
-        ledger = PartitionLedger(
+        ledger = PartitionLedgerWriter(
             worker.writer,  # type: ignore[arg-type]
             block,
             copy.durable,
@@ -363,8 +364,8 @@ class Simulation:
     def _accept(self, worker: SimulatedWorker) -> None:
         """Also for a copy that was given up meanwhile: its fetching thread does not know."""
         copy, ledger, answer = worker.fetched.popleft()
-        terms = Terms(small=(0, 90, 1 << 20)[self.steps_done % 3], holes=lambda: copy.alone or not self.fencing)
-        runs = copy.accept(sift(answer.records, copy.position, answer.aborted, terms=terms))
+        terms = RepackTerms(small=(0, 90, 1 << 20)[self.steps_done % 3], holes=lambda: copy.alone or not self.fencing)
+        runs = copy.accept(select_batches(answer.records, copy.position, answer.aborted, terms=terms))
         if runs:
             ledger.append(runs)
 
@@ -377,7 +378,7 @@ class Simulation:
     def _retire(self, worker: SimulatedWorker) -> None:
         assert worker.copy is not None
         assert worker.ledger is not None
-        if isinstance(worker.copy.trouble, Loud):
+        if isinstance(worker.copy.trouble, Halt):
             raise WentLoud(worker.copy.trouble)
         if worker.copy.needs_epoch and not worker.copy.unanswered:
             worker.ledger.close()
@@ -456,11 +457,11 @@ class Simulation:
         for record in records:
             view.take(record)
         view.settle(self.mapped)
-        where = Claimed(TOPIC, self.target_id, 0)
-        rules = claims_of(claims_in(records, self.mapped), TOPIC, self.target_id, 0).rules
+        where = ClaimedPartition(TOPIC, self.target_id, 0)
+        rules = find_partition_claims(build_claims(records, self.mapped), TOPIC, self.target_id, 0).rules
         log = self.target.log(TOPIC, 0)
         stored, _ = log.read(log.log_start, 1 << 30, False, True) if log.end > log.log_start else (b"", 0)
-        for batch in batches_in(memoryview(stored)):
+        for batch in decode_batches(memoryview(stored)):
             if batch.control or batch.producer_id != self.producer_id:
                 assert batch.control or batch.transactional, batch  # what closed a gap; no reader sees it
                 continue
@@ -471,7 +472,9 @@ class Simulation:
             return  # gaps have no sequence numbers: what is added under our id and epoch cannot be told apart
         newest = max((rule.epoch for rule in rules), default=0)
         for epoch in range(newest + 2):
-            fitting = {(log.end - rule.base) % SEQUENCES for rule in rules if rule.epoch == epoch and rule.base >= 0}
+            fitting = {
+                (log.end - rule.base) % SEQUENCE_MODULUS for rule in rules if rule.epoch == epoch and rule.base >= 0
+            }
             for sequence in {0, 1, log.end + 1} - fitting:
                 seen = self.producer_id, epoch, sequence, log.end, log.end + 1
                 assert not any(rule.covers(*seen) for rule in rules), (seen, rules)
@@ -499,25 +502,27 @@ class Simulation:
                     action(100)
         raise AssertionError(f"no end: {last.copy}")
 
-    def remembered(self) -> tuple[Remembered | None, int]:
+    def remembered(self) -> tuple[LedgerState | None, int]:
         return self.as_read().remembered(KEY)
 
     def as_read(self) -> Ledger:
         blocks = [
-            Block.from_record(ControlRecord(0, at, NOW, key, value))
+            LedgerBlock.from_record(ControlRecord(0, at, NOW, key, value))
             for at, (key, value) in enumerate(self.ledger.items())
         ]
-        return Ledger(assembled(blocks), records={KEY: {each.record_key: each.identity.epoch for each in blocks}})
+        return Ledger(
+            assemble_partitions(blocks), records={KEY: {each.record_key: each.identity.epoch for each in blocks}}
+        )
 
     def map(self) -> OffsetMap:
         remembered, _ = self.remembered()
         assert remembered is not None
         return remembered.map
 
-    def committed(self) -> list[Record]:
+    def committed(self) -> list[BatchRecord]:
         return self.source.records(TOPIC, 0)
 
-    def check_position(self, decided: Resume) -> None:
+    def check_position(self, decided: RecoveryPoint) -> None:
         """Below the position there are exactly as many committed records as the target holds."""
         if self.compaction:
             placed = self.placed()[: decided.target_end]

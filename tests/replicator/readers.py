@@ -12,10 +12,10 @@ from kio.static.primitive import i8
 
 from clusters.admin import Admin
 from clusters.group_offsets import GroupOffsets
-from clusters.names import TopicPartition
 from clusters.settings import ConnectionSettings
-from clusters.wire.inquiry import inquire
-from lab import console
+from clusters.topic_partition import TopicPartition
+from clusters.wire.admin_connection import open_admin_connection
+from lab import console_consumer
 from tests.replicator.real import Record
 
 _INCREMENTAL_ALTER_CONFIGS, _GROUP = 44, 32  # request; kind of resource (KIP-848)
@@ -23,10 +23,10 @@ Rows = dict[int, list[tuple[int, Record]]]  # by partition: (offset, record), in
 Reader = Callable[[ConnectionSettings, str, str, int], Rows]  # settings, topic, group, how many records
 
 
-def _java(protocol: console.Protocol) -> Reader:
+def _java(protocol: console_consumer.GroupProtocol) -> Reader:
     def read(settings: ConnectionSettings, topic: str, group: str, count: int) -> Rows:
         found: Rows = {}
-        for each in console.consume(",".join(settings.bootstrap), topic, group, protocol, count):
+        for each in console_consumer.consume_with_console(",".join(settings.bootstrap), topic, group, protocol, count):
             record = (each.key, each.value, each.timestamp, each.headers)
             found.setdefault(each.partition, []).append((each.offset, record))
         return found
@@ -86,7 +86,7 @@ def isolated(settings: ConnectionSettings, group: str) -> None:
         alter.AlterableConfig(name=name, config_operation=i8(0), value=value) for name, value in wanted.items()
     )
     resource = alter.AlterConfigsResource(resource_type=i8(_GROUP), resource_name=group, configs=configs)
-    with inquire(settings) as inquiry:
+    with open_admin_connection(settings) as inquiry:
         answer = inquiry.ask(_INCREMENTAL_ALTER_CONFIGS, highest=1, resources=(resource,), validate_only=False)
         for each in answer.responses:
             inquiry.check(int(each.error_code), f"configuring group {group}")

@@ -16,12 +16,12 @@ from confluent_kafka import TopicPartition as WirePartition
 
 from clusters.admin import Admin
 from clusters.errors import ClusterError
-from clusters.names import TopicPartition
+from clusters.partition_status import read_partition_statuses
 from clusters.settings import ConnectionSettings
-from clusters.status import read_status
+from clusters.topic_partition import TopicPartition
 from replicator.apply import apply_plan
-from replicator.ledger import read_ledger
-from topology.plan import Plan, PlanCluster, PlanFlow, plan_json, sealed
+from replicator.ledger.ledger import read_ledger
+from topology.plan import Plan, PlanCluster, PlanFlow, encode_plan, seal_plan
 from topology.selectors import Selector, TopicSelection
 
 Record = tuple[bytes | None, bytes | None, int, tuple[tuple[str, bytes | None], ...]]
@@ -48,7 +48,7 @@ def plan_for(settings, name: str, *topics: str, routes=(("onprem", "cloud"),), *
         for source, target in routes
     )
     clusters = tuple(PlanCluster(alias, each.bootstrap) for alias, each in settings.items())
-    return sealed(Plan(topology=name, clusters=clusters, flows=flows))
+    return seal_plan(Plan(topology=name, clusters=clusters, flows=flows))
 
 
 def applied(settings, plan: Plan) -> Plan:
@@ -58,10 +58,10 @@ def applied(settings, plan: Plan) -> Plan:
 
 _WORKER = """
 import os, signal, sys, threading
-from clusters.settings import connection_settings
-from replicator.events import log_events
-from replicator.worker import run_worker
-from topology.plan import plan_from_json
+from clusters.settings import resolve_connection_settings
+from replicator.worker.log_format import configure_logging
+from replicator.worker.worker import run_worker
+from topology.plan import decode_plan
 exec(sys.argv[3])
 plan = plan_from_json(open(sys.argv[1]).read())
 connect = lambda alias: connection_settings(plan.cluster(alias))
@@ -77,7 +77,7 @@ class WorkerProcess:
 
     def __init__(self, plan: Plan, target: str, directory: Path, prelude: str = "") -> None:
         path = directory / f"{plan.topology}.json"
-        path.write_text(plan_json(plan))
+        path.write_text(encode_plan(plan))
         self.log = directory / f"worker-{time.monotonic_ns()}.log"
         with self.log.open("w") as out:
             self._process = subprocess.Popen(
@@ -204,7 +204,11 @@ def wait_copied(settings, plan: Plan, topic: str, partitions: int, timeout: floa
                 return
             seen = f"source ends {ends}, copied through {positions}"
             time.sleep(0.2)
-    told = [f"{each.partition}: {each.state} {each.error or ''}" for each in read_status(target) if each.topic == topic]
+    told = [
+        f"{each.partition}: {each.state} {each.error or ''}"
+        for each in read_partition_statuses(target)
+        if each.topic == topic
+    ]
     raise AssertionError(f"not copied within {timeout} s: {seen}; {told}")
 
 

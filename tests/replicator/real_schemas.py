@@ -8,26 +8,26 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from clusters.registry.client import RegistryClient
-from clusters.registry.schema import Reference, Schema
-from clusters.registry.settings import RegistrySettings
-from clusters.settings import connection_settings
+from clusters.registry.registry_settings import RegistrySettings
+from clusters.registry.schema import Schema, SchemaReference
+from clusters.settings import resolve_connection_settings
 from tests.replicator.real import Record, plan_for, producer, settings_of
 from tests.replicator.registries import ADDRESS, ORDER, WIDER, framed
-from topology.plan import Plan, Registry, sealed
-from topology.sync import SchemaSync, Sync
+from topology.plan import Plan, PlanRegistry, seal_plan
+from topology.sync_settings import SchemaSync, SyncSettings
 
 PARTITIONS = 2
 
 
 def plan_with(lab, topic: str, urls: dict[str, str], delivery: str = "sequence", **schemas) -> Plan:
     plan = plan_for(settings_of(lab), topic, topic, delivery=delivery)
-    clusters = tuple(replace(each, registry=Registry(urls[each.alias])) for each in plan.clusters)
-    sync = Sync(schemas=SchemaSync(**{"mode": "continuous"} | schemas))  # type: ignore[arg-type]
-    return sealed(replace(plan, clusters=clusters, flows=tuple(replace(each, sync=sync) for each in plan.flows)))
+    clusters = tuple(replace(each, registry=PlanRegistry(urls[each.alias])) for each in plan.clusters)
+    sync = SyncSettings(schemas=SchemaSync(**{"mode": "continuous"} | schemas))  # type: ignore[arg-type]
+    return seal_plan(replace(plan, clusters=clusters, flows=tuple(replace(each, sync=sync) for each in plan.flows)))
 
 
 def connect_to(plan: Plan):
-    return lambda alias: connection_settings(plan.cluster(alias), {})
+    return lambda alias: resolve_connection_settings(plan.cluster(alias), {})
 
 
 @contextmanager
@@ -43,7 +43,7 @@ def registered(here: RegistryClient, topic: str) -> tuple[list[int], int]:
     """Two versions of the values, which refer to an address, and one of the keys; their ids."""
     address = f"{topic}-address"
     here.register(address, Schema(ADDRESS))
-    at = (Reference("x.Address", address, 1),)
+    at = (SchemaReference("x.Address", address, 1),)
     values = [here.register(f"{topic}-value", Schema(text, references=at)) for text in (ORDER, WIDER)]
     return values, here.register(f"{topic}-key", Schema('{"type":"string","doc":"of an order"}'))
 

@@ -8,32 +8,33 @@ from dataclasses import dataclass, replace
 
 from clusters.fake_registry import FakeRegistry
 from clusters.registry.client import RegistryClient
-from clusters.registry.schema import Reference, Schema
-from clusters.registry.settings import registry_settings
-from clusters.settings import ConnectionSettings, connection_settings
-from replicator.sync.kind import Sides
+from clusters.registry.registry_settings import resolve_registry_settings
+from clusters.registry.schema import Schema, SchemaReference
+from clusters.settings import ConnectionSettings, resolve_connection_settings
+from replicator.sync.sync_kind import SyncClusters
 from topology.naming import Naming
-from topology.plan import PlanCluster, PlanFlow, Registry, SecretRef
+from topology.plan import PlanCluster, PlanFlow, PlanRegistry
+from topology.secret_ref import SecretRef
 from topology.selectors import Selector, TopicSelection
-from topology.sync import SchemaSync, Sync
+from topology.sync_settings import SchemaSync, SyncSettings
 
 ADDRESS = '{"type":"record","name":"Address","namespace":"x","fields":[{"name":"street","type":"string"}]}'
 ORDER = '{"type":"record","name":"Order","namespace":"x","fields":[{"name":"to","type":"x.Address"}]}'
 WIDER = '{"type":"record","name":"Order","namespace":"x","fields":[{"name":"to","type":"x.Address"},{"name":"n","type":"int","default":0}]}'  # noqa: E501
-AT = Reference("x.Address", "address", 1)
+AT = SchemaReference("x.Address", "address", 1)
 FLOW = PlanFlow("a-to-b", "a", "b", TopicSelection(include=(Selector("glob", "orders*"),)))
 
 
 def flow(ids: str = "preserve", *, prefix: str = "", **schemas) -> PlanFlow:
     naming = Naming("prefix", before=prefix) if prefix else FLOW.naming
-    return replace(FLOW, naming=naming, sync=Sync(schemas=SchemaSync("continuous", ids=ids, **schemas)))  # type: ignore[arg-type]
+    return replace(FLOW, naming=naming, sync=SyncSettings(schemas=SchemaSync("continuous", ids=ids, **schemas)))  # type: ignore[arg-type]
 
 
 def cluster(
     alias: str, url: str, credentials: SecretRef | None = None, environ: Mapping[str, str] | None = None
 ) -> ConnectionSettings:
-    declared = PlanCluster(alias, ("127.0.0.1:1",), registry=Registry(url, credentials))
-    return connection_settings(declared, environ or {})
+    declared = PlanCluster(alias, ("127.0.0.1:1",), registry=PlanRegistry(url, credentials))
+    return resolve_connection_settings(declared, environ or {})
 
 
 @dataclass(slots=True)
@@ -42,7 +43,7 @@ class Pair:
     target: FakeRegistry
     here: RegistryClient
     there: RegistryClient
-    sides: Sides
+    sides: SyncClusters
 
     def orders(self) -> list[int]:
         """An address, two versions of orders that refer to it, a key, something else; the ids of orders."""
@@ -57,8 +58,8 @@ class Pair:
 def two() -> Iterator[Pair]:
     """The source's ids begin with 101, the target's with 1."""
     with FakeRegistry(next_id=101) as source, FakeRegistry() as target:
-        sides = Sides(cluster("a", source.url), cluster("b", target.url))
-        at_source, at_target = registry_settings(sides.source), registry_settings(sides.target)
+        sides = SyncClusters(cluster("a", source.url), cluster("b", target.url))
+        at_source, at_target = resolve_registry_settings(sides.source), resolve_registry_settings(sides.target)
         with RegistryClient(at_source) as here, RegistryClient(at_target) as there:
             yield Pair(source, target, here, there, sides)
 

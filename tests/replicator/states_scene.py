@@ -12,13 +12,13 @@ from confluent_kafka.admin import AdminClient
 
 from cli.main import main
 from clusters.admin import Admin
+from clusters.partition_status import PartitionStatus, read_partition_statuses
 from clusters.settings import ConnectionSettings
-from clusters.status import PartitionStatus, read_status
 from topology import compile_path
 from topology.plan import Plan
 
 # A worker that waits seconds instead of 35 until nothing can be under way: nothing else writes here.
-QUICK = "import replicator.look as look; look.SETTLE_S = 3.0"
+QUICK = "import replicator.recovery.log_inspection as look; look.SETTLE_S = 3.0"
 
 FILE = """\
 apiVersion: topology/v1alpha1
@@ -91,7 +91,9 @@ def until(holds: Callable[[], object], what: str, timeout: float = 180) -> None:
 
 def report(settings, plan: Plan, topic: str, partition: int = 0) -> PartitionStatus | None:
     wanted = (plan.flows[0].id, topic, partition)
-    found = [each for each in read_status(settings["cloud"]) if (each.flow, each.topic, each.partition) == wanted]
+    found = [
+        each for each in read_partition_statuses(settings["cloud"]) if (each.flow, each.topic, each.partition) == wanted
+    ]
     return found[0] if found else None
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from replicator.acknowledging import Acknowledger
+from replicator.ledger.ledger_thread import LedgerThread
 
 
 class Writer:
@@ -20,14 +20,14 @@ class Writer:
         threading.Event().wait(min(timeout, 0.001))
 
 
-def _ran(thread: Acknowledger) -> bool:
+def _ran(thread: LedgerThread) -> bool:
     done = threading.Event()
     thread.later(done.set)
     return done.wait(60)
 
 
 def test_a_poll_that_fails_is_told_once_and_the_thread_goes_on():
-    thread = Acknowledger(Writer(failing=2))
+    thread = LedgerThread(Writer(failing=2))
     thread.start()
     assert _ran(thread)
     assert thread.is_alive()
@@ -38,7 +38,7 @@ def test_a_poll_that_fails_is_told_once_and_the_thread_goes_on():
 
 
 def test_work_that_fails_does_not_keep_the_next_from_being_done():
-    thread = Acknowledger(Writer())
+    thread = LedgerThread(Writer())
 
     def fails() -> None:
         raise ValueError("gone wrong")

@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from replicator.adoption.mirrormaker import (
+from replicator.adoption.mirrormaker_format import (
     Checkpoint,
+    ConnectSourceOffset,
     OffsetSync,
-    SourceOffset,
-    Unreadable,
-    checkpoint,
-    notes,
-    offset_sync,
-    source_offset,
+    UnreadableNote,
+    build_mirrormaker_notes,
+    decode_checkpoint,
+    decode_offset_sync,
+    decode_source_offset,
 )
 
 RECORDED = Path(__file__).parents[1] / "cases" / "adoption" / "mirrormaker-4.3.1.json"
@@ -37,13 +37,15 @@ def offset(topic: str, partition: int, last: int | None, cluster: str = "onprem"
 
 
 def test_source_offsets() -> None:
-    assert source_offset(*offset("orders", 3, 41)) == SourceOffset("MirrorSourceConnector", "onprem", "orders", 3, 41)
-    assert source_offset(*offset("orders", 3, None)) == SourceOffset(
+    assert decode_source_offset(*offset("orders", 3, 41)) == ConnectSourceOffset(
+        "MirrorSourceConnector", "onprem", "orders", 3, 41
+    )
+    assert decode_source_offset(*offset("orders", 3, None)) == ConnectSourceOffset(
         "MirrorSourceConnector", "onprem", "orders", 3, None
     )
     # Other connectors keep their offsets in the same topic.
-    assert source_offset(b'["jdbc",{"table":"t"}]', b'{"incrementing":7}') is None
-    assert source_offset(b'["hb",{"sourceClusterAlias":"a","targetClusterAlias":"b"}]', b'{"offset":0}') is None
+    assert decode_source_offset(b'["jdbc",{"table":"t"}]', b'{"incrementing":7}') is None
+    assert decode_source_offset(b'["hb",{"sourceClusterAlias":"a","targetClusterAlias":"b"}]', b'{"offset":0}') is None
 
 
 @pytest.mark.parametrize(
@@ -62,37 +64,37 @@ def test_source_offsets() -> None:
     ],
 )
 def test_what_is_no_source_offset(key: bytes | None, value: bytes | None) -> None:
-    with pytest.raises(Unreadable):
-        source_offset(key, value)
+    with pytest.raises(UnreadableNote):
+        decode_source_offset(key, value)
 
 
 def test_offset_syncs() -> None:
-    assert offset_sync(*sync("orders", 2, 500, 499)) == OffsetSync("orders", 2, 500, 499)
+    assert decode_offset_sync(*sync("orders", 2, 500, 499)) == OffsetSync("orders", 2, 500, 499)
     golden = (b"\x00\x06orders\x00\x00\x00\x02", bytes(6) + b"\x01\xf4" + bytes(6) + b"\x01\xf3")
-    assert offset_sync(*golden) == OffsetSync("orders", 2, 500, 499)
+    assert decode_offset_sync(*golden) == OffsetSync("orders", 2, 500, 499)
 
 
 def test_checkpoints() -> None:
     key = string("billing") + string("onprem.orders") + struct.pack(">i", 1)
     value = struct.pack(">hqq", 0, 90, 88) + string("")
-    assert checkpoint(key, value) == Checkpoint("billing", "onprem.orders", 1, 90, 88, "")
-    with pytest.raises(Unreadable, match="version 1"):
-        checkpoint(key, struct.pack(">hqq", 1, 90, 88) + string(""))
+    assert decode_checkpoint(key, value) == Checkpoint("billing", "onprem.orders", 1, 90, 88, "")
+    with pytest.raises(UnreadableNote, match="version 1"):
+        decode_checkpoint(key, struct.pack(">hqq", 1, 90, 88) + string(""))
 
 
 @pytest.mark.parametrize("cut", range(1, 18))
 def test_records_that_are_cut_off(cut: int) -> None:
     key, value = sync("orders", 2, 500, 499)
-    with pytest.raises(Unreadable):
-        offset_sync(key[:-cut], value)
-    with pytest.raises(Unreadable):
-        offset_sync(key, value[: 16 - min(cut, 16)])
-    with pytest.raises(Unreadable):
-        checkpoint(string("g") + string("t") + b"\0\0\0\1", (struct.pack(">hqq", 0, 1, 1) + string("xy"))[:-cut])
+    with pytest.raises(UnreadableNote):
+        decode_offset_sync(key[:-cut], value)
+    with pytest.raises(UnreadableNote):
+        decode_offset_sync(key, value[: 16 - min(cut, 16)])
+    with pytest.raises(UnreadableNote):
+        decode_checkpoint(string("g") + string("t") + b"\0\0\0\1", (struct.pack(">hqq", 0, 1, 1) + string("xy"))[:-cut])
 
 
 def test_the_newest_note_counts_and_only_of_this_source() -> None:
-    found = notes(
+    found = build_mirrormaker_notes(
         "onprem",
         [offset("a", 0, 5), offset("a", 0, 9), offset("a", 1, 3), offset("a", 1, None), offset("a", 0, 70, "edge")],
         [sync("a", 0, 0, 0), sync("a", 0, 4, 3), (string("a") + b"\0\0\0\0", None)],  # type: ignore[list-item]
@@ -108,21 +110,23 @@ def recorded(topic: str) -> list[tuple[bytes | None, bytes | None]]:
 
 def test_what_mirrormaker_4_3_really_writes() -> None:
     """Recorded in the lab: two partitions of 172 and 178 records, copied to their ends, and a group at their ends."""
-    found = notes("onprem", recorded("mm2-offsets.onprem.internal"), recorded("mm2-offset-syncs.cloud.internal"))
+    found = build_mirrormaker_notes(
+        "onprem", recorded("mm2-offsets.onprem.internal"), recorded("mm2-offset-syncs.cloud.internal")
+    )
     assert found.positions == {("orders", 0): 172, ("orders", 1): 178}
     assert found.syncs == {
         ("orders", 0): [OffsetSync("orders", 0, at, at) for at in (0, 101, 171)],
         ("orders", 1): [OffsetSync("orders", 1, at, at) for at in (0, 101, 177)],
     }
     # Its own translation of a group that has read everything goes back by 70 and 76 records.
-    groups = notes("onprem", [], [], recorded("onprem.checkpoints.internal")).groups
+    groups = build_mirrormaker_notes("onprem", [], [], recorded("onprem.checkpoints.internal")).groups
     assert [held["billing"] for held in groups.values()] == [
         Checkpoint("billing", "onprem.orders", 0, 172, 102, ""),
         Checkpoint("billing", "onprem.orders", 1, 178, 102, ""),
     ]
     # Its heartbeats carry names and a time, nothing about records: no reader here takes them for one of its own.
     for pair in recorded("heartbeats"):
-        with pytest.raises(Unreadable):
-            offset_sync(*pair)
-        with pytest.raises(Unreadable):
-            checkpoint(*pair)
+        with pytest.raises(UnreadableNote):
+            decode_offset_sync(*pair)
+        with pytest.raises(UnreadableNote):
+            decode_checkpoint(*pair)

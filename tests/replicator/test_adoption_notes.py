@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from clusters.group_offsets import Held, ListedGroup
+from clusters.group_offsets import CommittedOffsets, ListedGroup
 from clusters.settings import ConnectionSettings
-from replicator.adoption import notes
-from replicator.adoption.reading import NotProvable
+from replicator.adoption import mirrormaker_reader
+from replicator.adoption.digest_reader import NotProvable
 
 
-def groups(monkeypatch: pytest.MonkeyPatch, listed: dict[str, ListedGroup], held: Held) -> None:
+def groups(monkeypatch: pytest.MonkeyPatch, listed: dict[str, ListedGroup], held: CommittedOffsets) -> None:
     class Groups:
         def __init__(self, settings: ConnectionSettings) -> None: ...
         def __enter__(self) -> Groups:
@@ -20,10 +20,10 @@ def groups(monkeypatch: pytest.MonkeyPatch, listed: dict[str, ListedGroup], held
         def listed(self) -> dict[str, ListedGroup]:
             return listed
 
-        def held(self, wanted: list[str]) -> dict[str, Held]:
+        def held(self, wanted: list[str]) -> dict[str, CommittedOffsets]:
             return dict.fromkeys(wanted, held)
 
-    monkeypatch.setattr(notes, "GroupOffsets", Groups)
+    monkeypatch.setattr(mirrormaker_reader, "GroupOffsets", Groups)
 
 
 def test_groups_of_connect_that_have_members_run(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -32,16 +32,16 @@ def test_groups_of_connect_that_have_members_run(monkeypatch: pytest.MonkeyPatch
         "old": ListedGroup("old", "Empty", "classic", "connect"),
         "billing": ListedGroup("billing", "Stable", "classic", "consumer"),
     }
-    groups(monkeypatch, listed, Held())
-    assert notes.members(ConnectionSettings("b", ()), "a-mm2") == {"a-mm2": "Stable"}
+    groups(monkeypatch, listed, CommittedOffsets())
+    assert mirrormaker_reader.read_active_connect_groups(ConnectionSettings("b", ()), "a-mm2") == {"a-mm2": "Stable"}
 
 
 def test_a_group_that_is_not_there_does_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    groups(monkeypatch, {}, Held())
-    assert notes.members(ConnectionSettings("b", ()), "a-mm2") == {}
+    groups(monkeypatch, {}, CommittedOffsets())
+    assert mirrormaker_reader.read_active_connect_groups(ConnectionSettings("b", ()), "a-mm2") == {}
 
 
 def test_a_group_that_is_not_shown_may_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    groups(monkeypatch, {}, Held(error="cluster b refused reading offsets (GROUP_AUTHORIZATION_FAILED)"))
+    groups(monkeypatch, {}, CommittedOffsets(error="cluster b refused reading offsets (GROUP_AUTHORIZATION_FAILED)"))
     with pytest.raises(NotProvable, match=r"whether MirrorMaker 2 still runs is not shown.*GROUP_AUTHORIZATION_FAILED"):
-        notes.members(ConnectionSettings("b", ()), "a-mm2")
+        mirrormaker_reader.read_active_connect_groups(ConnectionSettings("b", ()), "a-mm2")

@@ -8,10 +8,10 @@ import pytest
 
 from clusters.settings import ConnectionSettings
 from clusters.wire.messages import FetchedPartition
-from replicator.adoption.digests import Builder, Held, Log, digest
-from replicator.adoption.reading import Range, Taking
+from replicator.adoption.digest_reader import FetchDigester, PartitionRange
+from replicator.adoption.log_digests import ConsecutiveRecords, DigestedLog, DigestedLogBuilder, compute_record_digest
+from replicator.batch.records import build_raw_batch, decode_records
 from replicator.errors import BadBatch
-from replicator.records import built, records_of
 from tests.replicator.build import abort, answer, batch_of, commit, damaged, data, emptied, transactional
 from tests.replicator.old_formats import Old, message
 
@@ -23,22 +23,24 @@ def fetched(*batches: bytes, aborted: tuple[tuple[int, int], ...] = ()) -> Fetch
     return FetchedPartition(uuid.UUID(int=1), 0, 0, 1000, 1000, 0, answer(*batches), aborted)
 
 
-def taken(given: FetchedPartition, start: int = 0, end: int = 1000, *, aborted: bool = False) -> tuple[Log, int]:
-    taking = Taking(Range(HERE, "t", 0, start, end), KEY, Builder(), aborted=aborted)
+def taken(
+    given: FetchedPartition, start: int = 0, end: int = 1000, *, aborted: bool = False
+) -> tuple[DigestedLog, int]:
+    taking = FetchDigester(PartitionRange(HERE, "t", 0, start, end), KEY, DigestedLogBuilder(), aborted=aborted)
     position = taking.take(given, start)
     return taking.builder.finished(), position
 
 
-def held(log: Log) -> list[Held]:
+def held(log: DigestedLog) -> list[ConsecutiveRecords]:
     return list(log.held(0, len(log))) if len(log) else []
 
 
 def test_records_markers_and_gaps() -> None:
     log, position = taken(fetched(data(0, 3), transactional(3, 2, 7), commit(5, 7), data(9, 1), emptied(10, 4)))
-    assert held(log) == [Held(0, 0, 5), Held(5, 9, 1)]
+    assert held(log) == [ConsecutiveRecords(0, 0, 5), ConsecutiveRecords(5, 9, 1)]
     assert (log.aborted, position) == ((), 14)
-    (first, *_) = records_of(batch_of(data(0, 3)))
-    assert log.slice(0, 1) == digest(KEY, first.rest, first.timestamp)
+    (first, *_) = decode_records(batch_of(data(0, 3)))
+    assert log.slice(0, 1) == compute_record_digest(KEY, first.rest, first.timestamp)
 
 
 def test_aborted_records_are_named_or_left_out() -> None:
@@ -47,16 +49,16 @@ def test_aborted_records_are_named_or_left_out() -> None:
         aborted=((7, 0),),
     )  # fmt: skip
     log, _ = taken(given, aborted=True)
-    assert held(log) == [Held(0, 0, 3), Held(3, 4, 1)]
+    assert held(log) == [ConsecutiveRecords(0, 0, 3), ConsecutiveRecords(3, 4, 1)]
     assert log.aborted == ((0, 2),)
     kept, _ = taken(given)
-    assert held(kept) == [Held(0, 2, 1), Held(1, 4, 1)]
+    assert held(kept) == [ConsecutiveRecords(0, 2, 1), ConsecutiveRecords(1, 4, 1)]
     assert kept.aborted == ()
 
 
 def test_a_range_begins_and_ends_inside_batches() -> None:
     log, position = taken(fetched(data(0, 10), data(10, 10)), 4, 13)
-    assert held(log) == [Held(0, 4, 9)]
+    assert held(log) == [ConsecutiveRecords(0, 4, 9)]
     assert position == 20
     whole, _ = taken(fetched(data(0, 10), data(10, 10)))
     assert log.slice(0, 9) == whole.slice(4, 13)
@@ -64,13 +66,13 @@ def test_a_range_begins_and_ends_inside_batches() -> None:
 
 def test_holes_inside_a_batch() -> None:
     log, position = taken(fetched(data(20, offsets=(0, 1, 5, 9), span=12)))
-    assert held(log) == [Held(0, 20, 2), Held(2, 25, 1), Held(3, 29, 1)]
+    assert held(log) == [ConsecutiveRecords(0, 20, 2), ConsecutiveRecords(2, 25, 1), ConsecutiveRecords(3, 29, 1)]
     assert position == 32
 
 
 def test_old_formats() -> None:
     log, position = taken(fetched(message(1, Old(0, b"k", b"v", 5)), message(1, Old(1, None, None, 6))))
-    assert held(log) == [Held(0, 0, 2)]
+    assert held(log) == [ConsecutiveRecords(0, 0, 2)]
     assert position == 2
     again, _ = taken(fetched(message(1, Old(0, b"k", b"v", 5))))
     assert again.slice(0, 1) == log.slice(0, 1)
@@ -82,9 +84,14 @@ def test_damage_is_said() -> None:
 
 
 def test_the_batching_and_the_codec_do_not_matter() -> None:
-    records = records_of(batch_of(data(0, 6)))
+    records = decode_records(batch_of(data(0, 6)))
     one, _ = taken(fetched(data(0, 6)))
     other, _ = taken(
-        fetched(*(bytes(built(records[at : at + 2], codec, at + 2).data) for at, codec in ((0, 1), (2, 4), (4, 0))))
+        fetched(
+            *(
+                bytes(build_raw_batch(records[at : at + 2], codec, at + 2).data)
+                for at, codec in ((0, 1), (2, 4), (4, 0))
+            )
+        )
     )
     assert one.slice(0, 6) == other.slice(0, 6)

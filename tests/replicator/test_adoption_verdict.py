@@ -4,29 +4,40 @@ from __future__ import annotations
 
 import pytest
 
-from replicator.adoption.alignment import align
-from replicator.adoption.digests import Log
-from replicator.adoption.mirrormaker import Checkpoint
-from replicator.adoption.prove import _groups
-from replicator.adoption.verdict import ACCEPTABLE, MEANINGS, TOLERATED, Ends, Finding, Verdict, judge, shown
-from replicator.offsetmap import Stretch
-from replicator.states import Span
+from replicator.adoption.copy_proof import _groups
+from replicator.adoption.copy_verdict import (
+    ACCEPTABLE_FINDINGS,
+    FINDING_MEANINGS,
+    TOLERATED_FINDINGS,
+    ComparedRanges,
+    CopyFinding,
+    CopyVerdict,
+    judge_alignment,
+    render_findings,
+)
+from replicator.adoption.log_alignment import align_logs
+from replicator.adoption.log_digests import DigestedLog
+from replicator.adoption.mirrormaker_format import Checkpoint
+from replicator.ledger.offset_map import ExplicitRun
+from replicator.states import OffsetSpan
 from tests.replicator.adopting import log_of
 
 
-def log(*numbers: int | bytes, first: int = 0, aborted: tuple[int, ...] = (), step: int = 1) -> Log:
+def log(*numbers: int | bytes, first: int = 0, aborted: tuple[int, ...] = (), step: int = 1) -> DigestedLog:
     content = [n if isinstance(n, bytes) else b"%d" % n for n in numbers]
     return log_of([(first + at * step, each) for at, each in enumerate(content)], aborted)
 
 
-def judged(source: Log, target: Log, *, compacted: bool = False, target_end: int = -1, **more) -> Verdict:
-    def ends_of(side: Log) -> tuple[int, int]:
+def judged(
+    source: DigestedLog, target: DigestedLog, *, compacted: bool = False, target_end: int = -1, **more
+) -> CopyVerdict:
+    def ends_of(side: DigestedLog) -> tuple[int, int]:
         return (side.offset(0), side.offset(len(side) - 1) + 1) if len(side) else (0, 0)
 
     (here, here_end), (there, there_end) = ends_of(source), ends_of(target)
     there = target_end if not len(target) and target_end >= 0 else there
-    found = align(source, target, expired=here > 0 or compacted, sparse=compacted)
-    return judge(found, Ends(here, here_end, there, max(there_end, target_end), compacted), **more)
+    found = align_logs(source, target, expired=here > 0 or compacted, sparse=compacted)
+    return judge_alignment(found, ComparedRanges(here, here_end, there, max(there_end, target_end), compacted), **more)
 
 
 SOURCE = log(*range(100))
@@ -34,21 +45,21 @@ SOURCE = log(*range(100))
 
 def test_exact() -> None:
     found = judged(SOURCE, log(*range(80)))
-    assert (found.findings, found.stretches, found.position, found.exact) == ((), (Stretch(0, 0, 80),), 80, True)
+    assert (found.findings, found.stretches, found.position, found.exact) == ((), (ExplicitRun(0, 0, 80),), 80, True)
 
 
 def test_markers_on_both_sides() -> None:
     source = log(*range(50), first=10, step=2)
     target = log_of([(3 * n, b"%d" % n) for n in range(50)])
     found = judged(source, target)
-    assert found.stretches == tuple(Stretch(3 * n, 10 + 2 * n, 1) for n in range(50))
+    assert found.stretches == tuple(ExplicitRun(3 * n, 10 + 2 * n, 1) for n in range(50))
     assert found.position == 10 + 2 * 49 + 1
 
 
 def test_duplicates_have_to_be_accepted_by_name() -> None:
     found = judged(SOURCE, log(*range(50), *range(30, 80)))
-    assert found.findings == (Finding("duplicates", 20, Span(30, 50), Span(50, 70)),)
-    assert found.stretches == (Stretch(0, 0, 50), Stretch(70, 50, 30))
+    assert found.findings == (CopyFinding("duplicates", 20, OffsetSpan(30, 50), OffsetSpan(50, 70)),)
+    assert found.stretches == (ExplicitRun(0, 0, 50), ExplicitRun(70, 50, 30))
     assert found.refused() == ["duplicates"]
     assert found.refused(["duplicates"]) == []
     assert found.position == 80
@@ -57,8 +68,8 @@ def test_duplicates_have_to_be_accepted_by_name() -> None:
 def test_one_record_changed_and_one_missing() -> None:
     found = judged(SOURCE, log(*range(20), b"other", *range(21, 50), *range(51, 80)))
     assert found.findings == (
-        Finding("missing", 1, Span(50, 51)),
-        Finding("changed", 1, Span(20, 21), Span(20, 21)),
+        CopyFinding("missing", 1, OffsetSpan(50, 51)),
+        CopyFinding("changed", 1, OffsetSpan(20, 21), OffsetSpan(20, 21)),
     )
     assert found.refused(["missing", "changed"]) == ["changed"]  # nobody can accept content that never was
 
@@ -66,7 +77,7 @@ def test_one_record_changed_and_one_missing() -> None:
 def test_equal_offsets_do_not_step_over_records() -> None:
     """The target's log ends with a marker where the source has a record."""
     found = judged(SOURCE, log(*range(80)), target_end=82, equal=True)
-    assert (found.findings, found.position) == ((Finding("missing", 2, Span(80, 82)),), 82)
+    assert (found.findings, found.position) == ((CopyFinding("missing", 2, OffsetSpan(80, 82)),), 82)
     assert judged(log(*range(100), aborted=(80, 81)), log(*range(80)), target_end=82, equal=True).exact
     assert judged(SOURCE, log(*range(80)), target_end=82).position == 80
 
@@ -74,36 +85,36 @@ def test_equal_offsets_do_not_step_over_records() -> None:
 def test_foreign_and_reordered() -> None:
     found = judged(SOURCE, log(*range(20), b"other", *range(20, 30), *range(40, 60), *range(30, 40), *range(60, 70)))
     assert found.counts == {"foreign": 1, "reordered": 10}
-    assert found.refused(MEANINGS) == ["foreign", "reordered"]
+    assert found.refused(FINDING_MEANINGS) == ["foreign", "reordered"]
 
 
 def test_aborted_records_that_were_copied() -> None:
     source = log(*range(100), aborted=tuple(range(10, 20)))
     found = judged(source, log(*range(60)))
-    assert found.findings == (Finding("aborted", 10, Span(10, 20), Span(10, 20)),)
-    assert found.stretches == (Stretch(0, 0, 60),)
+    assert found.findings == (CopyFinding("aborted", 10, OffsetSpan(10, 20), OffsetSpan(10, 20)),)
+    assert found.stretches == (ExplicitRun(0, 0, 60),)
     assert judged(source, log(*range(10), *range(20, 60))).exact
 
 
 def test_what_expired_is_said_and_in_nobodys_way() -> None:
     found = judged(log(*range(40, 100), first=40), log(*range(80)))
-    assert found.findings == (Finding("expired", 40, None, Span(0, 40)),)
-    assert (found.stretches, found.position, found.exact) == ((Stretch(40, 40, 40),), 80, True)
+    assert found.findings == (CopyFinding("expired", 40, None, OffsetSpan(0, 40)),)
+    assert (found.stretches, found.position, found.exact) == ((ExplicitRun(40, 40, 40),), 80, True)
     found = judged(SOURCE, log(*range(30, 80), first=500))
-    assert found.findings == (Finding("expired", 30, Span(0, 30)),)
-    assert (found.stretches, found.exact) == ((Stretch(500, 30, 50),), True)
+    assert found.findings == (CopyFinding("expired", 30, OffsetSpan(0, 30)),)
+    assert (found.stretches, found.exact) == ((ExplicitRun(500, 30, 50),), True)
     never = judged(SOURCE, log(*range(30, 80)))  # the target's log begins at 0: nothing expired there
-    assert never.findings == (Finding("missing", 30, Span(0, 30)),)
+    assert never.findings == (CopyFinding("missing", 30, OffsetSpan(0, 30)),)
 
 
 def test_nothing_can_be_compared() -> None:
     older = judged(log(*range(500, 600), first=500), log(*range(80)), hint=510)
-    assert older.findings == (Finding("unverifiable", 80, None, Span(0, 80)),)
+    assert older.findings == (CopyFinding("unverifiable", 80, None, OffsetSpan(0, 80)),)
     assert (older.stretches, older.position) == ((), 510)
     assert judged(log(*range(500, 600), first=500), log(*range(80)), hint=300).position == 500
     assert judged(log(*range(500, 600), first=500), log(*range(80))).position == -1
     gone = judged(SOURCE, log(), target_end=40, hint=41)
-    assert gone.findings == (Finding("unverifiable", 40, None, Span(0, 40)),)
+    assert gone.findings == (CopyFinding("unverifiable", 40, None, OffsetSpan(0, 40)),)
     assert gone.position == 41
     assert judged(SOURCE, log(), target_end=40, equal=True).position == 40
 
@@ -117,7 +128,7 @@ def test_what_stands_beside_one_copy_of_each_record() -> None:
     source = log(*range(100), aborted=tuple(range(10, 20)))
     found = judged(source, log(*range(50), *range(15, 80)))
     # 10 to 49 repeats 5 aborted and 30 others; the aborted ones that stand in the main chain are extra, too.
-    assert found.extra() == (Span(10, 20), Span(50, 85))
+    assert found.extra() == (OffsetSpan(10, 20), OffsetSpan(50, 85))
     assert judged(SOURCE, log(*range(50))).extra() == ()
     assert judged(log(*range(40, 100), first=40), log(*range(80))).extra() == ()  # older ones are not beside anything
 
@@ -140,17 +151,17 @@ def test_compacted_logs() -> None:
 
 def test_timestamps_that_were_lost() -> None:
     found = judged(SOURCE, log(*range(80)), timestamps=False)
-    assert found.findings == (Finding("timestamps", 80, Span(0, 80), Span(0, 80)),)
+    assert found.findings == (CopyFinding("timestamps", 80, OffsetSpan(0, 80), OffsetSpan(0, 80)),)
 
 
 def test_every_kind_has_a_meaning() -> None:
-    assert all(kind in MEANINGS for kind in ACCEPTABLE | TOLERATED)
+    assert all(kind in FINDING_MEANINGS for kind in ACCEPTABLE_FINDINGS | TOLERATED_FINDINGS)
 
 
 def test_places_are_shown_with_their_offsets() -> None:
-    finding = Finding("duplicates", 20, Span(30, 50), Span(50, 70))
-    assert shown([finding]) == "source 30 to 49, target 50 to 69"
-    assert shown([finding] * 7).endswith("; and 2 more places")
+    finding = CopyFinding("duplicates", 20, OffsetSpan(30, 50), OffsetSpan(50, 70))
+    assert render_findings([finding]) == "source 30 to 49, target 50 to 69"
+    assert render_findings([finding] * 7).endswith("; and 2 more places")
     assert finding.to_json() == {"kind": "duplicates", "records": 20, "source": [30, 50], "target": [50, 70]}
 
 
@@ -168,5 +179,5 @@ def test_groups_get_their_exact_offsets() -> None:
         Checkpoint("b", "t", 0, 60, 70, ""),
         Checkpoint("c", "t", 0, 81, 0, ""),
     ]
-    groups = _groups(found, Ends(0, 100, 0, 100), held)
+    groups = _groups(found, ComparedRanges(0, 100, 0, 100), held)
     assert [(each.group, exactly) for each, exactly in groups] == [("a", 45), ("b", 80)]  # c is ahead of the copy

@@ -8,15 +8,15 @@ from dataclasses import replace
 
 import pytest
 
-from clusters.alignments import AlignmentRecord
+from clusters.alignment_records import AlignmentRecord
 from clusters.errors import Unreachable
-from clusters.fake import FakeCluster
-from replicator.aligned import decisions
-from replicator.aligned.decisions import Decisions
-from replicator.aligned.probe import Probed
-from replicator.aligned.topic import POLICY
-from replicator.ledger import Ledger
-from replicator.targets import Mapped
+from clusters.fake_cluster import FakeCluster
+from replicator.copy.aligned import alignment_decisions
+from replicator.copy.aligned.alignment_decisions import AlignmentDecisions
+from replicator.copy.aligned.cluster_probe import AlignmentSupport
+from replicator.copy.aligned.filling_configs import CLEANUP_POLICY
+from replicator.ledger.ledger import Ledger
+from replicator.topic_mapping import MappedTopic
 from tests.replicator.test_aligned_prospects import ALLOWED, MAPPED, clusters
 from tests.topology.test_topology_alignment import flow
 
@@ -25,34 +25,36 @@ from tests.topology.test_topology_alignment import flow
 def agreed(monkeypatch: pytest.MonkeyPatch) -> list[AlignmentRecord]:
     """What others decided first; empty: nobody did."""
     first: list[AlignmentRecord] = []
-    monkeypatch.setattr(decisions, "read_alignments", lambda _target: {})
-    monkeypatch.setattr(decisions, "read_ledger", lambda _target, **_how: Ledger({}))
-    monkeypatch.setattr(decisions, "agree", lambda _writer, _target, record: first[0] if first else record)
+    monkeypatch.setattr(alignment_decisions, "read_alignments", lambda _target: {})
+    monkeypatch.setattr(alignment_decisions, "read_ledger", lambda _target, **_how: Ledger({}))
+    monkeypatch.setattr(
+        alignment_decisions, "agree_on_alignment", lambda _writer, _target, record: first[0] if first else record
+    )
     return first
 
 
-def decides(target: FakeCluster, probed: Probed = ALLOWED) -> Decisions:
-    return Decisions(target.settings, None, "worker w", lambda _admin, _flow: probed)  # type: ignore[arg-type]
+def decides(target: FakeCluster, probed: AlignmentSupport = ALLOWED) -> AlignmentDecisions:
+    return AlignmentDecisions(target.settings, None, "worker w", lambda _admin, _flow: probed)  # type: ignore[arg-type]
 
 
-def placed(made: Decisions, source: FakeCluster, target: FakeCluster) -> Mapped:
+def placed(made: AlignmentDecisions, source: FakeCluster, target: FakeCluster) -> MappedTopic:
     (found,) = made.placed(flow(""), [MAPPED], source, target)
     return found
 
 
 def test_a_topic_is_prepared_to_be_filled_when_that_is_decided(agreed: list[AlignmentRecord]) -> None:
     source, target = clusters(policy="compact")
-    target.alter_topic_configs("orders", {POLICY: "compact"})
+    target.alter_topic_configs("orders", {CLEANUP_POLICY: "compact"})
     found = placed(decides(target), source, target)
     assert (found.way, found.note) == ("markers", "")
-    assert target.topic_configs(["orders"])["orders"][POLICY] == "delete"
+    assert target.topic_configs(["orders"])["orders"][CLEANUP_POLICY] == "delete"
 
 
 def test_a_topic_that_another_worker_decided_otherwise_about_has_its_settings_back(
     agreed: list[AlignmentRecord],
 ) -> None:
     source, target = clusters(policy="compact")
-    target.alter_topic_configs("orders", {POLICY: "compact"})
+    target.alter_topic_configs("orders", {CLEANUP_POLICY: "compact"})
     before = target.topic_configs(["orders"])
     agreed.append(AlignmentRecord(flow("").id, "orders", "mapped", "the cluster did not allow it"))
     found = placed(decides(target), source, target)
@@ -68,7 +70,7 @@ def test_what_was_decided_while_a_flow_was_another_one_counts(
     made, mapped = decides(target), replace(flow(""), offsets="mapped", workers=3)
     assert made.placed(replace(mapped, workers=2), [MAPPED], source, target) == [MAPPED]
     decided = AlignmentRecord(mapped.id, "orders", "aligned", way="markers")
-    monkeypatch.setattr(decisions, "read_alignments", lambda _target: {(mapped.id, "orders"): decided})
+    monkeypatch.setattr(alignment_decisions, "read_alignments", lambda _target: {(mapped.id, "orders"): decided})
     (found,) = made.placed(mapped, [MAPPED], source, target)
     assert found.way == "markers"
 

@@ -9,19 +9,19 @@ from typing import Any
 
 import pytest
 
-from clusters.batches import Record as Stored
-from clusters.batches import build_batch
 from clusters.errors import ClusterError, RequestRefused, TopicMissing, Unreachable
-from clusters.fake import FakeCluster
-from replicator.aligned import advance
-from replicator.aligned import fill as filling
-from replicator.aligned.fill import Filling, fill, filler_batch, is_filler
-from replicator.aligned.topic import POLICY
-from replicator.batch import batches_in
-from replicator.codecs import ZSTD, Undecodable, compress, decompress
+from clusters.fake_cluster import FakeCluster
+from clusters.record_batch import BatchRecord as Stored
+from clusters.record_batch import build_batch
+from replicator.batch.codecs import ZSTD, CodecError, compress_payload, decompress_payload
+from replicator.batch.header_rewrite import BATCH_HEADER_BYTES
+from replicator.batch.record_batch import decode_batches
+from replicator.batch.records import decode_record_bodies
+from replicator.copy.aligned import log_end
+from replicator.copy.aligned import log_filler as filling
+from replicator.copy.aligned.filling_configs import CLEANUP_POLICY
+from replicator.copy.aligned.log_filler import FillProgress, build_filler_batch, fill_log, is_filler_batch
 from replicator.errors import Misaligned
-from replicator.header import HEADER_SIZE
-from replicator.records import walk
 from tests.replicator.aligning import FLOW, TOPIC, Clock, Event, Killed, Requests, cluster, dying, end_of, killed, lost
 
 WITH = {"bare": False}
@@ -31,15 +31,15 @@ UNTIL = 45  # with RECORDS 5 and DELETE_EVERY 20: nine batches, two deletions on
 @pytest.fixture(params=["transactions", "bare"])
 def small(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[None]:
     """Small batches, no pauses; the last offset is a transaction's or a bare marker's."""
-    monkeypatch.setattr(advance, "time", Clock())
-    monkeypatch.setattr(advance, "OTHERS_S", 1e-6)
+    monkeypatch.setattr(log_end, "time", Clock())
+    monkeypatch.setattr(log_end, "RIVAL_MARKER_WAIT_S", 1e-6)
     monkeypatch.setitem(WITH, "bare", request.param == "bare")
-    monkeypatch.setattr(filling, "RECORDS", 5)
+    monkeypatch.setattr(filling, "FILLER_BATCH_RECORDS", 5)
     monkeypatch.setattr(filling, "_DELETE_EVERY", 20)
-    monkeypatch.setattr(advance, "_PAUSE_S", 0.0)
-    monkeypatch.setattr(advance, "_FETCH_MS", 1)
-    monkeypatch.setattr("replicator.transactions.producer.PAUSE_S", 0.0)
-    monkeypatch.setattr("replicator.aligned.log._PAUSE_S", 0.0)
+    monkeypatch.setattr(log_end, "_PAUSE_S", 0.0)
+    monkeypatch.setattr(log_end, "_FETCH_MS", 1)
+    monkeypatch.setattr("replicator.copy.transactions.transactional_producer.COORDINATOR_PAUSE_S", 0.0)
+    monkeypatch.setattr("replicator.copy.aligned.target_log._PAUSE_S", 0.0)
     caches = (filling._records_in, filling._most_empty_records, filling._template)
     for cache in caches:
         cache.cache_clear()
@@ -53,7 +53,7 @@ def work(there: FakeCluster, until: int = UNTIL, at: int = -1, event: Event | No
     requests = Requests(there, at, event)
     while True:
         with suppress(Unreachable):  # the looks before and after
-            fill(requests.log(), until, FLOW, there.coordinator.version >= 2, **(WITH | more))
+            fill_log(requests.log(), until, FLOW, there.coordinator.version >= 2, **(WITH | more))
             return requests
 
 
@@ -106,7 +106,7 @@ def test_a_request_of_a_dead_worker_that_arrives_at_any_moment(monkeypatch: pyte
     """A bare marker that takes the last offset arrives while its successor waits for that, if not before."""
     until = 8
     waiting: list[Callable[[], Any]] = []
-    monkeypatch.setattr(advance, "time", Clock(lambda: waiting and waiting.pop()()))
+    monkeypatch.setattr(log_end, "time", Clock(lambda: waiting and waiting.pop()()))
     for at in range(work(cluster(), until).count):
         moment = 0
         while True:
@@ -185,7 +185,7 @@ def test_a_broker_that_forgets_the_producer_all_the_time() -> None:
             return super().made(execute)
 
     requests = Forgetting(there)
-    fill(requests.log(), UNTIL, FLOW)
+    fill_log(requests.log(), UNTIL, FLOW)
     check(there)
 
 
@@ -247,7 +247,7 @@ def test_a_topic_made_again_is_not_filled() -> None:
 
     requests = Requests(there, 3, again)
     with pytest.raises(TopicMissing, match="has no topic orders with id"):
-        fill(requests.log(), UNTIL, FLOW)
+        fill_log(requests.log(), UNTIL, FLOW)
     assert end_of(there) == 0
 
 
@@ -256,7 +256,7 @@ def test_compacted_only_is_refused_by_delete_records_too() -> None:
     there = cluster()
     requests = Requests(there)
     requests.log().delete_below(0)
-    there.alter_topic_configs(TOPIC, {POLICY: "compact"})
+    there.alter_topic_configs(TOPIC, {CLEANUP_POLICY: "compact"})
     with pytest.raises(RequestRefused, match="POLICY_VIOLATION to DeleteRecords"):
         requests.log().delete_below(0)
 
@@ -264,15 +264,15 @@ def test_compacted_only_is_refused_by_delete_records_too() -> None:
 @pytest.mark.usefixtures("small")
 def test_stopped_and_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(filling, "_PROGRESS_S", 0.0)
-    there, stop, told = cluster(), threading.Event(), list[Filling]()
+    there, stop, told = cluster(), threading.Event(), list[FillProgress]()
 
-    def progress(how_far: Filling) -> None:
+    def progress(how_far: FillProgress) -> None:
         told.append(how_far)
         if how_far.done >= 15:
             stop.set()
 
     requests = Requests(there)
-    reached = fill(requests.log(), UNTIL, FLOW, progress=progress, stop=stop)
+    reached = fill_log(requests.log(), UNTIL, FLOW, progress=progress, stop=stop)
     assert 15 <= reached < UNTIL
     assert reached == end_of(there)
     assert [each.done for each in told] == sorted(each.done for each in told)
@@ -285,29 +285,29 @@ def test_stopped_and_told(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("count", [1, 2, 63, 64, 65, 8191, 8192, 8193, 100_000])
 def test_a_batch_holds_what_it_says(count: int) -> None:
-    header, payload = filler_batch(count, 7, 3, 12)
-    (batch,) = batches_in(memoryview(header + payload))
+    header, payload = build_filler_batch(count, 7, 3, 12)
+    (batch,) = decode_batches(memoryview(header + payload))
     assert (batch.records, batch.producer_id, batch.base_sequence, batch.codec) == (count, 7, 12, ZSTD)
-    found = walk(decompress(ZSTD, payload), count, 0, 0)
+    found = decode_record_bodies(decompress_payload(ZSTD, payload), count, 0, 0)
     assert [record.offset for record in found] == list(range(count))
     assert {(record.timestamp, record.rest) for record in found} == {(0, b"\x01\x01\x00")}
-    assert is_filler(batch)
-    assert len(header) == HEADER_SIZE
+    assert is_filler_batch(batch)
+    assert len(header) == BATCH_HEADER_BYTES
     assert len(payload) < 60_000
 
 
 @pytest.mark.parametrize("count", [0, 100_001])
 def test_a_batch_is_never_larger(count: int) -> None:
     with pytest.raises(ValueError, match="1 to 100000 are allowed"):
-        filler_batch(count, 7, 3, 0)
+        build_filler_batch(count, 7, 3, 0)
 
 
 def test_what_is_no_filler() -> None:
     for record in (Stored(0, 0, None, b""), Stored(0, 0, b"", None), Stored(0, 0, None, None, (("a", None),))):
-        (batch,) = batches_in(memoryview(build_batch([record])))
-        assert not is_filler(batch)
-    (batch,) = batches_in(memoryview(build_batch([Stored(0, 0, None, None)], transactional=True)))
-    assert not is_filler(batch)
+        (batch,) = decode_batches(memoryview(build_batch([record])))
+        assert not is_filler_batch(batch)
+    (batch,) = decode_batches(memoryview(build_batch([Stored(0, 0, None, None)], transactional=True)))
+    assert not is_filler_batch(batch)
 
 
 def test_what_poses_as_filler_is_not_opened_beyond_what_filler_holds(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -316,14 +316,14 @@ def test_what_poses_as_filler_is_not_opened_beyond_what_filler_holds(monkeypatch
 
     def noting(codec: int, packed: memoryview, most: int) -> bytes:
         opened.append(most)
-        return decompress(codec, packed, most)
+        return decompress_payload(codec, packed, most)
 
-    monkeypatch.setattr(filling, "decompress", noting)
-    header, payload = filler_batch(100, 7, 3, 0)
-    bomb = compress(ZSTD, bytes(16 << 20))
+    monkeypatch.setattr(filling, "decompress_payload", noting)
+    header, payload = build_filler_batch(100, 7, 3, 0)
+    bomb = compress_payload(ZSTD, bytes(16 << 20))
     size = (len(header) - 12 + len(bomb)).to_bytes(4, "big")
-    (forged,) = batches_in(memoryview(header[:8] + size + header[12:] + bomb))
-    assert not is_filler(forged)
-    assert opened == [len(decompress(ZSTD, payload))]
-    with pytest.raises(Undecodable, match="more than 700 bytes"):
-        decompress(ZSTD, bomb, 700)
+    (forged,) = decode_batches(memoryview(header[:8] + size + header[12:] + bomb))
+    assert not is_filler_batch(forged)
+    assert opened == [len(decompress_payload(ZSTD, payload))]
+    with pytest.raises(CodecError, match="more than 700 bytes"):
+        decompress_payload(ZSTD, bomb, 700)

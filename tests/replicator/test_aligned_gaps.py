@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from clusters.errors import Unauthorised, Unreachable
-from replicator.aligned import advance
-from replicator.aligned.gaps import Way
+from replicator.copy.aligned import log_end
+from replicator.copy.aligned.gap_filler import GapMethod
 from replicator.errors import Misaligned
 from tests.replicator.aligning import (
     TOPIC,
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.usefixtures("without_pauses")
 
 @KINDS
 @pytest.mark.parametrize("size", [0, 1, 2, 3, 4, 5, 20])
-def test_a_gap_of_any_size_one_after_the_other(way: Way, version: int, size: int) -> None:
+def test_a_gap_of_any_size_one_after_the_other(way: GapMethod, version: int, size: int) -> None:
     there = target(version)
     working, _ = filler(there, way, version)
     for number in range(3):
@@ -50,7 +50,7 @@ def test_a_second_gap_needs_no_transaction() -> None:
 
 @KINDS
 @pytest.mark.parametrize("executed", [False, True])
-def test_a_connection_lost_at_every_request(way: Way, version: int, executed: bool) -> None:
+def test_a_connection_lost_at_every_request(way: GapMethod, version: int, executed: bool) -> None:
     for at in range(requests_of_a_gap(way, version)):
         there = target(version)
         working, _ = filler(there, way, version, at, lost(there, executed=executed))
@@ -60,7 +60,7 @@ def test_a_connection_lost_at_every_request(way: Way, version: int, executed: bo
 
 @KINDS
 @pytest.mark.parametrize("executed", [False, True])
-def test_killed_at_every_request_and_a_successor_goes_on(way: Way, version: int, executed: bool) -> None:
+def test_killed_at_every_request_and_a_successor_goes_on(way: GapMethod, version: int, executed: bool) -> None:
     for at in range(requests_of_a_gap(way, version)):
         there = target(version)
         with pytest.raises(Killed):
@@ -110,7 +110,7 @@ def test_stopped_in_between_it_says_where() -> None:
 
 def test_a_long_gap_of_transactions_is_stopped_before_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever hands the partition over, or pauses the flow, waits for it."""
-    monkeypatch.setattr(advance, "_AT_ONCE", 10)
+    monkeypatch.setattr(log_end, "_AT_ONCE", 10)
     there, stop = target(2), threading.Event()
 
     def stops(execute: Callable[[], Any]) -> Any:
@@ -125,7 +125,7 @@ def test_a_long_gap_of_transactions_is_stopped_before_its_end(monkeypatch: pytes
 
 
 def test_a_broker_that_stays_away_is_not_asked_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(advance, "_STUCK_S", -1.0)
+    monkeypatch.setattr(log_end, "_STUCK_S", -1.0)
     there = target(2)
     working, _ = filler(there, "markers", 2)
     there.stop()

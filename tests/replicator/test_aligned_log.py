@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from clusters.cluster_protocol import LogRange
 from clusters.errors import TopicMissing
-from clusters.surface import LogRange
-from clusters.wire import codes
+from clusters.wire import error_codes
 from tests.replicator.aligning import TOPIC, Requests, cluster
 
 
@@ -21,12 +21,12 @@ def unheard(execute: Callable[[], Any]) -> Any:
 
 def unknown(execute: Callable[[], Any]) -> Any:
     """The leader itself does not know the topic's id yet."""
-    return [replace(each, error=codes.UNKNOWN_TOPIC_ID) for each in execute()]
+    return [replace(each, error=error_codes.UNKNOWN_TOPIC_ID) for each in execute()]
 
 
 @pytest.fixture(autouse=True)
 def _without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("replicator.aligned.log._PAUSE_S", 0.0)
+    monkeypatch.setattr("replicator.copy.aligned.target_log._PAUSE_S", 0.0)
 
 
 @pytest.mark.parametrize(("at", "event"), [(0, unheard), (1, unknown)], ids=["metadata", "leader"])
@@ -35,7 +35,7 @@ def test_a_new_topic_is_waited_for_until_every_broker_knows_it(at, event) -> Non
 
 
 def test_a_topic_that_is_gone_or_another_one_is_said_to_be(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("replicator.aligned.log._HEARD_S", 0.05)
+    monkeypatch.setattr("replicator.copy.aligned.target_log._HEARD_S", 0.05)
     there = cluster()
     log = Requests(there).log()
     there.delete_topic(TOPIC)

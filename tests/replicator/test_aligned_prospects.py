@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from clusters.fake import FakeCluster
-from replicator.aligned.decisions import prospect
-from replicator.aligned.probe import Probed
-from replicator.aligned.prospects import TopicOffsets
-from replicator.targets import Mapped
+from clusters.fake_cluster import FakeCluster
+from replicator.copy.aligned.alignment_decisions import assess_alignment
+from replicator.copy.aligned.cluster_probe import AlignmentSupport
+from replicator.copy.aligned.offset_mode_plan import TopicOffsetMode
+from replicator.topic_mapping import MappedTopic
 
-MAPPED = Mapped("orders", "orders", 2, created=False, copied=2)
-ALLOWED = Probed("id")
+MAPPED = MappedTopic("orders", "orders", 2, created=False, copied=2)
+ALLOWED = AlignmentSupport("id")
 
 
 def clusters(*, start: int = 5, partitions: int = 2, policy: str = "delete") -> tuple[FakeCluster, FakeCluster]:
@@ -30,33 +30,33 @@ def clusters(*, start: int = 5, partitions: int = 2, policy: str = "delete") -> 
 
 @pytest.mark.parametrize("partitions", [0, 2])
 def test_an_empty_topic_or_none_can_be_aligned_and_has_a_price(partitions: int) -> None:
-    found = prospect(MAPPED, *clusters(partitions=partitions), ALLOWED, copied=False)
+    found = assess_alignment(MAPPED, *clusters(partitions=partitions), ALLOWED, copied=False)
     assert (found.refused, found.starts, found.way) == ("", (5, 5), "markers")
     assert found.cost is not None
     assert found.cost.offsets == 10
-    told = str(TopicOffsets("f", "orders", "aligned", decided=False, cost=found.cost))
+    told = str(TopicOffsetMode("f", "orders", "aligned", decided=False, cost=found.cost))
     assert told.startswith("f: orders gets equal offsets: 10 offsets to fill, about ")
 
 
 def test_what_speaks_against_it() -> None:
     source, target = clusters()
-    assert "stay as they are" in prospect(MAPPED, source, target, ALLOWED, copied=True).refused
+    assert "stay as they are" in assess_alignment(MAPPED, source, target, ALLOWED, copied=True).refused
     refusing = replace(ALLOWED, fills="no DeleteRecords")
-    assert "no DeleteRecords" in prospect(MAPPED, source, target, refusing, copied=False).refused
+    assert "no DeleteRecords" in assess_alignment(MAPPED, source, target, refusing, copied=False).refused
     source, target = clusters(partitions=3)
-    assert "2 partitions, the target topic 3" in prospect(MAPPED, source, target, ALLOWED, copied=False).refused
+    assert "2 partitions, the target topic 3" in assess_alignment(MAPPED, source, target, ALLOWED, copied=False).refused
     source, target = clusters()
     target.produce("orders", 1, [b"theirs"])
-    assert "partition 1 already holds" in prospect(MAPPED, source, target, ALLOWED, copied=False).refused
+    assert "partition 1 already holds" in assess_alignment(MAPPED, source, target, ALLOWED, copied=False).refused
     source, target = clusters(start=0)
     target.produce("orders", 1, [b"theirs"])
     target.delete_records("orders", 1, 1)
-    assert "goes on at offset 1" in prospect(MAPPED, source, target, ALLOWED, copied=False).refused
+    assert "goes on at offset 1" in assess_alignment(MAPPED, source, target, ALLOWED, copied=False).refused
 
 
 def test_a_compacted_topic_may_be_all_holes() -> None:
     source, target = clusters(policy="compact")
-    assert prospect(MAPPED, source, target, ALLOWED, copied=False).refused == ""
+    assert assess_alignment(MAPPED, source, target, ALLOWED, copied=False).refused == ""
     log = source.log("orders", 0)
     log.end += 2_000_000
-    assert "limit" in prospect(MAPPED, source, target, ALLOWED, copied=False).refused
+    assert "limit" in assess_alignment(MAPPED, source, target, ALLOWED, copied=False).refused

@@ -7,24 +7,41 @@ import re
 import pytest
 
 from clusters.errors import ClusterError, RequestRefused, Unauthorised, Unreachable
-from clusters.fake import FakeCluster
-from clusters.wire import codes
-from replicator.aligned import probe as probing
-from replicator.aligned.budget import Estimate, Gaps, GapWay, PartitionCost, duration, estimate, refusal, size
-from replicator.aligned.fill import RECORDS, filler_batch
-from replicator.aligned.probe import PROBE, Probed, Probes, probe
-from replicator.aligned.topic import OLDEST, POLICY, TIERED, prepared, restored, while_filling
-from replicator.states import LookAgain
-from replicator.transactions.answers import SessionLost
+from clusters.fake_cluster import FakeCluster
+from clusters.required_rights import PROBE_TOPIC
+from clusters.wire import error_codes
+from replicator.copy.aligned import cluster_probe as probing
+from replicator.copy.aligned.alignment_cost import (
+    AlignmentCost,
+    EstimatedGapMethod,
+    GapCount,
+    PartitionCost,
+    estimate_alignment_cost,
+    explain_excessive_cost,
+    render_cost_bytes,
+    render_cost_duration,
+)
+from replicator.copy.aligned.cluster_probe import AlignmentSupport, AlignmentSupportCache, probe_alignment_support
+from replicator.copy.aligned.filling_configs import (
+    CLEANUP_POLICY,
+    TIERED_STORAGE,
+    TIMESTAMP_BEFORE_MAX,
+    apply_filling_configs,
+    build_filling_configs,
+    restore_topic_configs,
+)
+from replicator.copy.aligned.log_filler import FILLER_BATCH_RECORDS, build_filler_batch
+from replicator.copy.transactions.produce_answers import SessionLost
+from replicator.states import Reinspect
 from tests.replicator.aligning import FLOW, Requests
 
 TOPIC = "orders"
 
 
-NO_GAPS = Gaps()
+NO_GAPS = GapCount()
 
 
-def costs(*starts: int, gaps: Gaps = NO_GAPS) -> list[PartitionCost]:
+def costs(*starts: int, gaps: GapCount = NO_GAPS) -> list[PartitionCost]:
     return [PartitionCost(number, start, gaps) for number, start in enumerate(starts)]
 
 
@@ -42,7 +59,7 @@ def costs(*starts: int, gaps: Gaps = NO_GAPS) -> list[PartitionCost]:
     ],
 )
 def test_the_estimate(starts: tuple[int, ...], replicas: int, seconds: float, cpu_s: float) -> None:
-    found = estimate(costs(*starts), replicas=replicas)
+    found = estimate_alignment_cost(costs(*starts), replicas=replicas)
     assert found.offsets == sum(starts)
     assert found.seconds == pytest.approx(seconds, abs=0.1)
     assert found.cpu_s == pytest.approx(cpu_s, abs=0.2)
@@ -50,9 +67,9 @@ def test_the_estimate(starts: tuple[int, ...], replicas: int, seconds: float, cp
 
 
 def test_gaps_are_part_of_the_estimate() -> None:
-    calm = estimate(costs(0))
-    gap = Gaps(offsets=100_000, stretches=10)
-    by_way = {way: estimate(costs(0, gaps=gap), way=way) for way in ("markers", "transactions", "none")}
+    calm = estimate_alignment_cost(costs(0))
+    gap = GapCount(offsets=100_000, stretches=10)
+    by_way = {way: estimate_alignment_cost(costs(0, gaps=gap), way=way) for way in ("markers", "transactions", "none")}
     assert calm.seconds == 0
     assert by_way["markers"].seconds == pytest.approx(6.2)
     assert by_way["transactions"].seconds == pytest.approx(300)
@@ -61,10 +78,10 @@ def test_gaps_are_part_of_the_estimate() -> None:
 
 
 def test_the_estimate_for_people() -> None:
-    assert str(estimate(costs(3 * 10**9))) == (
+    assert str(estimate_alignment_cost(costs(3 * 10**9))) == (
         "3,000,000,000 offsets to fill, about 2 min, 3 min of a broker's core, 1.8 GB sent, at most 1.8 GB on disk"
     )
-    assert [duration(each) for each in (0, 0.01, 9.94, 12, 240, 8_000)] == [
+    assert [render_cost_duration(each) for each in (0, 0.01, 9.94, 12, 240, 8_000)] == [
         "0 s",
         "0.1 s",
         "9.9 s",
@@ -72,31 +89,31 @@ def test_the_estimate_for_people() -> None:
         "4 min",
         "2.2 h",
     ]
-    assert [size(each) for each in (0, 999, 59_000, 1_800_000_000, 5 * 10**12)] == [
+    assert [render_cost_bytes(each) for each in (0, 999, 59_000, 1_800_000_000, 5 * 10**12)] == [
         "0 B",
         "999 B",
         "59 KB",
         "1.8 GB",
         "5.0 TB",
     ]
-    assert Estimate(0, 0, 0, 0, 0) + Estimate(1, 1, 1, 1, 1) == Estimate(1, 1, 1, 1, 1)
+    assert AlignmentCost(0, 0, 0, 0, 0) + AlignmentCost(1, 1, 1, 1, 1) == AlignmentCost(1, 1, 1, 1, 1)
 
 
 @pytest.mark.parametrize(
     ("starts", "gaps", "way", "said"),
     [
-        ((3 * 10**9,), Gaps(), "markers", ""),
-        ((10**9,) * 60, Gaps(), "markers", "begin at 60,000,000,000 offsets in total, .*67 min.*60 min"),
-        ((0,), Gaps(1_000_000, 1), "markers", ""),
-        ((0,), Gaps(1_000_001, 1), "markers", "partition 0 of orders has 1,000,001 .* is 1,000,000"),
-        ((0,), Gaps(1_001, 1), "transactions", "1,001 .* without ALTER on the target cluster is 1,000"),
-        ((0,), Gaps(0, 0, 101.0), "transactions", "gets 101 transaction markers a second"),
-        ((0,), Gaps(0, 0, 101.0), "markers", ""),
-        ((0,), Gaps(1, 1), "none", "the target lets nobody fill them"),
+        ((3 * 10**9,), GapCount(), "markers", ""),
+        ((10**9,) * 60, GapCount(), "markers", "begin at 60,000,000,000 offsets in total, .*67 min.*60 min"),
+        ((0,), GapCount(1_000_000, 1), "markers", ""),
+        ((0,), GapCount(1_000_001, 1), "markers", "partition 0 of orders has 1,000,001 .* is 1,000,000"),
+        ((0,), GapCount(1_001, 1), "transactions", "1,001 .* without ALTER on the target cluster is 1,000"),
+        ((0,), GapCount(0, 0, 101.0), "transactions", "gets 101 transaction markers a second"),
+        ((0,), GapCount(0, 0, 101.0), "markers", ""),
+        ((0,), GapCount(1, 1), "none", "the target lets nobody fill them"),
     ],
 )
-def test_when_it_is_too_much(starts: tuple[int, ...], gaps: Gaps, way: GapWay, said: str) -> None:
-    found = refusal(TOPIC, costs(*starts, gaps=gaps), way=way)
+def test_when_it_is_too_much(starts: tuple[int, ...], gaps: GapCount, way: EstimatedGapMethod, said: str) -> None:
+    found = explain_excessive_cost(TOPIC, costs(*starts, gaps=gaps), way=way)
     if not said:
         assert found == ""
     else:
@@ -105,50 +122,53 @@ def test_when_it_is_too_much(starts: tuple[int, ...], gaps: Gaps, way: GapWay, s
 
 def test_settings_while_filling_and_back() -> None:
     target = FakeCluster("cloud", configs={"log.message.timestamp.before.max.ms": "3600000"})
-    wanted = {POLICY: "compact", TIERED: "true", "retention.ms": "5"}
-    meanwhile = while_filling(wanted, target)
+    wanted = {CLEANUP_POLICY: "compact", TIERED_STORAGE: "true", "retention.ms": "5"}
+    meanwhile = build_filling_configs(wanted, target)
     kept = {"retention.ms": "-1", "retention.bytes": "-1"}
-    assert meanwhile == {POLICY: "delete", OLDEST: str((1 << 63) - 1), TIERED: "false"} | kept
-    assert while_filling({"retention.ms": "5"}, FakeCluster()) == {}
+    assert (
+        meanwhile
+        == {CLEANUP_POLICY: "delete", TIMESTAMP_BEFORE_MAX: str((1 << 63) - 1), TIERED_STORAGE: "false"} | kept
+    )
+    assert build_filling_configs({"retention.ms": "5"}, FakeCluster()) == {}
     target.create_topic("new", 1, configs=wanted | meanwhile)
     target.create_topic("there", 1, configs=wanted)
     for topic in ("new", "there"):
         for _ in range(2):  # a second worker, or the same one after a crash
-            assert prepared(target, topic, wanted, meanwhile) == ""
+            assert apply_filling_configs(target, topic, wanted, meanwhile) == ""
             assert target.topic_configs([topic])[topic] == wanted | meanwhile
-        assert restored(target, topic, wanted, meanwhile)
-        assert not restored(target, topic, wanted, meanwhile)
+        assert restore_topic_configs(target, topic, wanted, meanwhile)
+        assert not restore_topic_configs(target, topic, wanted, meanwhile)
         assert target.topic_configs([topic])[topic] == wanted
 
 
 def test_settings_of_somebody_else_are_left() -> None:
     target = FakeCluster("cloud")
-    target.create_topic("theirs", 1, configs={POLICY: "compact,delete"})
-    said = prepared(target, "theirs", {POLICY: "compact"}, {POLICY: "delete"})
+    target.create_topic("theirs", 1, configs={CLEANUP_POLICY: "compact,delete"})
+    said = apply_filling_configs(target, "theirs", {CLEANUP_POLICY: "compact"}, {CLEANUP_POLICY: "delete"})
     assert said == (
         "the target topic theirs has cleanup.policy=compact,delete where the flow gives it cleanup.policy=compact, "
         "so it is not changed to fill it"
     )
-    assert target.topic_configs(["theirs"])["theirs"] == {POLICY: "compact,delete"}
+    assert target.topic_configs(["theirs"])["theirs"] == {CLEANUP_POLICY: "compact,delete"}
 
 
 def test_records_that_somebody_keeps_for_ever_stay_kept() -> None:
     """Beside compaction that is a setting of theirs: it is neither taken for ours nor taken back."""
     target = FakeCluster("cloud")
-    theirs = {POLICY: "compact,delete", "retention.ms": "-1"}
+    theirs = {CLEANUP_POLICY: "compact,delete", "retention.ms": "-1"}
     target.create_topic("theirs", 1, configs=theirs)
-    wanted = {POLICY: "compact,delete"}
-    meanwhile = while_filling(wanted, target)
-    assert "has retention.ms=-1 where the flow gives it no retention.ms" in prepared(
+    wanted = {CLEANUP_POLICY: "compact,delete"}
+    meanwhile = build_filling_configs(wanted, target)
+    assert "has retention.ms=-1 where the flow gives it no retention.ms" in apply_filling_configs(
         target, "theirs", wanted, meanwhile
     )
-    assert not restored(target, "theirs", wanted, meanwhile)
+    assert not restore_topic_configs(target, "theirs", wanted, meanwhile)
     assert target.topic_configs(["theirs"])["theirs"] == theirs
 
 
-def probed(target: FakeCluster, version: int = 2) -> Probed:
+def probed(target: FakeCluster, version: int = 2) -> AlignmentSupport:
     target.coordinator.version = version
-    return probe(target, "cloud", Requests(target).connect, FLOW, version)
+    return probe_alignment_support(target, "cloud", Requests(target).connect, FLOW, version)
 
 
 @pytest.fixture(autouse=True)
@@ -160,11 +180,11 @@ def _without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_probe_of_a_cluster_that_takes_everything(version: int) -> None:
     target = FakeCluster("cloud")
     for _ in range(3):
-        assert probed(target, version) == Probed("fake-cloud", transaction_version=version)
+        assert probed(target, version) == AlignmentSupport("fake-cloud", transaction_version=version)
     assert probed(target, version).way == "markers"
     assert probed(target, version).bump == (version == 2)
-    assert target.records(PROBE, 0, committed=False) == []
-    assert target.log(PROBE, 0).end - target.log(PROBE, 0).log_start < 10
+    assert target.records(PROBE_TOPIC, 0, committed=False) == []
+    assert target.log(PROBE_TOPIC, 0).end - target.log(PROBE_TOPIC, 0).log_start < 10
 
 
 def test_a_probe_without_rights() -> None:
@@ -177,7 +197,7 @@ def test_a_probe_without_rights() -> None:
 
 def test_a_probe_where_records_cannot_be_deleted() -> None:
     target = FakeCluster("cloud")
-    target.create_topic(PROBE, 1, configs={POLICY: "compact"})
+    target.create_topic(PROBE_TOPIC, 1, configs={CLEANUP_POLICY: "compact"})
     assert "INVALID_RECORD to a batch of empty records for watershed.probe-0" in probed(target).fills
 
 
@@ -197,11 +217,11 @@ def test_what_may_be_otherwise_in_a_moment_is_no_answer() -> None:
     """A topic would be copied with translated offsets for ever because of it."""
 
     def probing_twin() -> str:
-        raise SessionLost(LookAgain("somebody else probes"))
+        raise SessionLost(Reinspect("somebody else probes"))
 
     with pytest.raises(ClusterError, match=r"could not be tried on watershed.probe, 5 times: somebody else probes"):
         probing._tried(probing_twin)
-    for code, passing in ((codes.NOT_LEADER_OR_FOLLOWER, True), (codes.INVALID_RECORD, False)):
+    for code, passing in ((error_codes.NOT_LEADER_OR_FOLLOWER, True), (error_codes.INVALID_RECORD, False)):
         refused = RequestRefused("no")
         refused.code = code
 
@@ -216,9 +236,9 @@ def test_what_may_be_otherwise_in_a_moment_is_no_answer() -> None:
 
 
 def test_probes_are_remembered_by_cluster() -> None:
-    target, probes = FakeCluster("cloud"), Probes()
+    target, probes = FakeCluster("cloud"), AlignmentSupportCache()
 
-    def of() -> Probed:
+    def of() -> AlignmentSupport:
         return probes.of(target, "cloud", Requests(target).connect, FLOW, lambda: 2)
 
     assert of() is of()
@@ -232,4 +252,4 @@ def test_probes_are_remembered_by_cluster() -> None:
 
 
 def test_filler_is_small() -> None:
-    assert len(filler_batch(RECORDS, 7, 0, 0)[1]) < 60_000
+    assert len(build_filler_batch(FILLER_BATCH_RECORDS, 7, 0, 0)[1]) < 60_000

@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
+from clusters.cluster_protocol import LogRange
 from clusters.errors import ClusterError
-from clusters.fake import FakeCluster
-from clusters.surface import LogRange
-from replicator.aligned import advance
-from replicator.aligned.gaps import Way
-from replicator.aligned.log import TargetLog
+from clusters.fake_cluster import FakeCluster
+from replicator.copy.aligned import log_end
+from replicator.copy.aligned.gap_filler import GapMethod
+from replicator.copy.aligned.target_log import TargetLog
+from replicator.copy.transactions.produce_answers import SessionLost
 from replicator.errors import Misaligned
-from replicator.transactions.answers import SessionLost
 from tests.replicator.aligning import (
     TOPIC,
     Clock,
@@ -36,13 +36,13 @@ pytestmark = pytest.mark.usefixtures("without_pauses")
 @pytest.mark.parametrize("filled_before", [False, True])
 @pytest.mark.parametrize("first", [False, True])
 def test_a_request_of_a_dead_worker_that_arrives_at_any_moment(
-    way: Way, version: int, filled_before: bool, first: bool, monkeypatch: pytest.MonkeyPatch
+    way: GapMethod, version: int, filled_before: bool, first: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """filled_before: who goes on has closed a gap before the dead one came, and knew the end to be final then. first:
     the dead one had not. The bare marker that takes the last offset arrives while its successor waits for that, if not
     before (`OTHERS_S`)."""
     waiting: list[Callable[[], Any]] = []
-    monkeypatch.setattr(advance, "time", Clock(lambda: waiting and waiting.pop()()))
+    monkeypatch.setattr(log_end, "time", Clock(lambda: waiting and waiting.pop()()))
     end = 5 + GAP + 3 * filled_before + 2 * (not first)
     for at in range(requests_of_a_gap(way, version)):
         moment = 0
@@ -94,7 +94,7 @@ def closed_slowly(late: Callable[[int], float], dies_behind: int = -1) -> list[s
         return answer
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(advance, "time", clock)
+        patch.setattr(log_end, "time", clock)
         requests.at, requests.event = before, slow
         working.advance(8 + GAP)
     check(there, 8 + GAP)
@@ -179,7 +179,7 @@ def test_where_only_transactions_are_allowed_a_marker_written_once_more_is_harml
 
 @KINDS
 @pytest.mark.parametrize("filled_before", [False, True])
-def test_a_zombie_that_wakes_up_in_front_of_every_request(way: Way, version: int, filled_before: bool) -> None:
+def test_a_zombie_that_wakes_up_in_front_of_every_request(way: GapMethod, version: int, filled_before: bool) -> None:
     """Frozen, and a successor worked meanwhile as far as its own death at every request; then the zombie goes on as if
     nothing had happened, then a third one. filled_before: the zombie knew the end to be final when it began."""
     end = 5 + GAP + 3 * filled_before
@@ -210,11 +210,11 @@ def test_a_zombie_that_wakes_up_in_front_of_every_request(way: Way, version: int
 
 @KINDS
 @pytest.mark.parametrize("end", [6, 40, 400])
-def test_workers_that_fight_for_a_gap(way: Way, version: int, end: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_workers_that_fight_for_a_gap(way: GapMethod, version: int, end: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """They disturb each other, and come to an end before anybody gives up."""
-    monkeypatch.setattr(advance, "time", time)
-    monkeypatch.setattr(advance, "_LEASE_S", 0.02)
-    monkeypatch.setattr(advance, "OTHERS_S", 0.3)
+    monkeypatch.setattr(log_end, "time", time)
+    monkeypatch.setattr(log_end, "_LEASE_S", 0.02)
+    monkeypatch.setattr(log_end, "RIVAL_MARKER_WAIT_S", 0.3)
     there, lost = target(version), []
 
     def fight(number: int) -> None:
@@ -290,7 +290,7 @@ def test_another_coordinator_fences_the_markers_of_the_one_before_and_is_learnt(
 
 
 def test_an_epoch_that_runs_out_gives_another_producer_id(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(advance, "_LAST_EPOCH", 20)
+    monkeypatch.setattr(log_end, "_LAST_EPOCH", 20)
     there = target(2)
     there.coordinator.last_epoch = 30
     working, _ = filler(there, "markers", 2)
@@ -305,7 +305,7 @@ def test_what_a_dead_worker_left_with_the_id_before_is_fenced_before_another_is_
     at: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It died at the last epoch, in front of which its successor would begin with another producer id."""
-    monkeypatch.setattr(advance, "_LAST_EPOCH", 20)
+    monkeypatch.setattr(log_end, "_LAST_EPOCH", 20)
     moment, arrived = 0, True
     while arrived:
         there = target(2)

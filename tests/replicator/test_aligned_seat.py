@@ -5,11 +5,11 @@ from __future__ import annotations
 import uuid
 from types import SimpleNamespace
 
-from clusters.flows import FlowRecord
-from replicator.aligned.copy import AlignedCopy
-from replicator.aligned.fill import Filling
-from replicator.partition import Identity, PartitionKey
-from replicator.seat import Seat
+from clusters.flow_records import FlowRecord
+from replicator.copy.aligned.aligned_copy import AlignedCopy
+from replicator.copy.aligned.log_filler import FillProgress
+from replicator.copy.partition_copy import PartitionKey, ProducerIdentity
+from replicator.worker.partition_task import PartitionTask
 from topology.plan import PlanFlow
 from topology.selectors import Selector, TopicSelection
 
@@ -19,13 +19,15 @@ ALL = TopicSelection((Selector("glob", "*"),))
 def test_while_it_is_filled_nobody_knows_the_lag() -> None:
     key = PartitionKey("f", "orders", "orders", 0)
     copy = AlignedCopy(
-        key=key, source_id=uuid.uuid4(), target_id=uuid.uuid4(), identity=Identity(1, 0, 0), position=0, acked=0,
+        key=key, source_id=uuid.uuid4(), target_id=uuid.uuid4(), identity=ProducerIdentity(1, 0, 0), position=0, acked=0,
         depth=1, depth_confirmed=1, filling=True,
     )  # fmt: skip
     copy.source_end = 0
-    seat = Seat(key, FlowRecord(PlanFlow("f", "a", "b", ALL), "", ""), route=SimpleNamespace(copy=copy, counted=""))
+    seat = PartitionTask(
+        key, FlowRecord(PlanFlow("f", "a", "b", ALL), "", ""), route=SimpleNamespace(copy=copy, counted="")
+    )
     assert seat.report("w", 1).lag_records == 0
-    copy.progress = Filling("orders", 0, done=25, of=100, rate=5.0)
+    copy.progress = FillProgress("orders", 0, done=25, of=100, rate=5.0)
     report = seat.report("w", 1)
     assert (report.state, report.lag_records) == ("aligning", None)
     assert report.aligning == {"done": 25, "of": 100, "rate": 5.0, "seconds_left": 15.0}

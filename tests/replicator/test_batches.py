@@ -8,11 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clusters.fake import FakeCluster
+from clusters.fake_cluster import FakeCluster
 from clusters.wire.messages import FetchPartition
-from replicator.batches import batches_in, sift
+from replicator.batch.batch_selection import select_batches
+from replicator.batch.record_batch import decode_batches
+from replicator.batch.repack import RepackTerms
 from replicator.errors import BadBatch
-from replicator.repack import Terms
 from tests.replicator.build import (
     abort,
     answer,
@@ -27,7 +28,7 @@ from tests.replicator.build import (
     with_crc,
 )
 
-ONE_BY_ONE = Terms(small=0)  # batches stay as they are
+ONE_BY_ONE = RepackTerms(small=0)  # batches stay as they are
 
 
 @dataclass(frozen=True)
@@ -132,7 +133,7 @@ CASES = [
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_sift(case: Case) -> None:
-    sifted = sift(answer(*case.batches), case.at, case.aborted, terms=ONE_BY_ONE)
+    sifted = select_batches(answer(*case.batches), case.at, case.aborted, terms=ONE_BY_ONE)
     assert tuple((batch.base, batch.end) for batch in sifted.batches) == case.copied
     assert (sifted.position, sifted.refused) == (case.position, None)
 
@@ -170,7 +171,7 @@ REFUSED = [
 
 @pytest.mark.parametrize("case", REFUSED, ids=lambda case: case.name)
 def test_refused(case: Refused) -> None:
-    sifted = sift(answer(*case.batches), case.at)
+    sifted = select_batches(answer(*case.batches), case.at)
     assert sifted.refused is not None
     assert case.reason in str(sifted.refused)
     assert f"source offset {case.batches[-1 if case.at == 0 else 0][7]}" in str(sifted.refused)
@@ -189,7 +190,7 @@ def test_refused(case: Refused) -> None:
     ids=["emptied", "aborted", "aborted with append time", "aborted with holes"],
 )
 def test_what_is_not_copied_anyway_is_not_refused(gone: bytes) -> None:
-    sifted = sift(answer(data(0), gone, data(4)), 0, ((7, 1),), terms=ONE_BY_ONE)
+    sifted = select_batches(answer(data(0), gone, data(4)), 0, ((7, 1),), terms=ONE_BY_ONE)
     assert [batch.base for batch in sifted.batches] == [0, 4]
     assert (sifted.position, sifted.refused) == (5, None)
 
@@ -197,7 +198,7 @@ def test_what_is_not_copied_anyway_is_not_refused(gone: bytes) -> None:
 def test_left_out_batches_are_gaps() -> None:
     """Also those that could not be passed on."""
     ours, holes = data(1, 2, producer_id=44), data(3, offsets=(0, 2), producer_id=44)
-    sifted = sift(
+    sifted = select_batches(
         answer(data(0), ours, holes, data(6)), 0, leave_out=lambda batch: batch.producer_id == 44, terms=ONE_BY_ONE
     )
     assert [batch.base for batch in sifted.batches] == [0, 6]
@@ -206,15 +207,15 @@ def test_left_out_batches_are_gaps() -> None:
 
 def test_nobody_asks_about_control_batches() -> None:
     asked: list[int] = []
-    sift(answer(commit(0, 7), emptied(1), data(2)), 0, leave_out=lambda batch: bool(asked.append(batch.base)))
+    select_batches(answer(commit(0, 7), emptied(1), data(2)), 0, leave_out=lambda batch: bool(asked.append(batch.base)))
     assert asked == [2]
 
 
 def test_leader_epoch_is_that_of_the_last_batch_passed() -> None:
-    assert sift(answer(data(0, epoch=3), data(1, epoch=4)), 0).leader_epoch == 4
-    assert sift(answer(data(0, epoch=3), damaged(data(1, offsets=(0, 2), epoch=4))), 0).leader_epoch == 3
-    assert sift(answer(data(0, epoch=3)), 1).leader_epoch == -1
-    assert sift(answer(), 0).leader_epoch == -1
+    assert select_batches(answer(data(0, epoch=3), data(1, epoch=4)), 0).leader_epoch == 4
+    assert select_batches(answer(data(0, epoch=3), damaged(data(1, offsets=(0, 2), epoch=4))), 0).leader_epoch == 3
+    assert select_batches(answer(data(0, epoch=3)), 1).leader_epoch == -1
+    assert select_batches(answer(), 0).leader_epoch == -1
 
 
 def test_header_fields() -> None:
@@ -228,7 +229,7 @@ def test_header_fields() -> None:
 
 def test_a_format_that_does_not_exist_is_an_error() -> None:
     with pytest.raises(BadBatch, match="offset 5"):
-        list(batches_in(memoryview(old_format(5, 4))))
+        list(decode_batches(memoryview(old_format(5, 4))))
 
 
 @given(st.data())
@@ -254,7 +255,7 @@ def test_any_log_in_any_pieces_is_what_a_consumer_reads(draw: st.DataObject) -> 
     while position < end:
         size = draw.draw(st.sampled_from((1, 90, 150, 300, 5000)))
         (got,) = wire.fetch((FetchPartition(topic.topic_id, 0, position, max_bytes=size),), max_wait_ms=0)
-        sifted = sift(got.records, position, got.aborted)
+        sifted = select_batches(got.records, position, got.aborted)
         assert sifted.position > position
         copied += [
             offset

@@ -12,16 +12,16 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from clusters.control import LEDGER
+from clusters.control_records import ControlRecord
+from clusters.control_topics import LEDGER_TOPIC
 from clusters.errors import ClusterError, Unreachable
-from clusters.records import ControlRecord
-from replicator.batches import Batch
-from replicator.consolidation import SPARE_BLOCKS, consolidate, whole
-from replicator.fencing import as_landed, fenced, landed
-from replicator.ledger import BLOCK_RUNS, CLAIM, Block, Generation, Ledger, assembled
-from replicator.offsetmap import Run
-from replicator.partition import Identity
-from replicator.resume import Remembered, Resume, Seen, resume
+from replicator.batch.record_batch import RawBatch
+from replicator.copy.partition_copy import ProducerIdentity
+from replicator.ledger.consolidation import SPARE_BLOCKS, build_map_blocks, consolidate_map
+from replicator.ledger.ledger import BLOCK_RUNS, CLAIM_NUMBER, Generation, Ledger, LedgerBlock, assemble_partitions
+from replicator.ledger.offset_map import OffsetRun
+from replicator.recovery.producer_epochs import begin_exclusive_epoch, drop_overtaken_epochs, drop_unlanded_epochs
+from replicator.recovery.recovery_point import LedgerState, LogInspection, RecoveryPoint, find_recovery_point
 from tests.replicator.test_ledger import KEY, SOURCE, TARGET, block, histories
 
 Records = dict[str, dict[str, Any]]
@@ -30,14 +30,14 @@ Records = dict[str, dict[str, Any]]
 class Written:
     """A ledger as compaction leaves it; stops taking records when `fails_at` of them were written."""
 
-    def __init__(self, blocks: list[Block], fails_at: int | None = None) -> None:
+    def __init__(self, blocks: list[LedgerBlock], fails_at: int | None = None) -> None:
         self.records: Records = {each.record_key: each.to_json() for each in blocks}
         self.moments: list[Records] = [dict(self.records)]
         self.fails_at = fails_at
         self.told = 0
 
     def put_nowait(self, topic: str, key: str, value: dict[str, Any] | None, partition: int, on_done: Any) -> None:
-        assert topic == LEDGER
+        assert topic == LEDGER_TOPIC
         self.told += 1
         if self.fails_at is not None and self.told > self.fails_at:
             on_done(Unreachable("no acknowledgement"), -1)
@@ -57,28 +57,30 @@ class Written:
 
 
 def read(records: Records) -> Ledger:
-    blocks = [Block.from_record(ControlRecord(0, at, 0, key, value)) for at, (key, value) in enumerate(records.items())]
+    blocks = [
+        LedgerBlock.from_record(ControlRecord(0, at, 0, key, value)) for at, (key, value) in enumerate(records.items())
+    ]
     epochs = {key: block.identity.epoch for key, block in zip(records, blocks, strict=True)}
-    return Ledger(assembled(blocks), records={KEY: epochs})
+    return Ledger(assemble_partitions(blocks), records={KEY: epochs})
 
 
-def known(records: Records) -> Remembered:
+def known(records: Records) -> LedgerState:
     remembered, _ = read(records).remembered(KEY)
     assert remembered is not None
     return remembered
 
 
-def consolidated(written: Written, end: int) -> Block:
+def consolidated(written: Written, end: int) -> LedgerBlock:
     """The first block of the generation that goes on."""
     ledger = written.ledger()
     remembered, newest = ledger.remembered(KEY)
     assert remembered is not None
-    mine = consolidate(KEY, Generation(newest + 1, "new"), end, remembered, ledger, written)  # type: ignore[arg-type]
-    run = Run(end, remembered.map.source_position(end))
-    return Block(KEY, mine, 1, end, remembered.identity, SOURCE, TARGET, (run,), since=remembered.since)
+    mine = consolidate_map(KEY, Generation(newest + 1, "new"), end, remembered, ledger, written)  # type: ignore[arg-type]
+    run = OffsetRun(end, remembered.map.source_position(end))
+    return LedgerBlock(KEY, mine, 1, end, remembered.identity, SOURCE, TARGET, (run,), since=remembered.since)
 
 
-def takeovers(count: int) -> list[Block]:
+def takeovers(count: int) -> list[LedgerBlock]:
     return [block(number + 1, "w", 10 * number, (10 * number, 11 * number)) for number in range(count)]
 
 
@@ -101,7 +103,7 @@ def test_many_takeovers_become_as_few_blocks_as_the_map_needs(count: int) -> Non
     assert written.told == told
 
 
-def many(blocks: list[Block]) -> list[Block]:
+def many(blocks: list[LedgerBlock]) -> list[LedgerBlock]:
     """The same history with empty takeovers at its beginning, so that there is something to consolidate."""
     first = min(blocks, key=lambda each: (each.generation, each.number))
     run = first.runs[0]
@@ -113,7 +115,7 @@ def many(blocks: list[Block]) -> list[Block]:
 
 @given(histories())
 @settings(max_examples=60, deadline=None, phases=[Phase.explicit, Phase.generate])
-def test_at_every_moment_the_ledger_reads_the_same(history: tuple[list[Block], list[int], int]) -> None:
+def test_at_every_moment_the_ledger_reads_the_same(history: tuple[list[LedgerBlock], list[int], int]) -> None:
     blocks, sources, end = history
     written = Written(many(blocks))
     before, (_, newest) = known(written.records), written.ledger().remembered(KEY)
@@ -136,7 +138,7 @@ def test_at_every_moment_the_ledger_reads_the_same(history: tuple[list[Block], l
 @given(histories(), st.integers(0, 60))
 @settings(max_examples=100, deadline=None)
 def test_a_failure_in_the_middle_is_told_and_changes_nothing(
-    history: tuple[list[Block], list[int], int], fails_at: int
+    history: tuple[list[LedgerBlock], list[int], int], fails_at: int
 ) -> None:
     blocks, sources, end = history
     written = Written(many(blocks), fails_at)
@@ -149,19 +151,29 @@ def test_a_failure_in_the_middle_is_told_and_changes_nothing(
     assert [known(written.records).map.to_source(at) for at in range(end)] == sources[:end]
 
 
-def orders_between() -> Iterator[tuple[str, list[Block]]]:
+def orders_between() -> Iterator[tuple[str, list[LedgerBlock]]]:
     """Histories with two producer epochs: an accepted gap, and a reseed."""
     old = [block(number + 1, "w", 5 * number, (5 * number, 6 * number)) for number in range(40)]
-    gap = Block(KEY, Generation(41, "w"), 0, 200, Identity(7, 1, 200), SOURCE, TARGET, (Run(200, 900),), order="gap")
-    yield "gap", [*old, gap, replace(gap, number=1, runs=(Run(200, 900), Run(230, 950)))]
-    afresh = replace(gap, since=1, runs=(Run(200, 0),))
-    yield "reseed", [*old, afresh, replace(afresh, number=1, runs=(Run(200, 0), Run(230, 33)))]
+    gap = LedgerBlock(
+        KEY,
+        Generation(41, "w"),
+        0,
+        200,
+        ProducerIdentity(7, 1, 200),
+        SOURCE,
+        TARGET,
+        (OffsetRun(200, 900),),
+        order="gap",
+    )
+    yield "gap", [*old, gap, replace(gap, number=1, runs=(OffsetRun(200, 900), OffsetRun(230, 950)))]
+    afresh = replace(gap, since=1, runs=(OffsetRun(200, 0),))
+    yield "reseed", [*old, afresh, replace(afresh, number=1, runs=(OffsetRun(200, 0), OffsetRun(230, 33)))]
 
 
 @pytest.mark.parametrize(
     ("kind", "blocks"), list(orders_between()), ids=lambda value: value if isinstance(value, str) else ""
 )
-def test_consolidated_over_an_order(kind: str, blocks: list[Block]) -> None:
+def test_consolidated_over_an_order(kind: str, blocks: list[LedgerBlock]) -> None:
     written = Written(blocks)
     before = known(written.records)
     assert before.map.to_source(229) == (929 if kind == "gap" else 29)
@@ -175,7 +187,7 @@ def test_consolidated_over_an_order(kind: str, blocks: list[Block]) -> None:
 def test_more_blocks_than_one_survive_a_crash_in_their_middle() -> None:
     blocks = takeovers(2 * BLOCK_RUNS + 100)
     remembered = known(Written(blocks).records)
-    parts = whole(KEY, Generation(len(blocks) + 1, "new"), 10 * len(blocks), remembered)
+    parts = build_map_blocks(KEY, Generation(len(blocks) + 1, "new"), 10 * len(blocks), remembered)
     assert len(parts) == 3
     for at in range(1, 4):
         landed = {part.record_key: part.to_json() for part in parts[:at]}
@@ -184,12 +196,12 @@ def test_more_blocks_than_one_survive_a_crash_in_their_middle() -> None:
 
 def test_a_block_that_a_zombie_writes_again_after_its_tombstone_does_no_harm() -> None:
     """Its later blocks alone come back; what the newer generation says of the offsets below stays."""
-    long = [Run(10 * at, 11 * at) for at in range(600)]
+    long = [OffsetRun(10 * at, 11 * at) for at in range(600)]
     zombie = [replace(block(1, "z", 0), number=1 + at, runs=tuple(long[256 * at : 256 * (at + 1)])) for at in range(3)]
     written = Written([*zombie, *(block(2 + at, "w", 5_900, (5_900, 11 * 590)) for at in range(40))])
     before = known(written.records)
     consolidated(written, 5_995)
-    more = replace(zombie[2], runs=(*zombie[2].runs, Run(6_000, 6_600)))
+    more = replace(zombie[2], runs=(*zombie[2].runs, OffsetRun(6_000, 6_600)))
     found = known(written.records | {more.record_key: more.to_json()})
     assert [found.map.to_source(at) for at in range(6_000)] == [before.map.to_source(at) for at in range(6_000)]
     assert found.map.to_source(6_000) == 6_600
@@ -197,39 +209,39 @@ def test_a_block_that_a_zombie_writes_again_after_its_tombstone_does_no_harm() -
 
 # -- producer epochs that were begun to be alone ---------------------------------------------------------------------
 
-HOLED = (Run(0, 0), Run(500, 700), Run(800, 1500))
-LAST = Batch(990, 1000, 0, 0, 0, 7, 0, 990, 10, memoryview(b""))
+HOLED = (OffsetRun(0, 0), OffsetRun(500, 700), OffsetRun(800, 1500))
+LAST = RawBatch(990, 1000, 0, 0, 0, 7, 0, 990, 10, memoryview(b""))
 
 
-def looked(end: int = 1000, last: Batch = LAST) -> Seen:
-    return Seen(SOURCE, 0, 5000, TARGET, 0, end, last, None, 10**12, 86_400_000, True, True)
+def looked(end: int = 1000, last: RawBatch = LAST) -> LogInspection:
+    return LogInspection(SOURCE, 0, 5000, TARGET, 0, end, last, None, 10**12, 86_400_000, True, True)
 
 
-def looked_and_claimed(written: Written, seen: Seen, worker: str = "w") -> Resume:
-    """A look at a partition whose producer epoch must not be shared, as `replicator.takeover` does it."""
+def looked_and_claimed(written: Written, seen: LogInspection, worker: str = "w") -> RecoveryPoint:
+    """A look at a partition whose producer epoch must not be shared, as `replicator.recovery.takeover` does it."""
     remembered, newest = written.ledger().remembered(KEY)
-    remembered = as_landed(remembered, seen)
+    remembered = drop_overtaken_epochs(remembered, seen)
     assert remembered is not None
-    decided = fenced(resume(remembered, seen, 7, "earliest"), remembered, seen)
-    assert isinstance(decided, Resume), decided
-    mine = consolidate(
+    decided = begin_exclusive_epoch(find_recovery_point(remembered, seen, 7, "earliest"), remembered, seen)
+    assert isinstance(decided, RecoveryPoint), decided
+    mine = consolidate_map(
         KEY,
         Generation(newest + 1, worker),
         decided.target_end,
-        landed(remembered, seen),
+        drop_unlanded_epochs(remembered, seen),
         written.ledger(),
         written,  # type: ignore[arg-type]
     )
-    claim = Block(
-        KEY, mine, CLAIM, decided.target_end, decided.identity, SOURCE, TARGET,
-        (Run(decided.target_end, decided.position),), needs_epoch=True, after=decided.after,
+    claim = LedgerBlock(
+        KEY, mine, CLAIM_NUMBER, decided.target_end, decided.identity, SOURCE, TARGET,
+        (OffsetRun(decided.target_end, decided.position),), needs_epoch=True, after=decided.after,
     )  # fmt: skip
-    for each in (claim, replace(claim, number=CLAIM + 1)):
-        written.put_nowait(LEDGER, each.record_key, each.to_json(), 0, lambda *_: None)
+    for each in (claim, replace(claim, number=CLAIM_NUMBER + 1)):
+        written.put_nowait(LEDGER_TOPIC, each.record_key, each.to_json(), 0, lambda *_: None)
     return decided
 
 
-def without_traffic(looks: int) -> tuple[Written, list[Resume]]:
+def without_traffic(looks: int) -> tuple[Written, list[RecoveryPoint]]:
     """Many looks at a compacted partition to which nothing is written; each begins a producer epoch, none lands."""
     first = replace(block(1, "a", 0), runs=HOLED, needs_epoch=True, closed=True)
     written = Written([first])
@@ -253,7 +265,7 @@ def test_claims_that_never_landed_do_not_take_the_map_with_them() -> None:
 def test_the_claim_that_lands_at_last_goes_on_with_the_whole_map() -> None:
     written, decided = without_traffic(40)
     ours = decided[-1].identity
-    more = Batch(1000, 1010, 0, 0, 0, 7, ours.epoch, 0, 10, memoryview(b""))
+    more = RawBatch(1000, 1010, 0, 0, 0, 7, ours.epoch, 0, 10, memoryview(b""))
     following = [looked_and_claimed(written, looked(1010, more)) for _ in range(40)]
     assert {each.after for each in following} == {ours.epoch}
     for moment in written.moments:
@@ -272,7 +284,7 @@ def test_a_batch_of_the_older_epoch_after_all() -> None:
         assert [known(moment).map.to_source(at) for at in (0, 500, 999)] == [0, 700, 1699]
 
 
-def replace_end(batch: Batch, base: int, end: int) -> Batch:
+def replace_end(batch: RawBatch, base: int, end: int) -> RawBatch:
     return batch._replace(base=base, end=end, base_sequence=base, records=end - base)
 
 

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clusters.names import TopicPartition
-from replicator.crossing import Crossing, group_returns
+from clusters.topic_partition import TopicPartition
 from replicator.errors import NotCopied, ReplicatorError
-from replicator.offsetmap import OffsetMap, Run, Stretch
-from replicator.transactions.stretches import StretchMap
-from replicator.translation import CopiedPartition
+from replicator.ledger.explicit_runs import ExplicitRunMap
+from replicator.ledger.offset_map import ExplicitRun, OffsetMap, OffsetRun
+from replicator.ledger.offset_translation import CopiedPartition
+from replicator.ledger.switchover_map import SwitchoverMap, translate_returning_group
 
 HERE, THERE = TopicPartition("orders", 0), TopicPartition("dc.orders", 0)
 
@@ -24,19 +24,19 @@ class Scene:
     def __init__(self, before: str, after: str) -> None:
         self.home: list[int | None] = []
         self.away: list[int | None] = []
-        runs = [Run(0, 0)]
+        runs = [OffsetRun(0, 0)]
         for letter in before:
             if letter == "s":
                 self.home.append(len(self.home))
                 self.away.append(self.home[-1])
             else:
                 self.home.append(None)
-                runs.append(Run(len(self.away), len(self.home)))
+                runs.append(OffsetRun(len(self.away), len(self.home)))
         self.cut, self.barrier = len(self.away), len(self.home)
         there = OffsetMap(tuple(runs))
-        stretches: list[Stretch] = []
+        stretches: list[ExplicitRun] = []
         position = self.cut
-        begin = Run(self.barrier, self.cut)
+        begin = OffsetRun(self.barrier, self.cut)
         for letter in (*after, "c"):
             if letter == "w":
                 self.away.append(1_000 + len(self.away))
@@ -46,13 +46,13 @@ class Scene:
                 new = range(position, len(self.away))
                 for at in new:
                     if self.away[at] is not None:
-                        stretches.append(Stretch(len(self.home), at, 1))
+                        stretches.append(ExplicitRun(len(self.home), at, 1))
                         self.home.append(self.away[at])
                 if any(self.away[at] is not None for at in new):
                     self.home.append(None)
                 position = len(self.away)
-        back = CopiedPartition(StretchMap.over(stretches, begin, position), len(self.home))
-        self.crossing = Crossing(self.cut, self.barrier, there, back)
+        back = CopiedPartition(ExplicitRunMap.over(stretches, begin, position), len(self.home))
+        self.crossing = SwitchoverMap(self.cut, self.barrier, there, back)
 
     @staticmethod
     def left(log: list[int | None], at: int) -> list[int]:
@@ -83,27 +83,29 @@ def test_translations_never_go_backwards(scene: Scene) -> None:
 
 
 def test_at_the_cut_a_reader_stands_at_the_barrier_itself_and_meets_whatever_else_is_there() -> None:
-    back = CopiedPartition(StretchMap.over([Stretch(14, 7, 3)], Run(12, 5), 10), 18)  # somebody wrote 10 to 13 at home
-    crossing = Crossing(5, 10, OffsetMap((Run(0, 5),)), back)
+    back = CopiedPartition(
+        ExplicitRunMap.over([ExplicitRun(14, 7, 3)], OffsetRun(12, 5), 10), 18
+    )  # somebody wrote 10 to 13 at home
+    crossing = SwitchoverMap(5, 10, OffsetMap((OffsetRun(0, 5),)), back)
     assert [crossing.to_source(at) for at in (5, 6, 7, 8, 10)] == [10, 10, 10, 15, 17]
     assert [crossing.to_target(at) for at in (10, 13, 14, 15, 17)] == [5, 5, 5, 8, 10]
 
 
 def test_what_is_not_carried_back_cannot_be_crossed_by() -> None:
-    there = OffsetMap((Run(0, 0),))
-    behind = CopiedPartition(StretchMap.over([], Run(5, 5), 6), 5)
+    there = OffsetMap((OffsetRun(0, 0),))
+    behind = CopiedPartition(ExplicitRunMap.over([], OffsetRun(5, 5), 6), 5)
     with pytest.raises(NotCopied):
-        Crossing(5, 5, there, behind).to_source(7)
+        SwitchoverMap(5, 5, there, behind).to_source(7)
     with pytest.raises(NotCopied):
-        Crossing(5, 5, there, None).to_source(6)
-    assert Crossing(5, 5, there, None).to_source(5) == 5
+        SwitchoverMap(5, 5, there, None).to_source(6)
+    assert SwitchoverMap(5, 5, there, None).to_source(5) == 5
     with pytest.raises(ReplicatorError, match="before the first copied record"):
-        Crossing(5, 5, OffsetMap((Run(3, 0),)), None).to_source(1)
+        SwitchoverMap(5, 5, OffsetMap((OffsetRun(3, 0),)), None).to_source(1)
 
 
 def _returns(at: dict, given: dict, before: dict, policy: str | None = None):
     scene = Scene("sssms", "ww")
-    return group_returns(at, given, before, {HERE: scene.crossing}, [(HERE, THERE)], policy, {HERE: 0})
+    return translate_returning_group(at, given, before, {HERE: scene.crossing}, [(HERE, THERE)], policy, {HERE: 0})
 
 
 def test_a_group_that_has_not_moved_returns_to_its_very_offset() -> None:
@@ -119,6 +121,8 @@ def test_a_group_without_any_commit_follows_a_declared_policy_or_is_refused() ->
 
 
 def test_a_group_that_is_ahead_of_what_was_carried_is_told_so() -> None:
-    crossing = Crossing(5, 5, OffsetMap((Run(0, 0),)), CopiedPartition(StretchMap.over([], Run(5, 5), 6), 5))
-    found = group_returns({THERE: 9}, {}, {}, {HERE: crossing}, [(HERE, THERE)], None, {HERE: 0})
+    crossing = SwitchoverMap(
+        5, 5, OffsetMap((OffsetRun(0, 0),)), CopiedPartition(ExplicitRunMap.over([], OffsetRun(5, 5), 6), 5)
+    )
+    found = translate_returning_group({THERE: 9}, {}, {}, {HERE: crossing}, [(HERE, THERE)], None, {HERE: 0})
     assert [str(each) for each in found.ahead] == ["dc.orders-0 committed 9, copied through 6 (3 to go)"]

@@ -9,12 +9,12 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from clusters.errors import Unauthorised
-from clusters.flows import FlowRecord
-from clusters.producers import ProducerRecord
+from clusters.flow_records import FlowRecord
+from clusters.producer_registry import ProducerRecord
 from clusters.settings import ConnectionSettings
-from replicator.desired import DesiredState
-from replicator.guard import UNKNOWN
-from replicator.guards import paths_in
+from replicator.copy.loop_guard import UNKNOWN_PATH
+from replicator.worker.desired_state import DesiredState
+from replicator.worker.loop_guards import build_producer_paths
 from topology.plan import PlanFlow
 from topology.selectors import Selector, TopicSelection
 
@@ -89,6 +89,6 @@ def test_the_loop_guard_knows_a_producer_by_its_last_readable_record(desired):
     desired._take(producer.key, json.dumps(producer.to_json()).encode(), 7)
     for key in ("order|x", "a-to-b", producer.key, "producer|x", "producer|6"):
         desired._take(key, b"not json", 7)
-    assert paths_in(desired) == {5: ("a",), 6: UNKNOWN}
+    assert build_producer_paths(desired) == {5: ("a",), 6: UNKNOWN_PATH}
     desired._take("producer|6", None, 7)
-    assert paths_in(desired) == {5: ("a",)}
+    assert build_producer_paths(desired) == {5: ("a",)}

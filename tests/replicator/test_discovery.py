@@ -7,14 +7,14 @@ from dataclasses import replace
 
 import pytest
 
+from clusters.cluster_protocol import TopicShape
 from clusters.errors import RequestRefused, Unauthorised, Unreachable
-from clusters.fake import FakeCluster
-from clusters.flows import FlowRecord
-from clusters.status import PartitionStatus
-from clusters.surface import Shape
-from replicator.discovery import Discovery
-from replicator.seating import places, same_copy, shares, worth_reporting
-from replicator.targets import Mapped, mapped_topics, place
+from clusters.fake_cluster import FakeCluster
+from clusters.flow_records import FlowRecord
+from clusters.partition_status import PartitionStatus
+from replicator.topic_mapping import MappedTopic, map_topics, place_topics
+from replicator.worker.assignment import assign_partitions, can_keep_copying, compute_quota_shares, needs_report
+from replicator.worker.topic_discovery import TopicDiscovery
 from topology.plan import PlanFlow
 from topology.selectors import Selector, TopicSelection
 
@@ -31,13 +31,13 @@ def target() -> FakeCluster:
     return FakeCluster("b")
 
 
-def again(flow: PlanFlow, found: list[Mapped], source: FakeCluster, target: FakeCluster) -> list[Mapped]:
-    return mapped_topics(flow, source, target, {each.topic: each for each in found})
+def again(flow: PlanFlow, found: list[MappedTopic], source: FakeCluster, target: FakeCluster) -> list[MappedTopic]:
+    return map_topics(flow, source, target, {each.topic: each for each in found})
 
 
 def test_a_new_topic_gets_its_place_with_partitions_and_configs(source, target):
     source.create_topic("t1", 3, 1, {"retention.ms": "1234567", "min.insync.replicas": "1"})
-    (found,) = mapped_topics(FLOW, source, target)
+    (found,) = map_topics(FLOW, source, target)
     assert (found.topic, found.target_topic, found.partitions, found.copied, found.created) == ("t1", "t1", 3, 3, True)
     assert target.topics()["t1"].partitions == 3
     assert target.topic_configs(["t1"]) == {"t1": {"retention.ms": "1234567"}}
@@ -59,13 +59,13 @@ def test_a_new_topic_gets_its_place_with_partitions_and_configs(source, target):
 def test_batches_of_a_source_that_takes_more_by_default_fit_as_well(target, flow, configs):
     source = FakeCluster("a", configs={"message.max.bytes": "3000000"})
     source.create_topic("t1", 1, 1, {"retention.ms": "5"})
-    mapped_topics(flow, source, target)
+    map_topics(flow, source, target)
     assert target.topic_configs(["t1"]) == {"t1": configs}
 
 
 def test_the_target_grows_before_anything_is_copied(source, target):
     source.create_topic("t1", 2)
-    found = mapped_topics(FLOW, source, target)
+    found = map_topics(FLOW, source, target)
     target.produce("t1", 0, [b"copied"])
     source.create_partitions("t1", 5)
     (grown,) = again(FLOW, found, source, target)
@@ -76,7 +76,7 @@ def test_the_target_grows_before_anything_is_copied(source, target):
 def test_fixed_partitions_are_held_and_the_others_go_on(source, target):
     flow = replace(FLOW, grow=False)
     source.create_topic("t1", 2)
-    found = mapped_topics(flow, source, target)
+    found = map_topics(flow, source, target)
     source.create_partitions("t1", 3)
     (held,) = again(flow, found, source, target)
     assert target.topics()["t1"].partitions == 2
@@ -92,28 +92,28 @@ def test_a_topic_that_others_filled_is_not_changed(source, target):
     source.create_topic("t1", 4)
     target.create_topic("t1", 2)
     target.produce("t1", 1, [b"somebody's"])
-    (held,) = mapped_topics(FLOW, source, target)
+    (held,) = map_topics(FLOW, source, target)
     assert target.topics()["t1"].partitions == 2
     assert (held.copied, held.held.state) == (2, "unsupported")
     assert "not this flow's" in held.held.error
     target.create_topic("t2", 2)
     source.create_topic("t2", 4)
-    grown = mapped_topics(FLOW, source, target)[1]
+    grown = map_topics(FLOW, source, target)[1]
     assert (grown.topic, grown.copied, grown.grown) == ("t2", 4, True), "an empty one is made ready"
 
 
 def test_more_partitions_than_the_source_are_said(source, target):
     source.create_topic("t1", 2)
     target.create_topic("t1", 3)
-    (found,) = mapped_topics(FLOW, source, target)
+    (found,) = map_topics(FLOW, source, target)
     assert (found.partitions, found.copied, found.held) == (2, 2, None)
     assert "has 3 partitions, the source topic 2" in found.note
 
 
 def test_what_was_seen_once_stays_until_the_flow_lets_go(source, target):
     source.create_topic("t1", 4)
-    found = mapped_topics(FLOW, source, target)
-    lagging = place(FLOW, {"t1": Shape(2, 1)}, target.shapes(), {"t1": found[0]}, source, target)
+    found = map_topics(FLOW, source, target)
+    lagging = place_topics(FLOW, {"t1": TopicShape(2, 1)}, target.shapes(), {"t1": found[0]}, source, target)
     assert (lagging[0].partitions, lagging[0].copied) == (4, 4)
     source.delete_topic("t1")
     gone = again(FLOW, found, source, target)
@@ -126,7 +126,7 @@ def test_what_was_seen_once_stays_until_the_flow_lets_go(source, target):
 
 def test_a_deleted_target_is_not_made_again(source, target):
     source.create_topic("t1", 1)
-    found = mapped_topics(FLOW, source, target)
+    found = map_topics(FLOW, source, target)
     target.delete_topic("t1")
     (after,) = again(FLOW, found, source, target)
     assert not after.created
@@ -135,7 +135,7 @@ def test_a_deleted_target_is_not_made_again(source, target):
 
 def test_a_topic_created_again_with_more_partitions_does_not_grow_the_old_copy(source, target):
     first = source.create_topic("t1", 2)
-    (found,) = mapped_topics(FLOW, source, target)
+    (found,) = map_topics(FLOW, source, target)
     known = replace(found, source_ids=frozenset({first.topic_id}))
     source.delete_topic("t1")
     second = source.create_topic("t1", 4)
@@ -170,7 +170,7 @@ def test_a_refused_place_holds_its_topic_only_and_is_asked_for_again(source):
     source.create_topic("t2", 2)
     target.create_topic("t2", 2)
     target.reason = Unauthorised("not you", alias="b")
-    held, fine = mapped_topics(FLOW, source, target)
+    held, fine = map_topics(FLOW, source, target)
     assert (held.topic, held.copied, held.held.state, held.held.cause) == ("t1", 0, "unauthorised", target.reason)
     assert (fine.topic, fine.copied, fine.held) == ("t2", 2, None)
     target.reason = RequestRefused("too many replicas", alias="b")
@@ -189,11 +189,11 @@ def test_a_refused_place_holds_its_topic_only_and_is_asked_for_again(source):
 def test_a_target_that_stamps_records_holds_all_of_the_topic_until_it_is_told_not_to(source, target):
     source.create_topic("t1", 2)
     stamping = target.create_topic("t1", 2, configs={"message.timestamp.type": "LogAppendTime"})
-    (held,) = mapped_topics(FLOW, source, target)
+    (held,) = map_topics(FLOW, source, target)
     assert (held.copied, held.refused.state) == (2, "append_time")
     assert "log.message.timestamp.type" in held.refused.error
     assert "--entity-name t1" in held.refused.remedy
-    waiting = places({"flow-0": record_of()}, {"flow-0": [held]}, range(16), {})
+    waiting = assign_partitions({"flow-0": record_of()}, {"flow-0": [held]}, range(16), {})
     assert [place.held for place in waiting.values()] == [held.refused] * 2
     target._configs[stamping.name]["message.timestamp.type"] = "CreateTime"
     (free,) = again(FLOW, [held], source, target)
@@ -204,12 +204,12 @@ def test_a_target_that_stamps_records_holds_all_of_the_topic_until_it_is_told_no
 def test_created_topics_keep_timestamps_whatever_the_brokers_do_by_default(source, flow):
     target = FakeCluster("b", configs={"log.message.timestamp.type": "LogAppendTime"})
     source.create_topic("t1", 1)
-    (created,) = mapped_topics(flow, source, target)
+    (created,) = map_topics(flow, source, target)
     assert target.topic_configs(["t1"]) == {"t1": {"message.timestamp.type": "CreateTime"}}
     assert created.refused is None
     target.create_topic("t2", 1)
     source.create_topic("t2", 1)
-    assert [each.refused is None for each in mapped_topics(flow, source, target)] == [True, False]
+    assert [each.refused is None for each in map_topics(flow, source, target)] == [True, False]
 
 
 def test_a_held_topic_is_asked_about_at_every_discovery():
@@ -233,7 +233,7 @@ class Counting(FakeCluster):
         return super().shapes()
 
 
-def discovery_of(*clusters: FakeCluster, copied=lambda _target: {}) -> tuple[Discovery, list[str]]:
+def discovery_of(*clusters: FakeCluster, copied=lambda _target: {}) -> tuple[TopicDiscovery, list[str]]:
     by_alias = {cluster.settings.alias: cluster for cluster in clusters}
     opened: list[str] = []
 
@@ -244,10 +244,10 @@ def discovery_of(*clusters: FakeCluster, copied=lambda _target: {}) -> tuple[Dis
     def connect(alias):
         return by_alias[alias].settings
 
-    return Discovery(by_alias["b"].settings, connect, administer=administer, copied=copied), opened
+    return TopicDiscovery(by_alias["b"].settings, connect, administer=administer, copied=copied), opened
 
 
-def settle(discovery: Discovery, flows: dict[str, FlowRecord], done) -> None:
+def settle(discovery: TopicDiscovery, flows: dict[str, FlowRecord], done) -> None:
     deadline = time.monotonic() + 180
     while not done():
         assert time.monotonic() < deadline, discovery.topics
@@ -312,7 +312,7 @@ def test_what_is_decided_about_a_topic_is_noted_once_in_every_round_alike():
 
 def test_what_the_ledger_knows_is_there_although_the_source_has_it_no_longer():
     source, target = FakeCluster("a"), FakeCluster("b")
-    gone = Mapped("t9", "t9", 3, created=False, copied=3)
+    gone = MappedTopic("t9", "t9", 3, created=False, copied=3)
     discovery, _ = discovery_of(source, target, copied=lambda _target: {"flow-0": {"t9": gone}})
     settle(discovery, {"flow-0": record_of()}, lambda: discovery.topics)
     assert [(each.topic, each.partitions) for each in discovery.topics["flow-0"]] == [("t9", 3)]
@@ -363,19 +363,19 @@ def test_a_flow_that_is_gone_leaves_nothing():
 
 def test_places_follow_slots_placement_and_selection():
     record = record_of()
-    topics = {"flow-0": [Mapped("t1", "t1", 4, created=False, copied=4, note="said once")]}
-    everywhere = places({"flow-0": record}, topics, range(16), {})
+    topics = {"flow-0": [MappedTopic("t1", "t1", 4, created=False, copied=4, note="said once")]}
+    everywhere = assign_partitions({"flow-0": record}, topics, range(16), {})
     assert sorted(key.partition for key in everywhere) == [0, 1, 2, 3]
     assert [place.hint for _, place in sorted(everywhere.items())] == ["said once", "", "", ""]
     own = next(place.serving for key, place in everywhere.items() if key.partition == 2)
     other = (own + 1) % 16
     placed = {"flow-0|t1|2": other}
-    assert places({"flow-0": record}, topics, range(16), placed)["flow-0", "t1", "t1", 2].serving == other
-    assert ("flow-0", "t1", "t1", 2) not in places({"flow-0": record}, topics, {own}, placed)
+    assert assign_partitions({"flow-0": record}, topics, range(16), placed)["flow-0", "t1", "t1", 2].serving == other
+    assert ("flow-0", "t1", "t1", 2) not in assign_partitions({"flow-0": record}, topics, {own}, placed)
     in_transactions = replace(record, flow=replace(record.flow, delivery="transactions"))
-    assert ("flow-0", "t1", "t1", 2) in places({"flow-0": in_transactions}, topics, {own}, placed)
+    assert ("flow-0", "t1", "t1", 2) in assign_partitions({"flow-0": in_transactions}, topics, {own}, placed)
     unselected = replace(record, flow=replace(record.flow, topics=TopicSelection(include=(Selector("literal", "x"),))))
-    assert places({"flow-0": unselected}, topics, range(16), {}) == {}
+    assert assign_partitions({"flow-0": unselected}, topics, range(16), {}) == {}
 
 
 def test_start_latest_counts_for_what_existed_when_the_flow_first_saw_it():
@@ -399,24 +399,28 @@ def test_where_a_flow_was_told_to_begin_counts_before_its_start():
 
 def test_reports_are_worth_writing_when_they_say_something_new_or_five_seconds_have_passed():
     last = PartitionStatus("f", "t", "t", 0, "running", rate_bytes=0.0, event_age_ms=10, at_ms=1_000)
-    assert worth_reporting(last, None)
-    assert not worth_reporting(replace(last, at_ms=2_000, event_age_ms=1_010), last)
-    assert worth_reporting(replace(last, at_ms=2_000, target_end=5), last)
-    assert worth_reporting(replace(last, at_ms=6_000), last)
+    assert needs_report(last, None)
+    assert not needs_report(replace(last, at_ms=2_000, event_age_ms=1_010), last)
+    assert needs_report(replace(last, at_ms=2_000, target_end=5), last)
+    assert needs_report(replace(last, at_ms=6_000), last)
 
 
 def test_a_copy_goes_on_when_only_what_is_discovered_has_changed():
-    assert same_copy(FLOW, replace(FLOW, topics=TopicSelection(include=()), discovery_ms=5, workers=4, grow=False))
-    assert not same_copy(FLOW, replace(FLOW, quota=5))
-    assert not same_copy(FLOW, replace(FLOW, topics=TopicSelection(include=()), isolation="read_uncommitted"))
+    assert can_keep_copying(
+        FLOW, replace(FLOW, topics=TopicSelection(include=()), discovery_ms=5, workers=4, grow=False)
+    )
+    assert not can_keep_copying(FLOW, replace(FLOW, quota=5))
+    assert not can_keep_copying(FLOW, replace(FLOW, topics=TopicSelection(include=()), isolation="read_uncommitted"))
 
 
 def test_retired_topics_have_no_place_and_are_taken_up_again():
     record = record_of()
-    topics = {"flow-0": [Mapped(name, name, 1, created=False, copied=1) for name in ("t1", "t2")]}
+    topics = {"flow-0": [MappedTopic(name, name, 1, created=False, copied=1) for name in ("t1", "t2")]}
     moved = record.without(["t1"])
-    assert {key.topic for key in places({"flow-0": moved}, topics, range(16), {})} == {"t2"}
-    assert shares(places({"flow-0": moved}, topics, range(16), {}), {"flow-0": moved}, topics) == {"flow-0": 1.0}
+    assert {key.topic for key in assign_partitions({"flow-0": moved}, topics, range(16), {})} == {"t2"}
+    assert compute_quota_shares(
+        assign_partitions({"flow-0": moved}, topics, range(16), {}), {"flow-0": moved}, topics
+    ) == {"flow-0": 1.0}
     assert not moved.selects("t1")
     assert FlowRecord.from_json(moved.to_json()) == moved
     assert moved.again_with(["t1", "never retired"]) == record

@@ -10,18 +10,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clusters.fake import FakeCluster
+from clusters.fake_cluster import FakeCluster
 from clusters.wire.messages import READ_COMMITTED, FetchPartition
-from replicator import look as look_module
-from replicator.announcing import PartitionLedger
-from replicator.batches import sift
-from replicator.epochs import Epoch, epoch_below
-from replicator.ledger import Block, Generation, assembled
-from replicator.look import Address, Led, Stillness
-from replicator.offsetmap import Run
-from replicator.partition import Identity, PartitionCopy, PartitionKey
-from replicator.resume import Remembered, resume
-from replicator.states import Loud, Span
+from replicator.batch.batch_selection import select_batches
+from replicator.copy.partition_copy import PartitionCopy, PartitionKey, ProducerIdentity
+from replicator.ledger.leader_epochs import LeaderEpochEntry, find_leader_epoch_below
+from replicator.ledger.ledger import Generation, LedgerBlock, assemble_partitions
+from replicator.ledger.ledger_writer import PartitionLedgerWriter
+from replicator.ledger.offset_map import OffsetRun
+from replicator.recovery import log_inspection as look_module
+from replicator.recovery.log_inspection import BrokerAddress, LeaderLog, SettledLogEnds
+from replicator.recovery.recovery_point import LedgerState, find_recovery_point
+from replicator.states import Halt, OffsetSpan
 from tests.replicator.test_ledger import Written
 
 KEY = PartitionKey("onprem-to-cloud", "orders", "orders", 0)
@@ -51,22 +51,22 @@ class World:
     def connect(self, settings, _address=None):
         return {"onprem": self.source, "cloud": self.target}[settings.alias].wire()
 
-    def remembered(self) -> Remembered | None:
-        return assembled(self.writer.blocks())[KEY][0] if self.writer.records else None
+    def remembered(self) -> LedgerState | None:
+        return assemble_partitions(self.writer.blocks())[KEY][0] if self.writer.records else None
 
     def copy(self) -> None:
         """A worker takes over, copies all there is and dies; what it announced is in the ledger."""
         remembered = self.remembered()
         end = self.target.log("orders", 0).end
         position = remembered.map.source_position(end) if remembered else self.source.log("orders", 0).log_start
-        identity = remembered.identity if remembered else Identity(self.us, 0, end)
-        epochs = remembered.epochs if remembered else (Epoch(position, 0),)
+        identity = remembered.identity if remembered else ProducerIdentity(self.us, 0, end)
+        epochs = remembered.epochs if remembered else (LeaderEpochEntry(position, 0),)
         self.generation += 1
-        block = Block(KEY, Generation(self.generation, "w"), 1, end, identity, *self.ids, (), epochs=epochs)
+        block = LedgerBlock(KEY, Generation(self.generation, "w"), 1, end, identity, *self.ids, (), epochs=epochs)
         copy = PartitionCopy(
-            KEY, *self.ids, identity, position, end, 5, 5, epoch_below(epochs, position), list(epochs)
+            KEY, *self.ids, identity, position, end, 5, 5, find_leader_epoch_below(epochs, position), list(epochs)
         )  # fmt: skip
-        ledger = PartitionLedger(
+        ledger = PartitionLedgerWriter(
             self.writer,  # type: ignore[arg-type]
             block,
             copy.durable,
@@ -74,13 +74,13 @@ class World:
             self.writer.later.append,
             lambda: tuple(copy.epochs),
         )
-        first = [Run(end, position)]
+        first = [OffsetRun(end, position)]
         copy.announce(first)
         ledger.append(first)
         asked = FetchPartition(copy.source_id, 0, copy.position, copy.leader_epoch, 1 << 20)
         (answer,) = self.source.wire().fetch((asked,), max_wait_ms=0, isolation=READ_COMMITTED)
         assert (answer.error, answer.diverging_epoch) == (0, None)
-        runs = copy.accept(sift(answer.records, copy.position, answer.aborted))
+        runs = copy.accept(select_batches(answer.records, copy.position, answer.aborted))
         if runs:
             ledger.append(runs)
         while self.writer.under_way:
@@ -92,15 +92,17 @@ class World:
 
     def looked(self, monkeypatch: pytest.MonkeyPatch):
         """What the next worker decides, and the divergence it found."""
-        monkeypatch.setattr(look_module, "connect", self.connect)
+        monkeypatch.setattr(look_module, "open_connection", self.connect)
         remembered = self.remembered()
         assert remembered is not None
-        found = look_module.look([KEY], self.source.settings, self.target.settings, self.us, 86_400_000, Stillness())
+        found = look_module.inspect_logs(
+            [KEY], self.source.settings, self.target.settings, self.us, 86_400_000, SettledLogEnds()
+        )
         seen, here, _ = found[KEY]
         position = remembered.map.source_position(seen.target_end)
-        parted = look_module.diverging(self.source.settings, {KEY: (here, position, remembered.epochs)})
+        parted = look_module.find_log_truncations(self.source.settings, {KEY: (here, position, remembered.epochs)})
         seen = replace(seen, diverges_at=parted.get(KEY))
-        return resume(remembered, seen, self.us, "earliest"), parted.get(KEY)
+        return find_recovery_point(remembered, seen, self.us, "earliest"), parted.get(KEY)
 
 
 def test_truncated_and_grown_again_between_two_workers(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,8 +116,8 @@ def test_truncated_and_grown_again_between_two_workers(monkeypatch: pytest.Monke
     world.produce(30)
     decided, parted = world.looked(monkeypatch)
     assert parted == 8
-    assert isinstance(decided, Loud)
-    assert (decided.state, decided.source, decided.target) == ("source_truncated", Span(8, 15), Span(8, 15))
+    assert isinstance(decided, Halt)
+    assert (decided.state, decided.source, decided.target) == ("source_truncated", OffsetSpan(8, 15), OffsetSpan(8, 15))
     assert "8 to 14" in decided.error
 
 
@@ -154,7 +156,7 @@ def test_the_first_lost_record_is_named_exactly(script: list[tuple[str, int]], d
     with pytest.MonkeyPatch.context() as patch:
         decided, parted = world.looked(patch)
     assert parted == lost
-    assert (isinstance(decided, Loud) and decided.state == "source_truncated") == (lost is not None)
+    assert (isinstance(decided, Halt) and decided.state == "source_truncated") == (lost is not None)
 
 
 def test_a_new_epoch_waits_for_the_ledger() -> None:
@@ -163,12 +165,12 @@ def test_a_new_epoch_waits_for_the_ledger() -> None:
     world.produce(2)
     world.source.log("orders", 0).leader_epoch = 4
     world.produce(2)
-    identity = Identity(world.us, 0, 0)
-    copy = PartitionCopy(KEY, *world.ids, identity, 0, 0, 5, 5, -1, [Epoch(0, 0)])
+    identity = ProducerIdentity(world.us, 0, 0)
+    copy = PartitionCopy(KEY, *world.ids, identity, 0, 0, 5, 5, -1, [LeaderEpochEntry(0, 0)])
     (answer,) = world.source.wire().fetch((FetchPartition(world.ids[0], 0, 0),), max_wait_ms=0)
-    runs = copy.accept(sift(answer.records, 0, (), terms=_each_alone()))
-    assert runs == [Run(2, 2)]
-    assert copy.epochs == [Epoch(0, 0), Epoch(2, 4)]
+    runs = copy.accept(select_batches(answer.records, 0, (), terms=_each_alone()))
+    assert runs == [OffsetRun(2, 2)]
+    assert copy.epochs == [LeaderEpochEntry(0, 0), LeaderEpochEntry(2, 4)]
     assert [copy.next_outgoing().first for _ in range(2)] == [0, 1]
     assert copy.next_outgoing() is None
     copy.durable(runs)
@@ -176,17 +178,17 @@ def test_a_new_epoch_waits_for_the_ledger() -> None:
 
 
 def _each_alone():
-    from replicator.repack import Terms
+    from replicator.batch.repack import RepackTerms
 
-    return Terms(small=0)
+    return RepackTerms(small=0)
 
 
 def test_which_epoch_lies_below() -> None:
-    epochs = (Epoch(10, 2), Epoch(20, 5))
-    assert [epoch_below(epochs, at) for at in (0, 10, 11, 20, 21)] == [-1, -1, 2, 2, 5]
-    assert epoch_below((), 100) == -1
+    epochs = (LeaderEpochEntry(10, 2), LeaderEpochEntry(20, 5))
+    assert [find_leader_epoch_below(epochs, at) for at in (0, 10, 11, 20, 21)] == [-1, -1, 2, 2, 5]
+    assert find_leader_epoch_below((), 100) == -1
 
 
 def test_nobody_is_asked_about_an_unknown_epoch() -> None:
-    led = Led(uuid.uuid4(), Address("nowhere", 1), 0, 10)
-    assert look_module.diverging(FakeCluster("onprem").settings, {KEY: (led, 5, ())}) == {}
+    led = LeaderLog(uuid.uuid4(), BrokerAddress("nowhere", 1), 0, 10)
+    assert look_module.find_log_truncations(FakeCluster("onprem").settings, {KEY: (led, 5, ())}) == {}

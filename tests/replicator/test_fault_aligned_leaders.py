@@ -12,8 +12,8 @@ from confluent_kafka import TopicPartition as WirePartition
 
 from clusters.admin import Admin
 from clusters.errors import ClusterError
-from clusters.names import TopicPartition
-from clusters.wire.connection import connect
+from clusters.topic_partition import TopicPartition
+from clusters.wire.connection import open_connection
 from lab import clusters as lab_clusters
 from tests.replicator.faults import Feeding, progress, times
 from tests.replicator.readers import READERS, from_on, positioned, settled
@@ -39,9 +39,9 @@ def test_leaders_are_killed_while_a_target_is_filled_and_copied(tri, topic_name,
         filled = _wait_end(settings["tri"], topic_name, 100_000)
         assert filled < START, "the fill was over before the leader could be killed"
         victim = leaders(settings["tri"], topic_name)[0]
-        lab_clusters.kill(home, "tri", victim)
+        lab_clusters.kill_lab_broker(home, "tri", victim)
         _wait_end(settings["tri"], topic_name, START)
-        lab_clusters.start(home, "tri", victim)
+        lab_clusters.restart_lab_broker(home, "tri", victim)
         wait_copied(settings, plan, topic_name, PARTITIONS)
 
         def send(count: int, start: int) -> None:
@@ -51,9 +51,9 @@ def test_leaders_are_killed_while_a_target_is_filled_and_copied(tri, topic_name,
         with Feeding(send, 10) as feeding:
             progress(settings["tri"], topic_name, range(PARTITIONS), 100)
             victim = leaders(settings["tri"], topic_name)[1]
-            lab_clusters.kill(home, "tri", victim)
+            lab_clusters.kill_lab_broker(home, "tri", victim)
             progress(settings["tri"], topic_name, range(PARTITIONS), 300)
-            lab_clusters.start(home, "tri", victim)
+            lab_clusters.restart_lab_broker(home, "tri", victim)
             feeding.end()
         wait_copied(settings, plan, topic_name, PARTITIONS)
     sides = {"onprem": settings["onprem"], "cloud": settings["tri"]}
@@ -69,8 +69,8 @@ def test_java_goes_on_at_the_target_although_the_source_has_had_other_leaders(tr
     put(into := producer(settings["tri"]), topic_name, 500)
     into.flush()
     left = leaders(settings["tri"], topic_name)[0]
-    lab_clusters.stop(home, "tri", left)
-    lab_clusters.start(home, "tri", left)
+    lab_clusters.stop_lab_broker(home, "tri", left)
+    lab_clusters.restart_lab_broker(home, "tri", left)
     put(into, topic_name, 500, start=500)
     into.flush()
     beginning, numbers = {TopicPartition(topic_name, 0): 0}, {}
@@ -108,7 +108,7 @@ def _epoch(settings, group: str, topic: str) -> int:
 
 
 def _leader_epoch(settings, topic: str) -> int:
-    with closing(connect(settings)) as connection:
+    with closing(open_connection(settings)) as connection:
         (described,) = connection.metadata((topic,)).topics
     return described.partitions[0].leader_epoch
 

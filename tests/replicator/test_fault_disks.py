@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from clusters.admin import Admin
-from clusters.batches import HEADER_SIZE
-from clusters.names import TopicPartition
+from clusters.record_batch import RECORD_BATCH_HEADER_BYTES
+from clusters.topic_partition import TopicPartition
 from lab import clusters as lab_clusters
-from replicator.batches import batches_in
+from replicator.batch.record_batch import decode_batches
 from tests.replicator.faults import QUICK_BROKER, wait_reports
 from tests.replicator.real import (
     applied,
@@ -59,7 +59,7 @@ def test_the_targets_disk_is_full(tmp_path, small_disk, topic_name, kafka_pair):
     home, partitions = tmp_path / "clusters", 3
     large, small = f"{topic_name}-large", f"{topic_name}-small"
     try:
-        lab = lab_clusters.up(home, ["full"], settings=QUICK_BROKER)
+        lab = lab_clusters.start_clusters(home, ["full"], settings=QUICK_BROKER)
         settings = settings_of(kafka_pair) | settings_of(lab)
         with Admin(settings["onprem"]) as admin:
             admin.create_topic(large, partitions, 1, {"retention.ms": "-1"})
@@ -70,9 +70,9 @@ def test_the_targets_disk_is_full(tmp_path, small_disk, topic_name, kafka_pair):
             start()
             put(sending, large, 300)
             wait_copied(settings, plan, large, partitions)
-            lab_clusters.stop(home, "full")
+            lab_clusters.stop_lab_broker(home, "full")
             another_disk(home, small_disk)
-            lab_clusters.start(home, "full")
+            lab_clusters.restart_lab_broker(home, "full")
             with Admin(settings["onprem"]) as admin:
                 admin.create_topic(small, partitions, 1, {"retention.ms": "-1"})
             put(sending, small, 8_000, size=8_000)  # 64 MB
@@ -86,14 +86,14 @@ def test_the_targets_disk_is_full(tmp_path, small_disk, topic_name, kafka_pair):
             put(sending, large, 2_000, start=300, size=500)
             sending.flush()
             wait_copied(settings, plan, large, partitions)
-            lab_clusters.kill(home, "full")
+            lab_clusters.kill_lab_broker(home, "full")
             subprocess.run(["mount", "-o", "remount,size=512m", str(small_disk)], check=True)
-            lab_clusters.start(home, "full")
+            lab_clusters.restart_lab_broker(home, "full")
             wait_copied(settings, plan, small, partitions)
         assert assert_exact_copy(settings, plan, large, partitions) == 2_300
         assert assert_exact_copy(settings, plan, small, partitions) == 8_000
     finally:
-        lab_clusters.down(home)
+        lab_clusters.end_clusters(home)
 
 
 def another_disk(home: Path, disk: Path) -> None:
@@ -121,17 +121,17 @@ def test_a_batch_that_the_sources_disk_has_damaged(tmp_path, topic_name, kafka_p
     never made good on the way."""
     home = tmp_path / "clusters"
     try:
-        lab = lab_clusters.up(home, ["rotten"], settings=QUICK_BROKER)
+        lab = lab_clusters.start_clusters(home, ["rotten"], settings=QUICK_BROKER)
         settings = settings_of(kafka_pair) | settings_of(lab)
         with Admin(settings["rotten"]) as admin:
             admin.create_topic(topic_name, 2, 1)
         sending = producer(settings["rotten"], **{"batch.size": 2_000})
         put(sending, topic_name, 2_000)
         sending.flush()
-        lab_clusters.stop(home, "rotten")  # in good order: it checks nothing when it starts again
+        lab_clusters.stop_lab_broker(home, "rotten")  # in good order: it checks nothing when it starts again
         (segment,) = (lab.cluster("rotten").brokers[0].data / f"{topic_name}-0").glob("*.log")
         first, records = damage(segment)
-        lab_clusters.start(home, "rotten")
+        lab_clusters.restart_lab_broker(home, "rotten")
         plan = applied(settings, plan_for(settings, topic_name, topic_name, routes=(("rotten", "cloud"),)))
         with workers(plan, "cloud", tmp_path) as start:
             start()
@@ -149,15 +149,15 @@ def test_a_batch_that_the_sources_disk_has_damaged(tmp_path, topic_name, kafka_p
             other = TopicPartition(topic_name, 1)
             assert len(copied[1]) == admin.offsets([other])[other].end
     finally:
-        lab_clusters.down(home)
+        lab_clusters.end_clusters(home)
 
 
 def damage(segment: Path) -> tuple[int, int]:
     """Flips one bit in the payload of a batch in the middle of the file. Returns its first offset and its records."""
     stored = bytearray(segment.read_bytes())
-    batches = list(batches_in(memoryview(bytes(stored))))
+    batches = list(decode_batches(memoryview(bytes(stored))))
     victim = batches[len(batches) // 2]
-    at = bytes(stored).index(bytes(victim.data)) + HEADER_SIZE + 20
+    at = bytes(stored).index(bytes(victim.data)) + RECORD_BATCH_HEADER_BYTES + 20
     stored[at] ^= 0x10
     segment.write_bytes(stored)
     return victim.base, victim.records

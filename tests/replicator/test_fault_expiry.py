@@ -13,7 +13,7 @@ import pytest
 
 from clusters.admin import Admin
 from lab import clusters as lab_clusters
-from lab.proxy import CLEAN, Toxic
+from lab.fault_proxy import NO_FAULT, ProxyFault
 from tests.replicator.faults import Feeding, copied, faulty_clusters, progress, times
 from tests.replicator.real import (
     applied,
@@ -75,16 +75,16 @@ def test_old_records_under_every_fault(faulty, topic_name, tmp_path):
         more(500)
         proxy.cut()
         more(200)
-        proxy.up = Toxic(latency_s=1.5)  # a request lands after its connection is gone
+        proxy.up = ProxyFault(latency_s=1.5)  # a request lands after its connection is gone
         time.sleep(0.3)
-        proxy.up = CLEAN
+        proxy.up = NO_FAULT
         proxy.drop_clients()
         more(200)
         worker.kill()
         start()
         more(200)
-        lab_clusters.kill(faulty.home, "cloud")
-        lab_clusters.start(faulty.home, "cloud")
+        lab_clusters.kill_lab_broker(faulty.home, "cloud")
+        lab_clusters.restart_lab_broker(faulty.home, "cloud")
         total = feeding.end()
         for topic in topics.values():
             wait_copied(settings, plan, topic, 2)

@@ -11,8 +11,8 @@ from contextlib import closing
 import pytest
 
 from clusters.admin import Admin
-from clusters.control import LEDGER, slot_of
-from clusters.wire.connection import connect
+from clusters.control_topics import LEDGER_TOPIC, compute_slot
+from clusters.wire.connection import open_connection
 from lab import clusters as lab_clusters
 from tests.replicator.faults import QUICK_BROKER, Feeding, copied, progress, reports, times
 from tests.replicator.real import (
@@ -39,15 +39,15 @@ def tri(tmp_path_factory, kafka_pair):
     """The three-node cluster's home, and the settings of all clusters."""
     home = tmp_path_factory.mktemp("tri")
     try:
-        lab = lab_clusters.up(home, ["tri"], brokers=3, settings=QUICK_BROKER)
+        lab = lab_clusters.start_clusters(home, ["tri"], brokers=3, settings=QUICK_BROKER)
         yield home, settings_of(kafka_pair) | settings_of(lab)
     finally:
-        lab_clusters.down(home)
+        lab_clusters.end_clusters(home)
 
 
 def leaders(settings, topic: str) -> dict[int, int]:
     """Broker ids by partition."""
-    with closing(connect(settings)) as connection:
+    with closing(open_connection(settings)) as connection:
         (described,) = connection.metadata((topic,)).topics
     return {each.partition: each.node for each in described.partitions}
 
@@ -75,9 +75,9 @@ def test_the_leader_goes_and_the_copy_goes_on(tri, topic_name, tmp_path, side, f
         led = leaders(settings["tri"], topic_name)
         victim = led[0]
         if fault == "kill":
-            lab_clusters.kill(home, "tri", victim)
+            lab_clusters.kill_lab_broker(home, "tri", victim)
         else:
-            lab_clusters.freeze(home, "tri", victim)
+            lab_clusters.freeze_lab_broker(home, "tri", victim)
         try:
             # Two of three brokers are a quorum: every partition goes on, also those that had their leader there.
             for partition, leader in led.items():
@@ -86,9 +86,9 @@ def test_the_leader_goes_and_the_copy_goes_on(tri, topic_name, tmp_path, side, f
             progress(settings[route[1]], topic_name, range(PARTITIONS), 1_000)
         finally:
             if fault == "kill":
-                lab_clusters.start(home, "tri", victim)
+                lab_clusters.restart_lab_broker(home, "tri", victim)
             else:
-                lab_clusters.freeze(home, "tri", victim, frozen=False)
+                lab_clusters.freeze_lab_broker(home, "tri", victim, frozen=False)
         progress(settings[route[1]], topic_name, range(PARTITIONS), 500)
         total = feeding.end()
         sending.flush()
@@ -105,9 +105,9 @@ def test_a_rolling_restart_of_the_target(tri, topic_name, tmp_path):
         start()
         wait_progress(settings, plan, topic_name, PARTITIONS, 1_000)
         for broker in (1, 2, 3):
-            lab_clusters.stop(home, "tri", broker)
+            lab_clusters.stop_lab_broker(home, "tri", broker)
             progress(settings["tri"], topic_name, range(PARTITIONS), 500)
-            lab_clusters.start(home, "tri", broker)
+            lab_clusters.restart_lab_broker(home, "tri", broker)
         total = feeding.end()
         sending.flush()
         wait_copied(settings, plan, topic_name, PARTITIONS)
@@ -119,13 +119,13 @@ def test_a_ledger_partition_without_its_broker(tri, topic_name, tmp_path):
     a ledger with one replica behind."""
     home, settings = tri
     with Admin(settings["tri"]) as admin:
-        if LEDGER in admin.topics():
-            delete_topic(settings["tri"], LEDGER)
-        admin.create_topic(LEDGER, 16, 1, {"cleanup.policy": "compact", "min.insync.replicas": "1"})
-    ledger = leaders(settings["tri"], LEDGER)
+        if LEDGER_TOPIC in admin.topics():
+            delete_topic(settings["tri"], LEDGER_TOPIC)
+        admin.create_topic(LEDGER_TOPIC, 16, 1, {"cleanup.policy": "compact", "min.insync.replicas": "1"})
+    ledger = leaders(settings["tri"], LEDGER_TOPIC)
 
     def slots_of(topic: str) -> dict[int, int]:
-        return {number: slot_of(f"onprem-to-tri-{topic}", topic, number) for number in range(PARTITIONS)}
+        return {number: compute_slot(f"onprem-to-tri-{topic}", topic, number) for number in range(PARTITIONS)}
 
     # One name in some hundreds has all its slots on one broker.
     names = (f"{topic_name}-{number}" for number in range(100))
@@ -144,7 +144,7 @@ def test_a_ledger_partition_without_its_broker(tri, topic_name, tmp_path):
         committed = transactions(settings["onprem"], topic_name, 5)
         wait_copied(settings, plan, topic_name, PARTITIONS)
         before = copied(settings["tri"], topic_name, with_ledger)
-        lab_clusters.kill(home, "tri", victim)
+        lab_clusters.kill_lab_broker(home, "tri", victim)
         try:
             committed += transactions(settings["onprem"], topic_name, 15)
             until = time.monotonic() + 180
@@ -152,7 +152,7 @@ def test_a_ledger_partition_without_its_broker(tri, topic_name, tmp_path):
                 assert time.monotonic() < until, "partitions whose slots have a leader stand still"
                 time.sleep(0.2)
         finally:
-            lab_clusters.start(home, "tri", victim)
+            lab_clusters.restart_lab_broker(home, "tri", victim)
         wait_copied(settings, plan, topic_name, PARTITIONS)
         assert {each.state for each in reports(settings["tri"], plan).values()} <= {
             "running",

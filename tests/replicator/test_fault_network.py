@@ -1,6 +1,6 @@
 """What networks do, between a worker and both clusters: the copy is exact, and goes on while it can.
 
-The workers use the clusters through proxies (`lab.proxied`); the tests look on past them.
+The workers use the clusters through proxies (`lab.proxied_clusters`); the tests look on past them.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from clusters.admin import Admin
-from lab.proxy import CLEAN, HELD, Toxic
+from lab.fault_proxy import HELD_CONNECTION, NO_FAULT, ProxyFault
 from tests.replicator.faults import Faulty, Feeding, copied, faulty_clusters, progress, times
 from tests.replicator.real import (
     applied,
@@ -66,7 +66,7 @@ def finished(faulty: Faulty, plan, topic: str, feeding: Feeding, sending) -> Non
 
 def test_late_jittering_sliced_connections(faulty, topic_name, tmp_path):
     plan, send, sending = begun(faulty, topic_name)
-    slow = Toxic(latency_s=0.06, jitter_s=0.05, slice_bytes=700)
+    slow = ProxyFault(latency_s=0.06, jitter_s=0.05, slice_bytes=700)
     for alias in ("onprem", "cloud"):
         faulty.proxy(alias).up = faulty.proxy(alias).down = slow
     with workers(plan, "cloud", tmp_path) as start, Feeding(send, 2_000) as feeding:
@@ -95,10 +95,10 @@ def test_a_full_pipeline_whose_answers_are_cut(faulty, topic_name, tmp_path):
         start()
         wait_progress(faulty.settings, plan, topic_name, PARTITIONS, 2_000)
         for _ in range(3):
-            proxy.down = HELD
+            proxy.down = HELD_CONNECTION
             time.sleep(0.7)  # up to five requests a connection are answered into nowhere
             proxy.cut()
-            proxy.down = CLEAN
+            proxy.down = NO_FAULT
             progress(faulty.settings["cloud"], topic_name, range(PARTITIONS), 500)
         finished(faulty, plan, topic_name, feeding, sending)
 
@@ -110,9 +110,9 @@ def test_requests_that_land_after_their_connection_was_lost(faulty, topic_name, 
         start()
         wait_progress(faulty.settings, plan, topic_name, PARTITIONS, 2_000)
         for _ in range(3):
-            proxy.up = Toxic(latency_s=2.0)  # what is sent from now on lands two seconds later,
+            proxy.up = ProxyFault(latency_s=2.0)  # what is sent from now on lands two seconds later,
             time.sleep(0.4)
-            proxy.up = CLEAN
+            proxy.up = NO_FAULT
             proxy.drop_clients()  # long after its sender went on over a new connection
             progress(faulty.settings["cloud"], topic_name, range(PARTITIONS), 100)
             time.sleep(2.0)
@@ -128,12 +128,12 @@ def test_half_open_connections(faulty, topic_name, tmp_path):
         for alias, way in itertools.product(("onprem", "cloud"), ("up", "down")):
             proxy = faulty.proxy(alias)
             connections = proxy.connections
-            setattr(proxy, way, HELD)
+            setattr(proxy, way, HELD_CONNECTION)
             deadline = time.monotonic() + 180
             while proxy.connections == connections:
                 assert time.monotonic() < deadline, f"{alias} {way}: nobody gave up waiting"
                 time.sleep(0.1)
-            setattr(proxy, way, CLEAN)
+            setattr(proxy, way, NO_FAULT)
             progress(faulty.settings["cloud"], topic_name, range(PARTITIONS), 300)
         finished(faulty, plan, topic_name, feeding, sending)
 
@@ -142,7 +142,7 @@ def test_a_slow_target_holds_the_fetching_back(faulty, topic_name, tmp_path):
     plan, send, sending = begun(faulty, topic_name)
     put(sending, topic_name, 12_000, size=4_000)
     sending.flush()
-    faulty.proxy("cloud").up = Toxic(bytes_per_s=2_000_000)
+    faulty.proxy("cloud").up = ProxyFault(bytes_per_s=2_000_000)
     with workers(plan, "cloud", tmp_path) as start, Feeding(send, 200, total=12_000) as feeding:
         worker = start()
         progress(faulty.settings["cloud"], topic_name, range(PARTITIONS), 1_500)

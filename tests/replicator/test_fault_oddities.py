@@ -18,7 +18,7 @@ from confluent_kafka.admin import (
 )
 
 from clusters.admin import Admin
-from lab.jars import jars, java
+from lab.jars import fetch_jars, find_java
 from tests.replicator.faults import AUTHORIZER, Feeding, faulty_clusters, progress, times, wait_reports
 from tests.replicator.real import (
     applied,
@@ -56,7 +56,7 @@ def feed(settings, topic: str, partitions: int, rate: int) -> Feeding:
 
 
 OTHER_GROUP = """
-import replicator.membership as _m
+import replicator.worker.membership as _m
 _join = _m.Membership.__init__
 def _elsewhere(self, settings, group, *rest, **more):
     _join(self, settings, group + ".by-mistake", *rest, **more)
@@ -109,7 +109,7 @@ def test_the_workers_clock_jumps(faulty, topic_name, tmp_path):
 
 
 def quota(bootstrap: str, client: str, change: str) -> None:
-    command = [java(), "-cp", f"{jars()}/*", "kafka.admin.ConfigCommand", "--bootstrap-server", bootstrap]
+    command = [find_java(), "-cp", f"{fetch_jars()}/*", "kafka.admin.ConfigCommand", "--bootstrap-server", bootstrap]
     command += ["--alter", "--entity-type", "clients", "--entity-name", client, *change.split()]
     subprocess.run(command, check=True, capture_output=True, timeout=180)
 
@@ -219,10 +219,10 @@ def test_a_right_is_taken_away_in_mid_flight(faulty, topic_name, tmp_path, side,
 
 
 def unauthorised(settings, plan, topic: str) -> bool:
-    from clusters.status import read_status
+    from clusters.partition_status import read_partition_statuses
 
     return any(
         each.state == "unauthorised"
-        for each in read_status(settings["cloud"])
+        for each in read_partition_statuses(settings["cloud"])
         if each.flow == plan.flows[0].id and each.topic == topic
     )

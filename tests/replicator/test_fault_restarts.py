@@ -49,10 +49,10 @@ def test_both_brokers_restart(faulty, topic_name, tmp_path, phase):
             worker.kill()
             worker = start()
         for alias in ("onprem", "cloud"):
-            lab_clusters.kill(faulty.home, alias)
-        lab_clusters.start(faulty.home, "onprem", wait=False)
-        lab_clusters.start(faulty.home, "cloud")
-        lab_clusters.start(faulty.home, "onprem")
+            lab_clusters.kill_lab_broker(faulty.home, alias)
+        lab_clusters.restart_lab_broker(faulty.home, "onprem", wait=False)
+        lab_clusters.restart_lab_broker(faulty.home, "cloud")
+        lab_clusters.restart_lab_broker(faulty.home, "onprem")
         put(sending, topic_name, 1_000, start=20_000)
         sending.flush()
         if not worker.runs():

@@ -8,28 +8,28 @@ from types import SimpleNamespace
 import pytest
 
 from clusters.errors import WrongCluster
-from clusters.group_offsets import GroupOffsets, Held, ListedGroup, Log, Position
-from clusters.names import TopicPartition
+from clusters.group_offsets import CommittedOffsets, CommittedPosition, GroupOffsets, ListedGroup, LogOffsets
 from clusters.settings import ConnectionSettings
-from replicator.sync import group_watch
-from replicator.sync.group_moves import Landing, Mark, Sight
-from replicator.sync.group_watch import GroupWatch
-from replicator.sync.kind import Sides
+from clusters.topic_partition import TopicPartition
+from replicator.sync import group_sync
+from replicator.sync.group_decisions import GroupObservation, PositionMark, TranslatedPosition
+from replicator.sync.group_sync import GroupSyncer
+from replicator.sync.sync_kind import SyncClusters
 from topology.plan import PlanFlow
 from topology.selectors import Selector, TopicSelection
-from topology.sync import GroupSync
+from topology.sync_settings import GroupSync
 
 PLACE = TopicPartition("orders", 0)
 FLOW = PlanFlow("a-to-b", "a", "b", TopicSelection(include=(Selector("literal", "orders"),)))
 SETTINGS = ConnectionSettings("a", ("127.0.0.1:1",))
-MINE = str(Mark("a-to-b", 50, ("A",)))
+MINE = str(PositionMark("a-to-b", 50, ("A",)))
 
 
-def sight(held: Held, **more) -> Sight:
+def sight(held: CommittedOffsets, **more) -> GroupObservation:
     """Whose group stands at 200 at the source, which is 100 at the target."""
-    return Sight(
+    return GroupObservation(
         flow="a-to-b", group="billing", target_group="billing", here=ListedGroup("billing", "Empty"), there=None,
-        source=Held({PLACE: Position(200)}), target=held, landings={PLACE: Landing(PLACE, 100)},
+        source=CommittedOffsets({PLACE: CommittedPosition(200)}), target=held, landings={PLACE: TranslatedPosition(PLACE, 100)},
         here_id="A", there_id="B", target_alias="b", **more,
     )  # fmt: skip
 
@@ -38,7 +38,7 @@ def sight(held: Held, **more) -> Sight:
 class Target:
     """Answers `held` so; remembers what is committed."""
 
-    answer: Held
+    answer: CommittedOffsets
     committed: list[tuple[str, dict]] = field(default_factory=list)
     after_held: object = None
 
@@ -60,24 +60,24 @@ class Target:
 
 @pytest.fixture
 def carried(monkeypatch):
-    def run(target: Target, *sights: Sight):
-        monkeypatch.setattr(group_watch, "GroupOffsets", lambda settings: target)
-        return GroupWatch(FLOW, Sides(SETTINGS, SETTINGS)).carry(sights)
+    def run(target: Target, *sights: GroupObservation):
+        monkeypatch.setattr(group_sync, "GroupOffsets", lambda settings: target)
+        return GroupSyncer(FLOW, SyncClusters(SETTINGS, SETTINGS)).carry(sights)
 
     return run
 
 
 def test_a_position_that_is_still_ours_is_moved_on(carried):
-    target = Target(Held({PLACE: Position(60, MINE)}))
-    [move] = carried(target, sight(Held({PLACE: Position(60, MINE)})))["billing"]
+    target = Target(CommittedOffsets({PLACE: CommittedPosition(60, MINE)}))
+    [move] = carried(target, sight(CommittedOffsets({PLACE: CommittedPosition(60, MINE)})))["billing"]
     assert (move.state, move.at_target) == ("carried", 100)
     assert [group for group, _ in target.committed] == ["billing"]
 
 
 def test_nothing_is_committed_once_the_target_does_not_tell_where_the_group_stands(carried):
     """Its coordinator moved, or a right was taken away: what is not told may be anybody's."""
-    target = Target(Held(error="cluster b refused reading offsets (NOT_COORDINATOR)"))
-    [move] = carried(target, sight(Held({PLACE: Position(60, MINE)})))["billing"]
+    target = Target(CommittedOffsets(error="cluster b refused reading offsets (NOT_COORDINATOR)"))
+    [move] = carried(target, sight(CommittedOffsets({PLACE: CommittedPosition(60, MINE)})))["billing"]
     assert target.committed == []
     assert (move.state, move.write, move.at_target) == ("refused", None, 60)
     assert "NOT_COORDINATOR" in move.why
@@ -85,21 +85,23 @@ def test_nothing_is_committed_once_the_target_does_not_tell_where_the_group_stan
 
 def test_nothing_is_committed_by_a_worker_that_stood_still_since_it_looked(carried, monkeypatch):
     now = [1000.0]
-    monkeypatch.setattr(group_watch, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(group_sync, "time", SimpleNamespace(monotonic=lambda: now[0]))
 
     def stands_still():
         now[0] += 300
 
-    target = Target(Held({PLACE: Position(60, MINE)}), after_held=stands_still)
-    [move] = carried(target, sight(Held({PLACE: Position(60, MINE)})))["billing"]
+    target = Target(CommittedOffsets({PLACE: CommittedPosition(60, MINE)}), after_held=stands_still)
+    [move] = carried(target, sight(CommittedOffsets({PLACE: CommittedPosition(60, MINE)})))["billing"]
     assert target.committed == []
     assert (move.state, move.write, move.at_target) == ("waiting", None, 60)
 
 
 def test_an_order_stays_while_the_target_does_not_tell_where_the_group_stands(carried, monkeypatch):
     closed = []
-    monkeypatch.setattr(GroupWatch, "_close", lambda watch, sight, found: closed.append(sight.group))
-    carried(Target(Held()), sight(Held(error="refused"), ordered={PLACE: 140}, refusal="refused"))
+    monkeypatch.setattr(GroupSyncer, "_close", lambda watch, sight, found: closed.append(sight.group))
+    carried(
+        Target(CommittedOffsets()), sight(CommittedOffsets(error="refused"), ordered={PLACE: 140}, refusal="refused")
+    )
     assert closed == []
 
 
@@ -115,7 +117,7 @@ def test_an_order_stays_while_the_target_does_not_tell_where_the_group_stands(ca
 )
 def test_two_groups_never_become_one(rename, groups, left):
     """The one that is further would make the other skip records."""
-    assert set(group_watch.doubled(GroupSync(rename=rename), groups)) == left
+    assert set(group_sync.find_target_name_clashes(GroupSync(rename=rename), groups)) == left
 
 
 def test_another_cluster_than_the_one_that_is_pinned_is_asked_for_no_group(monkeypatch):
@@ -146,4 +148,4 @@ def test_the_stable_end_of_a_log_is_never_behind_its_end(monkeypatch):
     monkeypatch.setattr(GroupOffsets, "_offsets", lambda groups, *asked: next(ends))
     groups = GroupOffsets(SETTINGS)
     groups._brokers = {1: ("127.0.0.1", 1)}
-    assert groups.logs([PLACE]) == {PLACE: Log("id", 0, 100, 100)}
+    assert groups.logs([PLACE]) == {PLACE: LogOffsets("id", 0, 100, 100)}

@@ -6,25 +6,25 @@ import random
 
 import pytest
 
-from clusters.group_offsets import Log
-from clusters.names import TopicPartition
-from replicator.offsetmap import OffsetMap, Run, Stretch
-from replicator.sync.group_landing import Backward, Forward, landing
-from replicator.transactions.stretches import StretchMap, coalesced
-from replicator.translation import CopiedPartition
+from clusters.group_offsets import LogOffsets
+from clusters.topic_partition import TopicPartition
+from replicator.ledger.explicit_runs import ExplicitRunMap, join_explicit_runs
+from replicator.ledger.offset_map import ExplicitRun, OffsetMap, OffsetRun
+from replicator.ledger.offset_translation import CopiedPartition
+from replicator.sync.group_translation import ForwardCopy, ReverseCopy, translate_position
 
 HERE, THERE, ORIGIN = TopicPartition("orders", 0), TopicPartition("a.orders", 0), TopicPartition("orders", 0)
 
 
-def log(start: int, end: int, stable: int | None = None) -> Log:
-    return Log("id", start, end if stable is None else stable, end)
+def log(start: int, end: int, stable: int | None = None) -> LogOffsets:
+    return LogOffsets("id", start, end if stable is None else stable, end)
 
 
 def test_forward_through_holes_and_beyond_the_copy():
-    held = CopiedPartition(OffsetMap((Run(0, 0), Run(3, 5))), 7)  # source 0..2, then 5..8
-    forward = Forward(THERE, held, log(0, 12), log(0, 7))
-    assert [landing(HERE, at, forward, None).offset for at in (0, 2, 3, 4, 5, 9)] == [0, 2, 3, 3, 3, 7]
-    beyond = landing(HERE, 11, forward, None)
+    held = CopiedPartition(OffsetMap((OffsetRun(0, 0), OffsetRun(3, 5))), 7)  # source 0..2, then 5..8
+    forward = ForwardCopy(THERE, held, log(0, 12), log(0, 7))
+    assert [translate_position(HERE, at, forward, None).offset for at in (0, 2, 3, 4, 5, 9)] == [0, 2, 3, 3, 3, 7]
+    beyond = translate_position(HERE, 11, forward, None)
     assert (beyond.offset, beyond.reached, str(beyond.ahead)) == (
         7,
         9,
@@ -33,41 +33,41 @@ def test_forward_through_holes_and_beyond_the_copy():
 
 
 def test_nothing_copied_yet_waits_unless_there_was_nothing_to_read():
-    forward = Forward(THERE, None, log(5, 9), log(0, 0))
-    assert landing(HERE, 7, forward, None).offset is None
-    assert landing(HERE, 5, forward, None).offset == 0
+    forward = ForwardCopy(THERE, None, log(5, 9), log(0, 0))
+    assert translate_position(HERE, 7, forward, None).offset is None
+    assert translate_position(HERE, 5, forward, None).offset == 0
 
 
 def test_an_aligned_copy_that_has_not_begun_gets_no_position():
     """Offset 0 would lie in front of the log that begins where the source's begins."""
-    found = landing(HERE, 5, Forward(THERE, None, log(5, 5), log(0, 0), aligned=True), None)
+    found = translate_position(HERE, 5, ForwardCopy(THERE, None, log(5, 5), log(0, 0), aligned=True), None)
     assert (found.offset, found.why) == (None, "nothing of it is copied yet")
-    begun = CopiedPartition(OffsetMap((Run(5, 5),)), 5)
-    assert landing(HERE, 5, Forward(THERE, begun, log(5, 5), log(5, 5), aligned=True), None).offset == 5
+    begun = CopiedPartition(OffsetMap((OffsetRun(5, 5),)), 5)
+    assert translate_position(HERE, 5, ForwardCopy(THERE, begun, log(5, 5), log(5, 5), aligned=True), None).offset == 5
 
 
 @pytest.mark.parametrize(
     ("forward", "why"),
     [
-        (Forward(THERE, None, None, log(0, 1)), "no leader tells of the source's log now"),
-        (Forward(THERE, None, log(0, 1), None), "a.orders-0 is not at the target yet, or has no leader now"),
-        (Forward(THERE, None, log(0, 1), log(0, 1), "it was deleted and created again"), "created again"),
+        (ForwardCopy(THERE, None, None, log(0, 1)), "no leader tells of the source's log now"),
+        (ForwardCopy(THERE, None, log(0, 1), None), "a.orders-0 is not at the target yet, or has no leader now"),
+        (ForwardCopy(THERE, None, log(0, 1), log(0, 1), "it was deleted and created again"), "created again"),
     ],
 )
 def test_what_cannot_be_known_is_said(forward, why):
-    found = landing(HERE, 1, forward, None)
+    found = translate_position(HERE, 1, forward, None)
     assert found.offset is None
     assert why in found.why
 
 
 def test_a_topic_that_came_from_the_target_goes_back_to_the_very_record():
     """Prefix naming, active-active: a group at A that reads B's records there moves to B's own topic."""
-    held = CopiedPartition(OffsetMap((Run(0, 10), Run(4, 20))), 8)  # b's 10..13, then 20..23
-    back = Backward(ORIGIN, held)
-    found = {at: landing(TopicPartition("b.orders", 0), at, None, back).offset for at in (0, 3, 4, 7, 8)}
+    held = CopiedPartition(OffsetMap((OffsetRun(0, 10), OffsetRun(4, 20))), 8)  # b's 10..13, then 20..23
+    back = ReverseCopy(ORIGIN, held)
+    found = {at: translate_position(TopicPartition("b.orders", 0), at, None, back).offset for at in (0, 3, 4, 7, 8)}
     assert found == {0: 10, 3: 13, 4: 20, 7: 23, 8: 24}
-    assert landing(HERE, 3, None, None) is None
-    assert "copied nothing" in landing(HERE, 3, None, Backward(ORIGIN, None)).why
+    assert translate_position(HERE, 3, None, None) is None
+    assert "copied nothing" in translate_position(HERE, 3, None, ReverseCopy(ORIGIN, None)).why
 
 
 @pytest.mark.parametrize("seed", range(300))
@@ -79,11 +79,11 @@ def test_records_of_both_clusters_in_one_log_are_never_left_out(seed):
     for _ in range(chance.randrange(1, 60)):
         world.step()
     for at in range(world.a_end() + 1):
-        found = landing(
+        found = translate_position(
             HERE,
             at,
-            Forward(HERE, world.copied("ab"), log(0, world.a_end()), log(0, len(world.b))),
-            Backward(HERE, world.copied("ba")),
+            ForwardCopy(HERE, world.copied("ab"), log(0, world.a_end()), log(0, len(world.b))),
+            ReverseCopy(HERE, world.copied("ba")),
         )
         assert found is not None
         assert not found.why
@@ -107,7 +107,7 @@ class _World:
         self.a: list[str | None] = []
         self.b: list[str | None] = []
         self.at = {"ab": 0, "ba": 0}
-        self.stretches: dict[str, list[Stretch]] = {"ab": [], "ba": []}
+        self.stretches: dict[str, list[ExplicitRun]] = {"ab": [], "ba": []}
 
     def a_end(self) -> int:
         return len(self.a)
@@ -128,7 +128,7 @@ class _World:
         for offset in range(self.at[way], len(source)):
             record = source[offset]
             if record is not None and record.startswith(born):  # the guard leaves out what came back
-                self.stretches[way].append(Stretch(len(target), offset, 1))
+                self.stretches[way].append(ExplicitRun(len(target), offset, 1))
                 target.append(record)
         target.append(None)  # the transaction's marker
         self.at[way] = len(source)
@@ -137,4 +137,6 @@ class _World:
         if not self.stretches[way] and self.at[way] == 0:
             return None
         end = len(self.b) if way == "ab" else len(self.a)
-        return CopiedPartition(StretchMap.over(coalesced(self.stretches[way]), Run(0, 0), self.at[way]), end)
+        return CopiedPartition(
+            ExplicitRunMap.over(join_explicit_runs(self.stretches[way]), OffsetRun(0, 0), self.at[way]), end
+        )

@@ -7,35 +7,48 @@ from itertools import product
 
 import pytest
 
-from clusters.control import encode
-from clusters.group_offsets import Held, ListedGroup, Position
-from clusters.names import TopicPartition
-from replicator.sync.group_moves import Landing, Mark, Sight, moves, somebody_elses, worst
-from replicator.sync.group_records import Carried, GroupOrder
-from replicator.sync.group_watch import selected
-from replicator.sync.groups import MOST_PARTITIONS, differences, report, short_enough, standing
-from replicator.translation import Ahead
+from clusters.control_topics import encode_control_value
+from clusters.group_offsets import CommittedOffsets, CommittedPosition, ListedGroup
+from clusters.topic_partition import TopicPartition
+from replicator.ledger.offset_translation import OffsetNotCopied
+from replicator.sync.group_control_records import GroupResetDecision, SyncedPositions
+from replicator.sync.group_decisions import (
+    GroupObservation,
+    PositionMark,
+    TranslatedPosition,
+    decide_positions,
+    is_set_by_another,
+    pick_worst_sync_state,
+)
+from replicator.sync.group_sync import is_group_selected
+from replicator.sync.groups import (
+    MAX_REPORTED_PARTITIONS,
+    build_group_differences,
+    build_group_report,
+    shorten_group_report,
+    summarize_group_state,
+)
 from topology.plan import PlanFlow
 from topology.selectors import Selector, TopicSelection
-from topology.sync import GroupSync, Names
+from topology.sync_settings import GroupSync, NameFilter
 
 HERE, THERE = TopicPartition("orders", 0), TopicPartition("a.orders", 0)
 FLOW = PlanFlow("a-to-b", "a", "b", TopicSelection(include=(Selector("literal", "orders"),)))
-MINE = str(Mark("a-to-b", 50, ("A",)))
-OTHERS = str(Mark("c-to-b", 50, ("C",)))
+MINE = str(PositionMark("a-to-b", 50, ("A",)))
+OTHERS = str(PositionMark("c-to-b", 50, ("C",)))
 
 
-def sight(at=100, there=None, mark="", state=None, ordered=None, returned=None, came="", **more) -> Sight:
+def sight(at=100, there=None, mark="", state=None, ordered=None, returned=None, came="", **more) -> GroupObservation:
     """A group that committed offset 200 at the source, which is `at` on the target."""
-    return Sight(
+    return GroupObservation(
         flow="a-to-b",
         group="billing",
         target_group="billing",
         here=ListedGroup("billing", "Stable", "classic", "consumer"),
         there=None if state is None else ListedGroup("billing", state, "classic", "consumer"),
-        source=Held({HERE: Position(200, came)}),
-        target=Held({} if there is None else {THERE: Position(there, mark)}),
-        landings={HERE: at if isinstance(at, Landing) else Landing(THERE, at)},
+        source=CommittedOffsets({HERE: CommittedPosition(200, came)}),
+        target=CommittedOffsets({} if there is None else {THERE: CommittedPosition(there, mark)}),
+        landings={HERE: at if isinstance(at, TranslatedPosition) else TranslatedPosition(THERE, at)},
         here_id="A",
         there_id="B",
         target_alias="b",
@@ -45,14 +58,14 @@ def sight(at=100, there=None, mark="", state=None, ordered=None, returned=None, 
     )
 
 
-def only(given: Sight):
-    [move] = moves(given)
+def only(given: GroupObservation):
+    [move] = decide_positions(given)
     return move
 
 
 def test_a_group_that_is_new_there_gets_its_position_with_our_mark():
     move = only(sight())
-    assert (move.state, move.write) == ("carried", Position(100, str(Mark("a-to-b", 200, ("A",)))))
+    assert (move.state, move.write) == ("carried", CommittedPosition(100, str(PositionMark("a-to-b", 200, ("A",)))))
     assert (move.rereads, move.skips) == (0, 0)
 
 
@@ -71,7 +84,7 @@ def test_what_is_written_and_what_never_is(there, mark, state, ordered, returned
     allowed = there != 100 and not alive and (ours or order) and (there is None or there < 100 or order)
     assert (move.write is not None) == allowed
     if allowed:
-        assert move.write == Position(100, str(Mark("a-to-b", 200, ("A",))))
+        assert move.write == CommittedPosition(100, str(PositionMark("a-to-b", 200, ("A",))))
         assert move.state == "carried"
         assert move.obeys == order
     elif there == 100:
@@ -85,35 +98,39 @@ def test_what_is_written_and_what_never_is(there, mark, state, ordered, returned
 
 
 def test_what_came_from_the_target_does_not_go_back_there():
-    back = str(Mark("b-to-a", 12, ("B",)))
+    back = str(PositionMark("b-to-a", 12, ("B",)))
     for there, state in product((None, 60, 140), (None, "Empty", "Stable")):
         move = only(sight(100, there, "", state, came=back))
         assert (move.state, move.write) == ("equal", None)
 
 
 def test_what_came_from_elsewhere_goes_on_and_says_its_whole_path():
-    move = only(sight(came=str(Mark("c-to-a", 12, ("C",)))))
+    move = only(sight(came=str(PositionMark("c-to-a", 12, ("C",)))))
     assert move.write is not None
-    assert Mark.of(move.write.metadata) == Mark("a-to-b", 200, ("C", "A"))
+    assert PositionMark.of(move.write.metadata) == PositionMark("a-to-b", 200, ("C", "A"))
 
 
 def test_a_commit_beyond_the_copy_waits_behind_what_is_copied():
-    ahead = Ahead(HERE, 200, 150)
-    move = only(sight(Landing(THERE, 80, ahead, 150), there=60, mark=MINE, state="Empty"))
+    ahead = OffsetNotCopied(HERE, 200, 150)
+    move = only(sight(TranslatedPosition(THERE, 80, ahead, 150), there=60, mark=MINE, state="Empty"))
     assert (move.state, move.translated) == ("waiting", None)
-    assert move.write == Position(80, str(Mark("a-to-b", 150, ("A",))))
+    assert move.write == CommittedPosition(80, str(PositionMark("a-to-b", 150, ("A",))))
     assert move.why == "orders-0 committed 200, copied through 150 (50 to go)"
-    still = only(sight(Landing(THERE, 80, ahead, 150), there=80, mark=MINE, state="Empty"))
+    still = only(sight(TranslatedPosition(THERE, 80, ahead, 150), there=80, mark=MINE, state="Empty"))
     assert (still.state, still.write) == ("waiting", None)
-    nothing = only(sight(Landing(THERE, None, ahead)))
+    nothing = only(sight(TranslatedPosition(THERE, None, ahead)))
     assert (nothing.state, nothing.write) == ("waiting", None)
 
 
 def test_open_transactions_wait_on_either_side():
     given = sight()
-    here = replace(given, source=Held(unstable=frozenset({HERE})), landings={HERE: Landing(THERE, None, why="open")})
+    here = replace(
+        given,
+        source=CommittedOffsets(unstable=frozenset({HERE})),
+        landings={HERE: TranslatedPosition(THERE, None, why="open")},
+    )
     assert (only(here).state, only(here).why) == ("waiting", "open")
-    there = only(replace(given, target=Held(unstable=frozenset({THERE}))))
+    there = only(replace(given, target=CommittedOffsets(unstable=frozenset({THERE}))))
     assert (there.state, there.write) == ("waiting", None)
 
 
@@ -130,41 +147,46 @@ def test_a_group_goes_there_and_back_and_never_to_and_fro():
     step only the side where the application was last leads."""
     out = only(sight(100))
     assert out.write is not None
-    carried = Carried("a-to-b", "billing").and_now({HERE: 200}, {THERE: 100})
+    carried = SyncedPositions("a-to-b", "billing").and_now({HERE: 200}, {THERE: 100})
     # Now the flow back looks: at b stands a copy.
-    assert only(_back(at=200, here=Position(100, out.write.metadata), there=Position(200))).write is None
+    assert (
+        only(_back(at=200, here=CommittedPosition(100, out.write.metadata), there=CommittedPosition(200))).write is None
+    )
     # The application reads at b up to 130, which is 230 at a, where nobody committed since.
-    home = only(_back(at=230, here=Position(130), there=Position(200), returned=carried.source))
+    home = only(_back(at=230, here=CommittedPosition(130), there=CommittedPosition(200), returned=carried.source))
     assert (home.state, home.write and home.write.offset) == ("carried", 230)
     # The flow there sees the copy at a, and leaves b alone.
     assert home.write is not None
     assert only(sight(130, 130, "", "Empty", came=home.write.metadata)).write is None
     # The application is home and reads to 260, which is 160 at b: b's own position is what was carried home last.
-    back = Carried("b-to-a", "billing").and_now({THERE: 130}, {HERE: 230})
+    back = SyncedPositions("b-to-a", "billing").and_now({THERE: 130}, {HERE: 230})
     again = only(sight(160, 130, "", "Empty", returned=back.source[THERE]))
     assert (again.state, again.write and again.write.offset) == ("carried", 160)
     # Alive on both sides under one name: neither is touched.
     assert only(sight(170, 150, "", "Empty", returned=back.source[THERE])).state == "different"
-    assert only(_back(at=250, here=Position(150), there=Position(270), returned=carried.source)).state == "different"
+    assert (
+        only(_back(at=250, here=CommittedPosition(150), there=CommittedPosition(270), returned=carried.source)).state
+        == "different"
+    )
 
 
-def _back(at: int, here: Position, there: Position, returned=None) -> Sight:
+def _back(at: int, here: CommittedPosition, there: CommittedPosition, returned=None) -> GroupObservation:
     """The same group as the flow b-to-a sees it."""
     given = sight(state="Empty")
     return replace(
-        given, flow="b-to-a", source=Held({THERE: here}), target=Held({HERE: there}),
-        landings={THERE: Landing(HERE, at)}, here_id="B", there_id="A", target_alias="a", returned=returned or {},
+        given, flow="b-to-a", source=CommittedOffsets({THERE: here}), target=CommittedOffsets({HERE: there}),
+        landings={THERE: TranslatedPosition(HERE, at)}, here_id="B", there_id="A", target_alias="a", returned=returned or {},
     )  # fmt: skip
 
 
 def test_a_group_that_is_refused_as_a_whole_moves_nowhere():
     given = replace(sight(), refusal="an application of Kafka Streams")
-    assert moves(given) == []
-    assert standing(given, []) == ("refused", "an application of Kafka Streams")
-    [told] = differences(given, [])
+    assert decide_positions(given) == []
+    assert summarize_group_state(given, []) == ("refused", "an application of Kafka Streams")
+    [told] = build_group_differences(given, [])
     assert (told.applied, told.why) == (False, "an application of Kafka Streams")
     connect = replace(given, here=ListedGroup("workers", "Stable", "classic", "connect"))
-    assert standing(connect, [])[0] == "different"
+    assert summarize_group_state(connect, [])[0] == "different"
 
 
 def test_the_report_tells_every_partition_and_the_worst_of_them():
@@ -172,48 +194,51 @@ def test_the_report_tells_every_partition_and_the_worst_of_them():
     given = sight(100, 60, MINE, "Empty")
     given = replace(
         given,
-        source=Held({HERE: Position(200), other: Position(9)}),
-        landings={HERE: Landing(THERE, 100), other: Landing(TopicPartition("a.orders", 1), None, Ahead(other, 9, 0))},
+        source=CommittedOffsets({HERE: CommittedPosition(200), other: CommittedPosition(9)}),
+        landings={
+            HERE: TranslatedPosition(THERE, 100),
+            other: TranslatedPosition(TopicPartition("a.orders", 1), None, OffsetNotCopied(other, 9, 0)),
+        },
     )
-    told = report(FLOW, given, moves(given))
+    told = build_group_report(FLOW, given, decide_positions(given))
     assert (told.state, told.why) == ("waiting", "orders-1 committed 9, copied through 0 (9 to go)")
     assert [each["at_target"] for each in told.detail["partitions"]] == [60, None]
-    shown = differences(given, moves(given))
+    shown = build_group_differences(given, decide_positions(given))
     assert [(each.field, each.live, each.wanted, each.applied) for each in shown] == [
         ("a.orders-0", "60", "100", True),
         ("positions", None, None, False),
     ]
-    assert worst(moves(given)) == "waiting"
+    assert pick_worst_sync_state(decide_positions(given)) == "waiting"
 
 
 @pytest.mark.parametrize(
     ("names", "group", "chosen"),
     [
-        (Names(), "billing", True),
-        (Names(), "connect-sink", False),
-        (Names(), "console-consumer-7", False),
-        (Names(), "watershed.orders", False),
-        (Names((Selector("literal", "connect-sink"),)), "connect-sink", True),
-        (Names((Selector("glob", "*"),), (Selector("glob", "connect-*"),)), "connect-sink", False),
-        (Names((Selector("literal", "billing"),)), "audit", False),
+        (NameFilter(), "billing", True),
+        (NameFilter(), "connect-sink", False),
+        (NameFilter(), "console-consumer-7", False),
+        (NameFilter(), "watershed.orders", False),
+        (NameFilter((Selector("literal", "connect-sink"),)), "connect-sink", True),
+        (NameFilter((Selector("glob", "*"),), (Selector("glob", "connect-*"),)), "connect-sink", False),
+        (NameFilter((Selector("literal", "billing"),)), "audit", False),
     ],
 )
 def test_groups_of_tools_only_where_they_are_named(names, group, chosen):
-    assert selected(GroupSync("continuous", names), ListedGroup(group, "Empty")) is chosen
+    assert is_group_selected(GroupSync("continuous", names), ListedGroup(group, "Empty")) is chosen
 
 
 @pytest.mark.parametrize("text", ["", "watershed", "watershed 2 a 1 x", "watershed 1 a x y", "my own state 1 2"])
 def test_what_applications_write_is_no_mark(text):
-    assert Mark.of(text) is None
+    assert PositionMark.of(text) is None
 
 
 def test_marks_and_records_survive_being_written_down():
-    assert Mark.of(MINE) == Mark("a-to-b", 50, ("A",))
-    carried = Carried("f", "g").and_now({HERE: 3}, {THERE: 2}).and_now({HERE: 9}, {THERE: 8})
-    assert Carried.from_json(carried.to_json()) == carried
+    assert PositionMark.of(MINE) == PositionMark("a-to-b", 50, ("A",))
+    carried = SyncedPositions("f", "g").and_now({HERE: 3}, {THERE: 2}).and_now({HERE: 9}, {THERE: 8})
+    assert SyncedPositions.from_json(carried.to_json()) == carried
     assert [carried.ours(THERE, at) for at in (8, 2, 5)] == [True, True, False]
-    order = GroupOrder("f", "g", {THERE: 7, HERE: None}, "me")
-    assert GroupOrder.from_json(order.to_json()) == order
+    order = GroupResetDecision("f", "g", {THERE: 7, HERE: None}, "me")
+    assert GroupResetDecision.from_json(order.to_json()) == order
 
 
 @pytest.mark.parametrize(
@@ -222,33 +247,33 @@ def test_marks_and_records_survive_being_written_down():
         ("", "", True),
         (OTHERS, "", True),
         (MINE, "", False),
-        ("", str(Mark("b-to-a", 100, ("B",))), False),  # the application reads at the target
+        ("", str(PositionMark("b-to-a", 100, ("B",))), False),  # the application reads at the target
     ],
 )
 def test_a_position_at_the_right_place_is_taken_over_by_an_order_only(mark, came, theirs):
     """As MirrorMaker leaves them: without the order, nobody would follow the group on."""
     asked = sight(100, 100, mark, "Empty", came=came)
     assert (only(asked).state, only(asked).write) == ("equal", None)
-    assert somebody_elses(asked, only(asked)) == theirs
+    assert is_set_by_another(asked, only(asked)) == theirs
     if theirs:
         move = only(sight(100, 100, mark, "Empty", ordered=100))
         assert (move.state, move.obeys, move.write) == (
             "carried",
             True,
-            Position(100, str(Mark("a-to-b", 200, ("A",)))),
+            CommittedPosition(100, str(PositionMark("a-to-b", 200, ("A",)))),
         )
         assert only(sight(100, 100, mark, "Stable", ordered=100)).write is None
     assert only(sight(100, 100, MINE, "Empty", ordered=100)).state == "equal"
-    assert not somebody_elses(sight(100), only(sight(100)))
+    assert not is_set_by_another(sight(100), only(sight(100)))
 
 
 def test_a_report_of_very_many_partitions_fits_into_one_record():
-    told = report(FLOW, sight(), moves(sight()))
+    told = build_group_report(FLOW, sight(), decide_positions(sight()))
     row = told.detail["partitions"][0]
-    rows = [row | {"partition": number, "state": "equal"} for number in range(MOST_PARTITIONS + 5)]
+    rows = [row | {"partition": number, "state": "equal"} for number in range(MAX_REPORTED_PARTITIONS + 5)]
     rows[-1] = rows[-1] | {"state": "waiting"}
-    short = short_enough(replace(told, detail={**told.detail, "partitions": rows}))
-    assert (len(short.detail["partitions"]), short.detail["more"]) == (MOST_PARTITIONS, 5)
+    short = shorten_group_report(replace(told, detail={**told.detail, "partitions": rows}))
+    assert (len(short.detail["partitions"]), short.detail["more"]) == (MAX_REPORTED_PARTITIONS, 5)
     assert short.detail["partitions"][0]["state"] == "waiting"
-    assert len(encode(short.to_json())) < 1_000_000  # librdkafka's message.max.bytes
-    assert short_enough(told) == told
+    assert len(encode_control_value(short.to_json())) < 1_000_000  # librdkafka's message.max.bytes
+    assert shorten_group_report(told) == told

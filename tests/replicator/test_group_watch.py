@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from clusters.group_offsets import Held, ListedGroup, Position
-from clusters.names import TopicPartition
+from clusters.group_offsets import CommittedOffsets, CommittedPosition, ListedGroup
 from clusters.settings import ConnectionSettings
-from replicator.sync.group_moves import Move
-from replicator.sync.group_records import GroupOrder
-from replicator.sync.group_watch import GroupWatch, order_outcome
-from replicator.sync.kind import Sides
+from clusters.topic_partition import TopicPartition
+from replicator.sync.group_control_records import GroupResetDecision
+from replicator.sync.group_decisions import PositionDecision
+from replicator.sync.group_sync import GroupSyncer, describe_reset_outcome
+from replicator.sync.sync_kind import SyncClusters
 from topology.plan import PlanFlow
 from topology.selectors import Selector, TopicSelection
 
@@ -21,15 +21,20 @@ FLOW = PlanFlow("a-to-b", "a", "b", TopicSelection(include=(Selector("literal", 
 @pytest.mark.parametrize(
     ("group", "held", "about", "why"),
     [
-        (ListedGroup("billing", "Stable", "classic", "consumer"), Held(), {PLACE}, ""),
-        (ListedGroup("billing", "Empty", "consumer", "consumer"), Held(), {PLACE}, ""),
-        (ListedGroup("work", "Stable", "share", "share"), Held(), {PLACE}, ""),
-        (ListedGroup("counts", "Stable", "streams", "streams"), Held(), {PLACE}, "Kafka Streams"),
-        (ListedGroup("counts", "Stable", "streams", "streams"), Held(), set(), ""),
-        (ListedGroup("totals", "Empty", "classic", "consumer"), Held(), {PLACE}, "by its topic totals-store-changelog"),
-        (ListedGroup("joins", "Stable", "classic", "consumer"), Held(), {PLACE}, "Kafka Streams"),
-        (ListedGroup("workers", "Stable", "classic", "connect"), Held(), set(), "Kafka Connect"),
-        (ListedGroup("hidden", "Stable"), Held(error="refused"), set(), "refused"),
+        (ListedGroup("billing", "Stable", "classic", "consumer"), CommittedOffsets(), {PLACE}, ""),
+        (ListedGroup("billing", "Empty", "consumer", "consumer"), CommittedOffsets(), {PLACE}, ""),
+        (ListedGroup("work", "Stable", "share", "share"), CommittedOffsets(), {PLACE}, ""),
+        (ListedGroup("counts", "Stable", "streams", "streams"), CommittedOffsets(), {PLACE}, "Kafka Streams"),
+        (ListedGroup("counts", "Stable", "streams", "streams"), CommittedOffsets(), set(), ""),
+        (
+            ListedGroup("totals", "Empty", "classic", "consumer"),
+            CommittedOffsets(),
+            {PLACE},
+            "by its topic totals-store-changelog",
+        ),
+        (ListedGroup("joins", "Stable", "classic", "consumer"), CommittedOffsets(), {PLACE}, "Kafka Streams"),
+        (ListedGroup("workers", "Stable", "classic", "connect"), CommittedOffsets(), set(), "Kafka Connect"),
+        (ListedGroup("hidden", "Stable"), CommittedOffsets(error="refused"), set(), "refused"),
     ],
 )
 def test_what_is_left_alone_as_a_whole(group, held, about, why):
@@ -39,7 +44,7 @@ def test_what_is_left_alone_as_a_whole(group, held, about, why):
         def topic_names(self) -> list[str]:
             return ["orders", "totals-store-changelog", "joins-left-repartition", "billing-changelog-of-ours"]
 
-    said = GroupWatch(FLOW, Sides(settings, settings))._refusal(Topics(), group, held, about)
+    said = GroupSyncer(FLOW, SyncClusters(settings, settings))._refusal(Topics(), group, held, about)
     assert (said == "") == (why == "")
     assert why in said
 
@@ -47,14 +52,17 @@ def test_what_is_left_alone_as_a_whole(group, held, about, why):
 @pytest.mark.parametrize(
     ("moves", "outcome"),
     [
-        ([Move(PLACE, "carried", there=PLACE, at_target=3, write=Position(3), obeys=True)], "set from 7 to 3"),
-        ([Move(PLACE, "different", there=PLACE, at_target=9)], "not obeyed: the target stands at 9"),
-        ([Move(PLACE, "equal", there=PLACE, at_target=7)], "not obeyed: the target stands at 7"),
+        (
+            [PositionDecision(PLACE, "carried", there=PLACE, at_target=3, write=CommittedPosition(3), obeys=True)],
+            "set from 7 to 3",
+        ),
+        ([PositionDecision(PLACE, "different", there=PLACE, at_target=9)], "not obeyed: the target stands at 9"),
+        ([PositionDecision(PLACE, "equal", there=PLACE, at_target=7)], "not obeyed: the target stands at 7"),
         ([], "the group holds no position of it at the source"),
-        ([Move(PLACE, "different", there=PLACE, at_target=7, why="alive")], None),  # can still be done
-        ([Move(PLACE, "waiting", there=PLACE, at_target=7, why="ahead")], None),
+        ([PositionDecision(PLACE, "different", there=PLACE, at_target=7, why="alive")], None),  # can still be done
+        ([PositionDecision(PLACE, "waiting", there=PLACE, at_target=7, why="ahead")], None),
     ],
 )
 def test_an_order_is_closed_once_nothing_of_it_is_left_to_do(moves, outcome):
-    found = order_outcome(GroupOrder("a-to-b", "billing", {PLACE: 7}, "me"), moves)
+    found = describe_reset_outcome(GroupResetDecision("a-to-b", "billing", {PLACE: 7}, "me"), moves)
     assert found == (None if outcome is None else {PLACE: outcome})

@@ -6,28 +6,28 @@ import uuid
 
 import pytest
 
-from clusters.claims import Claimed
-from replicator.aligned.fill import filler_batch
+from clusters.claim_rules import ClaimedPartition
+from replicator.copy.aligned.log_filler import build_filler_batch
+from replicator.copy.loop_guard import MAX_KNOWN_PRODUCER_IDS, ClusterPath, LoopGuard, PartitionLoopGuard
 from replicator.errors import ForeignWrite
-from replicator.guard import REMEMBERED, Guard, PartitionGuard, Path
-from replicator.states import Span
+from replicator.states import OffsetSpan
 from tests.replicator.build import batch_of, data
 
 BACK, OTHER, FAR = 11, 12, 13  # of flows into our source: from our target, from a third cluster, through that from ours
-REGISTRY: dict[int, Path] = {BACK: ("cloud",), OTHER: ("branch",), FAR: ("cloud", "branch")}
+REGISTRY: dict[int, ClusterPath] = {BACK: ("cloud",), OTHER: ("branch",), FAR: ("cloud", "branch")}
 
 
 def written_by(producer_id: int):
     return batch_of(data(0, 2, producer_id=producer_id))
 
 
-HERE = Claimed("orders", uuid.UUID(int=1), 0)
+HERE = ClaimedPartition("orders", uuid.UUID(int=1), 0)
 
 
 def guard_of(
     forward: str = "all", registry=lambda: REGISTRY, claims=lambda _where, _batch: True, passed=None, **more
-) -> PartitionGuard:
-    return Guard("onprem", "cloud", forward, registry, claims, **more).at(HERE, passed)
+) -> PartitionLoopGuard:
+    return LoopGuard("onprem", "cloud", forward, registry, claims, **more).at(HERE, passed)
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_the_way_of_a_batch_is_its_producers_way_and_the_source() -> None:
 
 
 def test_a_flow_that_need_not_tell_the_way_has_one_way_only() -> None:
-    def never() -> dict[int, Path]:
+    def never() -> dict[int, ClusterPath]:
         raise AssertionError("the registry was read")
 
     assert guard_of(registry=never).path_of(written_by(OTHER)) == ("onprem",)
@@ -70,7 +70,7 @@ def test_a_flow_that_need_not_tell_the_way_has_one_way_only() -> None:
 
 
 def test_a_flow_that_was_added_later_is_found() -> None:
-    registry: dict[int, Path] = {}
+    registry: dict[int, ClusterPath] = {}
     guard = guard_of(registry=lambda: dict(registry))
     assert not guard(written_by(5))
     registry[BACK] = ("cloud",)
@@ -80,7 +80,7 @@ def test_a_flow_that_was_added_later_is_found() -> None:
 def test_the_registry_is_read_once_an_id_and_never_for_batches_without_one() -> None:
     reads: list[int] = []
 
-    def registry() -> dict[int, Path]:
+    def registry() -> dict[int, ClusterPath]:
         reads.append(1)
         return {BACK: ("cloud",), OTHER: ("branch",)}
 
@@ -93,9 +93,9 @@ def test_the_registry_is_read_once_an_id_and_never_for_batches_without_one() -> 
 
 
 def test_an_unreadable_registry_decides_nothing() -> None:
-    answers: list[dict[int, Path] | Exception] = [OSError("gone"), {BACK: ("cloud",)}]
+    answers: list[dict[int, ClusterPath] | Exception] = [OSError("gone"), {BACK: ("cloud",)}]
 
-    def registry() -> dict[int, Path]:
+    def registry() -> dict[int, ClusterPath]:
         answer = answers.pop(0)
         if isinstance(answer, Exception):
             raise answer
@@ -109,15 +109,15 @@ def test_an_unreadable_registry_decides_nothing() -> None:
 
 def test_applications_that_come_and_go_do_not_fill_the_memory() -> None:
     guard = guard_of()
-    for producer_id in range(1_000, 1_000 + REMEMBERED + 50):
+    for producer_id in range(1_000, 1_000 + MAX_KNOWN_PRODUCER_IDS + 50):
         assert not guard(written_by(producer_id))
-    assert len(guard.guard._known) <= REMEMBERED + len(REGISTRY)
+    assert len(guard.guard._known) <= MAX_KNOWN_PRODUCER_IDS + len(REGISTRY)
     assert guard(written_by(BACK))
 
 
 @pytest.mark.parametrize("guarded", [True, False])
 def test_what_a_topic_is_filled_with_is_nobodys_record(guarded: bool) -> None:
-    filler = batch_of(b"".join(filler_batch(1_000, 999, 0, 0)))
+    filler = batch_of(b"".join(build_filler_batch(1_000, 999, 0, 0)))
     assert guard_of(guarded=guarded)(filler)
     assert not guard_of(guarded=guarded)(written_by(999))
 
@@ -136,7 +136,7 @@ def test_what_a_topic_is_filled_with_is_nobodys_record(guarded: bool) -> None:
 def test_an_id_is_believed_only_where_its_flow_claims_the_batch(
     forward: str, producer_id: int, paths: bool, asked: bool
 ) -> None:
-    def claims(where: Claimed, batch) -> bool:
+    def claims(where: ClaimedPartition, batch) -> bool:
         assert (where, batch.producer_id) == (HERE, producer_id)
         return False
 
@@ -149,10 +149,10 @@ def test_an_id_is_believed_only_where_its_flow_claims_the_batch(
 
 
 def test_where_a_person_looked_no_id_is_believed() -> None:
-    def none(_where: Claimed, _batch) -> bool:
+    def none(_where: ClaimedPartition, _batch) -> bool:
         return False
 
-    guard = guard_of(claims=none, passed=Span(0, 2), paths=True)
+    guard = guard_of(claims=none, passed=OffsetSpan(0, 2), paths=True)
     assert not guard(written_by(BACK))
     assert guard.path_of(written_by(BACK)) == ("onprem",)
     behind = batch_of(data(2, 2, producer_id=BACK))
@@ -161,7 +161,7 @@ def test_where_a_person_looked_no_id_is_believed() -> None:
 
 
 def test_without_a_guard_nobodys_claim_is_asked() -> None:
-    def never(_where: Claimed, _batch) -> bool:
+    def never(_where: ClaimedPartition, _batch) -> bool:
         raise AssertionError("the ledger was asked")
 
     assert not guard_of(claims=never, guarded=False)(written_by(BACK))

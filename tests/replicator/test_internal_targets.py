@@ -9,21 +9,21 @@ from typing import NoReturn
 
 import pytest
 
-from clusters.control import FLOWS, JOURNAL, LEDGER, STATUS
-from clusters.fake import FakeCluster
-from cutover.drill.plan import PREFIX
+from clusters.control_topics import FLOWS_TOPIC, JOURNAL_TOPIC, LEDGER_TOPIC, STATUS_TOPIC
+from clusters.fake_cluster import FakeCluster
+from cutover.drill.drill_topology import DRILL_PREFIX
 from replicator.apply import apply_plan
-from replicator.refusals import CannotApply
-from replicator.targets import mapped_topics
+from replicator.apply_refusals import CannotApply
+from replicator.topic_mapping import map_topics
 from topology import compile_path
 from topology.errors import InvalidTopology
-from topology.internal import REHEARSED, kept, kept_targets
 from topology.naming import Naming
 from topology.plan import Plan, PlanFlow
+from topology.reserved_topics import DRILL_TOPIC_PREFIX, explain_reserved_topic, find_reserved_targets
 from topology.selectors import Selector, TopicSelection
 
 FLOW = PlanFlow("a-to-b", "a", "b", TopicSelection(include=(Selector("glob", "*"),)))
-OURS = (FLOWS, LEDGER, STATUS, JOURNAL)
+OURS = (FLOWS_TOPIC, LEDGER_TOPIC, STATUS_TOPIC, JOURNAL_TOPIC)
 FILE = """\
 apiVersion: topology/v1alpha1
 kind: Topology
@@ -58,7 +58,7 @@ def test_a_name_that_kafka_takes_for_a_control_topics_does_not_compile(name: str
     with pytest.raises(InvalidTopology, match="TPC421") as refused:
         compiled(tmp_path, json.dumps({"policy": "map", "map": {"offs": name}}))
     assert name in str(refused.value)
-    assert not kept("watershed_orders")
+    assert not explain_reserved_topic("watershed_orders")
 
 
 @pytest.mark.parametrize(
@@ -99,13 +99,14 @@ def test_names_that_are_free_compile(naming: str, alias: str, tmp_path: Path) ->
 
 
 def test_what_watershed_keeps_is_kept_and_a_rehearsal_may_copy() -> None:
-    assert all(map(kept, OURS))
-    assert REHEARSED == PREFIX
-    assert not kept(f"{PREFIX}1.orders")
+    assert all(map(explain_reserved_topic, OURS))
+    assert DRILL_TOPIC_PREFIX == DRILL_PREFIX
+    assert not explain_reserved_topic(f"{DRILL_PREFIX}1.orders")
 
 
 @pytest.mark.parametrize(
-    "naming", [Naming("map", map=(("offs", JOURNAL),)), Naming("prefix", before="watershed."), Naming(before="__")]
+    "naming",
+    [Naming("map", map=(("offs", JOURNAL_TOPIC),)), Naming("prefix", before="watershed."), Naming(before="__")],
 )
 def test_apply_asks_no_cluster_before_it_refuses(naming: Naming, tmp_path: Path) -> None:
     """A plan that our compiler did not make."""
@@ -124,29 +125,29 @@ def test_a_worker_holds_what_would_get_such_a_name_and_copies_the_rest(there: bo
     """Names that only the source knows: the flow's file is fine."""
     source, target = FakeCluster("a"), FakeCluster("b")
     flow = replace(FLOW, naming=Naming("template", before="water"))
-    assert list(kept_targets(flow)) == []
+    assert list(find_reserved_targets(flow)) == []
     for name in ("shed.journal", "orders"):
         source.create_topic(name, 3)
     if there:
-        target.create_topic(JOURNAL, 1)
+        target.create_topic(JOURNAL_TOPIC, 1)
     before = set(target.topics())
-    found = {each.topic: each for each in mapped_topics(flow, source, target)}
+    found = {each.topic: each for each in map_topics(flow, source, target)}
     journal = found["shed.journal"]
     assert journal.held is not None
     assert (journal.held.state, journal.copied, journal.created, journal.grown) == ("unsupported", 0, False, False)
-    assert f"shed.journal would be called {JOURNAL}" in journal.held.error
+    assert f"shed.journal would be called {JOURNAL_TOPIC}" in journal.held.error
     assert found["orders"].held is None
     assert set(target.topics()) == before | {"waterorders"}
     if there:
-        assert target.topics()[JOURNAL].partitions == 1
+        assert target.topics()[JOURNAL_TOPIC].partitions == 1
 
 
 def test_what_was_copied_into_such_a_name_before_goes_on_no_more() -> None:
     source, target = FakeCluster("a"), FakeCluster("b")
     source.create_topic("offs", 1)
-    target.create_topic(JOURNAL, 1)
-    flow = replace(FLOW, naming=Naming("map", map=(("offs", JOURNAL),)))
-    [first] = mapped_topics(replace(FLOW, naming=Naming("map", map=(("offs", "fine"),))), source, target)
-    [found] = mapped_topics(flow, source, target, {"offs": replace(first, target_topic=JOURNAL)})
+    target.create_topic(JOURNAL_TOPIC, 1)
+    flow = replace(FLOW, naming=Naming("map", map=(("offs", JOURNAL_TOPIC),)))
+    [first] = map_topics(replace(FLOW, naming=Naming("map", map=(("offs", "fine"),))), source, target)
+    [found] = map_topics(flow, source, target, {"offs": replace(first, target_topic=JOURNAL_TOPIC)})
     assert found.held is not None
     assert found.copied == 0

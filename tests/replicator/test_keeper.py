@@ -9,19 +9,21 @@ from typing import Any, cast
 
 import pytest
 
-from clusters.control import ControlWriter
+from clusters.control_topics import ControlWriter
 from clusters.errors import ClusterError
-from clusters.flows import FlowRecord
+from clusters.flow_records import FlowRecord
 from clusters.settings import ConnectionSettings
 from clusters.sync_reports import SyncReport
-from replicator.sync.keeper import Keeper, reports
-from replicator.sync.kind import Done, Sides
-from topology.drift import Difference
+from replicator.sync.continuous_sync import ContinuousSync, build_sync_reports
+from replicator.sync.sync_kind import DifferenceOutcome, SyncClusters
+from topology.drift import FieldDrift
 from topology.plan import PlanFlow
 from topology.selectors import Selector, TopicSelection
-from topology.sync import AclSync, Mode, Sync
+from topology.sync_settings import AclSync, SyncMode, SyncSettings
 
-FLOW = PlanFlow("a-to-b", "a", "b", TopicSelection((Selector("glob", "*"),)), sync=Sync(acls=AclSync("continuous")))
+FLOW = PlanFlow(
+    "a-to-b", "a", "b", TopicSelection((Selector("glob", "*"),)), sync=SyncSettings(acls=AclSync("continuous"))
+)
 TARGET = ConnectionSettings("b", ())
 
 
@@ -39,31 +41,31 @@ class Written:
 class Rights:
     """A kind that finds `differences`, and notes what it was asked for."""
 
-    differences: list[Difference] = field(default_factory=list)
-    carried: list[Difference] = field(default_factory=list)
+    differences: list[FieldDrift] = field(default_factory=list)
+    carried: list[FieldDrift] = field(default_factory=list)
     sources: list[ConnectionSettings] = field(default_factory=list)
     looks: int = 0
     name: str = "acls"
 
-    def mode(self, flow: PlanFlow) -> Mode:
+    def mode(self, flow: PlanFlow) -> SyncMode:
         return flow.sync.acls.mode
 
     def every_ms(self, flow: PlanFlow) -> int:
         return 0
 
-    def compare(self, flow: PlanFlow, sides: Sides) -> list[Difference]:
+    def compare(self, flow: PlanFlow, sides: SyncClusters) -> list[FieldDrift]:
         self.sources.append(sides.source)
         self.looks += 1
         return list(self.differences)
 
-    def carry(self, flow: PlanFlow, sides: Sides, differences: Sequence[Difference]) -> list[Done]:
+    def carry(self, flow: PlanFlow, sides: SyncClusters, differences: Sequence[FieldDrift]) -> list[DifferenceOutcome]:
         self.carried += differences
-        return [Done(each) for each in differences]
+        return [DifferenceOutcome(each) for each in differences]
 
 
-def keeper(kind: Rights, *told: SyncReport) -> tuple[Keeper, Written]:
+def keeper(kind: Rights, *told: SyncReport) -> tuple[ContinuousSync, Written]:
     written = Written()
-    made = Keeper(
+    made = ContinuousSync(
         TARGET,
         lambda alias: ConnectionSettings(alias, ()),
         "w",
@@ -78,7 +80,7 @@ def flows(flow: PlanFlow = FLOW) -> dict[str, FlowRecord]:
     return {flow.id: FlowRecord(flow, "sha256:0", "t", 1, "running", 1, "id")}
 
 
-def until(keeper: Keeper, kind: Rights, looks: int) -> None:
+def until(keeper: ContinuousSync, kind: Rights, looks: int) -> None:
     deadline = time.monotonic() + 180
     while kind.looks < looks:
         keeper.step([0], flows())
@@ -86,8 +88,8 @@ def until(keeper: Keeper, kind: Rights, looks: int) -> None:
         time.sleep(0.001)
 
 
-def difference(name: str, *, applied: bool) -> Difference:
-    return Difference("b", "acl", name, "x", None, "ALLOW", "safe" if applied else "unsafe", applied, "why")
+def difference(name: str, *, applied: bool) -> FieldDrift:
+    return FieldDrift("b", "acl", name, "x", None, "ALLOW", "safe" if applied else "unsafe", applied, "why")
 
 
 def test_only_the_worker_of_slot_0_keeps() -> None:
@@ -126,7 +128,7 @@ def test_what_is_changed_is_logged_field_by_field(caplog: pytest.LogCaptureFixtu
 
 def test_several_differences_of_one_thing_are_one_report() -> None:
     left = [difference("topic b", applied=False), difference("topic b", applied=False)]
-    [report] = reports("a-to-b", "acls", [Done(difference("topic b", applied=True))], left)
+    [report] = build_sync_reports("a-to-b", "acls", [DifferenceOutcome(difference("topic b", applied=True))], left)
     assert (report.state, report.why, report.detail) == ("different", "why (and 1 more)", {"differences": 2})
 
 
@@ -146,7 +148,7 @@ def test_what_is_not_kept_any_more_is_not_told_any_more() -> None:
     one, written = keeper(kind, over)
     deadline = time.monotonic() + 180
     while not written.reports:
-        one.step([0], flows(replace(FLOW, sync=Sync())))
+        one.step([0], flows(replace(FLOW, sync=SyncSettings())))
         assert time.monotonic() < deadline
     one.close()
     assert (written.reports, kind.looks) == ({over.key: None}, 0)
@@ -180,7 +182,7 @@ def test_reports_that_cannot_be_read_are_asked_for_again() -> None:
 def test_a_fault_of_our_own_is_told_and_the_next_round_comes() -> None:
     @dataclass
     class Broken(Rights):
-        def compare(self, flow: PlanFlow, sides: Sides) -> list[Difference]:
+        def compare(self, flow: PlanFlow, sides: SyncClusters) -> list[FieldDrift]:
             super().compare(flow, sides)
             raise ValueError("nobody thought of this")
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from replicator.lag import SAMPLES, Lag
+from replicator.worker.partition_lag import MAX_LAG_SAMPLES, PartitionLag
 
 
 def test_nothing_is_known_before_the_first_look():
-    lag = Lag()
+    lag = PartitionLag()
     assert lag.behind_s(0, 5.0) is None
     assert lag.bytes_behind(0) is None
 
 
 def test_time_since_the_end_passed_the_copy():
-    lag = Lag()
+    lag = PartitionLag()
     lag.saw_end(100, 1.0)
     lag.saw_end(200, 2.0)
     lag.saw_end(200, 7.0)  # nothing was appended
@@ -26,7 +26,7 @@ def test_time_since_the_end_passed_the_copy():
 
 
 def test_bytes_are_offsets_times_their_mean_size():
-    lag = Lag()
+    lag = PartitionLag()
     lag.saw_end(1_000, 0.0)
     assert lag.bytes_behind(0) is None
     lag.fetched(10, 1_000)
@@ -35,15 +35,15 @@ def test_bytes_are_offsets_times_their_mean_size():
 
 
 def test_a_truncated_source_begins_anew():
-    lag = Lag()
+    lag = PartitionLag()
     lag.saw_end(500, 0.0)
     lag.saw_end(300, 4.0)
     assert lag.behind_s(100, 6.0) == 2.0
 
 
-@given(st.lists(st.tuples(st.integers(0, 50), st.floats(0.01, 3)), min_size=1, max_size=3 * SAMPLES))
+@given(st.lists(st.tuples(st.integers(0, 50), st.floats(0.01, 3)), min_size=1, max_size=3 * MAX_LAG_SAMPLES))
 def test_behind_is_never_more_than_true_and_zero_only_when_nothing_waits(steps):
-    lag, now, end, truth = Lag(), 0.0, 0, []
+    lag, now, end, truth = PartitionLag(), 0.0, 0, []
     for grown, passed in steps:
         now, end = now + passed, end + grown
         truth.append((now, end))

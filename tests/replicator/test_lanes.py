@@ -10,23 +10,23 @@ import pytest
 from clusters.errors import Unreachable
 from clusters.settings import ConnectionSettings
 from clusters.wire.messages import FetchedPartition, ProducedPartition
-from replicator.announcing import PartitionLedger
-from replicator.batch import Batch
-from replicator.fetching import _delivered, _takes
-from replicator.ledger import Block, Generation
-from replicator.links import TargetLink
-from replicator.look import Address
-from replicator.offsetmap import Run
-from replicator.partition import PIPELINE, Identity, PartitionCopy, PartitionKey
-from replicator.rate import Rate
-from replicator.repack import Terms
-from replicator.route import CALM, Route
-from replicator.states import LookAgain
+from replicator.batch.record_batch import RawBatch
+from replicator.batch.repack import RepackTerms
+from replicator.copy.partition_copy import MAX_BATCHES_IN_FLIGHT, PartitionCopy, PartitionKey, ProducerIdentity
+from replicator.ledger.ledger import Generation, LedgerBlock
+from replicator.ledger.ledger_writer import PartitionLedgerWriter
+from replicator.ledger.offset_map import OffsetRun
+from replicator.recovery.log_inspection import BrokerAddress
+from replicator.states import Reinspect
+from replicator.transport.active_copy import CALM_FETCHES, ActiveCopy
+from replicator.transport.broker_threads import TargetBrokerThreads
+from replicator.transport.fetcher import _delivered, _takes
+from replicator.transport.rate_limit import RateLimit
 from tests.replicator.build import commit, data
 
 SOURCE, TARGET = uuid.uuid4(), uuid.uuid4()
 KEY = PartitionKey("onprem-to-cloud", "orders", "orders", 0)
-NOWHERE = Address("127.0.0.1", 1)
+NOWHERE = BrokerAddress("127.0.0.1", 1)
 CLOUD = ConnectionSettings("cloud", ("127.0.0.1:1",))
 
 
@@ -40,16 +40,18 @@ class Written:
         self.runs.append(value["runs"])
 
 
-def route_of(leave_out: Any = lambda _batch: False, depth: int = 5, partition: int = 0) -> Route:
+def route_of(leave_out: Any = lambda _batch: False, depth: int = 5, partition: int = 0) -> ActiveCopy:
     key = KEY._replace(partition=partition)
-    copy = PartitionCopy(key, SOURCE, TARGET, Identity(7, 0, 0), position=0, acked=0, depth=depth, depth_confirmed=5)
-    return Route(copy, None, Rate(None), leave_out, NOWHERE, NOWHERE, terms=Terms(small=0))
+    copy = PartitionCopy(
+        key, SOURCE, TARGET, ProducerIdentity(7, 0, 0), position=0, acked=0, depth=depth, depth_confirmed=5
+    )
+    return ActiveCopy(copy, None, RateLimit(None), leave_out, NOWHERE, NOWHERE, terms=RepackTerms(small=0))
 
 
-def with_ledger(route: Route) -> tuple[PartitionLedger, Written]:
+def with_ledger(route: ActiveCopy) -> tuple[PartitionLedgerWriter, Written]:
     written = Written()
-    block = Block(KEY, Generation(1, "a"), 1, 0, Identity(7, 0, 0), SOURCE, TARGET, ())
-    ledger = PartitionLedger(written, block, route.by_sequence.durable, lambda _error: None, lambda _todo: None)  # type: ignore[arg-type]
+    block = LedgerBlock(KEY, Generation(1, "a"), 1, 0, ProducerIdentity(7, 0, 0), SOURCE, TARGET, ())
+    ledger = PartitionLedgerWriter(written, block, route.by_sequence.durable, lambda _error: None, lambda _todo: None)  # type: ignore[arg-type]
     route.ledger = ledger
     return ledger, written
 
@@ -75,8 +77,8 @@ def test_a_partition_changes_lanes_only_when_its_runs_are_with_the_ledger() -> N
     route.room = other_lane
     _delivered(route, answer(9, data(0), commit(1, 1), data(2)))
     assert handed_over == ["bulk"]
-    announced = [*map(Run, *ledger._open), *ledger._waiting]
-    assert announced == [Run(1, 2), Run(3, 5)]
+    announced = [*map(OffsetRun, *ledger._open), *ledger._waiting]
+    assert announced == [OffsetRun(1, 2), OffsetRun(3, 5)]
 
 
 def test_the_lane_that_a_partition_comes_back_to_is_woken() -> None:
@@ -84,7 +86,7 @@ def test_the_lane_that_a_partition_comes_back_to_is_woken() -> None:
     route.kind = "bulk"
     woken: list[str] = []
     route.room = lambda: woken.append(route.kind)
-    for _ in range(CALM):
+    for _ in range(CALM_FETCHES):
         assert woken == []
         _delivered(route, answer(0))
     assert woken == ["live"]
@@ -94,7 +96,7 @@ def test_the_lane_that_a_partition_comes_back_to_is_woken() -> None:
 
 
 def test_a_partition_is_never_sent_by_two_lanes_at_once() -> None:
-    link = TargetLink(CLOUD, NOWHERE)
+    link = TargetBrokerThreads(CLOUD, NOWHERE)
     live, bulk = link._senders["live"], link._senders["bulk"]
     route = route_of()
     link.add(route)
@@ -102,7 +104,7 @@ def test_a_partition_is_never_sent_by_two_lanes_at_once() -> None:
     assert route.kind == "bulk"
     original = live._offer
 
-    def offer(moving: Route) -> None:  # it is put into the live lane once more while it changes lanes
+    def offer(moving: ActiveCopy) -> None:  # it is put into the live lane once more while it changes lanes
         live.put(moving)
         original(moving)
 
@@ -126,23 +128,23 @@ def test_a_partition_is_never_sent_by_two_lanes_at_once() -> None:
 
 
 def test_a_registry_that_does_not_answer_is_this_partitions_trouble() -> None:
-    def leave_out(_batch: Batch) -> bool:
+    def leave_out(_batch: RawBatch) -> bool:
         raise Unreachable("the registry of onprem cannot be read", alias="onprem")
 
     route = route_of(leave_out)
     _delivered(route, answer(1, data(0)))
-    assert route.copy.trouble == LookAgain("the registry of onprem cannot be read")
+    assert route.copy.trouble == Reinspect("the registry of onprem cannot be read")
     assert (route.copy.position, route.copy.buffered) == (0, 0)
 
 
 def test_an_answer_that_breaks_us_becomes_a_loud_state_in_the_end(caplog: pytest.LogCaptureFixture) -> None:
-    def leave_out(_batch: Batch) -> bool:
+    def leave_out(_batch: RawBatch) -> bool:
         raise IndexError("out of range")
 
     route = route_of(leave_out)
     _delivered(route, answer(1, data(0)))
     trouble = route.copy.trouble
-    assert isinstance(trouble, LookAgain)
+    assert isinstance(trouble, Reinspect)
     assert trouble.in_the_end == "rejected"
     assert "offset 0" in trouble.reason
     assert "IndexError" in trouble.reason
@@ -152,7 +154,7 @@ def test_an_answer_that_breaks_us_becomes_a_loud_state_in_the_end(caplog: pytest
 # -- a slow target --------------------------------------------------------------------------------------------------
 
 
-def answered_in_turn(route: Route) -> None:
+def answered_in_turn(route: ActiveCopy) -> None:
     outgoing = route.by_sequence.next_outgoing()
     assert outgoing is not None
     route.by_sequence.answered(ProducedPartition(TARGET, 0, 0, outgoing.first, 0, ""))
@@ -161,7 +163,7 @@ def answered_in_turn(route: Route) -> None:
 def test_tiny_batches_are_left_on_the_source_while_others_wait() -> None:
     """They come merged when the row is shorter; one request for each would make a short delay a long one."""
     route = route_of()
-    for at in range(PIPELINE):
+    for at in range(MAX_BATCHES_IN_FLIGHT):
         assert _takes(route)
         _delivered(route, answer(at + 1, data(at)))
     assert not _takes(route)
@@ -171,6 +173,6 @@ def test_tiny_batches_are_left_on_the_source_while_others_wait() -> None:
 
 def test_batches_of_some_size_are_fetched_ahead() -> None:
     route = route_of()
-    for at in range(3 * PIPELINE):
+    for at in range(3 * MAX_BATCHES_IN_FLIGHT):
         _delivered(route, answer(at + 1, data(at, size=20_000)))
     assert _takes(route)

@@ -14,12 +14,12 @@ import pytest
 from clusters.settings import ConnectionSettings
 from clusters.wire.transport import Transport
 from lab import clusters
-from replicator.links import TargetLink
-from replicator.look import Address
-from replicator.partition import Identity, PartitionCopy, PartitionKey
-from replicator.rate import Rate
-from replicator.route import Route
-from replicator.states import LookAgain
+from replicator.copy.partition_copy import PartitionCopy, PartitionKey, ProducerIdentity
+from replicator.recovery.log_inspection import BrokerAddress
+from replicator.states import Reinspect
+from replicator.transport.active_copy import ActiveCopy
+from replicator.transport.broker_threads import TargetBrokerThreads
+from replicator.transport.rate_limit import RateLimit
 from tests.replicator.real import producer, settings_of
 from tests.replicator.test_real_links import PARTITIONS, filled, linked, same, wait_until
 
@@ -53,12 +53,12 @@ def test_a_connection_tells_that_it_ended_and_stays_usable_until_then(server: so
     assert transport.ended()
 
 
-def route_to(address: Address, partition: int, remembered_by: int) -> Route:
+def route_to(address: BrokerAddress, partition: int, remembered_by: int) -> ActiveCopy:
     copy = PartitionCopy(
         PartitionKey("onprem-to-cloud", "orders", "orders", partition),
         uuid.uuid4(),
         uuid.uuid4(),
-        Identity(7, 0, 0),
+        ProducerIdentity(7, 0, 0),
         position=0,
         acked=0,
         depth=5,
@@ -66,13 +66,13 @@ def route_to(address: Address, partition: int, remembered_by: int) -> Route:
         expiration_ms=DAY,
         remembered_by=remembered_by,
     )
-    return Route(copy, None, Rate(None), lambda _batch: False, address, address)
+    return ActiveCopy(copy, None, RateLimit(None), lambda _batch: False, address, address)
 
 
 def test_only_a_broker_that_takes_no_connection_any_more_ends_what_is_idle(server: socket.socket) -> None:
     """Idle partitions, young or not, live through a closed connection; when the broker is gone they have to move."""
-    address = Address(*server.getsockname())
-    link = TargetLink(ConnectionSettings("cloud", ()), address)
+    address = BrokerAddress(*server.getsockname())
+    link = TargetBrokerThreads(ConnectionSettings("cloud", ()), address)
     routes = [route_to(address, 0, int(time.time() * 1000)), route_to(address, 1, 0)]
     for route in routes:
         link.add(route)
@@ -85,7 +85,7 @@ def test_only_a_broker_that_takes_no_connection_any_more_ends_what_is_idle(serve
         assert [route.copy.trouble for route in routes] == [None, None]
         server.close()
         peer.close()
-        until(lambda: all(isinstance(route.copy.trouble, LookAgain) for route in routes))
+        until(lambda: all(isinstance(route.copy.trouble, Reinspect) for route in routes))
     finally:
         link.end()
 
@@ -96,10 +96,10 @@ def test_a_broker_that_closes_idle_connections_costs_nothing(
 ) -> None:
     caplog.set_level(logging.INFO, logger="watershed.links")
     try:
-        impatient = clusters.up(tmp_path, ["cloud"], settings={"connections.max.idle.ms": "2000"})
+        impatient = clusters.start_clusters(tmp_path, ["cloud"], settings={"connections.max.idle.ms": "2000"})
         settings = {"onprem": settings_of(kafka_pair)["onprem"], "cloud": settings_of(impatient)["cloud"]}
         filled(settings["onprem"], topic_name, 1)
-        with linked(settings, topic_name, Rate(None)) as scene:
+        with linked(settings, topic_name, RateLimit(None)) as scene:
             wait_until(scene.done)
             for again in range(1, 3):
                 wait_until(lambda again=again: closed(caplog) >= again)
@@ -111,7 +111,7 @@ def test_a_broker_that_closes_idle_connections_costs_nothing(
         assert "link lost" not in [record.message for record in caplog.records]
         assert same(settings, topic_name)
     finally:
-        clusters.down(tmp_path)
+        clusters.end_clusters(tmp_path)
 
 
 def closed(caplog: pytest.LogCaptureFixture) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from replicator.pulse import Pulse
+from replicator.transport.stall_detector import StallDetector
 
 
 class Clock:
@@ -15,7 +15,7 @@ class Clock:
 
 def test_a_process_that_is_asked_often_enough_has_not_stood_still() -> None:
     clock = Clock()
-    pulse = Pulse(5.0, clock)
+    pulse = StallDetector(5.0, clock)
     for _ in range(100):
         clock.now += 5.0
         assert pulse.stops() == 0
@@ -23,7 +23,7 @@ def test_a_process_that_is_asked_often_enough_has_not_stood_still() -> None:
 
 def test_everybody_hears_of_a_stop_whoever_noticed_it() -> None:
     clock = Clock()
-    pulse = Pulse(5.0, clock)
+    pulse = StallDetector(5.0, clock)
     before = pulse.stops()
     clock.now += 5.1
     assert pulse.stops() != before  # the thread that beats
@@ -34,7 +34,7 @@ def test_everybody_hears_of_a_stop_whoever_noticed_it() -> None:
 
 def test_one_that_waits_for_a_broker_while_others_run_has_not_stood_still() -> None:
     clock = Clock()
-    pulse = Pulse(5.0, clock)
+    pulse = StallDetector(5.0, clock)
     before = pulse.stops()
     for _ in range(80):  # the thread that beats, while a lane waits 40 s for an answer
         clock.now += 0.5

@@ -10,23 +10,23 @@ from typing import Any
 import pytest
 
 from clusters.settings import ConnectionSettings
-from replicator.look import Address
-from replicator.partition import Identity, PartitionCopy, PartitionKey
-from replicator.rate import Rate
-from replicator.route import Route
-from replicator.routes import UNUSED_S, Routes
+from replicator.copy.partition_copy import PartitionCopy, PartitionKey, ProducerIdentity
+from replicator.recovery.log_inspection import BrokerAddress
+from replicator.transport.active_copy import ActiveCopy
+from replicator.transport.copy_registry import UNUSED_THREADS_S, CopyRegistry
+from replicator.transport.rate_limit import RateLimit
 
 CLOUD = ConnectionSettings("cloud", ("127.0.0.1:1",))
 KEY = PartitionKey("onprem-to-cloud", "orders", "orders", 0)
 
 
 @pytest.fixture
-def routes() -> Routes:
+def routes() -> CopyRegistry:
     unused: Any = None  # nothing is written, guarded or discovered here
-    return Routes(CLOUD, lambda _alias: CLOUD, unused, unused, 86_400_000, unused, unused)
+    return CopyRegistry(CLOUD, lambda _alias: CLOUD, unused, unused, 86_400_000, unused, unused)
 
 
-def test_refused_records_are_forgotten_once_they_are_settled(routes: Routes) -> None:
+def test_refused_records_are_forgotten_once_they_are_settled(routes: CopyRegistry) -> None:
     routes._refused[KEY] = dict.fromkeys(range(100), "INVALID_RECORD")
     before = routes._refused[KEY]
     assert sorted(routes._still_refused(KEY, 90)) == list(range(90, 100))
@@ -36,23 +36,23 @@ def test_refused_records_are_forgotten_once_they_are_settled(routes: Routes) -> 
     assert KEY not in routes._refused
 
 
-def test_links_to_brokers_that_nobody_needs_any_more_end_with_their_threads_and_pipes(routes: Routes) -> None:
-    addresses = [Address("127.0.0.1", port) for port in (1, 2)]
+def test_links_to_brokers_that_nobody_needs_any_more_end_with_their_threads_and_pipes(routes: CopyRegistry) -> None:
+    addresses = [BrokerAddress("127.0.0.1", port) for port in (1, 2)]
     gone, used = (routes._link("send", CLOUD, address) for address in addresses)
     copy = PartitionCopy(
-        KEY, uuid.uuid4(), uuid.uuid4(), Identity(7, 0, 0), position=0, acked=0, depth=1, depth_confirmed=5
+        KEY, uuid.uuid4(), uuid.uuid4(), ProducerIdentity(7, 0, 0), position=0, acked=0, depth=1, depth_confirmed=5
     )
-    route = Route(copy, None, Rate(None), lambda _batch: False, *addresses)
+    route = ActiveCopy(copy, None, RateLimit(None), lambda _batch: False, *addresses)
     used.add(route)
     now = time.monotonic()
     routes.sweep(now)
     assert list(routes._links.values()) == [gone, used]
     gone._lanes["bulk"].throttled_s = 2.5
-    routes.sweep(now + UNUSED_S + 1)
+    routes.sweep(now + UNUSED_THREADS_S + 1)
     assert list(routes._links.values()) == [used]
     assert routes.counters()["throttled_seconds"] == 2.5
     routes.remove(route)
-    routes.sweep(time.monotonic() + UNUSED_S + 1)
+    routes.sweep(time.monotonic() + UNUSED_THREADS_S + 1)
     assert routes._links == {}
     for link in (gone, used):
         for lane in link._lanes.values():
@@ -62,13 +62,13 @@ def test_links_to_brokers_that_nobody_needs_any_more_end_with_their_threads_and_
             lane.wake()  # by somebody who still holds it
 
 
-def test_ended_lanes_leave_no_open_files(routes: Routes) -> None:
+def test_ended_lanes_leave_no_open_files(routes: CopyRegistry) -> None:
     def opened() -> int:
         return len(os.listdir("/proc/self/fd"))
 
     before = opened()
     for port in range(1, 6):
-        link = routes._link("fetch", CLOUD, Address("127.0.0.1", port))
+        link = routes._link("fetch", CLOUD, BrokerAddress("127.0.0.1", port))
         link.end()
         for lane in link._lanes.values():
             lane.join(30)

@@ -13,17 +13,25 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clusters.control import LEDGER, SLOTS
+from clusters.control_records import ControlRecord
+from clusters.control_topics import LEDGER_TOPIC, SLOT_COUNT
 from clusters.errors import ClusterError, ProtocolError, Unreachable
-from clusters.records import ControlRecord
 from clusters.settings import ConnectionSettings
-from replicator import ledger as ledger_module
-from replicator.announcing import AT_ONCE, LOOSE, PartitionLedger
-from replicator.epochs import Epoch
+from replicator.copy.partition_copy import PartitionKey, ProducerIdentity
 from replicator.errors import NoLedger, ReplicatorError
-from replicator.ledger import BLOCK_RUNS, Block, Generation, Ledger, assembled, ledger_apart, ledger_of
-from replicator.offsetmap import OffsetMap, Run
-from replicator.partition import Identity, PartitionKey
+from replicator.ledger import ledger as ledger_module
+from replicator.ledger.leader_epochs import LeaderEpochEntry
+from replicator.ledger.ledger import (
+    BLOCK_RUNS,
+    Generation,
+    Ledger,
+    LedgerBlock,
+    assemble_partitions,
+    build_ledger,
+    build_tolerant_ledger,
+)
+from replicator.ledger.ledger_writer import MAX_LOOSE_RECORDS, WHOLE_BLOCK_RUNS, PartitionLedgerWriter
+from replicator.ledger.offset_map import OffsetMap, OffsetRun
 
 KEY = PartitionKey("onprem-to-cloud", "orders", "mirror.orders", 3)
 SOURCE, TARGET = uuid.uuid4(), uuid.uuid4()
@@ -31,14 +39,14 @@ SOURCE, TARGET = uuid.uuid4(), uuid.uuid4()
 
 def block(
     generation: int, worker: str, start: int, *runs: tuple[int, int], number: int = 0, producer: int = 7
-) -> Block:
-    identity = Identity(producer, 0, 0)
-    places = tuple(Run(*run) for run in runs)
-    return Block(KEY, Generation(generation, worker), number, start, identity, SOURCE, TARGET, places)
+) -> LedgerBlock:
+    identity = ProducerIdentity(producer, 0, 0)
+    places = tuple(OffsetRun(*run) for run in runs)
+    return LedgerBlock(KEY, Generation(generation, worker), number, start, identity, SOURCE, TARGET, places)
 
 
-def map_of(*blocks: Block) -> OffsetMap:
-    return assembled(blocks)[KEY][0].map
+def map_of(*blocks: LedgerBlock) -> OffsetMap:
+    return assemble_partitions(blocks)[KEY][0].map
 
 
 # -- generations -----------------------------------------------------------------------------------------------
@@ -54,7 +62,7 @@ def test_a_takeover_that_only_repeats_where_it_stands_adds_nothing() -> None:
 
 
 def test_the_newest_generation_gives_identity_and_number() -> None:
-    remembered, number = assembled([block(3, "c", 9, (9, 9), producer=8), block(1, "a", 0, (0, 0))])[KEY]
+    remembered, number = assemble_partitions([block(3, "c", 9, (9, 9), producer=8), block(1, "a", 0, (0, 0))])[KEY]
     assert (number, remembered.identity.producer_id) == (3, 8)
     assert (remembered.source_id, remembered.target_id) == (SOURCE, TARGET)
 
@@ -94,7 +102,7 @@ def test_after_a_compaction_the_newer_one_is_right() -> None:
 
 
 @st.composite
-def histories(draw: st.DrawFn) -> tuple[list[Block], list[int], int]:
+def histories(draw: st.DrawFn) -> tuple[list[LedgerBlock], list[int], int]:
     """(blocks in any order, source offset of every target offset, target's log end).
 
     Every generation announces where it stands (anywhere in the gap there), then the gaps that follow, as far as it
@@ -108,7 +116,7 @@ def histories(draw: st.DrawFn) -> tuple[list[Block], list[int], int]:
         records += range(source, source + count)
         gaps.append((len(records), source + count, source + count + gap))
         source += count + gap
-    blocks: list[Block] = []
+    blocks: list[LedgerBlock] = []
     reach = 0
     for number in range(1, draw(st.integers(1, 5)) + 1):
         start = draw(st.integers(0, reach))
@@ -126,9 +134,9 @@ def histories(draw: st.DrawFn) -> tuple[list[Block], list[int], int]:
         blocks.append(block(number, draw(st.sampled_from("abc")), start, *runs[:cut]))
         if cut < len(runs):
             blocks.append(
-                Block(
+                LedgerBlock(
                     KEY, blocks[-1].generation, 1, start, blocks[-1].identity, SOURCE, TARGET,
-                    tuple(Run(*run) for run in runs[cut:]),
+                    tuple(OffsetRun(*run) for run in runs[cut:]),
                 )
             )  # fmt: skip
     return draw(st.permutations(blocks)), records, draw(st.integers(0, reach))
@@ -136,7 +144,7 @@ def histories(draw: st.DrawFn) -> tuple[list[Block], list[int], int]:
 
 @given(histories())
 @settings(max_examples=400, deadline=None)
-def test_any_honest_history_gives_the_true_map(history: tuple[list[Block], list[int], int]) -> None:
+def test_any_honest_history_gives_the_true_map(history: tuple[list[LedgerBlock], list[int], int]) -> None:
     blocks, records, end = history
     offsets = map_of(*blocks)
     assert [offsets.to_source(target) for target in range(end)] == records[:end]
@@ -146,8 +154,10 @@ def test_any_honest_history_gives_the_true_map(history: tuple[list[Block], list[
 
 def test_partitions_are_kept_apart() -> None:
     other = KEY._replace(partition=4)
-    theirs = Block(other, Generation(1, "a"), 0, 0, Identity(7, 0, 0), SOURCE, TARGET, (Run(0, 50),))
-    ledger = Ledger(assembled([block(1, "a", 0, (0, 5)), theirs]))
+    theirs = LedgerBlock(
+        other, Generation(1, "a"), 0, 0, ProducerIdentity(7, 0, 0), SOURCE, TARGET, (OffsetRun(0, 50),)
+    )
+    ledger = Ledger(assemble_partitions([block(1, "a", 0, (0, 5)), theirs]))
     assert ledger.map(KEY.flow, "orders", 3).runs == ((0, 5),)
     assert ledger.map(KEY.flow, "mirror.orders", 4).runs == ((0, 50),)
     assert ledger.remembered(KEY._replace(partition=9)) == (None, 0)
@@ -164,17 +174,17 @@ def as_record(value: dict[str, Any] | None, key: str = "onprem-to-cloud|orders|3
 
 def test_a_block_survives_its_record() -> None:
     for runs in ([], [(2**33, 5), (2**33 + 7, 20)], [(9 * at, at * at + 9 * at - 40) for at in range(5, 900)]):
-        sent = replace(block(4, "w1", 2**33, *runs), number=3, epochs=(Epoch(5, 2),), note="n", closed=True)
+        sent = replace(block(4, "w1", 2**33, *runs), number=3, epochs=(LeaderEpochEntry(5, 2),), note="n", closed=True)
         assert sent.record_key == "onprem-to-cloud|orders|3|4.w1|3"
         record = as_record(json.loads(json.dumps(sent.to_json())), sent.record_key)
-        assert replace(Block.from_record(record), at=sent.at) == sent
+        assert replace(LedgerBlock.from_record(record), at=sent.at) == sent
 
 
 def test_runs_that_contradict_themselves_are_kept_as_they_are() -> None:
     """What is wrong is for the reader to say (`BrokenMap`), not for the writer to hide."""
-    wrong = [Run(10 * at, 500 - at) for at in range(20)]
-    sent = Block(KEY, Generation(1, "a"), 0, 0, Identity(7, 0, 0), SOURCE, TARGET, wrong)
-    assert Block.from_record(as_record(sent.to_json(), sent.record_key)).runs == wrong
+    wrong = [OffsetRun(10 * at, 500 - at) for at in range(20)]
+    sent = LedgerBlock(KEY, Generation(1, "a"), 0, 0, ProducerIdentity(7, 0, 0), SOURCE, TARGET, wrong)
+    assert LedgerBlock.from_record(as_record(sent.to_json(), sent.record_key)).runs == wrong
 
 
 def test_a_block_as_earlier_versions_wrote_it() -> None:
@@ -184,10 +194,10 @@ def test_a_block_as_earlier_versions_wrote_it() -> None:
         "source_id": str(SOURCE), "target_id": str(TARGET), "runs": [[10, 12], [20, 23]], "epochs": [[3, 1]],
         "since": 1, "order": "o", "note": "n", "needs_epoch": True, "closed": False, "after": 0,
     }  # fmt: skip
-    read = Block.from_record(as_record(value, "onprem-to-cloud|orders|3|4.w1|3"))
-    assert read == Block(
-        KEY, Generation(4, "w1"), 3, 10, Identity(7, 2, 5), SOURCE, TARGET, (Run(10, 12), Run(20, 23)), 40,
-        (Epoch(3, 1),), 1, "o", "n", True, False, 0,
+    read = LedgerBlock.from_record(as_record(value, "onprem-to-cloud|orders|3|4.w1|3"))
+    assert read == LedgerBlock(
+        KEY, Generation(4, "w1"), 3, 10, ProducerIdentity(7, 2, 5), SOURCE, TARGET, (OffsetRun(10, 12), OffsetRun(20, 23)), 40,
+        (LeaderEpochEntry(3, 1),), 1, "o", "n", True, False, 0,
     )  # fmt: skip
     assert read.record_key == "onprem-to-cloud|orders|3|4.w1|3"
 
@@ -196,7 +206,7 @@ def test_a_block_as_earlier_versions_wrote_it() -> None:
 def test_packed_runs_that_are_none(packed: object) -> None:
     value = {**block(1, "a", 0, (0, 0)).to_json(), "then": packed}
     with pytest.raises(ProtocolError, match="partition 2 offset 40"):
-        Block.from_record(as_record(value))
+        LedgerBlock.from_record(as_record(value))
 
 
 @pytest.mark.parametrize(
@@ -209,7 +219,7 @@ def test_a_record_of_another_kind_is_named(broken: dict[str, Any]) -> None:
     if broken.get("producer_id", "") is None:
         del value["producer_id"]
     with pytest.raises(ProtocolError, match="partition 2 offset 40"):
-        Block.from_record(as_record(value))
+        LedgerBlock.from_record(as_record(value))
 
 
 # -- writing ---------------------------------------------------------------------------------------------------
@@ -226,7 +236,7 @@ class Written:
         self.refuse: ClusterError | None = None
 
     def put_nowait(self, topic: str, key: str, value: dict[str, Any] | None, partition: int, on_done: Any) -> None:
-        assert topic == LEDGER
+        assert topic == LEDGER_TOPIC
         assert not self.answering, "the Kafka client must not be called from its own callback"
         if self.refuse is not None:
             raise self.refuse
@@ -246,18 +256,18 @@ class Written:
         while self.later:
             self.later.pop(0)()
 
-    def blocks(self) -> list[Block]:
+    def blocks(self) -> list[LedgerBlock]:
         """As compaction leaves them."""
         newest = {key: value for key, value, _, _ in self.records}
-        return [Block.from_record(as_record(value, key)) for key, value in newest.items() if value is not None]
+        return [LedgerBlock.from_record(as_record(value, key)) for key, value in newest.items() if value is not None]
 
 
 class Writing:
     def __init__(self) -> None:
         self.writer = Written()
-        self.durable: list[Run] = []
+        self.durable: list[OffsetRun] = []
         self.failures: list[ClusterError] = []
-        self.ledger = PartitionLedger(
+        self.ledger = PartitionLedgerWriter(
             self.writer,  # type: ignore[arg-type]
             block(1, "a", 0),
             self.durable.extend,
@@ -266,9 +276,9 @@ class Writing:
         )
 
 
-def runs(first: int, count: int) -> list[Run]:
+def runs(first: int, count: int) -> list[OffsetRun]:
     """Runs that do not continue each other."""
-    return [Run(10 * at, 11 * at) for at in range(first, first + count)]
+    return [OffsetRun(10 * at, 11 * at) for at in range(first, first + count)]
 
 
 def test_one_record_is_under_way_at_a_time() -> None:
@@ -304,7 +314,7 @@ def test_blocks_are_full_before_the_next_begins(count: int) -> None:
     assert map_of(*writing.writer.blocks()).runs == tuple(runs(0, count))
 
 
-SIZES = st.integers(0, 3) | st.integers(0, 300) | st.sampled_from((AT_ONCE, BLOCK_RUNS - 1, 3 * BLOCK_RUNS))
+SIZES = st.integers(0, 3) | st.integers(0, 300) | st.sampled_from((WHOLE_BLOCK_RUNS, BLOCK_RUNS - 1, 3 * BLOCK_RUNS))
 
 
 @given(st.lists(SIZES | st.none() | st.none(), max_size=120))
@@ -337,7 +347,7 @@ def test_runs_that_come_one_by_one_cost_small_records() -> None:
             writing.writer.answer()
     sizes = [len(json.dumps(value)) for _, value, _, _ in writing.writer.records]
     assert sum(sizes) / (BLOCK_RUNS + 100) < 700
-    assert len(writing.writer.blocks()) <= LOOSE + 2
+    assert len(writing.writer.blocks()) <= MAX_LOOSE_RECORDS + 2
     assert map_of(*writing.writer.blocks()).runs == runs(0, BLOCK_RUNS + 100)
     keys = [key for key, value, *_ in writing.writer.records if value is not None]
     assert len(keys) == len(set(keys))
@@ -350,7 +360,7 @@ def test_every_record_of_a_partition_goes_to_its_slot() -> None:
         writing.writer.answer()
     slots = {slot for _, _, slot, _ in writing.writer.records}
     assert len(slots) == 1
-    assert slots <= set(range(SLOTS))
+    assert slots <= set(range(SLOT_COUNT))
 
 
 def test_failure_is_told_once_and_nothing_more_is_written() -> None:
@@ -382,7 +392,7 @@ def test_runs_appended_between_acknowledgement_and_going_on() -> None:
 def test_order_of_generations_is_by_number_not_by_text() -> None:
     blocks = [block(number, "a", number, (number, 2 * number)) for number in range(1, 13)]
     random.Random(1).shuffle(blocks)
-    assert assembled(blocks)[KEY][1] == 12
+    assert assemble_partitions(blocks)[KEY][1] == 12
 
 
 # -- what contradicts itself -----------------------------------------------------------------------------------------
@@ -390,7 +400,7 @@ def test_order_of_generations_is_by_number_not_by_text() -> None:
 
 def test_a_map_that_contradicts_itself_concerns_its_partition_only() -> None:
     theirs = replace(block(1, "a", 0, (0, 50)), key=KEY._replace(partition=4))
-    ledger = Ledger(assembled([block(1, "a", 0, (0, 20), (10, 25)), theirs]))
+    ledger = Ledger(assemble_partitions([block(1, "a", 0, (0, 20), (10, 25)), theirs]))
     assert ledger.map(KEY.flow, "orders", 4).to_source(3) == 53
     assert set(ledger.copies()) == set(ledger.standing()) == {KEY, theirs.key}
     broken = ledger.map(KEY.flow, "orders", 3)
@@ -424,7 +434,7 @@ WRONG: dict[str, dict[str, Any]] = {
 }
 
 
-def stored_as(each: Block, at: int, value: dict[str, Any] | None = None, why: str = "") -> ControlRecord:
+def stored_as(each: LedgerBlock, at: int, value: dict[str, Any] | None = None, why: str = "") -> ControlRecord:
     return ControlRecord(3, at, 0, each.record_key, None if why else each.to_json() if value is None else value, why)
 
 
@@ -432,15 +442,15 @@ def stored_as(each: Block, at: int, value: dict[str, Any] | None = None, why: st
 def test_a_partition_stops_at_a_record_that_cannot_be_read_and_others_go_on(wrong: dict[str, Any]) -> None:
     first, second = block(1, "a", 0, (0, 0)), block(1, "a", 0, (5, 9), number=1)
     bad = stored_as(second, 7, second.to_json() | wrong if wrong else {})
-    ledger = ledger_apart([stored_as(first, 1), bad, stored_as(OTHER, 2)])
+    ledger = build_tolerant_ledger([stored_as(first, 1), bad, stored_as(OTHER, 2)])
     assert set(ledger.partitions) == {OTHER.key}
     halted = ledger.halted(KEY)
     assert halted is not None
     assert halted.state == "ledger_invalid"
-    assert f"{LEDGER} holds a record at partition 3 offset 7" in halted.error
+    assert f"{LEDGER_TOPIC} holds a record at partition 3 offset 7" in halted.error
     assert ledger.halted(OTHER.key) is None
     with pytest.raises(ProtocolError, match="partition 3 offset 7"):
-        ledger_of([stored_as(first, 1), bad])
+        build_ledger([stored_as(first, 1), bad])
 
 
 def test_bytes_that_are_no_record_stop_their_partition_until_the_key_is_healed(
@@ -449,7 +459,7 @@ def test_bytes_that_are_no_record_stop_their_partition_until_the_key_is_healed(
     first, second = block(1, "a", 0, (0, 0)), block(1, "a", 0, (5, 9), number=1)
     log = [stored_as(first, 0), stored_as(second, 1), stored_as(OTHER, 2), stored_as(second, 3, why="not JSON")]
     log.append(ControlRecord(3, 4, 0, "no key of ours", None, "not JSON"))
-    monkeypatch.setattr(ledger_module, "read_log", lambda *_args, **_how: iter(log))
+    monkeypatch.setattr(ledger_module, "read_control_log", lambda *_args, **_how: iter(log))
     cloud = ConnectionSettings("cloud", ("127.0.0.1:1",))
     ledger = ledger_module.read_ledger(cloud, KEY.flow, tolerant=True)
     assert ledger.halted(KEY) is not None
@@ -459,6 +469,6 @@ def test_bytes_that_are_no_record_stop_their_partition_until_the_key_is_healed(
         ledger_module.read_ledger(cloud, KEY.flow)
     log.append(stored_as(second, 5))
     healed = ledger_module.read_ledger(cloud, KEY.flow)
-    assert healed.map(KEY.flow, KEY.topic, KEY.partition).runs == (Run(0, 0), Run(5, 9))
+    assert healed.map(KEY.flow, KEY.topic, KEY.partition).runs == (OffsetRun(0, 0), OffsetRun(5, 9))
     log += [stored_as(second, 6, why="not JSON"), ControlRecord(3, 7, 0, second.record_key, None)]
-    assert ledger_module.read_ledger(cloud, KEY.flow).map(KEY.flow, KEY.topic, KEY.partition).runs == (Run(0, 0),)
+    assert ledger_module.read_ledger(cloud, KEY.flow).map(KEY.flow, KEY.topic, KEY.partition).runs == (OffsetRun(0, 0),)

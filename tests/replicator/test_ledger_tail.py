@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
+from clusters.control_records import ControlRecord
 from clusters.errors import Unreachable
-from clusters.records import ControlRecord
 from clusters.settings import ConnectionSettings
-from replicator import ledger_tail
-from replicator.adoption.foreign import entries
-from replicator.ledger import Block, ledger_of
-from replicator.ledger_tail import LedgerTail
-from replicator.offsetmap import Run
-from replicator.partition import PartitionKey
-from replicator.transactions.positions import path_entry
+from replicator.copy.partition_copy import PartitionKey
+from replicator.ledger import ledger_follower
+from replicator.ledger.foreign_part import build_foreign_records
+from replicator.ledger.ledger import LedgerBlock, build_ledger
+from replicator.ledger.ledger_follower import LedgerFollower
+from replicator.ledger.offset_map import OffsetRun
+from replicator.ledger.transaction_positions import build_path_entry
 from tests.replicator.test_adoption_ledger import CLAIM, MM2
 from tests.replicator.test_ledger import KEY, block
 
@@ -33,7 +33,7 @@ def log(monkeypatch: pytest.MonkeyPatch) -> list[ControlRecord]:
     ) -> Iterator[ControlRecord]:
         return (record for record in list(stored) if record.offset >= after.get(record.partition, 0))
 
-    monkeypatch.setattr(ledger_tail, "read_log", read_log)
+    monkeypatch.setattr(ledger_follower, "read_control_log", read_log)
     return stored
 
 
@@ -41,7 +41,7 @@ def put(log: list[ControlRecord], key: str, value: dict[str, Any] | None) -> Non
     log.append(ControlRecord(0, len(log), 0, key, value))
 
 
-def as_earlier(found: Block) -> dict[str, Any]:
+def as_earlier(found: LedgerBlock) -> dict[str, Any]:
     """The record as the version before packed runs wrote it."""
     return {
         "schema": 1, "flow": found.key.flow, "topic": found.key.topic, "target_topic": found.key.target_topic,
@@ -53,21 +53,21 @@ def as_earlier(found: Block) -> dict[str, Any]:
 
 
 def test_a_map_that_an_earlier_version_began_and_this_one_goes_on_with(log: list[ControlRecord]) -> None:
-    tail = LedgerTail(SETTINGS, KEY.flow, range(1))
+    tail = LedgerFollower(SETTINGS, KEY.flow, range(1))
     before, after = block(1, "old", 0, (0, 0), (40, 45)), block(2, "new", 100, (100, 105), (120, 130))
     put(log, before.record_key, as_earlier(before))
     assert tail.read().map(KEY.flow, KEY.topic, KEY.partition).runs == ((0, 0), (40, 45))
     put(log, after.record_key, after.to_json())
     expected = ((0, 0), (40, 45), (120, 130))
-    assert ledger_of(log).map(KEY.flow, KEY.topic, KEY.partition).runs == expected
+    assert build_ledger(log).map(KEY.flow, KEY.topic, KEY.partition).runs == expected
     assert tail.read().map(KEY.flow, KEY.topic, KEY.partition).runs == expected
 
 
 def test_what_another_tool_copied_is_followed_with_what_we_did(log: list[ControlRecord]) -> None:
-    for key, value in entries(CLAIM.key, CLAIM.adopted, MM2):
+    for key, value in build_foreign_records(CLAIM.key, CLAIM.adopted, MM2):
         put(log, key, value)
     put(log, CLAIM.record_key, CLAIM.to_json())
-    found = LedgerTail(SETTINGS, CLAIM.key.flow, range(1)).read().map(CLAIM.key.flow, "orders", 0)
+    found = LedgerFollower(SETTINGS, CLAIM.key.flow, range(1)).read().map(CLAIM.key.flow, "orders", 0)
     assert [found.to_target(at, 200) for at in (0, 99, 111, 112)] == [0, 99, 159, 160]
 
 
@@ -76,27 +76,27 @@ def test_partitions_are_kept_apart_and_what_is_deleted_goes(log: list[ControlRec
     late = block(1, "a", 0, (5, 9), number=1)
     for each in (block(1, "a", 0, (0, 0)), late, other):
         put(log, each.record_key, each.to_json())
-    put(log, *path_entry(KEY.flow, 0, ("cluster",)))
+    put(log, *build_path_entry(KEY.flow, 0, ("cluster",)))
     put(log, "someone-else|orders|3|1.a|0", block(1, "a", 0, (0, 50)).to_json() | {"flow": "someone-else"})
-    tail = LedgerTail(SETTINGS, KEY.flow, range(1))
+    tail = LedgerFollower(SETTINGS, KEY.flow, range(1))
     found = tail.read()
     assert set(found.partitions) == {KEY, other.key}
-    assert found.map(KEY.flow, KEY.topic, 3).runs == (Run(0, 0), Run(5, 9))
+    assert found.map(KEY.flow, KEY.topic, 3).runs == (OffsetRun(0, 0), OffsetRun(5, 9))
     put(log, late.record_key, None)
     found = tail.read()
-    assert found.map(KEY.flow, KEY.topic, 3).runs == (Run(0, 0),)
-    assert found.map(KEY.flow, KEY.topic, 4).runs == (Run(0, 7),)
+    assert found.map(KEY.flow, KEY.topic, 3).runs == (OffsetRun(0, 0),)
+    assert found.map(KEY.flow, KEY.topic, 4).runs == (OffsetRun(0, 7),)
 
 
 def test_a_read_that_ends_half_way_is_gone_on_with(log: list[ControlRecord], monkeypatch: pytest.MonkeyPatch) -> None:
-    tail = LedgerTail(SETTINGS, KEY.flow, range(1))
+    tail = LedgerFollower(SETTINGS, KEY.flow, range(1))
     for each in (block(1, "a", 0, (0, 0)), block(1, "a", 0, (5, 9), number=1)):
         put(log, each.record_key, each.to_json())
     with monkeypatch.context() as broken:
-        broken.setattr(ledger_tail, "read_log", lambda *_args, **_how: _then_lost(log))
+        broken.setattr(ledger_follower, "read_control_log", lambda *_args, **_how: _then_lost(log))
         with pytest.raises(Unreachable):
             tail.read()
-    assert tail.read().map(KEY.flow, KEY.topic, KEY.partition).runs == (Run(0, 0), Run(5, 9))
+    assert tail.read().map(KEY.flow, KEY.topic, KEY.partition).runs == (OffsetRun(0, 0), OffsetRun(5, 9))
 
 
 def _then_lost(records: list[ControlRecord]) -> Iterator[ControlRecord]:

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from clusters.flows import FlowRecord
-from replicator.neighbours import with_neighbours
-from replicator.refusals import CannotApply
+from clusters.flow_records import FlowRecord
+from replicator.apply_neighbours import adapt_to_neighbours
+from replicator.apply_refusals import CannotApply
 from topology.naming import Naming
 from topology.plan import PlanFlow
 from topology.selectors import Selector, TopicSelection
@@ -31,12 +31,12 @@ def applied(source_id: str, each: PlanFlow, state="running") -> FlowRecord:
 def test_without_others_nothing_changes() -> None:
     mine = [flow("onprem", "cloud")]
     own = FlowRecord(flow("cloud", "onprem"), "", "mine", source_cluster_id="B")
-    assert with_neighbours("mine", mine, IDS, {"onprem": {"cloud-to-onprem": own}, "cloud": {}}) == mine
+    assert adapt_to_neighbours("mine", mine, IDS, {"onprem": {"cloud-to-onprem": own}, "cloud": {}}) == mine
 
 
 def test_another_file_calls_the_clusters_by_other_names() -> None:
     back = flow("x", "y", delivery="transactions")
-    found = with_neighbours("mine", [flow("onprem", "cloud")], IDS, {"onprem": {"x-to-y": applied("B", back)}})
+    found = adapt_to_neighbours("mine", [flow("onprem", "cloud")], IDS, {"onprem": {"x-to-y": applied("B", back)}})
     assert found[0].delivery == "transactions"
     assert found[0].delivery_reason.startswith("x-to-y of topology other brings orders back")
     assert (found[0].id, found[0].source, found[0].target) == ("onprem-to-cloud", "onprem", "cloud")
@@ -45,9 +45,9 @@ def test_another_file_calls_the_clusters_by_other_names() -> None:
 def test_what_is_paused_or_about_other_topics_changes_nothing() -> None:
     mine = [flow("onprem", "cloud")]
     paused = {"onprem": {"x-to-y": applied("B", flow("x", "y", delivery="transactions"), state="paused")}}
-    assert with_neighbours("mine", mine, IDS, paused) == mine
+    assert adapt_to_neighbours("mine", mine, IDS, paused) == mine
     elsewhere = {"onprem": {"x-to-y": applied("B", flow("x", "y", "sales"))}}
-    assert with_neighbours("mine", mine, IDS, elsewhere) == mine
+    assert adapt_to_neighbours("mine", mine, IDS, elsewhere) == mine
 
 
 def test_what_has_moved_is_copied_no_more() -> None:
@@ -55,7 +55,7 @@ def test_what_has_moved_is_copied_no_more() -> None:
     there = replace(applied("A", flow("onprem", "cloud")), retired=frozenset({"orders"}), state="stopped")
     both = {"cloud": {"onprem-to-cloud": there}, "onprem": {"cloud-to-onprem": applied("B", flow("cloud", "onprem"))}}
     mine = [flow("onprem", "cloud", "sales")]
-    assert with_neighbours("mine", mine, IDS, both) == mine
+    assert adapt_to_neighbours("mine", mine, IDS, both) == mine
 
 
 def test_a_topology_that_is_being_moved_stands_in_the_way_of_its_own_topics_only() -> None:
@@ -66,10 +66,10 @@ def test_a_topology_that_is_being_moved_stands_in_the_way_of_its_own_topics_only
     }
     for topic in ("sales", "order"):
         mine = [flow("onprem", "cloud", topic)]
-        assert with_neighbours("mine", mine, IDS, moved) == mine
+        assert adapt_to_neighbours("mine", mine, IDS, moved) == mine
     for mine in (flow("onprem", "cloud"), flow("cloud", "branch"), pattern("branch", "onprem", "o*")):
         with pytest.raises(CannotApply, match="copies alone"):
-            with_neighbours("mine", [mine], IDS, moved)
+            adapt_to_neighbours("mine", [mine], IDS, moved)
 
 
 def test_a_flow_between_makes_two_topologies_meet() -> None:
@@ -80,17 +80,17 @@ def test_a_flow_between_makes_two_topologies_meet() -> None:
     }
     mine = flow("branch", "onprem", naming=Naming("prefix", before="eu."))
     with pytest.raises(CannotApply, match="copies alone"):
-        with_neighbours("mine", [mine], IDS, moved)
-    assert with_neighbours("mine", [replace(mine, naming=Naming("prefix", before="us."))], IDS, moved)
+        adapt_to_neighbours("mine", [mine], IDS, moved)
+    assert adapt_to_neighbours("mine", [replace(mine, naming=Naming("prefix", before="us."))], IDS, moved)
 
 
 def test_two_writers_of_one_topic_in_two_files() -> None:
     mine = [flow("onprem", "cloud")]
     alone = {"cloud": {"x-to-y": applied("C", flow("x", "y"))}}
     with pytest.raises(CannotApply, match=r"x-to-y of topology other copies alone.*onprem-to-cloud writes orders"):
-        with_neighbours("mine", mine, IDS, alone)
+        adapt_to_neighbours("mine", mine, IDS, alone)
     merging = {"cloud": {"x-to-y": applied("C", flow("x", "y", delivery="transactions", merge=True))}}
-    assert with_neighbours("mine", mine, IDS, merging)[0].delivery == "transactions"
+    assert adapt_to_neighbours("mine", mine, IDS, merging)[0].delivery == "transactions"
 
 
 def test_a_ring_that_two_files_make_together() -> None:
@@ -98,6 +98,6 @@ def test_a_ring_that_two_files_make_together() -> None:
     mine = [flow("cloud", "branch"), flow("branch", "onprem")]
     silent = {"cloud": {"x-to-y": applied("A", flow("x", "y", delivery="transactions"))}}
     with pytest.raises(CannotApply, match="without telling the way"):
-        with_neighbours("mine", mine, IDS, silent)
+        adapt_to_neighbours("mine", mine, IDS, silent)
     telling = {"cloud": {"x-to-y": applied("A", replace(flow("x", "y", delivery="transactions"), paths=True))}}
-    assert all(each.paths for each in with_neighbours("mine", mine, IDS, telling))
+    assert all(each.paths for each in adapt_to_neighbours("mine", mine, IDS, telling))

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from clusters.flows import FlowRecord
-from replicator.refusals import CannotApply, kept_delivery, refuse_change
+from clusters.flow_records import FlowRecord
+from replicator.apply_refusals import CannotApply, keep_delivery, refuse_change
 from topology.naming import Naming
 from topology.plan import Plan, PlanFlow
 from topology.selectors import Selector, TopicSelection
@@ -29,32 +29,32 @@ def no() -> bool:
 def test_a_flow_that_copied_nothing_may_become_anything() -> None:
     for before in (ALONE, SHARED, RING):
         for after in (ALONE, SHARED, RING):
-            assert kept_delivery(after, before, no) == after
+            assert keep_delivery(after, before, no) == after
 
 
 def test_transactions_go_on_when_they_are_not_needed_any_more() -> None:
-    kept = kept_delivery(ALONE, SHARED, yes)
+    kept = keep_delivery(ALONE, SHARED, yes)
     assert (kept.delivery, kept.delivery_reason) == ("transactions", "it has copied in transactions so far")
-    assert kept_delivery(ALONE, RING, yes).paths
-    assert kept_delivery(SHARED, RING, yes).paths
-    assert kept_delivery(SHARED, RING, yes).delivery_reason == SHARED.delivery_reason
+    assert keep_delivery(ALONE, RING, yes).paths
+    assert keep_delivery(SHARED, RING, yes).paths
+    assert keep_delivery(SHARED, RING, yes).delivery_reason == SHARED.delivery_reason
 
 
 def test_sequence_numbers_cannot_become_shared() -> None:
     with pytest.raises(CannotApply, match=r"b-to-a brings orders back.*suffix"):
-        kept_delivery(SHARED, ALONE, yes)
+        keep_delivery(SHARED, ALONE, yes)
     with pytest.raises(CannotApply, match="suffix"):
-        kept_delivery(RING, ALONE, yes)
+        keep_delivery(RING, ALONE, yes)
 
 
 def test_a_ring_is_not_closed_behind_records_that_tell_no_way() -> None:
     with pytest.raises(CannotApply, match="ring"):
-        kept_delivery(RING, SHARED, yes)
+        keep_delivery(RING, SHARED, yes)
 
 
 def test_a_paused_flow_keeps_what_it_had() -> None:
     """In a failback the way there is paused and would be judged as if it were started beside the way back."""
-    kept = kept_delivery(replace(SHARED, state="paused"), ALONE, yes)
+    kept = keep_delivery(replace(SHARED, state="paused"), ALONE, yes)
     assert (kept.delivery, kept.delivery_reason, kept.state) == ("sequence", "", "paused")
 
 

@@ -7,14 +7,14 @@ import uuid
 
 import pytest
 
-from clusters.claims import Claimed
+from clusters.claim_rules import ClaimedPartition
 from clusters.errors import ProtocolError
-from clusters.flows import FlowRecord
-from clusters.producers import ProducerRecord
+from clusters.flow_records import FlowRecord
+from clusters.producer_registry import ProducerRecord
 from clusters.settings import ConnectionSettings
-from replicator.desired import DesiredState
-from replicator.guard import Guard
-from replicator.guards import paths_in
+from replicator.copy.loop_guard import LoopGuard
+from replicator.worker.desired_state import DesiredState
+from replicator.worker.loop_guards import build_producer_paths
 from tests.replicator.test_guard import written_by
 from topology.plan import PlanFlow
 from topology.selectors import Selector, TopicSelection
@@ -29,17 +29,19 @@ def desired(*records: FlowRecord | ProducerRecord) -> DesiredState:
     return state
 
 
-HERE = Claimed("orders", uuid.UUID(int=1), 0)
+HERE = ClaimedPartition("orders", uuid.UUID(int=1), 0)
 
 
 def test_every_registered_id_tells_its_way() -> None:
     told = ProducerRecord(7, "a-to-b", ("c", "a"), "transactions", "ring")
-    assert paths_in(desired(told)) == {7: ("c", "a")}
+    assert build_producer_paths(desired(told)) == {7: ("c", "a")}
 
 
 def test_the_id_of_a_flow_record_counts_as_well() -> None:
     """Flows that were applied before there was a registry."""
-    assert paths_in(desired(FlowRecord(FLOW, "", "ring", producer_id=5, source_cluster_id="A"))) == {5: ("A",)}
+    assert build_producer_paths(desired(FlowRecord(FLOW, "", "ring", producer_id=5, source_cluster_id="A"))) == {
+        5: ("A",)
+    }
 
 
 def test_a_record_that_cannot_be_read_is_not_passed_over() -> None:
@@ -47,7 +49,7 @@ def test_a_record_that_cannot_be_read_is_not_passed_over() -> None:
     good = ProducerRecord(7, "a-to-b", ("a",), "sequence", "pair")
     for broken in ({"schema": 2}, {"path": []}, {"path": [1]}, {"producer_id": "x"}):
         state._take(good.key, json.dumps(good.to_json() | broken).encode(), 7)
-        guard = Guard("a", "b", "all", lambda: paths_in(state), lambda _where, _batch: True).at(HERE)
+        guard = LoopGuard("a", "b", "all", lambda: build_producer_paths(state), lambda _where, _batch: True).at(HERE)
         assert not guard(written_by(8))  # an application's: others go on
         with pytest.raises(ProtocolError, match=r"record about producer id 7 in watershed\.flows cannot be read"):
             guard(written_by(7))

@@ -5,13 +5,13 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, cast
 
-from clusters.flows import FlowRecord
+from clusters.flow_records import FlowRecord
 from clusters.settings import ConnectionSettings
-from replicator import seat as seat_module
-from replicator.looks import Looks
-from replicator.partition import PartitionKey
-from replicator.seat import Seat
-from replicator.states import LookAgain
+from replicator.copy.partition_copy import PartitionKey
+from replicator.states import Reinspect
+from replicator.worker import partition_task as seat_module
+from replicator.worker.inspection_pool import InspectionPool
+from replicator.worker.partition_task import PartitionTask
 from topology.plan import PlanFlow
 from topology.selectors import Selector, TopicSelection
 
@@ -26,9 +26,9 @@ def test_a_look_that_fails_is_taken_apart_and_is_loud_in_the_end():
         raise RuntimeError("nobody thought of it")
 
     record = FlowRecord(FLOW, "sha256:0", "shop", producer_id=7)
-    seats = [Seat(PartitionKey("a-to-b", "orders", "orders", number), record) for number in range(3)]
+    seats = [PartitionTask(PartitionKey("a-to-b", "orders", "orders", number), record) for number in range(3)]
     with ThreadPoolExecutor(2) as pool:
-        looks = Looks(
+        looks = InspectionPool(
             ConnectionSettings("b", ("127.0.0.1:1",)),
             connect,
             pool,
@@ -39,12 +39,12 @@ def test_a_look_that_fails_is_taken_apart_and_is_loud_in_the_end():
             for seat in seats:
                 seat.not_before = 0.0
             looks.start(seats)
-            found: list[tuple[Seat, Any]] = []
+            found: list[tuple[PartitionTask, Any]] = []
             while len(found) < len(seats):
                 found += looks.finished()
             assert len(asked) == 1 + 3 * round_, "together at first, then each by itself"
             for seat, trouble in found:
-                assert isinstance(trouble, LookAgain)
+                assert isinstance(trouble, Reinspect)
                 reasons.append((trouble.reason, trouble.in_the_end))
                 seat.found(trouble, round_ * seat_module.SAME_FOR_S)
     told = "looking at the logs failed (RuntimeError: nobody thought of it)"

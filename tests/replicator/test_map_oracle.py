@@ -14,11 +14,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from replicator.batches import Batch, sift
+from replicator.batch.batch_selection import select_batches
+from replicator.batch.record_batch import RawBatch
+from replicator.batch.repack import RepackTerms
 from replicator.errors import NotCopied
-from replicator.offsetmap import OffsetMap
-from replicator.repack import Terms
-from replicator.resume import Resume
+from replicator.ledger.offset_map import OffsetMap
+from replicator.recovery.recovery_point import RecoveryPoint
 from tests.replicator.model import TOPIC, SimulatedWorker, Simulation, WentLoud
 from tests.replicator.transacting import MERGED, SLOT, Killed, TransactingWorker, World, check_map, key_of
 
@@ -61,12 +62,14 @@ class Mixed(Simulation):
     def _accept(self, worker: SimulatedWorker) -> None:
         copy, ledger, answer = worker.fetched.popleft()
         small = (0, 90, 1 << 20)[self.steps_done % 3]
-        terms = Terms(refused=self.refused, isolate=True, small=small, holes=lambda: copy.alone)
-        runs = copy.accept(sift(answer.records, copy.position, answer.aborted, leave_out=_brought, terms=terms))
+        terms = RepackTerms(refused=self.refused, isolate=True, small=small, holes=lambda: copy.alone)
+        runs = copy.accept(
+            select_batches(answer.records, copy.position, answer.aborted, leave_out=_brought, terms=terms)
+        )
         if runs:
             ledger.append(runs)
 
-    def check_position(self, decided: Resume) -> None:
+    def check_position(self, decided: RecoveryPoint) -> None:
         assert all(offset < decided.position for offset in self.placed()[: decided.target_end])
 
     def check(self) -> None:
@@ -80,19 +83,19 @@ class Mixed(Simulation):
 
     def brought(self) -> set[int]:
         """Source offsets in batches of producers that the guard leaves out."""
-        from replicator.batches import batches_in
+        from replicator.batch.record_batch import decode_batches
 
         log = self.source.log(TOPIC, 0)
         stored, _ = log.read(log.log_start, 1 << 30, False, True)
         return {
             offset
-            for batch in batches_in(memoryview(stored))
+            for batch in decode_batches(memoryview(stored))
             if _brought(batch)
             for offset in range(batch.base, batch.end)
         }
 
 
-def _brought(batch: Batch) -> bool:
+def _brought(batch: RawBatch) -> bool:
     """As if every fourth transactional producer were another flow's."""
     return batch.producer_id >= 0 and batch.producer_id % 4 == 1
 

@@ -9,26 +9,26 @@ from typing import Any
 import pytest
 
 from clusters.errors import Unauthorised
-from clusters.rights import Role, rights
+from clusters.partition_status import PartitionStatus
+from clusters.required_rights import AccountRole, derive_required_rights
 from clusters.settings import ConnectionSettings
-from clusters.status import PartitionStatus
-from clusters.wire.readings import Entity, TopicConfig
-from replicator.sync.acls import acl_differences
-from replicator.sync.configs import aligning, topic_differences
-from replicator.sync.kind import Done, Sides
-from replicator.sync.once import sync_carried, sync_differences
-from replicator.sync.quotas import quota_differences
-from replicator.sync.users import user_differences
-from topology.drift import Difference
+from clusters.wire.admin_reads import QuotaEntity, TopicConfig
+from replicator.sync.acls import find_acl_differences
+from replicator.sync.configs import find_aligning_topics, find_config_differences
+from replicator.sync.quotas import find_quota_differences
+from replicator.sync.sync_kind import DifferenceOutcome, SyncClusters
+from replicator.sync.sync_on_apply import apply_sync_differences, find_sync_differences
+from replicator.sync.users import find_user_differences
+from topology.drift import FieldDrift
 from topology.inventory import InventoryAcl
 from topology.plan import Plan, PlanFlow
 from topology.selectors import Selector, TopicSelection
-from topology.sync import AclSync, Mode, Names, QuotaSync, Sync, UserSync
+from topology.sync_settings import AclSync, NameFilter, QuotaSync, SyncMode, SyncSettings, UserSync
 
-EVERY = Names()
+EVERY = NameFilter()
 TARGET = ConnectionSettings("b", ("b:9092",), username="copier")
 ALL = TopicSelection((Selector("glob", "*"),))
-SYNC = Sync(acls=AclSync("continuous"), quotas=QuotaSync("continuous"), users=UserSync("continuous"))
+SYNC = SyncSettings(acls=AclSync("continuous"), quotas=QuotaSync("continuous"), users=UserSync("continuous"))
 FLOW = PlanFlow("a-to-b", "a", "b", ALL, sync_configs="continuous", sync=SYNC)
 OTHER = replace(FLOW, id="c-to-b", source="c")
 
@@ -44,7 +44,7 @@ def inherited(value: str) -> TopicConfig:
 def configs(
     here: dict[str, TopicConfig], there: dict[str, TopicConfig], flow: PlanFlow = FLOW, *flows: PlanFlow
 ) -> list[tuple[str, str | None, str | None, str, bool]]:
-    found = topic_differences(flow, (flow, *flows), "orders", here, there)
+    found = find_config_differences(flow, (flow, *flows), "orders", here, there)
     assert all(each.why for each in found if not each.applied)
     return [(each.field, each.live, each.wanted, each.drift, each.applied) for each in found]
 
@@ -116,8 +116,8 @@ def test_topics_that_are_being_aligned_are_left_alone() -> None:
         PartitionStatus("a-to-b", topic, topic, number, state)
         for topic, number, state in (("x", 0, "running"), ("x", 1, "aligning"), ("y", 0, "running"))
     ]
-    assert aligning(FLOW, reports) == {"x"}
-    assert aligning(OTHER, reports) == frozenset()
+    assert find_aligning_topics(FLOW, reports) == {"x"}
+    assert find_aligning_topics(OTHER, reports) == frozenset()
 
 
 def test_what_a_topic_has_while_it_is_aligned_is_not_mended() -> None:
@@ -147,25 +147,28 @@ def test_set_wins_among_two_flows_and_two_sets_that_differ_are_told() -> None:
     seven = replace(OTHER, configs_set=(("retention.ms", "7"),))
     assert configs(here, there, FLOW, seven) == [("retention.ms", "5", "7", "safe", True)]
     eight = replace(FLOW, configs_set=(("retention.ms", "8"),))
-    [difference] = topic_differences(eight, (eight, seven), "orders", here, there)
+    [difference] = find_config_differences(eight, (eight, seven), "orders", here, there)
     assert not difference.applied
     assert "a-to-b 8, c-to-b 7" in difference.why
     same = replace(FLOW, configs_set=(("retention.ms", "7"),))
     assert configs(here, there, same, seven) == [("retention.ms", "5", "7", "safe", True)]
 
 
-ANN: Entity = (("user", "ann"),)
-WEB: Entity = (("client-id", "web"), ("user", "ann"))
-ANY: Entity = (("user", None),)
-IP: Entity = (("ip", "10.0.0.1"),)
+ANN: QuotaEntity = (("user", "ann"),)
+WEB: QuotaEntity = (("client-id", "web"), ("user", "ann"))
+ANY: QuotaEntity = (("user", None),)
+IP: QuotaEntity = (("ip", "10.0.0.1"),)
 RATE = "producer_byte_rate"
 
 
 def quotas(
-    here: dict[Entity, dict[str, float]], there: dict[Entity, dict[str, float]], *flows: PlanFlow, names: Names = EVERY
+    here: dict[QuotaEntity, dict[str, float]],
+    there: dict[QuotaEntity, dict[str, float]],
+    *flows: PlanFlow,
+    names: NameFilter = EVERY,
 ) -> list[tuple[str, str, str | None, str | None, bool]]:
     flow = replace(FLOW, sync=replace(SYNC, quotas=QuotaSync("continuous", names)))
-    found = quota_differences(flow, (flow, *flows), here, there, TARGET)
+    found = find_quota_differences(flow, (flow, *flows), here, there, TARGET)
     assert all(each.why for each in found if not each.applied)
     return [(each.name, each.field, each.live, each.wanted, each.applied) for each in found]
 
@@ -191,13 +194,13 @@ def test_limits_of_addresses_and_of_ourselves_stay() -> None:
 @pytest.mark.parametrize(
     ("names", "expected"),
     [
-        (Names(), ["user=<default>", "user=ann", "user=ann, client-id=web"]),
-        (Names(include=(Selector("literal", "ann"),)), ["user=ann", "user=ann, client-id=web"]),
-        (Names(include=(Selector("literal", "default"),)), ["user=<default>"]),
-        (Names(exclude=(Selector("glob", "w*"),)), ["user=<default>", "user=ann"]),
+        (NameFilter(), ["user=<default>", "user=ann", "user=ann, client-id=web"]),
+        (NameFilter(include=(Selector("literal", "ann"),)), ["user=ann", "user=ann, client-id=web"]),
+        (NameFilter(include=(Selector("literal", "default"),)), ["user=<default>"]),
+        (NameFilter(exclude=(Selector("glob", "w*"),)), ["user=<default>", "user=ann"]),
     ],
 )
-def test_quotas_are_chosen_by_the_names_in_them(names: Names, expected: list[str]) -> None:
+def test_quotas_are_chosen_by_the_names_in_them(names: NameFilter, expected: list[str]) -> None:
     here = {ANN: {RATE: 1.0}, WEB: {RATE: 1.0}, ANY: {RATE: 1.0}}
     assert [each[0] for each in quotas(here, {}, names=names)] == expected
 
@@ -218,7 +221,7 @@ def test_two_sources_of_one_quota_do_not_set_it_to_and_fro() -> None:
 def test_users_are_named_with_the_command_that_makes_them() -> None:
     here = {"ann": {"SCRAM-SHA-256": 4096, "SCRAM-SHA-512": 8192}, "bob": {"SCRAM-SHA-512": 4096}, "c'o": {"X": 4096}}
     there = {"ann": {"SCRAM-SHA-512": 4096, "SCRAM-SHA-256": 9999}, "bob": {"SCRAM-SHA-512": 4096}}
-    found = user_differences(FLOW, here, there, TARGET)
+    found = find_user_differences(FLOW, here, there, TARGET)
     assert [(each.name, each.field, each.live, each.wanted, each.drift, each.applied) for each in found] == [
         ("ann", "SCRAM-SHA-512", "4096 iterations", "8192 iterations", "unsupported", False),
         ("c'o", "X", None, "4096 iterations", "unsupported", False),
@@ -232,9 +235,9 @@ def acl(principal: str, operation: str, name: str = "orders", resource: str = "T
 
 def acls(
     here: Sequence[InventoryAcl] | None, there: Sequence[InventoryAcl] | None, *flows: PlanFlow, flow: PlanFlow = FLOW
-) -> list[Difference]:
+) -> list[FieldDrift]:
     as_known = [None if each is None else tuple(each) for each in (here, there)]
-    found = acl_differences(flow, (flow, *flows), *as_known, TARGET)
+    found = find_acl_differences(flow, (flow, *flows), *as_known, TARGET)
     assert all(each.why for each in found if not each.applied)
     return found
 
@@ -266,7 +269,7 @@ def test_rights_are_given_and_those_that_lack_at_the_source_told_with_their_comm
 def test_our_own_rights_and_those_of_another_flow_are_not_told() -> None:
     assert acls([], [acl("User:copier", "READ")]) == []
     assert acls([], [acl("User:ann", "READ")], OTHER) == []
-    assert len(acls([], [acl("User:ann", "READ")], replace(OTHER, sync=Sync()))) == 1
+    assert len(acls([], [acl("User:ann", "READ")], replace(OTHER, sync=SyncSettings()))) == 1
 
 
 def test_rights_to_other_things_are_one_line_for_each_kind_of_thing() -> None:
@@ -291,55 +294,55 @@ class Refusing:
 
     name = "acls"
 
-    def mode(self, flow: PlanFlow) -> Mode:
+    def mode(self, flow: PlanFlow) -> SyncMode:
         return flow.sync.acls.mode
 
     def every_ms(self, flow: PlanFlow) -> int:
         return 1
 
-    def compare(self, flow: PlanFlow, sides: Sides) -> list[Difference]:
+    def compare(self, flow: PlanFlow, sides: SyncClusters) -> list[FieldDrift]:
         assert [each.id for each in sides.flows] == ["a-to-b", "c-to-b"]
         raise Unauthorised("cluster a refused reading ACLs")
 
-    def carry(self, flow: PlanFlow, sides: Sides, differences: Sequence[Difference]) -> list[Done]:
+    def carry(self, flow: PlanFlow, sides: SyncClusters, differences: Sequence[FieldDrift]) -> list[DifferenceOutcome]:
         raise AssertionError("nothing was found")
 
 
 def test_a_kind_that_is_refused_is_a_difference_and_the_others_go_on() -> None:
     plan = Plan("t", (), (FLOW, OTHER))
-    found = sync_differences(plan, lambda alias: ConnectionSettings(alias, ()), (Refusing(),))
+    found = find_sync_differences(plan, lambda alias: ConnectionSettings(alias, ()), (Refusing(),))
     assert [(each.kind, each.name, each.applied) for each in found] == [
         ("acls", "of flow a-to-b", False),
         ("acls", "of flow c-to-b", False),
     ]
-    done = list(sync_carried(plan, lambda alias: ConnectionSettings(alias, ()), (Refusing(),)))
+    done = list(apply_sync_differences(plan, lambda alias: ConnectionSettings(alias, ()), (Refusing(),)))
     assert [each.error for each in done] == ["cluster a refused reading ACLs"] * 2
 
 
 class Half(Refusing):
     """One difference that is carried over, and one that is left alone."""
 
-    def compare(self, flow: PlanFlow, sides: Sides) -> list[Difference]:
+    def compare(self, flow: PlanFlow, sides: SyncClusters) -> list[FieldDrift]:
         return [
-            Difference("b", "acl", "orders", "READ", None, "ALLOW"),
-            Difference("b", "acl", "orders", "WRITE", None, "ALLOW", "unknown", False, "held back"),
+            FieldDrift("b", "acl", "orders", "READ", None, "ALLOW"),
+            FieldDrift("b", "acl", "orders", "WRITE", None, "ALLOW", "unknown", False, "held back"),
         ]
 
-    def carry(self, flow: PlanFlow, sides: Sides, differences: Sequence[Difference]) -> list[Done]:
-        return [Done(each) for each in differences]
+    def carry(self, flow: PlanFlow, sides: SyncClusters, differences: Sequence[FieldDrift]) -> list[DifferenceOutcome]:
+        return [DifferenceOutcome(each) for each in differences]
 
 
 def test_what_is_left_alone_is_told() -> None:
-    plan, left = Plan("t", (), (FLOW,)), list[Difference]()
-    done = list(sync_carried(plan, lambda alias: ConnectionSettings(alias, ()), (Half(),), left.append))
+    plan, left = Plan("t", (), (FLOW,)), list[FieldDrift]()
+    done = list(apply_sync_differences(plan, lambda alias: ConnectionSettings(alias, ()), (Half(),), left.append))
     assert [each.difference.field for each in done] == ["READ"]
     assert [each.field for each in left] == ["WRITE"]
 
 
-def needed(role: Role, sync: Sync, configs: Mode = "once") -> set[tuple[str, str, str]]:
+def needed(role: AccountRole, sync: SyncSettings, configs: SyncMode = "once") -> set[tuple[str, str, str]]:
     """Beyond what a flow without any of it needs: (cluster, resource, operation)."""
-    plain = rights(Plan("t", (), (replace(FLOW, sync=Sync(), sync_configs="once"),)), role)
-    found = rights(Plan("t", (), (replace(FLOW, sync=sync, sync_configs=configs),)), role)
+    plain = derive_required_rights(Plan("t", (), (replace(FLOW, sync=SyncSettings(), sync_configs="once"),)), role)
+    found = derive_required_rights(Plan("t", (), (replace(FLOW, sync=sync, sync_configs=configs),)), role)
     without = {(right.cluster, right.resource, right.name, right.operation) for right in plain}
     return {
         (right.cluster, right.resource, right.operation)
@@ -354,11 +357,11 @@ USERS = {("a", "CLUSTER", "DESCRIBE"), ("b", "CLUSTER", "DESCRIBE")}
 
 
 @pytest.mark.parametrize("mode", ["once", "continuous"])
-def test_each_kind_needs_its_own_rights_and_the_worker_only_to_keep(mode: Mode) -> None:
+def test_each_kind_needs_its_own_rights_and_the_worker_only_to_keep(mode: SyncMode) -> None:
     for sync, expected in (
-        (Sync(acls=AclSync(mode)), ACLS),
-        (Sync(quotas=QuotaSync(mode)), QUOTAS),
-        (Sync(users=UserSync(mode)), USERS),
+        (SyncSettings(acls=AclSync(mode)), ACLS),
+        (SyncSettings(quotas=QuotaSync(mode)), QUOTAS),
+        (SyncSettings(users=UserSync(mode)), USERS),
     ):
         assert needed("apply", sync) == expected
         assert needed("worker", sync) == (expected if mode == "continuous" else set())
@@ -368,10 +371,10 @@ def test_each_kind_needs_its_own_rights_and_the_worker_only_to_keep(mode: Mode) 
 
 
 def test_configs_need_rights_where_they_are_kept_equal() -> None:
-    assert needed("apply", Sync(), "never") == needed("worker", Sync(), "never") == set()
+    assert needed("apply", SyncSettings(), "never") == needed("worker", SyncSettings(), "never") == set()
     for role in ("apply", "worker"):
-        assert needed(role, Sync(), "continuous") == {("b", "TOPIC", "ALTER_CONFIGS")}
-    assert needed("observe", Sync(), "continuous") == {
+        assert needed(role, SyncSettings(), "continuous") == {("b", "TOPIC", "ALTER_CONFIGS")}
+    assert needed("observe", SyncSettings(), "continuous") == {
         ("a", "TOPIC", "DESCRIBE_CONFIGS"),
         ("b", "TOPIC", "DESCRIBE_CONFIGS"),
     }

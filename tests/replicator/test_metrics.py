@@ -7,10 +7,10 @@ import urllib.request
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from clusters.status import PartitionStatus
+from clusters.partition_status import PartitionStatus
 from clusters.sync_reports import SyncReport
-from replicator.metrics import NoMetrics, WorkerCollector, serve
-from replicator.scrape import Scrape
+from replicator.worker.metrics import MetricsUnavailable, WorkerCollector, serve_metrics
+from replicator.worker.metrics_snapshot import MetricsSnapshot
 
 REPORTS = [
     PartitionStatus(
@@ -25,8 +25,8 @@ BESIDE = [SyncReport("a-to-b", "groups", "billing", "equal"), SyncReport("a-to-b
 
 @pytest.fixture
 def endpoint():
-    collector = WorkerCollector(lambda: Scrape(REPORTS, {"throttled_seconds": 0.25}, 4096, BESIDE), "w1", "b")
-    server, thread = serve(collector, "127.0.0.1", 0)
+    collector = WorkerCollector(lambda: MetricsSnapshot(REPORTS, {"throttled_seconds": 0.25}, 4096, BESIDE), "w1", "b")
+    server, thread = serve_metrics(collector, "127.0.0.1", 0)
     yield f"http://127.0.0.1:{server.server_port}/metrics"
     server.shutdown()
     server.server_close()
@@ -57,5 +57,5 @@ def test_a_scrape(endpoint):
 
 def test_an_address_that_is_taken(endpoint):
     port = int(endpoint.rpartition(":")[2].split("/")[0])
-    with pytest.raises(NoMetrics, match=f"127.0.0.1:{port}.*--metrics"):
-        serve(WorkerCollector(lambda: Scrape((), {}, 0), "w2", "b"), "127.0.0.1", port)
+    with pytest.raises(MetricsUnavailable, match=f"127.0.0.1:{port}.*--metrics"):
+        serve_metrics(WorkerCollector(lambda: MetricsSnapshot((), {}, 0), "w2", "b"), "127.0.0.1", port)

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from replicator.errors import NotCopied, ReplicatorError
-from replicator.offsetmap import OffsetMap, Run, Stretch
+from replicator.ledger.offset_map import ExplicitRun, OffsetMap, OffsetRun
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class Copied:
     base: int
     sources: tuple[int, ...]
     position: int
-    runs: tuple[Run, ...]
+    runs: tuple[OffsetRun, ...]
 
     @property
     def end(self) -> int:
@@ -31,11 +31,11 @@ class Copied:
 def copies(draw: st.DrawFn) -> Copied:
     """Data and gaps in turn. Gaps come in one run or in several, runs are sometimes repeated (a takeover)."""
     base, position = draw(st.integers(0, 50)), draw(st.integers(0, 1000))
-    runs, sources = [Run(base, position)], []
+    runs, sources = [OffsetRun(base, position)], []
     for _ in range(draw(st.integers(0, 8))):
         for _ in range(draw(st.integers(0, 3))):
             position += draw(st.integers(0, 4))
-            runs.append(Run(base + len(sources), position))
+            runs.append(OffsetRun(base + len(sources), position))
         count = draw(st.integers(0, 5))
         sources += range(position, position + count)
         position += count
@@ -106,7 +106,7 @@ def test_one_run_for_a_topic_without_gaps() -> None:
     offsets = OffsetMap.of([(0, 500)])
     assert offsets.to_target(1_000_500, 2_000_000) == 1_000_000
     assert offsets.to_source(1_000_000) == 1_000_500
-    assert list(offsets.stretches(7)) == [Stretch(0, 500, 7)]
+    assert list(offsets.stretches(7)) == [ExplicitRun(0, 500, 7)]
 
 
 def test_below_the_first_run_a_reader_starts_at_the_first_record() -> None:
@@ -133,9 +133,9 @@ def test_empty_map() -> None:
 )
 def test_contradictions_are_refused(runs: tuple[tuple[int, int], ...]) -> None:
     with pytest.raises(ReplicatorError, match="contradicts itself"):
-        OffsetMap(tuple(Run(*run) for run in runs))
+        OffsetMap(tuple(OffsetRun(*run) for run in runs))
 
 
 def test_extended() -> None:
-    offsets = OffsetMap.of([(0, 0)]).extended(Run(10, 12))
+    offsets = OffsetMap.of([(0, 0)]).extended(OffsetRun(10, 12))
     assert [offsets.to_target(source, 20) for source in (9, 10, 11, 12, 13)] == [9, 10, 10, 10, 11]

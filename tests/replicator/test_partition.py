@@ -6,38 +6,38 @@ import uuid
 
 import pytest
 
-from clusters.batches import header
-from clusters.wire import codes
+from clusters.record_batch import decode_batch_header
+from clusters.wire import error_codes
 from clusters.wire.messages import ProducedPartition
-from replicator.batches import Sifted, sift
-from replicator.limits import Limits
-from replicator.offsetmap import Run
-from replicator.partition import Identity, Outgoing, PartitionCopy, PartitionKey
-from replicator.repack import Terms
-from replicator.states import LookAgain, Loud
+from replicator.batch.batch_selection import SelectedBatches, select_batches
+from replicator.batch.repack import RepackTerms
+from replicator.copy.partition_copy import OutgoingBatch, PartitionCopy, PartitionKey, ProducerIdentity
+from replicator.ledger.offset_map import OffsetRun
+from replicator.limits import TargetLimits
+from replicator.states import Halt, Reinspect
 from tests.replicator.build import abort, answer, commit, damaged, data, transactional
 
 SOURCE, TARGET = uuid.uuid4(), uuid.uuid4()
-ONE_BY_ONE = Terms(small=0)  # batches stay as they are
+ONE_BY_ONE = RepackTerms(small=0)  # batches stay as they are
 KEY = PartitionKey("onprem-to-cloud", "orders", "orders", 0)
 
 
 def copying(position: int = 0, acked: int = 0, depth: int = 5, base: int = 0, confirmed: int = 5) -> PartitionCopy:
-    return PartitionCopy(KEY, SOURCE, TARGET, Identity(7, 0, base), position, acked, depth, confirmed)
+    return PartitionCopy(KEY, SOURCE, TARGET, ProducerIdentity(7, 0, base), position, acked, depth, confirmed)
 
 
-def taken(copy: PartitionCopy, *batches: bytes, aborted: tuple[tuple[int, int], ...] = ()) -> list[Run]:
-    return copy.accept(sift(answer(*batches), copy.position, aborted, terms=ONE_BY_ONE))
+def taken(copy: PartitionCopy, *batches: bytes, aborted: tuple[tuple[int, int], ...] = ()) -> list[OffsetRun]:
+    return copy.accept(select_batches(answer(*batches), copy.position, aborted, terms=ONE_BY_ONE))
 
 
-def sent(copy: PartitionCopy) -> list[Outgoing]:
+def sent(copy: PartitionCopy) -> list[OutgoingBatch]:
     found = []
     while (outgoing := copy.next_outgoing()) is not None:
         found.append(outgoing)
     return found
 
 
-def answered(copy: PartitionCopy, offset: int, error: int = codes.NONE, message: str = "") -> None:
+def answered(copy: PartitionCopy, offset: int, error: int = error_codes.NONE, message: str = "") -> None:
     copy.answered(ProducedPartition(TARGET, 0, error, offset, 0, message))
 
 
@@ -45,7 +45,7 @@ def test_sequence_numbers_and_places() -> None:
     copy = copying(position=100, acked=30, base=10)
     assert taken(copy, data(100, 3), data(103, 2)) == []
     outgoing = sent(copy)
-    heads = [header(b"".join(one.pieces)) for one in outgoing]
+    heads = [decode_batch_header(b"".join(one.pieces)) for one in outgoing]
     assert [(one.first, one.records, one.source_end) for one in outgoing] == [(30, 3, 103), (33, 2, 105)]
     assert [(head.producer_id, head.producer_epoch, head.base_sequence) for head in heads] == [(7, 0, 20), (7, 0, 23)]
     assert all(head.base_offset == 0 for head in heads)
@@ -54,21 +54,21 @@ def test_sequence_numbers_and_places() -> None:
 def test_sequence_wraps() -> None:
     copy = copying(acked=2**31 - 2)
     taken(copy, data(0, 5), data(5, 1))
-    assert [header(b"".join(one.pieces)).base_sequence for one in sent(copy)] == [2**31 - 2, 3]
+    assert [decode_batch_header(b"".join(one.pieces)).base_sequence for one in sent(copy)] == [2**31 - 2, 3]
 
 
 def test_runs_stand_where_a_gap_is() -> None:
     copy = copying()
     runs = taken(copy, data(0, 3), commit(3, 1), data(4, 2), transactional(6, 2, 1), abort(8, 1), aborted=((1, 6),))
-    assert runs == [Run(3, 4), Run(5, 9)]
+    assert runs == [OffsetRun(3, 4), OffsetRun(5, 9)]
     assert copy.position == 9
     assert taken(copy, data(9)) == []
-    assert taken(copy, data(20)) == [Run(6, 20)]
+    assert taken(copy, data(20)) == [OffsetRun(6, 20)]
 
 
 def test_a_gap_alone_is_announced() -> None:
     copy = copying(position=10, acked=8)
-    assert taken(copy, commit(10, 1), commit(11, 2)) == [Run(8, 12)]
+    assert taken(copy, commit(10, 1), commit(11, 2)) == [OffsetRun(8, 12)]
     assert copy.copied_through == 12
     assert taken(copy, data(12)) == []
 
@@ -93,7 +93,7 @@ def test_blocked_until_the_ledger_holds_the_run() -> None:
 
 def test_nothing_is_sent_before_the_generation_is_announced() -> None:
     copy = copying(position=5, acked=5)
-    first = [Run(5, 5)]
+    first = [OffsetRun(5, 5)]
     copy.announce(first)
     taken(copy, data(5), data(6))
     assert sent(copy) == []
@@ -104,7 +104,7 @@ def test_nothing_is_sent_before_the_generation_is_announced() -> None:
 def test_two_runs_at_one_place_must_both_be_durable() -> None:
     copy = copying()
     early, late = taken(copy, commit(0, 1)), taken(copy, commit(1, 1), data(2))
-    assert (early, late) == ([Run(0, 1)], [Run(0, 2)])
+    assert (early, late) == ([OffsetRun(0, 1)], [OffsetRun(0, 2)])
     copy.durable(early)
     assert sent(copy) == []
     copy.durable(late)
@@ -134,7 +134,7 @@ def test_progress_and_buffer() -> None:
     batches = [data(0, 3), data(3, 2), data(5, 4)]
     taken(copy, *batches, commit(9, 1))
     assert copy.buffered == sum(map(len, batches))
-    copy.durable([Run(9, 10)])
+    copy.durable([OffsetRun(9, 10)])
     for at, (place, through) in enumerate(((0, 3), (3, 5), (5, 10))):
         sent(copy)
         answered(copy, place)
@@ -149,7 +149,7 @@ def test_stored_elsewhere_is_duplicated(found: int) -> None:
     taken(copy, data(5, 3), data(8))
     sent(copy)
     answered(copy, found)
-    assert isinstance(copy.trouble, Loud)
+    assert isinstance(copy.trouble, Halt)
     assert copy.trouble.state == "duplicated"
     assert "5 to 7" in copy.trouble.error
     assert str(found) in copy.trouble.error
@@ -157,25 +157,25 @@ def test_stored_elsewhere_is_duplicated(found: int) -> None:
 
 
 JUDGED = {
-    codes.UNKNOWN_TOPIC_ID: None,  # the look sees whether it is another topic
-    codes.INCONSISTENT_TOPIC_ID: None,
-    codes.MESSAGE_TOO_LARGE: None,  # the limit may have been lowered; the next route has the new one
-    codes.INVALID_TIMESTAMP: "rejected",
-    codes.INVALID_RECORD: "rejected",
-    codes.RECORD_LIST_TOO_LARGE: None,
-    codes.TOPIC_AUTHORIZATION_FAILED: "unauthorised",
-    codes.CLUSTER_AUTHORIZATION_FAILED: "unauthorised",
-    **dict.fromkeys(codes.LOOK_AGAIN, None),
-    codes.CORRUPT_MESSAGE: None,
-    codes.OUT_OF_ORDER_SEQUENCE_NUMBER: None,
-    codes.DUPLICATE_SEQUENCE_NUMBER: None,
-    codes.UNKNOWN_PRODUCER_ID: None,
+    error_codes.UNKNOWN_TOPIC_ID: None,  # the look sees whether it is another topic
+    error_codes.INCONSISTENT_TOPIC_ID: None,
+    error_codes.MESSAGE_TOO_LARGE: None,  # the limit may have been lowered; the next route has the new one
+    error_codes.INVALID_TIMESTAMP: "rejected",
+    error_codes.INVALID_RECORD: "rejected",
+    error_codes.RECORD_LIST_TOO_LARGE: None,
+    error_codes.TOPIC_AUTHORIZATION_FAILED: "unauthorised",
+    error_codes.CLUSTER_AUTHORIZATION_FAILED: "unauthorised",
+    **dict.fromkeys(error_codes.REINSPECT_CODES, None),
+    error_codes.CORRUPT_MESSAGE: None,
+    error_codes.OUT_OF_ORDER_SEQUENCE_NUMBER: None,
+    error_codes.DUPLICATE_SEQUENCE_NUMBER: None,
+    error_codes.UNKNOWN_PRODUCER_ID: None,
     -1: None,
     9999: None,
 }
 
 
-@pytest.mark.parametrize("code", JUDGED, ids=codes.name_of)
+@pytest.mark.parametrize("code", JUDGED, ids=error_codes.describe_error_code)
 def test_error_codes(code: int) -> None:
     copy = copying(position=5, acked=5)
     taken(copy, data(5, 3), data(8))
@@ -183,9 +183,9 @@ def test_error_codes(code: int) -> None:
     answered(copy, -1, code, "because")
     state = JUDGED[code]
     if state is None:
-        assert isinstance(copy.trouble, LookAgain)
+        assert isinstance(copy.trouble, Reinspect)
     else:
-        assert isinstance(copy.trouble, Loud)
+        assert isinstance(copy.trouble, Halt)
         assert copy.trouble.state == state
         assert copy.trouble.remedy
     assert copy.acked == 5
@@ -196,11 +196,11 @@ def test_a_target_that_stamps_records_is_told_by_its_answer() -> None:
     copy = copying(position=100, acked=30)
     taken(copy, data(100, 3), data(103, 2))
     first, second = sent(copy)
-    copy.answered(ProducedPartition(TARGET, 0, codes.NONE, 30, 0, append_time=first.max_timestamp))
+    copy.answered(ProducedPartition(TARGET, 0, error_codes.NONE, 30, 0, append_time=first.max_timestamp))
     assert copy.trouble is None, "a repeated batch is answered with its newest timestamp"
     copy.halt("handed over")
-    copy.answered(ProducedPartition(TARGET, 0, codes.NONE, 33, 0, append_time=second.max_timestamp + 5_000))
-    assert isinstance(copy.trouble, Loud)
+    copy.answered(ProducedPartition(TARGET, 0, error_codes.NONE, 33, 0, append_time=second.max_timestamp + 5_000))
+    assert isinstance(copy.trouble, Halt)
     assert copy.trouble.state == "append_time"
     assert (copy.trouble.source, copy.trouble.target) == ((103, 105), (33, 35))
     assert (copy.acked, copy.copied_through) == (35, 105), "it is stored all the same"
@@ -215,7 +215,7 @@ def test_nothing_is_sent_in_trouble_and_answers_are_still_taken() -> None:
     for at in range(5):
         assert not copy.idle
         answered(copy, at)
-    assert (copy.idle, copy.acked, copy.trouble) == (True, 5, LookAgain("handed over"))
+    assert (copy.idle, copy.acked, copy.trouble) == (True, 5, Reinspect("handed over"))
 
 
 def test_the_rest_of_a_failed_pipeline() -> None:
@@ -224,10 +224,10 @@ def test_the_rest_of_a_failed_pipeline() -> None:
     taken(copy, *(data(at) for at in range(5)))
     sent(copy)
     answered(copy, 0)
-    answered(copy, -1, codes.CORRUPT_MESSAGE)
+    answered(copy, -1, error_codes.CORRUPT_MESSAGE)
     for _ in range(3):
-        answered(copy, -1, codes.OUT_OF_ORDER_SEQUENCE_NUMBER)
-    assert isinstance(copy.trouble, LookAgain)
+        answered(copy, -1, error_codes.OUT_OF_ORDER_SEQUENCE_NUMBER)
+    assert isinstance(copy.trouble, Reinspect)
     assert "CORRUPT_MESSAGE" in copy.trouble.reason
     assert (copy.acked, copy.idle) == (1, True)
 
@@ -236,11 +236,11 @@ def test_loud_beats_looking_again_and_is_never_taken_back() -> None:
     copy = copying()
     taken(copy, *(data(at) for at in range(4)))
     sent(copy)
-    answered(copy, -1, codes.NOT_LEADER_OR_FOLLOWER)
+    answered(copy, -1, error_codes.NOT_LEADER_OR_FOLLOWER)
     answered(copy, 77)
     loud = copy.trouble
-    assert isinstance(loud, Loud)
-    answered(copy, -1, codes.OUT_OF_ORDER_SEQUENCE_NUMBER)
+    assert isinstance(loud, Halt)
+    answered(copy, -1, error_codes.OUT_OF_ORDER_SEQUENCE_NUMBER)
     copy.halt("handed over")
     copy.connection_lost("cut")
     assert copy.trouble is loud
@@ -251,7 +251,7 @@ def test_connection_lost() -> None:
     taken(copy, data(0), data(1))
     sent(copy)
     copy.connection_lost("cut")
-    assert (copy.idle, copy.trouble) == (True, LookAgain("cut"))
+    assert (copy.idle, copy.trouble) == (True, Reinspect("cut"))
     assert sent(copy) == []
 
 
@@ -263,7 +263,7 @@ def test_a_batch_that_cannot_be_copied_stops_the_partition_once_what_stands_befo
     (before,) = sent(copy)
     assert before.first == 0
     answered(copy, 0)
-    assert isinstance(copy.trouble, LookAgain), "it may have been damaged on its way here only"
+    assert isinstance(copy.trouble, Reinspect), "it may have been damaged on its way here only"
     assert copy.trouble.in_the_end == "rejected"
     assert "source offset 2" in copy.trouble.reason
     assert copy.position == 2
@@ -271,11 +271,11 @@ def test_a_batch_that_cannot_be_copied_stops_the_partition_once_what_stands_befo
 
 def test_too_large_for_the_target_is_loud_at_once() -> None:
     copy = copying()
-    terms = Terms(Limits(300), small=0)
-    copy.accept(sift(answer(data(0), data(1, 3, size=400)), 0, terms=terms))
+    terms = RepackTerms(TargetLimits(300), small=0)
+    copy.accept(select_batches(answer(data(0), data(1, 3, size=400)), 0, terms=terms))
     assert [one.first for one in sent(copy)] == [0]
     answered(copy, 0)
-    assert isinstance(copy.trouble, Loud)
+    assert isinstance(copy.trouble, Halt)
     assert copy.trouble.state == "rejected"
     assert "source offset 1 takes" in copy.trouble.error
 
@@ -283,7 +283,7 @@ def test_too_large_for_the_target_is_loud_at_once() -> None:
 def test_spans_become_runs_that_are_announced_before_the_batch_that_holds_them_is_sent() -> None:
     copy = copying()
     runs = taken(copy, data(0, 2), data(2, offsets=(0, 1, 3), span=6), data(8, 2))
-    assert runs == [Run(4, 5), Run(5, 8)]
+    assert runs == [OffsetRun(4, 5), OffsetRun(5, 8)]
     assert [one.first for one in sent(copy)] == [0]
     copy.durable(runs[:1])
     assert [(one.first, one.records, one.source_end) for one in sent(copy)] == [(2, 3, 8)]
@@ -294,7 +294,7 @@ def test_spans_become_runs_that_are_announced_before_the_batch_that_holds_them_i
 def test_a_hole_at_the_end_of_an_answer_moves_the_position() -> None:
     copy = copying()
     runs = taken(copy, data(0, offsets=(0, 1), span=4))
-    assert (runs, copy.position) == ([Run(2, 4)], 4)
+    assert (runs, copy.position) == ([OffsetRun(2, 4)], 4)
     sent(copy)
     answered(copy, 0)
     assert copy.copied_through == 4
@@ -302,17 +302,17 @@ def test_a_hole_at_the_end_of_an_answer_moves_the_position() -> None:
 
 def test_merged_batches_are_one_on_the_way() -> None:
     copy = copying(position=10, acked=4, base=4)
-    runs = copy.accept(sift(answer(data(10), data(11), commit(12, 1), data(13, 2)), 10))
-    assert runs == [Run(6, 13)]
+    runs = copy.accept(select_batches(answer(data(10), data(11), commit(12, 1), data(13, 2)), 10))
+    assert runs == [OffsetRun(6, 13)]
     copy.durable(runs)
     (only,) = sent(copy)
-    head = header(b"".join(only.pieces))
+    head = decode_batch_header(b"".join(only.pieces))
     assert (only.first, only.records, only.source_end, head.count, head.base_sequence) == (4, 4, 15, 4, 0)
 
 
-def refused(copy: PartitionCopy, code: int, *errors: tuple[int, str], message: str = "whole") -> Loud | LookAgain:
+def refused(copy: PartitionCopy, code: int, *errors: tuple[int, str], message: str = "whole") -> Halt | Reinspect:
     """What becomes of a merged batch of the source offsets 10, 11, 13, 14 with these record errors."""
-    copy.durable(copy.accept(sift(answer(data(10, 2), data(13, 2)), 10)))
+    copy.durable(copy.accept(select_batches(answer(data(10, 2), data(13, 2)), 10)))
     sent(copy)
     copy.answered(ProducedPartition(TARGET, 0, code, -1, 0, message, errors))
     assert copy.trouble is not None
@@ -321,8 +321,8 @@ def refused(copy: PartitionCopy, code: int, *errors: tuple[int, str], message: s
 
 def test_records_that_the_target_does_not_take_are_named_by_their_source_offsets() -> None:
     copy = copying(position=10)
-    found = refused(copy, codes.INVALID_RECORD, (1, "needs a key"), (2, "needs a key too"))
-    assert isinstance(found, Loud)
+    found = refused(copy, error_codes.INVALID_RECORD, (1, "needs a key"), (2, "needs a key too"))
+    assert isinstance(found, Halt)
     assert found.state == "rejected"
     assert "source topic orders, partition 0, offset 11 and 1 more up to offset 13" in found.error
     assert "needs a key" in found.error
@@ -332,8 +332,8 @@ def test_records_that_the_target_does_not_take_are_named_by_their_source_offsets
 def test_with_quarantine_they_are_left_out_at_the_next_attempt() -> None:
     copy = copying(position=10)
     copy.quarantine = True
-    found = refused(copy, codes.INVALID_TIMESTAMP, (3, ""))
-    assert isinstance(found, LookAgain)
+    found = refused(copy, error_codes.INVALID_TIMESTAMP, (3, ""))
+    assert isinstance(found, Reinspect)
     assert found.in_the_end == "rejected"
     assert copy.refused_records == {14: "INVALID_TIMESTAMP: whole"}
 
@@ -342,22 +342,22 @@ def test_with_quarantine_they_are_left_out_at_the_next_attempt() -> None:
 def test_a_batch_refused_as_a_whole_is_named_by_its_range(errors: tuple[tuple[int, str], ...]) -> None:
     copy = copying(position=10)
     copy.quarantine = True
-    found = refused(copy, codes.INVALID_RECORD, *errors)
-    assert isinstance(found, Loud)
+    found = refused(copy, error_codes.INVALID_RECORD, *errors)
+    assert isinstance(found, Halt)
     assert "offsets 10 to 14: whole" in found.error
     assert copy.refused_records == {}
 
 
 def test_too_large_at_run_time_is_looked_at_again_and_named() -> None:
-    found = refused(copying(position=10), codes.MESSAGE_TOO_LARGE)
-    assert isinstance(found, LookAgain)
+    found = refused(copying(position=10), error_codes.MESSAGE_TOO_LARGE)
+    assert isinstance(found, Reinspect)
     assert found.in_the_end == "rejected"
     assert "offsets 10 to 14" in found.reason
 
 
 def test_position_given_by_sifted_counts() -> None:
     copy = copying()
-    assert copy.accept(Sifted([], 7, 2)) == [Run(0, 7)]
+    assert copy.accept(SelectedBatches([], 7, 2)) == [OffsetRun(0, 7)]
     assert (copy.position, copy.leader_epoch) == (7, 2)
 
 
@@ -380,4 +380,4 @@ def test_a_partition_that_was_idle_since_its_look_is_not_pipelined_once_the_brok
     assert copy.next_outgoing(written + day // 2) is not None
     assert copy.next_outgoing(written + day) is None
     copy.stood_still(written + day)
-    assert isinstance(copy.trouble, LookAgain)
+    assert isinstance(copy.trouble, Reinspect)

@@ -17,18 +17,19 @@ from confluent_kafka import Producer
 
 from cli.main import main
 from clusters.admin import Admin
-from clusters.control import JOURNAL, read_log
-from clusters.names import TopicPartition
+from clusters.control_records import read_control_log
+from clusters.control_topics import JOURNAL_TOPIC
 from clusters.settings import ConnectionSettings
+from clusters.topic_partition import TopicPartition
 from lab import mirrormaker
-from replicator.ledger import read_ledger
-from replicator.trace import trace
+from replicator.ledger.ledger import read_ledger
+from replicator.trace import trace_record
 from tests.replicator.real import applied, put, read_all, settings_of, wait_copied, wait_decided, workers
 from topology import compile_path
 
 pytestmark = pytest.mark.kafka
 
-QUICK = "import replicator.look; replicator.look.SETTLE_S = 3.0"  # nothing of these tests is under way for longer
+QUICK = "import replicator.recovery.log_inspection; replicator.recovery.log_inspection.LOG_SETTLE_S = 3.0"  # nothing of these tests is under way for longer
 _TOPOLOGY = """\
 apiVersion: topology/v1alpha1
 kind: Topology
@@ -158,14 +159,14 @@ def test_where_mirrormaker_stopped(kafka_pair, topic_name, alias, tmp_path, caps
     wanted = f"{topic_name}.*"
     with writing(scene, plain):
         never = {"offset.flush.interval.ms": "3600000"}
-        first = mirrormaker.dedicated(tmp_path / "first", *pair, wanted, more | never)
+        first = mirrormaker.start_dedicated_mirrormaker(tmp_path / "first", *pair, wanted, more | never)
         second = None
         try:
             wait_there(scene, plain, [500, 500])
             wait_there(scene, paid, [120])
             first.kill()  # it has noted nothing: the next one begins from the start
             before = ends(scene, plain, 2)
-            second = mirrormaker.dedicated(tmp_path / "second", *pair, wanted, more)
+            second = mirrormaker.start_dedicated_mirrormaker(tmp_path / "second", *pair, wanted, more)
             wait_there(scene, plain, [2 * end + 100 for end in before])
             wait_there(scene, paid, [240])
             applied(scene.settings, scene.plan)
@@ -230,11 +231,13 @@ def test_where_mirrormaker_stopped(kafka_pair, topic_name, alias, tmp_path, caps
     capsys.readouterr()
     assert scene.adopt("--from", "mm2", "--dry-run") == 0
     assert "has copied it already; there is nothing to adopt" in capsys.readouterr().err
-    followed = trace([alias, "cloud"], scene.settings.__getitem__, "cloud", scene.there(plain), 0, 5)
+    followed = trace_record([alias, "cloud"], scene.settings.__getitem__, "cloud", scene.there(plain), 0, 5)
     assert followed.born
     assert [hop.cluster for hop in followed.hops] == ["cloud", alias]
     assert "copied by MirrorMaker 2" in followed.hops[0].note
-    decided = [record.value or {} for record in read_log(scene.target, JOURNAL) if scene.flow in record.key]
+    decided = [
+        record.value or {} for record in read_control_log(scene.target, JOURNAL_TOPIC) if scene.flow in record.key
+    ]
     assert {(each["topic"], each["partition"]) for each in decided} == {(plain, 0), (plain, 1), (paid, 0)}
     for each in decided:
         assert (each["record"], each["kind"], each["accepted"]) == ("order", "adopt", ["aborted", "duplicates"])
@@ -307,15 +310,15 @@ def test_a_copier_that_still_writes_is_refused(kafka_pair, topic_name, alias, tm
     into.flush(60)
     copy_by_hand(scene, topic, 1)
     applied(scene.settings, scene.plan)
-    from replicator.adoption import prove
+    from replicator.adoption import copy_proof
 
-    one = prove._one
+    one = copy_proof._one
 
     def while_it_is_compared(*args):
         copy_by_hand(scene, topic, 1)
         return one(*args)
 
-    monkeypatch.setattr(prove, "_one", while_it_is_compared)
+    monkeypatch.setattr(copy_proof, "_one", while_it_is_compared)
     assert scene.adopt("--dry-run") == 1
     assert "grew from offset 300 to 600 while it was compared" in capsys.readouterr().err
     monkeypatch.undo()

@@ -9,11 +9,11 @@ from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as WirePartition
 
 from clusters.admin import Admin
-from clusters.alignments import read_alignments
-from clusters.names import TopicPartition
-from clusters.wire.connection import connect
-from replicator.aligned.fill import fill
-from replicator.aligned.log import TargetLog
+from clusters.alignment_records import read_alignments
+from clusters.topic_partition import TopicPartition
+from clusters.wire.connection import open_connection
+from replicator.copy.aligned.log_filler import fill_log
+from replicator.copy.aligned.target_log import TargetLog
 from tests.replicator.real import (
     applied,
     plan_for,
@@ -36,13 +36,13 @@ def begins_at(settings, topic: str, partitions: int, offset: int) -> None:
     """An empty source topic whose logs begin at `offset`."""
 
     def wire(address):
-        return connect(settings, address)
+        return open_connection(settings, address)
 
     with Admin(settings) as admin:
         created = admin.create_topic(topic, partitions, 1)
     for number in range(partitions):
         log = TargetLog(wire, settings.alias, topic, created.topic_id, number)
-        assert fill(log, offset, f"{topic}-source") == offset
+        assert fill_log(log, offset, f"{topic}-source") == offset
         log.close()
 
 
@@ -84,7 +84,7 @@ def test_plain_and_transactional_topics_keep_their_offsets(kafka_pair, topic_nam
 
 
 # Each worker is alone in a group of its own: the next one need not wait until the one before is given up.
-ALONE = "import replicator.worker as w; w.fleet_group = lambda topology: f'{topology}-{os.getpid()}'"
+ALONE = "import replicator.worker.worker as w; w.fleet_group = lambda topology: f'{topology}-{os.getpid()}'"
 
 
 def test_killed_again_and_again_in_fill_and_gaps(kafka_pair, topic_name, tmp_path):

@@ -13,17 +13,17 @@ from pathlib import Path
 import pytest
 
 from clusters.admin import Admin
-from clusters.names import TopicPartition
+from clusters.cluster_protocol import LogRange
 from clusters.settings import ConnectionSettings
-from clusters.surface import LogRange
-from clusters.wire.alignment import AlignmentWire
-from clusters.wire.connection import connect
-from lab import proxied
-from replicator.aligned.fill import fill
-from replicator.aligned.gaps import GapFiller, Way
-from replicator.aligned.log import TargetLog
-from replicator.look import Address
-from replicator.transactions.senders import transaction_version
+from clusters.topic_partition import TopicPartition
+from clusters.wire.alignment_requests import AlignmentWire
+from clusters.wire.connection import open_connection
+from lab import proxied_clusters
+from replicator.copy.aligned.gap_filler import GapFiller, GapMethod
+from replicator.copy.aligned.log_filler import fill_log
+from replicator.copy.aligned.target_log import TargetLog
+from replicator.copy.transactions.slot_sender import read_transaction_version
+from replicator.recovery.log_inspection import BrokerAddress
 from tests.replicator.real import producer, read_all, settings_of
 
 pytestmark = pytest.mark.kafka
@@ -34,9 +34,9 @@ FLOW = "onprem-to-cloud"
 _FILL = """
 import sys, uuid
 from clusters.settings import ConnectionSettings
-from clusters.wire.connection import connect
-from replicator.aligned.fill import fill
-from replicator.aligned.log import TargetLog
+from clusters.wire.connection import open_connection
+from replicator.copy.aligned.log_filler import fill_log
+from replicator.copy.aligned.target_log import TargetLog
 bootstrap, topic, topic_id, until = sys.argv[1:]
 settings = ConnectionSettings("cloud", (bootstrap,))
 to = lambda address: connect(settings, address)
@@ -46,8 +46,8 @@ fill(log, int(until), "onprem-to-cloud")
 """
 
 
-def wire_to(settings: ConnectionSettings) -> Callable[[Address | None], AlignmentWire]:
-    return lambda address: connect(settings, address)
+def wire_to(settings: ConnectionSettings) -> Callable[[BrokerAddress | None], AlignmentWire]:
+    return lambda address: open_connection(settings, address)
 
 
 def log_of(settings: ConnectionSettings, topic: str, topic_id: uuid.UUID) -> TargetLog:
@@ -83,9 +83,11 @@ def test_a_start_of_five_million_killed_again_and_again(kafka_pair, topic_name: 
     assert range_of(settings, topic_name) == LogRange(START, START)
     # The source's retention has moved on meanwhile, and a second worker is there, too.
     log = log_of(settings, topic_name, topic.topic_id)
-    twin = threading.Thread(target=lambda: fill(log_of(settings, topic_name, topic.topic_id), START + 700_123, FLOW))
+    twin = threading.Thread(
+        target=lambda: fill_log(log_of(settings, topic_name, topic.topic_id), START + 700_123, FLOW)
+    )
     twin.start()
-    fill(log, START + 700_123, FLOW)
+    fill_log(log, START + 700_123, FLOW)
     twin.join(180)
     log.close()
     assert range_of(settings, topic_name) == LogRange(START + 700_123, START + 700_123)
@@ -97,10 +99,10 @@ def test_a_start_of_five_million_killed_again_and_again(kafka_pair, topic_name: 
 
 
 @pytest.mark.parametrize("way", ["markers", "transactions"])
-def test_gaps_with_a_connection_dropped_at_every_one(way: Way, topic_name: str, tmp_path: Path) -> None:
+def test_gaps_with_a_connection_dropped_at_every_one(way: GapMethod, topic_name: str, tmp_path: Path) -> None:
     """In each of 40 gaps (10 by transactions) the connections are dropped while a request is on its way, which may land
     much later."""
-    with proxied.proxied(tmp_path, {"cloud": 1}) as (lab, found):
+    with proxied_clusters.run_proxied_clusters(tmp_path, {"cloud": 1}) as (lab, found):
         direct = settings_of(lab)["cloud"]
         behind = ConnectionSettings("cloud", (found["cloud"].bootstrap,))
         (proxy,) = found["cloud"].proxies.values()
@@ -108,8 +110,8 @@ def test_gaps_with_a_connection_dropped_at_every_one(way: Way, topic_name: str, 
             topic = admin.create_topic(topic_name, 1)
         cut = {"markers": 0, "transactions": 0}
 
-        def dropping(address: Address | None) -> AlignmentWire:
-            connection = connect(behind, address)
+        def dropping(address: BrokerAddress | None) -> AlignmentWire:
+            connection = open_connection(behind, address)
             for name, kind in (("write_markers", "markers"), ("end_transaction", "transactions")):
                 setattr(connection, name, spoiled(getattr(connection, name), kind))
             return connection
@@ -126,7 +128,7 @@ def test_gaps_with_a_connection_dropped_at_every_one(way: Way, topic_name: str, 
             return made
 
         drops: set[str] = set()
-        bump = transaction_version(direct) >= 2
+        bump = read_transaction_version(direct) >= 2
         log = TargetLog(dropping, "cloud", topic_name, topic.topic_id, 0)
         working = GapFiller(log, FLOW, way, bump)
         sending = producer(direct)

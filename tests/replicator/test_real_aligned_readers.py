@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from clusters.admin import Admin
-from clusters.names import TopicPartition
+from clusters.topic_partition import TopicPartition
 from tests.replicator.readers import READERS, from_on, positioned, settled
 from tests.replicator.real import (
     applied,

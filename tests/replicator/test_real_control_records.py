@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 from confluent_kafka import Producer
 
-from clusters.control import FLOWS, JOURNAL, LEDGER, SLOTS, STATUS, slot_of
+from clusters.control_topics import FLOWS_TOPIC, JOURNAL_TOPIC, LEDGER_TOPIC, SLOT_COUNT, STATUS_TOPIC, compute_slot
 from clusters.settings import ConnectionSettings
 from lab.attack.control_records import BAD_VALUES, KEY_KINDS
 from tests.replicator.real import applied, read_all, settings_of, wait_copied, workers
@@ -32,20 +32,26 @@ def test_workers_copy_whatever_stands_in_the_control_topics(kafka_pair, topic_na
         produce(settings["onprem"], topic, 0, 50)
     applied(settings, plan)
     keys = [f"{prefix}{topic_name}{at}" for prefix in ("", *KEY_KINDS) for at in range(len(BAD_VALUES))]
-    strange = [(FLOWS, key, BAD_VALUES[at % len(BAD_VALUES)], 0) for at, key in enumerate(keys)]
+    strange = [(FLOWS_TOPIC, key, BAD_VALUES[at % len(BAD_VALUES)], 0) for at, key in enumerate(keys)]
     strange += [
-        (topic, topic_name, bad, slot) for topic in (LEDGER, STATUS) for slot in range(SLOTS) for bad in BAD_VALUES
+        (topic, topic_name, bad, slot)
+        for topic in (LEDGER_TOPIC, STATUS_TOPIC)
+        for slot in range(SLOT_COUNT)
+        for bad in BAD_VALUES
     ]
-    slot, key = slot_of(flow, spoilt, 0), f"{flow}|{spoilt}|0|1.intruder|0"
-    put(cloud, [*strange, *((JOURNAL, None, bad, 0) for bad in BAD_VALUES), (LEDGER, key, b"not json", slot)])
+    slot, key = compute_slot(flow, spoilt, 0), f"{flow}|{spoilt}|0|1.intruder|0"
+    put(
+        cloud,
+        [*strange, *((JOURNAL_TOPIC, None, bad, 0) for bad in BAD_VALUES), (LEDGER_TOPIC, key, b"not json", slot)],
+    )
     try:
         with workers(plan, "cloud", tmp_path, QUICK) as start:
             start()
             until(lambda: len(read_all(cloud, fine, 1)[0]) == 50, "the partition beside it is copied")
             report = in_state(settings, plan, spoilt, "ledger_invalid")
-            assert f"{LEDGER} holds a record at partition {slot} offset" in report.error
+            assert f"{LEDGER_TOPIC} holds a record at partition {slot} offset" in report.error
             assert key in report.error
-            put(cloud, [(LEDGER, key, None, slot)])
+            put(cloud, [(LEDGER_TOPIC, key, None, slot)])
             wait_copied(settings, plan, spoilt, 1)
     finally:
         put(cloud, [(topic, key, None, partition) for topic, key, _, partition in strange])

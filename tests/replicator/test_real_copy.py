@@ -9,15 +9,15 @@ import pytest
 from confluent_kafka import Producer
 
 from clusters.admin import Admin
-from clusters.control import ControlWriter, slot_of
-from clusters.flows import read_flows, write_flow
-from clusters.status import read_status
-from replicator.ledger import Block, Generation, read_ledger
-from replicator.look import Stillness, look
-from replicator.partition import PartitionKey
-from replicator.resume import resume
-from replicator.states import LookAgain
-from replicator.takeover import Taken, claimed
+from clusters.control_topics import ControlWriter, compute_slot
+from clusters.flow_records import read_flows, write_flow
+from clusters.partition_status import read_partition_statuses
+from replicator.copy.partition_copy import PartitionKey
+from replicator.ledger.ledger import Generation, LedgerBlock, read_ledger
+from replicator.recovery.log_inspection import SettledLogEnds, inspect_logs
+from replicator.recovery.recovery_point import find_recovery_point
+from replicator.recovery.takeover import TakenPartition, claim_partitions
+from replicator.states import Reinspect
 from tests.replicator.real import (
     applied,
     assert_exact_copy,
@@ -94,7 +94,7 @@ def test_only_committed_transactions_arrive_and_the_map_steps_over_markers(kafka
 
 def serving(settings, topic: str) -> set[int]:
     """The processes that report for a topic's partitions."""
-    return {report.pid for report in read_status(settings["cloud"]) if report.topic == topic}
+    return {report.pid for report in read_partition_statuses(settings["cloud"]) if report.topic == topic}
 
 
 def test_two_workers_share_the_partitions_and_a_stopped_one_hands_over(kafka_pair, topic_name, tmp_path):
@@ -133,7 +133,7 @@ def test_a_paused_flow_stands_still_and_goes_on_where_it_was(kafka_pair, topic_n
             write_flow(writer, record.with_state(state))
 
     def state() -> str:
-        reports = [report.state for report in read_status(settings["cloud"]) if report.topic == topic_name]
+        reports = [report.state for report in read_partition_statuses(settings["cloud"]) if report.topic == topic_name]
         return reports[0] if reports else "not reported yet"
 
     with workers(plan, "cloud", tmp_path) as start:
@@ -200,16 +200,16 @@ def test_of_two_first_looks_the_first_claim_counts(kafka_pair, topic_name):
     plan = applied(settings, plan_for(settings, topic_name, topic_name, start="latest"))
     record = read_flows(settings["cloud"])[plan.flows[0].id]
     key = PartitionKey(record.flow.id, topic_name, topic_name, 0)
-    slot = slot_of(record.flow.id, topic_name, 0)
-    looked = look([key], settings["onprem"], settings["cloud"], record.producer_id, 1, Stillness())[key]
+    slot = compute_slot(record.flow.id, topic_name, 0)
+    looked = inspect_logs([key], settings["onprem"], settings["cloud"], record.producer_id, 1, SettledLogEnds())[key]
     seen, here, there = looked
     with ControlWriter(settings["cloud"]) as writer:
         outcomes = []
         for worker, position in (("z", 100), ("a", 120)):
-            resumed = resume(None, replace(seen, source_end=position), record.producer_id, "latest")
-            block = Block(key, Generation(1, worker), 1, 0, resumed.identity, here.topic_id, there.topic_id, ())
-            found = Taken(resumed, here, there, block)
-            outcomes.append(claimed([found], settings["cloud"], [slot], writer)[key])
-    assert isinstance(outcomes[0], Taken)
-    assert isinstance(outcomes[1], LookAgain)
+            resumed = find_recovery_point(None, replace(seen, source_end=position), record.producer_id, "latest")
+            block = LedgerBlock(key, Generation(1, worker), 1, 0, resumed.identity, here.topic_id, there.topic_id, ())
+            found = TakenPartition(resumed, here, there, block)
+            outcomes.append(claim_partitions([found], settings["cloud"], [slot], writer)[key])
+    assert isinstance(outcomes[0], TakenPartition)
+    assert isinstance(outcomes[1], Reinspect)
     assert read_ledger(settings["cloud"], record.flow.id).map(record.flow.id, topic_name, 0).to_source(0) == 100

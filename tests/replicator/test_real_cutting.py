@@ -10,18 +10,18 @@ from pathlib import Path
 import pytest
 
 from clusters.admin import Admin
-from clusters.batches import simple_batch
-from clusters.control import ControlWriter
-from clusters.flows import read_flows, write_flow
-from clusters.names import TopicPartition
-from clusters.status import read_status
-from clusters.wire import codes
-from clusters.wire.connection import connect
+from clusters.control_topics import ControlWriter
+from clusters.flow_records import read_flows, write_flow
+from clusters.partition_status import read_partition_statuses
+from clusters.record_batch import build_simple_batch
+from clusters.topic_partition import TopicPartition
+from clusters.wire import error_codes
+from clusters.wire.connection import open_connection
 from clusters.wire.messages import READ_UNCOMMITTED, ProducePartition
 from lab.clusters import Lab
-from lab.load import create_topics
-from replicator.cutting import can_cut_off, cut_off
-from replicator.look import leaders
+from lab.preload import create_lab_topics
+from replicator.recovery.flow_fence import explain_fence_refusal, fence_flow
+from replicator.recovery.log_inspection import read_leader_logs
 from tests.replicator.real import applied, plan_for, producer, put, read_all, settings_of, wait_copied, workers
 
 pytestmark = pytest.mark.kafka
@@ -44,7 +44,7 @@ def written(settings, topic: str, count: int) -> None:
 @pytest.mark.parametrize("delivery", ["sequence", "transactions"])
 def test_a_frozen_worker_is_kept_out(kafka_pair: Lab, topic_name: str, tmp_path: Path, delivery: str) -> None:
     settings = settings_of(kafka_pair)
-    create_topics(kafka_pair.clusters["onprem"].bootstrap, [topic_name], PARTITIONS)
+    create_lab_topics(kafka_pair.clusters["onprem"].bootstrap, [topic_name], PARTITIONS)
     plan = applied(settings, plan_for(settings, topic_name, topic_name, delivery=delivery))
     flow, target = plan.flows[0].id, settings["cloud"]
     written(settings, topic_name, 300)
@@ -57,22 +57,22 @@ def test_a_frozen_worker_is_kept_out(kafka_pair: Lab, topic_name: str, tmp_path:
         record = read_flows(target)[flow]
         with ControlWriter(target, "test") as writer:
             write_flow(writer, record.with_state("stopped"))
-        assert can_cut_off(record, target) == ""
-        found = cut_off(record, before, target)
-        assert cut_off(record, before, target) == found, "it may be repeated"
+        assert explain_fence_refusal(record, target) == ""
+        found = fence_flow(record, before, target)
+        assert fence_flow(record, before, target) == found, "it may be repeated"
         assert set(found.source_ids) == {topic_name}
         if delivery == "sequence":
             assert found.ends == before
             assert set(found.epochs.values()) == {1}
             assert ends(target, topic_name) == {place: end + 1 for place, end in before.items()}
-            assert _late(target, topic_name, record.producer_id or -1) == codes.INVALID_PRODUCER_EPOCH
+            assert _late(target, topic_name, record.producer_id or -1) == error_codes.INVALID_PRODUCER_EPOCH
         written(settings, topic_name, 100)
         into = producer(target)
         into.produce(topic_name, b"of an application", partition=0)
         assert into.flush(60) == 0
         worker.send(signal.SIGCONT)
         deadline = time.monotonic() + 180
-        while {each.state for each in read_status(target) if each.flow == flow} != {"stopped"}:
+        while {each.state for each in read_partition_statuses(target) if each.flow == flow} != {"stopped"}:
             assert time.monotonic() < deadline
             time.sleep(0.2)
     now = read_all(target, topic_name, PARTITIONS)
@@ -83,11 +83,11 @@ def test_a_frozen_worker_is_kept_out(kafka_pair: Lab, topic_name: str, tmp_path:
 
 def _late(target, topic: str, producer_id: int) -> int:
     """What the leader says to a batch that the worker might still hold."""
-    led = leaders(target, [(topic, 0)], READ_UNCOMMITTED)[topic, 0]
-    with closing(connect(target, led.leader)) as leader:
+    led = read_leader_logs(target, [(topic, 0)], READ_UNCOMMITTED)[topic, 0]
+    with closing(open_connection(target, led.leader)) as leader:
         _error, states = leader.describe_producers(topic, 0)
         assert {state.epoch for state in states if state.producer_id == producer_id} == {1}
-        batch = simple_batch([b"late"], producer_id=producer_id, epoch=0, base_sequence=led.end - 1)
+        batch = build_simple_batch([b"late"], producer_id=producer_id, epoch=0, base_sequence=led.end - 1)
         leader.send_produce((ProducePartition(led.topic_id, 0, (batch,)),))
         (answer,) = leader.receive_produce()
     return answer.error

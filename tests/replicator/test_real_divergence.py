@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from clusters.names import TopicPartition
+from clusters.topic_partition import TopicPartition
 from lab.clusters import Lab
-from lab.load import create_topics
-from replicator.divergence import divergence, own_records
-from replicator.records import fields
+from lab.preload import create_lab_topics
+from replicator.batch.records import decode_record_fields
+from replicator.recovery.divergence import read_divergence, read_divergent_records
 from tests.replicator.real import applied, plan_for, producer, read_all, settings_of, wait_copied, wait_decided, workers
 
 pytestmark = pytest.mark.kafka
@@ -20,7 +20,7 @@ def test_only_the_applications_own_records_are_named(kafka_pair: Lab, topic_name
     settings = settings_of(kafka_pair)
     here = settings["onprem"]
     for alias in ("onprem", "cloud"):
-        create_topics(kafka_pair.clusters[alias].bootstrap, [topic_name], 1)
+        create_lab_topics(kafka_pair.clusters[alias].bootstrap, [topic_name], 1)
     into = producer(here)
     for number in range(10):
         into.produce(topic_name, f"plain {number}".encode())
@@ -50,11 +50,11 @@ def test_only_the_applications_own_records_are_named(kafka_pair: Lab, topic_name
     place = TopicPartition(topic_name, 0)
     committed = [(at, record[1]) for at, record in read_all(here, topic_name, 1)[0]]
     own = [(at, value) for at, value in committed if at >= 4 and value is not None and b"brought" not in value]
-    found = list(own_records(here, {place: 4}))
-    assert [(record.offset, fields(record.rest).value) for _, record in found] == own
-    seen = divergence(here, {place: 4})
+    found = list(read_divergent_records(here, {place: 4}))
+    assert [(record.offset, decode_record_fields(record.rest).value) for _, record in found] == own
+    seen = read_divergence(here, {place: 4})
     assert [each.records for each in seen.stretches] == [11, 3]
     assert (seen.stretches[0].first, seen.stretches[-1].last) == (4, own[-1][0])
     assert seen.ends[place] == own[-1][0] + 1
     assert list(seen.ids) == [topic_name]
-    assert divergence(here, {place: seen.ends[place]}).stretches == ()
+    assert read_divergence(here, {place: seen.ends[place]}).stretches == ()

@@ -92,7 +92,7 @@ def test_a_frozen_worker_that_wakes_up_after_it_was_replaced(kafka_pair, topic_n
 @pytest.mark.parametrize("broken", ["onprem", "cloud"])
 def test_a_broker_killed_and_started_again(tmp_path, topic_name, broken):
     home = tmp_path / "clusters"
-    lab = lab_clusters.up(home, ["onprem", "cloud"], settings=QUICK_BROKER)
+    lab = lab_clusters.start_clusters(home, ["onprem", "cloud"], settings=QUICK_BROKER)
     try:
         settings = settings_of(lab)
         with Admin(settings["onprem"]) as admin:
@@ -104,12 +104,12 @@ def test_a_broker_killed_and_started_again(tmp_path, topic_name, broken):
         with workers(plan, "cloud", tmp_path, QUICK) as start:
             start()
             wait_progress(settings, plan, topic_name, 3, 5_000)
-            lab_clusters.kill(home, broken)
+            lab_clusters.kill_lab_broker(home, broken)
             time.sleep(2)
-            lab_clusters.start(home, broken)
+            lab_clusters.restart_lab_broker(home, broken)
             put(sending, topic_name, 5_000, start=30_000, size=200)
             sending.flush()
             wait_copied(settings, plan, topic_name, 3)
         assert assert_exact_copy(settings, plan, topic_name, 3) == 35_000
     finally:
-        lab_clusters.down(home)
+        lab_clusters.end_clusters(home)

@@ -11,9 +11,9 @@ import pytest
 from confluent_kafka import Producer
 
 from clusters.admin import Admin
-from clusters.control import SLOTS, slot_of
-from clusters.fleet import slot_owners
-from clusters.status import PartitionStatus, read_status
+from clusters.control_topics import SLOT_COUNT, compute_slot
+from clusters.fleet import read_slot_owners
+from clusters.partition_status import PartitionStatus, read_partition_statuses
 from tests.replicator.real import (
     WorkerProcess,
     applied,
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.kafka
 
 PARTITIONS = 24
 # Placements are decided every two seconds here, and every minute in life.
-OFTEN = "import replicator.worker; replicator.worker._PLACED_EVERY_S = 2.0"
+OFTEN = "import replicator.worker.worker; replicator.worker.worker._PLACED_EVERY_S = 2.0"
 
 
 def until(condition: Callable[[], object], seconds: float = 180) -> None:
@@ -41,12 +41,12 @@ def until(condition: Callable[[], object], seconds: float = 180) -> None:
 
 
 def reports(settings, topic: str) -> list[PartitionStatus]:
-    return [report for report in read_status(settings["cloud"]) if report.topic == topic]
+    return [report for report in read_partition_statuses(settings["cloud"]) if report.topic == topic]
 
 
 def owners(settings, topology: str) -> dict[int, str]:
     with Admin(settings["cloud"]) as admin:
-        return slot_owners(admin, topology)
+        return read_slot_owners(admin, topology)
 
 
 def shared_by(workers: int, settings, topology: str) -> dict[int, str]:
@@ -54,7 +54,7 @@ def shared_by(workers: int, settings, topology: str) -> dict[int, str]:
     began = time.monotonic()
     while True:
         given = owners(settings, topology)
-        if len(given) == SLOTS and len(set(given.values())) == workers:
+        if len(given) == SLOT_COUNT and len(set(given.values())) == workers:
             print(f"{workers} workers share the slots after {time.monotonic() - began:.1f} s")
             return given
         assert time.monotonic() < began + 180, f"{workers} workers were to share the slots, but: {given}"
@@ -95,7 +95,7 @@ def test_two_workers_both_carry_bytes_when_few_partitions_have_all_of_them(kafka
         given = shared_by(2, settings, plan.topology)
         until(lambda: len(reports(settings, topic_name)) == PARTITIONS)
         mine = {slot for slot, owner in given.items() if owner == given[0]}
-        hot = [number for number in range(PARTITIONS) if slot_of(flow, topic_name, number) in mine][:4]
+        hot = [number for number in range(PARTITIONS) if compute_slot(flow, topic_name, number) in mine][:4]
         assert len(hot) > 1
 
         def carrying() -> dict[str, list[int]]:

@@ -12,16 +12,16 @@ import pytest
 
 from cli.main import main
 from clusters.admin import Admin
-from clusters.claims import claims_of
-from clusters.flows import read_flows
-from clusters.producers import read_producers
+from clusters.claim_rules import find_partition_claims
+from clusters.flow_records import read_flows
+from clusters.producer_registry import read_producers
 from clusters.settings import ConnectionSettings
-from clusters.wire.connection import connect
+from clusters.wire.connection import open_connection
 from clusters.wire.messages import READ_UNCOMMITTED, FetchPartition
 from lab.clusters import Lab
-from replicator.batch import batches_in
-from replicator.claims import read_claims
-from replicator.look import Led, leaders
+from replicator.batch.record_batch import decode_batches
+from replicator.ledger.claims import read_claims
+from replicator.recovery.log_inspection import LeaderLog, read_leader_logs
 from tests.replicator.real import applied, plan_for, producer, put, read_all, settings_of, wait_copied, workers
 from tests.replicator.test_real_timestamps import in_state
 from tests.spark.logs import Packed, a_log, append
@@ -81,14 +81,14 @@ def test_what_a_flow_wrote_by_sequence_numbers_is_claimed_and_a_forged_batch_is_
     assert ours is not None
     forged(cloud, topic_name, (ours, 1, 0))  # the broker takes any newer epoch
     place = (topic_name, 0)
-    led = leaders(cloud, [place], READ_UNCOMMITTED)[place]
-    assert isinstance(led, Led)
-    rules = claims_of(read_claims(cloud, {plan.flows[0].id}), topic_name, led.topic_id, 0).rules
-    with closing(connect(cloud, led.leader)) as link:
+    led = read_leader_logs(cloud, [place], READ_UNCOMMITTED)[place]
+    assert isinstance(led, LeaderLog)
+    rules = find_partition_claims(read_claims(cloud, {plan.flows[0].id}), topic_name, led.topic_id, 0).rules
+    with closing(open_connection(cloud, led.leader)) as link:
         (answer,) = link.fetch((FetchPartition(led.topic_id, 0, 0),), max_wait_ms=0, isolation=READ_UNCOMMITTED)
     found = [
         any(rule.covers(b.producer_id, b.producer_epoch, b.base_sequence, b.base, b.end) for rule in rules)
-        for b in batches_in(answer.records)
+        for b in decode_batches(answer.records)
     ]
     assert found == [True] * (len(found) - 1) + [False]
     assert len(found) >= 3

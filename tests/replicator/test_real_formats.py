@@ -12,10 +12,10 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 
 from clusters.admin import Admin
 from clusters.settings import ConnectionSettings
-from clusters.wire.connection import connect
+from clusters.wire.connection import open_connection
 from clusters.wire.messages import FetchPartition
-from replicator.batch import Batch, batches_in
-from replicator.codecs import NAMES
+from replicator.batch.codecs import CODEC_NAMES
+from replicator.batch.record_batch import RawBatch, decode_batches
 from tests.replicator.real import (
     applied,
     assert_exact_copy,
@@ -48,18 +48,18 @@ def copied(kafka_pair, topic_name, tmp_path) -> Callable[..., int]:
     return copy
 
 
-def stored(settings: ConnectionSettings, topic: str, partition: int = 0) -> list[Batch]:
+def stored(settings: ConnectionSettings, topic: str, partition: int = 0) -> list[RawBatch]:
     """The batches of a partition (of a cluster with one broker) as they are stored, from the log's start on."""
-    connection = connect(settings)
+    connection = open_connection(settings)
     try:
         (described,) = connection.metadata((topic,)).topics
         (start,) = connection.list_offsets(((topic, partition),), -2)
-        found: list[Batch] = []
+        found: list[RawBatch] = []
         position = start.offset
         while True:
             asked = FetchPartition(described.topic_id, partition, position, max_bytes=8 << 20)
             (answer,) = connection.fetch((asked,), max_wait_ms=0)
-            batches = list(batches_in(memoryview(bytes(answer.records))))
+            batches = list(decode_batches(memoryview(bytes(answer.records))))
             found += batches
             if not batches:
                 return found
@@ -86,24 +86,24 @@ def fill(into: Producer, topic: str, partition: int, count: int, size: int = 60)
 def test_every_codec_with_both_kinds_of_timestamps(kafka_pair, topic_name, copied):
     """Tiny batches, then large ones, then tiny ones again; a partition for each codec."""
     settings = settings_of(kafka_pair)
-    topics = {f"{topic_name}-{kind}": len(NAMES) for kind in ("CreateTime", "LogAppendTime")}
+    topics = {f"{topic_name}-{kind}": len(CODEC_NAMES) for kind in ("CreateTime", "LogAppendTime")}
     for topic in topics:
         with Admin(settings["onprem"]) as admin:
-            admin.create_topic(topic, len(NAMES), 1, {"message.timestamp.type": topic.split("-")[-1]})
-    for partition, codec in enumerate(NAMES):
+            admin.create_topic(topic, len(CODEC_NAMES), 1, {"message.timestamp.type": topic.split("-")[-1]})
+    for partition, codec in enumerate(CODEC_NAMES):
         tiny = producer(settings["onprem"], **{"compression.type": codec, "linger.ms": 0, "batch.num.messages": 3})
         bulk = producer(settings["onprem"], **{"compression.type": codec, "linger.ms": 50})
         for topic in topics:
             fill(tiny, topic, partition, 300)
             fill(bulk, topic, partition, 1_500, size=300)
             fill(tiny, topic, partition, 200)
-    assert copied(topics) == 2_000 * len(NAMES) * 2
+    assert copied(topics) == 2_000 * len(CODEC_NAMES) * 2
     for topic in topics:
-        for partition, codec in enumerate(NAMES):
+        for partition, codec in enumerate(CODEC_NAMES):
             here, there = (stored(settings[alias], topic, partition) for alias in ("onprem", "cloud"))
             # librdkafka sends a batch as it is where the codec would not make it smaller
             assert {batch.codec for batch in there} == {batch.codec for batch in here}
-            assert NAMES.index(codec) in {batch.codec for batch in there}
+            assert CODEC_NAMES.index(codec) in {batch.codec for batch in there}
             assert len(there) < len(here) * 2 / 3, f"{topic}-{partition}: tiny batches were not merged"
 
 

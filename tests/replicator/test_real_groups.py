@@ -16,27 +16,30 @@ from confluent_kafka import TopicPartition as WirePartition
 
 from cli.offsets import offsets
 from clusters.admin import Admin
-from clusters.control import FLOWS, ControlWriter, read_log
+from clusters.control_records import read_control_log
+from clusters.control_topics import FLOWS_TOPIC, ControlWriter
 from clusters.group_offsets import GroupOffsets
-from clusters.names import TopicPartition
 from clusters.sync_reports import SyncReport, read_sync_reports
-from replicator.sync.group_records import GroupOrder, journal_order
-from replicator.sync.groups import Groups
-from replicator.sync.kind import Sides
-from replicator.sync.once import sync_differences
+from clusters.topic_partition import TopicPartition
+from replicator.sync.group_control_records import GroupResetDecision, journal_group_reset
+from replicator.sync.groups import GroupKind
+from replicator.sync.sync_kind import SyncClusters
+from replicator.sync.sync_on_apply import find_sync_differences
 from tests.replicator.faults import times
 from tests.replicator.real import applied, plan_for, settings_of, wait_copied, wait_decided, workers
 from topology import compile_path as plan_of
 from topology.naming import Naming
 from topology.plan import Plan
 from topology.selectors import Selector
-from topology.sync import GroupSync, Names, Sync
+from topology.sync_settings import GroupSync, NameFilter, SyncSettings
 
 pytestmark = pytest.mark.kafka
 
 
-def groups_of(*names: str, **more) -> Sync:
-    return Sync(groups=GroupSync("continuous", Names(tuple(Selector("literal", each) for each in names)), 500, **more))
+def groups_of(*names: str, **more) -> SyncSettings:
+    return SyncSettings(
+        groups=GroupSync("continuous", NameFilter(tuple(Selector("literal", each) for each in names)), 500, **more)
+    )
 
 
 def consumer_of(settings, group: str, topic: str, protocol: str = "classic") -> Consumer:
@@ -122,8 +125,8 @@ def reported(settings, plan: Plan, group: str, until: Callable[[SyncReport], boo
 def kept(settings, plan: Plan) -> dict[str, SyncReport]:
     """One round of the keeper, done here."""
     flow = plan.flows[0]
-    sides = Sides(settings[flow.source], settings[flow.target])
-    return {each.name: each for each in Groups().keep(flow, sides)}
+    sides = SyncClusters(settings[flow.source], settings[flow.target])
+    return {each.name: each for each in GroupKind().keep(flow, sides)}
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
@@ -242,10 +245,10 @@ def test_going_back_needs_a_journaled_order_which_is_obeyed_once(copied, topic_n
     place = TopicPartition(topic, 0)
     flow = plan.flows[0]
 
-    def order(answers: int) -> GroupOrder:
+    def order(answers: int) -> GroupResetDecision:
         with ControlWriter(settings["cloud"]) as writer:
-            given = GroupOrder(flow.id, topic_name, {place: answers}, "the test")
-            journal_order(writer, given, plan.topology)
+            given = GroupResetDecision(flow.id, topic_name, {place: answers}, "the test")
+            journal_group_reset(writer, given, plan.topology)
         return given
 
     commit(settings["onprem"], topic_name, topic, 20)
@@ -262,7 +265,7 @@ def test_going_back_needs_a_journaled_order_which_is_obeyed_once(copied, topic_n
     outgrown = order(9_999)
     assert kept(settings, plan)[topic_name].state == "different"
     assert at(settings["cloud"], topic_name, topic) == first
-    lines = [record.value or {} for record in read_log(settings["cloud"], FLOWS)]
+    lines = [record.value or {} for record in read_control_log(settings["cloud"], FLOWS_TOPIC)]
     told_of = {each["id"]: each.get("outcome") for each in lines if each.get("record") == "order-obeyed"}
     assert told_of[given.id] == {str(place): f"set from {first} to 0"}
     assert told_of[outgrown.id] == {str(place): f"not obeyed: the target stands at {first}"}
@@ -375,7 +378,7 @@ def test_the_command_line_shows_carries_and_orders(copied, topic_name, tmp_path)
     commit(settings["onprem"], topic_name, topic, 20)
     state, wanted, *there = numbers()
     assert (state, there) == ("waiting", [None, None, None])
-    [told] = [each for each in sync_differences(plan_of(path), settings.__getitem__) if each.kind == "group"]
+    [told] = [each for each in find_sync_differences(plan_of(path), settings.__getitem__) if each.kind == "group"]
     assert (told.name, told.field, told.live, told.wanted) == (topic_name, f"{topic}-0", None, str(wanted))
     assert f"{topic_name} (classic): carried; Empty at onprem" in run("sync")
     assert numbers() == ("equal", wanted, wanted, 0, 0)

@@ -8,17 +8,17 @@ from dataclasses import replace
 import pytest
 
 from clusters.admin import Admin
-from clusters.group_offsets import GroupOffsets, Position
-from clusters.names import TopicPartition
-from clusters.preflight import missing_rights
-from clusters.rights import rights
+from clusters.group_offsets import CommittedPosition, GroupOffsets
+from clusters.required_rights import derive_required_rights
+from clusters.rights_preflight import find_missing_rights
+from clusters.topic_partition import TopicPartition
 from replicator.apply import apply_plan
-from replicator.sync.groups import Groups
-from replicator.sync.kind import Sides
+from replicator.sync.groups import GroupKind
+from replicator.sync.sync_kind import SyncClusters
 from tests.replicator.guarded import await_rights, grant, guarded, revoke
 from tests.replicator.real import plan_for
 from topology.selectors import Selector
-from topology.sync import NO_SYNC, GroupSync, Names, Sync
+from topology.sync_settings import NO_SYNC, GroupSync, NameFilter, SyncSettings
 
 __all__ = ["guarded"]  # the fixture
 pytestmark = pytest.mark.kafka
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.kafka
 
 def test_groups_are_followed_with_exactly_what_is_named(guarded, topic_name):
     """Two flows, there and back, so that the source's own ledger is asked, too."""
-    sync = Sync(groups=GroupSync("continuous", Names((Selector("literal", topic_name),))))
+    sync = SyncSettings(groups=GroupSync("continuous", NameFilter((Selector("literal", topic_name),))))
     routes = (("onprem", "cloud"), ("cloud", "onprem"))
     plan = plan_for(guarded.admin, topic_name, topic_name, routes=routes, sync=sync, sync_configs="never")
     without = replace(plan, flows=tuple(replace(flow, sync=NO_SYNC) for flow in plan.flows))
@@ -34,21 +34,25 @@ def test_groups_are_followed_with_exactly_what_is_named(guarded, topic_name):
         with Admin(guarded.admin[alias]) as admin:
             admin.create_topic(topic_name, 1, 1)
     apply_plan(without, guarded.admin.__getitem__)
-    needed = [right for right in rights(plan, "worker") if right not in rights(without, "worker")]
+    needed = [
+        right
+        for right in derive_required_rights(plan, "worker")
+        if right not in derive_required_rights(without, "worker")
+    ]
     assert {right.resource for right in needed} == {"GROUP", "TOPIC"}
     with GroupOffsets(guarded.admin["onprem"]) as groups:
-        assert groups.commit(topic_name, {TopicPartition(topic_name, 0): Position(0)}) == {}
-    everything = rights(plan, "worker")
+        assert groups.commit(topic_name, {TopicPartition(topic_name, 0): CommittedPosition(0)}) == {}
+    everything = derive_required_rights(plan, "worker")
     grant(guarded, "probe", everything)
     await_rights(guarded, "probe", everything)
     settings = guarded.settings("probe")
-    [told] = Groups().keep(plan.flows[0], Sides(settings["onprem"], settings["cloud"]))
+    [told] = GroupKind().keep(plan.flows[0], SyncClusters(settings["onprem"], settings["cloud"]))
     assert (told.name, told.state, told.why) == (topic_name, "carried", "")
     for right in needed:
         revoke(guarded, "probe", right)
         there = [each for each in everything if each.cluster == right.cluster]
         deadline = time.monotonic() + 180
-        while right not in [each.right for each in missing_rights(settings[right.cluster], there)]:
+        while right not in [each.right for each in find_missing_rights(settings[right.cluster], there)]:
             assert time.monotonic() < deadline, f"not found missing: {right}"
             time.sleep(0.05)
         grant(guarded, "probe", (right,))

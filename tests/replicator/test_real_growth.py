@@ -10,12 +10,12 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from clusters.admin import Admin
-from clusters.names import TopicPartition
+from clusters.partition_status import PartitionStatus, read_partition_statuses
 from clusters.settings import ConnectionSettings
-from clusters.status import PartitionStatus, read_status
+from clusters.topic_partition import TopicPartition
 from lab import clusters as lab_clusters
 from replicator.apply import apply_plan
-from replicator.ledger import read_ledger
+from replicator.ledger.ledger import read_ledger
 from tests.replicator.real import (
     applied,
     assert_exact_copy,
@@ -27,7 +27,7 @@ from tests.replicator.real import (
     wait_copied,
     workers,
 )
-from topology.plan import Plan, sealed
+from topology.plan import Plan, seal_plan
 from topology.selectors import Selector, TopicSelection
 
 pytestmark = pytest.mark.kafka
@@ -40,16 +40,18 @@ def settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
     """A pair whose brokers create a topic for whoever asks for it in the wrong way: nobody may."""
     home = tmp_path_factory.mktemp("growth")
     try:
-        yield settings_of(lab_clusters.up(home, ["onprem", "cloud"], settings={"auto.create.topics.enable": "true"}))
+        yield settings_of(
+            lab_clusters.start_clusters(home, ["onprem", "cloud"], settings={"auto.create.topics.enable": "true"})
+        )
     finally:
-        lab_clusters.down(home)
+        lab_clusters.end_clusters(home)
 
 
 def glob_plan(settings: Settings, name: str, *without: str, **flow) -> Plan:
     """All topics that begin with `name`, but for some."""
     plan = plan_for(settings, name, name, **flow)
     topics = TopicSelection((Selector("glob", f"{name}*"),), tuple(Selector("literal", each) for each in without))
-    return sealed(replace(plan, flows=(replace(plan.flows[0], topics=topics),)))
+    return seal_plan(replace(plan, flows=(replace(plan.flows[0], topics=topics),)))
 
 
 def create(settings: ConnectionSettings, topic: str, partitions: int, records: int = 0) -> None:
@@ -75,7 +77,7 @@ def delete(settings: ConnectionSettings, topic: str) -> None:
 
 
 def reports(settings: Settings, topic: str) -> dict[int, PartitionStatus]:
-    return {report.partition: report for report in read_status(settings["cloud"]) if report.topic == topic}
+    return {report.partition: report for report in read_partition_statuses(settings["cloud"]) if report.topic == topic}
 
 
 def generations(settings: Settings, plan: Plan, topic: str) -> dict[int, int]:

@@ -19,12 +19,13 @@ from confluent_kafka.admin import AdminClient
 
 from cli.main import main
 from clusters.admin import Admin
-from clusters.names import TopicPartition
 from clusters.settings import ConnectionSettings
+from clusters.topic_partition import TopicPartition
 from lab import clusters
-from replicator.apply import CannotApply, apply_plan
-from replicator.standing import NoRecord
-from replicator.trace import trace
+from replicator.apply import apply_plan
+from replicator.apply_refusals import CannotApply
+from replicator.batch_at_offset import NoRecordAtOffset
+from replicator.trace import trace_record
 from tests.replicator.real import WorkerProcess, read_all, settings_of, wait_decided
 from topology import compile_path
 from topology.plan import Plan
@@ -112,7 +113,7 @@ class World:
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     directory = tmp_path_factory.mktemp("lineage")
     try:
-        lab = clusters.up(directory / "lab", ALIASES, settings={"log.cleaner.backoff.ms": "300"})
+        lab = clusters.start_clusters(directory / "lab", ALIASES, settings={"log.cleaner.backoff.ms": "300"})
         settings = settings_of(lab)
         for alias in ALIASES:
             with Admin(settings[alias]) as admin:
@@ -131,7 +132,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
                 found.read(alias, topic)
             yield found
     finally:
-        clusters.down(directory / "lab")
+        clusters.end_clusters(directory / "lab")
 
 
 def written(settings: dict[str, ConnectionSettings], folder: Path, more: str = "") -> Path:
@@ -236,7 +237,7 @@ def assert_traced(world: World, topic: str, samples: int) -> Counter[int]:
         stand = [(n, *record) for n, records in world.logs[alias, topic].items() for record in records]
         for partition, offset, name in rng.sample(stand, samples):
             birth = name.split("/")[1]
-            found = trace(ALIASES, world.settings.__getitem__, alias, topic, partition, offset)
+            found = trace_record(ALIASES, world.settings.__getitem__, alias, topic, partition, offset)
             assert found.born, (alias, topic, partition, offset, found.why)
             last = found.hops[-1]
             assert (last.cluster, last.topic, last.flow) == (birth, topic, None), (name, found)
@@ -256,7 +257,7 @@ def test_a_ring_is_passed_in_its_order(world: World) -> None:
         for record in records
         if "/east/" in record[1]
     )
-    found = trace(ALIASES, world.settings.__getitem__, "hub", "ring", partition, offset)
+    found = trace_record(ALIASES, world.settings.__getitem__, "hub", "ring", partition, offset)
     assert [hop.cluster for hop in found.hops] == ["hub", around["hub"], around["west"]]
     assert [hop.flow for hop in found.hops] == ["west-to-hub-ring", "east-to-west-ring", None]
     ids = {hop.cluster: hop.cluster_id for hop in found.hops}
@@ -314,17 +315,17 @@ def test_what_is_no_record_says_what_it_is(world: World) -> None:
         if any("/east/" in name for _, name in records)
     )
     marker = next(offset for offset in range(max(offsets) + 2) if offset not in offsets)
-    with pytest.raises(NoRecord, match="marker of a transaction"):
-        trace(ALIASES, settings.__getitem__, "west", "pair", partition, marker)
+    with pytest.raises(NoRecordAtOffset, match="marker of a transaction"):
+        trace_record(ALIASES, settings.__getitem__, "west", "pair", partition, marker)
     end = world.ends()["west", TopicPartition("pair", partition)]
-    with pytest.raises(NoRecord, match=f"ends at offset {end}"):
-        trace(ALIASES, settings.__getitem__, "west", "pair", partition, end)
+    with pytest.raises(NoRecordAtOffset, match=f"ends at offset {end}"):
+        trace_record(ALIASES, settings.__getitem__, "west", "pair", partition, end)
     log = world.logs["hub", "chain-table"]
     partition, gone = next(
         (n, offset) for n, r in log.items() for offset in range(r[0][0]) if offset not in {at for at, _ in r}
     )
-    with pytest.raises(NoRecord, match="compact"):
-        trace(ALIASES, settings.__getitem__, "hub", "chain-table", partition, gone)
+    with pytest.raises(NoRecordAtOffset, match="compact"):
+        trace_record(ALIASES, settings.__getitem__, "hub", "chain-table", partition, gone)
 
 
 def test_an_aborted_record_is_none(world: World) -> None:
@@ -336,8 +337,8 @@ def test_an_aborted_record_is_none(world: World) -> None:
     writer.flush()
     writer.abort_transaction()
     wait_decided(world.settings["east"], "pair")
-    with pytest.raises(NoRecord, match="aborted transaction"):
-        trace(ALIASES, world.settings.__getitem__, "east", "pair", 0, at[0])
+    with pytest.raises(NoRecordAtOffset, match="aborted transaction"):
+        trace_record(ALIASES, world.settings.__getitem__, "east", "pair", 0, at[0])
 
 
 def test_what_is_deleted_or_in_an_open_transaction_says_so(world: World) -> None:
@@ -350,17 +351,17 @@ def test_what_is_deleted_or_in_an_open_transaction_says_so(world: World) -> None
     plain.flush()
     keeper, before = AdminClient(settings.librdkafka()), WirePartition("elsewhere", 0, 3)
     keeper.delete_records([before])[before].result(60)
-    with pytest.raises(NoRecord, match="begins at offset 3; 1 was deleted"):
-        trace(ALIASES, world.settings.__getitem__, "east", "elsewhere", 0, 1)
-    born = trace(ALIASES, world.settings.__getitem__, "east", "elsewhere", 0, 4)
+    with pytest.raises(NoRecordAtOffset, match="begins at offset 3; 1 was deleted"):
+        trace_record(ALIASES, world.settings.__getitem__, "east", "elsewhere", 0, 1)
+    born = trace_record(ALIASES, world.settings.__getitem__, "east", "elsewhere", 0, 4)
     assert (born.born, len(born.hops), born.hops[0].flow) == (True, 1, None)
     writer = Producer(settings.librdkafka({"transactional.id": "lineage-open"}))
     writer.init_transactions()
     writer.begin_transaction()
     writer.produce("elsewhere", b"open")
     writer.flush()
-    with pytest.raises(NoRecord, match="still open"):
-        trace(ALIASES, world.settings.__getitem__, "east", "elsewhere", 0, 5)
+    with pytest.raises(NoRecordAtOffset, match="still open"):
+        trace_record(ALIASES, world.settings.__getitem__, "east", "elsewhere", 0, 5)
     writer.commit_transaction()
 
 

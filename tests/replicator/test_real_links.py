@@ -15,17 +15,18 @@ from kio.static.primitive import f64
 
 from clusters.admin import Admin
 from clusters.errors import Unreachable
-from clusters.names import TopicPartition
 from clusters.settings import ConnectionSettings
-from clusters.wire.connection import connect
-from clusters.wire.inquiry import inquire
+from clusters.topic_partition import TopicPartition
+from clusters.wire.admin_connection import open_admin_connection
+from clusters.wire.admin_reads import read_client_quotas
+from clusters.wire.connection import open_connection
 from clusters.wire.messages import FetchPartition
-from clusters.wire.readings import client_quotas
-from replicator.fetching import RESERVE
-from replicator.links import Route, SourceLink, TargetLink
-from replicator.look import Address
-from replicator.partition import Identity, PartitionCopy, PartitionKey
-from replicator.rate import Rate
+from replicator.copy.partition_copy import PartitionCopy, PartitionKey, ProducerIdentity
+from replicator.recovery.log_inspection import BrokerAddress
+from replicator.transport.active_copy import ActiveCopy
+from replicator.transport.broker_threads import SourceBrokerThreads, TargetBrokerThreads
+from replicator.transport.fetcher import RESERVED_BYTES
+from replicator.transport.rate_limit import RateLimit
 from tests.replicator.real import producer, read_all, settings_of
 
 pytestmark = pytest.mark.kafka
@@ -34,9 +35,9 @@ PARTITIONS = 3
 
 @dataclass(slots=True)
 class Scene:
-    source: SourceLink
-    target: TargetLink
-    routes: list[Route]
+    source: SourceBrokerThreads
+    target: TargetBrokerThreads
+    routes: list[ActiveCopy]
     ends: Callable[[], dict[int, int]]  # of the source's log
 
     def done(self) -> bool:
@@ -56,13 +57,13 @@ def filled(settings: ConnectionSettings, topic: str, megabytes: int) -> None:
 
 @contextmanager
 def linked(
-    settings: dict[str, ConnectionSettings], topic: str, rate: Rate, memory: Callable[[], int] = lambda: 64 << 20
+    settings: dict[str, ConnectionSettings], topic: str, rate: RateLimit, memory: Callable[[], int] = lambda: 64 << 20
 ) -> Iterator[Scene]:
     """Everything of `topic` from onprem to a new topic of the same name on cloud."""
     here, there = settings["onprem"], settings["cloud"]
-    with Admin(here) as source, Admin(there) as target, closing(connect(there)) as connection:
+    with Admin(here) as source, Admin(there) as target, closing(open_connection(there)) as connection:
         source_id, target_id = source.topic(topic).topic_id, target.create_topic(topic, PARTITIONS).topic_id
-        identity = Identity(connection.issue_producer_id(), 0, 0)
+        identity = ProducerIdentity(connection.issue_producer_id(), 0, 0)
     addresses = [_address(each) for each in (here, there)]
     admin = Admin(here)
     asked = [TopicPartition(topic, number) for number in range(PARTITIONS)]
@@ -70,11 +71,11 @@ def linked(
     def ends() -> dict[int, int]:
         return {key.partition: span.end for key, span in admin.offsets(asked).items()}
 
-    scene = Scene(SourceLink(here, addresses[0], memory), TargetLink(there, addresses[1]), [], ends)
+    scene = Scene(SourceBrokerThreads(here, addresses[0], memory), TargetBrokerThreads(there, addresses[1]), [], ends)
     for number in range(PARTITIONS):
         key = PartitionKey("flow", topic, topic, number)
         copy = PartitionCopy(key, source_id, target_id, identity, position=0, acked=0, depth=1, depth_confirmed=5)
-        scene.routes.append(Route(copy, None, rate, lambda _batch: False, *addresses))
+        scene.routes.append(ActiveCopy(copy, None, rate, lambda _batch: False, *addresses))
     for link in (scene.source, scene.target):
         link.start()
         for route in scene.routes:
@@ -100,16 +101,16 @@ def same(settings: dict[str, ConnectionSettings], topic: str) -> bool:
     return here == there
 
 
-def _address(settings: ConnectionSettings) -> Address:
+def _address(settings: ConnectionSettings) -> BrokerAddress:
     host, _, port = settings.bootstrap[0].rpartition(":")
-    return Address(host, int(port))
+    return BrokerAddress(host, int(port))
 
 
 def test_backlog_goes_by_the_bulk_lane_and_what_is_new_by_the_live_one(kafka_pair, topic_name) -> None:
     settings = settings_of(kafka_pair)
     filled(settings["onprem"], topic_name, 12)
     kinds: set[str] = set()
-    with linked(settings, topic_name, Rate(None)) as scene:
+    with linked(settings, topic_name, RateLimit(None)) as scene:
 
         def done() -> bool:
             kinds.update(route.carrier for route in scene.routes)
@@ -137,7 +138,7 @@ def test_a_broker_that_throttles_is_left_in_peace(kafka_pair, topic_name, side: 
     filled(settings["onprem"], topic_name, 6)
     limited(settings[side], rate, 5e5)  # over about ten seconds
     try:
-        with linked(settings, topic_name, Rate(None)) as scene:
+        with linked(settings, topic_name, RateLimit(None)) as scene:
             wait_until(scene.done)
             links = {"onprem": scene.source, "cloud": scene.target}
             throttled = {alias: link.counters()["throttled_seconds"] for alias, link in links.items()}
@@ -159,7 +160,10 @@ def test_a_backlog_gets_through_a_quota_of_which_others_use_a_little(kafka_pair,
         with Admin(settings["onprem"]) as admin:
             there = FetchPartition(admin.topic(f"{topic_name}-small").topic_id, 0, 0, max_bytes=1_000)
         while not over.is_set():
-            with suppress(Unreachable), closing(connect(settings["onprem"])) as connection:  # it may be held up long
+            with (
+                suppress(Unreachable),
+                closing(open_connection(settings["onprem"])) as connection,
+            ):  # it may be held up long
                 while not over.wait(0.1):
                     connection.fetch((there,), max_wait_ms=0, max_bytes=1_000)
 
@@ -167,7 +171,7 @@ def test_a_backlog_gets_through_a_quota_of_which_others_use_a_little(kafka_pair,
     limited(settings["onprem"], "consumer_byte_rate", 5e5)
     try:
         another.start()
-        with linked(settings, topic_name, Rate(None)) as scene:
+        with linked(settings, topic_name, RateLimit(None)) as scene:
             wait_until(scene.done)
     finally:
         over.set()
@@ -180,7 +184,7 @@ def test_a_quota_holds_within_five_in_a_hundred(kafka_pair, topic_name) -> None:
     settings = settings_of(kafka_pair)
     filled(settings["onprem"], topic_name, 6)
     quota = 2_000_000
-    with linked(settings, topic_name, Rate(quota)) as scene:
+    with linked(settings, topic_name, RateLimit(quota)) as scene:
 
         def copied() -> int:
             return sum(route.copy.copied_bytes for route in scene.routes)
@@ -194,7 +198,7 @@ def test_a_quota_holds_within_five_in_a_hundred(kafka_pair, topic_name) -> None:
 def test_no_more_is_held_than_memory_has_room_for(kafka_pair, topic_name) -> None:
     settings = settings_of(kafka_pair)
     filled(settings["onprem"], topic_name, 12)
-    routes: list[Route] = []
+    routes: list[ActiveCopy] = []
     most = 0
 
     def room() -> int:
@@ -203,11 +207,11 @@ def test_no_more_is_held_than_memory_has_room_for(kafka_pair, topic_name) -> Non
         most = max(most, held)
         return (2 << 20) - held
 
-    with linked(settings, topic_name, Rate(None), room) as scene:
+    with linked(settings, topic_name, RateLimit(None), room) as scene:
         routes.extend(scene.routes)
         wait_until(scene.done)
     # two lanes, one answer each on its way
-    assert 0 < most <= (2 << 20) + RESERVE["live"] + 2 * ((1 << 20) + 100_000)
+    assert 0 < most <= (2 << 20) + RESERVED_BYTES["live"] + 2 * ((1 << 20) + 100_000)
     assert same(settings, topic_name)
 
 
@@ -215,7 +219,7 @@ def test_backlogs_that_fill_the_memory_do_not_hold_up_what_is_new(kafka_pair, to
     """With no memory left for backlogs only the live lane fetches: all that it brings is at the log's end."""
     settings = settings_of(kafka_pair)
     filled(settings["onprem"], topic_name, 1)
-    with linked(settings, topic_name, Rate(None), lambda: 0) as scene:
+    with linked(settings, topic_name, RateLimit(None), lambda: 0) as scene:
         wait_until(scene.done)
         assert {route.kind for route in scene.routes} == {"live"}
     assert same(settings, topic_name)
@@ -231,12 +235,12 @@ def limited(settings: ConnectionSettings, what: str, bytes_a_second: float | Non
     entity = quotas.EntityData(entity_type="client-id", entity_name="watershed")
     op = quotas.OpData(key=what, value=f64(bytes_a_second or 0.0), remove=bytes_a_second is None)
     entry = quotas.EntryData(entity=(entity,), ops=(op,))
-    with closing(connect(settings)) as connection:
+    with closing(open_connection(settings)) as connection:
         answer = connection.ask(
             quotas.AlterClientQuotasRequest(entries=(entry,), validate_only=False), AlterClientQuotasResponse
         )
     assert [int(each.error_code) for each in answer.entries] == [0]
     key = (("client-id", "watershed"),)
-    with inquire(settings) as inquiry:  # it travels through the metadata log
-        wait_until(lambda: client_quotas(inquiry).get(key, {}).get(what) == bytes_a_second)
+    with open_admin_connection(settings) as inquiry:  # it travels through the metadata log
+        wait_until(lambda: read_client_quotas(inquiry).get(key, {}).get(what) == bytes_a_second)
     time.sleep(0.5)

@@ -13,29 +13,29 @@ from confluent_kafka.admin import AdminClient, ScramCredentialInfo, ScramMechani
 
 from cli.main import main
 from clusters.admin import Admin
-from clusters.everywhere import everywhere
-from clusters.flows import read_flows
-from clusters.preflight import missing_rights
-from clusters.rights import Right, rights
+from clusters.broker_propagation import wait_for_every_broker
+from clusters.flow_records import read_flows
+from clusters.required_rights import RequiredRight, derive_required_rights
+from clusters.rights_preflight import find_missing_rights
 from clusters.settings import ConnectionSettings
-from clusters.wire.alterations import alter_topic_configs, create_acls, set_quotas
-from clusters.wire.inquiry import inquire
-from clusters.wire.readings import acls, client_quotas, topic_configs
-from clusters.withheld import read_withheld
-from cutover.actions import GiveRights, LookAtRights, TakeRights
-from cutover.live.rights import LiveRights
+from clusters.wire.admin_connection import open_admin_connection
+from clusters.wire.admin_reads import read_acls, read_client_quotas, read_topic_config_entries
+from clusters.wire.admin_writes import alter_client_quotas, alter_topic_configs, create_acls
+from clusters.withheld_rights import read_withheld_rights
+from cutover.actions import GiveRights, ReadRights, TakeRights
+from cutover.live.rights_actions import LiveRights
 from replicator.apply import apply_plan
-from replicator.cutting import can_cut_off
-from replicator.sync.once import sync_differences
+from replicator.recovery.flow_fence import explain_fence_refusal
+from replicator.sync.sync_on_apply import find_sync_differences
 from tests.replicator.guarded import PASSWORD, Guarded, as_user, await_rights, grant, guarded, revoke
 from tests.replicator.real import plan_for, settings_of, workers
 from topology import compile_path
-from topology.drift import Difference
+from topology.drift import FieldDrift
 from topology.inventory import InventoryAcl
-from topology.naming import prefix
-from topology.plan import Plan, sealed
+from topology.naming import build_prefix_naming
+from topology.plan import Plan, seal_plan
 from topology.selectors import Selector
-from topology.sync import NO_SYNC, AclSync, GroupSync, Mode, Names, QuotaSync, Sync, UserSync
+from topology.sync_settings import NO_SYNC, AclSync, GroupSync, NameFilter, QuotaSync, SyncMode, SyncSettings, UserSync
 
 __all__ = ["guarded"]  # the fixture
 pytestmark = pytest.mark.kafka
@@ -51,10 +51,10 @@ def acl(text: str, who: str, permission: str = "ALLOW", host: str = "*") -> Inve
     )
 
 
-def everything(plan: Plan, topic: str, mode: Mode = "continuous") -> Plan:
+def everything(plan: Plan, topic: str, mode: SyncMode = "continuous") -> Plan:
     """The plan, carrying all metadata of this test over; topics get the source's name in front."""
-    own = Names((Selector("glob", f"{topic}*"),))
-    sync = Sync(
+    own = NameFilter((Selector("glob", f"{topic}*"),))
+    sync = SyncSettings(
         groups=GroupSync(rename=((f"{topic}-old", f"{topic}-new"),)),
         acls=AclSync(mode, own),
         quotas=QuotaSync(mode, own),
@@ -62,27 +62,31 @@ def everything(plan: Plan, topic: str, mode: Mode = "continuous") -> Plan:
     )
     [flow] = plan.flows
     topics = replace(flow.topics, include=(Selector("glob", f"{topic}*"),))
-    return sealed(
+    return seal_plan(
         replace(
             plan,
-            flows=(replace(flow, topics=topics, naming=prefix("onprem"), sync=sync, sync_configs="continuous"),),
+            flows=(
+                replace(
+                    flow, topics=topics, naming=build_prefix_naming("onprem"), sync=sync, sync_configs="continuous"
+                ),
+            ),
         )
     )
 
 
-def of(found: list[Difference], kind: str, name: str = "") -> list[Difference]:
+def of(found: list[FieldDrift], kind: str, name: str = "") -> list[FieldDrift]:
     return [each for each in found if each.kind == kind and name in each.name]
 
 
 def mine(settings: ConnectionSettings, principal: str) -> set[InventoryAcl]:
-    with inquire(settings) as inquiry:
-        return {each for each in acls(inquiry) or () if each.principal == principal}
+    with open_admin_connection(settings) as inquiry:
+        return {each for each in read_acls(inquiry) or () if each.principal == principal}
 
 
 def settle(guarded: Guarded, plan: Plan) -> None:
     """Until nothing is left to carry over: brokers hear of it by the metadata log."""
     deadline = time.monotonic() + 180
-    while left := [each for each in sync_differences(plan, guarded.admin.__getitem__) if each.applied]:
+    while left := [each for each in find_sync_differences(plan, guarded.admin.__getitem__) if each.applied]:
         assert time.monotonic() < deadline, left
         time.sleep(0.05)
 
@@ -107,11 +111,11 @@ def test_rights_quotas_and_configs_are_carried_over_once_and_for_all(guarded: Gu
         (client,): {"request_percentage": 12.5},
         (client, user): {"producer_byte_rate": 5000.0},
     }
-    with inquire(guarded.admin["onprem"]) as source:
+    with open_admin_connection(guarded.admin["onprem"]) as source:
         assert create_acls(source, given) == {}
-        assert set_quotas(source, limits) == {}
+        assert alter_client_quotas(source, limits) == {}
     plan = everything(plan_for(guarded.admin, topic, topic), topic)
-    needed = rights(plan, "apply")
+    needed = derive_required_rights(plan, "apply")
     grant(guarded, "apply", needed)
     await_rights(guarded, "apply", needed)
     connect = guarded.settings("apply").__getitem__
@@ -120,9 +124,9 @@ def test_rights_quotas_and_configs_are_carried_over_once_and_for_all(guarded: Gu
     there = f"onprem.{topic}"
     assert ("set", f"acl topic {there} {ann} READ") in changed
     settle(guarded, plan)
-    with inquire(guarded.admin["cloud"]) as target:
-        mine = {each for each in acls(target) or () if each.principal == ann}
-        quotas = {entity: each for entity, each in client_quotas(target).items() if topic in str(entity)}
+    with open_admin_connection(guarded.admin["cloud"]) as target:
+        mine = {each for each in read_acls(target) or () if each.principal == ann}
+        quotas = {entity: each for entity, each in read_client_quotas(target).items() if topic in str(entity)}
     assert mine == {
         acl(f"READ TOPIC {there}", ann),
         acl(f"READ TOPIC {there}.*", ann, host="127.0.0.1"),
@@ -135,19 +139,19 @@ def test_rights_quotas_and_configs_are_carried_over_once_and_for_all(guarded: Gu
         frozenset(entity): each for entity, each in limits.items()
     }
     assert apply_plan(plan, connect) == []
-    left = sync_differences(plan, guarded.settings("apply").__getitem__)
+    left = find_sync_differences(plan, guarded.settings("apply").__getitem__)
     assert [each.name for each in left if topic in each.why] == ["transactional ids of onprem"]
 
-    revoke(guarded, f"{topic}-ann", Right("onprem", "TOPIC", topic, "LITERAL", "READ", ""))
+    revoke(guarded, f"{topic}-ann", RequiredRight("onprem", "TOPIC", topic, "LITERAL", "READ", ""))
     deadline = time.monotonic() + 180
-    while not (found := of(sync_differences(plan, connect), "acl", f"topic {there}")):
+    while not (found := of(find_sync_differences(plan, connect), "acl", f"topic {there}")):
         assert time.monotonic() < deadline
     [revoked] = found
     assert (revoked.live, revoked.wanted, revoked.applied) == ("ALLOW", None, False)
     assert f"--remove --force --allow-principal {ann}" in revoked.why
     assert apply_plan(plan, connect) == []
-    with inquire(guarded.admin["cloud"]) as target:
-        assert acl(f"READ TOPIC {there}", ann) in (acls(target) or ())
+    with open_admin_connection(guarded.admin["cloud"]) as target:
+        assert acl(f"READ TOPIC {there}", ann) in (read_acls(target) or ())
 
 
 def test_drift_of_configs_is_mended_where_that_is_safe(guarded: Guarded, topic_name: str) -> None:
@@ -156,13 +160,13 @@ def test_drift_of_configs_is_mended_where_that_is_safe(guarded: Guarded, topic_n
         admin.create_topic(topic, 1, 1, {"retention.ms": "3600000", "segment.ms": "600000"})
     plan = everything(plan_for(guarded.admin, topic, topic), topic)
     apply_plan(plan, guarded.admin.__getitem__)
-    with inquire(guarded.admin["cloud"]) as target:
+    with open_admin_connection(guarded.admin["cloud"]) as target:
         drift = {"retention.ms": "1000", "segment.ms": "700000", "cleanup.policy": "compact", "preallocate": "true"}
         assert alter_topic_configs(target, {there: drift | {"delete.retention.ms": "99999999"}}) == {}
-    with inquire(guarded.admin["onprem"]) as source:
+    with open_admin_connection(guarded.admin["onprem"]) as source:
         assert alter_topic_configs(source, {topic: {"max.message.bytes": "2000000"}}) == {}
     deadline = time.monotonic() + 180
-    while len(found := of(sync_differences(plan, guarded.admin.__getitem__), "topic", there)) < 6:
+    while len(found := of(find_sync_differences(plan, guarded.admin.__getitem__), "topic", there)) < 6:
         assert time.monotonic() < deadline, found
     assert {(each.field, each.live, each.wanted, each.drift, each.applied) for each in found} == {
         ("retention.ms", "1000", "3600000", "safe", True),
@@ -176,8 +180,8 @@ def test_drift_of_configs_is_mended_where_that_is_safe(guarded: Guarded, topic_n
         f"topic {there} {key}" for key in ("retention.ms", "segment.ms", "preallocate", "max.message.bytes")
     }
     settle(guarded, plan)
-    with inquire(guarded.admin["cloud"]) as target:
-        configs = topic_configs(target, [there])[0][there]
+    with open_admin_connection(guarded.admin["cloud"]) as target:
+        configs = read_topic_config_entries(target, [there])[0][there]
     assert (configs["cleanup.policy"].value, configs["retention.ms"].value) == ("compact", "3600000")
     assert (configs["preallocate"].value, configs["preallocate"].own) == ("false", False)
     assert apply_plan(plan, guarded.admin.__getitem__) == []
@@ -191,22 +195,22 @@ def test_the_worker_keeps_everything_equal_with_exactly_its_rights(
         admin.create_topic(topic, 1, 1)
     plan = everything(plan_for(guarded.admin, topic, topic), topic)
     apply_plan(plan, guarded.admin.__getitem__)
-    grant(guarded, "worker", rights(plan, "worker"))
-    await_rights(guarded, "worker", rights(plan, "worker"))
+    grant(guarded, "worker", derive_required_rights(plan, "worker"))
+    await_rights(guarded, "worker", derive_required_rights(plan, "worker"))
     monkeypatch.setenv("GUARDED_WORKER", f"worker:{PASSWORD}")
-    often = "import replicator.sync.kind as k; k.METADATA_EVERY_MS = 200"
+    often = "import replicator.sync.sync_kind as k; k.METADATA_EVERY_MS = 200"
     with workers(as_user(plan, guarded, "worker"), "cloud", tmp_path, often) as start:
         worker = start()
-        with inquire(guarded.admin["onprem"]) as source:
+        with open_admin_connection(guarded.admin["onprem"]) as source:
             assert create_acls(source, [acl(f"READ TOPIC {topic}*", bob)]) == {}
-            assert set_quotas(source, {(("user", f"{topic}-bob"),): {"producer_byte_rate": 7.0}}) == {}
+            assert alter_client_quotas(source, {(("user", f"{topic}-bob"),): {"producer_byte_rate": 7.0}}) == {}
             assert alter_topic_configs(source, {topic: {"retention.ms": "-1"}}) == {}
         deadline = time.monotonic() + 180
         while True:
-            with inquire(guarded.admin["cloud"]) as target:
-                done = acl(f"READ TOPIC {there}*", bob) in (acls(target) or ())
-                done = done and (("user", f"{topic}-bob"),) in client_quotas(target)
-                done = done and topic_configs(target, [there])[0][there]["retention.ms"].value == "-1"
+            with open_admin_connection(guarded.admin["cloud"]) as target:
+                done = acl(f"READ TOPIC {there}*", bob) in (read_acls(target) or ())
+                done = done and (("user", f"{topic}-bob"),) in read_client_quotas(target)
+                done = done and read_topic_config_entries(target, [there])[0][there]["retention.ms"].value == "-1"
             if done:
                 break
             assert worker.runs(), worker.log.read_text()
@@ -223,7 +227,7 @@ def test_scram_users_are_named_and_never_made(guarded: Guarded, topic_name: str)
         future.result(60)
     plan = everything(plan_for(guarded.admin, topic_name, topic_name), topic_name, "once")
     deadline = time.monotonic() + 180
-    while not (found := of(sync_differences(plan, guarded.admin.__getitem__), "user")):
+    while not (found := of(find_sync_differences(plan, guarded.admin.__getitem__), "user")):
         assert time.monotonic() < deadline
     [lacking] = found
     assert (lacking.name, lacking.field, lacking.live, lacking.wanted, lacking.applied) == (
@@ -240,7 +244,7 @@ def test_without_a_right_it_is_told_what_was_not_compared(guarded: Guarded, topi
     with Admin(guarded.admin["onprem"]) as admin:
         admin.create_topic(topic_name, 1, 1)
     plan = everything(plan_for(guarded.admin, topic_name, topic_name), topic_name)
-    found = sync_differences(plan, guarded.settings("probe").__getitem__)
+    found = find_sync_differences(plan, guarded.settings("probe").__getitem__)
     assert {each.kind for each in found} >= {"acls", "quotas", "users"}
     assert all(not each.applied and "not compared" in each.why for each in found)
 
@@ -267,18 +271,24 @@ def test_each_missing_right_is_named_before_anything_is_changed(
 ) -> None:
     with Admin(guarded.admin["onprem"]) as admin:
         admin.create_topic(topic_name, 1, 1)
-    with inquire(guarded.admin["onprem"]) as source:
+    with open_admin_connection(guarded.admin["onprem"]) as source:
         assert create_acls(source, [acl(f"ALL TOPIC {topic_name}", "User:ann")]) == {}
-        assert set_quotas(source, {(("user", topic_name),): {"producer_byte_rate": 9.0}}) == {}
+        assert alter_client_quotas(source, {(("user", topic_name),): {"producer_byte_rate": 9.0}}) == {}
     monkeypatch.setenv("GUARDED_PROBE", f"probe:{PASSWORD}")
     path = topology_file(guarded, tmp_path, topic_name)
     plan = compile_path(path)
-    for needed in (rights(plan, "apply"), rights(plan, "observe")):
+    for needed in (derive_required_rights(plan, "apply"), derive_required_rights(plan, "observe")):
         grant(guarded, "probe", needed)
         await_rights(guarded, "probe", needed)
-    plain = sealed(replace(plan, flows=tuple(replace(each, sync=NO_SYNC, sync_configs="once") for each in plan.flows)))
-    without = {(right.cluster, right.name, right.operation) for right in rights(plain, "apply")}
-    more = [right for right in rights(plan, "apply") if (right.cluster, right.name, right.operation) not in without]
+    plain = seal_plan(
+        replace(plan, flows=tuple(replace(each, sync=NO_SYNC, sync_configs="once") for each in plan.flows))
+    )
+    without = {(right.cluster, right.name, right.operation) for right in derive_required_rights(plain, "apply")}
+    more = [
+        right
+        for right in derive_required_rights(plan, "apply")
+        if (right.cluster, right.name, right.operation) not in without
+    ]
     assert {(right.cluster, right.resource, right.operation) for right in more} == {
         ("onprem", "CLUSTER", "DESCRIBE"),
         ("onprem", "CLUSTER", "DESCRIBE_CONFIGS"),
@@ -291,7 +301,7 @@ def test_each_missing_right_is_named_before_anything_is_changed(
             continue  # there is no such topic yet, so the brokers cannot tell
         revoke(guarded, "probe", right)
         deadline = time.monotonic() + 180
-        while not missing_rights(guarded.settings("probe")[right.cluster], [right]):
+        while not find_missing_rights(guarded.settings("probe")[right.cluster], [right]):
             assert time.monotonic() < deadline, right
             time.sleep(0.05)
         assert main(["apply", str(path), "--yes"]) == 1
@@ -328,12 +338,12 @@ def test_clusters_without_an_authorizer_are_told_once(kafka_pair, topic_name: st
         admin.create_topic(topic_name, 1, 1)
     plan = everything(plan_for(settings, topic_name, topic_name), topic_name)
     assert [change for change in apply_plan(plan, settings.__getitem__) if change.error] == []
-    found = sync_differences(plan, settings.__getitem__)
+    found = find_sync_differences(plan, settings.__getitem__)
     assert [(each.kind, each.name, each.applied) for each in found] == [
         ("acl", "authorizer of onprem and cloud", False)
     ]
     pinned = {alias: replace(each, cluster_id="another") for alias, each in settings.items()}
-    told = sync_differences(plan, pinned.__getitem__)
+    told = find_sync_differences(plan, pinned.__getitem__)
     assert {each.kind for each in told} == {"configs", "acls", "quotas", "users"}
     assert all("pins another" in each.why for each in told)
 
@@ -345,23 +355,25 @@ def test_rights_that_wait_for_a_failover_are_written_down_at_the_target_and_give
     ann = f"User:{topic_name}-ann"
     with Admin(guarded.admin["onprem"]) as admin:
         admin.create_topic(topic_name, 1, 1)
-    with inquire(guarded.admin["onprem"]) as source:
+    with open_admin_connection(guarded.admin["onprem"]) as source:
         given = [acl(f"READ TOPIC {topic_name}", ann), acl(f"WRITE TOPIC {topic_name}", ann)]
         assert create_acls(source, given) == {}
-        everywhere(guarded.admin["onprem"], source, lambda broker: set(given) <= set(acls(broker) or ()))
+        wait_for_every_broker(
+            guarded.admin["onprem"], source, lambda broker: set(given) <= set(read_acls(broker) or ())
+        )
     base = plan_for(guarded.admin, topic_name, topic_name)
     sync = replace(NO_SYNC, acls=AclSync("continuous", include_write="on_failover"))
     flow = replace(base.flows[0], sync=sync)
-    plan = sealed(replace(base, flows=(flow,)))
+    plan = seal_plan(replace(base, flows=(flow,)))
     apply_plan(plan, guarded.admin.__getitem__)
     settle(guarded, plan)
     target = guarded.admin["cloud"]
-    withheld = read_withheld(target, flow.id)
+    withheld = read_withheld_rights(target, flow.id)
     assert withheld is not None
     assert [each for each in withheld.acls if each.principal == ann] == [acl(f"WRITE TOPIC {topic_name}", ann)]
     gone = replace(guarded.admin["onprem"], bootstrap=("127.0.0.1:9",))
     world = LiveRights(flow, {"source": gone, "target": target}, lambda: 0)
-    looked = world.look(LookAtRights(remembered=True))
+    looked = world.look(ReadRights(remembered=True))
     assert (looked.asked, looked.unable, looked.known_ms) == (True, "", withheld.at_ms)
     right = asdict(acl(f"WRITE TOPIC {topic_name}", ann))
     assert right in looked.missing
@@ -371,15 +383,17 @@ def test_rights_that_wait_for_a_failover_are_written_down_at_the_target_and_give
         assert mine(target, ann) == set(given)
     # A migration asks the source, for what its wave needs; who may not give rights is told so.
     living = LiveRights(flow, {"source": guarded.admin["onprem"], "target": target}, lambda: 0)
-    wanted = LookAtRights((topic_name,), ())
+    wanted = ReadRights((topic_name,), ())
     assert [each for each in living.look(wanted).there if each["principal"] == ann] == [right]
-    assert right not in living.look(LookAtRights((f"{topic_name}.other",), ())).there
+    assert right not in living.look(ReadRights((f"{topic_name}.other",), ())).there
     for _ in range(2):
         assert living.take(TakeRights("target", (right,))).there == ()
         assert mine(target, ann) == {given[0]}
     looked = living.look(wanted)
     assert right in looked.missing
-    seeing = tuple(Right(each, "CLUSTER", "kafka-cluster", "LITERAL", "DESCRIBE", "test") for each in guarded.admin)
+    seeing = tuple(
+        RequiredRight(each, "CLUSTER", "kafka-cluster", "LITERAL", "DESCRIBE", "test") for each in guarded.admin
+    )
     grant(guarded, "onlooker", seeing)
     await_rights(guarded, "onlooker", seeing)
     onlooker = guarded.settings("onlooker")
@@ -390,5 +404,5 @@ def test_rights_that_wait_for_a_failover_are_written_down_at_the_target_and_give
     for each in seeing:
         revoke(guarded, "onlooker", each)
     record = read_flows(target)[flow.id]
-    assert can_cut_off(record, target) == ""
-    assert "ALTER on the cluster is missing" in can_cut_off(record, guarded.settings("nobody")["cloud"])
+    assert explain_fence_refusal(record, target) == ""
+    assert "ALTER on the cluster is missing" in explain_fence_refusal(record, guarded.settings("nobody")["cloud"])

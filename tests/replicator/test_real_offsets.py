@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from cli import offset_map
+from cli import offsets_map
 from cli.main import main
 from clusters.admin import Admin
-from clusters.names import TopicPartition
+from clusters.topic_partition import TopicPartition
 from tests.replicator.faults import times
 from tests.replicator.real import applied, plan_for, read_all, settings_of, wait_copied, wait_progress, workers
 from tests.replicator.test_real_copy import transactions
@@ -34,7 +34,7 @@ def test_every_offset_both_ways_by_one_read(kafka_pair, topic_name, tmp_path, mo
     with Admin(settings["onprem"]) as source, Admin(settings["cloud"]) as target:
         where = TopicPartition(topic_name, 0)
         ends = source.offsets([where])[where].end, target.offsets([where], "read_uncommitted")[where].end
-    monkeypatch.setattr(offset_map, "plan_at", lambda _path: plan)
+    monkeypatch.setattr(offsets_map, "compile_plan_at", lambda _path: plan)
     ask = ["offsets", "translate", "plan.yaml", "--flow", plan.flows[0].id, "-t", topic_name, "-p", "0"]
 
     def answers(first: int, end: int, *more: str) -> dict[int, int]:

@@ -10,8 +10,8 @@ import pytest
 from confluent_kafka import Producer
 
 from cli.main import main
-from replicator.ledger import read_ledger
-from replicator.quarantine import read_quarantine
+from replicator.copy.quarantine import read_quarantine
+from replicator.ledger.ledger import read_ledger
 from tests.replicator.real import applied, read_all, settings_of, workers
 from tests.replicator.states_scene import (
     QUICK,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from clusters.admin import Admin
-from clusters.names import TopicPartition
-from replicator.ledger import read_ledger
+from clusters.topic_partition import TopicPartition
+from replicator.ledger.ledger import read_ledger
 from tests.replicator.readers import READERS, from_on, positioned, settled
 from tests.replicator.real import (
     applied,

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from clusters.admin import Admin
-from clusters.control import ensure_control_topics
-from clusters.preflight import missing_rights
-from clusters.rights import rights
+from clusters.control_topics import ensure_control_topics
+from clusters.required_rights import derive_required_rights
+from clusters.rights_preflight import find_missing_rights
 from replicator.apply import apply_plan
 from tests.replicator.guarded import PASSWORD, as_user, await_rights, grant, guarded, revoke
 from tests.replicator.real import assert_exact_copy, plan_for, producer, put, wait_copied, workers
@@ -24,12 +24,12 @@ def test_apply_and_worker_need_exactly_what_is_named(guarded, topic_name, tmp_pa
     with Admin(guarded.admin["onprem"]) as admin:
         admin.create_topic(topic_name, 2, 1)
     plan = plan_for(guarded.admin, topic_name, topic_name)
-    grant(guarded, "apply", rights(plan, "apply"))
-    grant(guarded, "worker", rights(plan, "worker"))
-    await_rights(guarded, "apply", rights(plan, "apply"))
+    grant(guarded, "apply", derive_required_rights(plan, "apply"))
+    grant(guarded, "worker", derive_required_rights(plan, "worker"))
+    await_rights(guarded, "apply", derive_required_rights(plan, "apply"))
 
     apply_plan(plan, guarded.settings("apply").__getitem__)
-    await_rights(guarded, "worker", rights(plan, "worker"))
+    await_rights(guarded, "worker", derive_required_rights(plan, "worker"))
     put(sending := producer(guarded.admin["onprem"]), topic_name, 2_000)
     sending.flush()
     monkeypatch.setenv("GUARDED_WORKER", f"worker:{PASSWORD}")
@@ -59,7 +59,7 @@ def test_each_missing_right_is_named(guarded, role, topic_name):
     with Admin(guarded.admin["onprem"]) as admin:
         ensure_control_topics(admin)
     plan = plan_for(guarded.admin, topic_name, topic_name)
-    needed = rights(plan, role)
+    needed = derive_required_rights(plan, role)
     grant(guarded, "probe", needed)
     await_rights(guarded, "probe", needed)
     settings = guarded.settings("probe")
@@ -68,7 +68,7 @@ def test_each_missing_right_is_named(guarded, role, topic_name):
         there = [each for each in needed if each.cluster == right.cluster]
         deadline = time.monotonic() + 180
         while not (
-            said := [str(each) for each in missing_rights(settings[right.cluster], there) if each.right == right]
+            said := [str(each) for each in find_missing_rights(settings[right.cluster], there) if each.right == right]
         ):
             assert time.monotonic() < deadline, f"not found missing: {right}"
             time.sleep(0.05)

@@ -23,10 +23,10 @@ from confluent_kafka.admin import (
 )
 
 from clusters.admin import Admin
-from clusters.control import FLOWS, JOURNAL, LEDGER, ensure_control_topics
-from clusters.rights import ROLES, Role, rights
+from clusters.control_topics import FLOWS_TOPIC, JOURNAL_TOPIC, LEDGER_TOPIC, ensure_control_topics
+from clusters.required_rights import ACCOUNT_ROLES, AccountRole, derive_required_rights
 from clusters.settings import ConnectionSettings
-from clusters.wire.connection import connect
+from clusters.wire.connection import open_connection
 from tests.replicator.guarded import Guarded, await_rights, grant, guarded, revoke
 from topology import compile_path
 from topology.plan import Plan
@@ -103,7 +103,7 @@ def _configure(account: Account, topic: str) -> None:
 
 
 def _empty(account: Account, topic: str) -> None:
-    with closing(connect(account.settings)) as connection:
+    with closing(open_connection(account.settings)) as connection:
         error, _start = connection.delete_records(topic, 0, 0)
     if error:
         raise KafkaException(KafkaError(error))
@@ -127,7 +127,7 @@ def _create(account: Account, topic: str) -> None:
 
 COPIED = ""  # stands for the topic of the file
 # what is tried, at which cluster, on what; and by which roles it is part of the work
-TRIED: Mapping[str, tuple[Callable[[Account, str], None], str, str, frozenset[Role]]] = {
+TRIED: Mapping[str, tuple[Callable[[Account, str], None], str, str, frozenset[AccountRole]]] = {
     "delete the copied topic": (_delete, "cloud", COPIED, frozenset({"align"})),
     "delete its records": (_empty, "cloud", COPIED, frozenset({"align"})),
     "write to it": (_write, "cloud", COPIED, frozenset({"worker"})),
@@ -136,10 +136,10 @@ TRIED: Mapping[str, tuple[Callable[[Account, str], None], str, str, frozenset[Ro
     "delete the source's records": (_empty, "onprem", COPIED, frozenset()),
     "write to the source": (_write, "onprem", COPIED, frozenset()),
     "change the source's settings": (_configure, "onprem", COPIED, frozenset()),
-    "delete the journal": (_delete, "cloud", JOURNAL, frozenset()),
-    "write to the journal": (_write, "cloud", JOURNAL, frozenset({"migrate"})),
-    "write the desired state": (_write, "cloud", FLOWS, frozenset({"apply", "worker", "migrate"})),
-    "write to the ledger": (_write, "cloud", LEDGER, frozenset({"worker"})),
+    "delete the journal": (_delete, "cloud", JOURNAL_TOPIC, frozenset()),
+    "write to the journal": (_write, "cloud", JOURNAL_TOPIC, frozenset({"migrate"})),
+    "write the desired state": (_write, "cloud", FLOWS_TOPIC, frozenset({"apply", "worker", "migrate"})),
+    "write to the ledger": (_write, "cloud", LEDGER_TOPIC, frozenset({"worker"})),
     "delete another topic": (_delete, "cloud", OTHER, frozenset()),
     "write to another topic": (_write, "cloud", OTHER, frozenset()),
     "change another topic's settings": (_configure, "cloud", OTHER, frozenset()),
@@ -163,9 +163,9 @@ def plan(guarded: Guarded, topic_name: str, tmp_path) -> Plan:
     return compile_path(file)
 
 
-@pytest.mark.parametrize("role", ROLES)
-def test_what_is_not_its_work_is_refused(guarded: Guarded, plan: Plan, topic_name: str, role: Role) -> None:
-    given = tuple(each for each in rights(plan, role) if not each.optional)
+@pytest.mark.parametrize("role", ACCOUNT_ROLES)
+def test_what_is_not_its_work_is_refused(guarded: Guarded, plan: Plan, topic_name: str, role: AccountRole) -> None:
+    given = tuple(each for each in derive_required_rights(plan, role) if not each.optional)
     grant(guarded, role, given)
     await_rights(guarded, role, given)
     accounts = {alias: Account.at(settings) for alias, settings in guarded.settings(role).items()}
@@ -188,9 +188,14 @@ def test_what_is_not_its_work_is_refused(guarded: Guarded, plan: Plan, topic_nam
 
 def test_who_aligns_may_delete_and_nobody_else(guarded: Guarded, plan: Plan, topic_name: str) -> None:
     """What is refused above works with the right that is missing there."""
-    deleting = {role for role in ROLES for each in rights(plan, role) if (each.resource, each.operation) == _DELETE}
+    deleting = {
+        role
+        for role in ACCOUNT_ROLES
+        for each in derive_required_rights(plan, role)
+        if (each.resource, each.operation) == _DELETE
+    }
     assert deleting == {"align"}
-    given = rights(plan, "align")
+    given = derive_required_rights(plan, "align")
     grant(guarded, "align", given)
     await_rights(guarded, "align", given)
     account = Account.at(guarded.settings("align")["cloud"])

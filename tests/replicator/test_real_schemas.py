@@ -8,13 +8,13 @@ import pytest
 
 from clusters.admin import Admin
 from clusters.fake_registry import FakeRegistry
-from clusters.names import TopicPartition
-from clusters.registry.schema import Schema, same
-from clusters.registry.translation import ask_topic_ids
-from clusters.status import read_status
-from cutover.live.records import first_records
+from clusters.partition_status import read_partition_statuses
+from clusters.registry.schema import Schema, is_same_schema
+from clusters.registry.schema_id_translation import read_schema_ids
+from clusters.topic_partition import TopicPartition
+from cutover.live.landing_records import read_first_records
 from replicator.apply import apply_plan
-from replicator.sync.once import sync_carried, sync_differences
+from replicator.sync.sync_on_apply import apply_sync_differences, find_sync_differences
 from tests.replicator.real import read_all, wait_copied, workers
 from tests.replicator.real_schemas import PARTITIONS, clients, connect_to, contents, plan_with, registered, until, write
 
@@ -45,25 +45,25 @@ def test_a_record_waits_for_its_schema_and_goes_on_by_itself(
             reason = f"schema id {later} of {topic_name}-value is not at the target yet"
 
             def waiting() -> bool:
-                found = [each for each in read_status(settings["cloud"]) if each.flow == plan.flows[0].id]
+                found = [each for each in read_partition_statuses(settings["cloud"]) if each.flow == plan.flows[0].id]
                 told = [each for each in found if each.error == reason and each.state == "retrying"]
                 return len(told) == PARTITIONS
 
             until(waiting)
             held = read_all(settings["cloud"], topic_name, PARTITIONS)
             assert all(len(records) < 100 for records in held.values()), "nothing passes it"
-            assert [done.error for done in sync_carried(plan, connect_to(plan))] == [None]
+            assert [done.error for done in apply_sync_differences(plan, connect_to(plan))] == [None]
             wait_copied(settings, plan, topic_name, PARTITIONS)
         source, target = (read_all(settings[alias], topic_name, PARTITIONS) for alias in ("onprem", "cloud"))
         assert contents(source, here) == contents(target, there)
-    ids = ask_topic_ids(plan.flows[0], settings["onprem"], settings["cloud"], [topic_name])
+    ids = read_schema_ids(plan.flows[0], settings["onprem"], settings["cloud"], [topic_name])
     at = {TopicPartition(topic_name, number): 7 for number in range(PARTITIONS)}
     with Admin(settings["onprem"]) as source_admin, Admin(settings["cloud"]) as target_admin:
-        lands = first_records(settings["cloud"], target_admin, at)
-        assert first_records(settings["onprem"], source_admin, at, ids=ids) == lands, (
+        lands = read_first_records(settings["cloud"], target_admin, at)
+        assert read_first_records(settings["onprem"], source_admin, at, ids=ids) == lands, (
             "a group goes on with the same record"
         )
-        assert first_records(settings["onprem"], source_admin, at) != lands
+        assert read_first_records(settings["onprem"], source_admin, at) != lands
 
 
 @pytest.mark.slow
@@ -75,7 +75,7 @@ def test_ids_are_preserved_out_of_a_real_registry_and_never_guessed_at_one_witho
     with clients(urls) as (here, there):
         ids, _ = registered(here, topic_name)
         before = there.subjects()
-        found = [each for each in sync_differences(plan, connect_to(plan)) if each.kind == "schema subject"]
+        found = [each for each in find_sync_differences(plan, connect_to(plan)) if each.kind == "schema subject"]
         assert len(found) == 4
         assert not any(each.applied for each in found)
         assert all("say `ids: translate`" in each.why for each in found)
@@ -83,12 +83,12 @@ def test_ids_are_preserved_out_of_a_real_registry_and_never_guessed_at_one_witho
     with FakeRegistry() as importing:
         urls["cloud"] = importing.url
         plan = plan_with(kafka_pair, topic_name, urls, ids="preserve")
-        assert [done.error for done in sync_carried(plan, connect_to(plan))].count(None) >= 4
+        assert [done.error for done in apply_sync_differences(plan, connect_to(plan))].count(None) >= 4
         with clients(urls) as (here, there):
             for subject in (f"{topic_name}-value", f"{topic_name}-key", f"{topic_name}-address"):
                 ours, theirs = here.history(subject), there.history(subject)
                 assert [(each.id, each.version) for each in theirs] == [(each.id, each.version) for each in ours]
-                assert all(same(one.schema, two.schema) for one, two in zip(ours, theirs, strict=True))
+                assert all(is_same_schema(one.schema, two.schema) for one, two in zip(ours, theirs, strict=True))
             assert [each.id for each in there.history(f"{topic_name}-value")] == ids
-        left = [each for each in sync_differences(plan, connect_to(plan)) if each.kind == "schema subject"]
+        left = [each for each in find_sync_differences(plan, connect_to(plan)) if each.kind == "schema subject"]
         assert left == []

@@ -6,10 +6,11 @@ from __future__ import annotations
 import pytest
 
 from clusters.admin import Admin
-from clusters.control import FLOWS, JOURNAL, read_log
-from clusters.flows import JOURNALED_PREFIX
-from clusters.names import TopicPartition
-from replicator.ledger import read_ledger
+from clusters.control_records import read_control_log
+from clusters.control_topics import FLOWS_TOPIC, JOURNAL_TOPIC
+from clusters.flow_records import JOURNALED_PREFIX
+from clusters.topic_partition import TopicPartition
+from replicator.ledger.ledger import read_ledger
 from tests.replicator.real import applied, read_all, settings_of, wait_copied, workers
 from tests.replicator.states_scene import (
     QUICK,
@@ -123,7 +124,7 @@ def test_every_fault_stops_its_partition_and_its_remedy_heals_it(kafka_pair, top
         assert "were given up" in in_state(settings, plan, topic["expired"], "running").note
         (line,) = [
             value
-            for value in (each.value or {} for each in read_log(cloud, JOURNAL))
+            for value in (each.value or {} for each in read_control_log(cloud, JOURNAL_TOPIC))
             if value.get("record") == "order" and value.get("topic") == topic["expired"]
         ]
         assert (line["kind"], line["lost"], line["state"]) == ("accept-gap", [200, 250], "source_expired")
@@ -197,7 +198,7 @@ def test_a_flow_that_accepts_gaps_by_itself_says_so(kafka_pair, topic_name, tmp_
     assert said is not None
     assert "source offsets 20 to 34 were given up" in said
     assert said.endswith("by on_gap: continue")
-    records = read_log(settings["cloud"], FLOWS)  # by a worker, which may not write to the journal
+    records = read_control_log(settings["cloud"], FLOWS_TOPIC)  # by a worker, which may not write to the journal
     journal = [each.value or {} for each in records if each.key.startswith(JOURNALED_PREFIX)]
     lines = [value for value in journal if value.get("topic") == topic_name]
     assert [(line["actor"], line["lost"]) for line in lines] == [("on_gap: continue", [20, 35])]

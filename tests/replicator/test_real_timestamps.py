@@ -8,8 +8,8 @@ import pytest
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
 from clusters.admin import Admin
+from clusters.partition_status import PartitionStatus, read_partition_statuses
 from clusters.settings import ConnectionSettings
-from clusters.status import PartitionStatus, read_status
 from tests.replicator.real import applied, assert_exact_copy, plan_for, producer, put, settings_of, wait_copied, workers
 
 pytestmark = pytest.mark.kafka
@@ -27,11 +27,13 @@ def in_state(settings: ConnectionSettings, topic: str, state: str) -> PartitionS
     deadline = time.monotonic() + 180
     found: list[PartitionStatus] = []
     while time.monotonic() < deadline:
-        found = [each for each in read_status(settings) if each.topic == topic and each.state == state]
+        found = [each for each in read_partition_statuses(settings) if each.topic == topic and each.state == state]
         if found:
             return found[0]
         time.sleep(0.1)
-    raise AssertionError(f"{topic} is not {state}: {[each for each in read_status(settings) if each.topic == topic]}")
+    raise AssertionError(
+        f"{topic} is not {state}: {[each for each in read_partition_statuses(settings) if each.topic == topic]}"
+    )
 
 
 @pytest.mark.parametrize("delivery", ["sequence", "transactions"])

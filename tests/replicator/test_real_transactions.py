@@ -18,11 +18,11 @@ from kio.static.primitive import i8, i16, i32Timedelta
 
 from clusters.admin import Admin
 from clusters.settings import ConnectionSettings
-from clusters.wire.connection import connect
-from clusters.wire.inquiry import Inquiry
+from clusters.wire.admin_connection import AdminConnection
+from clusters.wire.connection import open_connection
 from lab import clusters as lab_clusters
-from lab.proxy import CLEAN, Toxic
-from replicator.ledger import read_ledger
+from lab.fault_proxy import NO_FAULT, ProxyFault
+from replicator.ledger.ledger import read_ledger
 from tests.replicator.faults import Faulty, Feeding, faulty_clusters, progress, times
 from tests.replicator.real import (
     applied,
@@ -35,7 +35,7 @@ from tests.replicator.real import (
     workers,
 )
 from topology.naming import Naming
-from topology.plan import Plan, sealed
+from topology.plan import Plan, seal_plan
 
 pytestmark = pytest.mark.kafka
 
@@ -80,7 +80,7 @@ def merging(settings: dict[str, ConnectionSettings], merged: str, *topics: str, 
         for topic in topics
     ]
     flows = tuple(sorted((flow for plan in plans for flow in plan.flows), key=lambda flow: flow.id))
-    return sealed(replace(plans[0], topology=merged, flows=flows))
+    return seal_plan(replace(plans[0], topology=merged, flows=flows))
 
 
 def of_flow(plan: Plan, topic: str) -> Plan:
@@ -159,13 +159,13 @@ def test_merged_exactly_under_every_fault(faulty: Faulty, topic_name: str, tmp_p
         more(1_500)  # the session ends after 2 s, the other one takes over
         frozen.send(signal.SIGCONT)
         more(500)
-        proxy.up = Toxic(latency_s=1.5)  # requests arrive after their connection is gone
+        proxy.up = ProxyFault(latency_s=1.5)  # requests arrive after their connection is gone
         time.sleep(0.5)
-        proxy.up = CLEAN
+        proxy.up = NO_FAULT
         proxy.drop_clients()
         more(500)
-        lab_clusters.kill(faulty.home, "cloud")
-        lab_clusters.start(faulty.home, "cloud")
+        lab_clusters.kill_lab_broker(faulty.home, "cloud")
+        lab_clusters.restart_lab_broker(faulty.home, "cloud")
         more(500)
         for topic in (old, new):
             wait_copied(settings, of_flow(plan, topic), topic, PARTITIONS)
@@ -206,9 +206,9 @@ def test_workers_share_the_slots_and_hand_them_over(kafka_pair, topic_name: str,
 
 
 def set_transaction_version(settings: ConnectionSettings, level: int, how: int) -> None:
-    connection = connect(settings)
+    connection = open_connection(settings)
     connection.close()
-    with Inquiry(settings, connection.address) as inquiry:
+    with AdminConnection(settings, connection.address) as inquiry:
         answer = inquiry.ask(
             UPDATE_FEATURES,
             lowest=1,
@@ -221,7 +221,7 @@ def set_transaction_version(settings: ConnectionSettings, level: int, how: int) 
     inquiry.check(int(answer.error_code), "setting transaction.version")
     deadline = time.monotonic() + 180
     while True:
-        with Inquiry(settings, connection.address) as inquiry:
+        with AdminConnection(settings, connection.address) as inquiry:
             if inquiry.finalized.get("transaction.version", 0) == level:
                 return
         assert time.monotonic() < deadline, f"transaction.version never became {level}"

@@ -23,7 +23,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConnectionSett
     """A broker of its own whose ACLs apply to everybody, also to us (User:ANONYMOUS); no ACL: all is allowed."""
     directory = tmp_path_factory.mktemp("unauthorised")
     try:
-        found = clusters.up(
+        found = clusters.start_clusters(
             directory,
             ["guarded"],
             settings={
@@ -33,7 +33,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConnectionSett
         )
         yield ConnectionSettings("guarded", (found.clusters["guarded"].bootstrap,))
     finally:
-        clusters.down(directory)
+        clusters.end_clusters(directory)
 
 
 def _denial(topic: str, operation: str) -> tuple[object, ...]:

@@ -6,33 +6,33 @@ from dataclasses import dataclass
 
 import pytest
 
-from clusters.batches import Record, read_records
-from replicator.batches import Sifted, sift
+from clusters.record_batch import BatchRecord, decode_batch_records
+from replicator.batch.batch_selection import SelectedBatches, select_batches
 from tests.replicator.build import NOW, answer, data
 from tests.replicator.old_formats import LOG_APPEND_TIME, Old, message, packed, wrapper
 
 
-def seen(sifted: Sifted) -> list[Record]:
+def seen(sifted: SelectedBatches) -> list[BatchRecord]:
     """The records with their source offsets, as the target will hold them."""
     assert sifted.refused is None, sifted.refused
     found = []
     for batch in sifted.batches:
-        for at, record in enumerate(read_records(batch.data)):
+        for at, record in enumerate(decode_batch_records(batch.data)):
             found.append(
-                Record(batch.source_offset(at), record.timestamp, record.key, record.value, record.headers)
+                BatchRecord(batch.source_offset(at), record.timestamp, record.key, record.value, record.headers)
             )  # fmt: skip
     return found
 
 
-def expected(*messages: Old) -> list[Record]:
-    return [Record(each.offset, each.timestamp, each.key, each.value) for each in messages]
+def expected(*messages: Old) -> list[BatchRecord]:
+    return [BatchRecord(each.offset, each.timestamp, each.key, each.value) for each in messages]
 
 
 PLAIN = (Old(3, b"k", b"v"), Old(4, None, b""), Old(5, b"", None), Old(9, b"k" * 300, b"v" * 20_000))
 
 
 def test_v0_without_timestamps() -> None:
-    sifted = sift(answer(*(message(0, each) for each in PLAIN)), 3)
+    sifted = select_batches(answer(*(message(0, each) for each in PLAIN)), 3)
     assert seen(sifted) == expected(*PLAIN)
     assert sifted.position == 10
 
@@ -41,25 +41,25 @@ def test_v1_with_timestamps_of_producer_or_broker() -> None:
     stamped = [Old(each.offset, each.key, each.value, NOW + each.offset * 7 - 100) for each in PLAIN]
     created = [message(1, each) for each in stamped]
     appended = [message(1, each, LOG_APPEND_TIME) for each in stamped]
-    assert seen(sift(answer(*created), 0)) == expected(*stamped)
-    assert seen(sift(answer(*appended), 0)) == expected(*stamped)
+    assert seen(select_batches(answer(*created), 0)) == expected(*stamped)
+    assert seen(select_batches(answer(*appended), 0)) == expected(*stamped)
 
 
 @pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4"])
 def test_v0_wrapper_with_absolute_offsets(codec: str) -> None:
-    sifted = sift(answer(wrapper(0, 9, PLAIN, codec)), 0)
+    sifted = select_batches(answer(wrapper(0, 9, PLAIN, codec)), 0)
     assert [(batch.codec, batch.end) for batch in unpacked_codec(sifted)] == [({"gzip": 1}.get(codec, 0), 10)]
     assert seen(sifted) == expected(*PLAIN)
 
 
-def unpacked_codec(sifted: Sifted):
+def unpacked_codec(sifted: SelectedBatches):
     """snappy and lz4 are read by the replicator's own code in the tests of codecs; here the raw records count."""
-    from replicator.records import built, records_of
+    from replicator.batch.records import build_raw_batch, decode_records
 
     assert sifted.refused is None, sifted.refused
     for at, batch in enumerate(sifted.batches):
         if batch.codec > 1:
-            sifted.batches[at] = built(moved(records_of(batch), batch), 0, batch.end)
+            sifted.batches[at] = build_raw_batch(moved(decode_records(batch), batch), 0, batch.end)
     return sifted.batches
 
 
@@ -70,31 +70,31 @@ def moved(records, batch):
 @pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4"])
 def test_v1_wrapper_with_relative_offsets_and_holes(codec: str) -> None:
     inner = [Old(0, b"a", b"1", NOW), Old(1, b"b", None, NOW - 5), Old(4, b"c", b"3", NOW + 9)]
-    sifted = sift(answer(wrapper(1, 104, inner, codec, timestamp=NOW + 9)), 100)
+    sifted = select_batches(answer(wrapper(1, 104, inner, codec, timestamp=NOW + 9)), 100)
     unpacked_codec(sifted)
     assert seen(sifted) == [
-        Record(100, NOW, b"a", b"1"),
-        Record(101, NOW - 5, b"b", None),
-        Record(104, NOW + 9, b"c", b"3"),
+        BatchRecord(100, NOW, b"a", b"1"),
+        BatchRecord(101, NOW - 5, b"b", None),
+        BatchRecord(104, NOW + 9, b"c", b"3"),
     ]
     assert sifted.batches[0].spans == ((100, 2), (104, 1))
 
 
 def test_v1_wrapper_with_the_brokers_append_time() -> None:
     inner = [Old(0, b"a", b"1", NOW - 100), Old(1, b"b", b"2", NOW - 50)]
-    sifted = sift(answer(wrapper(1, 51, inner, "gzip", timestamp=NOW, append_time=True)), 0)
+    sifted = select_batches(answer(wrapper(1, 51, inner, "gzip", timestamp=NOW, append_time=True)), 0)
     assert [(record.offset, record.timestamp) for record in seen(sifted)] == [(50, NOW), (51, NOW)]
 
 
 def test_the_position_inside_a_wrapper() -> None:
     inner = [Old(at, b"k%d" % at, b"v", NOW) for at in range(5)]
-    sifted = sift(answer(wrapper(1, 24, inner, "gzip", timestamp=NOW)), 22)
+    sifted = select_batches(answer(wrapper(1, 24, inner, "gzip", timestamp=NOW)), 22)
     assert [record.offset for record in seen(sifted)] == [22, 23, 24]
-    assert sift(answer(wrapper(1, 24, inner, "gzip", timestamp=NOW)), 25) == Sifted([], 25, -1)
+    assert select_batches(answer(wrapper(1, 24, inner, "gzip", timestamp=NOW)), 25) == SelectedBatches([], 25, -1)
 
 
 def test_all_formats_in_one_log() -> None:
-    sifted = sift(
+    sifted = select_batches(
         answer(
             message(0, Old(0, b"zero", b"0")),
             wrapper(0, 2, [Old(1, b"a", b"1"), Old(2, b"b", b"2")], "gzip"),
@@ -135,7 +135,7 @@ BROKEN = [
 
 @pytest.mark.parametrize("case", BROKEN, ids=lambda case: case.name)
 def test_what_cannot_be_read_stops_with_its_offset(case: Broken) -> None:
-    sifted = sift(answer(message(1, Old(6, b"k", b"v", NOW)), case.bytes_), 0)
+    sifted = select_batches(answer(message(1, Old(6, b"k", b"v", NOW)), case.bytes_), 0)
     assert sifted.refused is not None
     assert case.reason in str(sifted.refused)
     assert "source offset 7" in str(sifted.refused)

@@ -8,28 +8,28 @@ from typing import Any
 import pytest
 
 from clusters.errors import Unreachable
-from clusters.wire import codes
+from clusters.wire import error_codes
 from clusters.wire.messages import ProducedPartition
-from replicator import repeated
-from replicator.batch import LOG_APPEND_TIME, Batch
-from replicator.repeated import AGAIN_S, Stored, as_stored
-from replicator.states import Loud
+from replicator.batch.record_batch import LOG_APPEND_TIME, RawBatch
+from replicator.recovery import ambiguous_answers
+from replicator.recovery.ambiguous_answers import REREAD_AFTER_S, AmbiguousAnswers, judge_stored_batch
+from replicator.states import Halt
 from tests.replicator.build import NOW, batch_of, data, with_attributes, with_crc
 from tests.replicator.test_partition import KEY, TARGET, copying, sent, taken
 
 
-def answered_as_older(codec: str = "none") -> Loud:
+def answered_as_older(codec: str = "none") -> Halt:
     """Two records of ours, meant for target offsets 30 and 31, are answered for with another time than theirs."""
     copy = copying(position=100, acked=30)
     taken(copy, data(100, 2, codec=codec))
     sent(copy)
-    copy.answered(ProducedPartition(TARGET, 0, codes.NONE, 30, 0, append_time=NOW + 9_000))
-    assert isinstance(copy.trouble, Loud)
+    copy.answered(ProducedPartition(TARGET, 0, error_codes.NONE, 30, 0, append_time=NOW + 9_000))
+    assert isinstance(copy.trouble, Halt)
     assert copy.trouble.state == "append_time"
     return copy.trouble
 
 
-def at_target(records: bytes, stamped: bool) -> Batch:
+def at_target(records: bytes, stamped: bool) -> RawBatch:
     """`records` of ours as the target stores them at offset 30."""
     moved = (30).to_bytes(8, "big") + records[8:]
     return batch_of(with_crc(with_attributes(moved, LOG_APPEND_TIME)) if stamped else moved)
@@ -37,7 +37,7 @@ def at_target(records: bytes, stamped: bool) -> Batch:
 
 @pytest.mark.parametrize("stored_as", ["none", "gzip"])
 def test_what_was_sent_and_stamped_is_append_time(stored_as: str) -> None:
-    told = as_stored(answered_as_older(), at_target(data(100, 2, codec=stored_as), stamped=True))
+    told = judge_stored_batch(answered_as_older(), at_target(data(100, 2, codec=stored_as), stamped=True))
     assert (told.state, told.target, told.sent) == ("append_time", (30, 32), None)
 
 
@@ -50,8 +50,8 @@ def test_what_was_sent_and_stamped_is_append_time(stored_as: str) -> None:
         at_target(data(100, 3), stamped=True),
     ],
 )
-def test_anything_else_is_a_foreign_write(there: Batch) -> None:
-    told = as_stored(answered_as_older(), there)
+def test_anything_else_is_a_foreign_write(there: RawBatch) -> None:
+    told = judge_stored_batch(answered_as_older(), there)
     assert (told.state, told.source, told.sent) == ("target_foreign_write", (100, 102), None)
     assert told.target == (30, there.end)
     assert "target offsets 30 to" in told.error
@@ -60,7 +60,7 @@ def test_anything_else_is_a_foreign_write(there: Batch) -> None:
 
 
 def test_what_is_gone_is_told_as_it_was_answered() -> None:
-    assert as_stored(answered_as_older(), None).state == "append_time"
+    assert judge_stored_batch(answered_as_older(), None).state == "append_time"
 
 
 class Now(Executor):
@@ -76,19 +76,19 @@ class Now(Executor):
 
 
 def test_nothing_is_decided_before_the_target_has_said_what_stands_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    answers: list[Batch | Exception] = [Unreachable("gone"), at_target(data(100, 2), stamped=False)]
+    answers: list[RawBatch | Exception] = [Unreachable("gone"), at_target(data(100, 2), stamped=False)]
 
-    def stored(*_: Any) -> Batch:
+    def stored(*_: Any) -> RawBatch:
         answer = answers.pop(0)
         if isinstance(answer, Exception):
             raise answer
         return answer
 
-    monkeypatch.setattr(repeated, "stored", stored)
-    looks, loud = Stored(None, Now()), answered_as_older()  # type: ignore[arg-type]
+    monkeypatch.setattr(ambiguous_answers, "read_stored_batch", stored)
+    looks, loud = AmbiguousAnswers(None, Now()), answered_as_older()  # type: ignore[arg-type]
     assert looks.told(KEY, loud, 100.0) is None
     assert looks.told(KEY, loud, 100.1) is None
-    assert looks.told(KEY, loud, 100.0 + AGAIN_S) is None, "it failed, and is asked again"
+    assert looks.told(KEY, loud, 100.0 + REREAD_AFTER_S) is None, "it failed, and is asked again"
     assert answers, "not before a second has passed"
     assert looks.told(KEY, loud, 102.0) is None
     found = looks.told(KEY, loud, 102.1)

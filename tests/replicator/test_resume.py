@@ -10,37 +10,42 @@ from typing import Any
 
 import pytest
 
-from clusters.batches import simple_batch
 from clusters.errors import ClusterError, ProtocolError
-from clusters.fake import FakeCluster
-from clusters.flows import FlowRecord
+from clusters.fake_cluster import FakeCluster
+from clusters.flow_records import FlowRecord
+from clusters.record_batch import build_simple_batch
 from clusters.settings import ConnectionSettings
-from replicator import look as look_module
-from replicator import takeover
-from replicator.batches import Batch
-from replicator.ledger import Ledger
-from replicator.ledger_records import Place
-from replicator.look import SETTLE_S, Address, Led, Stillness
-from replicator.offsetmap import OffsetMap
-from replicator.partition import Identity, PartitionKey
-from replicator.resume import MARGIN_MS, PIPELINE, Remembered, Resume, Seen, resume
-from replicator.states import LookAgain, Loud
+from replicator.batch.record_batch import RawBatch
+from replicator.copy.partition_copy import (
+    MAX_BATCHES_IN_FLIGHT,
+    PRODUCER_EXPIRY_MARGIN_MS,
+    PartitionKey,
+    ProducerIdentity,
+)
+from replicator.ledger.ledger import Ledger
+from replicator.ledger.offset_map import OffsetMap
+from replicator.ledger.record_format import FlowPartition
+from replicator.recovery import log_inspection as look_module
+from replicator.recovery import takeover
+from replicator.recovery.log_inspection import LOG_SETTLE_S, BrokerAddress, LeaderLog, SettledLogEnds
+from replicator.recovery.recovery_point import LedgerState, LogInspection, RecoveryPoint, find_recovery_point
+from replicator.states import Halt, Reinspect
 from topology.plan import PlanFlow
 from topology.selectors import Selector, TopicSelection
 
 NOW = 1_790_000_000_000
 DAY = 86_400_000
 SOURCE, TARGET, OTHER = uuid.UUID(int=1), uuid.UUID(int=2), uuid.UUID(int=3)
-US = Identity(7, 0, 0)
+US = ProducerIdentity(7, 0, 0)
 
 
-def tail(base: int, end: int, producer: int = 7, epoch: int = 0, sequence: int | None = None) -> Batch:
+def tail(base: int, end: int, producer: int = 7, epoch: int = 0, sequence: int | None = None) -> RawBatch:
     sequence = base if sequence is None else sequence
-    return Batch(base, end, 0, 0, NOW, producer, epoch, sequence, end - base, memoryview(b""))
+    return RawBatch(base, end, 0, 0, NOW, producer, epoch, sequence, end - base, memoryview(b""))
 
 
-def known(*runs: tuple[int, int], identity: Identity = US) -> Remembered:
-    return Remembered(OffsetMap.of(runs or [(0, 0)]), identity, SOURCE, TARGET)
+def known(*runs: tuple[int, int], identity: ProducerIdentity = US) -> LedgerState:
+    return LedgerState(OffsetMap.of(runs or [(0, 0)]), identity, SOURCE, TARGET)
 
 
 YOUNG = (0, 99, NOW)
@@ -68,8 +73,8 @@ class Case:
     """
 
     name: str
-    expected: tuple[int, int, int] | str | type[LookAgain]
-    remembered: Remembered | None = field(default_factory=known)
+    expected: tuple[int, int, int] | str | type[Reinspect]
+    remembered: LedgerState | None = field(default_factory=known)
     seen: dict[str, Any] = field(default_factory=dict)
     start: str = "earliest"
     says: str = ""
@@ -78,44 +83,44 @@ class Case:
 OLD = {"producer": (0, 99, NOW - DAY)}
 CASES = [
     # §6 (1), nobody has copied it yet
-    Case("first time", (0, 1, PIPELINE), None, EMPTY),
-    Case("first time, a source that begins later", (40, 1, PIPELINE), None, EMPTY | {"source_start": 40}),
-    Case("first time, from the end", (500, 1, PIPELINE), None, EMPTY, start="latest"),
-    Case("first time, into a partition whose records were deleted", (0, 1, PIPELINE), None,
+    Case("first time", (0, 1, MAX_BATCHES_IN_FLIGHT), None, EMPTY),
+    Case("first time, a source that begins later", (40, 1, MAX_BATCHES_IN_FLIGHT), None, EMPTY | {"source_start": 40}),
+    Case("first time, from the end", (500, 1, MAX_BATCHES_IN_FLIGHT), None, EMPTY, start="latest"),
+    Case("first time, into a partition whose records were deleted", (0, 1, MAX_BATCHES_IN_FLIGHT), None,
          EMPTY | {"target_start": 30, "target_end": 30}),
     Case("first time, but there are records", "target_foreign_write", None, {"producer": None}, says="0 to 99"),
     # §4 R1, R4: young, state present: resume at the log end, pipelined
-    Case("young", (100, PIPELINE, PIPELINE)),
-    Case("young, behind a gap", (111, PIPELINE, PIPELINE), known((0, 0), (90, 101))),
-    Case("young, a gap announced and not reached", (100, PIPELINE, PIPELINE), known((0, 0), (150, 170))),
-    Case("young, a gap announced and reached", (120, PIPELINE, PIPELINE), known((0, 0), (100, 120))),
-    Case("young, just", (100, PIPELINE, PIPELINE), seen={"producer": (0, 99, NOW - DAY + MARGIN_MS + 1)}),
-    Case("no longer young", LookAgain, seen={"producer": (0, 99, NOW - DAY + MARGIN_MS)}),
-    Case("young by a longer expiration", (100, PIPELINE, PIPELINE),
+    Case("young", (100, MAX_BATCHES_IN_FLIGHT, MAX_BATCHES_IN_FLIGHT)),
+    Case("young, behind a gap", (111, MAX_BATCHES_IN_FLIGHT, MAX_BATCHES_IN_FLIGHT), known((0, 0), (90, 101))),
+    Case("young, a gap announced and not reached", (100, MAX_BATCHES_IN_FLIGHT, MAX_BATCHES_IN_FLIGHT), known((0, 0), (150, 170))),
+    Case("young, a gap announced and reached", (120, MAX_BATCHES_IN_FLIGHT, MAX_BATCHES_IN_FLIGHT), known((0, 0), (100, 120))),
+    Case("young, just", (100, MAX_BATCHES_IN_FLIGHT, MAX_BATCHES_IN_FLIGHT), seen={"producer": (0, 99, NOW - DAY + PRODUCER_EXPIRY_MARGIN_MS + 1)}),
+    Case("no longer young", Reinspect, seen={"producer": (0, 99, NOW - DAY + PRODUCER_EXPIRY_MARGIN_MS)}),
+    Case("young by a longer expiration", (100, MAX_BATCHES_IN_FLIGHT, MAX_BATCHES_IN_FLIGHT),
          seen={"producer": (0, 99, NOW - 20 * DAY), "expiration": 24 * DAY}),
-    Case("young with all records deleted: the state decides", (100, PIPELINE, PIPELINE),
+    Case("young with all records deleted: the state decides", (100, MAX_BATCHES_IN_FLIGHT, MAX_BATCHES_IN_FLIGHT),
          seen={"target_start": 100, "tail": None}),
-    Case("young, a base", (500, PIPELINE, PIPELINE), known((70, 470), identity=Identity(7, 0, 70)),
+    Case("young, a base", (500, MAX_BATCHES_IN_FLIGHT, MAX_BATCHES_IN_FLIGHT), known((70, 470), identity=ProducerIdentity(7, 0, 70)),
          {"tail": tail(90, 100, sequence=20), "producer": (0, 29, NOW)}),
-    Case("young, sequence wrapped", (2**31 + 60, PIPELINE, PIPELINE), known(),
+    Case("young, sequence wrapped", (2**31 + 60, MAX_BATCHES_IN_FLIGHT, MAX_BATCHES_IN_FLIGHT), known(),
          {"target_end": 2**31 + 60, "source_end": 2**31 + 90, "tail": tail(2**31 - 10, 2**31 + 60, sequence=2**31 - 10),
           "producer": (0, 59, NOW)}),
     # §6 (1): the state is ahead of the log end: not replicated yet
-    Case("state ahead", LookAgain, seen={"producer": (0, 109, NOW)}, says="10 records"),
-    Case("state ahead over the wrap", LookAgain, known(),
+    Case("state ahead", Reinspect, seen={"producer": (0, 109, NOW)}, says="10 records"),
+    Case("state ahead over the wrap", Reinspect, known(),
          {"target_end": 2**31 - 5, "source_end": 2**31, "tail": tail(2**31 - 9, 2**31 - 5), "producer": (0, 4, NOW)},
          says="10 records"),
     Case("state behind the log end", "duplicated", seen={"producer": (0, 89, NOW)}, says="sequence 89"),
     # §4 R5: old or no state: wait until nothing can be under way, then depth 1
-    Case("old", LookAgain, seen=OLD, says="forgotten"),
+    Case("old", Reinspect, seen=OLD, says="forgotten"),
     Case("old, settled", (100, 1, 1), seen=OLD | {"settled": True}),
-    Case("no state", LookAgain, seen={"producer": None}, says="forgotten"),
+    Case("no state", Reinspect, seen={"producer": None}, says="forgotten"),
     Case("no state, settled", (100, 1, 1), seen={"producer": None, "settled": True}),
-    Case("no state, all records deleted", LookAgain, seen={"producer": None, "target_start": 100, "tail": None}),
+    Case("no state, all records deleted", Reinspect, seen={"producer": None, "target_start": 100, "tail": None}),
     Case("no state, all records deleted, settled", (100, 1, 1),
          seen={"producer": None, "target_start": 100, "tail": None, "settled": True}),
-    Case("announced, nothing written yet", (0, 1, PIPELINE), known(), EMPTY),
-    Case("announced from the end, nothing written yet", (480, 1, PIPELINE), known((0, 480)), EMPTY, start="latest"),
+    Case("announced, nothing written yet", (0, 1, MAX_BATCHES_IN_FLIGHT), known(), EMPTY),
+    Case("announced from the end, nothing written yet", (480, 1, MAX_BATCHES_IN_FLIGHT), known((0, 480)), EMPTY, start="latest"),
     # §0 (3): the tail's header against the formula
     Case("tail by somebody else", "target_foreign_write", seen={"tail": tail(90, 100, producer=8)}, says="producer 8"),
     Case("tail without a producer", "target_foreign_write", seen={"tail": tail(90, 100, producer=-1, epoch=-1)}),
@@ -128,37 +133,37 @@ CASES = [
     Case("source created again", "source_recreated", seen={"source_id": OTHER}, says=str(OTHER)),
     # the source's log
     Case("expired", "source_expired", seen={"source_start": 101}, says="100 to 100"),
-    Case("not expired yet", (100, PIPELINE, PIPELINE), seen={"source_start": 100}),
-    Case("all copied", (100, PIPELINE, PIPELINE), seen={"source_end": 100}),
-    Case("shorter than what is copied", LookAgain, seen={"source_end": 99}),
+    Case("not expired yet", (100, MAX_BATCHES_IN_FLIGHT, MAX_BATCHES_IN_FLIGHT), seen={"source_start": 100}),
+    Case("all copied", (100, MAX_BATCHES_IN_FLIGHT, MAX_BATCHES_IN_FLIGHT), seen={"source_end": 100}),
+    Case("shorter than what is copied", Reinspect, seen={"source_end": 99}),
     Case("shorter for good", "source_truncated", seen={"source_end": 99, "source_settled": True}),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_resume(case: Case) -> None:
-    seen = Seen(**(SEEN | case.seen))
-    decided = resume(case.remembered, seen, 7, case.start)
+    seen = LogInspection(**(SEEN | case.seen))
+    decided = find_recovery_point(case.remembered, seen, 7, case.start)
     if isinstance(case.expected, str):
-        assert isinstance(decided, Loud), decided
+        assert isinstance(decided, Halt), decided
         assert decided.state == case.expected
         assert decided.remedy
         assert case.says in decided.error
     elif isinstance(case.expected, tuple):
-        assert isinstance(decided, Resume), decided
+        assert isinstance(decided, RecoveryPoint), decided
         assert (decided.position, decided.depth, decided.depth_confirmed) == case.expected
         assert decided.depth == 1 or (seen.producer is not None and decided.newest == seen.producer[2])
         assert decided.target_end == seen.target_end
         base = seen.target_end if case.remembered is None else case.remembered.identity.base
-        assert decided.identity == Identity(7, 0, base)
+        assert decided.identity == ProducerIdentity(7, 0, base)
     else:
-        assert isinstance(decided, LookAgain), decided
+        assert isinstance(decided, Reinspect), decided
         assert case.says in decided.reason
 
 
 def test_the_ledger_s_producer_id_counts_not_the_flow_s() -> None:
-    decided = resume(known(), Seen(**SEEN), 4711, "earliest")
-    assert isinstance(decided, Resume)
+    decided = find_recovery_point(known(), LogInspection(**SEEN), 4711, "earliest")
+    assert isinstance(decided, RecoveryPoint)
     assert decided.identity.producer_id == 7
 
 
@@ -168,26 +173,26 @@ KEY = PartitionKey("onprem-to-cloud", "orders", "orders", 0)
 
 
 def test_stillness() -> None:
-    still = Stillness()
+    still = SettledLogEnds()
     assert not still.settled(KEY, "target", 5, 0.0)
-    for now in (10, 20, 30, SETTLE_S - 1):
+    for now in (10, 20, 30, LOG_SETTLE_S - 1):
         assert not still.settled(KEY, "target", 5, now)
-    assert still.settled(KEY, "target", 5, SETTLE_S)
-    assert not still.settled(KEY, "source", 9, SETTLE_S)
-    assert not still.settled(KEY, "target", 6, SETTLE_S + 1)
-    assert not still.settled(KEY, "target", 6, SETTLE_S + 2)
+    assert still.settled(KEY, "target", 5, LOG_SETTLE_S)
+    assert not still.settled(KEY, "source", 9, LOG_SETTLE_S)
+    assert not still.settled(KEY, "target", 6, LOG_SETTLE_S + 1)
+    assert not still.settled(KEY, "target", 6, LOG_SETTLE_S + 2)
     still.forget(KEY)
-    assert not still.settled(KEY, "target", 6, 3 * SETTLE_S)
+    assert not still.settled(KEY, "target", 6, 3 * LOG_SETTLE_S)
 
 
 def test_stillness_of_long_ago_does_not_count() -> None:
     """The partition was another worker's between the two looks; its last request may be under way."""
-    still = Stillness()
+    still = SettledLogEnds()
     assert not still.settled(KEY, "target", 5, 0.0)
     assert not still.settled(KEY, "target", 5, 600.0)
     for now in (610.0, 620.0, 630.0):
         assert not still.settled(KEY, "target", 5, now)
-    assert still.settled(KEY, "target", 5, 600.0 + SETTLE_S)
+    assert still.settled(KEY, "target", 5, 600.0 + LOG_SETTLE_S)
 
 
 # -- taking over -----------------------------------------------------------------------------------------------
@@ -208,26 +213,30 @@ class Clusters:
         runs = [(0, 0), (100, 111)] if self.landed else [(0, 0)]
         return Ledger({KEY: (known(*runs), 1)})
 
-    def look(self, keys: Iterable[PartitionKey], *_: Any) -> dict[PartitionKey, tuple[Seen, Led, Led]]:
+    def look(
+        self, keys: Iterable[PartitionKey], *_: Any
+    ) -> dict[PartitionKey, tuple[LogInspection, LeaderLog, LeaderLog]]:
         self.asked.append("logs")
         self.landed = True
-        seen = Seen(**SEEN | {"target_end": 110, "tail": tail(100, 110), "producer": (0, 109, NOW)})
-        here, there = (Led(topic, Address("127.0.0.1", 1), 0, 0) for topic in (SOURCE, TARGET))
+        seen = LogInspection(**SEEN | {"target_end": 110, "tail": tail(100, 110), "producer": (0, 109, NOW)})
+        here, there = (LeaderLog(topic, BrokerAddress("127.0.0.1", 1), 0, 0) for topic in (SOURCE, TARGET))
         return dict.fromkeys(keys, (seen, here, there))
 
 
 def test_a_partition_whose_ledger_cannot_be_read_is_not_taken_over(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if it had no record, it would be copied twice."""
     clusters = Clusters()
-    invalid = Ledger({}, invalid={Place(KEY.flow, KEY.topic, KEY.partition): ProtocolError("offset 7 cannot be read")})
+    invalid = Ledger(
+        {}, invalid={FlowPartition(KEY.flow, KEY.topic, KEY.partition): ProtocolError("offset 7 cannot be read")}
+    )
     for name, function in {"look": clusters.look, "without_leader": lambda *_: set()}.items():
         monkeypatch.setattr(takeover, name, function)
     monkeypatch.setattr(takeover, "read_ledger", lambda *_, **__: invalid)
     flow = PlanFlow(KEY.flow, "onprem", "cloud", TopicSelection(include=(Selector("literal", "orders"),)))
     record = FlowRecord(flow, "sha256:0", "orders-move", 1, "running", 7)
     onprem, cloud = (ConnectionSettings(alias, ("127.0.0.1:1",)) for alias in ("onprem", "cloud"))
-    taken = takeover.take_over(record, {KEY: 3}, onprem, cloud, DAY, Stillness(), "w1", writer=None)
-    assert taken == {KEY: Loud("ledger_invalid", "offset 7 cannot be read")}
+    taken = takeover.take_over_partitions(record, {KEY: 3}, onprem, cloud, DAY, SettledLogEnds(), "w1", writer=None)
+    assert taken == {KEY: Halt("ledger_invalid", "offset 7 cannot be read")}
 
 
 def test_what_landed_during_a_look_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -248,8 +257,10 @@ def test_what_landed_during_a_look_is_known(monkeypatch: pytest.MonkeyPatch) -> 
     )
     record = FlowRecord(flow, "sha256:0", "orders-move", 1, "running", 7)
     onprem, cloud = (ConnectionSettings(alias, ("127.0.0.1:1",)) for alias in ("onprem", "cloud"))
-    taken = takeover.take_over(record, {KEY: 3}, onprem, cloud, DAY, Stillness(), "w1", writer=None)[KEY]
-    assert isinstance(taken, takeover.Taken)
+    taken = takeover.take_over_partitions(record, {KEY: 3}, onprem, cloud, DAY, SettledLogEnds(), "w1", writer=None)[
+        KEY
+    ]
+    assert isinstance(taken, takeover.TakenPartition)
     assert (taken.resume.position, taken.resume.target_end) == (121, 110)
 
 
@@ -257,7 +268,7 @@ def test_what_landed_during_a_look_is_known(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 class Clock:
-    """Stands in for the `time` module of `replicator.look`."""
+    """Stands in for the `time` module of `replicator.recovery.log_inspection`."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -274,23 +285,23 @@ def test_a_busy_source_does_not_keep_an_old_partition_waiting(monkeypatch: pytes
     clock = Clock()
     source, target = (FakeCluster(alias, clock=lambda: NOW) for alias in ("onprem", "cloud"))
     fakes = {"onprem": source, "cloud": target}
-    monkeypatch.setattr(look_module, "connect", lambda settings, _address=None: fakes[settings.alias].wire())
+    monkeypatch.setattr(look_module, "open_connection", lambda settings, _address=None: fakes[settings.alias].wire())
     monkeypatch.setattr(look_module, "time", clock)
     source_id, target_id = (cluster.create_topic("orders", 1).topic_id for cluster in (source, target))
     us = target.issue_producer_id()
-    old = simple_batch([b"v"] * 10, timestamp=NOW - 3 * DAY, producer_id=us, epoch=0, base_sequence=0)
+    old = build_simple_batch([b"v"] * 10, timestamp=NOW - 3 * DAY, producer_id=us, epoch=0, base_sequence=0)
     assert target.append("orders", 0, old)[:2] == (0, 0)
     target.expire_producers()
-    remembered = Remembered(OffsetMap.of([(0, 0)]), Identity(us, 0, 0), source_id, target_id)
-    stillness, decided = Stillness(), []
+    remembered = LedgerState(OffsetMap.of([(0, 0)]), ProducerIdentity(us, 0, 0), source_id, target_id)
+    stillness, decided = SettledLogEnds(), []
     source.produce("orders", 0, [b"v"] * 10)
     for _ in range(5):
         source.produce("orders", 0, [b"more"])
-        looked = look_module.look([KEY], source.settings, target.settings, us, DAY, stillness)[KEY]
+        looked = look_module.inspect_logs([KEY], source.settings, target.settings, us, DAY, stillness)[KEY]
         assert isinstance(looked, tuple), looked
-        decided.append(type(resume(remembered, looked[0], us, "earliest")))
-        clock.now += SETTLE_S / 3
-    assert decided == [LookAgain, LookAgain, LookAgain, Resume, Resume]
+        decided.append(type(find_recovery_point(remembered, looked[0], us, "earliest")))
+        clock.now += LOG_SETTLE_S / 3
+    assert decided == [Reinspect, Reinspect, Reinspect, RecoveryPoint, RecoveryPoint]
 
 
 @pytest.mark.parametrize(("policy", "goes_on"), [("delete", False), ("compact,delete", True)])
@@ -298,13 +309,13 @@ def test_the_last_batch_must_be_seen(monkeypatch: pytest.MonkeyPatch, policy: st
     """Only the cleaner takes the last batch away for good."""
     source, target = (FakeCluster(alias, clock=lambda: NOW) for alias in ("onprem", "cloud"))
     fakes = {"onprem": source, "cloud": target}
-    monkeypatch.setattr(look_module, "connect", lambda settings, _address=None: fakes[settings.alias].wire())
+    monkeypatch.setattr(look_module, "open_connection", lambda settings, _address=None: fakes[settings.alias].wire())
     monkeypatch.setattr(look_module, "Admin", lambda settings: nullcontext(fakes[settings.alias]))
     monkeypatch.setattr(look_module, "_tail", lambda *_: None)
     source.create_topic("orders", 1)
     target.create_topic("orders", 1, configs={"cleanup.policy": policy})
     target.produce("orders", 0, [b"v"], keys=[b"k"])
-    looked = look_module.look([KEY], source.settings, target.settings, 7, DAY, Stillness())[KEY]
+    looked = look_module.inspect_logs([KEY], source.settings, target.settings, 7, DAY, SettledLogEnds())[KEY]
     if goes_on:
         assert isinstance(looked, tuple)
     else:

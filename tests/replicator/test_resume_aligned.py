@@ -8,98 +8,98 @@ from typing import Any, Literal
 
 import pytest
 
-from clusters.flows import FlowRecord
+from clusters.flow_records import FlowRecord
 from clusters.settings import ConnectionSettings
-from replicator import takeover
-from replicator.aligned.copy import AlignedCopy, Gap
-from replicator.aligned.fill import filler_batch
-from replicator.aligned.resume import beginning, resume_aligned
-from replicator.batch import Batch, batches_in
-from replicator.batches import Sifted
-from replicator.ledger import Ledger
-from replicator.look import Address, Led, Stillness
-from replicator.offsetmap import OffsetMap, Run
-from replicator.orders import Order
-from replicator.partition import PIPELINE, Identity, PartitionKey
-from replicator.resume import Remembered, Resume, Seen
-from replicator.states import LookAgain, Loud
+from replicator.batch.batch_selection import SelectedBatches
+from replicator.batch.record_batch import RawBatch, decode_batches
+from replicator.copy.aligned.aligned_copy import AlignedCopy, OffsetGap
+from replicator.copy.aligned.log_filler import build_filler_batch
+from replicator.copy.partition_copy import MAX_BATCHES_IN_FLIGHT, PartitionKey, ProducerIdentity
+from replicator.ledger.ledger import Ledger
+from replicator.ledger.offset_map import OffsetMap, OffsetRun
+from replicator.recovery import takeover
+from replicator.recovery.aligned_recovery_point import begin_with_filling, find_aligned_recovery_point
+from replicator.recovery.log_inspection import BrokerAddress, LeaderLog, SettledLogEnds
+from replicator.recovery.operator_decisions import OperatorDecision
+from replicator.recovery.recovery_point import LedgerState, LogInspection, RecoveryPoint
+from replicator.states import Halt, Reinspect
 from tests.replicator.build import batch_of, data
 from topology.plan import PlanFlow
 from topology.selectors import Selector, TopicSelection
 
 SOURCE, TARGET = uuid.UUID(int=1), uuid.UUID(int=2)
 NOW, DAY = 1_790_000_000_000, 86_400_000
-EMPTY = Seen(SOURCE, 5, 20, TARGET, 0, 0, None, None, NOW, DAY, settled=False)
+EMPTY = LogInspection(SOURCE, 5, 20, TARGET, 0, 0, None, None, NOW, DAY, settled=False)
 FILLED = replace(EMPTY, target_start=5, target_end=5)
-FILLING = Remembered(OffsetMap((Run(0, 0),)), Identity(7, 0, 0), SOURCE, TARGET, filling=True)
-COPYING = Remembered(OffsetMap((Run(5, 5),)), Identity(7, 1, 5), SOURCE, TARGET, since=1, last_epoch=1)
+FILLING = LedgerState(OffsetMap((OffsetRun(0, 0),)), ProducerIdentity(7, 0, 0), SOURCE, TARGET, filling=True)
+COPYING = LedgerState(OffsetMap((OffsetRun(5, 5),)), ProducerIdentity(7, 1, 5), SOURCE, TARGET, since=1, last_epoch=1)
 
 
-def ours(base: int, records: int, sequence: int, *, producer: int = 7, epoch: int = 1) -> Batch:
-    return Batch(base, base + records, 0, 0, NOW, producer, epoch, sequence, records, memoryview(b""))
+def ours(base: int, records: int, sequence: int, *, producer: int = 7, epoch: int = 1) -> RawBatch:
+    return RawBatch(base, base + records, 0, 0, NOW, producer, epoch, sequence, records, memoryview(b""))
 
 
-def went(found: Resume | Loud | LookAgain) -> Resume:
-    assert isinstance(found, Resume), found
+def went(found: RecoveryPoint | Halt | Reinspect) -> RecoveryPoint:
+    assert isinstance(found, RecoveryPoint), found
     return found
 
 
-def stopped(found: Resume | Loud | LookAgain) -> str:
-    assert isinstance(found, Loud), found
+def stopped(found: RecoveryPoint | Halt | Reinspect) -> str:
+    assert isinstance(found, Halt), found
     return found.state
 
 
 def test_an_empty_log_is_filled_first_and_that_is_claimed() -> None:
-    found = went(resume_aligned(None, EMPTY, 7))
+    found = went(find_aligned_recovery_point(None, EMPTY, 7))
     assert (found.filling, found.goal, found.position, found.claims) == (True, 5, 0, True)
 
 
 def test_a_source_that_begins_at_0_is_copied_at_once() -> None:
-    found = went(resume_aligned(None, replace(EMPTY, source_start=0), 7))
-    assert (found.filling, found.position, found.identity) == (False, 0, Identity(7, 0, 0))
+    found = went(find_aligned_recovery_point(None, replace(EMPTY, source_start=0), 7))
+    assert (found.filling, found.position, found.identity) == (False, 0, ProducerIdentity(7, 0, 0))
 
 
 @pytest.mark.parametrize(("start", "end"), [(0, 3), (9, 9)])
 def test_a_target_that_holds_something_or_goes_on_elsewhere_is_not_begun(start: int, end: int) -> None:
-    assert stopped(resume_aligned(None, replace(EMPTY, target_start=start, target_end=end), 7)) == (
+    assert stopped(find_aligned_recovery_point(None, replace(EMPTY, target_start=start, target_end=end), 7)) == (
         "target_foreign_write"
     )
 
 
 def test_the_fill_follows_the_sources_log_start() -> None:
-    filler = next(batches_in(memoryview(b"".join(filler_batch(3, 9, 0, 0)))))
+    filler = next(decode_batches(memoryview(b"".join(build_filler_batch(3, 9, 0, 0)))))
     seen = replace(EMPTY, source_start=8, target_end=3, tail=filler)
-    found = went(resume_aligned(FILLING, seen, 7))
+    found = went(find_aligned_recovery_point(FILLING, seen, 7))
     assert (found.filling, found.goal, found.position, found.claims) == (True, 8, 3, False)
 
 
 def test_what_is_no_filler_stops_the_fill() -> None:
     seen = replace(EMPTY, target_end=3, tail=ours(0, 3, 0, producer=99))
-    assert stopped(resume_aligned(FILLING, seen, 7)) == "target_foreign_write"
+    assert stopped(find_aligned_recovery_point(FILLING, seen, 7)) == "target_foreign_write"
 
 
 def test_a_full_log_is_emptied_before_the_copy_begins() -> None:
-    found = went(resume_aligned(FILLING, replace(EMPTY, target_end=5), 7))
+    found = went(find_aligned_recovery_point(FILLING, replace(EMPTY, target_end=5), 7))
     assert (found.filling, found.goal) == (True, 5)
 
 
 def test_the_copy_begins_under_the_next_producer_epoch() -> None:
-    found = went(resume_aligned(FILLING, FILLED, 7))
-    assert (found.identity, found.since, found.claims, found.filling) == (Identity(7, 1, 5), 1, True, False)
+    found = went(find_aligned_recovery_point(FILLING, FILLED, 7))
+    assert (found.identity, found.since, found.claims, found.filling) == (ProducerIdentity(7, 1, 5), 1, True, False)
 
 
 def test_sequence_numbers_follow_from_the_newest_batch_however_many_gaps_there_were() -> None:
     """Records 5 to 7, a gap of 2, records 10 and 11, a gap of 3."""
     seen = replace(FILLED, target_end=15, tail=ours(10, 2, 3), producer=(1, 4, NOW))
-    found = went(resume_aligned(COPYING, seen, 7))
-    assert (found.position, found.target_end, found.depth) == (15, 15, PIPELINE)
+    found = went(find_aligned_recovery_point(COPYING, seen, 7))
+    assert (found.position, found.target_end, found.depth) == (15, 15, MAX_BATCHES_IN_FLIGHT)
     assert found.numbering.sequence(15) == 5
     assert found.identity == COPYING.identity
 
 
 def test_records_that_are_not_replicated_yet_are_waited_for() -> None:
     seen = replace(FILLED, target_end=15, tail=ours(10, 2, 3), producer=(1, 9, NOW))
-    assert isinstance(resume_aligned(COPYING, seen, 7), LookAgain)
+    assert isinstance(find_aligned_recovery_point(COPYING, seen, 7), Reinspect)
 
 
 @pytest.mark.parametrize(
@@ -111,38 +111,38 @@ def test_records_that_are_not_replicated_yet_are_waited_for() -> None:
         (ours(4, 2, 0, epoch=0), "duplicated"),  # of an older producer epoch, behind where this one began
     ],
 )
-def test_a_tail_that_cannot_be(tail: Batch, state: str) -> None:
-    assert stopped(resume_aligned(COPYING, replace(FILLED, target_end=15, tail=tail), 7)) == state
+def test_a_tail_that_cannot_be(tail: RawBatch, state: str) -> None:
+    assert stopped(find_aligned_recovery_point(COPYING, replace(FILLED, target_end=15, tail=tail), 7)) == state
 
 
 def test_markers_where_the_source_has_a_record_are_somebody_elses() -> None:
     seen = replace(FILLED, target_end=15, tail=ours(10, 2, 3), missed=13)
-    assert stopped(resume_aligned(COPYING, seen, 7)) == "target_foreign_write"
+    assert stopped(find_aligned_recovery_point(COPYING, seen, 7)) == "target_foreign_write"
 
 
 def test_a_look_that_is_older_than_the_ledger_is_made_again() -> None:
-    assert isinstance(resume_aligned(COPYING, replace(EMPTY, target_end=3), 7), LookAgain)
+    assert isinstance(find_aligned_recovery_point(COPYING, replace(EMPTY, target_end=3), 7), Reinspect)
 
 
 def test_where_all_of_ours_has_expired_the_broker_says_how_many_there_were() -> None:
     seen = replace(FILLED, target_start=15, target_end=15, producer=(1, 4, NOW))
-    assert isinstance(resume_aligned(COPYING, seen, 7), LookAgain)
-    assert went(resume_aligned(COPYING, replace(seen, settled=True), 7)).numbering.sequence(15) == 5
+    assert isinstance(find_aligned_recovery_point(COPYING, seen, 7), Reinspect)
+    assert went(find_aligned_recovery_point(COPYING, replace(seen, settled=True), 7)).numbering.sequence(15) == 5
 
 
 def test_what_expired_on_the_source_is_loud_and_a_gap_once_it_is_given_up() -> None:
     seen = replace(FILLED, source_start=12, target_end=8, tail=ours(5, 3, 0), producer=(1, 2, NOW))
-    assert stopped(resume_aligned(COPYING, seen, 7)) == "source_expired"
-    found = went(resume_aligned(replace(COPYING, given_up=12), seen, 7))
+    assert stopped(find_aligned_recovery_point(COPYING, seen, 7)) == "source_expired"
+    found = went(find_aligned_recovery_point(replace(COPYING, given_up=12), seen, 7))
     assert (found.position, found.target_end) == (12, 8)
 
 
 def test_a_reseed_fills_anew_or_says_that_the_topic_has_to_be_made_anew() -> None:
-    ordered = Resume(Identity(7, 2, 0), 5, 0, 1, PIPELINE, since=2, claims=True)
-    found = went(beginning(ordered, EMPTY))
+    ordered = RecoveryPoint(ProducerIdentity(7, 2, 0), 5, 0, 1, MAX_BATCHES_IN_FLIGHT, since=2, claims=True)
+    found = went(begin_with_filling(ordered, EMPTY))
     assert (found.filling, found.goal, found.position, found.since) == (True, 5, 0, 2)
-    late = beginning(replace(ordered, target_end=9), replace(EMPTY, target_start=9, target_end=9))
-    assert isinstance(late, Loud)
+    late = begin_with_filling(replace(ordered, target_end=9), replace(EMPTY, target_start=9, target_end=9))
+    assert isinstance(late, Halt)
     assert "create it again" in late.error
 
 
@@ -154,7 +154,7 @@ def copy(**given) -> AlignedCopy:
         "key": PartitionKey("f", "t", "t", 0),
         "source_id": SOURCE,
         "target_id": TARGET,
-        "identity": Identity(7, 0, 0),
+        "identity": ProducerIdentity(7, 0, 0),
         "position": 0,
         "acked": 0,
         "depth": 5,
@@ -164,24 +164,24 @@ def copy(**given) -> AlignedCopy:
 
 
 def test_what_was_given_up_is_a_gap_at_once() -> None:
-    assert list(copy(position=4).gaps) == [Gap(0, 4)]
+    assert list(copy(position=4).gaps) == [OffsetGap(0, 4)]
 
 
 def test_gaps_beside_each_other_are_one_and_close_when_all_before_is_acknowledged() -> None:
     aligned = copy()
     first, second = batch_of(data(0, 2)), batch_of(data(5))
-    assert aligned.accept(Sifted([first], 3, -1)) == []
-    assert aligned.accept(Sifted([], 5, -1)) == []
-    aligned.accept(Sifted([second], 6, -1))
-    assert list(aligned.gaps) == [Gap(2, 5)]
+    assert aligned.accept(SelectedBatches([first], 3, -1)) == []
+    assert aligned.accept(SelectedBatches([], 5, -1)) == []
+    aligned.accept(SelectedBatches([second], 6, -1))
+    assert list(aligned.gaps) == [OffsetGap(2, 5)]
     sent = aligned.next_outgoing()
     assert sent is not None
     assert (sent.first, aligned.due()) == (0, None)  # something is in flight
     aligned.in_flight.clear()
     gap = aligned.due()
-    assert gap == Gap(2, 5)
+    assert gap == OffsetGap(2, 5)
     assert (aligned.next_outgoing(), aligned.due(), aligned.idle) == (None, None, False)
-    aligned.closed(Gap(2, 5))
+    aligned.closed(OffsetGap(2, 5))
     assert aligned.acked == 5
     behind = aligned.next_outgoing()
     assert behind is not None
@@ -192,9 +192,9 @@ def test_gaps_beside_each_other_are_one_and_close_when_all_before_is_acknowledge
 @pytest.mark.parametrize(("end", "right"), [(8, True), (10, True), (11, False)])
 def test_a_copy_of_a_version_that_knows_no_equal_offsets_is_not_gone_on_with(end: int, right: bool) -> None:
     """It left a marker of the source out: target offset 10 holds source offset 11."""
-    copied = Remembered(OffsetMap((Run(0, 0), Run(10, 11))), Identity(7, 0, 0), SOURCE, TARGET)
+    copied = LedgerState(OffsetMap((OffsetRun(0, 0), OffsetRun(10, 11))), ProducerIdentity(7, 0, 0), SOURCE, TARGET)
     seen = replace(EMPTY, source_start=0, target_end=end, tail=ours(0, end, 0, epoch=0), settled=True)
-    found = resume_aligned(copied, seen, 7)
+    found = find_aligned_recovery_point(copied, seen, 7)
     if right:
         assert went(found).position == end
     else:
@@ -206,7 +206,7 @@ def test_an_order_to_adopt_changes_no_topic_that_gets_equal_offsets() -> None:
     """It says which source offset follows; here the log's end says that, and the map is the identity."""
     key = PartitionKey("f", "orders", "orders", 0)
     seen = replace(EMPTY, source_start=0, target_end=8, tail=ours(0, 8, 0, producer=99), settled=True)
-    order = Order("adopt", "f", "orders", 0, "target_foreign_write", 0, "ann", id="mm2", target_id=TARGET,
+    order = OperatorDecision("adopt", "f", "orders", 0, "target_foreign_write", 0, "ann", id="mm2", target_id=TARGET,
                   source_id=SOURCE, base=8, position=12, tool="MirrorMaker 2")  # fmt: skip
     topics = TopicSelection(include=(Selector("literal", "orders"),))
     flow = PlanFlow(id="f", source="onprem", target="cloud", topics=topics)
@@ -227,23 +227,27 @@ def test_a_record_that_was_quarantined_is_no_loss(
     """Offset 9 was left out: at the target a marker stands there, and the source still has the record."""
     seen = replace(FILLED, target_end=10, tail=ours(5, 4, 0), missed=9, settled=True)
     key = PartitionKey("f", "orders", "orders", 0)
-    here, there = (Led(topic, Address("127.0.0.1", 1), 5, 20) for topic in (SOURCE, TARGET))
+    here, there = (LeaderLog(topic, BrokerAddress("127.0.0.1", 1), 5, 20) for topic in (SOURCE, TARGET))
     ledger = Ledger({key: (replace(COPYING, needs_epoch=True), 3)})
-    monkeypatch.setattr(takeover, "without_leader", lambda *_: set())
-    monkeypatch.setattr(takeover, "look", lambda *_: {key: (seen, here, there)})
+    monkeypatch.setattr(takeover, "find_leaderless_partitions", lambda *_: set())
+    monkeypatch.setattr(takeover, "inspect_logs", lambda *_: {key: (seen, here, there)})
     monkeypatch.setattr(takeover, "read_ledger", lambda *_, **__: ledger)
-    monkeypatch.setattr(takeover, "claimed", lambda taken, *_: {found.block.key: found for found in taken})
+    monkeypatch.setattr(takeover, "claim_partitions", lambda taken, *_: {found.block.key: found for found in taken})
     topics = TopicSelection(include=(Selector("literal", "orders"),))
     flow = PlanFlow(id="f", source="onprem", target="cloud", topics=topics, rejected=policy)
     record = FlowRecord(flow, "sha256:0", "orders-move", 1, "running", 7)
     onprem, cloud = (ConnectionSettings(alias, ("127.0.0.1:1",)) for alias in ("onprem", "cloud"))
     writer: Any = None
-    (taken,) = takeover.take_over(
-        record, {key: 3}, onprem, cloud, DAY, Stillness(), "w1", writer, aligned=[key]
+    (taken,) = takeover.take_over_partitions(
+        record, {key: 3}, onprem, cloud, DAY, SettledLogEnds(), "w1", writer, aligned=[key]
     ).values()
     if state:
-        assert isinstance(taken, Loud)
+        assert isinstance(taken, Halt)
         assert taken.state == state
     else:
-        assert isinstance(taken, takeover.Taken)
-        assert (taken.resume.position, taken.resume.alone, taken.resume.identity) == (10, True, Identity(7, 2, 10))
+        assert isinstance(taken, takeover.TakenPartition)
+        assert (taken.resume.position, taken.resume.alone, taken.resume.identity) == (
+            10,
+            True,
+            ProducerIdentity(7, 2, 10),
+        )

@@ -7,20 +7,20 @@ import random
 import pytest
 
 from replicator.errors import NotCopied
-from replicator.offsetmap import OffsetMap, Run, Stretch
-from replicator.retraced import retraced
-from replicator.transactions.stretches import StretchMap, coalesced
+from replicator.ledger.explicit_runs import ExplicitRunMap, join_explicit_runs
+from replicator.ledger.offset_map import ExplicitRun, OffsetMap, OffsetRun
+from replicator.ledger.round_trip_map import build_round_trip_map
 
 Log = list[str | None]  # None: a marker
 
 
-def copied(source: Log, target: Log, held: list[Stretch], begin: int, theirs: set[str]) -> int:
+def copied(source: Log, target: Log, held: list[ExplicitRun], begin: int, theirs: set[str]) -> int:
     """Everything from `begin` on that the other flow has not brought, in small transactions. → the position"""
     for at in range(begin, len(source)):
         record = source[at]
         if record is None or record in theirs:
             continue
-        held.append(Stretch(len(target), at, 1))
+        held.append(ExplicitRun(len(target), at, 1))
         target.append(record)
         if at % 3 == 0:
             target.append(None)
@@ -31,9 +31,9 @@ def copied(source: Log, target: Log, held: list[Stretch], begin: int, theirs: se
 def test_a_reader_goes_on_with_the_same_record(seed: int) -> None:
     dice = random.Random(seed)
     home, away = Log(), Log([None] * dice.randrange(3))
-    there, back = list[Stretch](), list[Stretch]()
+    there, back = list[ExplicitRun](), list[ExplicitRun]()
     brought_there, brought_back = set[str](), set[str]()
-    began: list[Run] = []
+    began: list[OffsetRun] = []
     at_home = at_away = written = 0
     for round_ in range(5):
         for _ in range(dice.randrange(9)):
@@ -41,14 +41,14 @@ def test_a_reader_goes_on_with_the_same_record(seed: int) -> None:
             log.append(None if dice.random() < 0.2 else f"r{written}")
             written += 1
         if round_ % 2 == 0:
-            began = began or [Run(len(away), 0)]
+            began = began or [OffsetRun(len(away), 0)]
             at_home = copied(home, away, there, at_home, brought_back)
             brought_there |= {away[each.target] or "" for each in there}
         else:
             at_away = copied(away, home, back, at_away, brought_there)
             brought_back |= {home[each.target] or "" for each in back}
-    own = StretchMap.over(coalesced(there), began[0], at_home)
-    found = retraced(own, StretchMap.over(coalesced(back), Run(0, 0), at_away))
+    own = ExplicitRunMap.over(join_explicit_runs(there), began[0], at_home)
+    found = build_round_trip_map(own, ExplicitRunMap.over(join_explicit_runs(back), OffsetRun(0, 0), at_away))
     for at in range(len(home) + 1):
         left = [record for record in home[at:] if record is not None]
         if at > at_home:
@@ -64,19 +64,19 @@ def test_a_reader_goes_on_with_the_same_record(seed: int) -> None:
 
 
 def test_what_lies_behind_the_position_is_waited_for() -> None:
-    own = StretchMap.over([Stretch(0, 0, 4)], Run(0, 0), 6)
-    back = StretchMap.over([Stretch(5, 5, 3)], Run(4, 4), 8)  # the copy has come to the first of three
-    found = retraced(own, back)
+    own = ExplicitRunMap.over([ExplicitRun(0, 0, 4)], OffsetRun(0, 0), 6)
+    back = ExplicitRunMap.over([ExplicitRun(5, 5, 3)], OffsetRun(4, 4), 8)  # the copy has come to the first of three
+    found = build_round_trip_map(own, back)
     assert found.to_target(5, 8) == 5
     with pytest.raises(NotCopied):
         found.to_target(7, 8)
 
 
 def test_two_sides_that_were_written_to_at_once_have_no_common_history() -> None:
-    own = StretchMap.over([Stretch(0, 0, 2), Stretch(4, 2, 2)], Run(0, 0), 6)
-    assert retraced(own, StretchMap.over([Stretch(4, 2, 2)], Run(2, 4), 6)) is own
+    own = ExplicitRunMap.over([ExplicitRun(0, 0, 2), ExplicitRun(4, 2, 2)], OffsetRun(0, 0), 6)
+    assert build_round_trip_map(own, ExplicitRunMap.over([ExplicitRun(4, 2, 2)], OffsetRun(2, 4), 6)) is own
 
 
 def test_a_map_by_sequence_numbers_is_left_as_it_is() -> None:
-    own = OffsetMap((Run(0, 0),))
-    assert retraced(own, StretchMap.over([Stretch(1, 1, 1)], Run(0, 0), 2)) is own
+    own = OffsetMap((OffsetRun(0, 0),))
+    assert build_round_trip_map(own, ExplicitRunMap.over([ExplicitRun(1, 1, 1)], OffsetRun(0, 0), 2)) is own

@@ -9,22 +9,28 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clusters.batches import Record, build_batch, header, read_records, stored
 from clusters.errors import Unreachable
+from clusters.record_batch import (
+    BatchRecord,
+    assign_batch_offset,
+    build_batch,
+    decode_batch_header,
+    decode_batch_records,
+)
 from clusters.registry.schema import Schema
-from replicator.batches import Sifted, sift
-from replicator.errors import Waits
-from replicator.partition import PartitionKey, refused_as
-from replicator.refusals import CannotApply, refuse_other_ids
-from replicator.repack import Terms
-from replicator.schema_ids import Counted, SchemaIds, Translations
-from replicator.seating import same_copy
-from replicator.states import LookAgain
-from replicator.sync.schemas import Schemas
+from replicator.apply_refusals import CannotApply, refuse_changed_schema_ids
+from replicator.batch.batch_selection import SelectedBatches, select_batches
+from replicator.batch.repack import RepackTerms
+from replicator.copy.partition_copy import PartitionKey, judge_refused_batch
+from replicator.copy.schema_ids import FlowSchemaIds, SchemaIdCounts, SchemaIdTranslations
+from replicator.errors import SchemaMissing
+from replicator.states import Reinspect
+from replicator.sync.schemas import SchemaKind
+from replicator.worker.assignment import can_keep_copying
 from tests.replicator.build import NOW, answer
 from tests.replicator.registries import Pair, cluster, flow, framed, two
 from topology.selectors import Selector
-from topology.sync import Names
+from topology.sync_settings import NameFilter
 
 FLOW = flow("translate")
 KEY = PartitionKey("a-to-b", "orders", "orders", 0)
@@ -37,33 +43,37 @@ def pair() -> Iterator[Pair]:
 
 
 def batch(*payloads: tuple[bytes | None, bytes | None], codec: str = "none", base: int = 0) -> bytes:
-    records = [Record(at, NOW + at, key, value, (("h", b"\0\0\0\0\1"),)) for at, (key, value) in enumerate(payloads)]
-    return stored(build_batch(records, codec=codec), base, 0)
+    records = [
+        BatchRecord(at, NOW + at, key, value, (("h", b"\0\0\0\0\1"),)) for at, (key, value) in enumerate(payloads)
+    ]
+    return assign_batch_offset(build_batch(records, codec=codec), base, 0)
 
 
-def ids_of(pair: Pair, flow_=FLOW) -> SchemaIds:
-    return SchemaIds(flow_, pair.sides.source, pair.sides.target)
+def ids_of(pair: Pair, flow_=FLOW) -> FlowSchemaIds:
+    return FlowSchemaIds(flow_, pair.sides.source, pair.sides.target)
 
 
-def copied(ids: SchemaIds, *batches: bytes, key: PartitionKey = KEY, counted: Counted | None = None) -> Sifted:
-    terms = Terms(change=ids.changes(key, Counted() if counted is None else counted))
-    return sift(answer(*batches), 0, terms=terms)
+def copied(
+    ids: FlowSchemaIds, *batches: bytes, key: PartitionKey = KEY, counted: SchemaIdCounts | None = None
+) -> SelectedBatches:
+    terms = RepackTerms(change=ids.changes(key, SchemaIdCounts() if counted is None else counted))
+    return select_batches(answer(*batches), 0, terms=terms)
 
 
-def payloads(sifted: Sifted) -> list[tuple[bytes | None, bytes | None]]:
+def payloads(sifted: SelectedBatches) -> list[tuple[bytes | None, bytes | None]]:
     assert sifted.refused is None
-    return [(record.key, record.value) for each in sifted.batches for record in read_records(each.data)]
+    return [(record.key, record.value) for each in sifted.batches for record in decode_batch_records(each.data)]
 
 
 def test_ids_of_keys_and_values_are_those_of_the_target(pair: Pair) -> None:
     first, second = pair.orders()
-    Schemas().carry(FLOW, pair.sides, Schemas().compare(FLOW, pair.sides))
+    SchemaKind().carry(FLOW, pair.sides, SchemaKind().compare(FLOW, pair.sides))
     one, two_, key = (
         pair.there.history(name)[at].id for name, at in (("orders-value", 0), ("orders-value", 1), ("orders-key", 0))
     )
     ids = ids_of(pair)
     assert ids.ask([KEY]) == {}
-    counted = Counted()
+    counted = SchemaIdCounts()
     sifted = copied(
         ids,
         batch((framed(104, b"k"), framed(first, b"\x02abc")), (None, framed(second, b""))),
@@ -77,7 +87,7 @@ def test_ids_of_keys_and_values_are_those_of_the_target(pair: Pair) -> None:
         (b"\0", b"plain"),
         (None, b"\0\0"),
     ]
-    assert [each.headers for each in read_records(sifted.batches[0].data)] == [(("h", b"\0\0\0\0\1"),)] * 5
+    assert [each.headers for each in decode_batch_records(sifted.batches[0].data)] == [(("h", b"\0\0\0\0\1"),)] * 5
     assert (counted.rewritten, counted.plain, counted.null) == (3, 2, 1)
     assert str(counted) == "schema ids: 2 records without a schema id and 1 records without a value passed as they are"
 
@@ -102,15 +112,15 @@ def test_a_schema_that_is_not_there_yet_is_waited_for(pair: Pair) -> None:
     ids.ask([KEY])
     known, unknown = batch((None, framed(first, b"1"))), batch((None, framed(second, b"2")), base=1)
     sifted = copied(ids, known, unknown)
-    assert isinstance(sifted.refused, Waits)
+    assert isinstance(sifted.refused, SchemaMissing)
     assert (sifted.position, len(sifted.batches)) == (1, 1), "what stands in front of it goes on"
     reason = f"schema id {second} of orders-value is not at the target yet"
-    assert refused_as(sifted.refused) == LookAgain(reason), "never loud, however often"
+    assert judge_refused_batch(sifted.refused) == Reinspect(reason), "never loud, however often"
     assert ids.ask([KEY]) == {KEY: reason}
     asked = len(pair.source.asked)
     assert ids.ask([KEY._replace(partition=1)]) == {}
     assert len(pair.source.asked) == asked, "others of the topic do not wait, and nothing is asked for them"
-    Schemas().carry(FLOW, pair.sides, Schemas().compare(FLOW, pair.sides))
+    SchemaKind().carry(FLOW, pair.sides, SchemaKind().compare(FLOW, pair.sides))
     assert ids.ask([KEY]) == {}
     assert copied(ids, known, unknown).refused is None
 
@@ -119,7 +129,7 @@ def test_an_id_of_no_subject_that_travels_is_waited_for_by_name(pair: Pair) -> N
     pair.orders()
     ids = ids_of(pair)
     ids.ask([KEY])
-    assert isinstance(copied(ids, batch((None, framed(999, b"")))).refused, Waits)
+    assert isinstance(copied(ids, batch((None, framed(999, b"")))).refused, SchemaMissing)
     assert ids.ask([KEY]) == {
         KEY: "schema id 999, in a value of topic orders, is of no subject that this flow carries "
         "(orders-value, or one that sync.schemas.include names)"
@@ -127,11 +137,11 @@ def test_an_id_of_no_subject_that_travels_is_waited_for_by_name(pair: Pair) -> N
 
 
 def test_other_naming_strategies_by_subjects_that_the_file_names(pair: Pair) -> None:
-    by_record = flow("translate", names=Names(include=(Selector("glob", "x.*"),)))
+    by_record = flow("translate", names=NameFilter(include=(Selector("glob", "x.*"),)))
     id = pair.here.register("x.Order", Schema('"long"'))
     pair.there.register("others-value", Schema('"int"'))
     ids = ids_of(pair, by_record)
-    Schemas().carry(by_record, pair.sides, Schemas().compare(by_record, pair.sides))
+    SchemaKind().carry(by_record, pair.sides, SchemaKind().compare(by_record, pair.sides))
     ids.ask([KEY])
     assert payloads(copied(ids, batch((None, framed(id, b"v"))))) == [(None, framed(2, b"v"))]
 
@@ -147,7 +157,7 @@ def test_a_topic_without_subjects_travels_as_it_is_until_it_has_one(pair: Pair) 
     pair.there.register("orders-raw-value", Schema('"int"'))
     pair.there.register("orders-raw-value", Schema('"long"'))
     registered = batch((framed(3, b"key"), framed(id, b"value")))
-    assert isinstance(copied(ids, registered, key=key).refused, Waits), "asked anew before anything passes"
+    assert isinstance(copied(ids, registered, key=key).refused, SchemaMissing), "asked anew before anything passes"
     assert ids.ask([key]) == {}
     assert payloads(copied(ids, registered, key=key)) == [(framed(3, b"key"), framed(2, b"value"))]
 
@@ -156,7 +166,7 @@ def test_subjects_that_follow_their_topics(pair: Pair) -> None:
     renamed = flow("translate", prefix="a.", subjects="follow_topic")
     first, _ = pair.orders()
     pair.there.register("orders-value", Schema('"bytes"'))
-    Schemas().carry(renamed, pair.sides, Schemas().compare(renamed, pair.sides))
+    SchemaKind().carry(renamed, pair.sides, SchemaKind().compare(renamed, pair.sides))
     ids = ids_of(pair, renamed)
     ids.ask([KEY])
     wanted = pair.there.history("a.orders-value")[0].id
@@ -179,24 +189,24 @@ def test_two_workers_send_the_same_bytes_and_no_offset_moves(shared, records, co
     pair = shared
     stored_ = batch(*records, codec=codec)
     sifted = [copied(each, stored_) for each in (_asked(pair), _asked(pair))]
-    if isinstance(sifted[0].refused, Waits):  # a key that looks like one
-        assert isinstance(sifted[1].refused, Waits)
+    if isinstance(sifted[0].refused, SchemaMissing):  # a key that looks like one
+        assert isinstance(sifted[1].refused, SchemaMissing)
         return
     assert [bytes(each.data) for each in sifted[0].batches] == [bytes(each.data) for each in sifted[1].batches]
     assert sum(each.records for each in sifted[0].batches) == len(records)
     assert [each.spans for each in sifted[0].batches] == [((0, len(records)),)]
-    assert header(sifted[0].batches[0].data).count == len(records)
+    assert decode_batch_header(sifted[0].batches[0].data).count == len(records)
 
 
 @pytest.fixture(scope="module")
 def shared() -> Iterator[Pair]:
     with two() as pair:
         pair.orders()
-        Schemas().carry(FLOW, pair.sides, Schemas().compare(FLOW, pair.sides))
+        SchemaKind().carry(FLOW, pair.sides, SchemaKind().compare(FLOW, pair.sides))
         yield pair
 
 
-def _asked(pair: Pair) -> SchemaIds:
+def _asked(pair: Pair) -> FlowSchemaIds:
     ids = ids_of(pair)
     ids.ask([KEY])
     return ids
@@ -204,33 +214,33 @@ def _asked(pair: Pair) -> SchemaIds:
 
 def test_a_registry_that_does_not_answer_is_no_reason_to_guess(pair: Pair) -> None:
     pair.orders()
-    gone = SchemaIds(FLOW, pair.sides.source, cluster("b", "http://127.0.0.1:9"))
+    gone = FlowSchemaIds(FLOW, pair.sides.source, cluster("b", "http://127.0.0.1:9"))
     with pytest.raises(Unreachable):
         gone.ask([KEY])
-    assert isinstance(copied(gone, batch((None, framed(102, b"")))).refused, Waits)
+    assert isinstance(copied(gone, batch((None, framed(102, b"")))).refused, SchemaMissing)
 
 
 def test_only_flows_that_translate_open_their_batches(pair: Pair) -> None:
-    all_ = Translations(pair.sides.target)
+    all_ = SchemaIdTranslations(pair.sides.target)
     assert all_.ask(flow("preserve"), pair.sides.source, [KEY]) == {}
-    assert all_.changes(flow("preserve"), pair.sides.source, KEY, Counted()) is None
-    assert all_.changes(FLOW, pair.sides.source, KEY, Counted()) is not None
+    assert all_.changes(flow("preserve"), pair.sides.source, KEY, SchemaIdCounts()) is None
+    assert all_.changes(FLOW, pair.sides.source, KEY, SchemaIdCounts()) is not None
     assert pair.source.asked == []
 
 
 @pytest.mark.parametrize(("before", "after"), [("preserve", "translate"), ("translate", "preserve")])
 def test_what_is_copied_keeps_the_ids_that_it_has(before: str, after: str) -> None:
-    refuse_other_ids(flow(after), flow(before), lambda: False)
+    refuse_changed_schema_ids(flow(after), flow(before), lambda: False)
     with pytest.raises(CannotApply, match=rf"Restore `ids: {before}`, or give the flow a `suffix`"):
-        refuse_other_ids(flow(after), flow(before), lambda: True)
-    refuse_other_ids(flow(after), flow(after, subjects="follow_topic"), lambda: True)
+        refuse_changed_schema_ids(flow(after), flow(before), lambda: True)
+    refuse_changed_schema_ids(flow(after), flow(after, subjects="follow_topic"), lambda: True)
 
 
 def test_another_way_to_write_ids_is_another_copy() -> None:
-    assert same_copy(FLOW, flow("translate"))
-    assert not same_copy(FLOW, flow("preserve"))
-    assert not same_copy(flow("preserve"), FLOW)
-    assert not same_copy(FLOW, flow("translate", subjects="follow_topic"))
-    assert same_copy(flow("preserve"), flow("preserve", subjects="follow_topic"))
+    assert can_keep_copying(FLOW, flow("translate"))
+    assert not can_keep_copying(FLOW, flow("preserve"))
+    assert not can_keep_copying(flow("preserve"), FLOW)
+    assert not can_keep_copying(FLOW, flow("translate", subjects="follow_topic"))
+    assert can_keep_copying(flow("preserve"), flow("preserve", subjects="follow_topic"))
     once = replace(FLOW, sync=replace(FLOW.sync, schemas=replace(FLOW.sync.schemas, mode="once")))
-    assert same_copy(FLOW, once)
+    assert can_keep_copying(FLOW, once)

@@ -13,20 +13,21 @@ from cli.plan import _thing
 from clusters.errors import AuthenticationFailed
 from clusters.fake_registry import FakeRegistry
 from clusters.registry.client import RegistryClient
-from clusters.registry.schema import Reference, Schema
-from clusters.registry.selection import may_bring
-from clusters.registry.settings import NoRegistry, registry_settings
-from clusters.settings import connection_settings
-from replicator.sync.kind import Done, Sides
-from replicator.sync.schemas import Schemas
+from clusters.registry.registry_settings import RegistryNotDeclared, resolve_registry_settings
+from clusters.registry.schema import Schema, SchemaReference
+from clusters.registry.subject_selection import can_create_subject
+from clusters.settings import resolve_connection_settings
+from replicator.sync.schemas import SchemaKind
+from replicator.sync.sync_kind import DifferenceOutcome, SyncClusters
 from tests.replicator.registries import AT, WIDER, Pair, cluster, flow, two
 from topology import compile_path
-from topology.drift import Difference
-from topology.plan import PlanCluster, PlanFlow, SecretRef
+from topology.drift import FieldDrift
+from topology.plan import PlanCluster, PlanFlow
+from topology.secret_ref import SecretRef
 from topology.selectors import Selector
-from topology.sync import Names
+from topology.sync_settings import NameFilter
 
-SCHEMAS = Schemas()
+SCHEMAS = SchemaKind()
 
 
 @pytest.fixture
@@ -35,15 +36,15 @@ def pair() -> Iterator[Pair]:
         yield found
 
 
-def compare(pair: Pair, flow: PlanFlow) -> list[Difference]:
+def compare(pair: Pair, flow: PlanFlow) -> list[FieldDrift]:
     return SCHEMAS.compare(flow, pair.sides)
 
 
-def carry(pair: Pair, flow: PlanFlow) -> list[Done]:
+def carry(pair: Pair, flow: PlanFlow) -> list[DifferenceOutcome]:
     return SCHEMAS.carry(flow, pair.sides, compare(pair, flow))
 
 
-def told(differences: list[Difference]) -> list[tuple[str, str, str | None, str | None]]:
+def told(differences: list[FieldDrift]) -> list[tuple[str, str, str | None, str | None]]:
     return [(each.name, each.field, each.live, each.wanted) for each in differences]
 
 
@@ -143,8 +144,8 @@ def test_references_between_versions_of_two_subjects(pair: Pair) -> None:
     two = '{"type":"record","name":"x.Two","fields":[{"name":"o","type":"x.One"}]}'
     for subject, name in (("orders-one-value", "One"), ("orders-two-value", "Two")):
         pair.here.register(subject, Schema(f'{{"type":"record","name":"x.{name}","fields":[]}}'))
-    pair.here.register("orders-one-value", Schema(one, references=(Reference("x.Two", "orders-two-value", 1),)))
-    pair.here.register("orders-two-value", Schema(two, references=(Reference("x.One", "orders-one-value", 1),)))
+    pair.here.register("orders-one-value", Schema(one, references=(SchemaReference("x.Two", "orders-two-value", 1),)))
+    pair.here.register("orders-two-value", Schema(two, references=(SchemaReference("x.One", "orders-one-value", 1),)))
     assert [each.error for each in carry(pair, flow("translate"))] == [None] * 4
     assert compare(pair, flow("translate")) == []
 
@@ -190,9 +191,9 @@ def test_contexts_have_ids_of_their_own(pair: Pair) -> None:
 
 def test_named_subjects_and_those_left_out(pair: Pair) -> None:
     pair.orders()
-    only = Names(include=(Selector("literal", "payments-value"),))
+    only = NameFilter(include=(Selector("literal", "payments-value"),))
     assert {each.name for each in compare(pair, flow(names=only))} == {"payments-value"}
-    without = Names(exclude=(Selector("literal", "orders-key"), Selector("literal", "address")))
+    without = NameFilter(exclude=(Selector("literal", "orders-key"), Selector("literal", "address")))
     found = compare(pair, flow(names=without))
     assert {each.name for each in found if each.applied} == {"orders-value"}
     assert [each.why for each in found if each.name == "address"] == [
@@ -205,18 +206,18 @@ def test_named_subjects_and_those_left_out(pair: Pair) -> None:
 
 
 def test_secrets_and_registries_that_are_missing(pair: Pair) -> None:
-    bare = connection_settings(PlanCluster("b", ("127.0.0.1:1",)), {})
-    with pytest.raises(NoRegistry, match=r"clusters\.b\.schema_registry\.url"):
-        SCHEMAS.compare(flow(), Sides(pair.sides.source, bare))
+    bare = resolve_connection_settings(PlanCluster("b", ("127.0.0.1:1",)), {})
+    with pytest.raises(RegistryNotDeclared, match=r"clusters\.b\.schema_registry\.url"):
+        SCHEMAS.compare(flow(), SyncClusters(pair.sides.source, bare))
     pair.orders()
     pair.target.accounts = {"app": "right"}
     for password, error in (("wrong", AuthenticationFailed), ("right", None)):
         side = cluster("b", pair.target.url, SecretRef("env", "REGISTRY"), {"REGISTRY": f"app:{password}"})
         if error is None:
-            assert len(SCHEMAS.compare(flow(), Sides(pair.sides.source, side))) == 4
+            assert len(SCHEMAS.compare(flow(), SyncClusters(pair.sides.source, side))) == 4
         else:
             with pytest.raises(error, match=r"clusters\.b\.schema_registry\.credentials"):
-                SCHEMAS.compare(flow(), Sides(pair.sides.source, side))
+                SCHEMAS.compare(flow(), SyncClusters(pair.sides.source, side))
 
 
 def test_a_refused_version_stops_those_behind_it_only(pair: Pair) -> None:
@@ -261,7 +262,10 @@ def _plan_shown() -> str:
 
 def test_what_two_flows_bring_is_not_set_to_and_fro(pair: Pair) -> None:
     """The first to come sets the compatibility; a difference is told then, by both."""
-    with FakeRegistry(next_id=201) as other, RegistryClient(registry_settings(cluster("c", other.url))) as elsewhere:
+    with (
+        FakeRegistry(next_id=201) as other,
+        RegistryClient(resolve_registry_settings(cluster("c", other.url))) as elsewhere,
+    ):
         for registry, level in ((pair.here, "FULL"), (elsewhere, "NONE")):
             registry.register("orders-value", Schema('"string"'))
             registry.set_compatibility("orders-value", level)
@@ -283,12 +287,12 @@ def test_what_two_flows_bring_is_not_set_to_and_fro(pair: Pair) -> None:
     [
         (flow(), "orders-value", True),
         (flow(), "payments-value", False),
-        (flow(names=Names((Selector("literal", "x.Order"),))), "x.Order", True),
-        (flow(names=Names((Selector("literal", "x.Order"),))), "orders-value", False),
+        (flow(names=NameFilter((Selector("literal", "x.Order"),))), "x.Order", True),
+        (flow(names=NameFilter((Selector("literal", "x.Order"),))), "orders-value", False),
         (flow(prefix="a.", subjects="follow_topic"), "a.orders-value", True),
         (flow(prefix="a.", subjects="follow_topic"), "orders-value", False),
         (flow(prefix="a."), "orders-value", True),
     ],
 )
 def test_which_subjects_a_flow_may_bring(given: PlanFlow, subject: str, brings: bool) -> None:
-    assert may_bring(given, subject) == brings
+    assert can_create_subject(given, subject) == brings

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from replicator.shares import Shares
+from replicator.transport.fair_scheduling import FairScheduler
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ def parts(flow: str, count: int, weight: int = 1, size: int = 100_000) -> list[P
     return [Part(flow, number, weight, size) for number in range(count)]
 
 
-def requests(shares: Shares[Part], count: int, most: int = 8 << 20) -> list[list[Part]]:
+def requests(shares: FairScheduler[Part], count: int, most: int = 8 << 20) -> list[list[Part]]:
     """Every part always has one more batch to send."""
     made = []
     for _ in range(count):
@@ -53,7 +53,7 @@ def sent(made: list[list[Part]]) -> Counter[str]:
 def test_flows_share_by_weight_whatever_their_partitions_and_batches(
     many: int, few: int, large: int, small: int
 ) -> None:
-    shares: Shares[Part] = Shares()
+    shares: FairScheduler[Part] = FairScheduler()
     for part in (*parts("heavy", many, 3, large), *parts("light", few, 1, small)):
         shares.put(part)
     total = sent(requests(shares, 3_000, most=2 << 20))
@@ -61,7 +61,7 @@ def test_flows_share_by_weight_whatever_their_partitions_and_batches(
 
 
 def test_a_flow_that_cannot_use_its_share_does_not_hold_the_others() -> None:
-    shares: Shares[Part] = Shares()
+    shares: FairScheduler[Part] = FairScheduler()
     for part in (*parts("large", 50, 1, 900_000), *parts("tiny", 1, 1_000, 100)):
         shares.put(part)
     made = requests(shares, 1_000)
@@ -70,7 +70,7 @@ def test_a_flow_that_cannot_use_its_share_does_not_hold_the_others() -> None:
 
 
 def test_partitions_of_a_flow_take_turns() -> None:
-    shares: Shares[Part] = Shares()
+    shares: FairScheduler[Part] = FairScheduler()
     for part in parts("flow", 7):
         shares.put(part)
     turns = Counter(part.number for request in requests(shares, 100, most=250_000) for part in request)
@@ -78,7 +78,7 @@ def test_partitions_of_a_flow_take_turns() -> None:
 
 
 def test_a_flow_that_was_idle_gets_no_arrears() -> None:
-    shares: Shares[Part] = Shares()
+    shares: FairScheduler[Part] = FairScheduler()
     shares.put(Part("busy", 0))
     requests(shares, 1_000)
     shares.put(Part("late", 0))
@@ -88,7 +88,7 @@ def test_a_flow_that_was_idle_gets_no_arrears() -> None:
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 4)), max_size=60), st.integers(1, 5))
 def test_a_part_has_one_turn_a_request_and_none_is_forgotten(wakes: list[tuple[int, int]], each: int) -> None:
     """Parts are woken at any time, also while a request is made and after their turn."""
-    shares: Shares[Part] = Shares()
+    shares: FairScheduler[Part] = FairScheduler()
     known = {(flow, number): Part(f"flow{flow}", number) for flow in range(3) for number in range(5)}
     woken: set[Part] = set()
     served: set[Part] = set()

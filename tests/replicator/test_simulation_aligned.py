@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from replicator.aligned import advance
+from replicator.copy.aligned import log_end
 from tests.replicator.aligned_model import AlignedSimulation
 from tests.replicator.model import WentLoud
 
@@ -18,11 +18,11 @@ SETTINGS = settings(max_examples=40, deadline=None, suppress_health_check=list(H
 @pytest.fixture(autouse=True, scope="module")
 def _without_pauses():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(advance, "_PAUSE_S", 0.0)
-        patch.setattr(advance, "OTHERS_S", 0.0)
-        patch.setattr(advance, "MOST_MARKERS", 3)
-        patch.setattr("replicator.transactions.producer.PAUSE_S", 0.0)
-        patch.setattr("replicator.aligned.log._PAUSE_S", 0.0)
+        patch.setattr(log_end, "_PAUSE_S", 0.0)
+        patch.setattr(log_end, "RIVAL_MARKER_WAIT_S", 0.0)
+        patch.setattr(log_end, "MAX_MARKERS_PER_REQUEST", 3)
+        patch.setattr("replicator.copy.transactions.transactional_producer.COORDINATOR_PAUSE_S", 0.0)
+        patch.setattr("replicator.copy.aligned.target_log._PAUSE_S", 0.0)
         yield
 
 

@@ -10,15 +10,15 @@ import click
 import pytest
 
 from cli.main import topology
-from clusters.flows import FlowRecord
+from clusters.flow_records import FlowRecord
 from clusters.settings import ConnectionSettings
-from replicator import seat as seat_module
 from replicator import states
-from replicator.desired import DesiredState
-from replicator.orders import Order
-from replicator.partition import PartitionKey
-from replicator.seat import Seat
-from replicator.states import REMEDIES, RETRY_FIRST_S, RETRY_LONGEST_S, LookAgain, Loud, Span
+from replicator.copy.partition_copy import PartitionKey
+from replicator.recovery.operator_decisions import OperatorDecision
+from replicator.states import REMEDIES, RETRY_FIRST_S, RETRY_LONGEST_S, Halt, OffsetSpan, Reinspect
+from replicator.worker import partition_task as seat_module
+from replicator.worker.desired_state import DesiredState
+from replicator.worker.partition_task import PartitionTask
 from topology.plan import PlanFlow
 from topology.selectors import Selector, TopicSelection
 
@@ -32,13 +32,19 @@ DESIGN = {
 
 def test_the_states_are_those_of_the_design() -> None:
     assert set(REMEDIES) == DESIGN
-    assert states.SELF_HEALING | states.ACCEPTABLE | states.RESEEDABLE | {states.PASSABLE} <= DESIGN
-    assert not states.SELF_HEALING & (states.ACCEPTABLE | states.RESEEDABLE)
+    assert (
+        states.SELF_HEALING_STATES
+        | states.GAP_ACCEPTABLE_STATES
+        | states.RESEEDABLE_STATES
+        | {states.COPY_FOREIGN_STATE}
+        <= DESIGN
+    )
+    assert not states.SELF_HEALING_STATES & (states.GAP_ACCEPTABLE_STATES | states.RESEEDABLE_STATES)
 
 
 @pytest.mark.parametrize("state", sorted(DESIGN))
 def test_every_command_of_a_remedy_exists(state: str) -> None:
-    remedy = Loud(state, "seen").remedy_for("a-to-b", "orders", 3)
+    remedy = Halt(state, "seen").remedy_for("a-to-b", "orders", 3)
     assert "{" not in remedy.replace("{rejected: quarantine}", "")
     for words in [shlex.split(part) for part in remedy.split("`")[1::2] if part.startswith("topology ")]:
         command: click.Command | None = topology
@@ -60,8 +66,8 @@ def test_every_state_has_its_section_in_the_manual(state: str) -> None:
 
 
 def test_a_span_is_told_by_its_first_and_last() -> None:
-    assert str(Span(3, 8)) == "3 to 7"
-    assert str(Span(3, 3)) == "none (at 3)"
+    assert str(OffsetSpan(3, 8)) == "3 to 7"
+    assert str(OffsetSpan(3, 3)) == "none (at 3)"
 
 
 # -- one seat ----------------------------------------------------------------------------------------------------
@@ -69,14 +75,16 @@ def test_a_span_is_told_by_its_first_and_last() -> None:
 FLOW = PlanFlow("a-to-b", "a", "b", TopicSelection(include=(Selector("literal", "orders"),)))
 
 
-def sitting() -> Seat:
-    return Seat(PartitionKey("a-to-b", "orders", "orders", 3), FlowRecord(FLOW, "sha256:0", "shop", producer_id=7))
+def sitting() -> PartitionTask:
+    return PartitionTask(
+        PartitionKey("a-to-b", "orders", "orders", 3), FlowRecord(FLOW, "sha256:0", "shop", producer_id=7)
+    )
 
 
 def test_what_may_heal_is_tried_again_ever_more_slowly() -> None:
     seat, now, waits = sitting(), 100.0, []
     for _ in range(8):
-        seat.found(Loud("unauthorised", "WRITE is missing"), now)
+        seat.found(Halt("unauthorised", "WRITE is missing"), now)
         assert not seat.ready_to_look(now)
         waits.append(seat.not_before - now)
         now = seat.not_before
@@ -85,20 +93,20 @@ def test_what_may_heal_is_tried_again_ever_more_slowly() -> None:
     assert waits[-1] == RETRY_LONGEST_S
 
 
-@pytest.mark.parametrize("state", sorted(DESIGN - states.SELF_HEALING))
+@pytest.mark.parametrize("state", sorted(DESIGN - states.SELF_HEALING_STATES))
 def test_what_needs_a_decision_is_left_alone_until_there_is_one(state: str) -> None:
     seat = sitting()
-    seat.found(Loud(state, "seen", source=Span(3, 8)), 100.0)
+    seat.found(Halt(state, "seen", source=OffsetSpan(3, 8)), 100.0)
     assert not seat.ready_to_look(1e9)
     report = seat.report("w", 1)
     assert (report.state, report.error, report.seen["source"]) == (state, "seen", [3, 8])
     assert "FLOW" not in report.remedy
-    order = Order("reseed", "a-to-b", "orders", 3, state, 1, "ann", id="one")
+    order = OperatorDecision("reseed", "a-to-b", "orders", 3, state, 1, "ann", id="one")
     seat.given(order)
     assert seat.ready_to_look(100.0)
     seat.looks()
     seat.looked(judged=True)
-    seat.found(Loud(state, "seen; refused"), 101.0)
+    seat.found(Halt(state, "seen; refused"), 101.0)
     seat.given(order)
     assert not seat.ready_to_look(1e9)  # judged: not again and again
 
@@ -109,10 +117,10 @@ def test_the_loop_hurries_only_where_something_is_to_be_done() -> None:
     seat.looks()
     assert seat.waits(100.0), "to be taken over"
     seat.looked(judged=True)
-    seat.found(Loud("unauthorised", "WRITE is missing"), 100.0)
+    seat.found(Halt("unauthorised", "WRITE is missing"), 100.0)
     assert not seat.waits(100.1)
     assert seat.waits(seat.not_before)
-    seat.found(Loud("duplicated", "seen"), 100.0)
+    seat.found(Halt("duplicated", "seen"), 100.0)
     assert not seat.waits(1e9)
     seat.wanted = False
     assert seat.waits(100.0), "to be handed over"
@@ -120,17 +128,17 @@ def test_the_loop_hurries_only_where_something_is_to_be_done() -> None:
 
 def test_an_order_that_comes_while_a_look_is_under_way_is_judged_by_the_next() -> None:
     seat = sitting()
-    seat.found(Loud("duplicated", "seen"), 100.0)
-    seat.given(Order("reseed", "a-to-b", "orders", 3, "duplicated", 1, "ann", id="one"))
+    seat.found(Halt("duplicated", "seen"), 100.0)
+    seat.given(OperatorDecision("reseed", "a-to-b", "orders", 3, "duplicated", 1, "ann", id="one"))
     seat.looks()
-    seat.given(Order("reseed", "a-to-b", "orders", 3, "duplicated", 1, "ann", id="two"))
+    seat.given(OperatorDecision("reseed", "a-to-b", "orders", 3, "duplicated", 1, "ann", id="two"))
     seat.looked(judged=True)
     assert seat.ordered
     assert seat.ready_to_look(100.0)
 
 
 def test_a_suspicion_becomes_loud_only_when_it_lasts() -> None:
-    seat, gone = sitting(), LookAgain("no topic orders", "source_gone")
+    seat, gone = sitting(), Reinspect("no topic orders", "source_gone")
     for at in (0.0, 1.0, 4.0):
         seat.found(gone, at)
         assert seat.stopped is None
@@ -177,10 +185,10 @@ def test_what_librdkafka_is_really_given(monkeypatch: pytest.MonkeyPatch) -> Non
 
         def subscribe(self, *_: object, **__: object) -> None: ...
 
-    from clusters import reader
-    from replicator import membership
+    from clusters import partition_consumer
+    from replicator.worker import membership
 
-    for module in (reader, membership):
+    for module in (partition_consumer, membership):
         monkeypatch.setattr(module, "Consumer", Recorded)
     DesiredState(settings)
     membership.Membership(settings, "group", "client", lambda _: None)

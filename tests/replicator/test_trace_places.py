@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from clusters.producers import ProducerRecord
-from replicator.ledger import Ledger
-from replicator.partition import PartitionKey
-from replicator.trace import Hop, _out_of_place
+from clusters.producer_registry import ProducerRecord
+from replicator.copy.partition_copy import PartitionKey
+from replicator.ledger.ledger import Ledger
+from replicator.trace import TraceHop, _out_of_place
 from tests.replicator.test_resume_aligned import COPYING, ours
 
 KEY = PartitionKey("f", "orders", "orders", 0)
@@ -28,6 +28,6 @@ PRODUCER = ProducerRecord(7, "f", ("onprem",), "sequence", "orders-move")
 def test_a_place_is_strange_where_the_sequence_number_cannot_stand(
     base: int, sequence: int, aligned: bool, strange: bool
 ) -> None:
-    hop = Hop("cloud", "id", "orders", 0, base, 7, 0)
+    hop = TraceHop("cloud", "id", "orders", 0, base, 7, 0)
     said = _out_of_place(Ledger({KEY: (COPYING, 1)}), PRODUCER, ours(base, 1, sequence), hop, aligned)
     assert bool(said) == strange

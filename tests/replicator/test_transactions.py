@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from clusters.control import LEDGER
+from clusters.control_topics import LEDGER_TOPIC
 from clusters.errors import ClusterError
-from replicator.states import Loud
-from replicator.transactions import positions, producer, slot, unit
+from replicator.copy.transactions import open_transaction, slot_writer, transactional_producer
+from replicator.ledger import transaction_positions
+from replicator.states import Halt
 from tests import clocks
 from tests.replicator.transacting import (
     HOME,
@@ -30,7 +31,7 @@ from tests.replicator.transacting import (
 @pytest.fixture(autouse=True)
 def _stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine that stands still for a while would end a transaction early, and there would be other requests."""
-    clocks.stopped(monkeypatch, producer, slot, unit)
+    clocks.stopped(monkeypatch, transactional_producer, slot_writer, open_transaction)
 
 
 VERSIONS = pytest.mark.parametrize("version", [2, 1])
@@ -181,7 +182,7 @@ def test_a_rejected_batch_stops_its_partition_and_no_other() -> None:
         worker.fetch()
         worker.writer.step()
     stopped = worker.copies[1].trouble
-    assert isinstance(stopped, Loud)
+    assert isinstance(stopped, Halt)
     assert stopped.state == "rejected"
     assert worker.copies[0].trouble is None
     here, there = world.source.records(TOPIC, 0), world.target.records(MERGED, 0)
@@ -205,7 +206,7 @@ def test_a_recreated_target_topic_stops_its_partitions() -> None:
     for _ in range(5):
         worker.fetch()
         worker.writer.step()
-    assert {trouble.state for copy in worker.copies if isinstance(trouble := copy.trouble, Loud)} == {"target_gone"}
+    assert {trouble.state for copy in worker.copies if isinstance(trouble := copy.trouble, Halt)} == {"target_gone"}
     assert world.target.records(MERGED, 0) == []
 
 
@@ -281,14 +282,14 @@ def test_several_ways_keep_the_order_and_tell_their_way(_name: str, event: Calla
 
 
 def test_the_ledger_is_bounded_and_no_block_is_lost(monkeypatch) -> None:
-    monkeypatch.setattr(positions, "BLOCK_STRETCHES", 64)
+    monkeypatch.setattr(transaction_positions, "RUNS_PER_BLOCK", 64)
     world = World(partitions=1)
     for _ in range(200):
         world.fill(1)
         worker = TransactingWorker(world)
         worker.finish()
     world.check()
-    sizes = [len(record.value or b"") for record in world.target.records(LEDGER, SLOT)]
+    sizes = [len(record.value or b"") for record in world.target.records(LEDGER_TOPIC, SLOT)]
     assert max(sizes) < 2_000
     known = world.known()
     (only,) = known.values()

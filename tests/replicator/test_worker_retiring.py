@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from clusters.flows import FlowRecord
-from replicator.partition import PartitionKey
-from replicator.seat import Seat
-from replicator.states import LookAgain, Loud, Span
-from replicator.worker import Worker
+from clusters.flow_records import FlowRecord
+from replicator.copy.partition_copy import PartitionKey
+from replicator.states import Halt, OffsetSpan, Reinspect
+from replicator.worker.partition_task import PartitionTask
+from replicator.worker.worker import Worker
 from tests.replicator.build import batch_of, data
 from topology.plan import PlanFlow
 from topology.selectors import Selector, TopicSelection
@@ -21,7 +21,7 @@ FLOW = PlanFlow("a-to-b", "a", "b", TopicSelection(include=(Selector("literal", 
 KEY = PartitionKey("a-to-b", "orders", "orders", 3)
 
 
-def retired(trouble: Loud | LookAgain, state: Any, *, wanted: bool) -> tuple[Seat, list[str]]:
+def retired(trouble: Halt | Reinspect, state: Any, *, wanted: bool) -> tuple[PartitionTask, list[str]]:
     """The seat afterwards, and the flows whose limits are asked again."""
     asked: list[str] = []
     seat, _removed, worker = retiring(trouble, state, wanted=wanted)
@@ -30,7 +30,9 @@ def retired(trouble: Loud | LookAgain, state: Any, *, wanted: bool) -> tuple[Sea
     return seat, asked
 
 
-def retiring(trouble: Loud | LookAgain, state: Any = "running", *, wanted: bool = True) -> tuple[Seat, list[Any], Any]:
+def retiring(
+    trouble: Halt | Reinspect, state: Any = "running", *, wanted: bool = True
+) -> tuple[PartitionTask, list[Any], Any]:
     """A seat whose copy ended in trouble, the routes that its worker takes off, and the worker."""
     removed: list[Any] = []
     worker: Any = object.__new__(Worker)
@@ -38,7 +40,7 @@ def retiring(trouble: Loud | LookAgain, state: Any = "running", *, wanted: bool 
     came = SimpleNamespace(copied_through=5, acked=4, source_end=9, source_seen=0.0)
     route: Any = SimpleNamespace(copy=SimpleNamespace(trouble=trouble, idle=True, **vars(came)))
     record = FlowRecord(FLOW, "sha256:0", "shop", producer_id=7, state=state)
-    seat = Seat(KEY, record, wanted=wanted, route=route)
+    seat = PartitionTask(KEY, record, wanted=wanted, route=route)
     worker._seats = {KEY: seat}
     return seat, removed, worker
 
@@ -47,7 +49,7 @@ def retiring(trouble: Loud | LookAgain, state: Any = "running", *, wanted: bool 
 @pytest.mark.parametrize("wanted", [True, False])
 def test_a_loud_end_is_always_told(caplog, state, wanted):
     with caplog.at_level(logging.ERROR, "watershed.worker"):
-        seat, asked = retired(Loud("append_time", "stamped at 7"), state, wanted=wanted)
+        seat, asked = retired(Halt("append_time", "stamped at 7"), state, wanted=wanted)
     assert [(each.message, each.seen) for each in caplog.records] == [("append_time", "stamped at 7")]
     assert seat.route is None
     assert (seat.stopped is not None) == wanted, "also a paused flow shows it; another worker finds it again"
@@ -55,16 +57,16 @@ def test_a_loud_end_is_always_told(caplog, state, wanted):
 
 
 def test_what_is_only_looked_at_again_is_not_told(caplog):
-    seat, asked = retired(LookAgain("paused"), "paused", wanted=True)
+    seat, asked = retired(Reinspect("paused"), "paused", wanted=True)
     assert (seat.stopped, seat.waiting_for, asked, caplog.records) == (None, "", [], [])
 
 
 def test_nothing_is_retired_before_it_is_known_what_stands_at_the_target() -> None:
-    open_ = Loud("append_time", "stamped at 7", target=Span(7, 8), sent=batch_of(data(5)))
-    known: list[Loud | None] = [Loud("target_foreign_write", "forged at 7"), None]
+    open_ = Halt("append_time", "stamped at 7", target=OffsetSpan(7, 8), sent=batch_of(data(5)))
+    known: list[Halt | None] = [Halt("target_foreign_write", "forged at 7"), None]
     seat, removed, worker = retiring(open_)
     worker._stored = SimpleNamespace(told=lambda _key, _told: known.pop())
     worker._retire()
     assert (removed, seat.stopped) == ([], None)
     worker._retire()
-    assert (len(removed), seat.stopped) == (1, Loud("target_foreign_write", "forged at 7"))
+    assert (len(removed), seat.stopped) == (1, Halt("target_foreign_write", "forged at 7"))

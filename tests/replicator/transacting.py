@@ -5,31 +5,36 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from clusters.batches import Record
-from clusters.claims import Claimed, claims_of
-from clusters.control import LEDGER, SLOTS
+from clusters.claim_rules import ClaimedPartition, find_partition_claims
+from clusters.control_records import ControlRecord
+from clusters.control_topics import LEDGER_TOPIC, SLOT_COUNT
 from clusters.errors import ClusterError, Unreachable
-from clusters.fake import FakeCluster
-from clusters.records import ControlRecord
+from clusters.fake_cluster import FakeCluster
+from clusters.record_batch import BatchRecord
 from clusters.wire.messages import FetchPartition
-from replicator.batches import Batch, batches_in, sift
-from replicator.claims import claims_in
-from replicator.claims_tail import ClaimsView
-from replicator.look import Address, Led
-from replicator.partition import PartitionKey
-from replicator.states import LookAgain, Loud
-from replicator.transactions.answers import SessionLost
-from replicator.transactions.copy import Path, TransactionCopy
-from replicator.transactions.decide import Ends, Goes, decide
-from replicator.transactions.positions import Known, Track, known_in
-from replicator.transactions.slot import SlotWriter
-from replicator.transactions.stretches import StretchMap
-from replicator.transactions.unit import Lane
+from replicator.batch.batch_selection import select_batches
+from replicator.batch.record_batch import RawBatch, decode_batches
+from replicator.copy.partition_copy import PartitionKey
+from replicator.copy.transactions.open_transaction import SlotPartition
+from replicator.copy.transactions.produce_answers import SessionLost
+from replicator.copy.transactions.slot_writer import SlotWriter
+from replicator.copy.transactions.transaction_copy import CopyPath, TransactionCopy
+from replicator.ledger.claims import build_claims
+from replicator.ledger.claims_follower import ClaimsView
+from replicator.ledger.explicit_runs import ExplicitRunMap
+from replicator.ledger.transaction_positions import PositionAndRuns, PositionTracker, decode_positions
+from replicator.recovery.log_inspection import BrokerAddress, LeaderLog
+from replicator.recovery.transaction_recovery_point import (
+    InspectedRanges,
+    TransactionRecoveryPoint,
+    find_transaction_recovery_point,
+)
+from replicator.states import Halt, Reinspect
 
 NOW = 1_790_000_000_000
 FLOW, TOPIC, MERGED, SLOT = "onprem-to-cloud", "orders", "all-orders", 3
-HOME: Path = ("onprem-id",)
-AT = Address("target", 9092)
+HOME: CopyPath = ("onprem-id",)
+AT = BrokerAddress("target", 9092)
 REQUESTS = (
     "metadata",
     "find_coordinator",
@@ -57,7 +62,7 @@ class World:
         self.target.coordinator.version = version
         self.source.create_topic(TOPIC, partitions)
         self.target_id = self.target.create_topic(MERGED, partitions).topic_id
-        self.target.create_topic(LEDGER, SLOTS, configs={"cleanup.policy": "compact"})
+        self.target.create_topic(LEDGER_TOPIC, SLOT_COUNT, configs={"cleanup.policy": "compact"})
         self.partitions = partitions
         self.foreign: dict[int, int] = dict.fromkeys(range(partitions), 0)
         self.made = 0
@@ -80,19 +85,19 @@ class World:
             self.target.produce(MERGED, partition, [b"foreign %d" % self.foreign[partition]])
             self.foreign[partition] += 1
 
-    def known(self) -> dict[PartitionKey, Known]:
-        return known_in(self._ledger())
+    def known(self) -> dict[PartitionKey, PositionAndRuns]:
+        return decode_positions(self._ledger())
 
     def _ledger(self) -> list[ControlRecord]:
         newest: dict[str, ControlRecord] = {}
-        for record in self.target.records(LEDGER, SLOT):
+        for record in self.target.records(LEDGER_TOPIC, SLOT):
             key = (record.key or b"").decode()
             value = None if record.value is None else _json(record.value)
             newest[key] = ControlRecord(SLOT, record.offset, NOW, key, value)
         return [record for record in newest.values() if record.value is not None]
 
-    def paths(self) -> set[Path]:
-        found = [_json(record.value) for record in self.target.records(LEDGER, SLOT) if record.value is not None]
+    def paths(self) -> set[CopyPath]:
+        found = [_json(record.value) for record in self.target.records(LEDGER_TOPIC, SLOT) if record.value is not None]
         return {tuple(value["path"]) for value in found if value["kind"] == "path"}
 
     def check(self) -> None:
@@ -112,21 +117,23 @@ class World:
 
     def check_claims(self, partition: int, ours: set[int], all_of_them: set[int]) -> None:
         """The ledger claims what the flow has written, and nothing that somebody else did."""
-        claims = claims_of(claims_in(self._ledger(), {FLOW}), MERGED, self.target_id, partition)
+        claims = find_partition_claims(build_claims(self._ledger(), {FLOW}), MERGED, self.target_id, partition)
         assert not claims.rules
         firsts, ends = (memoryview(column).cast("q") for column in (claims.firsts, claims.ends))
         claimed = {offset for first, end in zip(firsts, ends, strict=True) for offset in range(first, end)}
         assert claimed & all_of_them == ours
         view = ClaimsView()
-        for record in self.target.records(LEDGER, SLOT):  # as they came: what is followed says the same as what is read
+        for record in self.target.records(
+            LEDGER_TOPIC, SLOT
+        ):  # as they came: what is followed says the same as what is read
             value = None if record.value is None else _json(record.value)
             view.take(ControlRecord(SLOT, record.offset, NOW, (record.key or b"").decode(), value))
             view.settle({FLOW})
         log = self.target.log(MERGED, partition)
         stored = log.read(log.log_start, 1 << 30, False, True)[0] if log.end > log.log_start else b""
-        for batch in batches_in(memoryview(stored)):
+        for batch in decode_batches(memoryview(stored)):
             if batch.base in all_of_them:
-                covered = view.covers(Claimed(MERGED, self.target_id, partition), batch)
+                covered = view.covers(ClaimedPartition(MERGED, self.target_id, partition), batch)
                 assert covered == (batch.base in ours), batch
 
     def _values(self, count: int) -> list[bytes | None]:
@@ -134,7 +141,9 @@ class World:
         return [b"%d" % number for number in range(self.made - count, self.made)]
 
 
-def check_map(offsets: StretchMap, here: list[Record], there: list[Record], source_end: int, target_end: int) -> None:
+def check_map(
+    offsets: ExplicitRunMap, here: list[BatchRecord], there: list[BatchRecord], source_end: int, target_end: int
+) -> None:
     place = {mine.offset: theirs.offset for mine, theirs in zip(here, there, strict=True)}
     back = {theirs: mine for mine, theirs in place.items()}
     assert offsets.source_position(target_end) == source_end
@@ -169,10 +178,10 @@ class TransactingWorker:
 
     def __init__(self, world: World, at: int = -1, event: Event | None = None, path_of: Any = None) -> None:
         self.world, self.at, self.event = world, at, event
-        self.path_of: Callable[[Batch], Path] = path_of or (lambda _batch: HOME)
+        self.path_of: Callable[[RawBatch], CopyPath] = path_of or (lambda _batch: HOME)
         self.requests = 0
-        self.registered: dict[int, Path] = {}
-        self.trouble: dict[int, Loud | LookAgain] = {}
+        self.registered: dict[int, CopyPath] = {}
+        self.trouble: dict[int, Halt | Reinspect] = {}
         self.copies: list[TransactionCopy] = []
         self.writer = SlotWriter(
             FLOW,
@@ -199,14 +208,16 @@ class TransactingWorker:
                 self._led(self.world.source, TOPIC, partition),
                 self._led(self.world.target, MERGED, partition),
             )
-            decided = decide(key_of(partition), ledger.get(key_of(partition)), Ends.of(here, there, True), "earliest")
-            assert isinstance(decided, Goes), decided
+            decided = find_transaction_recovery_point(
+                key_of(partition), ledger.get(key_of(partition)), InspectedRanges.of(here, there, True), "earliest"
+            )
+            assert isinstance(decided, TransactionRecoveryPoint), decided
             known, begins = decided.known, decided.begins
             copy = TransactionCopy(
                 key=key_of(partition),
                 source_id=here.topic_id,
                 target_id=there.topic_id,
-                track=Track(known),
+                track=PositionTracker(known),
                 path_of=self.path_of,
                 position=known.position.position,
                 acked=known.position.target_end,
@@ -214,7 +225,7 @@ class TransactingWorker:
                 begins=begins,
             )
             self.copies.append(copy)
-        self.writer.lanes = tuple(Lane(copy, AT) for copy in self.copies)
+        self.writer.lanes = tuple(SlotPartition(copy, AT) for copy in self.copies)
 
     def fetch(self, max_bytes: int = 100) -> None:
         for copy in self.copies:
@@ -223,7 +234,7 @@ class TransactingWorker:
             asked = FetchPartition(copy.source_id, copy.key.partition, copy.position, copy.leader_epoch, max_bytes)
             (answer,) = self.world.source.wire().fetch((asked,), max_wait_ms=0)
             assert answer.error == 0, answer
-            copy.accept(sift(answer.records, copy.position, answer.aborted))
+            copy.accept(select_batches(answer.records, copy.position, answer.aborted))
 
     def round(self) -> bool:
         """Fetch and write once; False when everything is copied. A session that is lost is opened again."""
@@ -235,11 +246,11 @@ class TransactingWorker:
             self.world.disturb()
             wrote = self.writer.step()
         except (SessionLost, ClusterError) as lost:
-            trouble = lost.trouble if isinstance(lost, SessionLost) else LookAgain(str(lost))
+            trouble = lost.trouble if isinstance(lost, SessionLost) else Reinspect(str(lost))
             self.writer.lose(trouble)
             return True
         for copy in self.copies:
-            if isinstance(copy.trouble, Loud):
+            if isinstance(copy.trouble, Halt):
                 self.trouble[copy.key.partition] = copy.trouble
         return wrote or any(copy.ready for copy in self.copies if copy.trouble is None)
 
@@ -249,9 +260,11 @@ class TransactingWorker:
                 return
         raise AssertionError(f"no end: {self.copies}")
 
-    def _led(self, cluster: FakeCluster, topic: str, partition: int) -> Led:
+    def _led(self, cluster: FakeCluster, topic: str, partition: int) -> LeaderLog:
         log, found = cluster.log(topic, partition), cluster.topics()[topic]
-        return Led(found.topic_id, AT, log.log_start, log.last_stable() if cluster is self.world.source else log.end)
+        return LeaderLog(
+            found.topic_id, AT, log.log_start, log.last_stable() if cluster is self.world.source else log.end
+        )
 
 
 def key_of(partition: int) -> PartitionKey:
@@ -273,7 +286,7 @@ def unreachable(world: World) -> Unreachable:
     return world.target.unreachable()
 
 
-def _content(record: Record) -> tuple[Any, ...]:
+def _content(record: BatchRecord) -> tuple[Any, ...]:
     return record.key, record.value, record.timestamp, record.headers
 
 
@@ -284,5 +297,5 @@ def _json(value: bytes | None) -> dict[str, Any]:
     return found
 
 
-def offsets_of(records: Iterable[Record]) -> list[int]:
+def offsets_of(records: Iterable[BatchRecord]) -> list[int]:
     return [record.offset for record in records]

@@ -11,11 +11,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from clusters.admin import Admin
-from clusters.control import ControlWriter
+from clusters.control_topics import ControlWriter
 from clusters.errors import ClusterError
-from clusters.flows import read_flows, write_flow
+from clusters.flow_records import read_flows, write_flow
 from lab import clusters as lab_clusters
-from lab.proxy import CLEAN, HELD, Toxic
+from lab.fault_proxy import HELD_CONNECTION, NO_FAULT, ProxyFault
 from tests.replicator.faults import Faulty
 from tests.replicator.real import WorkerProcess
 from topology.plan import Plan
@@ -23,10 +23,10 @@ from topology.plan import Plan
 MOST_WORKERS, MOST_PARTITIONS = 3, 10
 NODES = {"onprem": 1, "cloud": 3}
 SPOILED = (
-    HELD,
-    Toxic(latency_s=0.1, jitter_s=0.1, slice_bytes=900),
-    Toxic(bytes_per_s=300_000),
-    Toxic(cut_after=200_000),
+    HELD_CONNECTION,
+    ProxyFault(latency_s=0.1, jitter_s=0.1, slice_bytes=900),
+    ProxyFault(bytes_per_s=300_000),
+    ProxyFault(cut_after=200_000),
 )
 
 
@@ -84,9 +84,9 @@ class World:
         back, self.down = self.down, []
         for alias, broker, frozen in back:
             if frozen:
-                lab_clusters.freeze(self.faulty.home, alias, broker, frozen=False)
+                lab_clusters.freeze_lab_broker(self.faulty.home, alias, broker, frozen=False)
             else:
-                lab_clusters.start(self.faulty.home, alias, broker)
+                lab_clusters.restart_lab_broker(self.faulty.home, alias, broker)
         return f"brokers back: {back}"
 
     def connections_cut(self) -> str:
@@ -97,10 +97,10 @@ class World:
     def requests_late(self) -> str:
         alias, late = self.chance.choice(list(NODES)), self.chance.uniform(0.5, 4)
         for proxy in self.faulty.proxies[alias].proxies.values():
-            proxy.up = Toxic(latency_s=late)
+            proxy.up = ProxyFault(latency_s=late)
         time.sleep(0.3)
         for proxy in self.faulty.proxies[alias].proxies.values():
-            proxy.up = CLEAN
+            proxy.up = NO_FAULT
             proxy.drop_clients()
         return f"requests to {alias} land {late:.1f} s after their connections were lost"
 
@@ -205,9 +205,9 @@ class World:
         if alias in away:
             return f"{alias} has a broker away already"
         if frozen:
-            lab_clusters.freeze(self.faulty.home, alias, broker)
+            lab_clusters.freeze_lab_broker(self.faulty.home, alias, broker)
         else:
-            lab_clusters.kill(self.faulty.home, alias, broker)
+            lab_clusters.kill_lab_broker(self.faulty.home, alias, broker)
         self.down.append((alias, broker, frozen))
         return f"broker {alias} {broker} {'frozen' if frozen else 'killed'}"
 

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from clusters.status import read_status
+from clusters.partition_status import read_partition_statuses
 from tests.replicator.real import applied, plan_for, settings_of, wait_copied, workers
 from tests.replicator.test_real_aligned import ALONE, assert_same_offsets, begins_at
 from tests.replicator.test_real_copy import transactions
@@ -48,7 +48,7 @@ def standing(settings, topic: str, since: float) -> str:
     """The partition's state, as the first report says that is newer than `since` (seconds since 1970)."""
     deadline = time.monotonic() + 120
     while time.monotonic() < deadline:
-        for report in read_status(settings["cloud"]):
+        for report in read_partition_statuses(settings["cloud"]):
             if report.topic == topic and report.at_ms > since * 1000 and report.state not in ("starting", "retrying"):
                 return report.state
         time.sleep(0.2)

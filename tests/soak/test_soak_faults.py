@@ -15,7 +15,7 @@ from pathlib import Path
 
 from clusters.admin import Admin
 from clusters.errors import ClusterError
-from clusters.names import TopicPartition
+from clusters.topic_partition import TopicPartition
 from tests.replicator.faults import Faulty, faulty_clusters, told
 from tests.replicator.real import applied, assert_exact_copy, plan_for, read_all, wait_copied, workers
 from tests.soak.chaos import NODES, World

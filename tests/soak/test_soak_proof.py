@@ -20,19 +20,19 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from clusters.admin import Admin
-from clusters.names import TopicPartition
 from clusters.settings import ConnectionSettings
+from clusters.topic_partition import TopicPartition
 from lab import clusters
-from replicator.offsetmap import OffsetMap
-from spark.judging.observe import Aligned
-from spark.proving import verify
-from spark.request import Request
-from spark.session import end_session, spark_session
+from replicator.ledger.offset_map import OffsetMap
+from spark.judging.flow_observation import PartitionAlignment
+from spark.proof_request import ProofRequest
+from spark.proof_run import prove_flows
+from spark.session import create_spark_session, end_session
 from tests.replicator.real import applied, plan_for, read_all, settings_of, wait_progress, workers
 from tests.soak.proving import PARTITIONS, Traffic, create_sources, topics_of
 from tests.spark.logs import a_log, append, packed, records_of
 from tests.spark.mutations import COUNT, KINDS, MUTATIONS
-from topology.plan import Plan, PlanCluster, PlanFlow, sealed
+from topology.plan import Plan, PlanCluster, PlanFlow, seal_plan
 from topology.selectors import Selector, TopicSelection
 
 if TYPE_CHECKING:
@@ -51,14 +51,14 @@ def proofs(request: pytest.FixtureRequest, minutes: float) -> int:
 def busy(tmp_path: Path) -> Iterator[dict[str, ConnectionSettings]]:
     """Brokers that delete and clean all the time."""
     try:
-        yield settings_of(clusters.up(tmp_path / "brokers", ["onprem", "cloud"], settings=BUSY))
+        yield settings_of(clusters.start_clusters(tmp_path / "brokers", ["onprem", "cloud"], settings=BUSY))
     finally:
-        clusters.down(tmp_path / "brokers")
+        clusters.end_clusters(tmp_path / "brokers")
 
 
 @pytest.fixture
 def session() -> Iterator[SparkSession]:
-    there = spark_session("watershed-soak")
+    there = create_spark_session("watershed-soak")
     yield there
     end_session(there)
 
@@ -82,9 +82,9 @@ def test_no_false_alarm_and_no_miss(
             traffic.alive()
             since = tmp_path / f"proof-{number - 1}" / "summary.json" if number % 10 else None
             wait, chunk = chance.choice((0.0, 0.0, 5.0)), chance.choice((300, 2_000, None))
-            request = Request(wait=wait, chunk=chunk, since=since)
+            request = ProofRequest(wait=wait, chunk=chunk, since=since)
             began = time.monotonic()
-            summary = verify(plan, request, tmp_path / f"proof-{number}", session=lambda: session)
+            summary = prove_flows(plan, request, tmp_path / f"proof-{number}", session=lambda: session)
             took["clean"].append(time.monotonic() - began)
             seen[summary["verdict"]] += 1
             seen.update({kind: summary[kind] for kind in ("proven", *KINDS)})
@@ -118,11 +118,11 @@ def mutated(
         with Admin(settings[alias]) as admin:
             admin.create_topic(topic, 1, 1, {"retention.ms": "-1"})
         append(settings[alias], topic, {0: log})
-    summary = verify(
+    summary = prove_flows(
         plan_beside(settings, topic),
-        Request(wait=0.0, chunk=chunk),
+        ProofRequest(wait=0.0, chunk=chunk),
         directory / topic,
-        alignment=lambda _settings, _flow: {(topic, 0): Aligned(OffsetMap.of([(0, 0)]))},
+        alignment=lambda _settings, _flow: {(topic, 0): PartitionAlignment(OffsetMap.of([(0, 0)]))},
         session=lambda: session,
     )
     found: dict[str, Any] = {kind: summary[kind] for kind in KINDS if summary[kind]}
@@ -132,7 +132,7 @@ def mutated(
 
 def plan_beside(settings: dict[str, ConnectionSettings], topic: str) -> Plan:
     flow = PlanFlow("beside", "onprem", "cloud", TopicSelection((Selector("literal", topic),)))
-    return sealed(
+    return seal_plan(
         Plan("beside", tuple(PlanCluster(alias, each.bootstrap) for alias, each in settings.items()), (flow,))
     )
 

@@ -9,16 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from clusters.names import TopicPartition
-from clusters.settings import connection_settings
-from cutover.journal.chain import Entry, outcome_of
-from cutover.offsets import from_json
-from lab import airflow, apps
-from lab.airflow_rest import Client
-from plugins.watershed_journal import journal_of
+from clusters.settings import resolve_connection_settings
+from clusters.topic_partition import TopicPartition
+from cutover.journal.chain import JournalEntry, find_step_outcome
+from cutover.offsets import decode_offsets
+from lab import airflow, sample_applications
+from lab.airflow_client import AirflowClient
+from plugins.watershed.steps.run_journal import open_migration_journal
 from replicator.apply import apply_plan
 from tests.airflow.live import SETTINGS, Live, database, kill_program, until
-from tests.cutover.dr_scene import BILLING, GROUP, SLOW, TOPIC, Site, site_in, wait_until, workers
+from tests.cutover.dr_scene import BILLING, GROUP, SLOW, TOPIC, Site, site_in, wait_until
+from tests.replicator.real import workers
 from topology import compile_path
 
 NAME = "standby"
@@ -62,14 +63,16 @@ migration:
 def begun(site: Site, path: Path) -> None:
     """The applications run at `onprem`, and the file says so."""
     at = ["--cluster", "onprem", "--bootstrap", site.lab.clusters["onprem"].bootstrap]
-    site.orders = apps.start(site.apps, "orders", ["lab.orders", "--topics", TOPIC, "--rate", "100", *at])
-    site.billing = apps.start(site.apps, "billing", [*BILLING, *at])
-    apps.wait_for(site.billing, "processed", 50, seconds=180)
+    site.orders = sample_applications.start_application(
+        site.apps, "orders", ["lab.orders_producer", "--topics", TOPIC, "--rate", "100", *at]
+    )
+    site.billing = sample_applications.start_application(site.apps, "billing", [*BILLING, *at])
+    sample_applications.wait_for_count(site.billing, "processed", 50, seconds=180)
     addresses = {alias: cluster.bootstrap for alias, cluster in site.lab.clusters.items()}
     http = {"billing": site.billing.http, "orders": site.orders.http}
     path.write_text(FILE.format(name=NAME, topic=TOPIC, group=GROUP, slow=SLOW, **addresses, **http))
     site.plan = compile_path(path)
-    apply_plan(site.plan, lambda alias: connection_settings(site.plan.cluster(alias)))
+    apply_plan(site.plan, lambda alias: resolve_connection_settings(site.plan.cluster(alias)))
 
 
 @contextmanager
@@ -78,15 +81,15 @@ def lived(site: Site, home: Path) -> Iterator[Live]:
     (home / "topologies").mkdir()
     with database() as url:
         try:
-            web = airflow.launch(
+            web = airflow.launch_airflow(
                 home / "airflow", topologies=home / "topologies", state=home / "state", database=url, settings=SETTINGS
             )
             begun(site, home / "topologies" / f"{NAME}.yaml")
-            web = airflow.wait_healthy(web, timeout=600)
+            web = airflow.wait_until_healthy(web, timeout=600)
             names = {"orders": site.orders, GROUP: site.billing}
-            yield Live(NAME, home, site.plan, web, Client(web.url), names, url or "")
+            yield Live(NAME, home, site.plan, web, AirflowClient(web.url), names, url or "")
         finally:
-            airflow.down(home / "airflow", grace=5.0)
+            airflow.stop_airflow(home / "airflow", grace=5.0)
             for record in (home / "state").rglob("process.json"):
                 kill_program(record.parent)
 
@@ -111,21 +114,21 @@ def approved(live: Live, dag: str, run_id: str, task: str, shows: str) -> None:
     live.user("ops").answer(question, "Approve")
 
 
-def entries(live: Live, run_id: str) -> list[Entry]:
-    return journal_of(live.plan, "a test").refresh().run(run_id)
+def entries(live: Live, run_id: str) -> list[JournalEntry]:
+    return open_migration_journal(live.plan, "a test").refresh().run(run_id)
 
 
-def expected(site: Site, processed: dict[TopicPartition, int], failover: list[Entry]) -> tuple[int, int]:
+def expected(site: Site, processed: dict[TopicPartition, int], failover: list[JournalEntry]) -> tuple[int, int]:
     """Records that the group never gets, and those it gets twice, by what the failover wrote down and by the dead
     cluster's own logs. processed: how far the group had come there."""
     assert failover[-1].observation["state"] == "done"
-    cut, placed = outcome_of(failover, "cut_workers_off"), outcome_of(failover, "place_groups")
+    cut, placed = find_step_outcome(failover, "cut_workers_off"), find_step_outcome(failover, "place_groups")
     assert cut is not None
     assert placed is not None
-    copied, ends = from_json(cut[0]["copied"]), site.ends("onprem")
+    copied, ends = decode_offsets(cut[0]["copied"]), site.ends("onprem")
     missing = sum(ends[p] - copied[p] for p in site.places)
     assert 0 < cut[0]["loss"]["offsets"] <= missing  # the newest ones nobody had seen
-    landed = site.at_source(from_json(placed[0]["groups"][GROUP]["target"]))
+    landed = site.at_source(decode_offsets(placed[0]["groups"][GROUP]["target"]))
     done = {p: processed.get(p, 0) for p in site.places}
     lost = sum(len(range(max(copied[p], done[p]), ends[p])) for p in site.places)
     return lost, sum(max(0, min(copied[p], done[p]) - landed[p]) for p in site.places)
@@ -149,7 +152,9 @@ def test_the_source_dies_and_applications_go_there_and_back(tmp_path: Path) -> N
         assert set(live.where("orders", GROUP).values()) == {("running", "cloud")}
         failover = entries(live, "failover.dead")
         processed = site.processed()
-        apps.wait_for(site.orders, "acked", apps.describe(site.orders)["acked"] + 200, seconds=180)
+        sample_applications.wait_for_count(
+            site.orders, "acked", sample_applications.ask_application(site.orders)["acked"] + 200, seconds=180
+        )
         site.revive()
         wait_until(lambda: site.leads("onprem"))
         lost, repeated = expected(site, processed, failover)

@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from tests.topology.pump.files import Document, documents, shuffled, text_of
 from tests.topology.pump.judge import case_of, check_all, kinds, told
 from tests.topology.pump.pump import pump
-from topology.lint import lint_loaded
-from topology.load import load_text
+from topology.lint import lint_topology
+from topology.loader import parse_topology
 
 LEAST = 10_000
 USUAL_MINUTES = 30
@@ -40,8 +40,8 @@ def test_random_topologies(minutes: float) -> None:
     def tried(document: Document, order: int) -> None:
         case = case_of(document)
         check_all(case)
-        mixed = load_text(text_of(shuffled(document, Random(order))))
-        assert told(lint_loaded(case.loaded)) == told(lint_loaded(mixed)), case
+        mixed = parse_topology(text_of(shuffled(document, Random(order))))
+        assert told(lint_topology(case.loaded)) == told(lint_topology(mixed)), case
         if crc32(text_of(document).encode()) % 100 == 0:
             pumped = pump([flow.plan for flow in case.flows], case.begun)
             assert pumped.settled == case.walked.settled, case

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from spark.session import spark_session
+from spark.session import create_spark_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -15,6 +15,6 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    session = spark_session("watershed-tests")
+    session = create_spark_session("watershed-tests")
     yield session
     session.stop()

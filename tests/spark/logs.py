@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 from typing import Any
 
-from clusters import batches
+from clusters import record_batch
 from clusters.settings import ConnectionSettings
-from lab.raw_batches import append_batches
-from spark.fingerprint import Record
+from lab.raw_batches import append_raw_batches
+from spark.fingerprint import ConsumedRecord
 
 T0 = 1_700_000_000_000
 SIZES = (7, 13, 11, 5, 17, 1)  # of batches, again and again: no multiple of 40 is an end of one below 320
@@ -21,28 +21,30 @@ SIZES = (7, 13, 11, 5, 17, 1)  # of batches, again and again: no multiple of 40 
 class Packed:
     """A batch: its records and what else a writer decides. producer: id, epoch and first sequence number."""
 
-    records: tuple[Record, ...]
+    records: tuple[ConsumedRecord, ...]
     codec: str = "none"
     producer: tuple[int, int, int] = (-1, -1, -1)
 
     def raw(self) -> bytes:
         rows = [
-            batches.Record(at, r.timestamp, r.key, r.value, tuple((str(name), value) for name, value in r.headers))
+            record_batch.BatchRecord(
+                at, r.timestamp, r.key, r.value, tuple((str(name), value) for name, value in r.headers)
+            )
             for at, r in enumerate(self.records)
         ]
         id_, epoch, sequence = self.producer
-        return batches.build_batch(rows, codec=self.codec, producer_id=id_, epoch=epoch, base_sequence=sequence)
+        return record_batch.build_batch(rows, codec=self.codec, producer_id=id_, epoch=epoch, base_sequence=sequence)
 
 
 Log = tuple[Packed, ...]
 
 
-def a_log(number: int, count: int) -> list[Record]:
+def a_log(number: int, count: int) -> list[ConsumedRecord]:
     """Records that no log of another number has. Among the first hundred: empty and null keys and values (50 to 53),
     two headers (55), a header of null (56), no header (57), and twice the same (90, 91)."""
     chance = random.Random(number)
     found = [
-        Record(
+        ConsumedRecord(
             b"k%d" % (i % 7),
             b"value %d of %d" % (i, number) + b"." * chance.randrange(40),
             T0 + i,
@@ -67,7 +69,7 @@ def a_log(number: int, count: int) -> list[Record]:
     return found
 
 
-def packed(records: Sequence[Record], sizes: Iterable[int] = SIZES, codec: str = "none") -> Log:
+def packed(records: Sequence[ConsumedRecord], sizes: Iterable[int] = SIZES, codec: str = "none") -> Log:
     """`records` in batches of these sizes, over and over."""
     sizes = tuple(sizes)
     ends = accumulate(sizes * (len(records) // sum(sizes) + 1), initial=0)
@@ -75,7 +77,7 @@ def packed(records: Sequence[Record], sizes: Iterable[int] = SIZES, codec: str =
     return tuple(Packed(cut, codec) for cut in cuts if cut)
 
 
-def records_of(log: Log) -> list[Record]:
+def records_of(log: Log) -> list[ConsumedRecord]:
     return [record for batch in log for record in batch.records]
 
 
@@ -88,7 +90,7 @@ def place(log: Log, number: int) -> tuple[int, int]:
     return len(log) - 1, len(log[-1].records) + number
 
 
-def edited(log: Log, number: int, *records: Record, instead_of: int = 1) -> Log:
+def edited(log: Log, number: int, *records: ConsumedRecord, instead_of: int = 1) -> Log:
     """With `records` in place of `instead_of` records from `number` on, within its batch."""
     at, within = place(log, number)
     kept = log[at].records
@@ -102,4 +104,4 @@ def changed(log: Log, number: int, **fields: Any) -> Log:
 
 def append(settings: ConnectionSettings, topic: str, logs: Mapping[int, Log]) -> None:
     """Writes every batch as it is behind its partition's end, partition → batches. For clusters of one broker."""
-    append_batches(settings, topic, {number: [each.raw() for each in log] for number, log in logs.items()})
+    append_raw_batches(settings, topic, {number: [each.raw() for each in log] for number, log in logs.items()})

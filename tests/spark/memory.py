@@ -8,18 +8,17 @@ from dataclasses import dataclass, field
 from functools import partial
 from unittest.mock import patch
 
-import spark.reading.ranges
-from clusters import batches
-from spark.engine import compare_all, once, sum_up
-from spark.judging.difference import Difference
-from spark.judging.proof import Job, Readers
-from spark.reading.answers import Answer
-from spark.reading.batches import Batch, split
-from spark.reading.heads import edges_of
-from spark.reading.ranges import PartitionAddress
-from spark.reading.spans import Span
-from spark.reading.sums import UnitSum
-from spark.reading.units import Unit, stretch_units
+import spark.reading.range_reader
+from clusters import record_batch
+from spark.judging.proof_inputs import ProofReaders, RangeComparison
+from spark.judging.record_difference import RecordDifference
+from spark.proof_jobs import require_each_range_once, run_comparison_task, run_sum_task
+from spark.reading.batch_decoding import BatchView, split_checked_batches
+from spark.reading.batch_headers import find_batch_edges
+from spark.reading.fetch_answers import FetchAnswer, PartitionAddress
+from spark.reading.offset_range import OffsetRange
+from spark.reading.range_requests import RangeRequest, group_into_tasks
+from spark.reading.range_sums import RangeSum
 from tests.spark.logs import Log
 from topology.plan import PlanCluster
 
@@ -32,7 +31,7 @@ class Stored:
     """What logs hold: batches at their base offsets. starts: where a log begins, if not at 0. an_answer: batches.
     tasks: among which what is to be read is shared out."""
 
-    logs: dict[Key, list[tuple[int, Batch]]] = field(default_factory=dict)
+    logs: dict[Key, list[tuple[int, BatchView]]] = field(default_factory=dict)
     starts: dict[Key, int] = field(default_factory=dict)
     an_answer: int = 2
     tasks: int = 2
@@ -42,36 +41,36 @@ class Stored:
         end, kept = 0, []
         for at, batch in enumerate(log):
             base = end if offsets is None else offsets[at]
-            [found] = split(memoryview(batches.stored(batch.raw(), base, 0)))
+            [found] = split_checked_batches(memoryview(record_batch.assign_batch_offset(batch.raw(), base, 0)))
             kept.append((base, found))
             end = found.last_offset + 1
         self.logs[key] = kept
         return end
 
-    def answers(self, address: PartitionAddress, span: Span, *_: object, **__: object) -> Iterator[Answer]:
-        """Stands in for `spark.reading.answers.answers`."""
+    def answers(self, address: PartitionAddress, span: OffsetRange, *_: object, **__: object) -> Iterator[FetchAnswer]:
+        """Stands in for `spark.reading.fetch_answers.fetch_range`."""
         key = (address.settings.alias, address.topic, address.partition)
         if span.start < self.starts.get(key, 0):
-            raise spark.reading.ranges.Expired(self.starts[key])
+            raise spark.reading.range_reader.OffsetsExpired(self.starts[key])
         here = [batch for base, batch in self.logs[key] if base < span.end and batch.last_offset >= span.start]
         position = span.start
         for first in range(0, len(here), self.an_answer):
             some = here[first : first + self.an_answer]
             records = memoryview(b"".join(batch.raw for batch in some))
-            yield Answer(position, records, edges_of(records))
+            yield FetchAnswer(position, records, find_batch_edges(records))
             position = some[-1].last_offset + 1
 
     @contextmanager
-    def in_place_of_clusters(self) -> Iterator[Readers]:
+    def in_place_of_clusters(self) -> Iterator[ProofReaders]:
         """Readers that read these logs, as Spark's tasks read those of clusters."""
-        with patch.object(spark.reading.ranges, "answers", self.answers):
-            yield Readers(partial(_sums, self.tasks), _differences)
+        with patch.object(spark.reading.range_reader, "fetch_range", self.answers):
+            yield ProofReaders(partial(_sums, self.tasks), _differences)
 
 
-def _sums(tasks: int, units: Sequence[Unit]) -> dict[int, UnitSum]:
-    stretches = [(CLUSTER[some[0].cluster], tuple(some)) for some in stretch_units(units, tasks)]
-    return once(units, sum_up(None, iter(stretches)))
+def _sums(tasks: int, units: Sequence[RangeRequest]) -> dict[int, RangeSum]:
+    stretches = [(CLUSTER[some[0].cluster], tuple(some)) for some in group_into_tasks(units, tasks)]
+    return require_each_range_once(units, run_sum_task(None, iter(stretches)))
 
 
-def _differences(jobs: Sequence[Job]) -> list[Difference]:
-    return list(compare_all(((CLUSTER[job.source.cluster], CLUSTER[job.target.cluster]), job) for job in jobs))
+def _differences(jobs: Sequence[RangeComparison]) -> list[RecordDifference]:
+    return list(run_comparison_task(((CLUSTER[job.source.cluster], CLUSTER[job.target.cluster]), job) for job in jobs))

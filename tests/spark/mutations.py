@@ -12,13 +12,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from spark.fingerprint import Record
+from spark.fingerprint import ConsumedRecord
 from tests.spark.logs import SIZES, Log, Packed, changed, edited, packed, place, records_of
 
 COUNT = 200
 CHUNK = 40
 KINDS = ("missing", "altered", "reordered", "duplicates", "foreign", "unverifiable", "pending")
-STRANGE = Record(b"x", b"nobody's", 1_600_000_000_000)
+STRANGE = ConsumedRecord(b"x", b"nobody's", 1_600_000_000_000)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,16 +80,16 @@ def _flipped(content: bytes | str | None) -> bytes:
     return raw[:-1] + bytes([raw[-1] ^ 1])
 
 
-def _at(log: Log, number: int) -> Record:
+def _at(log: Log, number: int) -> ConsumedRecord:
     return records_of(log)[number]
 
 
-def _all(log: Log, change: Callable[[Record], Record]) -> Log:
+def _all(log: Log, change: Callable[[ConsumedRecord], ConsumedRecord]) -> Log:
     return tuple(replace(batch, records=tuple(map(change, batch.records))) for batch in log)
 
 
-def _made_strange(r: Record) -> Record:
-    return Record(
+def _made_strange(r: ConsumedRecord) -> ConsumedRecord:
+    return ConsumedRecord(
         b"x" + (r.key or b""), b"y" + (r.value or b""), r.timestamp - 1_000_000, (("z", b"%d" % r.timestamp),)
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from html.parser import HTMLParser
 from typing import Any
 
-from spark.evidence.tables import COUNTS, TABLES
+from spark.evidence.parquet_tables import COUNT_COLUMNS, TABLE_COLUMNS
 
 T0 = 1_763_000_000_000
 SIZE = 50_000
@@ -21,7 +21,7 @@ def chunk(partition: int, number: int, topic: str = "orders", **other: Any) -> d
         line |= {f"{side}_start": start, f"{side}_end": start + SIZE, f"{side}_records": SIZE}
         line |= {f"{side}_bytes": SIZE * 100, f"{side}_since": since, f"{side}_until": since + 59_999}
         line |= {f"{side}_{name}": "0" for name in ("m", "order", "key", "value", "headers", "timestamp")}
-    assert set(line) == set(TABLES["chunks"])
+    assert set(line) == set(TABLE_COLUMNS["chunks"])
     return line | other
 
 
@@ -33,8 +33,8 @@ def partition(number: int, chunks: int, topic: str = "orders", **counts: int) ->
     end = chunks * SIZE
     line: dict[str, Any] = {"run_id": "r", **place(number, topic), "source_start": 0, "source_end": end}
     line |= {"target_start": 0, "target_end": end, "barrier": end + counts.get("pending", 0)}
-    line |= {"source_id": "a", "target_id": "b", **dict.fromkeys(COUNTS, 0), "proven": end, **counts}
-    assert set(line) == set(TABLES["partitions"])
+    line |= {"source_id": "a", "target_id": "b", **dict.fromkeys(COUNT_COLUMNS, 0), "proven": end, **counts}
+    assert set(line) == set(TABLE_COLUMNS["partitions"])
     return line
 
 
@@ -49,7 +49,7 @@ def position(**other: Any) -> dict[str, Any]:
         "source_fp": "1",
         "target_fp": "1",
     }
-    assert set(line) == set(TABLES["groups"])
+    assert set(line) == set(TABLE_COLUMNS["groups"])
     return line | other
 
 
@@ -57,20 +57,20 @@ def difference(kind: str, source: int | None, target: int | None, *components: s
     line = {"run_id": "r", "chunk": f"orders-{number}@0", **place(number), "kind": kind, "source_offset": source}
     line |= {"target_offset": target, "components": list(components), "source_fp": "1", "target_fp": None}
     line |= {"source_timestamp": T0, "target_timestamp": None, "key_hash": "ab"}
-    assert set(line) == set(TABLES["diffs"])
+    assert set(line) == set(TABLE_COLUMNS["diffs"])
     return line
 
 
 def document(tables: Tables, **other: Any) -> dict[str, Any]:
     """A summary with the counts of its partitions."""
-    counts = {name: sum(p[name] for p in tables["partitions"]) for name in COUNTS}
+    counts = {name: sum(p[name] for p in tables["partitions"]) for name in COUNT_COLUMNS}
     topics: dict[str, dict[str, Any]] = {}
     for p in tables["partitions"]:
         line = topics.setdefault(
-            p["topic"], {**place(0, p["topic"]), "partitions": 0, "bytes": 0, **dict.fromkeys(COUNTS, 0)}
+            p["topic"], {**place(0, p["topic"]), "partitions": 0, "bytes": 0, **dict.fromkeys(COUNT_COLUMNS, 0)}
         )
         line["partitions"] += 1
-        for name in COUNTS:
+        for name in COUNT_COLUMNS:
             line[name] += p[name]
     verdict = "different" if counts["unproven"] else "incomplete" if counts["pending"] else "proven"
     return {

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from clusters.admin import Admin
 from clusters.settings import ConnectionSettings
-from lab.standalone import JAVA_OPTIONS
+from lab.spark_standalone import SPARK_JAVA_OPTIONS
 from tests.replicator.real import producer, put, settings_of
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class Application:
             "spark.eventLog.rolling.enabled": "false",
             "spark.eventLog.dir": self._events.as_uri(),
             "spark.executor.memory": "512m",
-            "spark.executor.extraJavaOptions": JAVA_OPTIONS,  # executors live for seconds
+            "spark.executor.extraJavaOptions": SPARK_JAVA_OPTIONS,  # executors live for seconds
             **conf,
         }
         path = directory / "spark.conf"

@@ -17,26 +17,27 @@ from itertools import count
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from clusters.surface import LogRange
-from replicator.offsetmap import OffsetMap
-from spark.fingerprint import Record
-from spark.judging.proof import Proof, Subject, prove
-from spark.judging.window import Observed, Place, fix_window
+from clusters.cluster_protocol import LogRange
+from replicator.ledger.offset_map import OffsetMap
+from spark.fingerprint import ConsumedRecord
+from spark.judging.proof import ComparisonOutcome, compare_and_judge
+from spark.judging.proof_inputs import ProofPartition
+from spark.judging.proof_window import ObservedPartition, PartitionPair, fix_window
 from tests.spark.logs import Log, Packed, records_of
 from tests.spark.memory import Stored
 
-PLACE = Place("onprem-to-cloud", "t", "t", 0)
+PLACE = PartitionPair("onprem-to-cloud", "t", "t", 0)
 IDS = (uuid.UUID(int=1), uuid.UUID(int=2))
 COMPONENTS = ("key", "value", "headers", "timestamp")
 
 
-def record(number: int) -> Record:
+def record(number: int) -> ConsumedRecord:
     """Agrees with no other in anything."""
     raw = b"%d" % number
-    return Record(b"k" + raw, b"v" + raw, 1_700_000_000_000 + number, (("n", raw),))
+    return ConsumedRecord(b"k" + raw, b"v" + raw, 1_700_000_000_000 + number, (("n", raw),))
 
 
-def altered(number: int, component: str) -> Record:
+def altered(number: int, component: str) -> ConsumedRecord:
     """That record with one component of another one that is nowhere else."""
     return replace(record(number), **{component: getattr(record(10_000 + number), component)})
 
@@ -63,10 +64,10 @@ def cases(draw: st.DrawFn) -> Case:
         ("keep",) * draw(st.sampled_from((1, 8, 30))) + ("lose", "double", "alter", "move", "strange")
     )
     found: dict[int, str] = {}
-    copies: list[list[Record]] = []
-    astray: list[Record] = []
+    copies: list[list[ConsumedRecord]] = []
+    astray: list[ConsumedRecord] = []
     for batch in batches:
-        copy: list[Record] = []
+        copy: list[ConsumedRecord] = []
         for number in batch:
             how = draw(change)
             if how == "alter":
@@ -122,16 +123,16 @@ def test_classes_are_those_of_the_oracle(case: Case, chunk: int) -> None:
 
 
 @st.composite
-def aligned(draw: st.DrawFn) -> tuple[dict[int, Record], dict[int, Record], dict[int, str]]:
+def aligned(draw: st.DrawFn) -> tuple[dict[int, ConsumedRecord], dict[int, ConsumedRecord], dict[int, str]]:
     """(source, copy, altered) by offset, with gaps in both, where the copy has records at other offsets, too."""
     offsets = draw(st.lists(st.integers(0, 40), unique=True, min_size=1, max_size=30).map(sorted))
     source = {offset: record(number) for number, offset in enumerate(offsets)}
-    target: dict[int, Record] = {}
+    target: dict[int, ConsumedRecord] = {}
     found: dict[int, str] = {}
     change = st.sampled_from(
         ("keep",) * draw(st.sampled_from((1, 8, 30))) + ("lose", "alter", "displace", "double", "strange")
     )
-    astray: list[Record] = []
+    astray: list[ConsumedRecord] = []
     for number, offset in enumerate(offsets):
         how = draw(change)
         if how in ("keep", "double"):
@@ -152,7 +153,7 @@ def aligned(draw: st.DrawFn) -> tuple[dict[int, Record], dict[int, Record], dict
 @settings(max_examples=100, deadline=None)
 @given(aligned(), st.sampled_from((1, 3, 8, 100)), st.booleans())
 def test_classes_of_an_aligned_copy(
-    case: tuple[dict[int, Record], dict[int, Record], dict[int, str]], chunk: int, ends_alike: bool
+    case: tuple[dict[int, ConsumedRecord], dict[int, ConsumedRecord], dict[int, str]], chunk: int, ends_alike: bool
 ) -> None:
     source, target, changed = case
     end = 42 if ends_alike else max(target, default=-1) + 1
@@ -175,17 +176,19 @@ def test_classes_of_an_aligned_copy(
     event("by batches" if any(row.by == "batches" for row in proof.rows) else "by records only")
 
 
-def proof_of(source: Log, target: Log, chunk: int) -> Proof:
+def proof_of(source: Log, target: Log, chunk: int) -> ComparisonOutcome:
     stored = Stored()
     ends = [stored.put((alias, "t", 0), log) for alias, log in (("onprem", source), ("cloud", target))]
     return _proof(stored, ends[0], ends[1], chunk)
 
 
-def proof_in_place(source: dict[int, Record], target: dict[int, Record], end: int, chunk: int) -> Proof:
+def proof_in_place(
+    source: dict[int, ConsumedRecord], target: dict[int, ConsumedRecord], end: int, chunk: int
+) -> ComparisonOutcome:
     """Neighbours make a batch."""
     stored = Stored()
     for alias, log in (("onprem", source), ("cloud", target)):
-        runs: list[tuple[int, list[Record]]] = []
+        runs: list[tuple[int, list[ConsumedRecord]]] = []
         for offset, each in sorted(log.items()):
             if runs and offset == runs[-1][0] + len(runs[-1][1]) and len(runs[-1][1]) < 4:
                 runs[-1][1].append(each)
@@ -196,18 +199,22 @@ def proof_in_place(source: dict[int, Record], target: dict[int, Record], end: in
     return _proof(stored, 42, end, chunk, in_place=True)
 
 
-def _proof(stored: Stored, source_end: int, target_end: int, chunk: int, *, in_place: bool = False) -> Proof:
-    seen = Observed(PLACE, LogRange(0, source_end), LogRange(0, target_end), OffsetMap.of([(0, 0)]), source_end, IDS)
-    subject = Subject(fix_window(seen), seen.map, ("onprem", "cloud"), in_place=in_place)
+def _proof(
+    stored: Stored, source_end: int, target_end: int, chunk: int, *, in_place: bool = False
+) -> ComparisonOutcome:
+    seen = ObservedPartition(
+        PLACE, LogRange(0, source_end), LogRange(0, target_end), OffsetMap.of([(0, 0)]), source_end, IDS
+    )
+    subject = ProofPartition(fix_window(seen), seen.map, ("onprem", "cloud"), in_place=in_place)
     with stored.in_place_of_clusters() as readers:
-        return prove([subject], readers, chunk=chunk)
+        return compare_and_judge([subject], readers, chunk=chunk)
 
 
-def components(proof: Proof) -> set[str]:
+def components(proof: ComparisonOutcome) -> set[str]:
     return {name for each in proof.confirmed for name in each.difference.components}
 
 
-def longest_common(a: list[Record], b: list[Record]) -> int:
+def longest_common(a: list[ConsumedRecord], b: list[ConsumedRecord]) -> int:
     """The textbook table."""
     row = [0] * (len(b) + 1)
     for x in a:

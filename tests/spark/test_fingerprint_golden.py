@@ -10,19 +10,27 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from clusters.admin import Admin
-from clusters.fingerprint import VERSION, fingerprint, headers_bin
-from replicator.batch import batches_in
-from replicator.codecs import compress
-from replicator.partition import PartitionKey
-from replicator.quarantine import kept
-from replicator.records import built, fields, records_of
-from replicator.repack import Rejected
-from spark.fingerprint import SPARK_SQL, ChunkSum, Prints, Record, print_records, print_slices, sum_prints
-from spark.reading.batches import locate, split
-from spark.source import NAME, register
+from clusters.record_fingerprint import FINGERPRINT_VERSION, encode_headers_bin, fingerprint_record
+from replicator.batch.codecs import compress_payload
+from replicator.batch.record_batch import decode_batches
+from replicator.batch.records import build_raw_batch, decode_record_fields, decode_records
+from replicator.batch.repack import RejectedRecord
+from replicator.copy.partition_copy import PartitionKey
+from replicator.copy.quarantine import encode_rejected_record
+from spark.fingerprint import (
+    SPARK_SQL,
+    ChunkSum,
+    ConsumedRecord,
+    RecordFingerprints,
+    fingerprint_records,
+    fingerprint_slices,
+    sum_fingerprints,
+)
+from spark.reading.batch_decoding import locate_records, split_checked_batches
+from spark.source import FORMAT_NAME, register_format
 from tests.replicator.real import plan_for, producer, settings_of
 from tests.spark.test_spark_fingerprint import batch_bytes
-from topology.plan import plan_json
+from topology.plan import encode_plan
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -37,34 +45,36 @@ def raw(text: str | None) -> bytes | None:
 
 
 RECORDS = [
-    Record(raw(r["key"]), raw(r["value"]), r["timestamp"], tuple((name, raw(value)) for name, value in r["headers"]))
+    ConsumedRecord(
+        raw(r["key"]), raw(r["value"]), r["timestamp"], tuple((name, raw(value)) for name, value in r["headers"])
+    )
     for r in ROWS
 ]
 
 
 def test_record_by_record() -> None:
-    assert FROZEN["version"] == VERSION
+    assert FROZEN["version"] == FINGERPRINT_VERSION
     for record, row in zip(RECORDS, ROWS, strict=True):
-        assert headers_bin(record.headers).hex() == row["headers_bin"]
-        told = fingerprint(record.key, record.value, headers_bin(record.headers), record.timestamp)
+        assert encode_headers_bin(record.headers).hex() == row["headers_bin"]
+        told = fingerprint_record(record.key, record.value, encode_headers_bin(record.headers), record.timestamp)
         assert {name: f"{value:016x}" for name, value in told._asdict().items()} == {n: row[n] for n in HASHES}
-    equal(print_records(RECORDS))
+    equal(fingerprint_records(RECORDS))
 
 
 def test_numpy_over_stored_batches() -> None:
-    equal(print_slices(locate(list(split(memoryview(batch_bytes(RECORDS, 0)))))))
+    equal(fingerprint_slices(locate_records(list(split_checked_batches(memoryview(batch_bytes(RECORDS, 0)))))))
 
 
 @pytest.mark.parametrize("codec", range(5))
 def test_the_worker_that_opens_batches_and_packs_new_ones(codec: int) -> None:
     """Its reading of records, of a batch as stored and of one that it packed itself."""
     plain = memoryview(batch_bytes(RECORDS, 0))
-    payload = compress(codec, bytes(plain[61:]))
-    [stored] = batches_in(memoryview(batch_bytes(RECORDS, 0, attributes=codec, payload=payload)))
-    for batch in (stored, built(records_of(stored), codec, stored.end)):
-        for record, row in zip(records_of(batch), ROWS, strict=True):
-            key, value, headers = fields(record.rest)
-            told = fingerprint(key, value, headers_bin(headers), record.timestamp)
+    payload = compress_payload(codec, bytes(plain[61:]))
+    [stored] = decode_batches(memoryview(batch_bytes(RECORDS, 0, attributes=codec, payload=payload)))
+    for batch in (stored, build_raw_batch(decode_records(stored), codec, stored.end)):
+        for record, row in zip(decode_records(batch), ROWS, strict=True):
+            key, value, headers = decode_record_fields(record.rest)
+            told = fingerprint_record(key, value, encode_headers_bin(headers), record.timestamp)
             assert {name: f"{number:016x}" for name, number in told._asdict().items()} == {n: row[n] for n in HASHES}
 
 
@@ -72,9 +82,11 @@ def test_the_worker_names_what_it_sets_aside_by_it() -> None:
     key = PartitionKey("flow", "orders", "orders", 0)
     for record, row in zip(RECORDS, ROWS, strict=True):
         names = tuple((str(name).encode(), value) for name, value in record.headers)
-        aside = Rejected(7, record.timestamp, record.key, record.value, names, "INVALID_RECORD")
+        aside = RejectedRecord(7, record.timestamp, record.key, record.value, names, "INVALID_RECORD")
         for whole in (True, False):
-            assert dict(kept(key, aside, whole=whole)[1])["watershed.fingerprint"] == row["fp"].encode()
+            assert (
+                dict(encode_rejected_record(key, aside, whole=whole)[1])["watershed.fingerprint"] == row["fp"].encode()
+            )
 
 
 @pytest.mark.kafka
@@ -82,7 +94,7 @@ def test_the_worker_names_what_it_sets_aside_by_it() -> None:
 def test_spark_sql_over_the_data_source(kafka_pair, topic_name: str, tmp_path: Path, spark: SparkSession) -> None:
     settings = settings_of(kafka_pair)
     path = tmp_path / "plan.json"
-    path.write_text(plan_json(plan_for(settings, topic_name, topic_name)))
+    path.write_text(encode_plan(plan_for(settings, topic_name, topic_name)))
     with Admin(settings["onprem"]) as admin:
         admin.create_topic(topic_name, 1, configs={"retention.ms": "-1"})  # their times are long ago
     sending = producer(settings["onprem"], **{"compression.type": "zstd"})
@@ -92,8 +104,10 @@ def test_spark_sql_over_the_data_source(kafka_pair, topic_name: str, tmp_path: P
             topic_name, record.value, record.key, 0, timestamp=record.timestamp, headers=list(record.headers)
         )
     sending.flush()
-    register(spark)
-    frame = spark.read.format(NAME).options(topology=str(path), cluster="onprem", topics=topic_name, rows="records")
+    register_format(spark)
+    frame = spark.read.format(FORMAT_NAME).options(
+        topology=str(path), cluster="onprem", topics=topic_name, rows="records"
+    )
     rows = frame.load()
     for name, expression in SPARK_SQL.items():
         rows = rows.selectExpr("*", f"{expression} as {name}")
@@ -102,10 +116,10 @@ def test_spark_sql_over_the_data_source(kafka_pair, topic_name: str, tmp_path: P
         assert seen.headers_bin.hex() == row["headers_bin"]
 
 
-def equal(prints: Prints) -> None:
+def equal(prints: RecordFingerprints) -> None:
     for name in HASHES:
         assert [f"{value:016x}" for value in getattr(prints, name).tolist()] == [row[name] for row in ROWS], name
-    told: ChunkSum = sum_prints(prints)
+    told: ChunkSum = sum_fingerprints(prints)
     frozen = FROZEN["sum"]
     assert (told.n, told.m_lo, told.m_hi, told.ts) == tuple(frozen[name] for name in ("n", "m_lo", "m_hi", "ts"))
     for name, number in (("ordered", told.order), ("kh", told.kh), ("vh", told.vh), ("hh", told.hh)):

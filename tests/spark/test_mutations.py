@@ -18,15 +18,15 @@ from confluent_kafka import Producer
 
 from clusters.admin import Admin
 from clusters.settings import ConnectionSettings
-from replicator.offsetmap import OffsetMap
-from spark.fingerprint import Record
-from spark.judging.observe import Aligned
-from spark.proving import verify
-from spark.request import Request
+from replicator.ledger.offset_map import OffsetMap
+from spark.fingerprint import ConsumedRecord
+from spark.judging.flow_observation import PartitionAlignment
+from spark.proof_request import ProofRequest
+from spark.proof_run import prove_flows
 from tests.replicator.real import end_of, settings_of, wait_end
 from tests.spark.logs import Log, Packed, a_log, append, changed, edited, packed, records_of
 from tests.spark.mutations import CHUNK, COUNT, KINDS, MUTATIONS, STRANGE, Mutation, by_batches
-from topology.plan import Plan, PlanCluster, PlanFlow, sealed
+from topology.plan import Plan, PlanCluster, PlanFlow, seal_plan
 from topology.selectors import Selector, TopicSelection
 
 if TYPE_CHECKING:
@@ -51,17 +51,17 @@ class Side:
     def write(self, log: Log) -> None:
         append(self.settings, self.topic, {self.partition: log})
 
-    def transaction(self, records: list[Record], *, abort: bool = False) -> None:
+    def transaction(self, records: list[ConsumedRecord], *, abort: bool = False) -> None:
         """Takes an offset a record and one for its marker."""
         before = end_of(self.settings, self.topic, self.partition)
         sending = self._begun(records)
         (sending.abort_transaction if abort else sending.commit_transaction)(60)
         wait_end(self.settings, self.topic, self.partition, before + len(records) + 1)
 
-    def open_transaction(self, records: list[Record]) -> Producer:
+    def open_transaction(self, records: list[ConsumedRecord]) -> Producer:
         return self._begun(records)
 
-    def _begun(self, records: list[Record]) -> Producer:
+    def _begun(self, records: list[ConsumedRecord]) -> Producer:
         name = f"{self.topic}-{self.partition}-{time.monotonic_ns()}"
         sending = Producer(self.settings.librdkafka({"transactional.id": name, "linger.ms": 5}))
         sending.init_transactions(60)
@@ -175,7 +175,7 @@ SCENES = (
 )
 
 # Both sides: HEAD, two records and a marker, REST.
-GAP = [STRANGE, Record(b"gap", b"1", 1_600_000_000_001)]
+GAP = [STRANGE, ConsumedRecord(b"gap", b"1", 1_600_000_000_001)]
 HOLE = _both(lambda s: s.write(HEAD), lambda s: s.transaction(GAP), lambda s: s.write(REST))
 N_REST = len(records_of(REST))
 
@@ -207,7 +207,7 @@ IN_PLACE = (
     ),
     Scene(
         "a strange one in the gap",
-        _aligned(lambda s: s.write((*HEAD, Packed((*GAP, Record(b"y", b"y", 1))), *REST))),
+        _aligned(lambda s: s.write((*HEAD, Packed((*GAP, ConsumedRecord(b"y", b"y", 1))), *REST))),
         {"foreign": 1},
         proven=COUNT + 2,
     ),
@@ -282,18 +282,18 @@ def judged(kafka_pair: Lab, tmp_path_factory: pytest.TempPathFactory, spark: Spa
             done = scene.write(*(Side(settings[alias], topics[layout], number) for alias in ("onprem", "cloud")))
             left_open += [each for each in done or () if isinstance(each, Producer)]
 
-    def alignment(_settings: ConnectionSettings, flow: str) -> dict[tuple[str, int], Aligned]:
+    def alignment(_settings: ConnectionSettings, flow: str) -> dict[tuple[str, int], PartitionAlignment]:
         runs = {(topics[layout], number): ((0, 0),) for layout in topics for number in range(partitions[layout])}
         runs |= {(topics[LAYOUTS[0]], number): scene.runs for number, scene in enumerate(SCENES, len(MUTATIONS))}
         return {
-            place: Aligned(OffsetMap.of(pairs))
+            place: PartitionAlignment(OffsetMap.of(pairs))
             for place, pairs in runs.items()
             if (place[0] == topics[ALIGNED]) == (flow == ALIGNED)
         }
 
     out = tmp_path_factory.mktemp("mutated")
-    summary = verify(
-        plan_of(settings, topics), Request(wait=0.0, chunk=CHUNK), out, alignment=alignment, session=lambda: spark
+    summary = prove_flows(
+        plan_of(settings, topics), ProofRequest(wait=0.0, chunk=CHUNK), out, alignment=alignment, session=lambda: spark
     )
     chunks, differences = (pq.read_table(out / f"{name}.parquet").to_pylist() for name in ("chunks", "diffs"))
     yield Judged(summary, chunks, differences, topics)
@@ -317,7 +317,7 @@ def plan_of(settings: dict[str, ConnectionSettings], topics: dict[str, str]) -> 
         PlanFlow("plain", "onprem", "cloud", TopicSelection(tuple(literal[layout] for layout in LAYOUTS))),
         PlanFlow(ALIGNED, "onprem", "cloud", TopicSelection((literal[ALIGNED],)), offsets="aligned"),
     )
-    return sealed(Plan("mutations", clusters, flows))
+    return seal_plan(Plan("mutations", clusters, flows))
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,37 +6,38 @@ import uuid
 
 import pytest
 
-from clusters.surface import LogRange
-from replicator.offsetmap import OffsetMap
-from spark.judging.proof import Proof, Subject, prove
+from clusters.cluster_protocol import LogRange
+from replicator.ledger.offset_map import OffsetMap
+from spark.judging.proof import ComparisonOutcome, compare_and_judge
+from spark.judging.proof_inputs import ProofPartition
+from spark.judging.proof_window import ObservedPartition, PartitionPair, fix_window
 from spark.judging.verdict import Counts
-from spark.judging.window import Observed, Place, fix_window
 from tests.spark.logs import Log, a_log, packed, records_of
 from tests.spark.memory import Stored
 from tests.spark.mutations import CHUNK, COUNT, KINDS, MUTATIONS, Mutation, by_batches
 
 IDS = (uuid.UUID(int=1), uuid.UUID(int=2))
-PLACE = Place("onprem-to-cloud", "t", "t", 0)
+PLACE = PartitionPair("onprem-to-cloud", "t", "t", 0)
 
 
-def proof_of(source: Log, target: Log, chunk: int = CHUNK) -> Proof:
+def proof_of(source: Log, target: Log, chunk: int = CHUNK) -> ComparisonOutcome:
     stored = Stored()
     ends = [stored.put((alias, "t", 0), log) for alias, log in (("onprem", source), ("cloud", target))]
-    seen = Observed(PLACE, LogRange(0, ends[0]), LogRange(0, ends[1]), OffsetMap.of([(0, 0)]), ends[0], IDS)
+    seen = ObservedPartition(PLACE, LogRange(0, ends[0]), LogRange(0, ends[1]), OffsetMap.of([(0, 0)]), ends[0], IDS)
     window = fix_window(seen, start="earliest")
     with stored.in_place_of_clusters() as readers:
-        return prove([Subject(window, seen.map, ("onprem", "cloud"))], readers, chunk=chunk)
+        return compare_and_judge([ProofPartition(window, seen.map, ("onprem", "cloud"))], readers, chunk=chunk)
 
 
 def found(counts: Counts) -> dict[str, int]:
     return {kind: getattr(counts, kind) for kind in KINDS if getattr(counts, kind)}
 
 
-def named(proof: Proof) -> set[str]:
+def named(proof: ComparisonOutcome) -> set[str]:
     return {name for each in proof.confirmed for name in each.difference.components}
 
 
-def equal_by_batches(proof: Proof) -> set[int]:
+def equal_by_batches(proof: ComparisonOutcome) -> set[int]:
     """Numbers of chunks."""
     return {round(row.source.start / CHUNK) for row in proof.rows if (row.status, row.by) == ("equal", "batches")}
 
@@ -65,9 +66,11 @@ def test_a_map_that_is_wrong_is_a_finding_and_no_difference() -> None:
     end = stored.put(("onprem", "t", 0), log)
     bases = [base for base, _ in stored.logs["onprem", "t", 0]]
     there = stored.put(("cloud", "t", 0), log, [base if base < 100 else base + 20 for base in bases])
-    seen = Observed(PLACE, LogRange(0, end), LogRange(0, there), OffsetMap.of([(0, 0)]), end, IDS)
+    seen = ObservedPartition(PLACE, LogRange(0, end), LogRange(0, there), OffsetMap.of([(0, 0)]), end, IDS)
     with stored.in_place_of_clusters() as readers:
-        proof = prove([Subject(fix_window(seen), seen.map, ("onprem", "cloud"))], readers, chunk=CHUNK)
+        proof = compare_and_judge(
+            [ProofPartition(fix_window(seen), seen.map, ("onprem", "cloud"))], readers, chunk=CHUNK
+        )
     assert (found(proof.judgement.total), proof.judgement.total.proven) == ({}, COUNT)
     assert proof.judgement.verdict == "incomplete"
     [block] = proof.judgement.blocks

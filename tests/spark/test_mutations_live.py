@@ -16,14 +16,14 @@ import pytest
 from confluent_kafka import TopicPartition as WirePartition
 from confluent_kafka.admin import AdminClient
 
-import spark.engine
+import spark.proof_jobs
 from clusters.admin import Admin
 from clusters.settings import ConnectionSettings
-from spark.judging.proof import Readers
-from spark.proving import verify
-from spark.reading.sums import UnitSum
-from spark.reading.units import Unit
-from spark.request import Request
+from spark.judging.proof_inputs import ProofReaders
+from spark.proof_request import ProofRequest
+from spark.proof_run import prove_flows
+from spark.reading.range_requests import RangeRequest
+from spark.reading.range_sums import RangeSum
 from tests.replicator.real import applied, plan_for, settings_of, wait_copied, workers
 from tests.spark.logs import Packed, a_log, append, packed
 from tests.spark.mutations import KINDS, STRANGE
@@ -55,9 +55,9 @@ class Scene:
     session: SparkSession
 
     def verify(self, **request: Any) -> dict[str, Any]:
-        asked = Request(**({"wait": 0.0, "chunk": CHUNK, "topics": (self.topic,)} | request))
+        asked = ProofRequest(**({"wait": 0.0, "chunk": CHUNK, "topics": (self.topic,)} | request))
         out = self.directory / f"{self.topic}-{time.monotonic_ns()}"
-        return verify(self.plan, asked, out, session=lambda: self.session)
+        return prove_flows(self.plan, asked, out, session=lambda: self.session)
 
     def append(self, alias: str, *batches: Packed) -> None:
         append(self.settings[alias], self.topic, {0: batches})
@@ -225,18 +225,18 @@ def test_a_topic_made_anew_while_it_is_read_is_an_error(scenes: dict[str, Scene]
 def meanwhile(turn: int, happens: Callable[[], Any]) -> Iterator[None]:
     """Lets something happen right before ranges are read for the `turn`th time."""
     turns = count(1)
-    real = spark.engine.spark_readers
+    real = spark.proof_jobs.build_spark_readers
 
-    def readers(*arguments: Any, **named: Any) -> Readers:
+    def readers(*arguments: Any, **named: Any) -> ProofReaders:
         found = real(*arguments, **named)
 
-        def sums(units: Sequence[Unit]) -> dict[int, UnitSum]:
+        def sums(units: Sequence[RangeRequest]) -> dict[int, RangeSum]:
             if next(turns) == turn:
                 happens()
             return found.sums(units)
 
         return replace(found, sums=sums)
 
-    with patch.object(spark.engine, "spark_readers", readers):
+    with patch.object(spark.proof_jobs, "build_spark_readers", readers):
         yield
     assert next(turns) > turn, "it never happened"

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.sql import Row
 
-from spark.proving import verify
-from spark.request import Request
-from spark.source import NAME, register
+from spark.proof_request import ProofRequest
+from spark.proof_run import prove_flows
+from spark.source import FORMAT_NAME, register_format
 from tests.replicator.real import applied, plan_for, producer, put, settings_of, wait_copied, workers
 from tests.replicator.test_real_aligned import START, begins_at
 from tests.replicator.test_real_copy import transactions
-from topology.plan import Plan, plan_json
+from topology.plan import Plan, encode_plan
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -40,19 +40,19 @@ def test_the_same_ranges_hold_the_same_records(kafka_pair, topic_name: str, tmp_
     here, there = read("onprem"), read("cloud")
     assert here == there
     assert sum(row["n"] for row in here.values()) == committed
-    proof = verify(plan, Request(wait=30.0, chunk=RANGE), tmp_path / "proof", session=lambda: spark)
+    proof = prove_flows(plan, ProofRequest(wait=30.0, chunk=RANGE), tmp_path / "proof", session=lambda: spark)
     assert (proof["verdict"], proof["proven"]) == ("proven", committed), proof
 
 
 def reader(spark: SparkSession, plan: Plan, directory: Path, topic: str) -> Callable[[str], dict[Any, dict[str, Any]]]:
     """Sums of the whole topic in ranges of RANGE offsets, from where the logs begin."""
-    register(spark)
+    register_format(spark)
     path = directory / "plan.json"
-    path.write_text(plan_json(plan))
+    path.write_text(encode_plan(plan))
 
     def read(alias: str) -> dict[Any, dict[str, Any]]:
         options = {"topology": str(path), "cluster": alias, "topics": topic, "rows": "sums", "chunk": str(RANGE)}
-        rows: list[Row] = spark.read.format(NAME).options(**options).load().collect()
+        rows: list[Row] = spark.read.format(FORMAT_NAME).options(**options).load().collect()
         assert min(row.start_offset for row in rows) == START
         return {(row.partition, row.start_offset): {name: row[name] for name in SUMMED} for row in rows}
 

@@ -15,13 +15,13 @@ from clusters.settings import ConnectionSettings
 from clusters.wire.connection import Connection
 from clusters.wire.messages import FetchedPartition, FetchPartition, OffsetAnswer
 from spark.errors import NotReadable
-from spark.reading import answers as reading
-from spark.reading import lag, pace
-from spark.reading.answers import Answer, Expired, PartitionAddress, answers
-from spark.reading.batches import CorruptBatch
-from spark.reading.links import Links
-from spark.reading.pace import Pace
-from spark.reading.spans import Span
+from spark.reading import fetch_answers as reading
+from spark.reading import lag_pause, read_rate
+from spark.reading.batch_decoding import CorruptBatch
+from spark.reading.broker_connections import BrokerConnections
+from spark.reading.fetch_answers import FetchAnswer, OffsetsExpired, PartitionAddress, fetch_range
+from spark.reading.offset_range import OffsetRange
+from spark.reading.read_rate import ReadRate
 from tests.clocks import stopped
 from tests.spark.test_spark_heads import stored
 
@@ -91,11 +91,11 @@ class Broker:
         return self.closed
 
 
-class Scripted(Links):
+class Scripted(BrokerConnections):
     """Broker 1 leads; a lost connection is made anew."""
 
     def __init__(self, *script: Any, follower: tuple[Any, ...] = (), rack: str = "") -> None:
-        super().__init__(replace(SETTINGS, rack=rack), Pace())
+        super().__init__(replace(SETTINGS, rack=rack), ReadRate())
         self.brokers = {1: Broker(1, deque(script)), 2: Broker(2, deque(follower))}
         self.told = 0
 
@@ -111,13 +111,13 @@ class Scripted(Links):
 
 @pytest.fixture(autouse=True)
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    return stopped(monkeypatch, reading, lag, pace)
+    return stopped(monkeypatch, reading, lag_pause, read_rate)
 
 
-def read(links: Links, start: int = 0, end: int = 30, **more: Any) -> list[int]:
+def read(links: BrokerConnections, start: int = 0, end: int = 30, **more: Any) -> list[int]:
     """Base offsets of all batches, copied at once: their memory is used again."""
     found = []
-    for answer in answers(ADDRESS, Span(start, end), links, **more):
+    for answer in fetch_range(ADDRESS, OffsetRange(start, end), links, **more):
         bases = [int.from_bytes(answer.records[at : at + 8], "big") for at in answer.edges[:-1]]
         assert bases[0] + 3 > answer.position
         found += bases
@@ -136,14 +136,14 @@ def test_every_batch_that_touches_the_range_comes_once() -> None:
 
 def test_the_next_question_is_out_before_an_answer_is_worked_on() -> None:
     links = Scripted()
-    for answer in answers(ADDRESS, Span(0, 30), links):
+    for answer in fetch_range(ADDRESS, OffsetRange(0, 30), links):
         behind = answer.position - answer.position % 3 + 6
         assert [position for position, _ in links.brokers[1].asked] == ([behind] if behind < 30 else [])
 
 
 def test_a_range_that_is_left_early_leaves_no_answer_on_a_shared_connection() -> None:
     links = Scripted()
-    reader = answers(ADDRESS, Span(0, 30), links)
+    reader = fetch_range(ADDRESS, OffsetRange(0, 30), links)
     next(reader)
     reader.close()
     assert links.brokers[1].closed
@@ -171,7 +171,7 @@ def test_a_quota_is_kept_to_however_long_it_takes(clock: list[float]) -> None:
 def test_patience_ends(fault: Any, message: str, clock: list[float]) -> None:
     with pytest.raises((NotReadable, Unreachable), match=message):
         read(Scripted(*[fault] * 10_000))
-    assert reading.PATIENCE_S <= clock[0] - 1_000 < reading.PATIENCE_S + 5
+    assert reading.NO_PROGRESS_TIMEOUT_S <= clock[0] - 1_000 < reading.NO_PROGRESS_TIMEOUT_S + 5
 
 
 @pytest.mark.parametrize(
@@ -191,7 +191,7 @@ def test_a_log_that_ends_before_the_range_does_is_told_soon(clock: list[float]) 
     short = {"records": NOTHING, "high_watermark": 9, "last_stable": 9}
     with pytest.raises(NotReadable, match="before 30; its log ends at 9"):
         read(Scripted(*[short] * 10_000))
-    assert clock[0] - 1_000 < reading.ENDS_S + 5
+    assert clock[0] - 1_000 < reading.EARLY_END_WAIT_S + 5
 
 
 def test_a_new_leader_may_find_out_late_how_far_its_log_is_committed() -> None:
@@ -200,10 +200,10 @@ def test_a_new_leader_may_find_out_late_how_far_its_log_is_committed() -> None:
 
 
 def test_a_log_that_starts_later_has_expired() -> None:
-    with pytest.raises(Expired) as caught:
+    with pytest.raises(OffsetsExpired) as caught:
         read(Scripted({"error": 1, "log_start": 12}))
     assert caught.value.log_start == 12
-    with pytest.raises(Expired) as caught:
+    with pytest.raises(OffsetsExpired) as caught:
         read(Scripted({"error": 1, "log_start": -1}))
     assert caught.value.log_start == 6
 
@@ -220,7 +220,7 @@ def test_a_length_that_no_batch_has_is_an_error() -> None:
 
 
 def test_batches_that_are_kept_stay_as_they_are() -> None:
-    kept: list[Answer] = list(answers(ADDRESS, Span(0, 30), Scripted(), keep=True))
+    kept: list[FetchAnswer] = list(fetch_range(ADDRESS, OffsetRange(0, 30), Scripted(), keep=True))
     assert b"".join(bytes(answer.records) for answer in kept) == b"".join(LOG)
 
 

@@ -25,14 +25,15 @@ from pyspark.sql.datasource import (
 )
 
 from clusters.admin import Admin
-from clusters.names import TopicPartition
-from clusters.settings import ConnectionSettings, connection_settings
-from spark.datasource.columns import BATCHES, schema_of
-from spark.fingerprint import Record, print_records, sum_prints
-from spark.source import NAME, KafkaBatches, register
+from clusters.settings import ConnectionSettings, resolve_connection_settings
+from clusters.topic_partition import TopicPartition
+from spark.datasource.columns import BATCH_COLUMNS, build_row_schema
+from spark.fingerprint import ConsumedRecord, fingerprint_records, sum_fingerprints
+from spark.source import FORMAT_NAME, KafkaBatches, register_format
 from tests.replicator.real import plan_for, producer, put, settings_of
 from tests.replicator.test_real_copy import transactions
-from topology.plan import SecretRef, Security, plan_json, sealed
+from topology.plan import PlanSecurity, encode_plan, seal_plan
+from topology.secret_ref import SecretRef
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -47,7 +48,7 @@ Read = Callable[..., list[Row]]
 def options(kafka_pair, topic_name: str, tmp_path: Path) -> Options:
     """Options over `topic_name` on onprem."""
     path = tmp_path / "plan.json"
-    path.write_text(plan_json(plan_for(settings_of(kafka_pair), topic_name, topic_name)))
+    path.write_text(encode_plan(plan_for(settings_of(kafka_pair), topic_name, topic_name)))
     return lambda **more: {"topology": str(path), "cluster": "onprem", "topics": topic_name} | more
 
 
@@ -99,7 +100,7 @@ def settled(settings: ConnectionSettings, topic: str, partitions: int = PARTITIO
 
 def test_rows_are_batches(read: Read, filled: int, topic_name: str) -> None:
     rows = read()
-    assert list(rows[0].asDict()) == list(BATCHES)
+    assert list(rows[0].asDict()) == list(BATCH_COLUMNS)
     assert sum(row["count"] for row in rows) == filled
     assert {row.codec for row in rows} <= {"zstd", "none"}
     assert {row.topic for row in rows} == {topic_name}
@@ -129,12 +130,13 @@ def test_records_and_sums_tell_the_same(read: Read, filled: int) -> None:
     assert sum(row.value is None for row in records) == 7  # every 97th of `put`
     named = next(row for row in records if row.headers)
     assert named.headers[0]["key"] == "n"
-    prints = print_records(
-        Record(r.key, r.value, r.timestamp_ms, tuple((h["key"], h["value"]) for h in r.headers)) for r in records
+    prints = fingerprint_records(
+        ConsumedRecord(r.key, r.value, r.timestamp_ms, tuple((h["key"], h["value"]) for h in r.headers))
+        for r in records
     )
     sums = read(rows="sums", chunk="100")
     assert sum(row.n for row in sums) == filled
-    assert sum(row.m_lo for row in sums) == sum_prints(prints).m_lo
+    assert sum(row.m_lo for row in sums) == sum_fingerprints(prints).m_lo
     assert all(row.end_offset % 100 == 0 or row.end_offset > 300 for row in sums)
 
 
@@ -176,20 +178,20 @@ FILTERED = "topic,partition,base_offset,last_offset,max_timestamp_ms"
 
 
 def test_through_spark(options: Options, filled: int, spark: SparkSession) -> None:
-    register(spark)
-    frame = spark.read.format(NAME).options(**options()).schema("partition int, count int").load()
+    register_format(spark)
+    frame = spark.read.format(FORMAT_NAME).options(**options()).schema("partition int, count int").load()
     both = frame.where("partition = 0").union(frame.where("partition = 1")).groupBy().sum("count").first()
     assert both is not None
     assert both[0] == filled
     with pytest.raises(Exception, match="column count of rows=batches is int, not bigint"):
-        spark.read.format(NAME).options(**options()).schema("count long").load().collect()
+        spark.read.format(FORMAT_NAME).options(**options()).schema("count long").load().collect()
     with pytest.raises(Exception, match="cluster onprem has no topic nowhere"):
-        spark.read.format(NAME).options(**options(topics="nowhere")).load().collect()
+        spark.read.format(FORMAT_NAME).options(**options(topics="nowhere")).load().collect()
     # Why filters are not pushed by default: Spark 4.3 keeps those that were pushed last for every use of a frame. When
     # this fails, Spark was mended, and docs/spark.md can say so.
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     try:
-        pushed = spark.read.format(NAME).options(**options(pushdown="true", columns="partition,count")).load()
+        pushed = spark.read.format(FORMAT_NAME).options(**options(pushdown="true", columns="partition,count")).load()
         alone = pushed.where("partition = 1").count()
         assert pushed.count() == alone
     finally:
@@ -204,24 +206,24 @@ def test_no_secret_is_in_a_plan_or_in_what_is_sent(
     (tmp_path / "secret").write_text(f"somebody:{secret}")
     plan = plan_for(settings_of(kafka_pair), topic_name, topic_name)
     clusters = tuple(
-        replace(each, security=Security(credentials=SecretRef("file", str(tmp_path / "secret"))))
+        replace(each, security=PlanSecurity(credentials=SecretRef("file", str(tmp_path / "secret"))))
         for each in plan.clusters
     )
     path = tmp_path / "secured.json"
-    path.write_text(plan_json(sealed(replace(plan, clusters=clusters))))
+    path.write_text(encode_plan(seal_plan(replace(plan, clusters=clusters))))
     options = {"topology": str(path), "cluster": "onprem", "topics": topic_name, "columns": "count"}
-    assert connection_settings(clusters[0]).password == secret
+    assert resolve_connection_settings(clusters[0]).password == secret
     source = KafkaBatches(options)
     reader = source.reader(source.schema())
     tasks = reader.partitions()
     writer = KafkaBatches({"topology": str(path), "cluster": "onprem", "topic": "x"}).writer(
-        schema_of("batches", ()), False
+        build_row_schema("batches", ()), False
     )
     list(reader.read(tasks[0]))
     for sent in (source, reader, tasks, writer):
         assert secret.encode() not in pickle.dumps(sent)
-    register(spark)
-    frame = spark.read.format(NAME).options(**options).load()
+    register_format(spark)
+    frame = spark.read.format(FORMAT_NAME).options(**options).load()
     assert frame.count() > 0
     execution = frame._jdf.queryExecution()
     for shown in (execution.toString(), execution.logical().toString(), execution.logical().toJSON()):
@@ -250,22 +252,22 @@ def test_what_cannot_be_read_is_said(read: Read, topic_name: str, filled: int) -
 def test_a_topic_made_anew_is_never_read_for_the_old_one(kafka_pair, topic_name: str, tmp_path: Path) -> None:
     from pyspark.sql.types import StructType
 
-    from spark.datasource.logs import Log
-    from spark.datasource.options import reading
-    from spark.datasource.ranges import Range
-    from spark.datasource.rows import read_ranges
+    from spark.datasource.arrow_rows import read_row_batches
+    from spark.datasource.log_offsets import LogIdentity
+    from spark.datasource.log_slices import LogSlice
+    from spark.datasource.options import parse_read_options
     from spark.errors import NotReadable
 
     settings = settings_of(kafka_pair)
     path = tmp_path / "plan.json"
-    path.write_text(plan_json(plan_for(settings, topic_name, topic_name)))
+    path.write_text(encode_plan(plan_for(settings, topic_name, topic_name)))
     with Admin(settings["onprem"]) as admin:
         topic = admin.create_topic(topic_name, 1, configs={"retention.ms": "-1"})
     sending = producer(settings["onprem"])
     put(sending, topic_name, 10)
     sending.flush()
-    asked = reading({"topology": str(path), "cluster": "onprem", "topics": topic_name})
-    schema: StructType = schema_of("batches", ())
-    assert list(read_ranges(asked, [Range(Log(topic_name, topic.topic_id, 0), 0, 10)], schema))
+    asked = parse_read_options({"topology": str(path), "cluster": "onprem", "topics": topic_name})
+    schema: StructType = build_row_schema("batches", ())
+    assert list(read_row_batches(asked, [LogSlice(LogIdentity(topic_name, topic.topic_id, 0), 0, 10)], schema))
     with pytest.raises(NotReadable, match="deleted or made anew"):
-        list(read_ranges(asked, [Range(Log(topic_name, uuid.uuid4(), 0), 0, 10)], schema))
+        list(read_row_batches(asked, [LogSlice(LogIdentity(topic_name, uuid.uuid4(), 0), 0, 10)], schema))

@@ -13,12 +13,12 @@ from confluent_kafka import Producer
 from clusters.admin import Admin
 from clusters.settings import ConnectionSettings
 from lab import clusters
-from replicator.offsetmap import OffsetMap
-from spark.judging.observe import Aligned
-from spark.proving import verify
-from spark.request import Request
+from replicator.ledger.offset_map import OffsetMap
+from spark.judging.flow_observation import PartitionAlignment
+from spark.proof_request import ProofRequest
+from spark.proof_run import prove_flows
 from tests.replicator.real import read_all, settings_of
-from topology.plan import Plan, PlanCluster, PlanFlow, sealed
+from topology.plan import Plan, PlanCluster, PlanFlow, seal_plan
 from topology.selectors import Selector, TopicSelection
 
 if TYPE_CHECKING:
@@ -56,7 +56,9 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Connect
     """`onprem` has been cleaned, tombstones included; `cloud` holds every record that it ever got."""
     directory = tmp_path_factory.mktemp("compaction")
     try:
-        settings = settings_of(clusters.up(directory, ["onprem", "cloud"], settings={"log.cleaner.backoff.ms": "200"}))
+        settings = settings_of(
+            clusters.start_clusters(directory, ["onprem", "cloud"], settings={"log.cleaner.backoff.ms": "200"})
+        )
         for alias, configs in (("onprem", QUICK), ("cloud", {"min.compaction.lag.ms": "36000000"})):
             with Admin(settings[alias]) as admin:
                 admin.create_topic(TOPIC, 4, 1, {"cleanup.policy": "compact", **configs})
@@ -83,7 +85,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Connect
             time.sleep(0.2)
         yield settings
     finally:
-        clusters.down(directory)
+        clusters.end_clusters(directory)
 
 
 def _dead() -> set[bytes]:
@@ -93,10 +95,10 @@ def _dead() -> set[bytes]:
 def proof(settings: dict[str, ConnectionSettings], source: str, target: str, out: Path, spark: Any) -> dict[str, Any]:
     there = tuple(PlanCluster(alias, each.bootstrap) for alias, each in settings.items())
     flow = PlanFlow(f"{source}-to-{target}", source, target, TopicSelection((Selector("literal", TOPIC),)))
-    plan: Plan = sealed(Plan("tests", there, (flow,)))
-    aligned = {(TOPIC, partition): Aligned(OffsetMap.of([(0, 0)])) for partition in range(4)}
-    request = Request(wait=0.0, chunk=100)
-    return verify(plan, request, out, alignment=lambda _settings, _flow: aligned, session=lambda: spark)
+    plan: Plan = seal_plan(Plan("tests", there, (flow,)))
+    aligned = {(TOPIC, partition): PartitionAlignment(OffsetMap.of([(0, 0)])) for partition in range(4)}
+    request = ProofRequest(wait=0.0, chunk=100)
+    return prove_flows(plan, request, out, alignment=lambda _settings, _flow: aligned, session=lambda: spark)
 
 
 def test_a_cleaner_on_one_side_is_no_difference_and_a_lost_key_is(

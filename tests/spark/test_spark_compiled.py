@@ -6,18 +6,18 @@ from pathlib import Path
 
 import pytest
 
-from spark.verify import COMPILED, plan_at
+from spark.verify import COMPILED_PLAN_SUFFIX, read_plan_or_topology
 from topology import compile_path
 from topology.errors import UnreadablePlan
-from topology.plan import plan_json
+from topology.plan import encode_plan
 
 EXAMPLE = Path("topology/examples/active_standby.yaml")
 
 
 def test_a_compiled_plan_is_taken_as_it_is_and_never_one_that_was_changed(tmp_path: Path) -> None:
-    path = tmp_path / f"drill{COMPILED}"
-    path.write_text(plan_json(compile_path(EXAMPLE)))
-    assert plan_at(path) == compile_path(EXAMPLE) == plan_at(EXAMPLE)
+    path = tmp_path / f"drill{COMPILED_PLAN_SUFFIX}"
+    path.write_text(encode_plan(compile_path(EXAMPLE)))
+    assert read_plan_or_topology(path) == compile_path(EXAMPLE) == read_plan_or_topology(EXAMPLE)
     path.write_text(path.read_text().replace("earliest", "latest"))
     with pytest.raises(UnreadablePlan):
-        plan_at(path)
+        read_plan_or_topology(path)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from py4j.protocol import Py4JNetworkError
 
-from spark.cores import told_while_waiting
+from spark.resource_wait import warn_while_waiting
 
 
 @dataclass
@@ -42,7 +42,7 @@ class Context:
 
 def heard(context: Any, until: threading.Event) -> list[str]:
     said: list[str] = []
-    with told_while_waiting(context, said.append, first=0.01, again=0.01):
+    with warn_while_waiting(context, said.append, first=0.01, again=0.01):
         assert until.wait(60)
     return said
 

@@ -9,27 +9,41 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark.fingerprint import STEP, ChunkSum, Record, print_records, sum_prints, weights
-from spark.judging import difference
-from spark.judging.difference import Difference, compare
-from spark.judging.verdict import ChunkRow, Confirmed, Counts, judge, proof_root, spans_to_compare
-from spark.judging.window import Place
-from spark.reading.spans import Span
+from spark.fingerprint import (
+    ORDER_WEIGHT_STEP,
+    ChunkSum,
+    ConsumedRecord,
+    compute_order_weights,
+    fingerprint_records,
+    sum_fingerprints,
+)
+from spark.judging import record_difference
+from spark.judging.proof_window import PartitionPair
+from spark.judging.record_difference import RecordDifference, compare_records
+from spark.judging.verdict import (
+    ChunkRow,
+    ConfirmedDifference,
+    Counts,
+    compute_proof_root,
+    join_different_chunks,
+    judge_proof,
+)
+from spark.reading.offset_range import OffsetRange
 
-PLACE = Place("a-to-b", "orders", "orders", 0)
-distinct = st.integers(0, 40).map(lambda n: [Record(b"%d" % i, b"v%d" % i, i) for i in range(n)])
+PLACE = PartitionPair("a-to-b", "orders", "orders", 0)
+distinct = st.integers(0, 40).map(lambda n: [ConsumedRecord(b"%d" % i, b"v%d" % i, i) for i in range(n)])
 
 
-def counts(d: Difference) -> dict[str, int]:
+def counts(d: RecordDifference) -> dict[str, int]:
     names = ("missing", "altered", "reordered", "duplicates", "foreign", "pending")
     return {name: getattr(d, name) for name in names if getattr(d, name)}
 
 
 @given(distinct, st.data())
-def test_lost_and_doubled_records_are_counted_exactly(log: list[Record], data: st.DataObject) -> None:
+def test_lost_and_doubled_records_are_counted_exactly(log: list[ConsumedRecord], data: st.DataObject) -> None:
     fates = data.draw(st.lists(st.sampled_from([0, 1, 1, 1, 2, 3]), min_size=len(log), max_size=len(log)))
     copy = [record for record, fate in zip(log, fates, strict=True) for _ in range(fate)]
-    found = compare(print_records(log), print_records(copy))
+    found = compare_records(fingerprint_records(log), fingerprint_records(copy))
     lost = sum(fate == 0 for fate in fates)
     doubled = sum(max(0, fate - 1) for fate in fates)
     assert found.proven == len(log) - lost
@@ -38,9 +52,9 @@ def test_lost_and_doubled_records_are_counted_exactly(log: list[Record], data: s
 
 @given(st.lists(st.integers(0, 6), max_size=25), st.lists(st.integers(0, 6), max_size=25))
 def test_every_record_has_one_class_whatever_the_logs(left: list[int], right: list[int]) -> None:
-    one = print_records([Record(b"%d" % n, None, n) for n in left])
-    two = print_records([Record(b"%d" % n, None, n) for n in right])
-    found = compare(one, two)
+    one = fingerprint_records([ConsumedRecord(b"%d" % n, None, n) for n in left])
+    two = fingerprint_records([ConsumedRecord(b"%d" % n, None, n) for n in right])
+    found = compare_records(one, two)
     assert found.proven + found.missing + found.altered + found.reordered == len(left)
     assert found.proven + found.altered + found.reordered + found.duplicates + found.foreign == len(right)
     assert (not counts(found)) == (left == right)
@@ -48,47 +62,50 @@ def test_every_record_has_one_class_whatever_the_logs(left: list[int], right: li
 
 
 def test_reordered_is_the_fewest_moves() -> None:
-    log = [Record(b"%d" % i, None, i) for i in range(10)]
+    log = [ConsumedRecord(b"%d" % i, None, i) for i in range(10)]
     moved = [*log[1:], log[0]]
-    assert counts(compare(print_records(log), print_records(moved))) == {"reordered": 1}
+    assert counts(compare_records(fingerprint_records(log), fingerprint_records(moved))) == {"reordered": 1}
 
 
 def test_an_open_end_makes_the_last_ones_pending() -> None:
-    log = [Record(b"%d" % i, None, i) for i in range(10)]
+    log = [ConsumedRecord(b"%d" % i, None, i) for i in range(10)]
     some = [*log[:4], *log[5:8]]
-    assert counts(compare(print_records(log), print_records(some))) == {"missing": 3}
-    assert counts(compare(print_records(log), print_records(some), open_end=True)) == {"missing": 1, "pending": 2}
+    assert counts(compare_records(fingerprint_records(log), fingerprint_records(some))) == {"missing": 3}
+    assert counts(compare_records(fingerprint_records(log), fingerprint_records(some), open_end=True)) == {
+        "missing": 1,
+        "pending": 2,
+    }
 
 
 def test_too_much_to_align_gives_honest_lower_bounds() -> None:
-    before, difference.LIMIT = difference.LIMIT, 10
+    before, record_difference.MAX_ALIGNED_RECORDS = record_difference.MAX_ALIGNED_RECORDS, 10
     try:
-        log = [Record(b"k", b"%d" % i, i) for i in range(50)]
-        later = [Record(b"k", b"%d" % i, i + 1) for i in range(50)]
-        found = compare(print_records(log), print_records(later))
+        log = [ConsumedRecord(b"k", b"%d" % i, i) for i in range(50)]
+        later = [ConsumedRecord(b"k", b"%d" % i, i + 1) for i in range(50)]
+        found = compare_records(fingerprint_records(log), fingerprint_records(later))
         assert (found.altered, found.components, found.exact) == (50, ("timestamp",), False)
-        found = compare(print_records(log), print_records([*log[::2], log[0]]))
+        found = compare_records(fingerprint_records(log), fingerprint_records([*log[::2], log[0]]))
         assert (found.proven, found.missing, found.duplicates, found.exact) == (25, 25, 1, False)
     finally:
-        difference.LIMIT = before
+        record_difference.MAX_ALIGNED_RECORDS = before
 
 
 def row(source: tuple[int, int], target: tuple[int, int], status: str, n: int = 10) -> ChunkRow:
-    sums = sum_prints(print_records([Record(b"k", None, i) for i in range(n)]))
-    return ChunkRow(PLACE, Span(*source), Span(*target), sums, sums, status)  # type: ignore[arg-type]
+    sums = sum_fingerprints(fingerprint_records([ConsumedRecord(b"k", None, i) for i in range(n)]))
+    return ChunkRow(PLACE, OffsetRange(*source), OffsetRange(*target), sums, sums, status)  # type: ignore[arg-type]
 
 
 def test_verdicts() -> None:
     equal = row((0, 10), (0, 10), "equal")
-    assert judge([equal], [], {}).verdict == "proven"
-    assert judge([], [], {}).verdict == "proven"
-    assert judge([equal], [], {PLACE: Counts(pending=1)}).verdict == "incomplete"
-    assert judge([equal], [], {PLACE: Counts(unverifiable=1)}).verdict == "incomplete"
-    assert judge([equal], [], {}, blocks=["topic x is missing on b"]).verdict == "incomplete"
-    assert judge([equal], [], {}, errors=["unreachable"]).verdict == "error"
+    assert judge_proof([equal], [], {}).verdict == "proven"
+    assert judge_proof([], [], {}).verdict == "proven"
+    assert judge_proof([equal], [], {PLACE: Counts(pending=1)}).verdict == "incomplete"
+    assert judge_proof([equal], [], {PLACE: Counts(unverifiable=1)}).verdict == "incomplete"
+    assert judge_proof([equal], [], {}, blocks=["topic x is missing on b"]).verdict == "incomplete"
+    assert judge_proof([equal], [], {}, errors=["unreachable"]).verdict == "error"
     for kind in ("missing", "altered", "reordered", "duplicates", "foreign"):
-        confirmed = Confirmed(PLACE, Span(0, 10), Span(0, 10), Difference(9, **{kind: 1}))
-        judged = judge([equal], [confirmed], {PLACE: Counts(pending=5)})
+        confirmed = ConfirmedDifference(PLACE, OffsetRange(0, 10), OffsetRange(0, 10), RecordDifference(9, **{kind: 1}))
+        judged = judge_proof([equal], [confirmed], {PLACE: Counts(pending=5)})
         assert (judged.verdict, judged.total.unproven, judged.total.proven) == ("different", 1, 19)
 
 
@@ -99,40 +116,45 @@ def test_neighbours_that_differ_are_compared_together() -> None:
         row((0, 10), (0, 10), "equal"),
         row((40, 50), (40, 50), "different"),
     ]
-    assert spans_to_compare(rows, 100) == [(PLACE, (10, 30), (10, 30)), (PLACE, (40, 50), (40, 50))]
-    assert len(spans_to_compare(rows, 15)) == 3
+    assert join_different_chunks(rows, 100) == [(PLACE, (10, 30), (10, 30)), (PLACE, (40, 50), (40, 50))]
+    assert len(join_different_chunks(rows, 15)) == 3
 
 
 def test_the_proof_root_depends_on_the_rows_and_not_on_their_order() -> None:
     rows = [row((i, i + 1), (i, i + 1), "equal") for i in range(5)]
-    assert proof_root(rows) == proof_root(rows[::-1])
-    assert len({proof_root(rows[:n]) for n in range(6)}) == 6
+    assert compute_proof_root(rows) == compute_proof_root(rows[::-1])
+    assert len({compute_proof_root(rows[:n]) for n in range(6)}) == 6
 
 
 @pytest.mark.parametrize("base", [None, 0])
 def test_repeated_records_that_change_places_are_noticed(base: int | None) -> None:
-    a, b = Record(b"a", None, 1), Record(b"b", None, 1)
-    one, two = print_records([a, b, b, a]), print_records([b, a, a, b])
-    assert sum_prints(one, base=base).same_records(sum_prints(two, base=base))
-    assert not sum_prints(one, base=base).equals(sum_prints(two, base=base))
+    a, b = ConsumedRecord(b"a", None, 1), ConsumedRecord(b"b", None, 1)
+    one, two = fingerprint_records([a, b, b, a]), fingerprint_records([b, a, a, b])
+    assert sum_fingerprints(one, base=base).same_records(sum_fingerprints(two, base=base))
+    assert not sum_fingerprints(one, base=base).equals(sum_fingerprints(two, base=base))
 
 
 @pytest.mark.parametrize("apart", [1, 1 << 20])
 def test_sums_of_neighbours_join(apart: int) -> None:
-    log = print_records([Record(b"a", b"%d" % (i % 3), 1) for i in range(30)])
+    log = fingerprint_records([ConsumedRecord(b"a", b"%d" % (i % 3), 1) for i in range(30)])
     log = replace(log, offset=log.offset * apart)
     left, right = log.between(0, 10 * apart), log.between(10 * apart, 30 * apart)
-    assert (sum_prints(left) + sum_prints(right)).order == sum_prints(log).order
-    assert sum_prints(left, base=0).joined_in_place(sum_prints(right, base=0)).order == sum_prints(log, base=0).order
-    assert weights(log.offset).tolist() == [pow(STEP, each, 1 << 64) for each in log.offset.tolist()]
+    assert (sum_fingerprints(left) + sum_fingerprints(right)).order == sum_fingerprints(log).order
+    assert (
+        sum_fingerprints(left, base=0).joined_in_place(sum_fingerprints(right, base=0)).order
+        == sum_fingerprints(log, base=0).order
+    )
+    assert compute_order_weights(log.offset).tolist() == [
+        pow(ORDER_WEIGHT_STEP, each, 1 << 64) for each in log.offset.tolist()
+    ]
 
 
 def test_sums_notice_what_counts_cannot() -> None:
-    log = print_records([Record(b"a", None, 1), Record(b"b", None, 2)])
-    other = print_records([Record(b"a", None, 1), Record(b"a", None, 1)])
-    assert sum_prints(log).n == sum_prints(other).n
-    assert not sum_prints(log).same_records(sum_prints(other))
-    assert sum_prints(log.between(0, 0)) == ChunkSum()
+    log = fingerprint_records([ConsumedRecord(b"a", None, 1), ConsumedRecord(b"b", None, 2)])
+    other = fingerprint_records([ConsumedRecord(b"a", None, 1), ConsumedRecord(b"a", None, 1)])
+    assert sum_fingerprints(log).n == sum_fingerprints(other).n
+    assert not sum_fingerprints(log).same_records(sum_fingerprints(other))
+    assert sum_fingerprints(log.between(0, 0)) == ChunkSum()
     assert np.array_equal(log.fp[:1], other.fp[:1])
 
 
@@ -147,6 +169,9 @@ def _longest_common(a: list[int], b: list[int]) -> int:
 
 def test_runs_without_a_single_equal_record_take_no_square_of_their_length() -> None:
     """Both keys and values other ones, as of a copy whose schema ids nobody translates: nothing pairs."""
-    log = [Record(b"k%d" % i, b"v%d" % i, i) for i in range(20_000)]
-    other = [Record(b"K%d" % i, b"V%d" % i, i) for i in range(20_000)]
-    assert counts(compare(print_records(log), print_records(other))) == {"missing": 20_000, "foreign": 20_000}
+    log = [ConsumedRecord(b"k%d" % i, b"v%d" % i, i) for i in range(20_000)]
+    other = [ConsumedRecord(b"K%d" % i, b"V%d" % i, i) for i in range(20_000)]
+    assert counts(compare_records(fingerprint_records(log), fingerprint_records(other))) == {
+        "missing": 20_000,
+        "foreign": 20_000,
+    }

@@ -11,18 +11,24 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyarrow import parquet
 
-from clusters.surface import LogRange
-from replicator.offsetmap import OffsetMap
+from clusters.cluster_protocol import LogRange
+from replicator.ledger.offset_map import OffsetMap
 from spark.errors import WrongUse
-from spark.evidence.folder import write_evidence
-from spark.evidence.report import Found, results
-from spark.fingerprint import Record, print_records, sum_prints
-from spark.judging.earlier import EarlierProof, merged, read_earlier, recheck
-from spark.judging.proof import Subject, prove
-from spark.judging.verdict import ChunkRow, chunk_json, judge
-from spark.judging.window import Observed, Place, Window, fix_window
-from spark.reading.spans import Span
-from spark.request import Request
+from spark.evidence.evidence_folder import write_evidence_folder
+from spark.evidence.proof_results import ProofFindings, build_results
+from spark.fingerprint import ConsumedRecord, fingerprint_records, sum_fingerprints
+from spark.judging.earlier_proof import (
+    EarlierProof,
+    merge_neighbour_chunks,
+    read_earlier_proof,
+    select_rechecked_chunks,
+)
+from spark.judging.proof import compare_and_judge
+from spark.judging.proof_inputs import ProofPartition
+from spark.judging.proof_window import ObservedPartition, PartitionPair, ProofWindow, fix_window
+from spark.judging.verdict import ChunkRow, encode_chunk_row, judge_proof
+from spark.proof_request import ProofRequest
+from spark.reading.offset_range import OffsetRange
 from tests.spark.logs import a_log, packed
 from tests.spark.memory import Stored
 from tests.spark.test_spark_proof import Bench, changed, log
@@ -32,14 +38,14 @@ if TYPE_CHECKING:
 
     from lab.clusters import Lab
 
-PLACE = Place("a-to-b", "orders", "orders", 0)
+PLACE = PartitionPair("a-to-b", "orders", "orders", 0)
 IDS = (uuid.UUID(int=1), uuid.UUID(int=2))
 KEY = (PLACE, (str(IDS[0]), str(IDS[1])))
 
 
 def row(start: int, status: str = "equal") -> ChunkRow:
-    sums = sum_prints(print_records([Record(b"k", None, start + i) for i in range(10)]))
-    span = Span(start, start + 10)
+    sums = sum_fingerprints(fingerprint_records([ConsumedRecord(b"k", None, start + i) for i in range(10)]))
+    span = OffsetRange(start, start + 10)
     return ChunkRow(PLACE, span, span, sums, sums, status)  # type: ignore[arg-type]
 
 
@@ -49,18 +55,18 @@ def test_a_difference_in_front_of_what_is_not_read_again_is_counted_by_itself() 
     target = [*source[:5], a_log(2, 1)[0], *source[6:40]]
     stored = Stored()
     ends = [stored.put((alias, "t", 0), packed(log)) for alias, log in (("onprem", source), ("cloud", target))]
-    place = Place("onprem-to-cloud", "t", "t", 0)
-    seen = Observed(place, LogRange(0, ends[0]), LogRange(0, ends[1]), OffsetMap.of([(0, 0)]), ends[0], IDS)
+    place = PartitionPair("onprem-to-cloud", "t", "t", 0)
+    seen = ObservedPartition(place, LogRange(0, ends[0]), LogRange(0, ends[1]), OffsetMap.of([(0, 0)]), ends[0], IDS)
     proven = tuple(replace(row(start), place=place) for start in (20, 30))
-    subject = Subject(fix_window(seen), seen.map, ("onprem", "cloud"), chunk=20, earlier=proven)
+    subject = ProofPartition(fix_window(seen), seen.map, ("onprem", "cloud"), chunk=20, earlier=proven)
     with stored.in_place_of_clusters() as readers:
-        total = prove([subject], readers).judgement.total
+        total = compare_and_judge([subject], readers).judgement.total
     assert (total.missing, total.foreign, total.duplicates, total.pending) == (1, 1, 0, 5)
     assert (total.proven, total.proven_earlier) == (19, 20)
 
 
 def written(directory: Path, rows: list[ChunkRow], **facts: Any) -> Path:
-    window = Window(PLACE, Span(0, 40), Span(0, 40), Span(40, 40), IDS)
+    window = ProofWindow(PLACE, OffsetRange(0, 40), OffsetRange(0, 40), OffsetRange(40, 40), IDS)
     told = {
         "run_id": "20261121T221648-3fa9c1d2",
         "topology": "shop",
@@ -72,33 +78,33 @@ def written(directory: Path, rows: list[ChunkRow], **facts: Any) -> Path:
         "ended_at": "2026-11-21T22:17:48.000+00:00",
         "seconds": 60.0,
         "flows": ["a-to-b"],
-        "policy": Request().to_json(),
+        "policy": ProofRequest().to_json(),
         "recheck": {"run": 4, "chunks": 0},
     } | facts
-    document, tables = results(Found(judge(rows, (), {}), rows, (), [window]), told, ())
-    write_evidence(directory, document, tables)
+    document, tables = build_results(ProofFindings(judge_proof(rows, (), {}), rows, (), [window]), told, ())
+    write_evidence_folder(directory, document, tables)
     return directory / "summary.json"
 
 
-def seen(runs: list[tuple[int, int]] | None = None, ids: tuple[uuid.UUID, uuid.UUID] = IDS) -> Observed:
-    return Observed(PLACE, LogRange(0, 60), LogRange(0, 60), OffsetMap.of(runs or [(0, 0)]), 60, ids)
+def seen(runs: list[tuple[int, int]] | None = None, ids: tuple[uuid.UUID, uuid.UUID] = IDS) -> ObservedPartition:
+    return ObservedPartition(PLACE, LogRange(0, 60), LogRange(0, 60), OffsetMap.of(runs or [(0, 0)]), 60, ids)
 
 
 def test_a_chunk_comes_back_from_its_table_as_it_was(tmp_path: Path) -> None:
     path = written(tmp_path, [row(0), row(10, "earlier"), row(20, "unverifiable"), row(30)])
-    found = read_earlier(path)
+    found = read_earlier_proof(path)
     assert found.run == 4
     assert [(chunk.source, chunk.status) for chunk in found.chunks[KEY]] == [
         ((0, 10), "equal"),
         ((10, 20), "equal"),
         ((30, 40), "equal"),
     ]
-    lines = [chunk_json(chunk) for chunk in (row(0), found.chunks[KEY][0])]
+    lines = [encode_chunk_row(chunk) for chunk in (row(0), found.chunks[KEY][0])]
     assert lines[0] == lines[1]
 
 
 def test_chunks_count_while_topics_and_map_are_the_same(tmp_path: Path) -> None:
-    found = read_earlier(written(tmp_path, [row(0), row(10), row(30)]))
+    found = read_earlier_proof(written(tmp_path, [row(0), row(10), row(30)]))
     before, chunks = found.of(seen())
     assert [chunk.source for chunk in chunks] == [(0, 10), (10, 20), (30, 40)]
     assert before is not None
@@ -111,14 +117,14 @@ def test_chunks_count_while_topics_and_map_are_the_same(tmp_path: Path) -> None:
 def test_without_its_table_a_partition_counts_as_a_whole_or_not_at_all(tmp_path: Path) -> None:
     path = written(tmp_path, [row(0), row(10), row(20), row(30)])
     (tmp_path / "chunks.parquet").unlink()
-    [chunk] = read_earlier(path).chunks[KEY]
+    [chunk] = read_earlier_proof(path).chunks[KEY]
     assert (chunk.source, chunk.source_sum.n) == ((0, 40), 40)
-    assert recheck([chunk], 0, 1.0) == ()
+    assert select_rechecked_chunks([chunk], 0, 1.0) == ()
     document = json.loads(path.read_text())
     document["window"]["partitions"][0]["unproven"] = 1
     path.write_text(json.dumps(document))
     with pytest.raises(WrongUse, match="proves nothing to build on"):
-        read_earlier(path)
+        read_earlier_proof(path)
 
 
 def test_a_table_that_was_changed_is_no_ground(tmp_path: Path) -> None:
@@ -130,39 +136,39 @@ def test_a_table_that_was_changed_is_no_ground(tmp_path: Path) -> None:
     forged = table.set_column(statuses, table.schema.field("status"), pa.array(["equal"] * table.num_rows))
     parquet.write_table(forged, tmp_path / "chunks.parquet")
     with pytest.raises(WrongUse, match="was changed"):
-        read_earlier(path)
+        read_earlier_proof(path)
 
 
 @pytest.mark.parametrize("content", ["", "{}", "[]", '{"schema": 99}', '{"schema": 2, "window": 3}'])
 def test_what_is_no_summary(tmp_path: Path, content: str) -> None:
     (tmp_path / "summary.json").write_text(content)
     with pytest.raises(WrongUse):
-        read_earlier(tmp_path / "summary.json")
+        read_earlier_proof(tmp_path / "summary.json")
     with pytest.raises(WrongUse, match="cannot read"):
-        read_earlier(tmp_path / "none.json")
+        read_earlier_proof(tmp_path / "none.json")
 
 
 def test_every_chunk_comes_round_once() -> None:
     chunks = [row(start) for start in range(0, 5_000, 10)]
-    turns = [recheck(chunks, run, 0.01) for run in range(100)]
+    turns = [select_rechecked_chunks(chunks, run, 0.01) for run in range(100)]
     assert sorted(chunk.source for turn in turns for chunk in turn) == [chunk.source for chunk in chunks]
     assert max(map(len, turns)) < 25
-    assert recheck(chunks, 7, 0.0) == ()
-    assert recheck(chunks, 7, 1.0) == tuple(chunks)
+    assert select_rechecked_chunks(chunks, 7, 0.0) == ()
+    assert select_rechecked_chunks(chunks, 7, 1.0) == tuple(chunks)
     with pytest.raises(WrongUse, match="between 0 and 1"):
-        recheck(chunks, 0, 1.5)
+        select_rechecked_chunks(chunks, 0, 1.5)
 
 
 def test_crumbs_of_one_chunk_become_one() -> None:
     rows = [row(start) for start in (0, 10, 20, 40, 50)]
-    whole = merged(rows, 30)
+    whole = merge_neighbour_chunks(rows, 30)
     assert [chunk.source for chunk in whole] == [(0, 30), (40, 60)]
-    records = [Record(b"k", None, at) for at in range(30)]
-    assert whole[0].source_sum == whole[0].target_sum == sum_prints(print_records(records))
-    assert merged(rows, 10) == tuple(rows)
-    assert merged((), 10) == ()
+    records = [ConsumedRecord(b"k", None, at) for at in range(30)]
+    assert whole[0].source_sum == whole[0].target_sum == sum_fingerprints(fingerprint_records(records))
+    assert merge_neighbour_chunks(rows, 10) == tuple(rows)
+    assert merge_neighbour_chunks((), 10) == ()
     by_batches = replace(rows[1], by="batches")
-    assert [chunk.source for chunk in merged([rows[0], by_batches], 30)] == [(0, 10), (10, 20)]
+    assert [chunk.source for chunk in merge_neighbour_chunks([rows[0], by_batches], 30)] == [(0, 10), (10, 20)]
 
 
 def test_nothing_earlier_is_nothing() -> None:
@@ -181,7 +187,7 @@ def test_a_proof_goes_on_from_one_that_found_differences(
     first = bench.verify(chunk=20)
     assert (first["verdict"], first["proven"], first["altered"]) == ("different", 199, 1)
     folders = sorted(path for path in tmp_path.iterdir() if path.is_dir())
-    more = [Record(b"k", b"late %d" % i, 1_700_000_001_000 + i) for i in range(30)]
+    more = [ConsumedRecord(b"k", b"late %d" % i, 1_700_000_001_000 + i) for i in range(30)]
     for alias in ("onprem", "cloud"):
         bench.write(alias, more)
     second = bench.verify(chunk=20, since=folders[-1] / "summary.json", recheck=0.0)

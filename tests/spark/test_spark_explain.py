@@ -9,43 +9,43 @@ from typing import Any
 
 import pytest
 
-from cli.explain_text import explanation_json, explanation_text, first_difference
+from cli.explain_chunk_text import encode_chunk_explanation, find_first_difference, render_chunk_explanation
 from spark.errors import WrongUse
-from spark.evidence.explain import Explanation, Reader, explain
-from spark.evidence.naming import chunk_named
-from spark.evidence.tables import diff_rows
-from spark.fingerprint import Prints, Record, print_records
-from spark.judging.difference import compare
-from spark.judging.verdict import ChunkRow, Confirmed, chunk_json
-from spark.judging.window import Place
-from spark.reading.ranges import Expired
-from spark.reading.records import WholeRecord
-from spark.reading.spans import Span
+from spark.evidence.chunk_names import find_chunk_by_name
+from spark.evidence.difference_explanation import ChunkExplanation, SideReader, explain_differences
+from spark.evidence.parquet_tables import build_diff_rows
+from spark.fingerprint import ConsumedRecord, RecordFingerprints, fingerprint_records
+from spark.judging.proof_window import PartitionPair
+from spark.judging.record_difference import compare_records
+from spark.judging.verdict import ChunkRow, ConfirmedDifference, encode_chunk_row
+from spark.reading.fetch_answers import OffsetsExpired
+from spark.reading.offset_range import OffsetRange
+from spark.reading.whole_records import WholeRecord
 from tests.spark.logs import a_log
 
-PLACE = Place("a-to-b", "orders", "b.orders", 3)
+PLACE = PartitionPair("a-to-b", "orders", "b.orders", 3)
 
 
 class Side:
     """A log from `first` on, of which what is below `start` expired."""
 
-    def __init__(self, records: Sequence[Record], first: int = 0) -> None:
+    def __init__(self, records: Sequence[ConsumedRecord], first: int = 0) -> None:
         self.records, self.first, self.start = list(records), first, 0
 
     @property
-    def prints(self) -> Prints:
-        return print_records(self.records, self.first)
+    def prints(self) -> RecordFingerprints:
+        return fingerprint_records(self.records, self.first)
 
     @property
-    def span(self) -> Span:
-        return Span(self.first, self.first + len(self.records))
+    def span(self) -> OffsetRange:
+        return OffsetRange(self.first, self.first + len(self.records))
 
-    def read(self, span: Span) -> Prints:
+    def read(self, span: OffsetRange) -> RecordFingerprints:
         if span.start < self.start:
-            raise Expired(self.start)
+            raise OffsetsExpired(self.start)
         return self.prints.between(span.start, span.end)
 
-    def whole(self, span: Span, offsets: Sequence[int]) -> Iterable[WholeRecord]:
+    def whole(self, span: OffsetRange, offsets: Sequence[int]) -> Iterable[WholeRecord]:
         prints = self.read(span)
         for offset, fp, kh in zip(prints.offset.tolist(), prints.fp.tolist(), prints.kh.tolist(), strict=True):
             if offset in offsets:
@@ -54,21 +54,23 @@ class Side:
                 yield WholeRecord(offset, r.timestamp, r.key, r.value, headers, fp, kh)
 
     @property
-    def reader(self) -> Reader:
-        return Reader(self.read, self.whole)
+    def reader(self) -> SideReader:
+        return SideReader(self.read, self.whole)
 
 
 def proven(here: Side, there: Side) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """The rows that a proof of one chunk leaves."""
     row = ChunkRow(PLACE, here.span, there.span, *(_sums(side) for side in (here, there)), "different")
-    confirmed = [Confirmed(PLACE, here.span, there.span, compare(here.prints, there.prints))]
-    return {"run_id": "r", "chunk": f"orders-3@{here.first}", **chunk_json(row)}, diff_rows("r", confirmed, [row], 99)
+    confirmed = [ConfirmedDifference(PLACE, here.span, there.span, compare_records(here.prints, there.prints))]
+    return {"run_id": "r", "chunk": f"orders-3@{here.first}", **encode_chunk_row(row)}, build_diff_rows(
+        "r", confirmed, [row], 99
+    )
 
 
 def _sums(side: Side) -> Any:
-    from spark.fingerprint import sum_prints
+    from spark.fingerprint import sum_fingerprints
 
-    return sum_prints(side.prints)
+    return sum_fingerprints(side.prints)
 
 
 LOG = a_log(1, 90)
@@ -85,7 +87,7 @@ def damaged() -> tuple[Side, Side]:
 def test_every_difference_with_both_sides_and_neighbours() -> None:
     here, there = damaged()
     chunk, diffs = proven(here, there)
-    found = explain(chunk, diffs, here.reader, there.reader)
+    found = explain_differences(chunk, diffs, here.reader, there.reader)
     assert (found.total, found.anew, found.equal_now, found.expired) == (3, False, False, (0, 0))
     told = {each.kind: each for each in found.explained}
     altered, missing, duplicate = told["altered"], told["missing"], told["duplicate"]
@@ -102,16 +104,16 @@ def test_every_difference_with_both_sides_and_neighbours() -> None:
 def test_no_value_is_shown_unless_asked_for() -> None:
     here, there = damaged()
     chunk, diffs = proven(here, there)
-    found = explain(chunk, diffs, here.reader, there.reader)
+    found = explain_differences(chunk, diffs, here.reader, there.reader)
     secret = [str(record.value, "utf-8") for record in LOG if record.value and len(record.value) > 3]
     for told in (
-        explanation_text(chunk, found, reveal=False),
-        json.dumps(explanation_json(chunk, found, reveal=False)),
+        render_chunk_explanation(chunk, found, reveal=False),
+        json.dumps(encode_chunk_explanation(chunk, found, reveal=False)),
     ):
         assert not any(value in told for value in [*secret, "another"])
-    shown = explanation_text(chunk, found, reveal=True)
+    shown = render_chunk_explanation(chunk, found, reveal=True)
     assert '"another"   ← differs from byte 0 on' in shown
-    assert json.dumps(explanation_json(chunk, found, reveal=True)).count("another") == 1
+    assert json.dumps(encode_chunk_explanation(chunk, found, reveal=True)).count("another") == 1
 
 
 def test_what_became_of_it_since_is_said() -> None:
@@ -119,40 +121,40 @@ def test_what_became_of_it_since_is_said() -> None:
     chunk, diffs = proven(here, there)
     there.records[61] = LOG[60]  # somebody repaired it
     here.start = 165  # and retention went on
-    found = explain(chunk, diffs, here.reader, there.reader)
+    found = explain_differences(chunk, diffs, here.reader, there.reader)
     told = {each.kind: each for each in found.explained}
     assert told["altered"].then == ("expired since", "another record now")
     assert found.expired == (65, 0)
-    text = explanation_text(chunk, found, reveal=False)
+    text = render_chunk_explanation(chunk, found, reveal=False)
     assert "source offsets 100 to 164 expired since the proof" in text
     assert "source  160  expired since" in text
     here.start = 1000
-    assert explain(chunk, diffs, here.reader, there.reader).expired == (90, 0)
+    assert explain_differences(chunk, diffs, here.reader, there.reader).expired == (90, 0)
 
 
 def test_what_was_repaired_is_said() -> None:
     here, there = damaged()
     chunk, diffs = proven(here, there)
     whole = Side(LOG, 7)
-    found = explain(chunk, diffs, here.reader, whole.reader)
+    found = explain_differences(chunk, diffs, here.reader, whole.reader)
     assert found.equal_now
-    assert "both sides hold the same records here now" in explanation_text(chunk, found, reveal=False)
+    assert "both sides hold the same records here now" in render_chunk_explanation(chunk, found, reveal=False)
 
 
 def test_a_chunk_whose_differences_were_not_named_is_compared_again() -> None:
     here, there = damaged()
     chunk, _ = proven(here, there)
-    found = explain(chunk, [], here.reader, there.reader)
+    found = explain_differences(chunk, [], here.reader, there.reader)
     assert (found.anew, found.total) == (True, 3)
-    assert "compared again just now" in explanation_text(chunk, found, reveal=False)
+    assert "compared again just now" in render_chunk_explanation(chunk, found, reveal=False)
 
 
 def test_no_more_than_some_at_once() -> None:
     here, there = Side(LOG), Side([replace(record, timestamp=record.timestamp + 1) for record in LOG])
     chunk, diffs = proven(here, there)
-    found = explain(chunk, diffs, here.reader, there.reader, limit=4)
+    found = explain_differences(chunk, diffs, here.reader, there.reader, limit=4)
     assert (len(found.explained), found.total) == (4, len(diffs))
-    assert f"and {len(diffs) - 4} more" in explanation_text(chunk, found, reveal=False)
+    assert f"and {len(diffs) - 4} more" in render_chunk_explanation(chunk, found, reveal=False)
 
 
 @pytest.mark.parametrize(
@@ -166,17 +168,17 @@ def test_no_more_than_some_at_once() -> None:
     ],
 )
 def test_the_first_byte_that_differs(one: bytes | None, other: bytes | None, at: int | None) -> None:
-    assert first_difference(one, other) == at
+    assert find_first_difference(one, other) == at
 
 
 def test_long_and_odd_values() -> None:
     def text(value: bytes | None, other: bytes | None) -> str:
         records = [WholeRecord(5, -1, None, each, ((b"h", None),), 1, 2) for each in (value, other)]
-        from spark.evidence.explain import Explained
+        from spark.evidence.difference_explanation import ExplainedDifference
 
-        each = Explained("altered", ("value",), (5, 5), tuple(records), ("as it was", "as it was"), ((), ()))  # type: ignore[arg-type]
+        each = ExplainedDifference("altered", ("value",), (5, 5), tuple(records), ("as it was", "as it was"), ((), ()))  # type: ignore[arg-type]
         chunk, _ = proven(Side(LOG), Side(LOG))
-        return explanation_text(chunk, Explanation((each,), 1, False, (0, 0), False), reveal=True)
+        return render_chunk_explanation(chunk, ChunkExplanation((each,), 1, False, (0, 0), False), reveal=True)
 
     long = "ä" * 400
     shown = text(long.encode(), ("ä" * 300 + "b").encode())
@@ -204,9 +206,9 @@ ROWS = [
 
 
 def test_a_chunk_by_its_name_or_by_an_offset_in_it() -> None:
-    assert chunk_named(ROWS, "orders-3@100") is ROWS[1]
-    assert chunk_named(ROWS, "orders-3@150") is ROWS[1]
-    assert chunk_named(ROWS, "c-to-b/payments-3@0") is ROWS[3]
+    assert find_chunk_by_name(ROWS, "orders-3@100") is ROWS[1]
+    assert find_chunk_by_name(ROWS, "orders-3@150") is ROWS[1]
+    assert find_chunk_by_name(ROWS, "c-to-b/payments-3@0") is ROWS[3]
 
 
 @pytest.mark.parametrize(
@@ -221,6 +223,6 @@ def test_a_chunk_by_its_name_or_by_an_offset_in_it() -> None:
 )
 def test_a_wrong_name_gets_a_suggestion(name: str, says: str) -> None:
     with pytest.raises(WrongUse, match=says):
-        chunk_named(ROWS, name)
+        find_chunk_by_name(ROWS, name)
     with pytest.raises(WrongUse, match="It compared no chunks"):
-        chunk_named([], name)
+        find_chunk_by_name([], name)

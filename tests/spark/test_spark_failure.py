@@ -6,12 +6,12 @@ import pytest
 from py4j.protocol import Py4JNetworkError
 from pyspark.errors import PySparkRuntimeError
 
-from spark.engine import once
 from spark.errors import SparkError
-from spark.failure import reason, told_as_ours
+from spark.failure_text import describe_failure, raise_as_spark_error
 from spark.fingerprint import ChunkSum
-from spark.reading.sums import UnitSum
-from spark.reading.units import Unit
+from spark.proof_jobs import require_each_range_once
+from spark.reading.range_requests import RangeRequest
+from spark.reading.range_sums import RangeSum
 
 TASK = """An error occurred while calling z:org.apache.spark.api.python.PythonRDD.collectAndServe.
 : org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 in stage 0.0 failed 4 times, most recent \
@@ -59,7 +59,7 @@ Driver stacktrace:
     ],
 )
 def test_what_spark_says_becomes_a_sentence(said: str, told: str) -> None:
-    failed = reason(PySparkRuntimeError(said))
+    failed = describe_failure(PySparkRuntimeError(said))
     assert told in failed
     assert "\n" not in failed
     assert not failed.endswith(".")
@@ -71,7 +71,7 @@ def test_what_spark_says_becomes_a_sentence(said: str, told: str) -> None:
 def test_java_that_is_gone_is_an_error_of_ours(error: Exception) -> None:
     with (
         pytest.raises(SparkError, match=r"^the job failed: Spark's Java process has ended: .*\. Run it again$") as told,
-        told_as_ours("the job failed", "Run it again"),
+        raise_as_spark_error("the job failed", "Run it again"),
     ):
         raise error
     assert told.value.exit_code == 2
@@ -79,19 +79,19 @@ def test_java_that_is_gone_is_an_error_of_ours(error: Exception) -> None:
 
 
 def test_an_error_of_the_system_is_not_blamed_on_java() -> None:
-    assert reason(OSError(28, "No space left on device")) == "[Errno 28] No space left on device"
+    assert describe_failure(OSError(28, "No space left on device")) == "[Errno 28] No space left on device"
 
 
 def test_our_own_errors_pass() -> None:
-    with pytest.raises(SparkError, match=r"^no such flow$"), told_as_ours("the job failed", "Run it again"):
+    with pytest.raises(SparkError, match=r"^no such flow$"), raise_as_spark_error("the job failed", "Run it again"):
         raise SparkError("no such flow")
 
 
 def test_a_result_counts_once_or_not_at_all() -> None:
-    units = [Unit(number, "onprem", "orders", "id", 0, number, number + 1) for number in range(2)]
-    found = [UnitSum(number, "read", "", -1, ChunkSum(n=1), 1) for number in range(2)]
-    assert {number: each.sums.n for number, each in once(units, found).items()} == {0: 1, 1: 1}
+    units = [RangeRequest(number, "onprem", "orders", "id", 0, number, number + 1) for number in range(2)]
+    found = [RangeSum(number, "read", "", -1, ChunkSum(n=1), 1) for number in range(2)]
+    assert {number: each.sums.n for number, each in require_each_range_once(units, found).items()} == {0: 1, 1: 1}
     with pytest.raises(SparkError, match="result of range 1 twice"):
-        once(units, [*found, found[1]])
+        require_each_range_once(units, [*found, found[1]])
     with pytest.raises(SparkError, match="1 results for 2 ranges"):
-        once(units, found[:1])
+        require_each_range_once(units, found[:1])

@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 import spark.verify
-from spark.engine import spark_readers
 from spark.errors import SparkError
-from spark.failure import told_as_ours
-from spark.judging.proof import Job
-from spark.reading.units import Unit
-from topology.plan import Plan, PlanCluster, SecretRef, Security, sealed
+from spark.failure_text import raise_as_spark_error
+from spark.judging.proof_inputs import RangeComparison
+from spark.proof_jobs import build_spark_readers
+from spark.reading.range_requests import RangeRequest
+from topology.plan import Plan, PlanCluster, PlanSecurity, seal_plan
+from topology.secret_ref import SecretRef
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -28,23 +29,23 @@ TOPIC_ID = "00000000-0000-0000-0000-000000000001"
 
 def plan() -> Plan:
     """Clusters whose password only the driver has."""
-    security = Security("SASL_PLAINTEXT", "PLAIN", SecretRef("env", SECRET))
-    return sealed(Plan("t", (PlanCluster("onprem", ("127.0.0.1:9",), security=security),), ()))
+    security = PlanSecurity("SASL_PLAINTEXT", "PLAIN", SecretRef("env", SECRET))
+    return seal_plan(Plan("t", (PlanCluster("onprem", ("127.0.0.1:9",), security=security),), ()))
 
 
-def unit(number: int) -> Unit:
-    return Unit(number, "onprem", "orders", TOPIC_ID, 0, 10 * number, 10 * number + 10)
+def unit(number: int) -> RangeRequest:
+    return RangeRequest(number, "onprem", "orders", TOPIC_ID, 0, 10 * number, 10 * number + 10)
 
 
 @pytest.mark.spark
 def test_an_executor_without_a_secret_says_which(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(SECRET, "user:password")  # Spark's processes are there already, and do not get it
-    readers = spark_readers(lambda: spark, plan())
+    readers = build_spark_readers(lambda: spark, plan())
     found = readers.sums([unit(0), unit(1)])
     assert [found[number].state for number in (0, 1)] == ["failed", "failed"]
     assert SECRET in found[0].detail
     with pytest.raises(SparkError, match=rf"^the Spark job of the proof failed: .*{SECRET}.*run the proof again$"):
-        readers.differences([Job(unit(0), unit(1))])
+        readers.differences([RangeComparison(unit(0), unit(1))])
 
 
 def end_itself(rows: Iterator[int]) -> Iterator[int]:
@@ -71,7 +72,7 @@ def test_what_a_task_raises_is_named(
     spark: SparkSession, task: Callable[[Iterator[int]], Iterator[int]], why: str
 ) -> None:
     failing = spark.sparkContext.parallelize([1], 1).mapPartitions(task)
-    with pytest.raises(SparkError, match=why), told_as_ours("the job failed", "Run it again"):
+    with pytest.raises(SparkError, match=why), raise_as_spark_error("the job failed", "Run it again"):
         failing.collect()
 
 
@@ -79,7 +80,7 @@ def test_what_a_task_raises_is_named(
 def test_a_python_process_that_is_killed_is_named(spark: SparkSession) -> None:
     killed = spark.sparkContext.parallelize([1], 1).mapPartitions(end_itself)
     why = r"ended from outside, as the kernel does when memory is short"
-    with pytest.raises(SparkError, match=why), told_as_ours("the job failed", "Run it again"):
+    with pytest.raises(SparkError, match=why), raise_as_spark_error("the job failed", "Run it again"):
         killed.collect()
 
 
@@ -91,8 +92,8 @@ def test_a_mistake_of_our_own_is_an_error_and_no_difference(
     def mistaken(*_: object, **__: object) -> None:
         raise ZeroDivisionError("division by zero")
 
-    monkeypatch.setattr(spark.verify, "verify", mistaken)
-    monkeypatch.setattr(spark.verify, "find_java", lambda: 17)
+    monkeypatch.setattr(spark.verify, "prove_flows", mistaken)
+    monkeypatch.setattr(spark.verify, "require_java", lambda: 17)
     topology = Path("topology/examples/chain.yaml")
     assert spark.verify.main(["--topology", str(topology), "--out", str(tmp_path)]) == 2
     summary = json.loads((tmp_path / "summary.json").read_text(encoding="utf-8"))

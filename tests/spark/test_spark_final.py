@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 import pytest
 from confluent_kafka import Producer
 
-from clusters.names import TopicPartition
-from clusters.surface import LogRange
-from replicator.offsetmap import OffsetMap
-from spark.judging.final import after_fence
-from spark.judging.subjects import Subject
-from spark.judging.verdict import Counts, Judgement
-from spark.judging.window import Observed, Place, fix_window
+from clusters.cluster_protocol import LogRange
+from clusters.topic_partition import TopicPartition
+from replicator.ledger.offset_map import OffsetMap
+from spark.judging.fence_checks import add_fence_findings
+from spark.judging.proof_inputs import ProofPartition
+from spark.judging.proof_window import ObservedPartition, PartitionPair, fix_window
+from spark.judging.verdict import Counts, ProofJudgement
 from tests.spark.test_spark_proof import Bench, log
 
 if TYPE_CHECKING:
@@ -23,25 +23,25 @@ if TYPE_CHECKING:
 
     from lab.clusters import Lab
 
-PLACE = Place("a-to-b", "t", "t", 0)
+PLACE = PartitionPair("a-to-b", "t", "t", 0)
 IDS = (uuid.UUID(int=1), uuid.UUID(int=2))
 
 
-def judged(seen: Observed, now: LogRange, end: int, records: int) -> Judgement:
+def judged(seen: ObservedPartition, now: LogRange, end: int, records: int) -> ProofJudgement:
     """now: the log with its last stable offset; end: with what is not stable yet."""
-    subject = Subject(fix_window(seen, final=True), seen.map, ("a", "b"))
+    subject = ProofPartition(fix_window(seen, final=True), seen.map, ("a", "b"))
     assert subject.window.place == PLACE
 
     def ends(keys: object, isolation: str) -> dict[TopicPartition, LogRange]:
         return {TopicPartition("t", 0): now if isolation == "read_committed" else LogRange(now.start, end)}
 
-    before = Judgement({PLACE: Counts(proven=9)})
-    return after_fence(before, [subject], [seen], ends, lambda _s, span: records, lambda _key: "somebody")
+    before = ProofJudgement({PLACE: Counts(proven=9)})
+    return add_fence_findings(before, [subject], [seen], ends, lambda _s, span: records, lambda _key: "somebody")
 
 
-def seen(barrier: int, source_end: int, target_end: int) -> Observed:
+def seen(barrier: int, source_end: int, target_end: int) -> ObservedPartition:
     logs = LogRange(0, source_end), LogRange(0, target_end)
-    return Observed(PLACE, *logs, OffsetMap.of([(0, 0)]), barrier, IDS)
+    return ObservedPartition(PLACE, *logs, OffsetMap.of([(0, 0)]), barrier, IDS)
 
 
 def test_nothing_moved() -> None:

@@ -10,21 +10,21 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from clusters.admin import Admin
-from clusters.control import ControlWriter
-from clusters.flows import read_flows, write_flow
-from clusters.names import TopicPartition
+from clusters.control_topics import ControlWriter
+from clusters.flow_records import read_flows, write_flow
+from clusters.topic_partition import TopicPartition
 from cutover.actions import Rejoin, RetireTopics, ServeTopics, StartFlow, StopFlow
-from cutover.live.applications import Applications
-from cutover.live.world import LiveWorld
-from cutover.observations import FlowSeen
-from cutover.offsets import to_json
-from lab.load import create_topics
-from replicator.ledger import read_ledger
-from spark.proving import verify
-from spark.request import Request
+from cutover.live.action_handler import LiveActionHandler
+from cutover.live.application_control import ApplicationEndpoints
+from cutover.observations import ObservedFlow
+from cutover.offsets import encode_offsets
+from lab.preload import create_lab_topics
+from replicator.ledger.ledger import read_ledger
+from spark.proof_request import ProofRequest
+from spark.proof_run import prove_flows
 from tests.replicator.real import applied, plan_for, producer, put, read_all, settings_of, wait_copied, workers
 from tests.replicator.test_real_adoption import QUICK
-from topology.plan import sealed
+from topology.plan import seal_plan
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -46,12 +46,12 @@ def test_the_flow_back_begins_at_the_cut_and_reads_nothing_below_it(
 ) -> None:
     """What the target had before anybody copied stays there, and what was copied need not be read again: with the
     guard alone, both would be looked at, and the former would be carried to a source that never had it."""
-    create_topics(kafka_pair.clusters["onprem"].bootstrap, [topic_name], 1)
-    create_topics(kafka_pair.clusters["cloud"].bootstrap, [topic_name], 1)
+    create_lab_topics(kafka_pair.clusters["onprem"].bootstrap, [topic_name], 1)
+    create_lab_topics(kafka_pair.clusters["cloud"].bootstrap, [topic_name], 1)
     with_company = {"delivery": "transactions", "merge": True}
     there = plan_for(settings, topic_name, topic_name, **with_company)
     back = plan_for(settings, topic_name, topic_name, routes=(("cloud", "onprem"),), state="paused", **with_company)
-    plan = sealed(replace(there, flows=(there.flows[0], back.flows[0])))
+    plan = seal_plan(replace(there, flows=(there.flows[0], back.flows[0])))
     place = TopicPartition(topic_name, 0)
     away, here = producer(settings["cloud"]), producer(settings["onprem"])
     put(away, topic_name, 50)  # foreign, and older than the flow
@@ -66,13 +66,13 @@ def test_the_flow_back_begins_at_the_cut_and_reads_nothing_below_it(
             cut = {place: admin.offsets([place])[place].end}
         put(away, topic_name, 300, start=2_000)
         away.flush()
-        world = LiveWorld(plan, back.flows[0], settings, Applications({}, None), time.monotonic)
-        seen = world.answer(StartFlow(back.flows[0].id, to_json(cut)))
-        assert isinstance(seen, FlowSeen)
+        world = LiveActionHandler(plan, back.flows[0], settings, ApplicationEndpoints({}, None), time.monotonic)
+        seen = world.answer(StartFlow(back.flows[0].id, encode_offsets(cut)))
+        assert isinstance(seen, ObservedFlow)
         assert seen.state == "running"
         wait_copied(settings, replace(plan, flows=back.flows), topic_name, 1)
-        request = Request(flows=(back.flows[0].id,), topics=(topic_name,), final=True, wait=30.0)
-        proof = verify(plan, request, tmp_path / "proof", session=lambda: spark)
+        request = ProofRequest(flows=(back.flows[0].id,), topics=(topic_name,), final=True, wait=30.0)
+        proof = prove_flows(plan, request, tmp_path / "proof", session=lambda: spark)
         assert (proof["verdict"], proof["unproven"], proof["proven"]) == ("proven", 0, 300), proof
     home = [record for _, record in read_all(settings["onprem"], topic_name, 1)[0]]
     written = [record for _, record in read_all(settings["cloud"], topic_name, 1)[0]]
@@ -91,13 +91,13 @@ def test_a_flow_that_goes_on_behind_what_came_back_is_proven(
     settings: dict[str, Any], kafka_pair: Lab, topic_name: str, tmp_path: Path, spark: SparkSession
 ) -> None:
     """Its copies count; what applications wrote at the target, and the flow back has brought home, are none of them."""
-    create_topics(kafka_pair.clusters["onprem"].bootstrap, [topic_name], PARTITIONS)
+    create_lab_topics(kafka_pair.clusters["onprem"].bootstrap, [topic_name], PARTITIONS)
     there = plan_for(settings, topic_name, topic_name)
     back = plan_for(
         settings, topic_name, topic_name, routes=(("cloud", "onprem"),), state="paused", delivery="transactions"
     )
     forward, flow_back = there.flows[0], back.flows[0]
-    plan = sealed(replace(there, flows=(forward, flow_back)))
+    plan = seal_plan(replace(there, flows=(forward, flow_back)))
     here = producer(settings["onprem"])
     put(here, topic_name, 500)
     here.flush()
@@ -106,13 +106,13 @@ def test_a_flow_that_goes_on_behind_what_came_back_is_proven(
         start()
         start_back()
         wait_copied(settings, there, topic_name, PARTITIONS)
-        world = LiveWorld(plan, flow_back, settings, Applications({}, None), time.monotonic)
+        world = LiveActionHandler(plan, flow_back, settings, ApplicationEndpoints({}, None), time.monotonic)
         world.answer(RetireTopics((topic_name,), forward.id))
         cut, copied = ends_of(settings["cloud"], topic_name), ends_of(settings["onprem"], topic_name)
         away = producer(settings["cloud"])
         put(away, topic_name, 300, start=2_000)
         away.flush()
-        world.answer(StartFlow(flow_back.id, to_json(cut)))
+        world.answer(StartFlow(flow_back.id, encode_offsets(cut)))
         wait_copied(settings, replace(plan, flows=back.flows), topic_name, PARTITIONS)
         world.answer(RetireTopics((topic_name,), flow_back.id))
         base, position = ends_of(settings["cloud"], topic_name), ends_of(settings["onprem"], topic_name)
@@ -123,8 +123,8 @@ def test_a_flow_that_goes_on_behind_what_came_back_is_proven(
         put(here, topic_name, 200, start=3_000)
         here.flush()
         wait_copied(settings, there, topic_name, PARTITIONS)
-        request = Request(flows=(forward.id,), topics=(topic_name,), final=True, wait=30.0)
-        proof = verify(plan, request, tmp_path / "proof", session=lambda: spark)
+        request = ProofRequest(flows=(forward.id,), topics=(topic_name,), final=True, wait=30.0)
+        proof = prove_flows(plan, request, tmp_path / "proof", session=lambda: spark)
         assert (proof["verdict"], proof["unproven"], proof["proven"]) == ("proven", 0, 700), proof
         world.answer(StopFlow(forward.id))
     home, written = (read_all(settings[alias], topic_name, PARTITIONS) for alias in ("onprem", "cloud"))

@@ -14,12 +14,12 @@ import pytest
 from confluent_kafka import Producer
 
 from clusters.admin import Admin
-from clusters.names import TopicPartition
+from clusters.topic_partition import TopicPartition
 from lab import mirrormaker
-from spark.fingerprint import Record
-from spark.foreign import inferred
-from spark.proving import verify
-from spark.request import Request
+from spark.fingerprint import ConsumedRecord
+from spark.foreign import inferred_alignment
+from spark.proof_request import ProofRequest
+from spark.proof_run import prove_flows
 from tests.replicator.real import put, settings_of
 from tests.spark.logs import a_log, append, packed
 from topology import compile_path
@@ -71,8 +71,8 @@ class Scene:
 
     def verify(self, **request: Any) -> dict[str, Any]:
         out = self.directory / f"{time.monotonic_ns()}"
-        asked = Request(**({"wait": 20.0, "chunk": 100, "foreign": True} | request))
-        document = verify(self.plan, asked, out, session=lambda: self.spark)
+        asked = ProofRequest(**({"wait": 20.0, "chunk": 100, "foreign": True} | request))
+        document = prove_flows(self.plan, asked, out, session=lambda: self.spark)
         assert json.loads((out / "summary.json").read_text()) == document
         return document
 
@@ -111,10 +111,10 @@ def test_a_copy_of_mirrormaker_is_proven(kafka_pair: Lab, topic_name: str, tmp_p
     with Admin(scene.settings["cloud"]) as admin:
         before = set(admin.shapes())
     source, target = (scene.settings[alias].bootstrap[0] for alias in ("onprem", "cloud"))
-    mirror = mirrormaker.start(tmp_path / "mm2", target, {"header.converter": _AS_BYTES})
+    mirror = mirrormaker.start_connect_mirrormaker(tmp_path / "mm2", target, {"header.converter": _AS_BYTES})
     try:
         for topic, more in ((topic_name, {"consumer.isolation.level": "read_committed"}), (raw, {})):
-            mirror.put(topic, mirrormaker.connector(source, target, scene.alias, topic, more))
+            mirror.put(topic, mirrormaker.build_source_connector(source, target, scene.alias, topic, more))
         wait_copied(scene, topic_name, copied[topic_name])
         wait_copied(scene, raw, copied[raw] + aborted)
     finally:
@@ -148,12 +148,12 @@ def wait_copied(scene: Scene, topic: str, records: int) -> None:
             time.sleep(0.2)
 
 
-def altered(records: list[Record], at: int) -> list[Record]:
+def altered(records: list[ConsumedRecord], at: int) -> list[ConsumedRecord]:
     r = records[at]
-    return [*records[:at], Record(r.key, b"!", r.timestamp, r.headers), *records[at + 1 :]]
+    return [*records[:at], ConsumedRecord(r.key, b"!", r.timestamp, r.headers), *records[at + 1 :]]
 
 
-MUTATIONS: dict[str, tuple[Callable[[list[Record]], list[Record]], dict[str, int]]] = {
+MUTATIONS: dict[str, tuple[Callable[[list[ConsumedRecord]], list[ConsumedRecord]], dict[str, int]]] = {
     "as it is": (lambda r: r, {}),
     "one lost": (lambda r: r[:150] + r[151:], {"missing": 1}),
     "one altered": (lambda r: altered(r, 33), {"altered": 1}),
@@ -161,7 +161,7 @@ MUTATIONS: dict[str, tuple[Callable[[list[Record]], list[Record]], dict[str, int
     "last altered": (lambda r: altered(r, 299), {"altered": 1}),
     "last lost": (lambda r: r[:-1], {"pending": 1}),
     "began again": (lambda r: [*r[:260], *r[250:]], {"duplicates": 10}),
-    "strange": (lambda r: [*r[:40], Record(b"x", b"y", 1), *r[40:]], {"foreign": 1}),
+    "strange": (lambda r: [*r[:40], ConsumedRecord(b"x", b"y", 1), *r[40:]], {"foreign": 1}),
     "began later": (lambda r: r[70:], {}),
     "all of it": (
         lambda r: [*r[:20], *altered(r, 60)[21:200], *r[190:]],
@@ -180,7 +180,7 @@ def test_what_was_done_to_a_copy_is_found(
     append(scene.settings["onprem"], scene.topic, {n: packed(log) for n, log in enumerate(logs)})
     copies = {n: packed(mutate(logs[n]), (50,), "gzip") for n, (mutate, _) in enumerate(MUTATIONS.values())}
     append(scene.settings["cloud"], scene.copy, copies)
-    monkeypatch.setattr(inferred, "_HERE_AND_NOW", 0)  # Spark's tasks sample, too
+    monkeypatch.setattr(inferred_alignment, "_HERE_AND_NOW", 0)  # Spark's tasks sample, too
     document = scene.verify(wait=0.0, chunk=1_000)
     for number, (name, (_, expected)) in enumerate(MUTATIONS.items()):
         [counts] = [each for each in document["window"]["partitions"] if each["partition"] == number]

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from clusters.admin import Admin
-from clusters.flows import read_flows
-from clusters.names import TopicPartition
-from spark.proving import verify
-from spark.request import Request
+from clusters.flow_records import read_flows
+from clusters.topic_partition import TopicPartition
+from spark.proof_request import ProofRequest
+from spark.proof_run import prove_flows
 from tests.replicator.real import applied, plan_for, settings_of, workers
 from tests.replicator.test_real_forged import forged
 from tests.spark.logs import Packed, a_log, append
-from topology.plan import sealed
+from topology.plan import seal_plan
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -40,7 +40,7 @@ def test_a_record_under_the_id_of_a_flow_that_never_wrote_is_not_hidden(
     back = plan_for(
         settings, topic_name, topic_name, routes=(("cloud", "onprem"),), state="paused", delivery="transactions"
     )
-    plan = applied(settings, sealed(replace(there, flows=(there.flows[0], back.flows[0]))))
+    plan = applied(settings, seal_plan(replace(there, flows=(there.flows[0], back.flows[0]))))
     theirs = read_flows(settings["onprem"])[back.flows[0].id].producer_id
     assert theirs is not None
     append(settings["onprem"], topic_name, {0: (Packed(tuple(a_log(1, 5))),)})
@@ -48,8 +48,8 @@ def test_a_record_under_the_id_of_a_flow_that_never_wrote_is_not_hidden(
     with workers(plan, "cloud", tmp_path) as start:
         start()
         wait_end(settings["cloud"], topic_name, 5)
-        request = Request(flows=(there.flows[0].id,), topics=(topic_name,), wait=5.0)
-        proof = verify(plan, request, tmp_path / "proof", session=lambda: spark)
+        request = ProofRequest(flows=(there.flows[0].id,), topics=(topic_name,), wait=5.0)
+        proof = prove_flows(plan, request, tmp_path / "proof", session=lambda: spark)
     assert proof["verdict"] in ("different", "incomplete"), proof
     assert (proof["proven"], proof["missing"] + proof["pending"]) == (5, 1), proof
     assert any("not claimed by that flow's ledger" in note for note in proof["not_compared"])

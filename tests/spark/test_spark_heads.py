@@ -12,10 +12,25 @@ from crc32c import crc32c
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clusters.claims import NO_END, Claims, Rule
-from spark.reading.batches import Batch, CorruptBatch, OldFormat, batch_at, split
-from spark.reading.digests import digest_of, digests, hash_payload
-from spark.reading.heads import behind, check, claimed, edges_of, heads_of, last_offsets, payloads_hashed, that_count
+from clusters.claim_rules import UNBOUNDED_END_OFFSET, ClaimRule, PartitionClaims
+from spark.reading.batch_decoding import (
+    BatchView,
+    CorruptBatch,
+    OldMessageFormat,
+    decode_batch_view,
+    split_checked_batches,
+)
+from spark.reading.batch_digests import digest_batch, digest_batches, hash_payload
+from spark.reading.batch_headers import (
+    check_checksums,
+    compute_last_offsets,
+    decode_batch_headers,
+    find_batch_edges,
+    find_claimed_batches,
+    find_counted_batches,
+    find_next_offset,
+    hash_payloads,
+)
 
 NOTHING: frozenset[int] = frozenset()
 MARKER = bytes((0x10, 0, 0, 0, 8, 0, 0, 0))  # a record whose key is version 0, type 0: ABORT; type 1: COMMIT
@@ -55,10 +70,10 @@ def answers(draw: st.DrawFn) -> tuple[bytes, list[tuple[int, int]], frozenset[in
     return out, draw(st.permutations(aborted)), draw(st.sampled_from((NOTHING, frozenset({8}))))
 
 
-def committed(records: memoryview, listed: list[tuple[int, int]], skip: frozenset[int]) -> list[Batch]:
+def committed(records: memoryview, listed: list[tuple[int, int]], skip: frozenset[int]) -> list[BatchView]:
     """The plain rule, as Java's consumer has it."""
     ahead, aborted, found = sorted(listed, key=lambda each: each[1]), set[int](), []
-    for batch in split(records):
+    for batch in split_checked_batches(records):
         while ahead and ahead[0][1] <= batch.last_offset:
             aborted.add(ahead.pop(0)[0])
         if batch.control:
@@ -75,19 +90,19 @@ def test_all_at_once_finds_what_one_after_the_other_does(
 ) -> None:
     whole, aborted, skip = made
     records = memoryview(whole)[: max(0, len(whole) - cut)]
-    edges = edges_of(records)
-    heads = heads_of(records, edges)
-    check(records, edges, heads)
-    plain = list(split(records))
-    assert [batch_at(records, a, b) for a, b in pairwise(edges)] == plain
-    assert last_offsets(heads).tolist() == [batch.last_offset for batch in plain]
-    assert behind(records, edges) == (plain[-1].last_offset + 1 if plain else -1)
-    counts = that_count(records, edges, heads, aborted, skip)
+    edges = find_batch_edges(records)
+    heads = decode_batch_headers(records, edges)
+    check_checksums(records, edges, heads)
+    plain = list(split_checked_batches(records))
+    assert [decode_batch_view(records, a, b) for a, b in pairwise(edges)] == plain
+    assert compute_last_offsets(heads).tolist() == [batch.last_offset for batch in plain]
+    assert find_next_offset(records, edges) == (plain[-1].last_offset + 1 if plain else -1)
+    counts = find_counted_batches(records, edges, heads, aborted, skip)
     expected = committed(records, aborted, skip)
     assert [plain[row] for row in np.flatnonzero(counts)] == expected
-    hashes = payloads_hashed(records, edges, hash_payload)
-    found = digests(heads[counts], [hashes[row] for row in np.flatnonzero(counts)])
-    assert found.digest.tolist() == [digest_of(batch) for batch in expected]
+    hashes = hash_payloads(records, edges, hash_payload)
+    found = digest_batches(heads[counts], [hashes[row] for row in np.flatnonzero(counts)])
+    assert found.digest.tolist() == [digest_batch(batch) for batch in expected]
     assert found.base.tolist() == [batch.base_offset for batch in expected]
     assert found.size.tolist() == [len(batch.raw) - 61 for batch in expected]
 
@@ -99,19 +114,27 @@ def numbers(*of: int) -> bytes:
 def test_producers_to_skip_are_believed_where_their_flow_claims_to_have_written() -> None:
     """Offsets of batches: 5 to 7, 8 to 10, 11 to 13, 14 to 16, all of producers to skip, sequence 0 and epoch 0."""
     records = memoryview(b"".join(stored(base, 20, producer=8) for base in (5, 8, 11, 14)))
-    edges = edges_of(records)
-    heads = heads_of(records, edges)
+    edges = find_batch_edges(records)
+    heads = decode_batch_headers(records, edges)
 
-    def counted(claims: Claims | None) -> list[int]:
-        mask = that_count(records, edges, heads, (), frozenset({8}), claims=claims)
+    def counted(claims: PartitionClaims | None) -> list[int]:
+        mask = find_counted_batches(records, edges, heads, (), frozenset({8}), claims=claims)
         return [int(base) for base in heads["base"][mask]]
 
     assert counted(None) == []
-    assert counted(Claims()) == [5, 8, 11, 14]
-    assert counted(Claims(firsts=numbers(8, 14), ends=numbers(14, 16))) == [5, 14], "one that sticks out is not claimed"
-    assert counted(Claims(rules=(Rule(8, 0, 1, 0, NO_END, 11),))) == [5, 8, 14], "sequence 0 belongs to one place only"
-    assert counted(Claims(rules=(Rule(8, 0, 1, 8, 14, -1),))) == [5, 14]
-    assert counted(Claims(rules=(Rule(9, 0, 1, 0, NO_END, -1), Rule(8, 1, 2, 0, NO_END, -1)))) == [5, 8, 11, 14]
+    assert counted(PartitionClaims()) == [5, 8, 11, 14]
+    assert counted(PartitionClaims(firsts=numbers(8, 14), ends=numbers(14, 16))) == [5, 14], (
+        "one that sticks out is not claimed"
+    )
+    assert counted(PartitionClaims(rules=(ClaimRule(8, 0, 1, 0, UNBOUNDED_END_OFFSET, 11),))) == [5, 8, 14], (
+        "sequence 0 belongs to one place only"
+    )
+    assert counted(PartitionClaims(rules=(ClaimRule(8, 0, 1, 8, 14, -1),))) == [5, 14]
+    assert counted(
+        PartitionClaims(
+            rules=(ClaimRule(9, 0, 1, 0, UNBOUNDED_END_OFFSET, -1), ClaimRule(8, 1, 2, 0, UNBOUNDED_END_OFFSET, -1))
+        )
+    ) == [5, 8, 11, 14]
 
 
 def test_headers_and_rules_agree() -> None:
@@ -120,13 +143,13 @@ def test_headers_and_rules_agree() -> None:
     for _ in range(50):
         places = [(base, chance.choice((7, 8))) for base in range(0, 90, 3)]
         records = memoryview(b"".join(stored(base, 1, producer=producer) for base, producer in places))
-        heads = heads_of(records, edges_of(records))
+        heads = decode_batch_headers(records, find_batch_edges(records))
         rules = tuple(
-            Rule(chance.choice((7, 8)), 0, chance.choice((0, 1, 2)), *sorted(chance.sample(range(99), 2)), base)
+            ClaimRule(chance.choice((7, 8)), 0, chance.choice((0, 1, 2)), *sorted(chance.sample(range(99), 2)), base)
             for base in (-1, 3 * chance.randrange(30))
         )
         plain = [any(rule.covers(producer, 0, 0, at, at + 3) for rule in rules) for at, producer in places]
-        assert claimed(heads, Claims(rules)).tolist() == plain
+        assert find_claimed_batches(heads, PartitionClaims(rules)).tolist() == plain
 
 
 def test_the_empty_batch_of_a_cleaned_marker_ends_nothing() -> None:
@@ -135,18 +158,18 @@ def test_the_empty_batch_of_a_cleaned_marker_ends_nothing() -> None:
     emptied = struct.pack(">qiibI", 5, 9 + len(header), 0, 2, crc32c(header)) + header
     behind_it = stored(6, 40, attributes=0x10, producer=8) + stored(9, 40, attributes=0x10, producer=7)
     records = memoryview(emptied + behind_it)
-    edges = edges_of(records)
-    heads = heads_of(records, edges)
+    edges = find_batch_edges(records)
+    heads = decode_batch_headers(records, edges)
     listed = [(8, 6)]
-    assert that_count(records, edges, heads, listed, NOTHING).tolist() == [False, False, True]
+    assert find_counted_batches(records, edges, heads, listed, NOTHING).tolist() == [False, False, True]
     assert [batch.base_offset for batch in committed(records, listed, NOTHING)] == [9]
 
 
 def test_headers_outlive_the_memory_they_were_received_in() -> None:
     records = memoryview(bytearray(stored(5, 40) + stored(8, 40)))
-    heads = heads_of(records, edges_of(records))
+    heads = decode_batch_headers(records, find_batch_edges(records))
     records[:] = bytes(len(records))
-    assert last_offsets(heads).tolist() == [7, 10]
+    assert compute_last_offsets(heads).tolist() == [7, 10]
 
 
 @pytest.mark.parametrize("at", [0, 1])
@@ -156,16 +179,16 @@ def test_a_wrong_byte_anywhere_is_found(at: int) -> None:
         damaged = bytearray(pieces[at])
         damaged[byte] ^= 1
         records = memoryview(b"".join(bytes(damaged) if each == at else pieces[each] for each in (0, 1)))
-        edges = edges_of(records)
+        edges = find_batch_edges(records)
         with pytest.raises(CorruptBatch, match=f"offset {5 + 3 * at}: checksum differs"):
-            check(records, edges, heads_of(records, edges))
+            check_checksums(records, edges, decode_batch_headers(records, edges))
 
 
 @pytest.mark.parametrize("length", [-1, -12, 0, 48, -(2**31)])
 def test_a_length_that_no_batch_has_ends_the_reading(length: int) -> None:
     damaged = bytearray(stored(5, 400))
     damaged[8:12] = struct.pack(">i", length)
-    for read in (edges_of, lambda records: list(split(records))):
+    for read in (find_batch_edges, lambda records: list(split_checked_batches(records))):
         with pytest.raises(CorruptBatch, match="at offset 5: a length of"):
             read(memoryview(damaged))
 
@@ -173,15 +196,15 @@ def test_a_length_that_no_batch_has_ends_the_reading(length: int) -> None:
 @pytest.mark.parametrize("size", [34, 80])
 def test_messages_of_old_formats_are_told(size: int) -> None:
     message = struct.pack(">qiibb", 5, size - 12, 0, 1, 0) + bytes(size - 18)
-    for read in (edges_of, lambda records: list(split(records))):
-        with pytest.raises(OldFormat, match=r"offset 5 has format v1 .* write the topic anew"):
+    for read in (find_batch_edges, lambda records: list(split_checked_batches(records))):
+        with pytest.raises(OldMessageFormat, match=r"offset 5 has format v1 .* write the topic anew"):
             read(memoryview(message))
 
 
 def test_what_a_copy_keeps_is_what_a_digest_is_of() -> None:
     def digest(**changed: int) -> int:
-        [found] = split(memoryview(stored(**{"base": 5, "size": 40} | changed)))  # type: ignore[arg-type]
-        return digest_of(found)
+        [found] = split_checked_batches(memoryview(stored(**{"base": 5, "size": 40} | changed)))  # type: ignore[arg-type]
+        return digest_batch(found)
 
     assert digest(producer=77) == digest()
     assert digest(attributes=0x10) == digest()  # a flow may copy in transactions, or out of them

@@ -9,23 +9,30 @@ from typing import Any
 
 import pytest
 
-from clusters.names import TopicPartition
+from clusters.cluster_protocol import LogRange, TopicDescription
 from clusters.settings import ConnectionSettings
-from clusters.surface import LogRange, Topic
-from spark.foreign.inferred import Hint, Sizes, local_look, observe_foreign, start_of
-from spark.judging.observe import FlowFacts, Pair
-from spark.judging.proof import Proof, Subject, prove
-from spark.judging.window import fix_window
+from clusters.topic_partition import TopicPartition
+from spark.foreign.inferred_alignment import (
+    OffsetHint,
+    SamplingSizes,
+    build_local_sampler,
+    choose_window_start,
+    observe_foreign_copy,
+)
+from spark.judging.flow_observation import FlowFacts, TopicPair
+from spark.judging.proof import ComparisonOutcome, compare_and_judge
+from spark.judging.proof_inputs import ProofPartition
+from spark.judging.proof_window import fix_window
 from tests.spark.logs import Log, a_log, packed, records_of
 from tests.spark.memory import CLUSTER, Stored
 from tests.spark.mutations import COUNT, LOST, MUTATIONS, Mutation
 from tests.spark.test_mutations_in_memory import found, named
-from topology.plan import Plan, PlanFlow, sealed
+from topology.plan import Plan, PlanFlow, seal_plan
 from topology.selectors import Selector, TopicSelection
 
-PLAN = sealed(Plan("memory", tuple(CLUSTER.values()), ()))
+PLAN = seal_plan(Plan("memory", tuple(CLUSTER.values()), ()))
 FLOW = PlanFlow("onprem-to-cloud", "onprem", "cloud", TopicSelection((Selector("literal", "t"),)))
-SMALL = Sizes(samples=64, close=64)  # one record in three of 200
+SMALL = SamplingSizes(samples=64, close=64)  # one record in three of 200
 
 
 class Ends:
@@ -46,29 +53,29 @@ def proof_of(
     at: tuple[Sequence[int] | None, Sequence[int] | None] = (None, None),
     chunk: int = 40,
     **options: Any,
-) -> tuple[Proof, FlowFacts]:
+) -> tuple[ComparisonOutcome, FlowFacts]:
     """starts: where the logs begin now. at: base offsets of the batches."""
     stored, ends, topics = Stored(), [], []
     for side, (alias, log) in enumerate((("onprem", source), ("cloud", target))):
         ends.append(stored.put((alias, "t", 0), log, at[side]))
         stored.starts[alias, "t", 0] = starts[side]
-        topics.append(Topic("t", uuid.UUID(int=side + 1), 1, 1))
+        topics.append(TopicDescription("t", uuid.UUID(int=side + 1), 1, 1))
     admins: list[Any] = [Ends(start, end) for start, end in zip(starts, ends, strict=True)]
     facts = FlowFacts(FLOW, *admins, ConnectionSettings("cloud", ("127.0.0.1:1",)))
-    facts.pairs.append(Pair(topics[0], topics[1], False, True))
+    facts.pairs.append(TopicPair(topics[0], topics[1], False, True))
     with stored.in_place_of_clusters() as readers:
-        [seen] = observe_foreign(facts, local_look(PLAN), **options)
-        window = fix_window(seen, start=start_of(seen))
-        subject = Subject(window, seen.map, ("onprem", "cloud"))
-        return prove([subject], readers, chunk=chunk), facts
+        [seen] = observe_foreign_copy(facts, build_local_sampler(PLAN), **options)
+        window = fix_window(seen, start=choose_window_start(seen))
+        subject = ProofPartition(window, seen.map, ("onprem", "cloud"))
+        return compare_and_judge([subject], readers, chunk=chunk), facts
 
 
 NEAR = [each for each in MUTATIONS if each.name != "another log"]
 
 
-@pytest.mark.parametrize("sizes", [Sizes(), SMALL], ids=["whole", "sampled"])
+@pytest.mark.parametrize("sizes", [SamplingSizes(), SMALL], ids=["whole", "sampled"])
 @pytest.mark.parametrize("mutation", NEAR, ids=lambda mutation: mutation.name)
-def test_a_mutation_is_found_without_a_ledger(mutation: Mutation, sizes: Sizes) -> None:
+def test_a_mutation_is_found_without_a_ledger(mutation: Mutation, sizes: SamplingSizes) -> None:
     source, other = packed(a_log(1, COUNT)), packed(a_log(2, COUNT))
     target = packed(records_of(mutation.apply(source, other)), (17, 3), "gzip")
     proof, facts = proof_of(source, target, earliest=True, sizes=sizes, chunk=1_000)
@@ -81,8 +88,8 @@ def test_a_mutation_is_found_without_a_ledger(mutation: Mutation, sizes: Sizes) 
     assert proof.judgement.exact
 
 
-@pytest.mark.parametrize("sizes", [Sizes(), SMALL], ids=["whole", "sampled"])
-def test_what_stands_before_the_copy_is_told_apart(sizes: Sizes) -> None:
+@pytest.mark.parametrize("sizes", [SamplingSizes(), SMALL], ids=["whole", "sampled"])
+def test_what_stands_before_the_copy_is_told_apart(sizes: SamplingSizes) -> None:
     source = packed(a_log(1, COUNT))
     target = packed(records_of(source)[60:])
     proof, facts = proof_of(source, target, sizes=sizes)
@@ -96,16 +103,16 @@ def test_what_stands_before_the_copy_is_told_apart(sizes: Sizes) -> None:
     assert found(asked.judgement.total) == {"missing": 60}
 
 
-@pytest.mark.parametrize("sizes", [Sizes(), SMALL], ids=["whole", "sampled"])
-def test_what_the_source_no_longer_has_is_told_apart(sizes: Sizes) -> None:
+@pytest.mark.parametrize("sizes", [SamplingSizes(), SMALL], ids=["whole", "sampled"])
+def test_what_the_source_no_longer_has_is_told_apart(sizes: SamplingSizes) -> None:
     source = packed(a_log(1, COUNT))
     proof, facts = proof_of(source, packed(records_of(source)), starts=(80, 0), sizes=sizes)
     assert (proof.judgement.verdict, proof.judgement.total.proven) == ("proven", COUNT - 80)
     assert facts.notes == ["t-0: target offsets 0 to 79 are older than all that the source still has"]
 
 
-@pytest.mark.parametrize("sizes", [Sizes(), SMALL], ids=["whole", "sampled"])
-def test_a_copier_that_began_again_repeats(sizes: Sizes) -> None:
+@pytest.mark.parametrize("sizes", [SamplingSizes(), SMALL], ids=["whole", "sampled"])
+def test_a_copier_that_began_again_repeats(sizes: SamplingSizes) -> None:
     records = a_log(1, COUNT)
     again = packed([*records[:150], *records[120:]])
     proof, _ = proof_of(packed(records), again, sizes=sizes)
@@ -115,8 +122,8 @@ def test_a_copier_that_began_again_repeats(sizes: Sizes) -> None:
     assert found(proof.judgement.total) == {"duplicates": COUNT}
 
 
-@pytest.mark.parametrize("sizes", [Sizes(), SMALL], ids=["whole", "sampled"])
-def test_gaps_on_both_sides_are_no_loss(sizes: Sizes) -> None:
+@pytest.mark.parametrize("sizes", [SamplingSizes(), SMALL], ids=["whole", "sampled"])
+def test_gaps_on_both_sides_are_no_loss(sizes: SamplingSizes) -> None:
     """Markers and compaction take offsets: a batch at every 20th here, at every 31st there."""
     log = packed(a_log(1, COUNT), (10,))
     proof, _ = proof_of(log, log, at=(range(5, 500, 20), range(0, 900, 31)), sizes=sizes)
@@ -135,17 +142,17 @@ def test_contents_that_all_repeat_are_paired_by_their_number() -> None:
 
 def test_one_distance_is_tried_before_all_is_read() -> None:
     source = packed(a_log(1, 2_000))
-    hints = {("t", 0): [Hint(1_234, 34), Hint(500, 300)]}
+    hints = {("t", 0): [OffsetHint(1_234, 34), OffsetHint(500, 300)]}
     target = packed(a_log(1, 2_000)[300:])
     for told, distance, whence in (
         (hints, 200, "one"),
-        ({("t", 0): [Hint(400, 100)]}, 300, "MirrorMaker 2's offset syncs"),
+        ({("t", 0): [OffsetHint(400, 100)]}, 300, "MirrorMaker 2's offset syncs"),
     ):
-        proof, facts = proof_of(source, target, sizes=Sizes(256, 256), hints=lambda _, told=told: told)
+        proof, facts = proof_of(source, target, sizes=SamplingSizes(256, 256), hints=lambda _, told=told: told)
         assert (proof.judgement.verdict, proof.judgement.total.proven) == ("proven", 1_700)
         [[how]] = facts.alignments.values()
         assert how.startswith(whence if distance == 300 else "content: cut at"), how
-    proof, facts = proof_of(source, source, sizes=Sizes(256, 256))
+    proof, facts = proof_of(source, source, sizes=SamplingSizes(256, 256))
     assert proof.judgement.total.proven == 2_000
     assert facts.alignments == {"t": ["equal offsets: the same records at 12 places, 0 offsets apart"]}
 
@@ -154,7 +161,7 @@ def test_a_guess_that_is_nearly_true_misses_nothing() -> None:
     """One record is lost and one comes twice between the places that were tried."""
     records = a_log(1, 2_000)
     target = [*records[:1_001], *records[1_002:1_040], records[1_039], *records[1_040:]]
-    proof, facts = proof_of(packed(records), packed(target), sizes=Sizes(256, 256))
+    proof, facts = proof_of(packed(records), packed(target), sizes=SamplingSizes(256, 256))
     assert found(proof.judgement.total) == {"missing": 1, "duplicates": 1}
     assert facts.alignments["t"][0].startswith("equal offsets")
 

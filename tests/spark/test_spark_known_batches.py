@@ -5,32 +5,33 @@ from __future__ import annotations
 import uuid
 from collections.abc import Sequence
 
-from clusters.surface import LogRange
-from replicator.offsetmap import OffsetMap
-from spark.fingerprint import Record
-from spark.judging.proof import Proof, Subject, prove
-from spark.judging.window import Observed, Place, fix_window
+from clusters.cluster_protocol import LogRange
+from replicator.ledger.offset_map import OffsetMap
+from spark.fingerprint import ConsumedRecord
+from spark.judging.proof import ComparisonOutcome, compare_and_judge
+from spark.judging.proof_inputs import ProofPartition
+from spark.judging.proof_window import ObservedPartition, PartitionPair, fix_window
 from tests.spark.logs import Packed
 from tests.spark.memory import Stored
 
-PLACE = Place("onprem-to-cloud", "t", "t", 0)
+PLACE = PartitionPair("onprem-to-cloud", "t", "t", 0)
 IDS = (uuid.UUID(int=1), uuid.UUID(int=2))
 
 
 def packed(first: int, end: int) -> Packed:
-    return Packed(tuple(Record(b"k%d" % i, b"%d" % i + b"." * 4_000, 1_000 + i) for i in range(first, end)))
+    return Packed(tuple(ConsumedRecord(b"k%d" % i, b"%d" % i + b"." * 4_000, 1_000 + i) for i in range(first, end)))
 
 
 LARGE, ONE, TWO = packed(10, 20), packed(1, 2), packed(2, 3)
 Sides = tuple[Sequence[Packed], Sequence[int]]  # batches and their offsets
 
 
-def proof_of(source: Sides, target: Sides, map_: OffsetMap) -> Proof:
+def proof_of(source: Sides, target: Sides, map_: OffsetMap) -> ComparisonOutcome:
     stored = Stored()
     ends = [stored.put((alias, "t", 0), tuple(log), at) for alias, (log, at) in (("onprem", source), ("cloud", target))]
-    seen = Observed(PLACE, LogRange(0, ends[0]), LogRange(0, ends[1]), map_, ends[0], IDS)
+    seen = ObservedPartition(PLACE, LogRange(0, ends[0]), LogRange(0, ends[1]), map_, ends[0], IDS)
     with stored.in_place_of_clusters() as readers:
-        return prove([Subject(fix_window(seen), map_, ("onprem", "cloud"))], readers, chunk=1_000)
+        return compare_and_judge([ProofPartition(fix_window(seen), map_, ("onprem", "cloud"))], readers, chunk=1_000)
 
 
 def test_a_record_that_moved_over_a_known_batch_is_reordered() -> None:

@@ -9,16 +9,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clusters.names import TopicPartition
-from clusters.surface import LogRange
-from replicator.offsetmap import OffsetMap
-from spark.fingerprint import Prints, Record, print_records
-from spark.judging.groups import Position, Standing, landed, landing_tests, with_groups
-from spark.judging.landing import Around, Landed, Landing, judged, land
-from spark.judging.verdict import Judgement
-from spark.judging.window import Observed, Place
-from spark.reading.ranges import Expired
-from spark.reading.spans import Span
+from clusters.cluster_protocol import LogRange
+from clusters.topic_partition import TopicPartition
+from replicator.ledger.offset_map import OffsetMap
+from spark.fingerprint import ConsumedRecord, RecordFingerprints, fingerprint_records
+from spark.judging.group_positions import (
+    FlowGroupPositions,
+    GroupPosition,
+    add_group_findings,
+    run_landing_tests,
+    run_landing_tests_once,
+)
+from spark.judging.position_landing import LandedPosition, LandingResult, RecordsAround, compare_landing, judge_position
+from spark.judging.proof_window import ObservedPartition, PartitionPair
+from spark.judging.verdict import ProofJudgement
+from spark.reading.fetch_answers import OffsetsExpired
+from spark.reading.offset_range import OffsetRange
 from topology.plan import PlanFlow
 from topology.selectors import Selector, TopicSelection
 
@@ -27,8 +33,8 @@ PLACE = TopicPartition("orders", 0)
 IDS = (uuid.UUID(int=1), uuid.UUID(int=2))
 
 
-def around(log: list[int], at: int) -> Around:
-    return Around(tuple(log[:at]), tuple(log[at:]))
+def around(log: list[int], at: int) -> RecordsAround:
+    return RecordsAround(tuple(log[:at]), tuple(log[at:]))
 
 
 @given(st.integers(1, 30), st.data())
@@ -36,25 +42,25 @@ def test_a_position_is_off_by_what_it_is_off(length: int, data: st.DataObject) -
     log = list(range(length))
     here = data.draw(st.integers(0, length))
     there = data.draw(st.integers(0, length))
-    found = land(around(log, here), around(log, there))
+    found = compare_landing(around(log, here), around(log, there))
     if there > here:
-        assert found == Landing("ahead", there - here)
+        assert found == LandingResult("ahead", there - here)
     elif there < here:
-        assert found == Landing("behind", here - there)
+        assert found == LandingResult("behind", here - there)
     else:
-        assert found == Landing("exact")
+        assert found == LandingResult("exact")
 
 
 @given(st.lists(st.integers(0, 2), min_size=2, max_size=20), st.data())
 def test_like_records_never_make_a_right_position_wrong(log: list[int], data: st.DataObject) -> None:
     at = data.draw(st.integers(0, len(log)))
-    assert land(around(log, at), around(log, at)).word == "exact"
+    assert compare_landing(around(log, at), around(log, at)).word == "exact"
 
 
 def test_one_too_far_among_like_records_is_seen() -> None:
     log = [7, 5, 5, 5, 8]
-    assert land(around(log, 2), around(log, 3)) == Landing("ahead", 1)
-    assert land(around(log, 3), around(log, 2)) == Landing("behind", 1)
+    assert compare_landing(around(log, 2), around(log, 3)) == LandingResult("ahead", 1)
+    assert compare_landing(around(log, 3), around(log, 2)) == LandingResult("behind", 1)
 
 
 @pytest.mark.parametrize(
@@ -70,7 +76,7 @@ def test_one_too_far_among_like_records_is_seen() -> None:
     ],
 )
 def test_next_to_a_difference(here: tuple[list[int], list[int]], there: tuple[list[int], list[int]], word: str) -> None:
-    found = land(Around(*map(tuple, here)), Around(*map(tuple, there)))  # type: ignore[arg-type]
+    found = compare_landing(RecordsAround(*map(tuple, here)), RecordsAround(*map(tuple, there)))  # type: ignore[arg-type]
     assert found.word == word
 
 
@@ -81,19 +87,19 @@ class Logs:
         self.home = [n + n // marker_every for n in range(count)]
         runs = [(5 + n, at) for n, at in enumerate(self.home) if n % marker_every == 0]
         self.map = OffsetMap.of(runs)
-        records = [Record(b"k", b"%d" % n, n) for n in range(count)]
-        plain = print_records(records)
+        records = [ConsumedRecord(b"k", b"%d" % n, n) for n in range(count)]
+        plain = fingerprint_records(records)
         self.sides = (_moved(plain, self.home), _moved(plain, [5 + n for n in range(count)]))
         self.end = self.home[-1] + 2  # a marker is the last thing at the source
-        self.asked: list[Span] = []
+        self.asked: list[OffsetRange] = []
 
-    def read(self, side: int, topic: str, partition: int, span: Span) -> Prints:
+    def read(self, side: int, topic: str, partition: int, span: OffsetRange) -> RecordFingerprints:
         self.asked.append(span)
         return self.sides[side].between(span.start, span.end)
 
-    def observed(self, **change: object) -> Observed:
-        seen = Observed(
-            Place("a-to-b", "orders", "orders", 0),
+    def observed(self, **change: object) -> ObservedPartition:
+        seen = ObservedPartition(
+            PartitionPair("a-to-b", "orders", "orders", 0),
             LogRange(0, self.end),
             LogRange(5, 5 + len(self.home)),
             self.map,
@@ -102,13 +108,13 @@ class Logs:
         )
         return replace(seen, **change)  # type: ignore[arg-type]
 
-    def test(self, committed: int, at_target: int | None, **change: object) -> Landed:
-        position = replace(Position("billing", "billing", PLACE, committed, at_target), **change)  # type: ignore[arg-type]
-        [found] = landed(FLOW, [position], [self.observed()], self.read)
+    def test(self, committed: int, at_target: int | None, **change: object) -> LandedPosition:
+        position = replace(GroupPosition("billing", "billing", PLACE, committed, at_target), **change)  # type: ignore[arg-type]
+        [found] = run_landing_tests_once(FLOW, [position], [self.observed()], self.read)
         return found
 
 
-def _moved(prints: Prints, offsets: list[int]) -> Prints:
+def _moved(prints: RecordFingerprints, offsets: list[int]) -> RecordFingerprints:
     import numpy as np
 
     return replace(prints, offset=np.array(offsets, dtype=np.int64))
@@ -146,16 +152,18 @@ def test_a_wrong_map_is_found_out_by_the_records() -> None:
     logs.map = OffsetMap.of([(5, 0)])  # markers counted as records: ever further ahead
     found = logs.test(110, None)
     assert (found.translation, found.translation_records, found.judged) == ("ahead", 10, "different")
-    judgement = with_groups(Judgement({}), [found])
+    judgement = add_group_findings(ProofJudgement({}), [found])
     assert judgement.verdict == "different"
 
 
 def test_what_is_not_copied_yet_is_not_known() -> None:
     logs = Logs()
-    [found] = landed(FLOW, [Position("g", "g", PLACE, 150, 20)], [logs.observed(target=LogRange(5, 25))], logs.read)
+    [found] = run_landing_tests_once(
+        FLOW, [GroupPosition("g", "g", PLACE, 150, 20)], [logs.observed(target=LogRange(5, 25))], logs.read
+    )
     assert (found.translation, found.landing, found.judged) == ("not known", "not known", "unknown")
     assert "the copy was at source offset 22" in found.why
-    judgement = with_groups(Judgement({}), [found])
+    judgement = add_group_findings(ProofJudgement({}), [found])
     assert judgement.verdict == "incomplete"
     assert "group g: where 1 of its positions land is not known" in judgement.blocks[0]
 
@@ -168,39 +176,39 @@ def test_what_seems_ahead_is_looked_at_again() -> None:
     """A flow carried the position on between the two looks."""
     logs = Logs()
     right = 5 + sum(at < 110 for at in logs.home)
-    early, late = Position("g", "g", PLACE, 100, right), Position("g", "g", PLACE, 110, right)
+    early, late = GroupPosition("g", "g", PLACE, 100, right), GroupPosition("g", "g", PLACE, 110, right)
     looks: list[int] = []
 
-    def look() -> Standing:
+    def look() -> FlowGroupPositions:
         looks.append(1)
-        return Standing((late,))
+        return FlowGroupPositions((late,))
 
-    [found] = landing_tests(FLOW, [early], [logs.observed()], logs.read, look)
+    [found] = run_landing_tests(FLOW, [early], [logs.observed()], logs.read, look)
     assert (found.landing, looks) == ("exact", [1])
-    [found] = landing_tests(FLOW, [early], [logs.observed()], logs.read, lambda: Standing((early,)))
+    [found] = run_landing_tests(FLOW, [early], [logs.observed()], logs.read, lambda: FlowGroupPositions((early,)))
     assert found.judged == "different"
 
 
 def test_a_partition_that_was_not_compared() -> None:
-    [found] = landed(FLOW, [Position("g", "g", PLACE, 5, None)], [], Logs().read)
+    [found] = run_landing_tests_once(FLOW, [GroupPosition("g", "g", PLACE, 5, None)], [], Logs().read)
     assert (found.judged, found.why) == ("unknown", "the partition was not compared")
 
 
 def test_words() -> None:
-    exact, ahead = Landing("exact"), Landing("ahead", 1)
-    assert judged(ahead, exact, elsewhere=True) == "different"
-    assert judged(exact, Landing("not known"), elsewhere=False) == "unknown"
+    exact, ahead = LandingResult("exact"), LandingResult("ahead", 1)
+    assert judge_position(ahead, exact, elsewhere=True) == "different"
+    assert judge_position(exact, LandingResult("not known"), elsewhere=False) == "unknown"
 
 
 def test_what_expires_while_it_is_read_is_not_known() -> None:
     logs = Logs()
 
-    def read(side: int, topic: str, partition: int, span: Span) -> Prints:
-        if side == 1 and span == Span(43, 105):  # between what is committed there and where it belongs
-            raise Expired(90)
+    def read(side: int, topic: str, partition: int, span: OffsetRange) -> RecordFingerprints:
+        if side == 1 and span == OffsetRange(43, 105):  # between what is committed there and where it belongs
+            raise OffsetsExpired(90)
         return logs.read(side, topic, partition, span)
 
-    [found] = landed(FLOW, [Position("g", "g", PLACE, 110, 43)], [logs.observed()], read)
+    [found] = run_landing_tests_once(FLOW, [GroupPosition("g", "g", PLACE, 110, 43)], [logs.observed()], read)
     assert (found.judged, found.why) == (
         "unknown",
         "records there expired while they were read: the log starts at 90 now",

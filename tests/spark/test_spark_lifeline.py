@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from spark.lifeline import Driver, Held, hold
+from spark.fleet_connection import FleetConnection, FleetDriver, connect_to_driver
 from spark.replicate import host_worker
-from topology.plan import Plan, plan_json, sealed
+from topology.plan import Plan, encode_plan, seal_plan
 
 
 class Seen:
@@ -37,14 +37,14 @@ TASKS: list[Task] = []
 class Task:
     """An attempt at a task, in a thread; ended with the test, as its process would be otherwise."""
 
-    def __init__(self, driver: Driver, place: int, name: str) -> None:
+    def __init__(self, driver: FleetDriver, place: int, name: str) -> None:
         TASKS.append(self)
         self.stop, self.held, self.began = threading.Event(), None, threading.Event()
         self._thread = threading.Thread(target=self._run, args=(driver, {"place": place, "id": name}), daemon=True)
         self._thread.start()
 
-    def _run(self, driver: Driver, hello: dict[str, Any]) -> None:
-        self.held: Held | None = hold(driver.line, hello, self.stop)
+    def _run(self, driver: FleetDriver, hello: dict[str, Any]) -> None:
+        self.held: FleetConnection | None = connect_to_driver(driver.line, hello, self.stop)
         if self.held is not None:
             self.began.set()
 
@@ -65,9 +65,9 @@ def seen() -> Seen:
 
 
 @pytest.fixture
-def driver(seen: Seen) -> Iterator[Driver]:
+def driver(seen: Seen) -> Iterator[FleetDriver]:
     before = signal.getsignal(signal.SIGHUP)
-    driver = Driver("127.0.0.1", "127.0.0.1", seen.changed, seen.reasons.append)
+    driver = FleetDriver("127.0.0.1", "127.0.0.1", seen.changed, seen.reasons.append)
     yield driver
     signal.signal(signal.SIGHUP, before)
     driver.hang_up()
@@ -75,7 +75,9 @@ def driver(seen: Seen) -> Iterator[Driver]:
         TASKS.pop().end()
 
 
-def test_a_task_ends_when_the_driver_hangs_up_and_the_driver_sees_tasks_come_and_go(driver: Driver, seen: Seen) -> None:
+def test_a_task_ends_when_the_driver_hangs_up_and_the_driver_sees_tasks_come_and_go(
+    driver: FleetDriver, seen: Seen
+) -> None:
     a, b = Task(driver, 0, "a"), Task(driver, 1, "b")
     until(lambda: {"a", "b"} in seen.working)
     assert a.began.wait(60)
@@ -87,7 +89,7 @@ def test_a_task_ends_when_the_driver_hangs_up_and_the_driver_sees_tasks_come_and
     assert b.stop.wait(60)
 
 
-def test_a_second_attempt_at_a_task_stands_by_until_the_first_is_gone(driver: Driver, seen: Seen) -> None:
+def test_a_second_attempt_at_a_task_stands_by_until_the_first_is_gone(driver: FleetDriver, seen: Seen) -> None:
     first = Task(driver, 0, "first")
     assert first.began.wait(60)
     copy, other = Task(driver, 0, "copy"), Task(driver, 1, "other")
@@ -101,7 +103,7 @@ def test_a_second_attempt_at_a_task_stands_by_until_the_first_is_gone(driver: Dr
     until(lambda: seen.working[-1] == {"copy", "other"})
 
 
-def test_who_stands_by_is_dismissed_last_so_that_spark_does_not_kill_who_works(driver: Driver) -> None:
+def test_who_stands_by_is_dismissed_last_so_that_spark_does_not_kill_who_works(driver: FleetDriver) -> None:
     first = Task(driver, 0, "first")
     assert first.began.wait(60)
     copy = Task(driver, 0, "copy")
@@ -114,7 +116,7 @@ def test_who_stands_by_is_dismissed_last_so_that_spark_does_not_kill_who_works(d
     assert copy.ended_without_beginning()
 
 
-def test_last_words_reach_the_driver(driver: Driver, seen: Seen) -> None:
+def test_last_words_reach_the_driver(driver: FleetDriver, seen: Seen) -> None:
     task = Task(driver, 0, "a")
     assert task.began.wait(60)
     assert task.held is not None
@@ -123,21 +125,21 @@ def test_last_words_reach_the_driver(driver: Driver, seen: Seen) -> None:
     until(lambda: seen.reasons == ["the password file is not there"])
 
 
-def test_a_task_that_cannot_reach_the_driver_says_so(driver: Driver) -> None:
+def test_a_task_that_cannot_reach_the_driver_says_so(driver: FleetDriver) -> None:
     driver.hang_up()
     with pytest.raises(ConnectionRefusedError):
-        hold(driver.line, {"place": 0, "id": "late"}, threading.Event())
-    plan = plan_json(sealed(Plan("t", (), ())))
+        connect_to_driver(driver.line, {"place": 0, "id": "late"}, threading.Event())
+    plan = encode_plan(seal_plan(Plan("t", (), ())))
     [reason] = host_worker(plan, "cloud", driver.line, 0, iter(()))
     assert f"cannot reach the driver at 127.0.0.1:{driver.line.port}" in reason
 
 
 LOST = """
 import sys, threading
-from spark.lifeline import hold
-from spark.progress import Line
-import spark.lifeline
-spark.lifeline._END_S = 0.2
+from spark.fleet_connection import connect_to_driver
+from spark.progress import DriverAddress
+import spark.fleet_connection
+spark.fleet_connection._END_S = 0.2
 stop = threading.Event()
 held = hold(Line("127.0.0.1", int(sys.argv[1]), sys.argv[2]), {"place": 0, "id": "task"}, stop)
 print("began", flush=True)
@@ -152,7 +154,7 @@ else:
 
 @pytest.mark.parametrize(("way", "code"), [("ends", 0), ("hangs", 70)])
 def test_a_task_whose_executor_is_lost_finishes_and_one_that_does_not_is_ended(
-    driver: Driver, seen: Seen, way: str, code: int
+    driver: FleetDriver, seen: Seen, way: str, code: int
 ) -> None:
     """Spark's Python daemon sends SIGHUP to its workers when its executor is gone."""
     command = [sys.executable, "-c", LOST, str(driver.line.port), driver.line.word, way]

@@ -6,31 +6,32 @@ from collections.abc import Iterator
 
 import pytest
 
-from clusters.control import STATUS
-from clusters.rights import rights
+from clusters.control_topics import STATUS_TOPIC
+from clusters.partition_status import PartitionStatus
+from clusters.required_rights import derive_required_rights
 from clusters.settings import ConnectionSettings
-from clusters.status import PartitionStatus
-from spark.foreign import inferred
-from spark.foreign.anchors import NOTHING, Marks
-from spark.foreign.inferred import Sample
-from spark.reading import answers, lag, manners, pace
-from spark.reading.lag import LagHold, Pause
-from spark.reading.manners import Manners, Politely, links_to, manners_of, stretches
-from spark.reading.pace import Pace
-from spark.reading.units import Unit
+from spark.foreign import inferred_alignment
+from spark.foreign.anchor_chain import NO_SAMPLES, SampledRecords
+from spark.foreign.inferred_alignment import SampleRequest
+from spark.reading import fetch_answers, lag_pause, read_limits, read_rate
+from spark.reading.lag_pause import LagLimit, LagPause
+from spark.reading.range_requests import RangeRequest
+from spark.reading.read_limits import LimitedTask, ReadLimits, borrow_connections, build_read_limits, plan_read_tasks
+from spark.reading.read_rate import ReadRate
 from tests.clocks import stopped
-from topology.plan import Plan, PlanCluster, PlanFlow, ProofPolicy
+from topology.plan import Plan, PlanCluster, PlanFlow
+from topology.proof_policy import ProofPolicy
 from topology.selectors import Selector, TopicSelection
 
 CLUSTERS = (PlanCluster("a", ("127.0.0.1:1",)), PlanCluster("b", ("127.0.0.1:2",)))
 ORDERS = TopicSelection((Selector("literal", "orders"),))
-PAUSE = Pause("a-to-b", CLUSTERS[1], 5_000)
+PAUSE = LagLimit("a-to-b", CLUSTERS[1], 5_000)
 
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """Time that only passes when somebody sleeps; [now]."""
-    return stopped(monkeypatch, answers, lag, pace)
+    return stopped(monkeypatch, fetch_answers, lag_pause, read_rate)
 
 
 def flow(**verify: int) -> PlanFlow:
@@ -40,22 +41,22 @@ def flow(**verify: int) -> PlanFlow:
 def test_the_strictest_of_flows_that_are_proven_together_counts() -> None:
     plan = Plan("shop", CLUSTERS, ())
     flows = [flow(rate=500, fetches=3), flow(rate=200, pause_at_lag_ms=5_000), flow()]
-    assert manners_of(plan, flows) == Manners(200, 3, (PAUSE,))
-    assert manners_of(plan, flows, max_rate=900).rate == 900
-    assert manners_of(plan, [flow()]) == Manners()
+    assert build_read_limits(plan, flows) == ReadLimits(200, 3, (PAUSE,))
+    assert build_read_limits(plan, flows, max_rate=900).rate == 900
+    assert build_read_limits(plan, [flow()]) == ReadLimits()
 
 
 @pytest.mark.parametrize(("tasks", "cores", "each"), [(1, 8, 800), (2, 8, 400), (40, 8, 100), (40, 1, 800)])
 def test_tasks_that_run_together_share_the_rate(tasks: int, cores: int, each: int) -> None:
-    part = Manners(800).of_task(tasks, cores)
+    part = ReadLimits(800).of_task(tasks, cores)
     assert part.rate == each
-    assert part.patience_s * tasks / min(tasks, cores) <= manners.PAUSED_S
+    assert part.patience_s * tasks / min(tasks, cores) <= read_limits.MAX_LAG_PAUSE_S
 
 
 def test_who_waits_for_lag_may_read_the_reports() -> None:
     def status(each: PlanFlow) -> set[str]:
-        needed = rights(Plan("shop", CLUSTERS, (each,)), "verify")
-        return {right.operation for right in needed if (right.cluster, right.name) == ("b", STATUS)}
+        needed = derive_required_rights(Plan("shop", CLUSTERS, (each,)), "verify")
+        return {right.operation for right in needed if (right.cluster, right.name) == ("b", STATUS_TOPIC)}
 
     assert status(flow()) == set()
     assert status(flow(pause_at_lag_ms=5_000)) == {"READ"}
@@ -64,20 +65,23 @@ def test_who_waits_for_lag_may_read_the_reports() -> None:
 def test_the_alignment_of_a_foreign_copy_is_read_politely(monkeypatch: pytest.MonkeyPatch) -> None:
     rates: list[int | None] = []
 
-    def seen(*_: object) -> Marks:
-        with links_to(ConnectionSettings("a", ("127.0.0.1:1",))) as links:
+    def seen(*_: object) -> SampledRecords:
+        with borrow_connections(ConnectionSettings("a", ("127.0.0.1:1",))) as links:
             rates.append(links.pace._rate)
-        return NOTHING
+        return NO_SAMPLES
 
-    monkeypatch.setattr(inferred, "sampled", seen)
+    monkeypatch.setattr(inferred_alignment, "sample_range", seen)
     plan = Plan("shop", CLUSTERS, (flow(),))
-    sample = Sample(Unit(0, "a", "orders", "", 0, 0, 10))
-    assert inferred.spark_look(plan, pytest.fail, Manners(rate=400))([sample, sample]) == [NOTHING, NOTHING]
+    sample = SampleRequest(RangeRequest(0, "a", "orders", "", 0, 0, 10))
+    assert inferred_alignment.build_spark_sampler(plan, pytest.fail, ReadLimits(rate=400))([sample, sample]) == [
+        NO_SAMPLES,
+        NO_SAMPLES,
+    ]
     assert rates == [400, 400]
 
 
 def test_reading_keeps_to_its_rate_over_any_second(clock: list[float]) -> None:
-    pace, took = Pace(1_000), list[tuple[float, int]]()
+    pace, took = ReadRate(1_000), list[tuple[float, int]]()
     for _ in range(100):
         pace.wait()
         size = pace.answer_bytes(4 << 20)
@@ -89,15 +93,15 @@ def test_reading_keeps_to_its_rate_over_any_second(clock: list[float]) -> None:
 
 
 def test_a_broker_that_asks_for_silence_gets_it(clock: list[float]) -> None:
-    pace = Pace()
+    pace = ReadRate()
     pace.took(10, throttle_ms=700)
     pace.wait()
     assert clock[0] == pytest.approx(1_000.7)
 
 
-def units() -> list[Unit]:
+def units() -> list[RangeRequest]:
     return [
-        Unit(number, alias, "orders", "", partition, at, at + 10)
+        RangeRequest(number, alias, "orders", "", partition, at, at + 10)
         for number, (alias, partition, at) in enumerate(
             (alias, partition, at) for alias in "ab" for partition in range(6) for at in range(0, 40, 10)
         )
@@ -107,8 +111,10 @@ def units() -> list[Unit]:
 @pytest.mark.parametrize("fetches", [1, 2, 5])
 def test_no_broker_is_read_by_more_tasks_than_said(fetches: int, monkeypatch: pytest.MonkeyPatch) -> None:
     leaders = {("orders", partition): partition % 3 for partition in range(6)}
-    monkeypatch.setattr(manners, "_leaders", lambda *_: leaders)
-    found = stretches(units(), 100, Manners(fetches=fetches), {each.alias: each for each in CLUSTERS}.__getitem__)
+    monkeypatch.setattr(read_limits, "_leaders", lambda *_: leaders)
+    found = plan_read_tasks(
+        units(), 100, ReadLimits(fetches=fetches), {each.alias: each for each in CLUSTERS}.__getitem__
+    )
     for alias in "ab":
         for broker in range(3):
             reading = [some for some in found if any((u.cluster, u.partition % 3) == (alias, broker) for u in some)]
@@ -123,16 +129,16 @@ def test_ranges_of_one_task_share_links_unless_they_are_read_in_turns() -> None:
 
     def task(rows: Iterator[int]) -> Iterator[int]:
         for row in rows:
-            with links_to(here) as first, links_to(there) as other:
+            with borrow_connections(here) as first, borrow_connections(there) as other:
                 kept.append((first, other))
-                with links_to(here) as second:
+                with borrow_connections(here) as second:
                     assert second is not first
                     assert second.pace is first.pace
             yield row
 
-    assert list(Politely(Manners(rate=5), task)(iter([1, 2]))) == [1, 2]
+    assert list(LimitedTask(ReadLimits(rate=5), task)(iter([1, 2]))) == [1, 2]
     assert kept[0] == kept[1]
-    with links_to(here) as outside:
+    with borrow_connections(here) as outside:
         assert outside is not kept[0][0]
 
 
@@ -153,7 +159,7 @@ class Reports:
 
 def held(clock: list[float], reports: Reports, patience_s: float = 600.0) -> tuple[float, list[str]]:
     said: list[str] = []
-    hold = LagHold((PAUSE,), patience_s, follow=lambda _: reports, say=said.append)
+    hold = LagPause((PAUSE,), patience_s, follow=lambda _: reports, say=said.append)
     before = clock[0]
     hold()
     hold.close()
@@ -184,12 +190,12 @@ def test_reading_never_waits_for_ever(clock: list[float]) -> None:
 def test_other_flows_and_workers_that_fell_silent_do_not_hold_it(clock: list[float]) -> None:
     assert held(clock, Reports(clock, [8_000], flow="c-to-b")) == (0, [])
     old = PartitionStatus("a-to-b", "orders", "orders", 0, "copying", lag_ms=8_000, at_ms=0)
-    assert PAUSE.lagging([old], lag.STALE_MS + 1) is None
-    assert PAUSE.lagging([old], lag.STALE_MS) == 8_000
+    assert PAUSE.lagging([old], lag_pause.STALE_REPORT_MS + 1) is None
+    assert PAUSE.lagging([old], lag_pause.STALE_REPORT_MS) == 8_000
 
 
 def test_less_is_asked_for_while_a_broker_s_quota_leaves_no_room(clock: list[float]) -> None:
-    pace = Pace()
+    pace = ReadRate()
     pace.took(2 << 20)
     assert pace.answer_bytes(4 << 20) == 4 << 20
     pace.took(0, throttle_ms=500)  # nothing is sent where it does not fit (KIP-219)
@@ -197,6 +203,6 @@ def test_less_is_asked_for_while_a_broker_s_quota_leaves_no_room(clock: list[flo
     assert pace.answer_bytes(1_000) == 1_000
     clock[0] += 61
     assert pace.answer_bytes(4 << 20) == 4 << 20
-    small = Pace()
+    small = ReadRate()
     small.took(0, throttle_ms=500)
     assert small.answer_bytes(4 << 20) == 128 << 10

@@ -12,18 +12,18 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from spark.evidence.folder import check_evidence, write_evidence
-from spark.evidence.page import page
-from spark.evidence.page.element import e, shown, written
-from spark.evidence.page.latency import delays, quantile
-from spark.evidence.page.over_time import BUCKETS, buckets
+from spark.evidence.evidence_folder import check_evidence_folder, write_evidence_folder
+from spark.evidence.page.html_element import e, escape_hidden, render_html
+from spark.evidence.page.html_page import render_proof_page
+from spark.evidence.page.latency import compute_chunk_delays, pick_quantile
+from spark.evidence.page.records_over_time import TIME_BUCKETS, count_by_bucket
 from tests.spark.pages import SIZE, T0, Seen, chunk, difference, document, partition, place, position, whole
 
 EVIL = '"><script>alert(1)</script><img src=https://example.com/x onerror=alert(2)>'
 
 
 def seen(tables: Any, **other: Any) -> Seen:
-    return Seen(page(document(tables, **other), tables))
+    return Seen(render_proof_page(document(tables, **other), tables))
 
 
 def test_proven_says_so_with_its_numbers() -> None:
@@ -130,7 +130,7 @@ def test_what_was_asked_for_is_told() -> None:
 def test_names_never_become_markup() -> None:
     tables = whole(1, 1)
     tables["groups"] = [position(group=EVIL, why=EVIL), position(group="a\u202egnp.exe\x00\ud800")]
-    html = page(document(tables, findings=[EVIL], not_compared=[EVIL], topology=EVIL, engine=EVIL), tables)
+    html = render_proof_page(document(tables, findings=[EVIL], not_compared=[EVIL], topology=EVIL, engine=EVIL), tables)
     found = Seen(html)
     assert found.text.count(EVIL) >= 5
     assert found.count("script") == found.count("img") == 0
@@ -157,7 +157,7 @@ def test_size_is_bounded_and_what_differs_is_seen(partitions: int, chunks: int, 
     tables["chunks"][len(tables["chunks"]) * 2 // 3]["status"] = "different"
     tables["diffs"] = [difference("missing", 1, None)] * 10_000
     tables["groups"] = [position()] * 10_000
-    html = page(document(tables), tables)
+    html = render_proof_page(document(tables), tables)
     assert len(html) < 1_500_000
     found = Seen(html)
     assert found.count("rect", "different") >= 2  # beside the legend's
@@ -171,7 +171,7 @@ def test_size_is_bounded_and_what_differs_is_seen(partitions: int, chunks: int, 
 def test_no_record_is_lost_over_time(logs: list[tuple[int, int, int]]) -> None:
     chunks = [{"source_records": n, "source_since": since, "source_until": since + took} for n, since, took in logs]
     low, high = min(c["source_since"] for c in chunks), max(c["source_until"] for c in chunks)
-    found = buckets(chunks, "source", low, max(1.0, (high - low + 1) / BUCKETS))
+    found = count_by_bucket(chunks, "source", low, max(1.0, (high - low + 1) / TIME_BUCKETS))
     assert sum(found) == pytest.approx(sum(c["source_records"] for c in chunks))
 
 
@@ -180,9 +180,9 @@ def test_latency_is_known_where_the_target_has_times_of_its_own() -> None:
         chunk(0, n, by="records", source_timestamp=f"{SIZE * T0:x}", target_timestamp=f"{SIZE * (T0 + ms):x}")
         for n, ms in enumerate((200, -5, 4000, 900))
     ]
-    found = delays([chunk(0, 9), *late])
+    found = compute_chunk_delays([chunk(0, 9), *late])
     assert [ms for ms, _ in found] == [-5, 200, 900, 4000]
-    assert [quantile(found, part) for part in (0.5, 0.9, 1.0)] == [200, 4000, 4000]
+    assert [pick_quantile(found, part) for part in (0.5, 0.9, 1.0)] == [200, 4000, 4000]
     tables = whole(1, 4) | {"chunks": late}
     assert "half 200 ms" in seen(tables).text
     assert "Not known: the copy keeps each record's own timestamp" in seen(whole(1, 4)).text
@@ -205,8 +205,8 @@ def test_odd_timestamps_harm_nothing() -> None:
 
 @given(st.text())
 def test_whatever_is_told_can_be_read_again(text: str) -> None:
-    found = Seen(written(e("p", e("b", text, title=text))))
-    assert "".join(found.words).replace("\r\n", "\n").strip("\n") == shown(text).strip("\n")
+    found = Seen(render_html(e("p", e("b", text, title=text))))
+    assert "".join(found.words).replace("\r\n", "\n").strip("\n") == escape_hidden(text).strip("\n")
     assert found.tags[-1][0] == "b"
 
 
@@ -215,13 +215,13 @@ def test_evidence_is_written_whatever_the_page_stumbles_over(tmp_path: Path) -> 
     whole_document = document(tables, verdict="error", error="no <answer>", exit_code=2, proof_root="", schema=2)
     broken = whole_document | {"seconds": "long"}
     with pytest.raises(ValueError, match="long"):
-        page(broken, tables)
+        render_proof_page(broken, tables)
     for each, told in ((whole_document, "no <answer>"), (broken, "could not be drawn")):
-        write_evidence(tmp_path, dict(each), {})
+        write_evidence_folder(tmp_path, dict(each), {})
         assert told in Seen((tmp_path / "report.html").read_text(encoding="utf-8")).text
-    assert not [line for line in check_evidence(tmp_path) if "report" in line]
+    assert not [line for line in check_evidence_folder(tmp_path) if "report" in line]
     (tmp_path / "report.html").write_text("proven")
-    assert any("report.html was changed" in line for line in check_evidence(tmp_path))
+    assert any("report.html was changed" in line for line in check_evidence_folder(tmp_path))
 
 
 def test_a_browser_draws_it_without_complaint(tmp_path: Path) -> None:
@@ -230,7 +230,7 @@ def test_a_browser_draws_it_without_complaint(tmp_path: Path) -> None:
         pytest.skip("no Chromium on this machine (apt-get install chromium)")
     file = tmp_path / "report.html"
     tables = whole(2, 3)
-    file.write_text(page(document(tables), tables), encoding="utf-8")
+    file.write_text(render_proof_page(document(tables), tables), encoding="utf-8")
     quiet = "--no-sandbox --disable-gpu --no-first-run --disable-background-networking --disable-component-update"
     told = subprocess.run(
         [browser, "--headless", *quiet.split(), "--disable-sync", "--enable-logging=stderr", "--log-level=0",

@@ -12,21 +12,22 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-import spark.reading.answers
-import spark.reading.ranges
+import spark.reading.fetch_answers
+import spark.reading.range_reader
 from clusters.settings import ConnectionSettings
-from clusters.wire.alterations import set_quotas
-from clusters.wire.connection import Connection, connect
-from clusters.wire.inquiry import inquire
+from clusters.wire.admin_connection import open_admin_connection
+from clusters.wire.admin_writes import alter_client_quotas
+from clusters.wire.connection import Connection, open_connection
 from clusters.wire.messages import FetchedPartition
 from lab import clusters
 from lab.clusters import Lab
-from spark.reading.ranges import PartitionAddress, read_digests, read_prints
-from spark.reading.spans import Span
+from spark.reading.fetch_answers import PartitionAddress
+from spark.reading.offset_range import OffsetRange
+from spark.reading.range_reader import read_batch_digests, read_fingerprints
 
 RECORDS = 4_000
 VALUE = bytes(1_000)
-SPAN = Span(0, RECORDS)
+SPAN = OffsetRange(0, RECORDS)
 LEADER, OTHERS = 1, (2, 3)
 THROTTLED = -1
 
@@ -37,9 +38,11 @@ def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     directory = tmp_path_factory.mktemp("racks")
     selector = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
     try:
-        yield clusters.up(directory, ["three"], 3, {"broker.rack": "rack-{id}", "replica.selector.class": selector})
+        yield clusters.start_clusters(
+            directory, ["three"], 3, {"broker.rack": "rack-{id}", "replica.selector.class": selector}
+        )
     finally:
-        clusters.down(directory)
+        clusters.end_clusters(directory)
 
 
 @pytest.fixture
@@ -58,7 +61,7 @@ def address(settings: ConnectionSettings, topic_name: str) -> PartitionAddress:
         producer.produce(topic_name, VALUE, b"%d" % number, partition=0)
         producer.poll(0)
     assert producer.flush(60) == 0
-    with closing(connect(settings)) as link:
+    with closing(open_connection(settings)) as link:
         [found] = link.metadata((topic_name,)).topics
     return PartitionAddress(settings, topic_name, found.topic_id, 0)
 
@@ -77,17 +80,17 @@ def served(monkeypatch: pytest.MonkeyPatch, three: Lab) -> Counter[int]:
         return answers
 
     monkeypatch.setattr(Connection, "receive_fetch", counted)
-    monkeypatch.setattr(spark.reading.answers, "_FETCH_BYTES", 200_000)
-    monkeypatch.setattr(spark.reading.ranges, "_BLOCK_BATCHES", 5)
-    monkeypatch.setattr(spark.reading.ranges, "_BLOCK_RECORDS", 500)
+    monkeypatch.setattr(spark.reading.fetch_answers, "_FETCH_BYTES", 200_000)
+    monkeypatch.setattr(spark.reading.range_reader, "_BLOCK_BATCHES", 5)
+    monkeypatch.setattr(spark.reading.range_reader, "_BLOCK_RECORDS", 500)
     return found
 
 
 def read(address: PartitionAddress) -> tuple[int, int]:
     """Records, by digests and by fingerprints."""
     return (
-        sum(int(block.count.sum()) for block in read_digests(address, SPAN)),
-        sum(len(block) for block in read_prints(address, SPAN)),
+        sum(int(block.count.sum()) for block in read_batch_digests(address, SPAN)),
+        sum(len(block) for block in read_fingerprints(address, SPAN)),
     )
 
 
@@ -107,8 +110,10 @@ def test_the_replica_in_our_rack_serves(rack: int, address: PartitionAddress, se
 
 def test_a_quota_for_proofs_is_kept_to(address: PartitionAddress, served: Counter[int]) -> None:
     slow = replace(address, settings=replace(address.settings, alias="slow"))
-    with inquire(address.settings) as inquiry:
-        assert set_quotas(inquiry, {(("client-id", "watershed-verify-slow"),): {"consumer_byte_rate": 4e6}}) == {}
+    with open_admin_connection(address.settings) as inquiry:
+        assert (
+            alter_client_quotas(inquiry, {(("client-id", "watershed-verify-slow"),): {"consumer_byte_rate": 4e6}}) == {}
+        )
     until = time.monotonic() + 180
     while not served[THROTTLED] and time.monotonic() < until:  # it reaches the brokers a moment after it is set
         assert read(slow) == (RECORDS, RECORDS)
@@ -119,12 +124,12 @@ def test_a_quota_for_proofs_is_kept_to(address: PartitionAddress, served: Counte
 
 
 def test_reading_goes_on_when_the_leader_dies(address: PartitionAddress, served: Counter[int], three: Lab) -> None:
-    blocks = read_digests(address, SPAN)
+    blocks = read_batch_digests(address, SPAN)
     records = int(next(blocks).count.sum())
     assert records < RECORDS / 2
-    clusters.kill(three.directory, "three", LEADER)
+    clusters.kill_lab_broker(three.directory, "three", LEADER)
     try:
         assert records + sum(int(block.count.sum()) for block in blocks) == RECORDS
         assert served[OTHERS[0]] + served[OTHERS[1]] > 0
     finally:
-        clusters.start(three.directory, "three", LEADER)
+        clusters.restart_lab_broker(three.directory, "three", LEADER)

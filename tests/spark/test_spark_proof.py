@@ -15,18 +15,18 @@ from pyarrow import parquet
 
 from clusters.admin import Admin
 from clusters.settings import ConnectionSettings
-from replicator.adoption.foreign import Foreign, JoinedMap
-from replicator.offsetmap import OffsetMap, Stretch
-from replicator.states import Span
+from replicator.ledger.foreign_part import ForeignPart, JoinedOffsetMap
+from replicator.ledger.offset_map import ExplicitRun, OffsetMap
+from replicator.states import OffsetSpan
 from spark.errors import WrongUse
-from spark.fingerprint import Record
-from spark.judging.observe import Aligned
-from spark.proving import verify
-from spark.request import Request
+from spark.fingerprint import ConsumedRecord
+from spark.judging.flow_observation import PartitionAlignment
+from spark.proof_request import ProofRequest
+from spark.proof_run import prove_flows
 from tests.replicator.real import end_of, wait_end
 from tests.spark.logs import append, packed
 from tests.spark.pages import Seen
-from topology.plan import Plan, PlanCluster, PlanFlow, sealed
+from topology.plan import Plan, PlanCluster, PlanFlow, seal_plan
 from topology.selectors import Selector, TopicSelection
 
 if TYPE_CHECKING:
@@ -40,8 +40,8 @@ T0 = 1_700_000_000_000
 KINDS = ("missing", "altered", "reordered", "duplicates", "foreign", "unverifiable", "pending")
 
 
-def log(n: int) -> list[Record]:
-    return [Record(b"k%d" % (i % 7), b"value %d" % i, T0 + i, (("n", b"%d" % i),)) for i in range(n)]
+def log(n: int) -> list[ConsumedRecord]:
+    return [ConsumedRecord(b"k%d" % (i % 7), b"value %d" % i, T0 + i, (("n", b"%d" % i),)) for i in range(n)]
 
 
 class Bench:
@@ -56,7 +56,7 @@ class Bench:
         clusters = tuple(PlanCluster(alias, settings.bootstrap) for alias, settings in self.settings.items())
         selection = TopicSelection((Selector("literal", topic),))
         self.flow = PlanFlow(f"onprem-to-cloud-{topic}", "onprem", "cloud", selection)
-        self.plan: Plan = sealed(Plan("tests", clusters, (self.flow,)))
+        self.plan: Plan = seal_plan(Plan("tests", clusters, (self.flow,)))
         self.map = OffsetMap.of([(0, 0)])
         for settings in self.settings.values():
             with Admin(settings) as admin:
@@ -65,7 +65,7 @@ class Bench:
     def write(
         self,
         alias: str,
-        records: list[Record],
+        records: list[ConsumedRecord],
         partition: int = 0,
         *,
         transactional: bool = False,
@@ -95,12 +95,12 @@ class Bench:
 
     def verify(self, **request: Any) -> dict[str, Any]:
         out = self.directory / f"{time.monotonic_ns()}"
-        return verify(
+        return prove_flows(
             self.plan,
-            Request(**({"wait": 0.0, "chunk": 40} | request)),
+            ProofRequest(**({"wait": 0.0, "chunk": 40} | request)),
             out,
             alignment=lambda _settings, _flow: {
-                (self.topic, partition): Aligned(self.map) for partition in range(self.partitions)
+                (self.topic, partition): PartitionAlignment(self.map) for partition in range(self.partitions)
             },
             session=lambda: self.spark,
         )
@@ -115,10 +115,10 @@ def differences(summary: dict[str, Any]) -> dict[str, int]:
     return {kind: summary[kind] for kind in KINDS if summary[kind]}
 
 
-def changed(records: list[Record], at: int, **change: Any) -> list[Record]:
+def changed(records: list[ConsumedRecord], at: int, **change: Any) -> list[ConsumedRecord]:
     r = records[at]
     fields = {"key": r.key, "value": r.value, "timestamp": r.timestamp, "headers": r.headers} | change
-    return [*records[:at], Record(**fields), *records[at + 1 :]]
+    return [*records[:at], ConsumedRecord(**fields), *records[at + 1 :]]
 
 
 def test_a_clean_copy_is_proven_with_a_stable_root(bench: Bench) -> None:
@@ -151,12 +151,14 @@ def test_what_was_accepted_when_the_flow_was_adopted_is_left_out_and_all_else_is
     bench.write("onprem", records)
     for part in (records[:60], records[30:90], records[90:]):  # another copier began again once; ours are the last 30
         bench.write("cloud", part)
-    copied = Foreign("MirrorMaker 2", 120, 90, (Stretch(0, 0, 60), Stretch(90, 60, 30)), (Span(60, 90),))
-    bench.map = JoinedMap.over(copied, OffsetMap.of([(120, 90)]))
+    copied = ForeignPart(
+        "MirrorMaker 2", 120, 90, (ExplicitRun(0, 0, 60), ExplicitRun(90, 60, 30)), (OffsetSpan(60, 90),)
+    )
+    bench.map = JoinedOffsetMap.over(copied, OffsetMap.of([(120, 90)]))
     summary = bench.verify(final=True)
     assert (summary["verdict"], summary["proven"], differences(summary)) == ("proven", 120, {})
     assert any("30 target offsets between 60 and 89 hold what MirrorMaker 2 left" in n for n in summary["not_compared"])
-    bench.map = JoinedMap.over(replace(copied, extra=(Span(60, 85),)), OffsetMap.of([(120, 90)]))
+    bench.map = JoinedOffsetMap.over(replace(copied, extra=(OffsetSpan(60, 85),)), OffsetMap.of([(120, 90)]))
     summary = bench.verify(final=True)
     assert (summary["verdict"], differences(summary)) == ("different", {"duplicates": 5})
 
@@ -166,7 +168,7 @@ def test_the_tail_is_proven_on_top_of_an_earlier_proof(bench: Bench, tmp_path: P
     bench.write("cloud", log(100))
     before = tmp_path / "before.json"
     before.write_text(json.dumps(bench.verify()), encoding="utf-8")
-    more = [Record(b"k", b"late %d" % i, T0 + 1000 + i) for i in range(10)]
+    more = [ConsumedRecord(b"k", b"late %d" % i, T0 + 1000 + i) for i in range(10)]
     bench.write("onprem", more)
     bench.write("cloud", more)
     summary = bench.verify(final=True, since=before)
@@ -183,7 +185,7 @@ def test_nothing_to_compare_is_said(bench: Bench) -> None:
 def test_without_a_ledger_nothing_is_called_different(bench: Bench, spark: SparkSession, tmp_path: Path) -> None:
     bench.write("onprem", log(3))
     with pytest.raises(WrongUse, match=f"no ledger of flow {bench.flow.id}"):
-        verify(bench.plan, Request(wait=0.0), tmp_path / "out", session=lambda: spark)
+        prove_flows(bench.plan, ProofRequest(wait=0.0), tmp_path / "out", session=lambda: spark)
 
 
 def test_expired_heads_are_not_compared_or_unverifiable(bench: Bench) -> None:
@@ -210,7 +212,7 @@ def delete_before(bench: Bench, alias: str, offset: int) -> None:
 
 def test_only_what_was_packed_otherwise_is_opened(bench: Bench) -> None:
     """As a worker packs: what was tiny is one batch on the target, all else passed on as it is."""
-    records = [Record(b"k%d" % i, b"%06d" % i + random.Random(i).randbytes(400), T0 + i) for i in range(600)]
+    records = [ConsumedRecord(b"k%d" % i, b"%06d" % i + random.Random(i).randbytes(400), T0 + i) for i in range(600)]
     big, tiny = (100, 100), (3,) * 10
     source = packed(records, (*big, *tiny))
     copy = packed(records, (*big, sum(tiny)))
@@ -223,7 +225,7 @@ def test_only_what_was_packed_otherwise_is_opened(bench: Bench) -> None:
 
 
 def test_what_is_altered_beside_batches_that_are_the_same_is_named(bench: Bench) -> None:
-    records = [Record(b"k%d" % i, b"%06d" % i + random.Random(i).randbytes(400), T0 + i) for i in range(600)]
+    records = [ConsumedRecord(b"k%d" % i, b"%06d" % i + random.Random(i).randbytes(400), T0 + i) for i in range(600)]
     source = packed(records, (100, 100, *(3,) * 10))
     copy = packed(changed(records, 205, value=b"x"), (100, 100, 30))
     append(bench.settings["onprem"], bench.topic, {0: source})

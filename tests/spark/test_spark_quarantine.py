@@ -7,35 +7,36 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from replicator.partition import PartitionKey
-from replicator.quarantine import Quarantine, Quarantined
-from replicator.repack import Rejected
-from spark.fingerprint import Record, print_records
-from spark.judging.kept import as_kept, set_aside
-from spark.proving import verify
-from spark.reading.ids import AS_THEY_ARE
-from spark.request import Request
+from replicator.batch.repack import RejectedRecord
+from replicator.copy.partition_copy import PartitionKey
+from replicator.copy.quarantine import QuarantinedRecord, QuarantineWriter
+from spark.fingerprint import ConsumedRecord, fingerprint_records
+from spark.judging.quarantine_side import build_quarantined_offsets, set_aside_quarantined
+from spark.proof_request import ProofRequest
+from spark.proof_run import prove_flows
+from spark.reading.schema_id_pairs import NO_ID_REWRITE
 from tests.replicator.real import applied, plan_for, put, read_all, settings_of, workers
 from tests.replicator.real import producer as producer_of
-from tests.replicator.test_real_quarantine import QUICK, TAKES_ALL, TAKES_LITTLE, create, mixed, produce, until, written
+from tests.replicator.states_scene import QUICK, create, produce, until, written
+from tests.replicator.test_real_quarantine import TAKES_ALL, TAKES_LITTLE, mixed
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-RECORDS = [Record(b"k%d" % i, b"v%d" % (i % 3), 5 + i // 4, (("h", b"%d" % i),)) for i in range(6)]
+RECORDS = [ConsumedRecord(b"k%d" % i, b"v%d" % (i % 3), 5 + i // 4, (("h", b"%d" % i),)) for i in range(6)]
 RECORDS[4] = RECORDS[3]  # twice the same
 
 
-def kept(offset: int, record: Record, *, whole: bool = True) -> Quarantined:
+def kept(offset: int, record: ConsumedRecord, *, whole: bool = True) -> QuarantinedRecord:
     headers = tuple((str(name), value) for name, value in record.headers)
     content = (record.key, record.value, headers) if whole else (None, None, ())
-    return Quarantined("f", "t", "t", 0, offset, record.timestamp, "too large", 9, whole, *content)
+    return QuarantinedRecord("f", "t", "t", 0, offset, record.timestamp, "too large", 9, whole, *content)
 
 
-def aside(there: list[Record], *entries: Quarantined) -> tuple[list[int], int, tuple[int, ...]]:
+def aside(there: list[ConsumedRecord], *entries: QuarantinedRecord) -> tuple[list[int], int, tuple[int, ...]]:
     """(offsets that are left of the source, records set aside, entries with another content)."""
-    told = as_kept(entries, timestamps=True, ids=AS_THEY_ARE)
-    found = set_aside(print_records(RECORDS), print_records(there), told, 9)
+    told = build_quarantined_offsets(entries, timestamps=True, ids=NO_ID_REWRITE)
+    found = set_aside_quarantined(fingerprint_records(RECORDS), fingerprint_records(there), told, 9)
     assert [example.source_offset for example in found.examples] == sorted(
         set(range(len(RECORDS))) - set(found.source.offset.tolist())
     )
@@ -60,12 +61,12 @@ def test_of_two_that_are_the_same_one_is_copied_and_one_is_kept() -> None:
 
 
 def test_a_record_without_key_value_or_headers() -> None:
-    bare = Record(None, None, -1)
-    [told] = as_kept([kept(7, bare)], timestamps=True, ids=AS_THEY_ARE)
-    assert told.prints == (int(print_records([bare]).fp[0]),)
+    bare = ConsumedRecord(None, None, -1)
+    [told] = build_quarantined_offsets([kept(7, bare)], timestamps=True, ids=NO_ID_REWRITE)
+    assert told.prints == (int(fingerprint_records([bare]).fp[0]),)
     assert told.keyless
-    nothing = print_records([])
-    assert set_aside(nothing, nothing, [told], 9).count == 0
+    nothing = fingerprint_records([])
+    assert set_aside_quarantined(nothing, nothing, [told], 9).count == 0
 
 
 @pytest.mark.kafka
@@ -85,13 +86,13 @@ def test_a_flow_that_quarantines_is_incomplete_unless_that_is_allowed(
         until(lambda: len(read_all(settings["cloud"], topic_name, 1)[0]) >= 30 - len(odd), "the others are copied")
         produce(settings["onprem"], topic_name, 30, 5)
         until(lambda: len(read_all(settings["cloud"], topic_name, 1)[0]) >= 35 - len(odd), "it goes on")
-    asked = Request(wait=5.0)
-    found = verify(plan, asked, tmp_path / "one", session=lambda: spark)
+    asked = ProofRequest(wait=5.0)
+    found = prove_flows(plan, asked, tmp_path / "one", session=lambda: spark)
     counts = {name: found[name] for name in ("unproven", "pending", "quarantined")}
     assert counts == {"unproven": 0, "pending": 0, "quarantined": len(odd)}, found
     assert (found["verdict"], found["exit_code"]) == ("incomplete", 3)
     assert found["quarantine"] == {"entries": len(odd), "alone": len(odd), "copied_too": 0, "others": []}
-    allowed = verify(plan, Request(wait=5.0, allow_quarantined=True), tmp_path / "two", session=lambda: spark)
+    allowed = prove_flows(plan, ProofRequest(wait=5.0, allow_quarantined=True), tmp_path / "two", session=lambda: spark)
     assert allowed["quarantined"] == len(odd)
     if cleanup == "delete":
         assert allowed["verdict"] == "proven"
@@ -119,7 +120,7 @@ def test_the_quarantine_is_not_believed(kafka_pair, topic_name, tmp_path: Path, 
     copy.flush()
     flow = plan.flows[0].id
     rejected = {
-        offset: Rejected(
+        offset: RejectedRecord(
             offset,
             here[offset][2],
             here[offset][0],
@@ -129,16 +130,16 @@ def test_the_quarantine_is_not_believed(kafka_pair, topic_name, tmp_path: Path, 
         )
         for offset in (3, 5, 7)
     }
-    Quarantine(settings["cloud"]).keep(PartitionKey(flow, topic_name, topic_name, 0), list(rejected.values()))
-    from replicator.offsetmap import OffsetMap
-    from spark.judging.observe import Aligned
+    QuarantineWriter(settings["cloud"]).keep(PartitionKey(flow, topic_name, topic_name, 0), list(rejected.values()))
+    from replicator.ledger.offset_map import OffsetMap
+    from spark.judging.flow_observation import PartitionAlignment
 
     offsets = OffsetMap.of([(0, 0), (3, 4), (6, 8)])
-    found = verify(
+    found = prove_flows(
         plan,
-        Request(wait=0.0, final=True),
+        ProofRequest(wait=0.0, final=True),
         tmp_path / "proof",
-        alignment=lambda _settings, _flow: {(topic_name, 0): Aligned(offsets)},
+        alignment=lambda _settings, _flow: {(topic_name, 0): PartitionAlignment(offsets)},
         session=lambda: spark,
     )
     assert (found["verdict"], found["missing"], found["quarantined"], found["proven"]) == ("different", 1, 1, 10), found

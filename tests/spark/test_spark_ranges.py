@@ -12,19 +12,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from replicator.batch import LOG_APPEND_TIME
-from replicator.records import fields, records_of
-from spark.datasource.columns import BATCHES
-from spark.datasource.logs import Log
-from spark.datasource.options import EARLIEST, LATEST, reading, writing
-from spark.datasource.ranges import Range, shared_out
-from spark.datasource.stored import batch_of
-from spark.datasource.streaming import limited, read, written
+from replicator.batch.record_batch import LOG_APPEND_TIME
+from replicator.batch.records import decode_record_fields, decode_records
+from spark.datasource.columns import BATCH_COLUMNS
+from spark.datasource.log_offsets import LogIdentity
+from spark.datasource.log_slices import LogSlice, plan_task_slices
+from spark.datasource.options import EARLIEST, LATEST, parse_read_options, parse_write_options
+from spark.datasource.row_to_batch import build_batch_from_row
+from spark.datasource.stream_reader import decode_stream_offset, encode_stream_offset, limit_offsets
 from spark.errors import NotAppended, SparkError
-from spark.fingerprint import Record
-from spark.reading.batches import HEAD, HEADER
+from spark.fingerprint import ConsumedRecord
+from spark.reading.batch_decoding import HEADER_BYTES, HEADER_STRUCT
 from tests.spark.test_spark_fingerprint import batch_bytes
-from topology.plan import Plan, PlanCluster, plan_json, sealed
+from topology.plan import Plan, PlanCluster, encode_plan, seal_plan
 
 ID = uuid.UUID(int=7)
 lengths = st.lists(st.integers(0, 60_000), min_size=1, max_size=8)
@@ -33,14 +33,16 @@ lengths = st.lists(st.integers(0, 60_000), min_size=1, max_size=8)
 @pytest.fixture
 def plan(tmp_path: Path) -> str:
     path = tmp_path / "plan.json"
-    path.write_text(plan_json(sealed(Plan("t", (PlanCluster("a", ("a:1",)), PlanCluster("b", ("b:1",))), ()))))
+    path.write_text(encode_plan(seal_plan(Plan("t", (PlanCluster("a", ("a:1",)), PlanCluster("b", ("b:1",))), ()))))
     return str(path)
 
 
 @given(lengths, st.integers(1, 40), st.integers(900, 30_000))
 def test_ranges_are_cut_without_a_gap_and_a_task_is_never_too_long(sizes: list[int], tasks: int, most: int) -> None:
-    ranges = [Range(Log("t", ID, at), 1_000, 1_000 + size, at % 2 == 0) for at, size in enumerate(sizes) if size]
-    shared = shared_out(ranges, tasks, most)
+    ranges = [
+        LogSlice(LogIdentity("t", ID, at), 1_000, 1_000 + size, at % 2 == 0) for at, size in enumerate(sizes) if size
+    ]
+    shared = plan_task_slices(ranges, tasks, most)
     assert all(sum(part.end - part.start for part in task) <= most for task in shared)
     for whole in ranges:
         parts = [part for task in shared for part in task if part.log == whole.log]
@@ -51,35 +53,37 @@ def test_ranges_are_cut_without_a_gap_and_a_task_is_never_too_long(sizes: list[i
 
 @given(st.lists(st.integers(0, 5_000), min_size=1, max_size=6), st.integers(200, 3_000))
 def test_a_limited_stream_reaches_its_end_and_never_stands_still(waiting: list[int], most: int) -> None:
-    logs = [Log("t", ID, number) for number in range(len(waiting))]
+    logs = [LogIdentity("t", ID, number) for number in range(len(waiting))]
     ends = dict(zip(logs, waiting, strict=True))
     at = dict.fromkeys(logs, 0)
     while at != ends:
-        further = limited(at, ends, most)
+        further = limit_offsets(at, ends, most)
         assert all(at[log] + (at[log] < ends[log]) <= further[log] <= ends[log] for log in logs)
         assert sum(further.values()) - sum(at.values()) <= max(most, len(logs)) + len(logs)
         at = further
-    assert limited(at, ends, None) == ends
+    assert limit_offsets(at, ends, None) == ends
 
 
 def test_offsets_of_a_stream_survive_a_checkpoint() -> None:
-    one, two = Log("a", ID, 0), Log("a", ID, 1)
-    offset = json.loads(json.dumps(written({one: 5, two: 7}, {two: 3})))
-    assert read(offset) == ({("a", 0): 5, ("a", 1): 7}, {"a": ID})
+    one, two = LogIdentity("a", ID, 0), LogIdentity("a", ID, 1)
+    offset = json.loads(json.dumps(encode_stream_offset({one: 5, two: 7}, {two: 3})))
+    assert decode_stream_offset(offset) == ({("a", 0): 5, ("a", 1): 7}, {"a": ID})
     assert offset["a"]["found"] == {"1": 3}
 
 
 def test_options(plan: str) -> None:
-    asked = reading(
+    asked = parse_read_options(
         {"Topology": plan, "CLUSTER": "b", "topics": "x, y.*", "startingoffsets": '{"x": {"0": 5, "1": -1}}'}
     )
     assert asked.cluster.alias == "b"
     assert [asked.topics.selects(name) for name in ("x", "y.z", "z", "__y.z")] == [True, True, False, False]
     assert asked.starting == {"x": {0: 5, 1: LATEST}}
     assert asked.ending == LATEST
-    assert reading(ok(plan, startingOffsets="earliest", partitions="0,2-4")).starting == EARLIEST
-    assert reading(ok(plan, partitions="0,2-4")).partitions == {0, 2, 3, 4}
-    assert writing({"topology": plan, "cluster": "a", "topic": "x", "transactionTimeout": "30"}).timeout == 30
+    assert parse_read_options(ok(plan, startingOffsets="earliest", partitions="0,2-4")).starting == EARLIEST
+    assert parse_read_options(ok(plan, partitions="0,2-4")).partitions == {0, 2, 3, 4}
+    assert (
+        parse_write_options({"topology": plan, "cluster": "a", "topic": "x", "transactionTimeout": "30"}).timeout == 30
+    )
 
 
 @pytest.mark.parametrize(
@@ -99,7 +103,7 @@ def test_options(plan: str) -> None:
 )
 def test_options_that_make_no_sense(plan: str, options: dict[str, str], told: str) -> None:
     with pytest.raises(SparkError, match=told):
-        reading(ok(plan, **options))
+        parse_read_options(ok(plan, **options))
 
 
 def ok(plan: str, **more: str) -> dict[str, str]:
@@ -107,10 +111,10 @@ def ok(plan: str, **more: str) -> dict[str, str]:
 
 
 def row_of(raw: bytes, **more: Any) -> dict[str, Any]:
-    head = HEADER.unpack_from(raw)
+    head = HEADER_STRUCT.unpack_from(raw)
     attributes = head[5]
     return (
-        dict.fromkeys(BATCHES)
+        dict.fromkeys(BATCH_COLUMNS)
         | {
             "partition": 0,
             "base_offset": head[0],
@@ -125,34 +129,34 @@ def row_of(raw: bytes, **more: Any) -> dict[str, Any]:
             "sequence": head[11],
             "attributes": attributes,
             "crc": head[4],
-            "payload": raw[HEAD:],
+            "payload": raw[HEADER_BYTES:],
         }
         | more
     )
 
 
-LOG = [Record(b"a", b"1", 50), Record(b"b", None, 40, (("h", None),)), Record(b"c", b"3", 60)]
+LOG = [ConsumedRecord(b"a", b"1", 50), ConsumedRecord(b"b", None, 40, (("h", None),)), ConsumedRecord(b"c", b"3", 60)]
 
 
 def test_a_row_is_its_batch_again_to_the_byte() -> None:
     raw = batch_bytes(LOG, 700, producer=9)
-    assert bytes(batch_of(row_of(raw)).data)[21:] == raw[21:]
+    assert bytes(build_batch_from_row(row_of(raw)).data)[21:] == raw[21:]
     by_hand = row_of(raw, crc=None, base_offset=None, last_offset=None)  # as somebody may make it himself
-    assert bytes(batch_of(by_hand).data)[HEAD:] == raw[HEAD:]
+    assert bytes(build_batch_from_row(by_hand).data)[HEADER_BYTES:] == raw[HEADER_BYTES:]
 
 
 def test_append_times_and_holes_are_packed_anew() -> None:
-    stamped = records_of(batch_of(row_of(batch_bytes(LOG, 700, attributes=LOG_APPEND_TIME))))
+    stamped = decode_records(build_batch_from_row(row_of(batch_bytes(LOG, 700, attributes=LOG_APPEND_TIME))))
     assert [record.timestamp for record in stamped] == [60, 60, 60]
     raw = bytearray(batch_bytes(LOG, 700))
     raw[23:27] = (9).to_bytes(4, "big")  # seven records behind these three were compacted away
-    packed = batch_of(row_of(bytes(raw), crc=None))
+    packed = build_batch_from_row(row_of(bytes(raw), crc=None))
     assert packed.records == packed.end - packed.base - 7 == 3
-    assert HEADER.unpack_from(packed.data)[6] == 2
-    assert [fields(record.rest).key for record in records_of(packed)] == [b"a", b"b", b"c"]
+    assert HEADER_STRUCT.unpack_from(packed.data)[6] == 2
+    assert [decode_record_fields(record.rest).key for record in decode_records(packed)] == [b"a", b"b", b"c"]
 
 
 def test_a_changed_payload_is_refused() -> None:
     row = row_of(batch_bytes(LOG, 700))
     with pytest.raises(NotAppended, match="batch at offset 700: its checksum does not fit"):
-        batch_of(row | {"payload": row["payload"] + b"?"})
+        build_batch_from_row(row | {"payload": row["payload"] + b"?"})

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import uuid
 
-from spark.engine import records_in
-from spark.reading.units import Unit
+from spark.proof_jobs import count_range_records
+from spark.reading.range_requests import RangeRequest
 from tests.spark.logs import a_log, packed
 from tests.spark.memory import CLUSTER, Stored
 from topology.plan import Plan
 
 PLAN = Plan("memory", tuple(CLUSTER.values()), ())
-UNIT = Unit(0, "onprem", "t", str(uuid.UUID(int=1)), 0, 3, 30)
+UNIT = RangeRequest(0, "onprem", "t", str(uuid.UUID(int=1)), 0, 3, 30)
 
 
 def test_what_expired_is_not_counted_and_no_error() -> None:
     stored = Stored()
     stored.put(("onprem", "t", 0), packed(a_log(1, 50)))
     with stored.in_place_of_clusters():
-        assert records_in(PLAN, UNIT) == 27
+        assert count_range_records(PLAN, UNIT) == 27
         stored.starts["onprem", "t", 0] = 20
-        assert records_in(PLAN, UNIT) == 10
+        assert count_range_records(PLAN, UNIT) == 10
         stored.starts["onprem", "t", 0] = 40
-        assert records_in(PLAN, UNIT) == 0
+        assert count_range_records(PLAN, UNIT) == 0

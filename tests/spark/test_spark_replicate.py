@@ -18,11 +18,11 @@ import pytest
 from confluent_kafka import Producer
 
 from clusters.admin import Admin
-from clusters.control import SLOTS
-from clusters.fleet import slot_owners
+from clusters.control_topics import SLOT_COUNT
+from clusters.fleet import read_slot_owners
 from clusters.settings import ConnectionSettings
-from spark.proving import verify
-from spark.request import Request
+from spark.proof_request import ProofRequest
+from spark.proof_run import prove_flows
 from topology import compile_path
 
 if TYPE_CHECKING:
@@ -69,7 +69,9 @@ def test_a_fleet_survives_a_killed_worker_and_ends_when_told(
         fill(source, topic_name, RECORDS)
         gone = first["workers"][0]["pid"]
         until(lambda: (now := running(state, fleet)) and gone not in pids(now) and len(pids(now)) == 2, 300)
-        summary = verify(compile_path(path), Request(wait=120.0, final=True), tmp_path / "out", session=lambda: spark)
+        summary = prove_flows(
+            compile_path(path), ProofRequest(wait=120.0, final=True), tmp_path / "out", session=lambda: spark
+        )
         assert (summary["verdict"], summary["proven"], summary["unproven"]) == ("proven", 2 * RECORDS, 0)
         fleet.send_signal(signal.SIGTERM)
         assert fleet.wait(180) == 0
@@ -99,7 +101,12 @@ def one_more(path: Path, tmp_path: Path) -> Iterator[None]:
 def shared_by(workers: int, lab: Lab, topology: str) -> None:
     """Until the slots are shared among so many workers."""
     with Admin(ConnectionSettings("cloud", (lab.clusters["cloud"].bootstrap,))) as admin:
-        until(lambda: len(given := slot_owners(admin, topology)) == SLOTS and len(set(given.values())) == workers, 180)
+        until(
+            lambda: (
+                len(given := read_slot_owners(admin, topology)) == SLOT_COUNT and len(set(given.values())) == workers
+            ),
+            180,
+        )
 
 
 def fill(settings: ConnectionSettings, topic: str, records: int) -> None:

@@ -13,14 +13,14 @@ from click.testing import CliRunner
 
 from cli.verify import verify as command
 from clusters.admin import Admin
-from clusters.names import TopicPartition
-from replicator.offsetmap import OffsetMap
+from clusters.topic_partition import TopicPartition
+from replicator.ledger.offset_map import OffsetMap
 from spark.errors import WrongUse
-from spark.evidence.folder import check_evidence, read_table
-from spark.fingerprint import Record
-from spark.judging.observe import Aligned
-from spark.proving import verify
-from spark.request import Request
+from spark.evidence.evidence_folder import check_evidence_folder, read_evidence_table
+from spark.fingerprint import ConsumedRecord
+from spark.judging.flow_observation import PartitionAlignment
+from spark.proof_request import ProofRequest
+from spark.proof_run import prove_flows
 from tests.replicator.real import settings_of
 from tests.spark.logs import a_log, append, packed
 from topology import compile_path
@@ -64,14 +64,14 @@ class Scene:
                 admin.create_topic(topic, 1, 1, {"retention.ms": "-1"})
         self.map = OffsetMap.of([(3, 0)])
 
-    def fill(self, copy: list[Record]) -> None:
+    def fill(self, copy: list[ConsumedRecord]) -> None:
         append(self.settings["onprem"], self.topic, {0: packed(self.log)})
         append(self.settings["cloud"], self.topic, {0: packed([*a_log(9, 3), *copy])})
 
-    def damaged(self) -> list[Record]:
+    def damaged(self) -> list[ConsumedRecord]:
         copy = list(self.log)
         copy[130] = replace(copy[130], value=b"a card number, say")
-        return [*copy[:70], *copy[71:], Record(b"k", b"one more, so that the map ends where it should", 5)]
+        return [*copy[:70], *copy[71:], ConsumedRecord(b"k", b"one more, so that the map ends where it should", 5)]
 
     def group(self, name: str, source: int, target: int | None) -> None:
         for alias, at in (("onprem", source), ("cloud", target)):
@@ -81,13 +81,15 @@ class Scene:
 
     def verify(self, **request: Any) -> tuple[dict[str, Any], Path]:
         out = self.directory / "proof"
-        aligned = {(self.topic, 0): Aligned(self.map)}
-        asked = Request(**({"wait": 0.0, "chunk": 40} | request))
-        document = verify(self.plan, asked, out, alignment=lambda _settings, _flow: aligned, session=lambda: self.spark)
+        aligned = {(self.topic, 0): PartitionAlignment(self.map)}
+        asked = ProofRequest(**({"wait": 0.0, "chunk": 40} | request))
+        document = prove_flows(
+            self.plan, asked, out, alignment=lambda _settings, _flow: aligned, session=lambda: self.spark
+        )
         assert json.loads((out / "summary.json").read_text()) == document
         jsonschema.validate(document, SCHEMA)
         assert set(document) <= set(SCHEMA["properties"])
-        assert check_evidence(out, document["proof_root"]) == []
+        assert check_evidence_folder(out, document["proof_root"]) == []
         return document, out
 
 
@@ -107,12 +109,12 @@ def test_a_damaged_copy_from_proof_to_explanation(scene: Scene) -> None:
     scene.fill(scene.damaged())
     document, out = scene.verify(level="L2")
     assert (document["verdict"], document["missing"], document["altered"]) == ("different", 1, 1)
-    found = {row["kind"]: row for row in read_table(out, "diffs")}
+    found = {row["kind"]: row for row in read_evidence_table(out, "diffs")}
     chunk = f"{scene.topic}-0@120"
     altered = found["altered"]
     assert (altered["source_offset"], altered["target_offset"], altered["chunk"]) == (130, 132, chunk)
     assert found["missing"]["source_offset"] == 70
-    assert len(read_table(out, "diffs")) == document["named"]["differences"] == document["unproven"]
+    assert len(read_evidence_table(out, "diffs")) == document["named"]["differences"] == document["unproven"]
 
     code, text = run(scene.file, "--explain", chunk, "-o", out)
     assert code == 0
@@ -149,7 +151,7 @@ def test_groups_land_where_they_should_or_the_proof_says_so(scene: Scene) -> Non
     scene.group("new", 10, None)
     document, out = scene.verify()
     assert (document["level"], document["verdict"], document["exit_code"]) == ("L3", "proven", 0)
-    landings = {row["group"].removeprefix(f"{scene.topic}-"): row for row in read_table(out, "groups")}
+    landings = {row["group"].removeprefix(f"{scene.topic}-"): row for row in read_evidence_table(out, "groups")}
     told = {name: (row["translation"], row["landing"], row["landing_records"]) for name, row in landings.items()}
     assert told == {
         "right": ("exact", "exact", None),
@@ -163,7 +165,7 @@ def test_groups_land_where_they_should_or_the_proof_says_so(scene: Scene) -> Non
     scene.group("too-far", 60, 68)
     document, out = scene.verify(groups=(f"{scene.topic}-too-far",))
     assert (document["verdict"], document["exit_code"], document["unproven"]) == ("different", 1, 0)
-    [row] = read_table(out, "groups")
+    [row] = read_evidence_table(out, "groups")
     assert (row["landing"], row["landing_records"], row["judged"]) == ("ahead", 5, "different")
     with pytest.raises(WrongUse, match="group nobody holds no position"):
         scene.verify(groups=("nobody",))
@@ -174,7 +176,7 @@ def test_a_translation_that_skips_is_found_by_the_records(scene: Scene) -> None:
     scene.map = OffsetMap.of([(5, 0)])  # two records too far
     scene.group("some", 60, None)
     document, out = scene.verify()
-    [row] = read_table(out, "groups")
+    [row] = read_evidence_table(out, "groups")
     assert (row["translation"], row["translation_records"], row["judged"]) == ("ahead", 2, "different")
     assert document["exit_code"] == 1
 

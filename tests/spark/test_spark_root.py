@@ -6,16 +6,17 @@ import uuid
 
 import pytest
 
-from replicator.offsetmap import OffsetMap
-from spark.judging.proof import Subject, prove
-from spark.judging.verdict import chunk_json, proof_root
-from spark.judging.window import Place, Window
-from spark.reading.spans import Span
+from replicator.ledger.offset_map import OffsetMap
+from spark.judging.proof import compare_and_judge
+from spark.judging.proof_inputs import ProofPartition
+from spark.judging.proof_window import PartitionPair, ProofWindow
+from spark.judging.verdict import compute_proof_root, encode_chunk_row
+from spark.reading.offset_range import OffsetRange
 from tests.spark.logs import SIZES, a_log, packed
 from tests.spark.memory import Stored
 
 COUNT = 600
-PLACE = Place("onprem-to-cloud", "t", "t", 0)
+PLACE = PartitionPair("onprem-to-cloud", "t", "t", 0)
 
 
 @pytest.mark.parametrize("chunk", [40, 97])
@@ -27,12 +28,14 @@ def test_answers_and_tasks_of_any_size_give_the_same_rows(target: tuple[int, ...
         records = a_log(1, COUNT)
         stored.put(("onprem", "t", 0), packed(records, SIZES))
         stored.put(("cloud", "t", 0), packed(records, target))
-        whole, none = Span(0, COUNT), Span(COUNT, COUNT)
-        window = Window(PLACE, whole, whole, none, (uuid.UUID(int=1), uuid.UUID(int=2)))
+        whole, none = OffsetRange(0, COUNT), OffsetRange(COUNT, COUNT)
+        window = ProofWindow(PLACE, whole, whole, none, (uuid.UUID(int=1), uuid.UUID(int=2)))
         with stored.in_place_of_clusters() as readers:
-            proof = prove([Subject(window, OffsetMap.of([(0, 0)]), ("onprem", "cloud"))], readers, chunk=chunk)
+            proof = compare_and_judge(
+                [ProofPartition(window, OffsetMap.of([(0, 0)]), ("onprem", "cloud"))], readers, chunk=chunk
+            )
         assert (proof.judgement.verdict, proof.judgement.total.proven) == ("proven", COUNT)
-        found.append(([chunk_json(row) for row in proof.rows], proof_root(proof.rows)))
+        found.append(([encode_chunk_row(row) for row in proof.rows], compute_proof_root(proof.rows)))
     for rows, root in found[1:]:
         assert sorted(rows, key=str) == sorted(found[0][0], key=str)
         assert root == found[0][1]

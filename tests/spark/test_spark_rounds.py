@@ -11,21 +11,22 @@ import numpy as np
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from clusters.surface import LogRange
-from replicator.offsetmap import OffsetMap
-from spark.fingerprint import Prints, sum_prints
-from spark.judging.difference import Difference, compare
-from spark.judging.earlier import EarlierProof
-from spark.judging.proof import Job, Proof, Readers, Subject, prove
-from spark.judging.rounds import pieces_of
+from clusters.cluster_protocol import LogRange
+from replicator.ledger.offset_map import OffsetMap
+from spark.fingerprint import RecordFingerprints, sum_fingerprints
+from spark.judging.chunk_comparison import split_window
+from spark.judging.earlier_proof import EarlierProof
+from spark.judging.proof import ComparisonOutcome, compare_and_judge
+from spark.judging.proof_inputs import ProofPartition, ProofReaders, RangeComparison
+from spark.judging.proof_window import ObservedPartition, PartitionPair, fix_window
+from spark.judging.record_difference import RecordDifference, compare_records
 from spark.judging.verdict import ChunkRow
-from spark.judging.window import Observed, Place, fix_window
-from spark.reading.digests import Digests, sum_digests
-from spark.reading.spans import Span
-from spark.reading.sums import UnitSum
-from spark.reading.units import Unit
+from spark.reading.batch_digests import BatchDigests, sum_batch_digests
+from spark.reading.offset_range import OffsetRange
+from spark.reading.range_requests import RangeRequest
+from spark.reading.range_sums import RangeSum
 
-PLACE = Place("a-to-b", "orders", "orders", 0)
+PLACE = PartitionPair("a-to-b", "orders", "orders", 0)
 IDS = (uuid.UUID(int=1), uuid.UUID(int=2))
 
 
@@ -44,20 +45,20 @@ class Log:
     def records(self) -> list[tuple[int, int]]:
         return [(base + at, record) for base, records in self.batches for at, record in enumerate(records)]
 
-    def digests(self, start: int, end: int) -> Digests:
+    def digests(self, start: int, end: int) -> BatchDigests:
         """Batches that the range touches."""
         touched = [b for b in self.batches if b[0] < end and b[0] + len(b[1]) > start]
         base, count = ([f(b) for b in touched] for f in (lambda b: b[0], lambda b: len(b[1])))
         last = [b + n - 1 for b, n in zip(base, count, strict=True)]
         digest = [hash(b[1]) & (2**64 - 1) for b in touched]
         ints = [np.array(column, dtype=np.int64) for column in (base, last, count, base, base, count)]
-        return Digests(*ints, np.array(digest, dtype=np.uint64))
+        return BatchDigests(*ints, np.array(digest, dtype=np.uint64))
 
-    def prints(self, start: int, end: int) -> Prints:
+    def prints(self, start: int, end: int) -> RecordFingerprints:
         inside = [each for each in self.records if start <= each[0] < end]
         offset = np.array([each[0] for each in inside], dtype=np.int64)
         hashes = np.array([hash((7, each[1])) & (2**64 - 1) for each in inside], dtype=np.uint64)
-        return Prints(offset, hashes, hashes, hashes, hashes, offset * 0, offset * 0 + 1)
+        return RecordFingerprints(offset, hashes, hashes, hashes, hashes, offset * 0, offset * 0 + 1)
 
 
 @dataclass
@@ -65,38 +66,38 @@ class Memory:
     """Two logs, and every range that a proof has had read of them."""
 
     logs: tuple[Log, Log]
-    read: list[Unit] = field(default_factory=list)
+    read: list[RangeRequest] = field(default_factory=list)
 
-    def readers(self) -> Readers:
-        return Readers(self.sums, self.differences)
+    def readers(self) -> ProofReaders:
+        return ProofReaders(self.sums, self.differences)
 
-    def log(self, unit: Unit) -> Log:
+    def log(self, unit: RangeRequest) -> Log:
         return self.logs[unit.cluster == "b"]
 
-    def sums(self, units: Sequence[Unit]) -> dict[int, UnitSum]:
+    def sums(self, units: Sequence[RangeRequest]) -> dict[int, RangeSum]:
         for log in self.logs:
             if log.expiring:
                 log.start = max(log.start, log.expiring.pop(0))
         self.read += units
         return {unit.id: self.sum(unit) for unit in units}
 
-    def sum(self, unit: Unit) -> UnitSum:
+    def sum(self, unit: RangeRequest) -> RangeSum:
         log, base = self.log(unit), 0 if unit.in_place else None
         if unit.start < min(log.start, unit.end):
-            return UnitSum(unit.id, "expired", "", log.start, sum_prints(log.prints(0, 0)), 0)
+            return RangeSum(unit.id, "expired", "", log.start, sum_fingerprints(log.prints(0, 0)), 0)
         if unit.by == "records":
             prints = log.prints(unit.start, unit.end).without(unit.left_out)
-            return UnitSum(unit.id, "read", "", -1, sum_prints(prints, base=base), 0)
+            return RangeSum(unit.id, "read", "", -1, sum_fingerprints(prints, base=base), 0)
         touched = log.digests(unit.start, unit.end)
         here = touched.between(unit.start, unit.end)
         marks = (int(here.base[0]), int(here.last[-1]) + 1) if len(here) else (-1, -1)
         straddled = len(here) < len(touched)
         listed = here if unit.by == "lists" else None
-        return UnitSum(unit.id, "read", "", -1, sum_digests(here, base=base), 0, *marks, straddled, listed)
+        return RangeSum(unit.id, "read", "", -1, sum_batch_digests(here, base=base), 0, *marks, straddled, listed)
 
-    def differences(self, jobs: Sequence[Job]) -> list[Difference]:
+    def differences(self, jobs: Sequence[RangeComparison]) -> list[RecordDifference]:
         return [
-            compare(
+            compare_records(
                 self.logs[0].prints(job.source.start, job.source.end),
                 self.logs[1].prints(job.target.start, job.target.end),
                 open_end=job.open_end,
@@ -159,21 +160,21 @@ def logs(draw: st.DrawFn, in_place: bool = False) -> tuple[Log, Log, OffsetMap]:
     return source, Log(target, end), OffsetMap.of(runs or [(0, 0)])
 
 
-def observed(source: Log, target: Log, map_: OffsetMap) -> Observed:
+def observed(source: Log, target: Log, map_: OffsetMap) -> ObservedPartition:
     spans = (LogRange(log.start, log.end) for log in (source, target))
-    return Observed(PLACE, *spans, map_, source.end, IDS)
+    return ObservedPartition(PLACE, *spans, map_, source.end, IDS)
 
 
 def proof_of(
     source: Log, target: Log, map_: OffsetMap, size: int, hasty: bool = False, **subject: object
-) -> tuple[Proof, Memory, Subject]:
+) -> tuple[ComparisonOutcome, Memory, ProofPartition]:
     memory = Memory((source, target))
     seen = observed(source, target, map_)
-    one = Subject(fix_window(seen, final=True), map_, ("a", "b"), chunk=size, **subject)  # type: ignore[arg-type]
-    return prove([one], memory.readers(), hasty=hasty), memory, one
+    one = ProofPartition(fix_window(seen, final=True), map_, ("a", "b"), chunk=size, **subject)  # type: ignore[arg-type]
+    return compare_and_judge([one], memory.readers(), hasty=hasty), memory, one
 
 
-def each_once(rows: Sequence[ChunkRow], subject: Subject) -> None:
+def each_once(rows: Sequence[ChunkRow], subject: ProofPartition) -> None:
     """The rows' spans follow one another and cover the window."""
     rows = sorted(rows, key=lambda row: (row.source, row.target))
     window = subject.window
@@ -276,8 +277,8 @@ def test_a_proof_built_on_another_reads_only_what_that_has_not_proven(
     window = fix_window(seen, final=True, earlier=before)
     memory = Memory((source, target))
     other = data.draw(st.integers(1, 80))
-    subject = Subject(window, map_, ("a", "b"), chunk=other, earlier=kept, again=again)
-    proof = prove([subject], memory.readers(), hasty=data.draw(st.booleans()))
+    subject = ProofPartition(window, map_, ("a", "b"), chunk=other, earlier=kept, again=again)
+    proof = compare_and_judge([subject], memory.readers(), hasty=data.draw(st.booleans()))
     each_once(proof.rows, subject)
     unread = {row.source for row in kept} - {row.source for row in again}
     for unit in memory.read:
@@ -290,7 +291,7 @@ def test_a_proof_built_on_another_reads_only_what_that_has_not_proven(
     assert len(now) == sum("differ now" in block for block in proof.judgement.blocks)
     early = sum(row.source_sum.n for row in kept if row.source in unread)
     assert proof.judgement.total.proven_earlier == early
-    assert [p.again for p in pieces_of(subject) if p.again] == list(again), (window, kept)
+    assert [p.again for p in split_window(subject) if p.again] == list(again), (window, kept)
 
 
 @settings(deadline=None)
@@ -316,15 +317,15 @@ def test_what_was_proven_stays_so_when_it_expires(
     for log in (source, target):
         log.start = data.draw(st.integers(0, log.end))
         log.expiring = sorted(data.draw(st.lists(st.integers(0, log.end), max_size=2)))
-    seen = Observed(
+    seen = ObservedPartition(
         PLACE, LogRange(source.start, source.end), LogRange(target.start, target.end), map_, source.end, IDS
     )
     before, kept = EarlierProof(1, {key: (0, 0)}, {key: known}).of(seen)
     again = tuple(row for row in kept if data.draw(st.booleans()))
-    subject = Subject(
+    subject = ProofPartition(
         fix_window(seen, final=True, earlier=before), map_, ("a", "b"), chunk=size, earlier=kept, again=again
     )
-    total = prove([subject], Memory((source, target)).readers()).judgement.total
+    total = compare_and_judge([subject], Memory((source, target)).readers()).judgement.total
     assert total.different == 0
     earlier = sum(row.source_sum.n for row in kept)
     assert earlier <= total.proven + total.proven_earlier <= len(copy)
@@ -337,8 +338,8 @@ def test_a_piece_that_begins_within_a_batch_is_opened() -> None:
     source = Log([(0, tuple(range(10))), (10, tuple(range(10, 20)))], 20)
     target = Log([(0, (*range(7), 77, 8, 9)), (10, tuple(range(10, 20)))], 20)
     map_ = OffsetMap.of([(0, 0)])
-    sums = sum_prints(source.prints(0, 5))
-    half = ChunkRow(PLACE, Span(0, 5), Span(0, 5), sums, sums, "equal")
-    subject = Subject(fix_window(observed(source, target, map_)), map_, ("a", "b"), chunk=40, earlier=(half,))
-    total = prove([subject], Memory((source, target)).readers()).judgement.total
+    sums = sum_fingerprints(source.prints(0, 5))
+    half = ChunkRow(PLACE, OffsetRange(0, 5), OffsetRange(0, 5), sums, sums, "equal")
+    subject = ProofPartition(fix_window(observed(source, target, map_)), map_, ("a", "b"), chunk=40, earlier=(half,))
+    total = compare_and_judge([subject], Memory((source, target)).readers()).judgement.total
     assert (total.proven_earlier, total.proven, total.different) == (5, 14, 2)

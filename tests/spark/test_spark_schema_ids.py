@@ -6,24 +6,24 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clusters.batches import Record, build_batch, stored
+from clusters.record_batch import BatchRecord, assign_batch_offset, build_batch
 from clusters.registry.schema import Schema
-from clusters.registry.translation import SideIds, rewritten
-from spark.fingerprint import print_slices
-from spark.reading.batches import locate, split
-from spark.reading.ids import AS_THEY_ARE, Ids
-from spark.reading.schema_ids import translated, translated_ids
+from clusters.registry.schema_id_translation import SideSchemaIds, rewrite_schema_id
+from spark.fingerprint import fingerprint_slices
+from spark.reading.batch_decoding import locate_records, split_checked_batches
+from spark.reading.schema_id_pairs import NO_ID_REWRITE, KeyValueIdPairs
+from spark.reading.schema_id_rewrite import read_schema_id_pairs, rewrite_schema_ids
 from tests.replicator.registries import flow, framed, two
 
-IDS: Ids = (((3, 30),), ((101, 7), (102, 1 << 31), (103, 103)))
+IDS: KeyValueIdPairs = (((3, 30),), ((101, 7), (102, 1 << 31), (103, 103)))
 payloads = st.one_of(
     st.none(), st.binary(max_size=8), st.sampled_from([framed(id, b"x" * id) for id in (3, 101, 102, 103, 104)])
 )
 
 
 def slices(records: list[tuple[bytes | None, bytes | None]]):
-    batch = build_batch([Record(at, 1_000 + at, key, value) for at, (key, value) in enumerate(records)])
-    return locate(list(split(memoryview(stored(batch, 0, 0)))))
+    batch = build_batch([BatchRecord(at, 1_000 + at, key, value) for at, (key, value) in enumerate(records)])
+    return locate_records(list(split_checked_batches(memoryview(assign_batch_offset(batch, 0, 0)))))
 
 
 def expected(payload: bytes | None, pairs) -> bytes | None:
@@ -36,14 +36,14 @@ def expected(payload: bytes | None, pairs) -> bytes | None:
 @settings(deadline=None)
 @given(st.lists(st.tuples(payloads, payloads), min_size=1, max_size=30))
 def test_the_bytes_that_the_flow_writes(records) -> None:
-    found = print_slices(translated(slices(records), IDS))
-    wanted = print_slices(slices([(expected(key, IDS[0]), expected(value, IDS[1])) for key, value in records]))
+    found = fingerprint_slices(rewrite_schema_ids(slices(records), IDS))
+    wanted = fingerprint_slices(slices([(expected(key, IDS[0]), expected(value, IDS[1])) for key, value in records]))
     assert np.array_equal(found.fp, wanted.fp)
     for side, at in ((IDS[0], 0), (IDS[1], 1)):
-        ids = SideIds("orders", dict(side or ()))
-        assert [rewritten(each[at], ids) for each in records] == [expected(each[at], side) for each in records]
-    untouched = print_slices(translated(slices(records), AS_THEY_ARE))
-    assert np.array_equal(untouched.fp, print_slices(slices(records)).fp)
+        ids = SideSchemaIds("orders", dict(side or ()))
+        assert [rewrite_schema_id(each[at], ids) for each in records] == [expected(each[at], side) for each in records]
+    untouched = fingerprint_slices(rewrite_schema_ids(slices(records), NO_ID_REWRITE))
+    assert np.array_equal(untouched.fp, fingerprint_slices(slices(records)).fp)
 
 
 def test_ids_are_asked_of_both_registries_for_flows_that_translate() -> None:
@@ -51,6 +51,6 @@ def test_ids_are_asked_of_both_registries_for_flows_that_translate() -> None:
         pair.orders()
         pair.there.register("orders-value", Schema('"bytes"'))
         pair.there.register("orders-key", Schema('"string"'))
-        found = translated_ids(flow("translate"), pair.sides.source, pair.sides.target, ["orders", "orders-raw"])
+        found = read_schema_id_pairs(flow("translate"), pair.sides.source, pair.sides.target, ["orders", "orders-raw"])
         assert found == {"orders": (((104, 2),), ()), "orders-raw": (None, None)}
-        assert translated_ids(flow("preserve"), pair.sides.source, pair.sides.target, ["orders"]) == {}
+        assert read_schema_id_pairs(flow("preserve"), pair.sides.source, pair.sides.target, ["orders"]) == {}

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from spark.errors import JavaMissing, WrongUse
-from spark.replicate import MUST, settings_for
-from spark.session import _addresses, _further, _seen_by, find_java, is_local, settings_from
-from spark.shipping import PACKAGES, packed
+from spark.replicate import REQUIRED_SETTINGS, build_fleet_settings
+from spark.session import _addresses, _further, _seen_by, is_local_master, merge_spark_settings, require_java
+from spark.shipping import SHIPPED_PACKAGES, write_package_archive
 
 TOPOLOGY = """
 apiVersion: topology/v1alpha1
@@ -36,9 +36,9 @@ def java_that_says(directory: Path, line: str) -> dict[str, str]:
 
 def test_no_java_is_named_with_how_to_get_one(tmp_path: Path) -> None:
     with pytest.raises(JavaMissing, match=r"there is none .*apt-get install openjdk-17"):
-        find_java({"PATH": str(tmp_path)})
+        require_java({"PATH": str(tmp_path)})
     with pytest.raises(JavaMissing, match="JAVA_HOME=/nowhere"):
-        find_java({"JAVA_HOME": "/nowhere"})
+        require_java({"JAVA_HOME": "/nowhere"})
 
 
 @pytest.mark.parametrize(
@@ -46,11 +46,11 @@ def test_no_java_is_named_with_how_to_get_one(tmp_path: Path) -> None:
 )
 def test_an_old_java_is_refused(tmp_path: Path, line: str, major: int) -> None:
     with pytest.raises(JavaMissing, match=f"is Java {major}"):
-        find_java(java_that_says(tmp_path, line))
+        require_java(java_that_says(tmp_path, line))
 
 
 def test_a_new_java_will_do(tmp_path: Path) -> None:
-    assert find_java(java_that_says(tmp_path, 'openjdk version "21.0.1" 2023-10-17')) == 21
+    assert require_java(java_that_says(tmp_path, 'openjdk version "21.0.1" 2023-10-17')) == 21
 
 
 def test_verify_without_java_ends_with_2_and_one_message(tmp_path: Path) -> None:
@@ -117,14 +117,20 @@ def test_a_file_wins_over_what_an_application_wants_but_not_over_what_it_needs(t
     path = tmp_path / "spark.conf"
     lines = "spark.driver.memory 3g", "spark.executor.cores 4", "spark.dynamicAllocation.enabled true", "spark.x y"
     path.write_text("\n".join(lines), encoding="utf-8")
-    told = settings_from(settings_for(3), MUST, {"WATERSHED_SPARK_CONF": str(path)})
+    told = merge_spark_settings(build_fleet_settings(3), REQUIRED_SETTINGS, {"WATERSHED_SPARK_CONF": str(path)})
     assert (told["spark.driver.memory"], told["spark.executor.cores"], told["spark.x"]) == ("3g", "4", "y")
     assert told["spark.dynamicAllocation.enabled"] == "false"
-    assert (told["spark.cores.max"], told["spark.speculation"], told["spark.ui.enabled"]) == ("3", "false", "false")
+    assert (told["spark.resource_wait.max"], told["spark.speculation"], told["spark.ui.enabled"]) == (
+        "3",
+        "false",
+        "false",
+    )
 
 
 def test_masters_are_told_apart() -> None:
-    assert [is_local(each) for each in ("local", "local[*]", "local[2,64]", "local-cluster[2,1,512]", "yarn")] == [
+    assert [
+        is_local_master(each) for each in ("local", "local[*]", "local[2,64]", "local-cluster[2,1,512]", "yarn")
+    ] == [
         *[True] * 3,
         *[False] * 2,
     ]
@@ -142,9 +148,11 @@ def test_a_master_that_does_not_answer_is_named_at_once() -> None:
 
 
 def test_executors_get_our_packages_and_need_nothing_else_of_ours(tmp_path: Path) -> None:
-    archive = packed(tmp_path)
-    names = ", ".join(("spark.engine", "spark.replicate", "replicator.worker", "topology.plan", *PACKAGES))
-    code = f"import sys; sys.path.insert(0, {str(archive)!r}); import {names}; print(spark.engine.__file__)"
+    archive = write_package_archive(tmp_path)
+    names = ", ".join(
+        ("spark.proof_jobs", "spark.replicate", "replicator.worker.worker", "topology.plan", *SHIPPED_PACKAGES)
+    )
+    code = f"import sys; sys.path.insert(0, {str(archive)!r}); import {names}; print(spark.proof_jobs.__file__)"
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=tmp_path, env={"PATH": ""}
     )

@@ -10,27 +10,39 @@ from hypothesis import strategies as st
 
 from clusters.admin import Admin
 from clusters.errors import Unauthorised
-from clusters.names import TopicPartition
-from clusters.wire import readings
-from replicator.offsetmap import OffsetMap
-from spark.judging.sizes import partition_bytes
-from spark.judging.window import CHUNK, CHUNK_BYTES, LARGEST_CHUNK, SMALLEST_CHUNK, chunk_offsets, cut
-from spark.reading.spans import Span
+from clusters.topic_partition import TopicPartition
+from clusters.wire import admin_reads
+from replicator.ledger.offset_map import OffsetMap
+from spark.judging.partition_sizes import read_partition_bytes
+from spark.judging.proof_window import (
+    DEFAULT_CHUNK_OFFSETS,
+    LARGEST_CHUNK,
+    SMALLEST_CHUNK,
+    TARGET_CHUNK_BYTES,
+    choose_chunk_offsets,
+    cut_chunks,
+)
+from spark.reading.offset_range import OffsetRange
 from tests.replicator.real import producer, put, settings_of
 
 
 @given(st.integers(1, 1 << 45), st.integers(1, 1 << 40))
 def test_a_chunk_is_a_power_of_two_of_some_64_mib(size: int, offsets: int) -> None:
-    chunk = chunk_offsets(size, offsets)
+    chunk = choose_chunk_offsets(size, offsets)
     assert chunk & (chunk - 1) == 0
     assert SMALLEST_CHUNK <= chunk <= LARGEST_CHUNK
     if SMALLEST_CHUNK < chunk < LARGEST_CHUNK:
-        assert chunk * size / offsets * (1 + 2 / SMALLEST_CHUNK) >= CHUNK_BYTES / 2
-        assert chunk * size / offsets <= CHUNK_BYTES
+        assert chunk * size / offsets * (1 + 2 / SMALLEST_CHUNK) >= TARGET_CHUNK_BYTES / 2
+        assert chunk * size / offsets <= TARGET_CHUNK_BYTES
 
 
 def test_where_nothing_is_known_of_sizes() -> None:
-    assert chunk_offsets(None, 10) == chunk_offsets(0, 10) == chunk_offsets(5, 0) == CHUNK
+    assert (
+        choose_chunk_offsets(None, 10)
+        == choose_chunk_offsets(0, 10)
+        == choose_chunk_offsets(5, 0)
+        == DEFAULT_CHUNK_OFFSETS
+    )
 
 
 def test_a_partition_that_grew_is_cut_at_the_same_places() -> None:
@@ -38,9 +50,9 @@ def test_a_partition_that_grew_is_cut_at_the_same_places() -> None:
     map_ = OffsetMap.of([(0, 0)])
 
     def cuts(offsets: int, size: int) -> set[int]:
-        chunk = chunk_offsets(size, offsets)
-        whole = Span(0, offsets)
-        return {source.start for source, _ in cut(whole, whole, map_, chunk)}
+        chunk = choose_chunk_offsets(size, offsets)
+        whole = OffsetRange(0, offsets)
+        return {source.start for source, _ in cut_chunks(whole, whole, map_, chunk)}
 
     before, after = cuts(300_000, 300_000 << 10), cuts(900_000, 905_000 << 10)
     assert before == {0, 65_536, 131_072, 196_608, 262_144}
@@ -58,8 +70,8 @@ def test_brokers_tell_how_large_logs_are(kafka_pair, topic_name: str) -> None:
     sending = producer(settings)
     put(sending, topic_name, 2_000, size=500)
     sending.flush()
-    sizes = partition_bytes(settings, [topic_name])
+    sizes = read_partition_bytes(settings, [topic_name])
     assert set(sizes) == {TopicPartition(topic_name, 0), TopicPartition(topic_name, 1)}
     assert 2_000 * 100 < sum(sizes.values()) < 2_000 * 2_000
-    with patch.object(readings, "log_sizes", side_effect=Unauthorised("no")):
-        assert partition_bytes(settings, [topic_name]) == {}
+    with patch.object(admin_reads, "read_log_sizes", side_effect=Unauthorised("no")):
+        assert read_partition_bytes(settings, [topic_name]) == {}

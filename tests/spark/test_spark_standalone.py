@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 import psutil
 import pytest
 
-from lab.process import Process, children, kill, send
-from lab.standalone import Executor, Standalone
-from spark.proving import verify
-from spark.request import Request
+from lab.detached_process import ProcessIdentity, kill_process, list_children, send_signal
+from lab.spark_standalone import SparkExecutor, SparkStandalone
+from spark.proof_request import ProofRequest
+from spark.proof_run import prove_flows
 from tests.replicator.real import wait_copied, workers
 from tests.spark.standalone import PARTITIONS, Application, Scene, until
 from topology import compile_path
@@ -32,7 +32,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow, pytest.mar
 RECORDS = 40_000
 CHUNK = 1_000
 # both executors are there before the first task is given out
-BOTH = {"spark.cores.max": "4", "spark.scheduler.minRegisteredResourcesRatio": "1.0"}
+BOTH = {"spark.resource_wait.max": "4", "spark.scheduler.minRegisteredResourcesRatio": "1.0"}
 SPECULATION = {
     "spark.speculation": "true",
     "spark.speculation.interval": "50ms",
@@ -43,8 +43,8 @@ SPECULATION = {
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standalone]:
-    with Standalone(tmp_path_factory.mktemp("standalone"), workers=2, cores=2) as cluster:
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkStandalone]:
+    with SparkStandalone(tmp_path_factory.mktemp("standalone"), workers=2, cores=2) as cluster:
         yield cluster
 
 
@@ -63,8 +63,8 @@ def copied(kafka_pair: Lab, tmp_path_factory: pytest.TempPathFactory) -> Scene:
 @pytest.fixture(scope="module")
 def local(copied: Scene, spark: SparkSession) -> dict[str, Any]:
     """What the proof says on `local[2]`."""
-    request = Request(chunk=CHUNK, final=True)
-    return facts(verify(compile_path(copied.path), request, copied.directory / "local", session=lambda: spark))
+    request = ProofRequest(chunk=CHUNK, final=True)
+    return facts(prove_flows(compile_path(copied.path), request, copied.directory / "local", session=lambda: spark))
 
 
 def facts(summary: dict[str, Any]) -> dict[str, Any]:
@@ -72,7 +72,7 @@ def facts(summary: dict[str, Any]) -> dict[str, Any]:
     return {name: summary[name] for name in names}
 
 
-def proof(copied: Scene, cluster: Standalone, directory: Path, conf: dict[str, str]) -> Application:
+def proof(copied: Scene, cluster: SparkStandalone, directory: Path, conf: dict[str, str]) -> Application:
     out = directory / "out"
     arguments = [
         "-m",
@@ -88,19 +88,19 @@ def proof(copied: Scene, cluster: Standalone, directory: Path, conf: dict[str, s
     return Application(directory / "application", cluster.url, arguments, BOTH | conf)
 
 
-def frozen_one(cluster: Standalone, application: Application) -> Executor:
+def frozen_one(cluster: SparkStandalone, application: Application) -> SparkExecutor:
     """One of the two executors, made slow beyond measure during its first task: that starts Python, which takes it a
     second. Spark's event log tells of a task only when a stage is over."""
 
-    def busy() -> list[Executor]:
-        return [each for each in cluster.executors() if any(map(is_python, children(each.process)))]
+    def busy() -> list[SparkExecutor]:
+        return [each for each in cluster.executors() if any(map(is_python, list_children(each.process)))]
 
-    executor: Executor = application.until(busy)[0]
-    assert send(executor.process, signal.SIGSTOP)
+    executor: SparkExecutor = application.until(busy)[0]
+    assert send_signal(executor.process, signal.SIGSTOP)
     return executor
 
 
-def is_python(child: Process) -> bool:
+def is_python(child: ProcessIdentity) -> bool:
     with suppress(psutil.NoSuchProcess):
         return "pyspark.daemon" in psutil.Process(child.pid).cmdline()
     return False
@@ -119,14 +119,14 @@ def lost_tasks(application: Application) -> int:
 
 @pytest.mark.parametrize("what", ["executor", pytest.param("machine", marks=pytest.mark.soak)])
 def test_tasks_of_what_is_lost_are_run_elsewhere(
-    what: str, copied: Scene, local: dict[str, Any], cluster: Standalone, tmp_path: Path
+    what: str, copied: Scene, local: dict[str, Any], cluster: SparkStandalone, tmp_path: Path
 ) -> None:
     application = proof(copied, cluster, tmp_path, {})
     try:
         victim = frozen_one(cluster, application)
         application.until(lambda: "read 1 of " in application.said())
         if what == "executor":
-            kill(victim.process)
+            kill_process(victim.process)
         else:
             cluster.lose_worker(victim.worker)
         assert facts(ended(application, tmp_path)) == local
@@ -139,13 +139,13 @@ def test_tasks_of_what_is_lost_are_run_elsewhere(
 
 @pytest.mark.soak
 def test_a_task_that_runs_twice_counts_once(
-    copied: Scene, local: dict[str, Any], cluster: Standalone, tmp_path: Path
+    copied: Scene, local: dict[str, Any], cluster: SparkStandalone, tmp_path: Path
 ) -> None:
     application = proof(copied, cluster, tmp_path, SPECULATION)
     try:
         slow = frozen_one(cluster, application)
         application.until(lambda: "(100%)" in application.said())
-        send(slow.process, signal.SIGCONT)  # what it had begun may go on now, and even end
+        send_signal(slow.process, signal.SIGCONT)  # what it had begun may go on now, and even end
         summary = ended(application, tmp_path)
         copies = [start for start in application.events("SparkListenerTaskStart") if start["Task Info"]["Speculative"]]
         assert copies
@@ -156,7 +156,7 @@ def test_a_task_that_runs_twice_counts_once(
 
 
 def test_a_driver_whose_java_is_killed_ends_with_an_error_and_no_difference(
-    copied: Scene, cluster: Standalone, tmp_path: Path
+    copied: Scene, cluster: SparkStandalone, tmp_path: Path
 ) -> None:
     application = proof(copied, cluster, tmp_path, {})
     try:

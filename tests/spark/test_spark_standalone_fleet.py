@@ -16,10 +16,10 @@ import psutil
 import pytest
 
 from clusters.admin import Admin
-from clusters.control import SLOTS
-from clusters.fleet import slot_owners
-from lab.process import kill
-from lab.standalone import Executor, Standalone
+from clusters.control_topics import SLOT_COUNT
+from clusters.fleet import read_slot_owners
+from lab.detached_process import kill_process
+from lab.spark_standalone import SparkExecutor, SparkStandalone
 from tests.replicator.real import assert_exact_copy, wait_copied, wait_progress
 from tests.spark.standalone import PARTITIONS, Application, Scene, until
 from topology import compile_path
@@ -33,7 +33,7 @@ RECORDS = 20_000
 WORKERS = 2
 # Room for two attempts at both tasks; Spark starts the second when a task has run for a second, on another host.
 SPECULATION = {
-    "spark.cores.max": "4",
+    "spark.resource_wait.max": "4",
     "spark.executor.cores": "2",
     "spark.speculation": "true",
     "spark.speculation.interval": "100ms",
@@ -42,15 +42,15 @@ SPECULATION = {
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standalone]:
-    with Standalone(tmp_path_factory.mktemp("standalone"), workers=2, cores=2) as cluster:
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkStandalone]:
+    with SparkStandalone(tmp_path_factory.mktemp("standalone"), workers=2, cores=2) as cluster:
         yield cluster
 
 
 class Fleet(Application):
     """`python -m spark.replicate` on the cluster."""
 
-    def __init__(self, scene: Scene, cluster: Standalone, directory: Path) -> None:
+    def __init__(self, scene: Scene, cluster: SparkStandalone, directory: Path) -> None:
         self._state = directory.with_suffix(".json")
         arguments = ["-m", "spark.replicate", "--topology", str(scene.path), "--target", "cloud"]
         arguments += ["--workers", str(WORKERS), "--state", str(self._state)]
@@ -78,7 +78,7 @@ class Fleet(Application):
 
 
 def test_flows_go_on_exactly_once_whatever_is_killed(
-    kafka_pair: Lab, topic_name: str, tmp_path: Path, cluster: Standalone
+    kafka_pair: Lab, topic_name: str, tmp_path: Path, cluster: SparkStandalone
 ) -> None:
     scene = Scene(kafka_pair, topic_name, tmp_path)
     scene.fill(RECORDS)
@@ -106,7 +106,7 @@ def test_flows_go_on_exactly_once_whatever_is_killed(
         cluster.start_master()
         hosting = [executor for executor in cluster.executors() if hosted(executor) & now]
         lost = hosted(hosting[0])
-        kill(hosting[0].process)
+        kill_process(hosting[0].process)
         first.complete(without=lost & now)  # which the new master has started
 
         scene.fill(RECORDS)
@@ -130,7 +130,7 @@ def test_flows_go_on_exactly_once_whatever_is_killed(
         first.end()
 
 
-def hosted(executor: Executor) -> set[int]:
+def hosted(executor: SparkExecutor) -> set[int]:
     """Everything that runs below an executor."""
     try:
         return {child.pid for child in psutil.Process(executor.process.pid).children(recursive=True)}
@@ -148,4 +148,8 @@ def runs(pid: int) -> bool:
 def shared_by(workers: int, scene: Scene) -> None:
     """Until the slots are shared among so many workers."""
     with Admin(scene.settings["cloud"]) as admin:
-        until(lambda: len(given := slot_owners(admin, scene.name)) == SLOTS and len(set(given.values())) == workers)
+        until(
+            lambda: (
+                len(given := read_slot_owners(admin, scene.name)) == SLOT_COUNT and len(set(given.values())) == workers
+            )
+        )

@@ -9,19 +9,19 @@ from pathlib import Path
 import pytest
 
 from clusters.admin import Admin
-from lab.process import send
-from lab.standalone import Standalone
+from lab.detached_process import send_signal
+from lab.spark_standalone import SparkStandalone
 from tests.replicator.real import plan_for, producer, put, read_all, settings_of
 from tests.spark.standalone import Application
 from tests.spark.test_spark_batches import settled
-from topology.plan import plan_json
+from topology.plan import encode_plan
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow, pytest.mark.soak, pytest.mark.timeout(900)]
 
 COPY = """
 import sys
-from spark.session import end_session, spark_session
-from spark.source import register
+from spark.session import end_session, create_spark_session
+from spark.source import register_format
 session = spark_session("copy")
 register(session)
 plan, source, target = sys.argv[1:]
@@ -32,7 +32,7 @@ to.option("transactionTimeout", 120).save()
 end_session(session)
 """
 SPECULATION = {
-    "spark.cores.max": "4",
+    "spark.resource_wait.max": "4",
     "spark.scheduler.minRegisteredResourcesRatio": "1.0",  # both executors are there before the first task
     "spark.speculation": "true",
     "spark.speculation.interval": "50ms",
@@ -51,16 +51,16 @@ def test_tasks_that_run_twice_write_once(kafka_pair, topic_name: str, tmp_path: 
     put(sending, topic_name, 8_000)
     sending.flush()
     path = tmp_path / "plan.json"
-    path.write_text(plan_json(plan_for(settings, topic_name, topic_name)))
-    with Standalone(tmp_path / "standalone", workers=2, cores=2) as cluster:
+    path.write_text(encode_plan(plan_for(settings, topic_name, topic_name)))
+    with SparkStandalone(tmp_path / "standalone", workers=2, cores=2) as cluster:
         arguments = ["-c", COPY, str(path), topic_name, topic_name]
         application = Application(tmp_path / "application", cluster.url, arguments, SPECULATION)
         try:
             application.until(lambda: application.events("SparkListenerJobStart"))
             slow = cluster.executors()[0]
-            assert send(slow.process, signal.SIGSTOP)
+            assert send_signal(slow.process, signal.SIGSTOP)
             application.until(lambda: len(application.events("SparkListenerTaskEnd")) >= 4)
-            send(slow.process, signal.SIGCONT)
+            send_signal(slow.process, signal.SIGCONT)
             assert application.process.wait(180) == 0, application.said()[-3000:]
             starts = [start["Task Info"]["Speculative"] for start in application.events("SparkListenerTaskStart")]
             assert any(starts)

@@ -9,7 +9,7 @@ from io import FileIO
 
 import pytest
 
-from spark.standby import stand_by
+from spark.standby import serve_proof_requests
 
 
 class Orders:
@@ -28,7 +28,7 @@ class Orders:
         os.close(self.write)
 
     def stay(self, bound: float = 60.0, every: float = 60.0) -> None:
-        stand_by(self.read, self.did.append, self._pulse, bound, every)
+        serve_proof_requests(self.read, self.did.append, self._pulse, bound, every)
 
     def _pulse(self) -> None:
         self.did.append("pulse")

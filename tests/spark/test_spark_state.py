@@ -15,20 +15,29 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from clusters.cluster_protocol import LogRange
 from clusters.settings import ConnectionSettings
-from clusters.surface import LogRange
-from replicator.offsetmap import OffsetMap
-from spark.fingerprint import Prints, Record, print_records
-from spark.judging import keys
-from spark.judging.keys import StateFound, StateJob, states_here
-from spark.judging.proof import Proof, Subject, prove
-from spark.judging.state import Compared, Keyed, added, compare_states, joined, last_by_key, shared_out
-from spark.judging.window import Observed, Place, fix_window
-from spark.reading.units import Kept
+from replicator.ledger.offset_map import OffsetMap
+from spark.fingerprint import ConsumedRecord, RecordFingerprints, fingerprint_records
+from spark.judging import key_state_reading
+from spark.judging.key_state import (
+    KeyState,
+    KeyStateDifference,
+    add_key_differences,
+    compare_key_states,
+    find_last_by_key,
+    join_key_states,
+    split_by_key_hash,
+)
+from spark.judging.key_state_reading import KeyStateJob, KeyStateResult, compare_states_locally
+from spark.judging.proof import ComparisonOutcome, compare_and_judge
+from spark.judging.proof_inputs import ProofPartition
+from spark.judging.proof_window import ObservedPartition, PartitionPair, fix_window
+from spark.reading.range_requests import QuarantinedOffset
 from tests.spark.logs import packed
 from tests.spark.memory import CLUSTER, Stored
 
-PLACE = Place("onprem-to-cloud", "t", "t", 0)
+PLACE = PartitionPair("onprem-to-cloud", "t", "t", 0)
 IDS = (uuid.UUID(int=1), uuid.UUID(int=2))
 Entry = tuple[int, int, int | None]  # offset, key, value (None: a tombstone)
 
@@ -42,9 +51,9 @@ class World(NamedTuple):
     target: list[Entry]
 
 
-def prints(log: list[Entry]) -> Prints:
-    records = [Record(b"%d" % key, None if value is None else b"%d" % value, 5) for _, key, value in log]
-    found = print_records(records)
+def prints(log: list[Entry]) -> RecordFingerprints:
+    records = [ConsumedRecord(b"%d" % key, None if value is None else b"%d" % value, 5) for _, key, value in log]
+    found = fingerprint_records(records)
     found.offset[:] = [offset for offset, _, _ in log]
     return found
 
@@ -66,11 +75,11 @@ def worlds(draw: st.DrawFn) -> World:
     return World(log, draw(st.integers(0, len(log))), draw(cleaned(log)), draw(cleaned(log)))
 
 
-def compared(source: list[Entry], target: list[Entry], end: int, buckets: int = 1, cuts: int = 7) -> Compared:
-    def state(log: list[Entry]) -> list[Keyed]:
+def compared(source: list[Entry], target: list[Entry], end: int, buckets: int = 1, cuts: int = 7) -> KeyStateDifference:
+    def state(log: list[Entry]) -> list[KeyState]:
         inside = [e for e in log if e[0] < end]
-        parts = [last_by_key(prints([e for e in inside if a <= e[0] < a + cuts])) for a in range(0, end + 1, cuts)]
-        return shared_out(joined(parts[::-1]), buckets)
+        parts = [find_last_by_key(prints([e for e in inside if a <= e[0] < a + cuts])) for a in range(0, end + 1, cuts)]
+        return split_by_key_hash(join_key_states(parts[::-1]), buckets)
 
     behind = prints([e for log in (source, target) for e in log if e[0] >= end])
 
@@ -78,7 +87,7 @@ def compared(source: list[Entry], target: list[Entry], end: int, buckets: int = 
         return np.isin(kh, behind.kh)
 
     pairs = zip(state(source), state(target), strict=True)
-    return added([compare_states(one, two, rewritten, limit=50) for one, two in pairs], 50)
+    return add_key_differences([compare_key_states(one, two, rewritten, limit=50) for one, two in pairs], 50)
 
 
 def live(log: list[Entry], end: int) -> dict[int, int]:
@@ -140,8 +149,8 @@ def test_what_expired_on_the_other_side_is_unverifiable() -> None:
     def later(kh: np.ndarray) -> np.ndarray:
         return np.zeros(len(kh), dtype=np.bool_)
 
-    one, two = (last_by_key(prints(log)) for log in ([(3, 1, 7), (9, 2, 7)], [(4, 3, 7), (8, 4, 7)]))
-    found = compare_states(one, two, later, low=(5, 6), limit=9).difference
+    one, two = (find_last_by_key(prints(log)) for log in ([(3, 1, 7), (9, 2, 7)], [(4, 3, 7), (8, 4, 7)]))
+    found = compare_key_states(one, two, later, low=(5, 6), limit=9).difference
     assert (found.unverifiable, found.missing, found.foreign) == (2, 1, 1)
 
 
@@ -149,23 +158,25 @@ def test_an_aligned_key_stands_at_its_offset() -> None:
     def later(kh: np.ndarray) -> np.ndarray:
         return np.zeros(len(kh), dtype=np.bool_)
 
-    one, two = (last_by_key(prints(log)) for log in ([(3, 1, 7)], [(4, 1, 7)]))
-    assert compare_states(one, two, later, limit=9).difference.proven == 1
-    found = compare_states(one, two, later, in_place=True, limit=9).difference
+    one, two = (find_last_by_key(prints(log)) for log in ([(3, 1, 7)], [(4, 1, 7)]))
+    assert compare_key_states(one, two, later, limit=9).difference.proven == 1
+    found = compare_key_states(one, two, later, in_place=True, limit=9).difference
     assert (found.altered, found.components) == (1, ("offset",))
 
 
 def test_records_without_a_key_are_counted_apart() -> None:
-    keyless = print_records([Record(None, b"v", 1), Record(b"k", b"v", 1), Record(None, b"w", 1)])
-    found = last_by_key(keyless)
+    keyless = fingerprint_records(
+        [ConsumedRecord(None, b"v", 1), ConsumedRecord(b"k", b"v", 1), ConsumedRecord(None, b"w", 1)]
+    )
+    found = find_last_by_key(keyless)
     assert (len(found), found.keyless) == (1, 2)
-    assert joined([found, found]).keyless == 4
+    assert join_key_states([found, found]).keyless == 4
 
 
 class Compacted:
     """A topic in memory whose source and target are read by the real reader, and judged as Spark's tasks do it."""
 
-    def __init__(self, source: list[Record], target: list[Record]) -> None:
+    def __init__(self, source: list[ConsumedRecord], target: list[ConsumedRecord]) -> None:
         self.stored = Stored()
         self.ends = [
             self.stored.put((alias, "t", 0), packed(log, (7, 3)))
@@ -173,17 +184,19 @@ class Compacted:
         ]
         self.asked = 0
 
-    def prove(self, barrier: int | None = None, kept: tuple[Kept, ...] = ()) -> Proof:
+    def prove(self, barrier: int | None = None, kept: tuple[QuarantinedOffset, ...] = ()) -> ComparisonOutcome:
         end = self.ends[0] if barrier is None else barrier
         logs = LogRange(0, self.ends[0]), LogRange(0, min(end, self.ends[1]))
-        window = fix_window(Observed(PLACE, *logs, OffsetMap.of([(0, 0)]), end, IDS))
-        subject = Subject(window, OffsetMap.of([(0, 0)]), ("onprem", "cloud"), compacted=True, chunk=20, kept=kept)
-        with self.stored.in_place_of_clusters() as readers, patch.object(keys, "Admin", self.admin):
-            return prove([subject], replace(readers, states=self.states))
+        window = fix_window(ObservedPartition(PLACE, *logs, OffsetMap.of([(0, 0)]), end, IDS))
+        subject = ProofPartition(
+            window, OffsetMap.of([(0, 0)]), ("onprem", "cloud"), compacted=True, chunk=20, kept=kept
+        )
+        with self.stored.in_place_of_clusters() as readers, patch.object(key_state_reading, "Admin", self.admin):
+            return compare_and_judge([subject], replace(readers, states=self.states))
 
-    def states(self, jobs: Sequence[StateJob]) -> list[StateFound]:
+    def states(self, jobs: Sequence[KeyStateJob]) -> list[KeyStateResult]:
         self.asked += 1
-        return states_here(jobs, CLUSTER.__getitem__)
+        return compare_states_locally(jobs, CLUSTER.__getitem__)
 
     @contextmanager
     def admin(self, settings: ConnectionSettings) -> Iterator[Any]:
@@ -191,22 +204,22 @@ class Compacted:
         yield SimpleNamespace(offsets=lambda wanted: {key: LogRange(0, end) for key in wanted})
 
 
-def values(*pairs: tuple[int, int | None]) -> list[Record]:
-    return [Record(b"%d" % key, None if value is None else b"%d" % value, 5) for key, value in pairs]
+def values(*pairs: tuple[int, int | None]) -> list[ConsumedRecord]:
+    return [ConsumedRecord(b"%d" % key, None if value is None else b"%d" % value, 5) for key, value in pairs]
 
 
 LOG = values(*((n % 9, n) for n in range(60)))
-FILL = Record(b"fill", b"", 5)
+FILL = ConsumedRecord(b"fill", b"", 5)
 
 
-def holes(log: list[Record], *gone: int) -> list[Record]:
+def holes(log: list[ConsumedRecord], *gone: int) -> list[ConsumedRecord]:
     """The log with other records where some were cleaned away: what stands there does not matter to the state."""
     return [FILL if n in gone else r for n, r in enumerate(log)] + [FILL]
 
 
 @pytest.mark.parametrize("bucket", [1, 7, 1_000_000])
 def test_a_partition_with_a_chunk_that_differs_is_judged_by_its_keys(bucket: int) -> None:
-    with patch.object(keys, "_BUCKET", bucket):
+    with patch.object(key_state_reading, "_BUCKET", bucket):
         found = Compacted([*LOG, FILL], holes(LOG, 3, 30, 31)).prove()
         assert (found.judgement.verdict, found.judgement.total.proven) == ("proven", 10)
         assert found.judgement.by_state == {PLACE}
@@ -249,14 +262,14 @@ def test_what_expires_under_the_reading_is_unverifiable_and_read_again() -> None
 
 
 def test_records_without_a_key_are_told_unless_they_are_in_quarantine() -> None:
-    bare = Record(None, b"v", 5)
+    bare = ConsumedRecord(None, b"v", 5)
     source, target = [*LOG, bare, FILL], [*LOG, FILL]
     found = Compacted(source, target).prove()
     assert found.judgement.total.unverifiable == 1
     assert "1 records without a key on the source and 0 on the target" in found.judgement.blocks[0]
-    kept = Kept(60, (int(print_records([bare]).fp[0]),), keyless=True)
+    kept = QuarantinedOffset(60, (int(fingerprint_records([bare]).fp[0]),), keyless=True)
     found = Compacted(source, target).prove(kept=(kept,))
     assert (found.judgement.total.quarantined, found.judgement.total.unverifiable) == (1, 0)
     assert not found.judgement.blocks
-    other = Kept(60, (7,), keyless=True)
+    other = QuarantinedOffset(60, (7,), keyless=True)
     assert Compacted(source, target).prove(kept=(other,)).judgement.total.unverifiable == 1

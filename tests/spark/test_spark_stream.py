@@ -14,17 +14,17 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from clusters.admin import Admin
 from clusters.errors import Unauthorised, Unreachable
 from clusters.settings import ConnectionSettings
-from clusters.wire import codes
-from clusters.wire.connection import connect
-from spark.datasource.columns import schema_of
-from spark.datasource.logs import Logs
-from spark.datasource.options import reading
-from spark.datasource.reading import BatchReader
-from spark.datasource.streaming import StreamReader
+from clusters.wire import error_codes
+from clusters.wire.connection import open_connection
+from spark.datasource.batch_reader import BatchReader
+from spark.datasource.columns import build_row_schema
+from spark.datasource.log_offsets import LogOffsetReader
+from spark.datasource.options import parse_read_options
+from spark.datasource.stream_reader import StreamReader
 from spark.errors import NotReadable, WrongUse
 from tests.replicator.real import plan_for, producer, put, settings_of
 from tests.spark.test_spark_batches import settled
-from topology.plan import plan_json
+from topology.plan import encode_plan
 from topology.selectors import Selector, TopicSelection
 
 pytestmark = [pytest.mark.kafka]
@@ -34,8 +34,8 @@ class Query:
     """What Spark does with a stream reader: asks, notes as JSON, reads."""
 
     def __init__(self, options: dict[str, str]) -> None:
-        asked = reading(options)
-        self.reader = StreamReader(asked, schema_of(asked.rows, asked.columns))
+        asked = parse_read_options(options)
+        self.reader = StreamReader(asked, build_row_schema(asked.rows, asked.columns))
         self.at = noted(self.reader.initialOffset())
 
     def step(self, limit: Any = None) -> int:
@@ -63,7 +63,7 @@ def onprem(kafka_pair, topic_name: str) -> ConnectionSettings:
 @pytest.fixture
 def options(kafka_pair, onprem, topic_name: str, tmp_path: Path) -> dict[str, str]:
     path = tmp_path / "plan.json"
-    path.write_text(plan_json(plan_for(settings_of(kafka_pair), topic_name, topic_name)))
+    path.write_text(encode_plan(plan_for(settings_of(kafka_pair), topic_name, topic_name)))
     return {"topology": str(path), "cluster": "onprem", "topics": topic_name, "startingOffsets": "earliest"}
 
 
@@ -125,11 +125,11 @@ def test_a_log_that_does_not_continue_ends_the_query(onprem, topic_name: str, op
     with pytest.raises(NotReadable, match="ends at 100, and 5000 was read before: it was truncated"):
         query.step()
     batch = {key: value for key, value in options.items() if key != "startingOffsets"}
-    planned = BatchReader(reading(batch), schema_of("batches", ()))
+    planned = BatchReader(parse_read_options(batch), build_row_schema("batches", ()))
     tasks = planned.partitions()
-    link = connect(onprem)
+    link = open_connection(onprem)
     try:
-        assert link.delete_records(topic_name, 0, 60)[0] == codes.NONE
+        assert link.delete_records(topic_name, 0, 60)[0] == error_codes.NONE
     finally:
         link.close()
     query.at = before
@@ -143,8 +143,8 @@ def test_a_stream_has_no_end_and_no_answer_is_no_result(options) -> None:
     with pytest.raises(WrongUse, match="a stream has no end"):
         Query(options | {"endingTimestamp": "5"})
     orders = TopicSelection(include=(Selector("literal", "orders"),))
-    logs = Logs(ConnectionSettings("nowhere", ("127.0.0.1:1",)), patience_s=0.0)
+    logs = LogOffsetReader(ConnectionSettings("nowhere", ("127.0.0.1:1",)), patience_s=0.0)
     with pytest.raises(Unreachable, match="cluster nowhere does not answer"):
         logs.selected(orders)
     with pytest.raises(Unauthorised, match="READ and DESCRIBE on it are needed"):
-        logs._refuse(codes.TOPIC_AUTHORIZATION_FAILED, "orders")
+        logs._refuse(error_codes.TOPIC_AUTHORIZATION_FAILED, "orders")

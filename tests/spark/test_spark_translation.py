@@ -9,36 +9,36 @@ from typing import TYPE_CHECKING
 import pytest
 
 from clusters.admin import Admin
-from clusters.registry.schema import Reference, Schema
+from clusters.partition_status import read_partition_statuses
+from clusters.registry.schema import Schema, SchemaReference
 from clusters.settings import ConnectionSettings
-from clusters.status import read_status
 from clusters.sync_reports import read_sync_reports
 from replicator.apply import apply_plan
-from replicator.sync.once import sync_differences
-from spark.proving import verify
-from spark.request import Request
+from replicator.sync.sync_on_apply import find_sync_differences
+from spark.proof_request import ProofRequest
+from spark.proof_run import prove_flows
 from tests.replicator.faults import times
 from tests.replicator.real import read_all, wait_copied, wait_progress, workers
 from tests.replicator.real_schemas import PARTITIONS, clients, connect_to, contents, plan_with, registered, until, write
 from tests.replicator.registries import WIDER
-from topology.plan import sealed
-from topology.sync import Sync
+from topology.plan import seal_plan
+from topology.sync_settings import SyncSettings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from lab.clusters import Lab
-    from lab.registry import Registry
+    from lab.schema_registry import SchemaRegistryProcess
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow]
 
 
 def notes(target: ConnectionSettings, flow: str) -> list[str]:
-    return [each.note or "" for each in read_status(target) if each.flow == flow]
+    return [each.note or "" for each in read_partition_statuses(target) if each.flow == flow]
 
 
 def test_translated_ids_lead_to_the_same_schemas_whoever_dies(
-    kafka_pair: Lab, registry_pair: list[Registry], topic_name: str, tmp_path: Path, spark: SparkSession
+    kafka_pair: Lab, registry_pair: list[SchemaRegistryProcess], topic_name: str, tmp_path: Path, spark: SparkSession
 ) -> None:
     urls = {"onprem": registry_pair[0].url, "cloud": registry_pair[1].url}
     plan = plan_with(kafka_pair, topic_name, urls, ids="translate")
@@ -50,7 +50,7 @@ def test_translated_ids_lead_to_the_same_schemas_whoever_dies(
         for number in range(5):  # so that ids differ
             there.register(f"{topic_name}-taken-{number}", Schema(f'{{"type":"string","doc":"{number}"}}'))
         ids, key = registered(here, topic_name)
-        assert [each.name for each in sync_differences(plan, connect_to(plan)) if each.applied] == [
+        assert [each.name for each in find_sync_differences(plan, connect_to(plan)) if each.applied] == [
             f"{topic_name}-key",
             f"{topic_name}-address",
             f"{topic_name}-value",
@@ -65,8 +65,8 @@ def test_translated_ids_lead_to_the_same_schemas_whoever_dies(
             worker = start()
             wait_copied(settings, plan, topic_name, PARTITIONS)
             # the same records, and nobody says that ids were translated
-            untold = sealed(replace(plan, flows=tuple(replace(each, sync=Sync()) for each in plan.flows)))
-            different = verify(untold, Request(wait=0), tmp_path / "untold", session=lambda: spark)
+            untold = seal_plan(replace(plan, flows=tuple(replace(each, sync=SyncSettings()) for each in plan.flows)))
+            different = prove_flows(untold, ProofRequest(wait=0), tmp_path / "untold", session=lambda: spark)
             assert different["verdict"] == "different"
             write(settings["onprem"], topic_name, ids, key, 20_000, 300)
             wait_progress(settings, plan, topic_name, PARTITIONS, 310)
@@ -77,7 +77,9 @@ def test_translated_ids_lead_to_the_same_schemas_whoever_dies(
             # a version that the source gets now is carried by the worker, and its records wait for it
             later = here.register(
                 f"{topic_name}-value",
-                Schema(WIDER.replace('"n"', '"m"'), references=(Reference("x.Address", f"{topic_name}-address", 1),)),
+                Schema(
+                    WIDER.replace('"n"', '"m"'), references=(SchemaReference("x.Address", f"{topic_name}-address", 1),)
+                ),
             )
             write(settings["onprem"], topic_name, [later], key, 500, 40_000)
             wait_copied(settings, plan, topic_name, PARTITIONS)
@@ -89,5 +91,5 @@ def test_translated_ids_lead_to_the_same_schemas_whoever_dies(
         assert [len(each) for each in source.values()] == [len(each) for each in target.values()]
         assert {len(source[0]) > 0, len(source[1]) > 0} == {True}
         assert source != target, "the bytes differ in their ids"
-    document = verify(plan, Request(), tmp_path / "proof", session=lambda: spark)
+    document = prove_flows(plan, ProofRequest(), tmp_path / "proof", session=lambda: spark)
     assert (document["verdict"], document["unproven"]) == ("proven", 0), document

@@ -13,14 +13,14 @@ import pytest
 
 from clusters.admin import Admin
 from clusters.settings import ConnectionSettings
-from replicator.ledger import read_ledger
-from spark.judging.whose import NOBODY, writers_at
-from spark.proving import verify
-from spark.request import Request
+from replicator.ledger.ledger import read_ledger
+from spark.judging.record_ownership import NO_KNOWN_PRODUCER, read_target_writers
+from spark.proof_request import ProofRequest
+from spark.proof_run import prove_flows
 from tests.replicator.real import applied, plan_for, settings_of, workers
 from tests.spark.logs import Log, a_log, append, packed
 from topology.naming import Naming
-from topology.plan import Plan, sealed
+from topology.plan import Plan, seal_plan
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -54,7 +54,7 @@ def wait_read(settings: dict[str, ConnectionSettings], plan: Plan, ends: dict[st
 def proof(plan: Plan, spark: SparkSession, directory: Path, **request: Any) -> dict[str, dict[str, Any]]:
     """The document, and its flows by id."""
     out = directory / f"{time.monotonic_ns()}"
-    document = verify(plan, Request(**({"wait": 20.0, "chunk": 50} | request)), out, session=lambda: spark)
+    document = prove_flows(plan, ProofRequest(**({"wait": 20.0, "chunk": 50} | request)), out, session=lambda: spark)
     return {"": document} | {flow["id"]: flow for flow in document["flows"]}
 
 
@@ -74,9 +74,9 @@ def test_flows_that_merge_are_proven_each_for_itself(
         for topic in (old, new)
     ]
     flows = tuple(flow for plan in plans for flow in plan.flows)
-    plan = applied(settings, sealed(replace(plans[0], topology=merged, flows=flows)))
+    plan = applied(settings, seal_plan(replace(plans[0], topology=merged, flows=flows)))
     ids = [flow.id for flow in flows]
-    assert writers_at(replace(flows[0], id="nobody's"), settings["cloud"]).ours == (NOBODY,)
+    assert read_target_writers(replace(flows[0], id="nobody's"), settings["cloud"]).ours == (NO_KNOWN_PRODUCER,)
     with workers(plan, "cloud", tmp_path) as start:
         start()
         for half in range(2):
@@ -90,7 +90,7 @@ def test_flows_that_merge_are_proven_each_for_itself(
         assert [found[id_]["proven"] for id_ in ids] == [200, 150]
         [note] = [note for note in found[""]["not_compared"] if "application" in note and ids[0] in note]
         assert re.match(rf"{merged}-0 on cloud: (15|30) records of applications", note)  # of 30, some are older
-    ours = writers_at(flows[0], settings["cloud"]).ours
+    ours = read_target_writers(flows[0], settings["cloud"]).ours
     append(settings["cloud"], merged, {0: strange(max(ours), 30_000)})
     found = proof(plan, spark, tmp_path, final=True)
     assert (found[""]["verdict"], found[ids[0]]["foreign"], found[ids[1]]["unproven"]) == ("different", 1, 0)
@@ -114,6 +114,8 @@ def test_a_two_way_pair_is_proven_both_ways(
         found = proof(plan, spark, tmp_path)
     assert (found[""]["verdict"], found[""]["unproven"]) == ("proven", 0), found[""]
     assert [found[flow.id]["proven"] for flow in plan.flows] == [150, 80]
-    append(settings["onprem"], topic_name, {0: strange(max(writers_at(back, settings["onprem"]).ours), 30_000)})
+    append(
+        settings["onprem"], topic_name, {0: strange(max(read_target_writers(back, settings["onprem"]).ours), 30_000)}
+    )
     found = proof(plan, spark, tmp_path)
     assert found[back.id]["foreign"] == 1

@@ -11,21 +11,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clusters.surface import LogRange
-from replicator.adoption.foreign import Foreign, JoinedMap
-from replicator.offsetmap import OffsetMap, Stretch
-from replicator.states import Span as Fixed
-from spark.fingerprint import Prints
-from spark.judging.subjects import Subject
-from spark.judging.window import EarlierWindow, Observed, Place, cut, fix_window
-from spark.reading.spans import Span
+from clusters.cluster_protocol import LogRange
+from replicator.ledger.foreign_part import ForeignPart, JoinedOffsetMap
+from replicator.ledger.offset_map import ExplicitRun, OffsetMap
+from replicator.states import OffsetSpan as Fixed
+from spark.fingerprint import RecordFingerprints
+from spark.judging.proof_inputs import ProofPartition
+from spark.judging.proof_window import EarlierWindow, ObservedPartition, PartitionPair, cut_chunks, fix_window
+from spark.reading.offset_range import OffsetRange
 
-PLACE = Place("a-to-b", "orders", "orders", 0)
+PLACE = PartitionPair("a-to-b", "orders", "orders", 0)
 IDS = (uuid.UUID(int=1), uuid.UUID(int=2))
 
 
-def observed(source: tuple[int, int], target: tuple[int, int], runs: list[tuple[int, int]], barrier: int) -> Observed:
-    return Observed(PLACE, LogRange(*source), LogRange(*target), OffsetMap.of(runs), barrier, IDS)
+def observed(
+    source: tuple[int, int], target: tuple[int, int], runs: list[tuple[int, int]], barrier: int
+) -> ObservedPartition:
+    return ObservedPartition(PLACE, LogRange(*source), LogRange(*target), OffsetMap.of(runs), barrier, IDS)
 
 
 @st.composite
@@ -52,9 +54,9 @@ def test_chunks_cover_the_window_and_hold_the_same_records(
 ) -> None:
     offsets, first, map_, end = log
     copied = min(copied, len(offsets))
-    seen = Observed(PLACE, LogRange(0, end), LogRange(0, first + copied), map_, end, IDS)
+    seen = ObservedPartition(PLACE, LogRange(0, end), LogRange(0, first + copied), map_, end, IDS)
     window = fix_window(seen)
-    chunks = list(cut(window.source, window.target, map_, size))
+    chunks = list(cut_chunks(window.source, window.target, map_, size))
     home = {offset: first + i for i, offset in enumerate(offsets)}
     inside = 0
     for source, target in chunks:
@@ -75,49 +77,55 @@ def test_chunks_cover_the_window_and_hold_the_same_records(
 def test_a_flow_that_was_told_where_to_begin_is_compared_from_there() -> None:
     """Also what was never copied there is missing, and not older than the flow."""
     window = fix_window(observed((0, 100), (50, 90), [(50, 60)], barrier=100), start=55)
-    assert (window.source, window.target) == (Span(55, 100), Span(50, 90))
-    assert fix_window(observed((0, 100), (50, 90), [], barrier=100), start=55).tail == Span(55, 100)
-    assert fix_window(observed((70, 100), (50, 90), [(50, 60)], barrier=100), start=55).source == Span(70, 100)
+    assert (window.source, window.target) == (OffsetRange(55, 100), OffsetRange(50, 90))
+    assert fix_window(observed((0, 100), (50, 90), [], barrier=100), start=55).tail == OffsetRange(55, 100)
+    assert fix_window(observed((70, 100), (50, 90), [(50, 60)], barrier=100), start=55).source == OffsetRange(70, 100)
 
 
 def test_what_came_after_the_barrier_is_outside() -> None:
     window = fix_window(observed((0, 120), (0, 110), [(0, 0)], barrier=100))
-    assert (window.source, window.target, window.tail) == (Span(0, 100), Span(0, 100), Span(100, 100))
+    assert (window.source, window.target, window.tail) == (
+        OffsetRange(0, 100),
+        OffsetRange(0, 100),
+        OffsetRange(100, 100),
+    )
 
 
 def test_more_on_the_target_than_the_source_has_is_looked_at() -> None:
     window = fix_window(observed((0, 100), (0, 103), [(0, 0)], barrier=100))
-    assert (window.source, window.target, window.open_end) == (Span(0, 100), Span(0, 103), True)
+    assert (window.source, window.target, window.open_end) == (OffsetRange(0, 100), OffsetRange(0, 103), True)
 
 
 def test_final_takes_the_whole_target() -> None:
     window = fix_window(observed((0, 100), (0, 90), [(0, 0)], barrier=100), final=True)
-    assert (window.source, window.target, window.tail) == (Span(0, 90), Span(0, 90), Span(90, 100))
+    assert (window.source, window.target, window.tail) == (OffsetRange(0, 90), OffsetRange(0, 90), OffsetRange(90, 100))
 
 
 def test_nothing_copied_is_pending_and_strange_records_are_seen() -> None:
     window = fix_window(observed((5, 20), (0, 3), [], barrier=20))
-    assert (window.source, window.target, window.tail) == (Span(5, 5), Span(0, 3), Span(5, 20))
+    assert (window.source, window.target, window.tail) == (OffsetRange(5, 5), OffsetRange(0, 3), OffsetRange(5, 20))
 
 
 def test_a_flow_that_starts_at_the_end_answers_from_there() -> None:
     window = fix_window(observed((0, 50), (0, 10), [(0, 40)], barrier=50), start="latest")
-    assert (window.source, window.target) == (Span(40, 50), Span(0, 10))
+    assert (window.source, window.target) == (OffsetRange(40, 50), OffsetRange(0, 10))
 
 
 def test_what_expired_since_an_earlier_proof_counts_unless_that_has_proven_it() -> None:
-    earlier = EarlierWindow(0, 0, ((Span(0, 30), Span(0, 30)), (Span(40, 45), Span(40, 45))))
+    earlier = EarlierWindow(
+        0, 0, ((OffsetRange(0, 30), OffsetRange(0, 30)), (OffsetRange(40, 45), OffsetRange(40, 45)))
+    )
     window = fix_window(observed((0, 50), (0, 50), [(0, 0)], barrier=50), earlier=earlier)
-    assert (window.source, window.target, window.unverifiable) == (Span(0, 50), Span(0, 50), 0)
+    assert (window.source, window.target, window.unverifiable) == (OffsetRange(0, 50), OffsetRange(0, 50), 0)
     window = fix_window(observed((35, 50), (0, 50), [(0, 0)], barrier=50), earlier=earlier)
-    assert (window.source, window.target, window.unverifiable) == (Span(35, 50), Span(35, 50), 5)
+    assert (window.source, window.target, window.unverifiable) == (OffsetRange(35, 50), OffsetRange(35, 50), 5)
     window = fix_window(observed((35, 50), (42, 50), [(0, 0)], barrier=50), earlier=earlier)
-    assert (window.source, window.target, window.unverifiable) == (Span(42, 50), Span(42, 50), 10)
+    assert (window.source, window.target, window.unverifiable) == (OffsetRange(42, 50), OffsetRange(42, 50), 10)
 
 
 def test_heads_that_expired_on_the_target_are_unverifiable() -> None:
     window = fix_window(observed((0, 50), (20, 50), [(0, 0)], barrier=50))
-    assert (window.source, window.target, window.unverifiable) == (Span(20, 50), Span(20, 50), 20)
+    assert (window.source, window.target, window.unverifiable) == (OffsetRange(20, 50), OffsetRange(20, 50), 20)
 
 
 def test_what_expired_before_it_was_copied_is_unverifiable() -> None:
@@ -130,7 +138,7 @@ def test_what_expired_before_it_was_copied_is_unverifiable() -> None:
 def test_what_expired_after_it_was_copied_is_no_loss() -> None:
     window = fix_window(observed((60, 100), (0, 100), [(0, 0)], barrier=100))
     assert window.unverifiable == 0
-    assert (window.source, window.target) == (Span(60, 100), Span(60, 100))
+    assert (window.source, window.target) == (OffsetRange(60, 100), OffsetRange(60, 100))
 
 
 @given(st.data())
@@ -140,7 +148,7 @@ def test_an_adopted_partition_is_compared_without_what_stands_beside_its_copies(
     target = source = 0
     stretches, extra, there = [], [], {}
     for records, repeated, gap in counts:
-        stretches.append(Stretch(target, source, records))
+        stretches.append(ExplicitRun(target, source, records))
         there |= {target + n: source + n for n in range(records)}
         target, source = target + records, source + records
         if repeated:
@@ -148,15 +156,15 @@ def test_an_adopted_partition_is_compared_without_what_stands_beside_its_copies(
         target, source = target + repeated, source + gap
     ours = data.draw(st.integers(0, 10))
     there |= {target + n: source + n for n in range(ours)}
-    map_ = JoinedMap.over(
-        Foreign("MirrorMaker 2", target, source, tuple(stretches), tuple(extra)), OffsetMap.of([(target, source)])
+    map_ = JoinedOffsetMap.over(
+        ForeignPart("MirrorMaker 2", target, source, tuple(stretches), tuple(extra)), OffsetMap.of([(target, source)])
     )
     ends = source + ours, target + ours
-    seen = Observed(PLACE, LogRange(0, ends[0]), LogRange(0, ends[1]), map_, ends[0], IDS)
+    seen = ObservedPartition(PLACE, LogRange(0, ends[0]), LogRange(0, ends[1]), map_, ends[0], IDS)
     window = fix_window(seen)
-    subject = Subject(window, map_, ("a", "b"))
+    subject = ProofPartition(window, map_, ("a", "b"))
     compared = {}
-    for here, other in cut(window.source, window.target, map_, data.draw(st.integers(1, 20))):
+    for here, other in cut_chunks(window.source, window.target, map_, data.draw(st.integers(1, 20))):
         unit = subject.unit(1, other, 0)
         kept = [at for at in range(unit.start, unit.end) if not any(a <= at < b for a, b in unit.left_out)]
         assert [there[at] for at in kept] == sorted(at for at in there.values() if here.start <= at < here.end)
@@ -168,7 +176,7 @@ def test_an_adopted_partition_is_compared_without_what_stands_beside_its_copies(
 def test_prints_without_some_offsets() -> None:
     column = np.arange(6, dtype=np.uint64)
     offsets = np.array([3, 4, 7, 8, 9, 20], dtype=np.int64)
-    prints = Prints(offsets, column, column, column, column, offsets, offsets * 10)
+    prints = RecordFingerprints(offsets, column, column, column, column, offsets, offsets * 10)
     assert prints.without([(100, 200)]) is prints
     kept = prints.without([(0, 4), (8, 10)])
     assert (kept.offset.tolist(), kept.fp.tolist(), kept.size.tolist()) == ([4, 7, 20], [1, 2, 5], [40, 70, 200])
@@ -238,7 +246,7 @@ def test_a_window_leaves_nothing_out_in_silence(
     barrier = data.draw(st.integers(0, end))
     source_start, target_start = data.draw(st.integers(0, end)), data.draw(st.integers(0, first + copied))
     runs = tuple(run for run in map_.runs if run.target < first + copied)
-    seen = Observed(
+    seen = ObservedPartition(
         PLACE, LogRange(source_start, end), LogRange(target_start, first + copied), OffsetMap(runs), barrier, IDS
     )
     final = data.draw(st.booleans())

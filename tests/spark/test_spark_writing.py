@@ -13,26 +13,26 @@ from pyspark.sql import Row
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from clusters.admin import Admin
-from clusters.names import TopicPartition
 from clusters.settings import ConnectionSettings
-from spark.datasource import committing
-from spark.datasource.appending import Written, append
-from spark.datasource.columns import BATCHES, schema_of
-from spark.datasource.committing import (
-    abort_others,
+from clusters.topic_partition import TopicPartition
+from spark.datasource import transaction_commit
+from spark.datasource.batch_reader import BatchReader
+from spark.datasource.columns import BATCH_COLUMNS, build_row_schema
+from spark.datasource.options import WriteOptions, parse_read_options
+from spark.datasource.transaction_commit import (
+    abort_other_transactions,
+    build_transaction_prefix,
     commit_job,
     commit_micro_batch,
-    decision,
-    prefix_of,
-    winners,
+    list_winning_transactions,
+    read_commit_decision,
 )
-from spark.datasource.options import Writing, reading
-from spark.datasource.reading import BatchReader
+from spark.datasource.transactional_append import OpenTaskTransaction, append_in_transaction
 from spark.errors import NotAppended, WrongUse
-from spark.source import NAME, KafkaBatches, register
+from spark.source import FORMAT_NAME, KafkaBatches, register_format
 from tests.replicator.real import plan_for, producer, put, settings_of
 from tests.replicator.real import read_all as read_records
-from topology.plan import Plan, plan_json
+from topology.plan import Plan, encode_plan
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -46,7 +46,7 @@ class World:
     def __init__(self, settings: ConnectionSettings, plan: Plan, path: Path, topic: str) -> None:
         self.settings, self.source, self.target = settings, topic, f"{topic}-target"
         self.path = path
-        self.writing = Writing(plan.cluster("onprem"), self.target)
+        self.writing = WriteOptions(plan.cluster("onprem"), self.target)
         with Admin(settings) as admin:
             admin.create_topic(self.source, 2, configs={"retention.ms": "-1"})
             admin.create_topic(self.target, 2, configs={"retention.ms": "-1"})
@@ -58,11 +58,11 @@ class World:
         return {"topology": str(self.path), "cluster": "onprem", "topics": topic} | more
 
     def batches(self, topic: str) -> list[pa.RecordBatch]:
-        reader = BatchReader(reading(self.options(topic)), schema_of("batches", ()))
+        reader = BatchReader(parse_read_options(self.options(topic)), build_row_schema("batches", ()))
         return [batch for task in reader.partitions() for batch in reader.read(task)]
 
-    def appended(self, transactional_id: str, query: str = "") -> Written:
-        return append(self.writing, transactional_id, self.batches(self.source), query)
+    def appended(self, transactional_id: str, query: str = "") -> OpenTaskTransaction:
+        return append_in_transaction(self.writing, transactional_id, self.batches(self.source), query)
 
     def records(self, topic: str) -> list[list[Any]]:
         """What read_committed consumers see, by partition."""
@@ -83,14 +83,14 @@ def world(kafka_pair, topic_name: str, tmp_path: Path) -> World:
     settings = settings_of(kafka_pair)
     plan = plan_for(settings, topic_name, topic_name)
     path = tmp_path / "plan.json"
-    path.write_text(plan_json(plan))
+    path.write_text(encode_plan(plan))
     return World(settings["onprem"], plan, path, topic_name)
 
 
 def test_only_the_winner_of_two_attempts_is_visible_as_it_was_stored(world: World) -> None:
-    prefix = prefix_of(uuid.uuid4().hex)
+    prefix = build_transaction_prefix(uuid.uuid4().hex)
     loser, winner = world.appended(f"{prefix}0-1"), world.appended(f"{prefix}0-2")
-    nothing = append(world.writing, f"{prefix}1-3", [])
+    nothing = append_in_transaction(world.writing, f"{prefix}1-3", [])
     assert nothing.nothing
     assert loser.batches == winner.batches > 10
     commit_job(world.settings, prefix, [winner, nothing])
@@ -103,38 +103,38 @@ def test_only_the_winner_of_two_attempts_is_visible_as_it_was_stored(world: Worl
 
 
 def test_an_aborted_job_leaves_nothing(world: World) -> None:
-    prefix = prefix_of(uuid.uuid4().hex)
+    prefix = build_transaction_prefix(uuid.uuid4().hex)
     world.appended(f"{prefix}0-1")
-    abort_others(world.settings, prefix, ())
+    abort_other_transactions(world.settings, prefix, ())
     assert world.records(world.target) == [[], []]
 
 
 def test_a_transaction_that_timed_out_costs_the_job_before_anything_is_committed(world: World) -> None:
-    prefix = prefix_of(uuid.uuid4().hex)
+    prefix = build_transaction_prefix(uuid.uuid4().hex)
     ended, other = world.appended(f"{prefix}0-1"), world.appended(f"{prefix}1-2")
-    abort_others(world.settings, prefix, winners([other]))  # what its timeout does
+    abort_other_transactions(world.settings, prefix, list_winning_transactions([other]))  # what its timeout does
     with pytest.raises(NotAppended, match="Nothing of this job was committed"):
         commit_job(world.settings, prefix, [ended, other])
-    abort_others(world.settings, prefix, ())
+    abort_other_transactions(world.settings, prefix, ())
     assert world.records(world.target) == [[], []]
 
 
 def test_a_replayed_micro_batch_is_not_written_again(world: World) -> None:
     query = str(uuid.uuid4())
-    prefix = prefix_of(query)
+    prefix = build_transaction_prefix(query)
     commit_micro_batch(world.settings, world.target, [world.appended(f"{prefix}run1-0-0", query)], 5)
     commit_micro_batch(world.settings, world.target, [world.appended(f"{prefix}run2-0-0", query)], 5)
     older = [world.appended(f"{prefix}run3-0-0", query)]
     with pytest.raises(NotAppended, match="restored from an older copy"):
         commit_micro_batch(world.settings, world.target, older, 4)
-    committing.abort_micro_batch(world.settings, world.target, older, 4)
+    transaction_commit.abort_micro_batch(world.settings, world.target, older, 4)
     assert world.records(world.target) == world.records(world.source)
 
 
 def test_what_was_decided_is_finished_by_the_replay(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """The driver dies behind its decision: two transactions, none of them committed yet, one of them an attempt's."""
     query = str(uuid.uuid4())
-    prefix = prefix_of(query)
+    prefix = build_transaction_prefix(query)
 
     class Died(Exception):
         pass
@@ -145,39 +145,43 @@ def test_what_was_decided_is_finished_by_the_replay(world: World, monkeypatch: p
     first = [world.appended(f"{prefix}run1-{task}-0", query) for task in range(2)]
     world.appended(f"{prefix}run1-1-1", query)  # a loser
     with monkeypatch.context() as patch:
-        patch.setattr(committing, "_commit", dies)
+        patch.setattr(transaction_commit, "_commit", dies)
         with pytest.raises(Died):
             commit_micro_batch(world.settings, world.target, first, 7)
-    found = decision(world.settings, query, world.target)
+    found = read_commit_decision(world.settings, query, world.target)
     assert found is not None
-    assert (found.batch, found.whom) == (7, winners(first))
-    committing.abort_micro_batch(world.settings, world.target, first, 7)  # Spark does, and it must not undo it
+    assert (found.batch, found.whom) == (7, list_winning_transactions(first))
+    transaction_commit.abort_micro_batch(world.settings, world.target, first, 7)  # Spark does, and it must not undo it
     commit_micro_batch(world.settings, world.target, [world.appended(f"{prefix}run2-0-0", query)], 7)
     assert [len(here) for here in world.records(world.target)] == [2 * len(h) for h in world.records(world.source)]
 
 
 def test_a_replay_that_comes_too_late_is_loud(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     query = str(uuid.uuid4())
-    prefix = prefix_of(query)
+    prefix = build_transaction_prefix(query)
     messages = [world.appended(f"{prefix}run1-{task}-0", query) for task in range(2)]
-    commit = committing._commit
+    commit = transaction_commit._commit
     with monkeypatch.context() as patch:
-        patch.setattr(committing, "_commit", lambda settings, whom: commit(settings, whom[:1]))
-        patch.setattr(committing, "abort_others", lambda *_: None)
+        patch.setattr(transaction_commit, "_commit", lambda settings, whom: commit(settings, whom[:1]))
+        patch.setattr(transaction_commit, "abort_other_transactions", lambda *_: None)
         commit_micro_batch(world.settings, world.target, messages, 0)
-    abort_others(world.settings, prefix, winners(messages[:1]))  # the second ran into its timeout
+    abort_other_transactions(
+        world.settings, prefix, list_winning_transactions(messages[:1])
+    )  # the second ran into its timeout
     with pytest.raises(NotAppended, match="was committed in part"):
         commit_micro_batch(world.settings, world.target, [world.appended(f"{prefix}run2-0-0", query)], 0)
-    abort_others(world.settings, prefix, ())
+    abort_other_transactions(world.settings, prefix, ())
 
 
 def test_rows_that_cannot_be_written_are_named(world: World) -> None:
     target = {"topology": str(world.path), "cluster": "onprem", "topic": world.target}
     with pytest.raises(WrongUse, match="no column codec, payload"):
-        KafkaBatches(target).writer(schema_of("batches", [name for name in BATCHES if name not in UNFIT]), False)
+        KafkaBatches(target).writer(
+            build_row_schema("batches", [name for name in BATCH_COLUMNS if name not in UNFIT]), False
+        )
     with pytest.raises(WrongUse, match="nothing is ever deleted"):
-        KafkaBatches(target).writer(schema_of("batches", ()), True)
-    schema = to_arrow_schema(schema_of("batches", ()), timezone="UTC")
+        KafkaBatches(target).writer(build_row_schema("batches", ()), True)
+    schema = to_arrow_schema(build_row_schema("batches", ()), timezone="UTC")
     row = world.batches(world.source)[0].to_pylist()[0]
     for change, told in (
         ({"payload": row["payload"][:-1] + b"?"}, "its checksum does not fit"),
@@ -190,7 +194,7 @@ def test_rows_that_cannot_be_written_are_named(world: World) -> None:
     ):
         table = pa.RecordBatch.from_pylist([row | change], schema)
         with pytest.raises(Exception, match=told):
-            append(world.writing, f"{prefix_of(uuid.uuid4().hex)}0-0", [table])
+            append_in_transaction(world.writing, f"{build_transaction_prefix(uuid.uuid4().hex)}0-0", [table])
     assert world.records(world.target) == [[], []]
 
 
@@ -198,18 +202,18 @@ UNFIT = ("codec", "payload")
 
 
 def test_a_job_and_a_stream_through_spark(world: World, spark: SparkSession, tmp_path: Path) -> None:
-    register(spark)
+    register_format(spark)
     target = {"topology": str(world.path), "cluster": "onprem", "topic": world.target}
-    frame = spark.read.format(NAME).options(**world.options(world.source)).load()
-    frame.write.format(NAME).options(**target).mode("append").save()
+    frame = spark.read.format(FORMAT_NAME).options(**world.options(world.source)).load()
+    frame.write.format(FORMAT_NAME).options(**target).mode("append").save()
     assert world.records(world.target) == world.records(world.source)
 
     def run() -> list[Row]:
-        stream = spark.readStream.format(NAME)
+        stream = spark.readStream.format(FORMAT_NAME)
         stream = stream.options(**world.options(world.source, startingOffsets="earliest", maxOffsetsPerTrigger="300"))
         query = (
             stream.load()
-            .writeStream.format(NAME)
+            .writeStream.format(FORMAT_NAME)
             .options(**target)
             .option("checkpointLocation", str(tmp_path / "checkpoint"))
             .trigger(availableNow=True)

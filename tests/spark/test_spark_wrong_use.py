@@ -19,27 +19,27 @@ from confluent_kafka.admin._acl import AclBinding, AclOperation, AclPermissionTy
 from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
 
 from clusters.admin import Admin
+from clusters.cluster_protocol import LogRange
 from clusters.errors import Unreachable
 from clusters.settings import ConnectionSettings
-from clusters.surface import LogRange
 from lab import clusters
-from lab.broker import free_ports
-from replicator.offsetmap import BrokenMap, OffsetMap, Run
+from lab.broker import find_free_ports
+from replicator.ledger.offset_map import BrokenOffsetMap, OffsetMap, OffsetRun
 from spark.errors import NotReadable
-from spark.judging.observe import Aligned, FlowFacts
-from spark.judging.passed_over import flows_left_out
-from spark.judging.truncated import without_lost_ends
-from spark.judging.window import Observed, Place
-from spark.proving import verify
-from spark.reading.ranges import Expired
-from spark.reading.units import Unit
-from spark.request import Request
+from spark.judging.coverage_warnings import describe_flows_left_out
+from spark.judging.flow_observation import FlowFacts, PartitionAlignment
+from spark.judging.proof_window import ObservedPartition, PartitionPair
+from spark.judging.source_truncation import exclude_truncated_ends
+from spark.proof_request import ProofRequest
+from spark.proof_run import prove_flows
+from spark.reading.fetch_answers import OffsetsExpired
+from spark.reading.range_requests import RangeRequest
 from spark.verify import main
 from tests.replicator.real import settings_of
 from tests.spark.logs import a_log, append, packed
 from tests.spark.memory import Stored
 from tests.spark.test_spark_inferred import proof_of
-from topology.plan import Plan, PlanCluster, PlanFlow, sealed
+from topology.plan import Plan, PlanCluster, PlanFlow, seal_plan
 from topology.selectors import Selector, TopicSelection
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ def test_what_expires_while_it_is_read_is_unverifiable(monkeypatch: pytest.Monke
     def read(self: Stored, address: Any, span: Any, *more: Any, **options: Any) -> Iterator[Any]:
         reads.append(1)
         if address.settings.alias == "cloud" and len(reads) > 2 and span.start < 50:
-            raise Expired(50)
+            raise OffsetsExpired(50)
         return whole(self, address, span, *more, **options)
 
     monkeypatch.setattr(Stored, "answers", read)
@@ -153,7 +153,7 @@ def test_wrong_use_is_an_error_with_a_summary(
     append(settings["onprem"], topic_name, {0: packed(a_log(1, 20))})
     pinned = ", cluster_id: AAAAAAAAAAAAAAAAAAAAAA" if asked == ["pinned"] else ""
     if asked == ["unreachable"]:
-        source = f"127.0.0.1:{free_ports(1)[0]}"
+        source = f"127.0.0.1:{find_free_ports(1)[0]}"
     path = tmp_path / "wrong-use.yaml"
     if asked != ["no file"]:
         path.write_text(_TOPOLOGY.format(source=source, target=target, topic=topic_name, pinned=pinned))
@@ -172,7 +172,7 @@ class Scene:
     def __init__(self, settings: dict[str, ConnectionSettings], spark: SparkSession, directory: Path) -> None:
         self.settings, self.spark, self.directory = settings, spark, directory
         self.topics: list[str] = []
-        self.alignment: dict[tuple[str, int], Aligned] = {}
+        self.alignment: dict[tuple[str, int], PartitionAlignment] = {}
 
     def topic(self, name: str, source: int = 1, target: int = 1, records: tuple[int, int] = (20, 20)) -> str:
         for alias, partitions, count in zip(("onprem", "cloud"), (source, target), records, strict=True):
@@ -181,7 +181,7 @@ class Scene:
                     admin.create_topic(name, partitions, 1, {"retention.ms": "-1"})
                 append(self.settings[alias], name, {0: packed(a_log(1, 20)[:count])})
         for number in range(max(source, target)):
-            self.alignment[name, number] = Aligned(OffsetMap.of([(0, 0)]))
+            self.alignment[name, number] = PartitionAlignment(OffsetMap.of([(0, 0)]))
         self.topics.append(name)
         return name
 
@@ -193,10 +193,10 @@ class Scene:
             TopicSelection(tuple(Selector("literal", topic) for topic in self.topics)),
         )
         known = tuple(PlanCluster(alias, each.bootstrap) for alias, each in self.settings.items())
-        plan: Plan = sealed(Plan("wrong-use", known, (flow,)))
-        return verify(
+        plan: Plan = seal_plan(Plan("wrong-use", known, (flow,)))
+        return prove_flows(
             plan,
-            Request(**({"wait": 0.0} | request)),
+            ProofRequest(**({"wait": 0.0} | request)),
             self.directory / f"{time.monotonic_ns()}",
             alignment=lambda _settings, _flow: self.alignment,
             session=lambda: self.spark,
@@ -215,12 +215,14 @@ def test_what_cannot_be_compared_has_its_word(
     fewer = scene.topic(f"{topic_name}-fewer", source=2)
     append(scene.settings["onprem"], fewer, {1: packed(a_log(1, 5))})
     broken = scene.topic(f"{topic_name}-broken")
-    scene.alignment[broken, 0] = Aligned(BrokenMap((Run(0, 0),), "the offset map contradicts itself"))
+    scene.alignment[broken, 0] = PartitionAlignment(
+        BrokenOffsetMap((OffsetRun(0, 0),), "the offset map contradicts itself")
+    )
     made_anew = {side: scene.topic(f"{topic_name}-anew-{side}") for side in (0, 1)}
     for side, topic in made_anew.items():
         ids = [_topic_id(scene, alias, topic) for alias in ("onprem", "cloud")]
         ids[side] = uuid.uuid4()
-        scene.alignment[topic, 0] = Aligned(OffsetMap.of([(0, 0)]), (ids[0], ids[1]))
+        scene.alignment[topic, 0] = PartitionAlignment(OffsetMap.of([(0, 0)]), (ids[0], ids[1]))
     behind = scene.topic(f"{topic_name}-behind", records=(20, 13))
     more = scene.topic(f"{topic_name}-more", target=2)
     append(scene.settings["cloud"], more, {1: packed(a_log(1, 5))})
@@ -259,10 +261,10 @@ def test_flows_that_a_whole_proof_leaves_out_are_named() -> None:
         PlanFlow(f"a-to-{name}", "a", name, TopicSelection((Selector("literal", "t"),)), state=state)
         for name, state in (("b", "running"), ("c", "paused"))
     )
-    assert flows_left_out((running, paused), [running], named=False) == [
+    assert describe_flows_left_out((running, paused), [running], named=False) == [
         "flow a-to-c: declared paused, nothing of it was compared"
     ]
-    assert flows_left_out((running, paused), [running], named=True) == []
+    assert describe_flows_left_out((running, paused), [running], named=True) == []
 
 
 def _topic_id(scene: Scene, alias: str, topic: str) -> uuid.UUID:
@@ -312,10 +314,10 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConnectionSett
             "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
             "allow.everyone.if.no.acl.found": "true",
         }
-        found = clusters.up(directory, ["guarded"], settings=acls)
+        found = clusters.start_clusters(directory, ["guarded"], settings=acls)
         yield ConnectionSettings("guarded", (found.clusters["guarded"].bootstrap,))
     finally:
-        clusters.down(directory)
+        clusters.end_clusters(directory)
 
 
 def allow_only(settings: ConnectionSettings, topic: str, *operations: str) -> None:
@@ -354,19 +356,19 @@ def test_a_source_that_lost_its_end_makes_its_records_unverifiable(
     ours: int, all_of_it: int, expected: tuple[int, int]
 ) -> None:
     """An unclean election leaves 12 of the 20 records that were copied. Somebody else's records there stay foreign."""
-    place, ids = Place("onprem-to-cloud", "t", "t", 0), (uuid.UUID(int=1), uuid.UUID(int=2))
+    place, ids = PartitionPair("onprem-to-cloud", "t", "t", 0), (uuid.UUID(int=1), uuid.UUID(int=2))
     admin: Any = None
     flow = PlanFlow("onprem-to-cloud", "onprem", "cloud", TopicSelection((Selector("literal", "t"),)))
     facts = FlowFacts(flow, admin, admin, ConnectionSettings("cloud", ("127.0.0.1:1",)))
-    seen = Observed(place, LogRange(0, 12), LogRange(0, 20), OffsetMap.of([(0, 0)]), 12, ids)
+    seen = ObservedPartition(place, LogRange(0, 12), LogRange(0, 20), OffsetMap.of([(0, 0)]), 12, ids)
 
-    def count(unit: Unit) -> int:
+    def count(unit: RangeRequest) -> int:
         assert (unit.start, unit.end, unit.cluster) == (12, 20, "cloud")
         return ours if unit.only == (7,) else all_of_it
 
-    [found] = without_lost_ends(facts, [seen], lambda: (7,), count)
+    [found] = exclude_truncated_ends(facts, [seen], lambda: (7,), count)
     assert (found.target.end, facts.lost.get(place, 0)) == expected
     assert bool(facts.blocks) == bool(facts.lost)
     assert all("lost its end (an unclean leader election); 8 records of the copy" in block for block in facts.blocks)
     fine = replace(seen, source=LogRange(0, 20), barrier=20)
-    assert without_lost_ends(facts, [fine], lambda: (), count) == [fine]
+    assert exclude_truncated_ends(facts, [fine], lambda: (), count) == [fine]

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from clusters.registry.schema import AVRO, Schema, canonical
-from replicator.adoption.mirrormaker import Unreadable, source_offset
+from clusters.registry.schema import AVRO, Schema, render_canonical_schema
+from replicator.adoption.mirrormaker_format import UnreadableNote, decode_source_offset
 from spark.errors import WrongUse
-from spark.evidence.folder import SUMMARY, read_document
-from spark.judging.earlier import read_earlier
+from spark.evidence.evidence_folder import SUMMARY_FILE, read_summary
+from spark.judging.earlier_proof import read_earlier_proof
 from topology.bounded_json import parse_json
 from topology.errors import UnreadablePlan
-from topology.plan import plan_from_json
+from topology.plan import decode_plan
 
 BAD = ["[" * 100_000, '{"a":' * 100_000, '{"schema": 1e999}', '{"schema": NaN}', "[1]", "7"]
 
@@ -27,16 +27,16 @@ def test_what_is_beyond_the_limits_is_a_value_error(text: str) -> None:
 @pytest.mark.parametrize("text", BAD)
 def test_documents_of_others_are_refused_with_words(text: str, tmp_path: Path) -> None:
     with pytest.raises(UnreadablePlan):
-        plan_from_json(text)
-    (tmp_path / SUMMARY).write_text(text)
+        decode_plan(text)
+    (tmp_path / SUMMARY_FILE).write_text(text)
     with pytest.raises(WrongUse):
-        read_document(tmp_path)
+        read_summary(tmp_path)
     with pytest.raises(WrongUse):
-        read_earlier(tmp_path / SUMMARY)
-    with pytest.raises(Unreadable):
-        source_offset(text.encode(), b"{}")
+        read_earlier_proof(tmp_path / SUMMARY_FILE)
+    with pytest.raises(UnreadableNote):
+        decode_source_offset(text.encode(), b"{}")
 
 
 def test_a_nested_schema_is_compared_as_text() -> None:
-    assert canonical(Schema(BAD[0], AVRO))
+    assert render_canonical_schema(Schema(BAD[0], AVRO))
     assert Schema.from_json({"schema": BAD[0]}).text == BAD[0]

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from topology.compile import plan_of
-from topology.load import load_text
-from topology.manual import complete
+from topology.compile import build_plan
+from topology.loader import parse_topology
+from topology.rule_manual import complete_example
 
 FLOW = "flows:\n  - {source: a, target: b, topics: {include: [orders]}, offsets: aligned%s}\n"
 
 
 def flow(more: str):
-    topology = load_text(complete(FLOW % more)).topology
+    topology = parse_topology(complete_example(FLOW % more)).topology
     assert topology is not None
-    return plan_of(topology, {}).flows[0]
+    return build_plan(topology, {}).flows[0]
 
 
 def test_nothing_is_against_it() -> None:
@@ -40,9 +40,11 @@ def test_what_is_against_it_stands_in_the_plan(more: str, why: str) -> None:
 
 
 def test_who_did_not_ask_is_told_nothing() -> None:
-    topology = load_text(complete((FLOW % ", merge: {allowed: true}").replace("aligned", "mapped"))).topology
+    topology = parse_topology(
+        complete_example((FLOW % ", merge: {allowed: true}").replace("aligned", "mapped"))
+    ).topology
     assert topology is not None
-    assert plan_of(topology, {}).flows[0].offsets_reason == ""
+    assert build_plan(topology, {}).flows[0].offsets_reason == ""
 
 
 CHAIN = """\
@@ -62,8 +64,8 @@ flows:
     ],
 )
 def test_what_another_flow_fills_first_is_translated(selected: str, why: str) -> None:
-    topology = load_text(complete(CHAIN % selected)).topology
+    topology = parse_topology(complete_example(CHAIN % selected)).topology
     assert topology is not None
-    first, second = plan_of(topology, {}).flows
+    first, second = build_plan(topology, {}).flows
     assert (first.offsets, first.offsets_reason) == ("aligned", "")
     assert (second.offsets, second.offsets_reason) == ("mapped" if why else "aligned", why)

@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from topology.bindings import carried, shown, unmatched
+from topology.acl_translation import find_surplus_acls, render_acl, translate_acls
 from topology.inventory import InventoryAcl
-from topology.naming import Naming, prefix, template
+from topology.naming import Naming, build_prefix_naming, build_template_naming
 from topology.plan import PlanFlow
 from topology.selectors import Selector, TopicSelection
-from topology.sync import AclSync, GroupSync, Names, Sync
+from topology.sync_settings import AclSync, GroupSync, NameFilter, SyncSettings
 
 IDENTITY = Naming()
-EVERY = Names()
+EVERY = NameFilter()
 MAPPED = Naming("map", map=(("ab", "zz"), ("b", "ba")))
 ANN = "User:ann"
 
@@ -36,11 +36,11 @@ def flow(
     naming: Naming = IDENTITY,
     write: str = "never",
     rename: tuple[tuple[str, str], ...] = (),
-    names: Names = EVERY,
+    names: NameFilter = EVERY,
 ) -> PlanFlow:
     acls = AclSync("once", names, write)  # type: ignore[arg-type]
     topics = TopicSelection(selectors(*include), selectors(*exclude))
-    return PlanFlow("f", "a", "b", topics, naming=naming, sync=Sync(acls=acls, groups=GroupSync(rename=rename)))
+    return PlanFlow("f", "a", "b", topics, naming=naming, sync=SyncSettings(acls=acls, groups=GroupSync(rename=rename)))
 
 
 def acl(text: str, permission: str = "ALLOW", who: str = ANN, host: str = "*") -> InventoryAcl:
@@ -59,9 +59,9 @@ def acl(text: str, permission: str = "ALLOW", who: str = ANN, host: str = "*") -
 
 
 def became(one: PlanFlow, *texts: str) -> list[str]:
-    found = carried(one, [acl(text) for text in texts])
+    found = translate_acls(one, [acl(text) for text in texts])
     assert not found.left
-    return [shown(each).removeprefix(f"{ANN} ") for each in found.bindings]
+    return [render_acl(each).removeprefix(f"{ANN} ") for each in found.bindings]
 
 
 ALL = ("*",)
@@ -83,20 +83,24 @@ ALL = ("*",)
         (flow(*ALL), "READ TOPIC __consumer_offsets", []),
         (flow("/(a|b).*"), "READ TOPIC a*", ["READ topic a*"]),
         (flow("/(a|b).*"), "READ TOPIC c*", []),
-        (flow(*ALL, naming=prefix("a")), "READ TOPIC orders", ["READ topic a.orders"]),
-        (flow(*ALL, naming=prefix("a")), "READ TOPIC orders.*", ["READ topic a.orders.*"]),
-        (flow(*ALL, naming=prefix("a")), "READ TOPIC *", ["READ topic a.*"]),
-        (flow(*ALL, naming=template("x-{topic}-y", "a", "b")), "READ TOPIC orders", ["READ topic x-orders-y"]),
-        (flow(*ALL, naming=template("x-{topic}", "a", "b")), "READ TOPIC o*", ["READ topic x-o*"]),
+        (flow(*ALL, naming=build_prefix_naming("a")), "READ TOPIC orders", ["READ topic a.orders"]),
+        (flow(*ALL, naming=build_prefix_naming("a")), "READ TOPIC orders.*", ["READ topic a.orders.*"]),
+        (flow(*ALL, naming=build_prefix_naming("a")), "READ TOPIC *", ["READ topic a.*"]),
+        (
+            flow(*ALL, naming=build_template_naming("x-{topic}-y", "a", "b")),
+            "READ TOPIC orders",
+            ["READ topic x-orders-y"],
+        ),
+        (flow(*ALL, naming=build_template_naming("x-{topic}", "a", "b")), "READ TOPIC o*", ["READ topic x-o*"]),
         (flow("ab", "b", naming=MAPPED), "READ TOPIC *", ["READ topic ba", "READ topic zz"]),
         (flow(*ALL, naming=MAPPED), "READ TOPIC c*", ["READ topic c*"]),
         (flow(*ALL, naming=MAPPED), "READ TOPIC *", ["READ topic *"]),
         (flow(*ALL, naming=MAPPED), "READ TOPIC ab", ["READ topic zz"]),
         (flow(*ALL, exclude=["t*"]), "READ TOPIC orders*", ["READ topic orders*"]),
         (flow(*ALL, exclude=["t*"]), "READ TOPIC tmp*", []),
-        (flow(*ALL, names=Names(exclude=selectors("s*"))), "READ TOPIC secret", []),
-        (flow(*ALL, names=Names(include=selectors("o*"))), "READ TOPIC *", ["READ topic o*"]),
-        (flow(*ALL, names=Names(include=selectors("o*"))), "READ TOPIC p*", []),
+        (flow(*ALL, names=NameFilter(exclude=selectors("s*"))), "READ TOPIC secret", []),
+        (flow(*ALL, names=NameFilter(include=selectors("o*"))), "READ TOPIC *", ["READ topic o*"]),
+        (flow(*ALL, names=NameFilter(include=selectors("o*"))), "READ TOPIC p*", []),
         (flow("orders"), "READ GROUP anything", ["READ group anything"]),
         (flow("orders"), "READ GROUP *", ["READ group *"]),
         (flow("orders", rename=(("g", "h"),)), "READ GROUP g", ["READ group h"]),
@@ -110,15 +114,15 @@ def test_names(one: PlanFlow, given: str, expected: list[str]) -> None:
 @pytest.mark.parametrize(
     ("one", "given", "why"),
     [
-        (flow(*ALL, naming=template("{topic}-y", "a", "b")), "READ TOPIC o*", "puts `-y` behind"),
-        (flow(*ALL, naming=template("{topic}-y", "a", "b")), "READ TOPIC *", "puts `-y` behind"),
+        (flow(*ALL, naming=build_template_naming("{topic}-y", "a", "b")), "READ TOPIC o*", "puts `-y` behind"),
+        (flow(*ALL, naming=build_template_naming("{topic}-y", "a", "b")), "READ TOPIC *", "puts `-y` behind"),
         (flow(*ALL, naming=MAPPED), "READ TOPIC a*", "renames `ab`"),
         (flow(*ALL, naming=MAPPED), "READ TOPIC z*", "renames `ab`"),
         (flow("/(a|b).*"), "READ TOPIC *", "takes only some of all names"),
         (flow("*-eu"), "READ TOPIC o*", "takes only some of the names that begin with `o`"),
         (flow(*ALL, exclude=["*-tmp"]), "READ TOPIC o*", "`*-tmp` in `topics.exclude`"),
         (flow(*ALL, exclude=["orders.secret"]), "READ TOPIC orders.*", "`orders.secret` in `topics.exclude`"),
-        (flow(*ALL, names=Names(exclude=selectors("o?"))), "READ TOPIC o*", "`o?` in `sync.acls.exclude`"),
+        (flow(*ALL, names=NameFilter(exclude=selectors("o?"))), "READ TOPIC o*", "`o?` in `sync.acls.exclude`"),
         (flow("orders", rename=(("g1", "h1"),)), "READ GROUP g*", "`sync.groups.rename` renames `g1`"),
         (flow("orders", rename=(("g1", "h1"),)), "READ GROUP h*", "`sync.groups.rename` renames `g1`"),
         (flow("orders", rename=(("g1", "g2"),)), "READ GROUP g*", "`sync.groups.rename` renames `g1`"),
@@ -130,7 +134,7 @@ def test_names(one: PlanFlow, given: str, expected: list[str]) -> None:
 )
 @pytest.mark.parametrize("permission", ["ALLOW", "DENY"])
 def test_what_no_pattern_says_is_left_with_why(one: PlanFlow, given: str, why: str, permission: str) -> None:
-    found = carried(one, [acl(given, permission)])
+    found = translate_acls(one, [acl(given, permission)])
     assert (found.bindings, found.withheld) == ((), ())
     [left] = found.left
     assert why in left.why
@@ -157,15 +161,15 @@ def test_what_no_pattern_says_is_left_with_why(one: PlanFlow, given: str, why: s
     ],
 )
 def test_rights_to_write_wait(write: str, given: str, now: list[str], later: list[str]) -> None:
-    found = carried(flow(*ALL, write=write), [acl(given)])
-    assert [shown(each).removeprefix(f"{ANN} ") for each in found.bindings] == now
-    assert [shown(each).removeprefix(f"{ANN} ") for each in found.withheld] == later
+    found = translate_acls(flow(*ALL, write=write), [acl(given)])
+    assert [render_acl(each).removeprefix(f"{ANN} ") for each in found.bindings] == now
+    assert [render_acl(each).removeprefix(f"{ANN} ") for each in found.withheld] == later
 
 
 def test_denials_are_carried_whole_and_come_first() -> None:
     given = [acl("READ TOPIC o"), acl("ALL TOPIC o", "DENY"), acl("WRITE TOPIC p*", "DENY", host="10.0.0.1")]
-    found = carried(flow(*ALL, naming=prefix("a")), given).bindings
-    assert [shown(each) for each in found] == [
+    found = translate_acls(flow(*ALL, naming=build_prefix_naming("a")), given).bindings
+    assert [render_acl(each) for each in found] == [
         f"{ANN} DENY ALL topic a.o",
         f"{ANN} DENY WRITE topic a.p* from 10.0.0.1",
         f"{ANN} READ topic a.o",
@@ -191,7 +195,7 @@ def test_denials_are_carried_whole_and_come_first() -> None:
 def test_what_a_denial_that_is_left_takes_away_from_is_not_given(
     denial: InventoryAcl, right: InventoryAcl, given: bool
 ) -> None:
-    found = carried(flow(*ALL, exclude=["*-x"]), [denial, right])
+    found = translate_acls(flow(*ALL, exclude=["*-x"]), [denial, right])
     assert found.left[0].acl == denial
     assert bool(found.bindings) == given
     assert len(found.left) == 2 - given
@@ -200,14 +204,14 @@ def test_what_a_denial_that_is_left_takes_away_from_is_not_given(
 @pytest.mark.parametrize(
     ("one", "there", "told"),
     [
-        (flow("o*", naming=prefix("a")), "READ TOPIC a.o1", True),
-        (flow("o*", naming=prefix("a")), "READ TOPIC a.ox*", True),
-        (flow("o*", naming=prefix("a")), "READ TOPIC a.p", False),
-        (flow("o*", naming=prefix("a")), "READ TOPIC o1", False),
-        (flow("o*", naming=prefix("a")), "READ TOPIC *", False),
+        (flow("o*", naming=build_prefix_naming("a")), "READ TOPIC a.o1", True),
+        (flow("o*", naming=build_prefix_naming("a")), "READ TOPIC a.ox*", True),
+        (flow("o*", naming=build_prefix_naming("a")), "READ TOPIC a.p", False),
+        (flow("o*", naming=build_prefix_naming("a")), "READ TOPIC o1", False),
+        (flow("o*", naming=build_prefix_naming("a")), "READ TOPIC *", False),
         (flow(*ALL), "READ TOPIC *", True),
-        (flow(*ALL, naming=prefix("a")), "READ TOPIC a.*", True),
-        (flow(*ALL, naming=prefix("a")), "READ TOPIC a*", False),
+        (flow(*ALL, naming=build_prefix_naming("a")), "READ TOPIC a.*", True),
+        (flow(*ALL, naming=build_prefix_naming("a")), "READ TOPIC a*", False),
         (flow("o*"), "WRITE TOPIC o", False),
         (flow("o*", write="on_failover"), "WRITE TOPIC o", False),
         (flow("o*", write="always"), "WRITE TOPIC o", True),
@@ -220,22 +224,22 @@ def test_what_a_denial_that_is_left_takes_away_from_is_not_given(
 )
 def test_rights_without_an_equal_at_the_source_are_told(one: PlanFlow, there: str, told: bool) -> None:
     elsewhere = acl("READ TOPIC elsewhere")  # the principal is known
-    assert bool(unmatched(one, [elsewhere], [acl(there)])) == told
+    assert bool(find_surplus_acls(one, [elsewhere], [acl(there)])) == told
     denial = acl(there, "DENY")
-    assert bool(unmatched(one, [elsewhere, acl("READ TOPIC o")], [denial])) == (told or "WRITE" in there)
+    assert bool(find_surplus_acls(one, [elsewhere, acl("READ TOPIC o")], [denial])) == (told or "WRITE" in there)
 
 
 def test_a_group_of_somebody_unknown_is_the_targets_own() -> None:
-    assert unmatched(flow("o*"), [acl("READ TOPIC o")], [acl("READ GROUP g", who="User:bob")]) == []
+    assert find_surplus_acls(flow("o*"), [acl("READ TOPIC o")], [acl("READ GROUP g", who="User:bob")]) == []
     lost = [acl("READ GROUP g", who="User:bob"), acl("READ TOPIC o", who="User:bob")]
-    assert len(unmatched(flow("o*"), [acl("READ TOPIC o")], lost)) == 2
+    assert len(find_surplus_acls(flow("o*"), [acl("READ TOPIC o")], lost)) == 2
 
 
 def test_what_is_withheld_or_part_of_all_is_not_told_as_lacking() -> None:
     one = flow("o*", write="on_failover")
     here = [acl("ALL TOPIC o"), acl("WRITE TOPIC ox")]
     there = [acl("READ TOPIC o"), acl("ALL TOPIC o"), acl("WRITE TOPIC ox")]
-    assert unmatched(one, here, there) == []
+    assert find_surplus_acls(one, here, there) == []
 
 
 # Every name of up to three letters, seen from both sides.
@@ -243,7 +247,12 @@ LETTERS = "ab"
 NAMES = ["".join(name) for size in (1, 2, 3) for name in itertools.product(LETTERS, repeat=size)]
 PATTERNS = [*NAMES[:6], "*", "a*", "b*", "ab*", "aba*"]
 CHOICES = [("*",), ("a*",), ("ab", "b"), ("a*", "b"), ("?b*",), ("/a(a|b)*",), ("*b",)]
-RENAMES = [IDENTITY, prefix("a"), template("{topic}.b", "a", "b"), Naming("map", map=(("ab", "zz"), ("b", "bz")))]
+RENAMES = [
+    IDENTITY,
+    build_prefix_naming("a"),
+    build_template_naming("{topic}.b", "a", "b"),
+    Naming("map", map=(("ab", "zz"), ("b", "bz"))),
+]
 rights = st.builds(
     acl,
     st.builds("{} TOPIC {}".format, st.sampled_from(["READ", "WRITE", "ALL", "DESCRIBE"]), st.sampled_from(PATTERNS)),
@@ -276,7 +285,7 @@ def test_nobody_may_do_more_at_the_target_and_what_is_carried_is_exact(
     include: tuple[str, ...], exclude: tuple[str, ...], naming: Naming, write: str, acls: list[InventoryAcl]
 ) -> None:
     one = flow(*include, exclude=exclude, naming=naming, write=write)
-    found = carried(one, acls)
+    found = translate_acls(one, acls)
     image = {one.target_topic(name): name for name in NAMES if one.selects(name)}
     for operation in ("READ", "WRITE", "DESCRIBE"):
         for name, before in image.items():
@@ -288,5 +297,5 @@ def test_nobody_may_do_more_at_the_target_and_what_is_carried_is_exact(
         for name in set(NAMES) - image.keys():
             renamed_away = naming.policy == "map" and any(each.name == "*" for each in found.bindings)
             assert renamed_away or one.source_topic(name) or not may(found.bindings, operation, name), name
-    assert carried(one, acls) == carried(one, reversed(acls))
-    assert unmatched(one, acls, found.bindings) == []
+    assert translate_acls(one, acls) == translate_acls(one, reversed(acls))
+    assert find_surplus_acls(one, acls, found.bindings) == []

@@ -6,16 +6,18 @@ from pathlib import Path
 
 import pytest
 
-from topology.lint import lint_loaded
-from topology.load import load_text
-from topology.reports.text import frames
+from topology.lint import lint_topology
+from topology.loader import parse_topology
+from topology.reports.text import render_frames
 
 CASES = Path(__file__).parents[1] / "cases" / "lint"
 
 
 @pytest.mark.parametrize("path", sorted(CASES.glob("*.yaml")), ids=lambda path: path.stem)
 def test_case(path: Path, request: pytest.FixtureRequest) -> None:
-    report = "\n\n".join(frames(lint_loaded(load_text(path.read_text(encoding="utf-8"), path.name)))) + "\n"
+    report = (
+        "\n\n".join(render_frames(lint_topology(parse_topology(path.read_text(encoding="utf-8"), path.name)))) + "\n"
+    )
     expected = path.with_suffix(".txt")
     if request.config.getoption("--update", default=False):
         expected.write_text(report, encoding="utf-8")

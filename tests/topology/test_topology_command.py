@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from clusters.rights import rights
-from cutover.groups.configs import _remedy
-from lab.pasted import paste
-from replicator.states import REMEDIES, Loud
+from clusters.required_rights import derive_required_rights
+from cutover.groups.group_configs import _remedy
+from lab.pasted_script import run_pasted_script
+from replicator.states import REMEDIES, Halt
 from topology import compile_path
-from topology.command import argument, command
-from topology.interop.exported import export
-from topology.load import load_path
+from topology.interop.export_formats import export_topology
+from topology.loader import load_topology
 from topology.plan import Plan
-from topology.quoting import visible
+from topology.shell_command import quote_shell_argument, render_shell_command
+from topology.text_escaping import escape_controls
 
 HOSTILE = (
     "a'; touch escaped; '",
@@ -56,7 +56,7 @@ migration:
 
 def run_script(script: str, folder: Path) -> list[list[str]]:
     """What a shell calls when it is given the script; nothing else may come of it."""
-    done = paste(script, folder)
+    done = run_pasted_script(script, folder)
     assert (done.code, done.out, done.err, done.files) == (0, b"", b"", ())
     assert done.calls
     return [list(each) for each in done.calls]
@@ -70,41 +70,43 @@ def hostile_plan(tmp_path: Path, group: str) -> Plan:
 
 def test_a_shell_finds_every_argument_as_it_was_meant(tmp_path: Path) -> None:
     meant = [["kafka-topics", "--topic", name, "--end", name] for name in HOSTILE]
-    script = "\n".join(command(*each) for each in meant)
+    script = "\n".join(render_shell_command(*each) for each in meant)
     assert run_script(script, tmp_path) == meant
 
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_command_is_one_line_that_no_terminal_obeys(name: str) -> None:
-    line = command("topology", "status", name)
-    assert visible(line) == line
+    line = render_shell_command("topology", "status", name)
+    assert escape_controls(line) == line
     assert len(line.splitlines()) == 1
 
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_shell_without_escapes_in_quotes_executes_nothing_either(name: str, tmp_path: Path) -> None:
     """dash, ash: the name may be another there, never a command."""
-    script = f"true {argument(name)}"
+    script = f"true {quote_shell_argument(name)}"
     subprocess.run(["sh"], input=script.encode(), cwd=tmp_path, capture_output=True, check=True)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_nul_stands_as_text() -> None:
-    assert argument("a\0b") == "$'a\\\\x00b'"
+    assert quote_shell_argument("a\0b") == "$'a\\\\x00b'"
 
 
 def test_a_path_is_no_option(tmp_path: Path) -> None:
-    assert run_script(command("topology", "status", Path("-x.yaml")), tmp_path) == [["topology", "status", "./-x.yaml"]]
+    assert run_script(render_shell_command("topology", "status", Path("-x.yaml")), tmp_path) == [
+        ["topology", "status", "./-x.yaml"]
+    ]
 
 
 def test_acls_of_hostile_groups_give_rights_and_nothing_else(tmp_path: Path) -> None:
     """The administrator runs `topology acls --role migrate --format commands` as it comes."""
     # the language refuses controls (SYN011, below), and `$(…)` (SEC606)
-    groups = [name for name in HOSTILE if name and visible(name) == name and "$(" not in name]
+    groups = [name for name in HOSTILE if name and escape_controls(name) == name and "$(" not in name]
     lines, meant = [], []
     principal = "User:w'; touch escaped; '"
     for group in groups:
-        for right in rights(hostile_plan(tmp_path, group), "migrate"):
+        for right in derive_required_rights(hostile_plan(tmp_path, group), "migrate"):
             if right.resource == "GROUP":
                 lines.append(right.command(principal, "a.example.internal:9092"))
                 meant.append([right.operation, right.name, principal])
@@ -119,7 +121,7 @@ def test_acls_of_hostile_groups_give_rights_and_nothing_else(tmp_path: Path) -> 
 def test_groups_with_controls_are_refused_where_they_stand(letter: str, tmp_path: Path) -> None:
     path = tmp_path / "hostile.yaml"
     path.write_text(TOPOLOGY.format(group=json.dumps(f"a{letter}b")))
-    [problem] = [each for each in load_path(path).problems if each.code == "SYN011"]
+    [problem] = [each for each in load_topology(path).problems if each.code == "SYN011"]
     assert "on one line" in problem.message
     assert problem.path == "migration.waves[0].consumers[0]"
 
@@ -129,15 +131,15 @@ def test_keys_that_name_groups_and_applications_are_on_one_line(key: str, tmp_pa
     path = tmp_path / "hostile.yaml"
     text = TOPOLOGY.format(group="shop").replace("  waves:", f'  {key}: {{"a\\nb": {{}}}}\n  waves:')
     path.write_text(text)
-    assert [each.path for each in load_path(path).problems if each.code == "SYN011"] == [f"migration.{key}"]
+    assert [each.path for each in load_topology(path).problems if each.code == "SYN011"] == [f"migration.{key}"]
 
 
 def test_remedies_of_partitions_hold_hostile_topics(tmp_path: Path) -> None:
     topic = "a'; touch escaped; '"
     commands = []
     for state in REMEDIES:
-        told = Loud(state, "why").remedy_for("a-to-b", topic, 3, "my orders.yaml")
-        commands += [part for part in told.split("`")[1::2] if argument(topic) in part]
+        told = Halt(state, "why").remedy_for("a-to-b", topic, 3, "my orders.yaml")
+        commands += [part for part in told.split("`")[1::2] if quote_shell_argument(topic) in part]
     assert len(commands) > 5
     for called in run_script("\n".join(commands), tmp_path):
         assert called[0] == "topology"
@@ -156,12 +158,12 @@ def test_an_exported_link_is_one_command(tmp_path: Path) -> None:
     """The loader refuses such an id (below); what writes the line does not rely on that."""
     path = tmp_path / "hostile.yaml"
     path.write_text(TOPOLOGY.format(group="shop").partition("migration:")[0])
-    topology = load_path(path).topology
+    topology = load_topology(path).topology
     assert topology is not None
     clusters = topology.clusters | {"a": replace(topology.clusters["a"], cluster_id="x; touch escaped #")}
-    text = export(replace(topology, clusters=clusters), "cluster-linking").text
+    text = export_topology(replace(topology, clusters=clusters), "cluster-linking").text
     [line] = [each for each in text.splitlines() if each.startswith("# kafka-cluster-links")]
-    [called] = paste(line.removeprefix("# "), tmp_path).calls
+    [called] = run_pasted_script(line.removeprefix("# "), tmp_path).calls
     assert called[called.index("--cluster-id") + 1] == "x; touch escaped #"
 
 
@@ -173,7 +175,7 @@ def test_a_group_id_is_one_that_acls_take_literally(name: str, why: str, tmp_pat
     """`--group '*'` gives a right on every group, and kafka-acls cuts blanks off."""
     path = tmp_path / "hostile.yaml"
     path.write_text(TOPOLOGY.format(group=json.dumps(name)))
-    [problem] = [each for each in load_path(path).problems if each.code == "SYN011"]
+    [problem] = [each for each in load_topology(path).problems if each.code == "SYN011"]
     assert problem.path == "migration.waves[0].consumers[0]"
     assert why in problem.message
 
@@ -184,7 +186,7 @@ def test_keys_that_name_groups_and_applications_are_literal(key: str, name: str,
     path = tmp_path / "hostile.yaml"
     text = TOPOLOGY.format(group="shop").replace("  waves:", f"  {key}: {{{json.dumps(name)}: {{}}}}\n  waves:")
     path.write_text(text)
-    [problem] = [each for each in load_path(path).problems if each.code == "SYN011"]
+    [problem] = [each for each in load_topology(path).problems if each.code == "SYN011"]
     assert why in problem.message
 
 
@@ -193,7 +195,7 @@ def test_groups_are_renamed_from_and_to_literal_names(renamed: str, tmp_path: Pa
     path = tmp_path / "hostile.yaml"
     flow = f"topics: {{include: [orders]}}, sync: {{groups: {{mode: continuous, rename: {renamed}}}}}"
     path.write_text(TOPOLOGY.format(group="shop").replace("topics: {include: [orders]}", flow))
-    assert [each.code for each in load_path(path).problems if each.code == "SYN011"] == ["SYN011"]
+    assert [each.code for each in load_topology(path).problems if each.code == "SYN011"] == ["SYN011"]
 
 
 @pytest.mark.parametrize("name", ["checkout", "User:", "User:*", ":checkout", "User: checkout", "User:checkout ", "*"])
@@ -201,7 +203,7 @@ def test_a_principal_is_a_type_and_a_name(name: str, tmp_path: Path) -> None:
     path = tmp_path / "hostile.yaml"
     applications = f"  applications: {{shop: {{principal: {json.dumps(name)}}}}}\n  waves:"
     path.write_text(TOPOLOGY.format(group="shop").replace("  waves:", applications))
-    [problem] = [each for each in load_path(path).problems if each.code == "SYN011"]
+    [problem] = [each for each in load_topology(path).problems if each.code == "SYN011"]
     assert problem.path == "migration.applications.shop.principal"
 
 
@@ -212,14 +214,14 @@ def test_principals_of_every_kind_are_taken(name: str, tmp_path: Path) -> None:
     path = tmp_path / "hostile.yaml"
     applications = f"  applications: {{shop: {{principal: {json.dumps(name)}}}}}\n  waves:"
     path.write_text(TOPOLOGY.format(group="shop").replace("  waves:", applications))
-    assert [each for each in load_path(path).problems if each.code == "SYN011"] == []
+    assert [each for each in load_topology(path).problems if each.code == "SYN011"] == []
 
 
 @pytest.mark.parametrize("address", ["-x:9092", "--add:1", "-:9092"])
 def test_an_address_is_no_option(address: str, tmp_path: Path) -> None:
     path = tmp_path / "hostile.yaml"
     path.write_text(TOPOLOGY.format(group="shop").replace("a.example.internal:9092", address))
-    [problem] = [each for each in load_path(path).problems if each.code == "SYN011"]
+    [problem] = [each for each in load_topology(path).problems if each.code == "SYN011"]
     assert problem.path == "clusters.a.bootstrap[0]"
     assert "begins with a letter" in problem.message
 
@@ -230,6 +232,6 @@ def test_a_cluster_id_is_one_word(name: str, tmp_path: Path) -> None:
     path = tmp_path / "hostile.yaml"
     cluster = f"{{bootstrap: [a.example.internal:9092], cluster_id: {json.dumps(name)}}}"
     path.write_text(TOPOLOGY.format(group="shop").replace("{bootstrap: [a.example.internal:9092]}", cluster))
-    [problem] = [each for each in load_path(path).problems if each.code == "SYN011"]
+    [problem] = [each for each in load_topology(path).problems if each.code == "SYN011"]
     assert problem.path == "clusters.a.cluster_id"
     assert "cluster-id" in problem.message

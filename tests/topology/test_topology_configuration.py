@@ -7,21 +7,21 @@ from pathlib import Path
 import pytest
 
 from topology.baseline import read_baseline
-from topology.configuration import Configuration, configuration_for, read_configuration
 from topology.errors import UnreadableTopology
-from topology.finding import Finding
-from topology.lint import lint_loaded, lint_path
-from topology.load import load_text
-from topology.manual import complete
-from topology.reports import rendered
+from topology.finding import LintFinding
+from topology.lint import lint_path, lint_topology
+from topology.lint_configuration import LintConfiguration, read_lint_configuration, read_nearest_configuration
+from topology.loader import parse_topology
+from topology.reports import render_lint_report
+from topology.rule_manual import complete_example
 
-PLAIN = complete("flows:\n  - {source: a, target: b, topics: {include: [orders]}}\n")
-MERGED = complete(
+PLAIN = complete_example("flows:\n  - {source: a, target: b, topics: {include: [orders]}}\n")
+MERGED = complete_example(
     "flows:\n" + "".join(f"  - {{source: {s}, target: c, topics: {{include: [orders]}}}}\n" for s in "ab")
 )
 
 
-def severities(findings: tuple[Finding, ...]) -> dict[str, str]:
+def severities(findings: tuple[LintFinding, ...]) -> dict[str, str]:
     return {finding.rule: finding.severity for finding in findings}
 
 
@@ -32,15 +32,15 @@ def written(folder: Path, text: str) -> Path:
 
 
 def test_what_is_only_missing_is_a_remark_until_the_profile_is_strict() -> None:
-    regular = severities(lint_loaded(load_text(PLAIN)).findings)
-    strict = severities(lint_loaded(load_text(PLAIN), configuration=Configuration("strict")).findings)
+    regular = severities(lint_topology(parse_topology(PLAIN)).findings)
+    strict = severities(lint_topology(parse_topology(PLAIN), configuration=LintConfiguration("strict")).findings)
     assert set(regular.values()) == {"info"}
     assert (regular["OPS901"], strict["OPS901"]) == ("info", "warning")
 
 
 def test_severities_change_up_down_and_off(tmp_path: Path) -> None:
     path = written(tmp_path, 'severities: {OPS901: error, unpinned-cluster-id: "off"}\n')
-    found = severities(lint_loaded(load_text(PLAIN), configuration=read_configuration(path)).findings)
+    found = severities(lint_topology(parse_topology(PLAIN), configuration=read_lint_configuration(path)).findings)
     assert found["OPS901"] == "error"
     assert "CLU104" not in found
 
@@ -49,28 +49,28 @@ def test_the_nearest_file_above_counts_up_to_the_repository(tmp_path: Path) -> N
     (tmp_path / ".git").mkdir()
     (tmp_path / "edge").mkdir()
     written(tmp_path, "profile: strict\n")
-    assert configuration_for(tmp_path / "edge" / "t.yaml").profile == "strict"
+    assert read_nearest_configuration(tmp_path / "edge" / "t.yaml").profile == "strict"
     written(tmp_path / "edge", "profile: audit\n")
-    assert configuration_for(tmp_path / "edge").profile == "audit"
+    assert read_nearest_configuration(tmp_path / "edge").profile == "audit"
     (tmp_path / "edge" / ".git").mkdir()
     (tmp_path / "edge" / "topology.lint.yaml").unlink()
-    assert configuration_for(tmp_path / "edge" / "t.yaml").profile == "regular"
+    assert read_nearest_configuration(tmp_path / "edge" / "t.yaml").profile == "regular"
 
 
 def test_paths_have_their_own_severities_with_a_reason(tmp_path: Path) -> None:
     path = written(tmp_path, 'paths: [{match: "edge/*", reason: ships have one broker, severities: {OPS901: "off"}}]\n')
-    configuration = read_configuration(path)
-    edge = lint_loaded(load_text(PLAIN, "/repo/edge/t.yaml"), configuration=configuration)
-    other = lint_loaded(load_text(PLAIN, "/repo/t.yaml"), configuration=configuration)
+    configuration = read_lint_configuration(path)
+    edge = lint_topology(parse_topology(PLAIN, "/repo/edge/t.yaml"), configuration=configuration)
+    other = lint_topology(parse_topology(PLAIN, "/repo/t.yaml"), configuration=configuration)
     assert "OPS901" not in severities(edge.findings)
     assert "OPS901" in severities(other.findings)
 
 
 def test_options_reach_their_rules(tmp_path: Path) -> None:
-    chain = complete("pattern: {chain: {path: [a, b, c], topics: {include: [orders]}}}\n")
-    assert "GRF215" not in severities(lint_loaded(load_text(chain)).findings)
-    configuration = read_configuration(written(tmp_path, "options: {max_hops: 1}\n"))
-    assert "GRF215" in severities(lint_loaded(load_text(chain), configuration=configuration).findings)
+    chain = complete_example("pattern: {chain: {path: [a, b, c], topics: {include: [orders]}}}\n")
+    assert "GRF215" not in severities(lint_topology(parse_topology(chain)).findings)
+    configuration = read_lint_configuration(written(tmp_path, "options: {max_hops: 1}\n"))
+    assert "GRF215" in severities(lint_topology(parse_topology(chain), configuration=configuration).findings)
 
 
 @pytest.mark.parametrize(
@@ -90,26 +90,26 @@ def test_options_reach_their_rules(tmp_path: Path) -> None:
 )
 def test_a_mistake_in_the_configuration_ends_the_run_with_its_place(tmp_path: Path, text: str, said: str) -> None:
     with pytest.raises(UnreadableTopology, match=r"topology\.lint\.yaml:[12]:") as caught:
-        read_configuration(written(tmp_path, text + "\n"))
+        read_lint_configuration(written(tmp_path, text + "\n"))
     assert said in str(caught.value)
 
 
 def test_a_baseline_knows_old_findings_wherever_their_lines_went(tmp_path: Path) -> None:
     path, report = tmp_path / "t.yaml", tmp_path / "report.json"
     path.write_text(PLAIN, encoding="utf-8")
-    report.write_text(rendered([lint_path(path)], "json"), encoding="utf-8")
+    report.write_text(render_lint_report([lint_path(path)], "json"), encoding="utf-8")
     moved = PLAIN.replace("clusters:", "\n\nclusters:").replace(
         "include: [orders]", "include: [orders], exclude: [orders]"
     )
-    result = lint_loaded(load_text(moved, str(path)), baseline=read_baseline(report))
+    result = lint_topology(parse_topology(moved, str(path)), baseline=read_baseline(report))
     assert [finding.rule for finding in result.findings] == ["GRF216"]
     assert result.known != ()
 
 
 def test_no_baseline_hides_what_no_comment_may_hide(tmp_path: Path) -> None:
     report = tmp_path / "report.json"
-    report.write_text(rendered([lint_loaded(load_text(MERGED))], "json"), encoding="utf-8")
-    result = lint_loaded(load_text(MERGED), baseline=read_baseline(report))
+    report.write_text(render_lint_report([lint_topology(parse_topology(MERGED))], "json"), encoding="utf-8")
+    result = lint_topology(parse_topology(MERGED), baseline=read_baseline(report))
     assert [finding.rule for finding in result.findings if finding.severity == "error"] == ["GRF204"]
 
 

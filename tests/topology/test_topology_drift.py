@@ -4,29 +4,29 @@ from __future__ import annotations
 
 from typing import Any
 
-from topology.compile import plan_of
-from topology.drift import Difference, differences
+from topology.compile import build_plan
+from topology.drift import FieldDrift, find_drift
 from topology.inventory import Inventory
-from topology.load import load_text
-from topology.manual import complete, inventory_of
+from topology.loader import parse_topology
 from topology.plan import Plan
+from topology.rule_manual import build_example_inventory, complete_example
 
 FLOW = "flows:\n  - {source: a, target: b, topics: {include: [{glob: 'orders*'}]}%s}\n"
 
 
 def plan(more: str = "") -> Plan:
-    topology = load_text(complete(FLOW % more)).topology
+    topology = parse_topology(complete_example(FLOW % more)).topology
     assert topology is not None
-    return plan_of(topology, {})
+    return build_plan(topology, {})
 
 
 def seen(text: str) -> Inventory:
-    inventory = inventory_of(f"--- # topology scan\n{text}\n")
+    inventory = build_example_inventory(f"--- # topology scan\n{text}\n")
     assert inventory is not None
     return inventory
 
 
-def rows(found: list[Difference]) -> list[tuple[Any, ...]]:
+def rows(found: list[FieldDrift]) -> list[tuple[Any, ...]]:
     return [(each.name, each.field, each.live, each.wanted, each.drift, each.applied) for each in found]
 
 
@@ -35,7 +35,7 @@ def test_what_is_missing_is_created_with_the_sources_own_settings() -> None:
         "a: {topics: {orders: {partitions: 6, replication_factor: 3, overridden: [retention.ms, min.insync.replicas], "
     )
     source += "configs: {retention.ms: '1000', min.insync.replicas: '2', segment.ms: '5'}}, other: {}}}"
-    found = differences(
+    found = find_drift(
         plan(", sync: {configs: {set: {segment.ms: '7'}}}"), seen(f"{source}\nb: {{brokers: 2}}"), ["watershed.flows"]
     )
     assert rows(found) == [
@@ -55,7 +55,7 @@ def test_what_exists_is_compared_and_left_alone() -> None:
     target = configs % ("-1", "delete", "1000", "2")
     orders = "{topics: {orders: {partitions: %s, %s}}}"
     scan = f"a: {orders % (3, source)}\nb: {orders % (4, target)}"
-    found = differences(plan(", replication_factor: 3"), seen(scan), [])
+    found = find_drift(plan(", replication_factor: 3"), seen(scan), [])
     assert rows(found)[:-1] == [
         ("orders", "partitions", "4", "3", "unsupported", False),
         ("orders", "replication.factor", "1", "3", "unsupported", False),
@@ -71,27 +71,27 @@ def test_orders_are_compared_by_plan_and_nothing_is_ever_removed() -> None:
     compiled = plan()
     flows = "{a-to-b: {topology: example, plan_hash: '%s'}, old: {topology: example, plan_hash: x}, "
     flows += "theirs: {topology: other, plan_hash: x}, ended: {topology: example, plan_hash: x, state: stopped}}"
-    same = differences(compiled, seen(f"a: {{}}\nb: {{flows: {flows % compiled.hash}}}"), [])
+    same = find_drift(compiled, seen(f"a: {{}}\nb: {{flows: {flows % compiled.hash}}}"), [])
     assert rows(same) == [("old", "state", "running", None, "unknown", False)]
-    changed = differences(compiled, seen(f"a: {{}}\nb: {{flows: {flows % 'sha256:0'}}}"), [])
+    changed = find_drift(compiled, seen(f"a: {{}}\nb: {{flows: {flows % 'sha256:0'}}}"), [])
     assert rows(changed)[0] == ("a-to-b", "plan", "sha256:0", compiled.hash, "safe", True)
 
 
 def test_a_flow_of_another_topology_is_not_taken_over() -> None:
-    found = differences(plan(), seen("a: {}\nb: {flows: {a-to-b: {topology: other, plan_hash: x}}}"), [])
+    found = find_drift(plan(), seen("a: {}\nb: {flows: {a-to-b: {topology: other, plan_hash: x}}}"), [])
     assert rows(found) == [("a-to-b", "topology", "other", "example", "unsupported", False)]
 
 
 def test_nothing_is_said_of_clusters_that_were_not_seen() -> None:
-    assert differences(plan(), seen("a: {topics: {orders: {}}}"), ["watershed.flows"]) == []
+    assert find_drift(plan(), seen("a: {topics: {orders: {}}}"), ["watershed.flows"]) == []
 
 
 def test_configs_that_are_kept_equal_are_compared_where_they_are_kept() -> None:
     orders = "{topics: {orders: {overridden: [retention.ms], configs: {retention.ms: '%s'}}}}"
     scan = f"a: {orders % 1000}\nb: {orders % 5}"
-    continuous = differences(plan(", sync: {configs: {mode: continuous}}"), seen(scan), [])
+    continuous = find_drift(plan(", sync: {configs: {mode: continuous}}"), seen(scan), [])
     assert [each.field for each in continuous if each.kind == "topic"] == []
-    once = differences(plan(), seen(scan), [])
+    once = find_drift(plan(), seen(scan), [])
     assert [each.field for each in once if each.kind == "topic"] == ["retention.ms"]
 
 
@@ -101,7 +101,7 @@ def test_partitions_grow_where_the_flow_does_that_and_replicas_are_an_operators(
     known = "a-to-b: {topology: example, plan_hash: x}"
 
     def told(more: str, records: int, flows: str) -> list[tuple[Any, ...]]:
-        return rows(differences(plan(more), seen(scan % (records, flows)), []))[:2]
+        return rows(find_drift(plan(more), seen(scan % (records, flows)), []))[:2]
 
     replicas = ("orders", "replication.factor", "1", "2", "unsupported", False)
     grows = ("orders", "partitions", "2", "4", "safe", True)

@@ -8,7 +8,7 @@ import pytest
 
 from topology import compile_path
 from topology.lint import lint_path
-from topology.plan import plan_from_json, plan_json
+from topology.plan import decode_plan, encode_plan
 
 EXAMPLES = Path(__file__).parents[2] / "topology" / "examples"
 PATTERNS = {
@@ -41,7 +41,7 @@ def test_an_example_is_clean_and_compiles_to_the_flows_it_names(path: Path) -> N
     assert serious(path) == set()
     plan = compile_path(path)
     assert sorted(flow.id for flow in plan.flows) == said(path, "Flows")
-    assert plan_from_json(plan_json(plan)) == plan
+    assert decode_plan(encode_plan(plan)) == plan
     assert plan.proofs["no_unbounded_copy"]
     assert plan.proofs["no_duplicate_delivery"]
 

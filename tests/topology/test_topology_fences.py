@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from clusters.settings import ConnectionSettings
-from replicator.sync.quotas import quota_differences
-from topology.bindings import carried
-from topology.compile import plan_of
+from replicator.sync.quotas import find_quota_differences
+from topology.acl_translation import translate_acls
+from topology.compile import build_plan
 from topology.inventory import InventoryAcl
-from topology.load import load_text
-from topology.manual import complete
+from topology.loader import parse_topology
 from topology.plan import Plan
-from topology.sync import Sync
+from topology.rule_manual import complete_example
+from topology.sync_settings import SyncSettings
 
 SYNC = "sync: {acls: {mode: continuous}, quotas: {mode: continuous}}"
 TEXT = f"""\
@@ -30,9 +30,9 @@ TARGET = ConnectionSettings("b", ("b:9092",))
 
 
 def plan(kind: str, told: str = "principal: 'User:checkout'") -> Plan:
-    loaded = load_text(complete(TEXT.replace("KIND", kind).replace("TOLD", told)))
+    loaded = parse_topology(complete_example(TEXT.replace("KIND", kind).replace("TOLD", told)))
     assert loaded.topology is not None, loaded.problems
-    return plan_of(loaded.topology, {})
+    return build_plan(loaded.topology, {})
 
 
 def deny(principal: str, topic: str) -> InventoryAcl:
@@ -42,11 +42,11 @@ def deny(principal: str, topic: str) -> InventoryAcl:
 def test_a_denial_that_is_a_fence_stays_where_it_is() -> None:
     acls = [deny("User:checkout", "orders"), deny("User:checkout", "other"), deny("User:x", "orders")]
     flows = {flow.id: flow for flow in plan("acl").flows}
-    assert set(carried(flows["a-to-b"], acls).bindings) == set(acls[1:])
-    assert carried(flows["a-to-c"], acls).bindings == (deny("User:x", "orders"),)
+    assert set(translate_acls(flows["a-to-b"], acls).bindings) == set(acls[1:])
+    assert translate_acls(flows["a-to-c"], acls).bindings == (deny("User:x", "orders"),)
     assert flows["c-to-b"].sync.acls.fences == ()
     stopped = plan("stop").flow("a-to-b")
-    assert set(carried(stopped, acls).bindings) == set(acls)
+    assert set(translate_acls(stopped, acls).bindings) == set(acls)
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_a_limit_that_is_a_fence_stays_where_it_is(told: str, left: set[str]) ->
         (("user", "other"),),
     ]
     flow = plan("quota", told).flow("a-to-b")
-    found = quota_differences(flow, [flow], dict.fromkeys(entities, limits), {}, TARGET)
+    found = find_quota_differences(flow, [flow], dict.fromkeys(entities, limits), {}, TARGET)
     carried_over = {(each.name, each.field) for each in found}
     names = {name for name, _ in carried_over}
     assert {(name, "consumer_byte_rate") for name in names} <= carried_over
@@ -75,5 +75,5 @@ def test_a_limit_that_is_a_fence_stays_where_it_is(told: str, left: set[str]) ->
 
 def test_a_plan_tells_it_and_one_without_fences_keeps_its_words() -> None:
     sync = plan("acl").flow("a-to-b").sync
-    assert Sync.from_json(sync.to_json()) == sync
+    assert SyncSettings.from_json(sync.to_json()) == sync
     assert "fences" not in str(plan("stop").flow("a-to-b").sync.to_json())

@@ -10,61 +10,61 @@ import jsonschema
 import pytest
 import yaml
 
-from topology.handbook import pages
-from topology.language import TOPOLOGY, json_schema
-from topology.shapes import Converted, ListOf, MapOf, Named, Record, Shape
+from topology.generated_docs import render_doc_pages
+from topology.language import TOPOLOGY_SHAPE, build_language_schema
+from topology.yaml_shapes import ConvertedShape, ListShape, MapShape, NamedShape, RecordShape, YamlShape
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "topology" / "examples"
 BROKEN_SHAPE = ["unknown_key", "missing_unit"]
 
 
-@pytest.mark.parametrize("name", sorted(pages()))
+@pytest.mark.parametrize("name", sorted(render_doc_pages()))
 def test_a_page_is_what_the_code_says(name: str) -> None:
-    assert (ROOT / "docs" / name).read_text(encoding="utf-8") == pages()[name], "run `make docs`"
+    assert (ROOT / "docs" / name).read_text(encoding="utf-8") == render_doc_pages()[name], "run `make docs`"
 
 
 def test_no_page_is_left_of_a_family_that_is_gone() -> None:
     assert {path.name for path in (ROOT / "docs" / "rules").iterdir()} == {
-        name.removeprefix("rules/") for name in pages() if name.startswith("rules/")
+        name.removeprefix("rules/") for name in render_doc_pages() if name.startswith("rules/")
     }
 
 
 def test_the_schema_in_the_repository_is_the_language() -> None:
     text = (ROOT / "topology" / "schema" / "v1alpha1.json").read_text(encoding="utf-8")
-    assert json.loads(text) == json_schema(), "run `make docs`"
+    assert json.loads(text) == build_language_schema(), "run `make docs`"
 
 
 def test_the_schema_is_a_schema() -> None:
-    jsonschema.Draft202012Validator.check_schema(json_schema())
+    jsonschema.Draft202012Validator.check_schema(build_language_schema())
 
 
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.yaml")), ids=lambda path: path.stem)
 def test_editors_find_nothing_in_an_example(path: Path) -> None:
-    jsonschema.Draft202012Validator(json_schema()).validate(yaml.safe_load(path.read_text(encoding="utf-8")))
+    jsonschema.Draft202012Validator(build_language_schema()).validate(yaml.safe_load(path.read_text(encoding="utf-8")))
 
 
 @pytest.mark.parametrize("name", BROKEN_SHAPE)
 def test_editors_find_what_the_shapes_refuse(name: str) -> None:
     text = (EXAMPLES / "broken" / f"{name}.yaml").read_text(encoding="utf-8")
     with pytest.raises(jsonschema.ValidationError):
-        jsonschema.Draft202012Validator(json_schema()).validate(yaml.safe_load(text))
+        jsonschema.Draft202012Validator(build_language_schema()).validate(yaml.safe_load(text))
 
 
 def test_every_key_says_what_it_means() -> None:
-    keys = dict(_keys(TOPOLOGY, ""))
+    keys = dict(_keys(TOPOLOGY_SHAPE, ""))
     assert len(keys) > 300
     assert [path for path, doc in keys.items() if not doc.endswith((".", "“", "”"))] == []
 
 
-def _keys(shape: Shape, path: str) -> Any:
-    if isinstance(shape, (Named, Converted)):
+def _keys(shape: YamlShape, path: str) -> Any:
+    if isinstance(shape, (NamedShape, ConvertedShape)):
         yield from _keys(shape.inner, path)
-    elif isinstance(shape, ListOf):
+    elif isinstance(shape, ListShape):
         yield from _keys(shape.item, f"{path}[]")
-    elif isinstance(shape, MapOf):
+    elif isinstance(shape, MapShape):
         yield from _keys(shape.value, f"{path}.*")
-    elif isinstance(shape, Record):
+    elif isinstance(shape, RecordShape):
         for name, key in shape.fields.items():
             yield f"{path}.{name}", key.doc
             yield from _keys(key.shape, f"{path}.{name}")

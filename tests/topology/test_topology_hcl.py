@@ -6,16 +6,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from topology.interop.hcl import Block, Value, read_hcl
+from topology.interop.hcl import HclBlock, HclValue, parse_hcl
 
 
-def body(text: str) -> Block:
-    root, problems = read_hcl(text, "main.tf")
+def body(text: str) -> HclBlock:
+    root, problems = parse_hcl(text, "main.tf")
     assert problems == []
     return root
 
 
-def value(text: str) -> Value:
+def value(text: str) -> HclValue:
     found = body(f"a = {text}\n").value("a")
     assert found is not None
     return found
@@ -102,7 +102,7 @@ def test_blocks_have_labels_places_and_one_line_forms() -> None:
     ],
 )
 def test_what_is_broken_is_named_with_its_place(text: str, line: int, column: int, part: str) -> None:
-    _, problems = read_hcl(text, "main.tf")
+    _, problems = parse_hcl(text, "main.tf")
     first = problems[0]
     span = first.labels[0].span
     assert part in first.message
@@ -110,21 +110,21 @@ def test_what_is_broken_is_named_with_its_place(text: str, line: int, column: in
 
 
 def test_what_stands_after_a_broken_line_is_still_read() -> None:
-    root, problems = read_hcl("a = ,\nb = 2\n", "main.tf")
+    root, problems = parse_hcl("a = ,\nb = 2\n", "main.tf")
     assert len(problems) == 1
     assert root.value("b") is not None
 
 
 def test_deep_nesting_is_refused_instead_of_followed() -> None:
     for text in ("a = " + "[" * 5_000, "b {" * 5_000, "a = " + "(" * 5_000 + ")" * 5_000, 'a = "' + "${" * 5_000):
-        _, problems = read_hcl(text, "main.tf")
+        _, problems = parse_hcl(text, "main.tf")
         assert problems
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.text(alphabet='ab=[]{}()",.\n ${}<EOT-#/*1?:\\', max_size=80))
 def test_any_text_gives_a_block_and_problems_but_no_exception(text: str) -> None:
-    root, problems = read_hcl(text, "main.tf")
+    root, problems = parse_hcl(text, "main.tf")
     assert root.type == ""
     assert all(problem.labels[0].span.line >= 1 for problem in problems)
 
@@ -150,7 +150,7 @@ def written(data: object) -> str:
     return "{\n" + "".join(f"{key} = {written(each)}\n" for key, each in data.items()) + "}"
 
 
-def plain(found: Value) -> object:
+def plain(found: HclValue) -> object:
     if found.kind == "list":
         return [plain(each) for each in found.items]
     if found.kind == "map":

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from topology import automaton
 from topology.errors import BadSelector, TopologyError
-from topology.lint import Result, lint_loaded
-from topology.load import load_path, load_text
-from topology.nodes import lines_of
-from topology.overlap import bounded, common
-from topology.quoting import shown, visible
+from topology.lint import LintResult, lint_topology
+from topology.loader import load_topology, parse_topology
+from topology.selection_overlap import find_shortest_overlap, limit_overlap_work
 from topology.selectors import Selector, TopicSelection
+from topology.text_escaping import escape_controls, shorten_and_escape
+from topology.yaml_tree import split_yaml_lines
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "topology" / "examples").rglob("*.yaml"))
 TEXTS = [path.read_text(encoding="utf-8") for path in EXAMPLES]
@@ -50,22 +50,22 @@ def mutated(draw: st.DrawFn) -> str:
     return text
 
 
-def judge(text: str) -> Result | None:
+def judge(text: str) -> LintResult | None:
     """None when the file cannot be judged at all, with a message."""
     try:
-        loaded = load_text(text, "t.yaml")
+        loaded = parse_topology(text, "t.yaml")
     except TopologyError as error:
         said = str(error)
         assert said
         return None
-    return lint_loaded(loaded)
+    return lint_topology(loaded)
 
 
-def inside(result: Result, text: str) -> None:
-    lines = lines_of(text)
+def inside(result: LintResult, text: str) -> None:
+    lines = split_yaml_lines(text)
     for finding in (*result.findings, *result.suppressed):
         assert finding.message
-        assert visible(finding.message) == finding.message
+        assert escape_controls(finding.message) == finding.message
         for label in finding.labels:
             span = label.span
             assert (1, 1) <= (span.line, span.column) <= (span.end_line, span.end_column)
@@ -108,18 +108,18 @@ def test_any_bytes_are_a_message_or_findings(path: Path, data: bytes) -> None:
     for whole in (data, TEXTS[0].encode() + data):
         path.write_bytes(whole)
         try:
-            loaded = load_path(path)
+            loaded = load_topology(path)
         except TopologyError as error:
             said = str(error)
             assert said.startswith(str(path))
         else:
-            inside(lint_loaded(loaded), loaded.sources[str(path)])
+            inside(lint_topology(loaded), loaded.sources[str(path)])
 
 
 @UNHURRIED
 @given(st.text(alphabet="ab.*+?|()[]{}^$\\-0123456789,:wdsé ", max_size=40), st.text(alphabet="ab.", max_size=6))
 def test_any_pattern_is_run_or_refused(pattern: str, name: str) -> None:
-    for build in (automaton.regex, automaton.glob):
+    for build in (automaton.compile_regex, automaton.compile_glob):
         try:
             machine = build(pattern)
         except BadSelector as error:
@@ -132,9 +132,9 @@ def test_any_pattern_is_run_or_refused(pattern: str, name: str) -> None:
 @UNHURRIED
 @given(st.text())
 def test_what_is_shown_is_short_and_on_one_line(text: str) -> None:
-    assert shown(text).isprintable() or "\n" not in shown(text)
-    assert not set(shown(text)) & set("\x1b\r\n\x7f\x9b\u202e\u2028\ufeff")
-    assert len(shown(text)) <= 60 * len("\\U000e0001")
+    assert shorten_and_escape(text).isprintable() or "\n" not in shorten_and_escape(text)
+    assert not set(shorten_and_escape(text)) & set("\x1b\r\n\x7f\x9b\u202e\u2028\ufeff")
+    assert len(shorten_and_escape(text)) <= 60 * len("\\U000e0001")
 
 
 SETS = st.lists(st.text(alphabet="ab*?", min_size=1, max_size=4), min_size=1, max_size=4)
@@ -151,7 +151,7 @@ def test_many_selectors_are_one_machine(one: list[str], two: list[str], without:
         return TopicSelection(tuple(kinds), tuple(out))
 
     both = selection(one, without), selection(two, [])
-    found = common(frozenset(("", "", each) for each in both))
+    found = find_shortest_overlap(frozenset(("", "", each) for each in both))
     names = [""]
     for _ in range(4):
         names = [*names, *(name + letter for name in names for letter in "ab" if len(name) < 4)]
@@ -169,13 +169,13 @@ def test_when_the_work_is_used_up_the_answer_is_perhaps() -> None:
         pattern = f"(a|b)*a(a|b){{{number}}}c"
         return frozenset({("", "", TopicSelection((Selector("regex", pattern),), (Selector("glob", "*c"),)))})
 
-    assert common(question(3)).found is False
-    with bounded(5_000):
-        first = [common(question(number)) for number in range(3, 20)]
-    with bounded(5_000):
-        assert first == [common(question(number)) for number in range(3, 20)]
+    assert find_shortest_overlap(question(3)).found is False
+    with limit_overlap_work(5_000):
+        first = [find_shortest_overlap(question(number)) for number in range(3, 20)]
+    with limit_overlap_work(5_000):
+        assert first == [find_shortest_overlap(question(number)) for number in range(3, 20)]
     assert first[0].certain
     assert not first[-1].certain
     assert first[-1].found
-    assert not common(question(20)).certain, "one question has a bound of its own"
-    assert common(question(3)).certain
+    assert not find_shortest_overlap(question(20)).certain, "one question has a bound of its own"
+    assert find_shortest_overlap(question(3)).certain

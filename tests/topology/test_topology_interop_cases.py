@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from topology.interop.formats import import_path
-from topology.interop.report import lines, report_of
-from topology.interop.write import topology_text
-from topology.lint import lint_loaded
-from topology.load import load_text
+from topology.interop.import_formats import import_path
+from topology.interop.import_report import build_import_report, render_import_findings
+from topology.interop.topology_writer import render_topology_file
+from topology.lint import lint_topology
+from topology.loader import parse_topology
 
 CASES = Path(__file__).parents[1] / "cases" / "interop"
 FILES = sorted(path for path in CASES.iterdir() if path.suffix in (".properties", ".yaml", ".json"))
@@ -26,7 +26,7 @@ def test_case(path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.Mo
     imported = import_path(Path(path.name))
     if imported.format not in OURS:
         pytest.skip("another module's case")
-    report = report_of(imported)
+    report = build_import_report(imported)
     text = "\n".join(
         [
             report.text,
@@ -34,7 +34,7 @@ def test_case(path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.Mo
             *map(str, report.not_carried),
             "",
             "--- wrong in the file",
-            *lines(report.source),
+            *render_import_findings(report.source),
             "",
         ]
     )
@@ -47,7 +47,7 @@ def test_case(path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.Mo
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
 def test_no_secret_of_the_file_is_in_anything_that_comes_out(path: Path) -> None:
-    report = report_of(import_path(path))
+    report = build_import_report(import_path(path))
     out = report.to_json() + repr(report)
     assert not [secret for secret in SECRETS if secret in out]
 
@@ -62,13 +62,13 @@ def test_every_place_is_in_the_file_and_every_problem_has_a_rule(path: Path) -> 
         assert span.file == str(path)
         assert 1 <= span.line <= len(source)
         assert 1 <= span.column <= len(source[span.line - 1]) + 1
-    assert all(finding.name for finding in report_of(imported).source)
+    assert all(finding.name for finding in build_import_report(imported).source)
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
 def test_what_is_written_is_read_back_as_the_same_flows(path: Path) -> None:
     imported = import_path(path)
-    loaded = load_text(topology_text(imported))
+    loaded = parse_topology(render_topology_file(imported))
     assert [problem for problem in loaded.problems if problem.code.startswith("SYN")] == []
     assert loaded.topology is not None
     assert [flow.id for flow in loaded.topology.flows] == sorted(flow.id for flow in imported.flows)
@@ -82,5 +82,5 @@ def test_what_is_written_is_read_back_as_the_same_flows(path: Path) -> None:
 
 def test_the_sample_that_kafka_ships_has_no_loop_once_it_is_imported() -> None:
     """Both directions, every topic, the default policy: MirrorMaker's own loop check is part of what comes over."""
-    result = lint_loaded(load_text(topology_text(import_path(CASES / "sample.properties"))))
+    result = lint_topology(parse_topology(render_topology_file(import_path(CASES / "sample.properties"))))
     assert [finding for finding in result.findings if finding.severity == "error"] == []

@@ -5,18 +5,18 @@ from __future__ import annotations
 import pytest
 
 from topology.errors import UnreadableTopology
-from topology.finding import Span
-from topology.interop import properties
-from topology.interop.hcl import Value
-from topology.interop.linking import _words
-from topology.interop.linking_filters import written
-from topology.interop.said import Notes
-from topology.interop.security import literal_secrets
-from topology.interop.terraform import Module
-from topology.interop.topiclist import items
-from topology.load import load_text
+from topology.finding import FileSpan
+from topology.interop import java_properties
+from topology.interop.client_security import check_literal_secrets
+from topology.interop.hcl import HclValue
+from topology.interop.import_notes import ImportNotes
+from topology.interop.linking_filters import build_link_filter
+from topology.interop.linking_import import _words
+from topology.interop.mm2_topic_list import parse_topic_list
+from topology.interop.terraform_module import TerraformModule
+from topology.loader import parse_topology
 from topology.selectors import Selector
-from topology.wording import _SECRET_TEXT
+from topology.value_wording import _SECRET_TEXT
 
 LONG = 200_000
 PAIR = (
@@ -25,8 +25,8 @@ PAIR = (
 
 
 def left(text: str) -> str:
-    notes = Notes()
-    notes.leave(text, "", Span("x", 1, 1, 1, 1))
+    notes = ImportNotes()
+    notes.leave(text, "", FileSpan("x", 1, 1, 1, 1))
     return next(iter(notes.left.values())).what
 
 
@@ -42,37 +42,45 @@ def test_what_was_masked_is_masked() -> None:
 
 @pytest.mark.parametrize("value", [" ", "${", "${a:", "password", "[", "a."])
 def test_a_value_of_a_properties_file_is_read_in_one_pass(value: str) -> None:
-    notes = Notes()
-    said = properties.read_properties(f"{PAIR}a.sasl.jaas.config = x{value * (LONG // len(value))}y\n", "f", notes)
-    literal_secrets(said, notes)
+    notes = ImportNotes()
+    said = java_properties.parse_properties(
+        f"{PAIR}a.sasl.jaas.config = x{value * (LONG // len(value))}y\n", "f", notes
+    )
+    check_literal_secrets(said, notes)
     assert [each.name for each in said][-1] == "a.sasl.jaas.config"
 
 
 @pytest.mark.parametrize("line", ["\\" * LONG, ("\\" * 9 + "x") * (LONG // 10), "." * LONG])
 @pytest.mark.parametrize("text", [".a", "a.b", ".."])
 def test_backslashes_before_dots_are_found_in_one_pass(line: str, text: str) -> None:
-    said = properties.Said("topics", "x", Span("f", 1, 1, 1, 1), Span("f", 1, 1, 1, 1))
-    assert not properties.eaten(said, text + "!", [line])
+    said = java_properties.ForeignSetting("topics", "x", FileSpan("f", 1, 1, 1, 1), FileSpan("f", 1, 1, 1, 1))
+    assert not java_properties.has_dropped_backslash(said, text + "!", [line])
 
 
 def test_which_backslashes_java_drops() -> None:
-    said = properties.Said("topics", "x", Span("f", 1, 1, 1, 1), Span("f", 1, 1, 1, 1))
+    said = java_properties.ForeignSetting("topics", "x", FileSpan("f", 1, 1, 1, 1), FileSpan("f", 1, 1, 1, 1))
     lines = (r"a.b.c", r"x a\.b.c", r"a.b\\\.c", r"a\b.c", r"\a.b.c")
-    assert [properties.eaten(said, "a.b.c", [line]) for line in lines] == [False, True, True, False, False]
+    assert [java_properties.has_dropped_backslash(said, "a.b.c", [line]) for line in lines] == [
+        False,
+        True,
+        True,
+        False,
+        False,
+    ]
 
 
 def test_brackets_of_terraform_and_stars_of_cluster_linking_are_read_once() -> None:
-    module = Module()
+    module = TerraformModule()
     assert module.block("a" + "[" * LONG) is None
-    assert module.address(Value("reference", Span("f", 1, 1, 1, 1), "data.x.east[0].id")) == "data.x.east"
-    assert written(Selector("glob", "*" * LONG + "x")) is None
-    assert written(Selector("glob", "orders***")) == {"name": "orders", "patternType": "PREFIXED"}
+    assert module.address(HclValue("reference", FileSpan("f", 1, 1, 1, 1), "data.x.east[0].id")) == "data.x.east"
+    assert build_link_filter(Selector("glob", "*" * LONG + "x")) is None
+    assert build_link_filter(Selector("glob", "orders***")) == {"name": "orders", "patternType": "PREFIXED"}
 
 
 def test_quotes_of_java_and_words_of_a_comment_are_read_once() -> None:
-    assert items("\\Q" * LONG)[0].why
-    assert items(r"\Qa.b\E(c|d)\Q")[0].why
-    notes = Notes()
+    assert parse_topic_list("\\Q" * LONG)[0].why
+    assert parse_topic_list(r"\Qa.b\E(c|d)\Q")[0].why
+    notes = ImportNotes()
     assert _words(["# watershed:" + "x" * LONG, "# watershed:link=a" + " mirror=b"], 0, "f", notes).keys() == {
         "link",
         "mirror",
@@ -82,7 +90,7 @@ def test_quotes_of_java_and_words_of_a_comment_are_read_once() -> None:
 @pytest.mark.parametrize("text", [f"x: ]\n{chr(10) * LONG}", "x: ]\n" + "{" * LONG + "\n" * LONG])
 def test_what_is_no_yaml_is_searched_for_sections_once(text: str) -> None:
     with pytest.raises(UnreadableTopology):
-        load_text(text, "f.yaml")
+        parse_topology(text, "f.yaml")
 
 
 def test_a_text_of_colons_is_searched_for_a_secret_once() -> None:

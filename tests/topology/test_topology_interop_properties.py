@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from topology.interop.properties import escaped, read_properties
-from topology.interop.said import Notes, is_key
-from topology.interop.topiclist import items, listed, pattern
+from topology.interop.import_notes import ImportNotes, is_setting_name
+from topology.interop.java_properties import escape_property, parse_properties
+from topology.interop.mm2_topic_list import encode_java_regex, encode_topic_list, parse_topic_list
 from topology.selectors import Selector
 
 NAMES = [
@@ -27,8 +27,8 @@ NAMES = [
 
 
 def read(text: str) -> dict[str, str]:
-    notes = Notes()
-    found = {said.name: said.text for said in read_properties(text, "f", notes)}
+    notes = ImportNotes()
+    found = {said.name: said.text for said in parse_properties(text, "f", notes)}
     assert notes.problems == ()
     return found
 
@@ -67,16 +67,16 @@ def test_properties(text: str, expected: dict[str, str]) -> None:
 
 
 def test_a_key_said_twice_is_said_and_the_last_counts() -> None:
-    notes = Notes()
-    [said] = read_properties("a=1\nb\\\n=2\n".replace("b\\\n", "a\\\n"), "f", notes)
+    notes = ImportNotes()
+    [said] = parse_properties("a=1\nb\\\n=2\n".replace("b\\\n", "a\\\n"), "f", notes)
     assert said.text == "2"
     [problem] = notes.problems
     assert (problem.code, problem.labels[0].span.line) == ("SYN002", 2)
 
 
 def test_a_comment_behind_a_value_is_said() -> None:
-    notes = Notes()
-    [said] = read_properties("topics = foo.*, bar.*  # all", "f", notes)
+    notes = ImportNotes()
+    [said] = parse_properties("topics = foo.*, bar.*  # all", "f", notes)
     assert said.text == "foo.*, bar.*"
     [problem] = notes.problems
     assert problem.code == "SYN011"
@@ -84,20 +84,20 @@ def test_a_comment_behind_a_value_is_said() -> None:
 
 
 def test_a_broken_escape_is_a_syntax_error_and_the_rest_is_read() -> None:
-    notes = Notes()
-    assert [said.name for said in read_properties("a=\\u12\nb=c", "f", notes)] == ["b"]
+    notes = ImportNotes()
+    assert [said.name for said in parse_properties("a=\\u12\nb=c", "f", notes)] == ["b"]
     assert [problem.code for problem in notes.problems] == ["SYN001"]
 
 
 def test_what_is_no_key_is_not_shown() -> None:
-    notes = Notes()
-    assert read_properties('password="hunter2";\nhunter2"; x\n', "f", notes)[0].name == "password"
+    notes = ImportNotes()
+    assert parse_properties('password="hunter2";\nhunter2"; x\n', "f", notes)[0].name == "password"
     [problem] = notes.problems
     assert "hunter2" not in problem.message + problem.help
 
 
 def test_places_of_keys_and_values_count_lines_and_columns_of_the_file() -> None:
-    [one, two] = read_properties("# x\n  key = value\nother=\\\n   continued\n", "f", Notes())
+    [one, two] = parse_properties("# x\n  key = value\nother=\\\n   continued\n", "f", ImportNotes())
     assert (one.key.line, one.key.column, one.span.line, one.span.column, one.span.end_column) == (2, 3, 2, 9, 14)
     assert (two.key.line, two.span.line, two.span.column) == (3, 4, 4)
 
@@ -105,11 +105,11 @@ def test_places_of_keys_and_values_count_lines_and_columns_of_the_file() -> None
 @settings(max_examples=200)
 @given(st.dictionaries(st.text(min_size=1, max_size=8), st.text(max_size=12).map(str.rstrip), max_size=4))
 def test_what_is_escaped_is_read_back(values: dict[str, str]) -> None:
-    values = {key: value for key, value in values.items() if is_key(key)}
+    values = {key: value for key, value in values.items() if is_setting_name(key)}
     values = {key: value for key, value in values.items() if " #" not in value and "\t#" not in value}
-    text = "".join(f"{escaped(key, key=True)} = {escaped(value)}\n" for key, value in values.items())
-    notes = Notes()
-    found = {said.name: said.text for said in read_properties(text, "f", notes)}
+    text = "".join(f"{escape_property(key, key=True)} = {escape_property(value)}\n" for key, value in values.items())
+    notes = ImportNotes()
+    found = {said.name: said.text for said in parse_properties(text, "f", notes)}
     assert found == values
 
 
@@ -131,20 +131,20 @@ def test_what_is_escaped_is_read_back(values: dict[str, str]) -> None:
     ],
 )
 def test_an_entry_becomes_the_simplest_selector(text: str, kind: str, meaning: str) -> None:
-    [item] = items(text)
+    [item] = parse_topic_list(text)
     assert item.selector == Selector(kind, meaning)  # type: ignore[arg-type]
     assert item.trap == ""
 
 
 def test_an_unescaped_dot_is_a_trap() -> None:
-    assert [(item.selector, item.trap) for item in items("orders.created, team.orders.*")] == [
+    assert [(item.selector, item.trap) for item in parse_topic_list("orders.created, team.orders.*")] == [
         (Selector("literal", "orders.created"), "loose dots"),
         (Selector("regex", "team.orders.*"), "wide dots"),
     ]
 
 
 def test_plain_alternatives_are_several_entries() -> None:
-    assert [item.selector for item in items(r"a|b\..*|c")] == [
+    assert [item.selector for item in parse_topic_list(r"a|b\..*|c")] == [
         Selector("literal", "a"),
         Selector("glob", "b.*"),
         Selector("literal", "c"),
@@ -152,13 +152,13 @@ def test_plain_alternatives_are_several_entries() -> None:
 
 
 def test_a_negative_look_ahead_is_an_exclude() -> None:
-    [item] = items("^(?!test-).*$")
+    [item] = parse_topic_list("^(?!test-).*$")
     assert (item.selector, item.excluded) == (Selector("glob", "*"), Selector("glob", "test-*"))
 
 
 @pytest.mark.parametrize("text", ["(a", "a)", "*a", "[a", "(?=x)y", r"(a)\1", "(?i)a"])
 def test_what_is_no_regular_expression_here_says_why(text: str) -> None:
-    [item] = items(text)
+    [item] = parse_topic_list(text)
     assert item.selector is None
     assert item.why
 
@@ -184,13 +184,16 @@ SELECTORS = st.one_of(
 @settings(max_examples=300)
 @given(SELECTORS, st.lists(st.text("abx._-", min_size=1, max_size=5), min_size=1, max_size=10))
 def test_a_selector_that_is_listed_is_read_back_with_the_same_meaning(selector: Selector, names: list[str]) -> None:
-    text = pattern(selector)
+    text = encode_java_regex(selector)
     assert text is not None
     assert "," not in text
-    back = [item.selector for item in items(text)]
+    back = [item.selector for item in parse_topic_list(text)]
     for name in [*names, *NAMES]:
         assert any(each is not None and each.matches(name) for each in back) == selector.matches(name), text
 
 
 def test_what_no_list_can_hold_is_told() -> None:
-    assert listed((Selector("literal", "a.b"), Selector("regex", "a,b"))) == (r"a\.b", (Selector("regex", "a,b"),))
+    assert encode_topic_list((Selector("literal", "a.b"), Selector("regex", "a,b"))) == (
+        r"a\.b",
+        (Selector("regex", "a,b"),),
+    )

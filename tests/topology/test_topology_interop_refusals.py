@@ -10,10 +10,10 @@ import yaml
 
 from cli.main import main
 from topology.errors import UnreadableTopology
-from topology.interop.exported import TARGETS, export
-from topology.interop.formats import FORMATS, import_path, import_text
-from topology.interop.report import CATALOGUE, report_of
-from topology.interop.write import quote_double
+from topology.interop.export_formats import EXPORT_FORMATS, export_topology
+from topology.interop.import_formats import IMPORT_FORMATS, import_path, import_text
+from topology.interop.import_report import FOREIGN_FILE_RULES, build_import_report
+from topology.interop.topology_writer import quote_yaml_text
 
 CASES = Path(__file__).parents[1] / "cases" / "interop"
 EXAMPLE = Path(__file__).parents[2] / "topology" / "examples" / "active_standby.yaml"
@@ -83,7 +83,7 @@ def test_a_directory_of_connectors_is_one_topology(tmp_path: Path) -> None:
 
 def read_or_refused(text: str, file: str) -> str:
     try:
-        return report_of(import_text(text, file)).text
+        return build_import_report(import_text(text, file)).text
     except UnreadableTopology as error:
         return str(error)
 
@@ -110,7 +110,7 @@ def test_a_truncated_file_ends_in_a_report_or_in_one_message(file: str) -> None:
     ],
 )
 def test_a_resource_of_wrong_shapes_ends_in_findings(spec: str) -> None:
-    report = report_of(import_text(f"kind: KafkaMirrorMaker2\nx: &x {{}}\nspec: {spec}\n", "f"))
+    report = build_import_report(import_text(f"kind: KafkaMirrorMaker2\nx: &x {{}}\nspec: {spec}\n", "f"))
     assert report.errors
 
 
@@ -119,7 +119,7 @@ def test_a_resource_of_wrong_shapes_ends_in_findings(spec: str) -> None:
 )
 def test_connector_json_of_wrong_shapes(value: str) -> None:
     text = f'[{{"connector.class": "MirrorSourceConnector", "topics": {value or 0}, "config": 3, "tasks.max": []}}]'
-    report = report_of(import_text(text, "f"))
+    report = build_import_report(import_text(text, "f"))
     assert "source-to-target" not in report.text  # its id is made when it is read
     assert "source: source" in report.text
 
@@ -131,7 +131,9 @@ def test_json_may_be_indented_with_tabs() -> None:
 
 
 def test_an_address_with_a_password_is_not_echoed() -> None:
-    report = report_of(import_text(PAIR.replace("a.example", "user:hunter2@a.example") + "a->b.enabled = true\n", "f"))
+    report = build_import_report(
+        import_text(PAIR.replace("a.example", "user:hunter2@a.example") + "a->b.enabled = true\n", "f")
+    )
     assert report.errors
     assert "hunter2" not in report.to_json()
 
@@ -142,7 +144,7 @@ def test_a_connector_that_is_not_enabled_is_a_paused_flow() -> None:
 
 
 def test_a_flow_whose_topics_cannot_be_said_asks_for_them() -> None:
-    report = report_of(import_text(PAIR + "a->b.enabled = true\na->b.topics = (?=x)y\n", "f"))
+    report = build_import_report(import_text(PAIR + "a->b.enabled = true\na->b.topics = (?=x)y\n", "f"))
     assert "# fill in: topics" in report.text
     assert any("look-around" in str(each) for each in report.not_carried)
     assert {finding.rule for finding in report.result} >= {"SYN012"}
@@ -196,18 +198,18 @@ def test_the_contract_of_an_export(name: str, tmp_path: Path, capsys: pytest.Cap
 
 
 def test_every_format_can_be_asked_for_and_every_problem_has_a_severity() -> None:
-    assert len({each.name for each in FORMATS}) == len(FORMATS)
-    assert len({each.name for each in TARGETS}) == len(TARGETS)
-    for each in (*FORMATS, *TARGETS):
+    assert len({each.name for each in IMPORT_FORMATS}) == len(IMPORT_FORMATS)
+    assert len({each.name for each in EXPORT_FORMATS}) == len(EXPORT_FORMATS)
+    for each in (*IMPORT_FORMATS, *EXPORT_FORMATS):
         assert each.what
-    for form in FORMATS:
+    for form in IMPORT_FORMATS:
         assert callable(form.recognises)
         assert callable(form.read)
-    assert all(severity in ("error", "warning", "info") for _, severity in CATALOGUE.values())
+    assert all(severity in ("error", "warning", "info") for _, severity in FOREIGN_FILE_RULES.values())
     with pytest.raises(KeyError, match="no format x"):
-        export(None, "x")  # type: ignore[arg-type]
+        export_topology(None, "x")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("text", ["😀", 'a "b" \\ c', "\u202e\t\x07", "ä\u2028ü", ""])
 def test_text_in_double_quotes_is_the_same_text_in_yaml(text: str) -> None:
-    assert yaml.safe_load(quote_double(text)) == text
+    assert yaml.safe_load(quote_yaml_text(text)) == text

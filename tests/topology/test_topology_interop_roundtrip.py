@@ -10,11 +10,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from topology.interop.exported import Exported, export
-from topology.interop.formats import import_text
-from topology.interop.imported import Imported, ImportedCluster, ImportedFlow
-from topology.interop.write import topology_text
-from topology.load import load_path, load_text
+from topology.interop.export_formats import ExportedTopology, export_topology
+from topology.interop.import_formats import import_text
+from topology.interop.imported_topology import ImportedCluster, ImportedFlow, ImportedTopology
+from topology.interop.topology_writer import render_topology_file
+from topology.loader import load_topology, parse_topology
 from topology.model import Flow, Topology
 from topology.plan import PlanFlow
 from topology.selectors import Selector
@@ -38,24 +38,24 @@ NAMES = (
 )
 
 
-def back(exported: Exported) -> Topology | None:
+def back(exported: ExportedTopology) -> Topology | None:
     """The exported text, imported, written as a topology and read again; None when there is nothing in it."""
     if "no flow could be carried over" in exported.text:
         return None
     imported = import_text(exported.text, "exported")
-    loaded = load_text(topology_text(imported))
+    loaded = parse_topology(render_topology_file(imported))
     assert [problem.message for problem in loaded.problems if problem.code.startswith("SYN")] == []
     assert loaded.topology is not None
     return loaded.topology
 
 
-def noted(exported: Exported, flow: Flow) -> list[str]:
+def noted(exported: ExportedTopology, flow: Flow) -> list[str]:
     """What the export says about this flow."""
     return [each.what for each in exported.not_carried if re.search(rf"flow {re.escape(flow.id)}$", each.what)]
 
 
 def check(topology: Topology, name: str) -> None:
-    exported = export(topology, name)
+    exported = export_topology(topology, name)
     out = back(exported)
     for flow in topology.flows:
         said = noted(exported, flow)
@@ -112,7 +112,7 @@ LEGAL = set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-*?
 @pytest.mark.parametrize("name", FORMATS)
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_an_example_comes_back(path: Path, name: str) -> None:
-    topology = load_path(path).topology
+    topology = load_topology(path).topology
     assert topology is not None
     check(topology, name)
 
@@ -122,9 +122,9 @@ def test_which_flows_of_the_examples_cannot_be_said(name: str) -> None:
     """Templates behind the name, and nothing else."""
     lost = {}
     for path in EXAMPLES:
-        topology = load_path(path).topology
+        topology = load_topology(path).topology
         assert topology is not None
-        exported = export(topology, name)
+        exported = export_topology(topology, name)
         kept = {flow.id for flow in flows_of(back(exported))}
         if missing := sorted({flow.id for flow in topology.flows} - kept):
             lost[path.stem] = missing
@@ -136,9 +136,9 @@ def test_a_loop_that_only_the_guard_stops_is_not_written_as_running() -> None:
         ImportedFlow(source, target, (Selector("glob", "orders.*"),), settings={"naming": {"policy": "identity"}})
         for source, target in (("a", "b"), ("b", "a"))
     )
-    topology = load_text(topology_text(topology_of(flows))).topology
+    topology = parse_topology(render_topology_file(topology_of(flows))).topology
     assert topology is not None
-    exported = export(topology, "mm2")
+    exported = export_topology(topology, "mm2")
     assert exported.text.count(".enabled = false") == 6  # two flows; heartbeats and three syncs at top level
     assert [flow.plan.state for flow in flows_of(back(exported))] == ["paused", "paused"]
     assert sum("cannot stop the loop" in each.why for each in exported.not_carried) == 2
@@ -217,13 +217,13 @@ SETTINGS = st.fixed_dictionaries(
 )
 
 
-def topology_of(flows: tuple[ImportedFlow, ...]) -> Imported:
+def topology_of(flows: tuple[ImportedFlow, ...]) -> ImportedTopology:
     clusters = tuple(ImportedCluster(alias, (f"{alias}.example.internal:9092",)) for alias in "abc")
-    return Imported("test", "random", "random", "", clusters, flows)
+    return ImportedTopology("test", "random", "random", "", clusters, flows)
 
 
 @st.composite
-def topologies(draw: st.DrawFn) -> Imported:
+def topologies(draw: st.DrawFn) -> ImportedTopology:
     routes = draw(
         st.lists(st.permutations("abc").map(lambda three: tuple(three[:2])), min_size=1, max_size=5, unique=True)
     )
@@ -240,8 +240,8 @@ def topologies(draw: st.DrawFn) -> Imported:
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(topologies(), st.sampled_from(FORMATS))
-def test_a_random_topology_comes_back(imported: Imported, name: str) -> None:
-    loaded = load_text(topology_text(imported))
+def test_a_random_topology_comes_back(imported: ImportedTopology, name: str) -> None:
+    loaded = parse_topology(render_topology_file(imported))
     assert [problem.message for problem in loaded.problems if problem.code.startswith("SYN")] == []
     assert loaded.topology is not None
     assert isinstance(loaded.topology.flows[0].plan, PlanFlow)

@@ -18,8 +18,8 @@ from topology.inventory import (
     InventoryGroup,
     InventoryTopic,
 )
-from topology.inventory_json import inventory_from_json, inventory_json
-from topology.inventory_schema import inventory_schema
+from topology.inventory_json import decode_inventory, encode_inventory
+from topology.inventory_schema import build_inventory_schema
 
 WORDS = st.text(max_size=12)
 COUNTS = st.integers(0, 2**62)
@@ -85,26 +85,26 @@ INVENTORY = Inventory({"onprem": CLUSTER})
 @settings(max_examples=200, deadline=None)
 @given(INVENTORIES)
 def test_nothing_is_lost(inventory: Inventory) -> None:
-    text = inventory_json(inventory)
-    again = inventory_from_json(text)
+    text = encode_inventory(inventory)
+    again = decode_inventory(text)
     assert again == inventory
-    assert inventory_json(again) == text
+    assert encode_inventory(again) == text
 
 
 def test_topics_list_what_differs() -> None:
-    cluster = json.loads(inventory_json(INVENTORY))["clusters"]["onprem"]
+    cluster = json.loads(encode_inventory(INVENTORY))["clusters"]["onprem"]
     assert cluster["topic_configs"] == {"retention.ms": "604800000", "cleanup.policy": "delete"}
     assert {name: topic["configs"] for name, topic in cluster["topics"].items()} == {
         "a": {},
         "b": {},
         "c": {"cleanup.policy": "compact"},
     }
-    topics = inventory_from_json(inventory_json(INVENTORY)).clusters["onprem"].topics
+    topics = decode_inventory(encode_inventory(INVENTORY)).clusters["onprem"].topics
     assert topics["a"].configs is topics["b"].configs  # one mapping for a hundred thousand topics
 
 
 def _without(*path: str) -> str:
-    document = json.loads(inventory_json(INVENTORY))
+    document = json.loads(encode_inventory(INVENTORY))
     here: Any = document
     for name in path[:-1]:
         here = here[int(name) if isinstance(here, list) else name]
@@ -113,7 +113,7 @@ def _without(*path: str) -> str:
 
 
 def _with(value: Any, *path: str) -> str:
-    document = json.loads(inventory_json(INVENTORY))
+    document = json.loads(encode_inventory(INVENTORY))
     here: Any = document
     for name in path[:-1]:
         here = here[int(name) if isinstance(here, list) else name]
@@ -148,7 +148,7 @@ def _with(value: Any, *path: str) -> str:
 )
 def test_damage_is_named(text: str, message: str) -> None:
     with pytest.raises(UnreadableInventory) as caught:
-        inventory_from_json(text)
+        decode_inventory(text)
     assert message in str(caught.value)
     assert caught.value.exit_code == 2
 
@@ -157,9 +157,9 @@ def test_damage_is_named(text: str, message: str) -> None:
 @given(INVENTORIES)
 def test_documents_are_valid_by_the_schema(inventory: Inventory) -> None:
     jsonschema = pytest.importorskip("jsonschema")
-    schema = inventory_schema()
+    schema = build_inventory_schema()
     jsonschema.Draft202012Validator.check_schema(schema)
-    jsonschema.validate(json.loads(inventory_json(inventory)), schema, cls=jsonschema.Draft202012Validator)
+    jsonschema.validate(json.loads(encode_inventory(inventory)), schema, cls=jsonschema.Draft202012Validator)
 
 
 @pytest.mark.parametrize(
@@ -174,4 +174,4 @@ def test_documents_are_valid_by_the_schema(inventory: Inventory) -> None:
 def test_the_schema_refuses_what_the_reader_refuses(text: str) -> None:
     jsonschema = pytest.importorskip("jsonschema")
     with pytest.raises(jsonschema.ValidationError):
-        jsonschema.validate(json.loads(text), inventory_schema(), cls=jsonschema.Draft202012Validator)
+        jsonschema.validate(json.loads(text), build_inventory_schema(), cls=jsonschema.Draft202012Validator)

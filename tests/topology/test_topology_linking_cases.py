@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from topology.errors import UnreadableTopology
-from topology.interop.formats import import_path, import_text
-from topology.interop.report import lines, report_of
-from topology.interop.write import topology_text
-from topology.load import load_text
+from topology.interop.import_formats import import_path, import_text
+from topology.interop.import_report import build_import_report, render_import_findings
+from topology.interop.topology_writer import render_topology_file
+from topology.loader import parse_topology
 
 CASES = Path(__file__).parents[1] / "cases" / "linking"
 PATHS = sorted(path for path in CASES.iterdir() if path.name not in ("expected", "broken.tf"))
@@ -22,9 +22,9 @@ SECRETS = ("s3cr3t", "changeit")
 @pytest.mark.parametrize("path", PATHS, ids=lambda path: path.name)
 def test_case(path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(CASES)
-    report = report_of(import_path(Path(path.name)))
+    report = build_import_report(import_path(Path(path.name)))
     parts = [report.text, "--- not carried over", *map(str, report.not_carried), "", "--- wrong in the file"]
-    text = "\n".join([*parts, *lines(report.source), ""])
+    text = "\n".join([*parts, *render_import_findings(report.source), ""])
     expected = CASES / "expected" / f"{path.name}.txt"
     if request.config.getoption("--update", default=False):
         expected.parent.mkdir(exist_ok=True)
@@ -34,7 +34,7 @@ def test_case(path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.Mo
 
 @pytest.mark.parametrize("path", PATHS, ids=lambda path: path.name)
 def test_no_secret_of_the_file_is_in_anything_that_comes_out(path: Path) -> None:
-    report = report_of(import_path(path))
+    report = build_import_report(import_path(path))
     assert not [secret for secret in SECRETS if secret in report.to_json() + repr(report)]
 
 
@@ -54,7 +54,7 @@ def test_every_place_is_in_one_of_the_files(path: Path) -> None:
 @pytest.mark.parametrize("path", PATHS, ids=lambda path: path.name)
 def test_what_is_written_is_read_back_as_the_same_flows(path: Path) -> None:
     imported = import_path(path)
-    loaded = load_text(topology_text(imported))
+    loaded = parse_topology(render_topology_file(imported))
     assert [problem for problem in loaded.problems if problem.code in ("SYN001", "SYN003", "SYN011")] == []
     assert loaded.topology is not None
     with_topics = [flow for flow in imported.flows if flow.include]

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from topology.errors import UnreadableTopology
-from topology.interop import linking, linking_terraform, replicator
-from topology.interop.formats import Document
-from topology.interop.report import report_of
+from topology.interop import linking_import, replicator_import, terraform_import
+from topology.interop.import_formats import ForeignDocument
+from topology.interop.import_report import build_import_report
 
 LINK = """resource "confluent_cluster_link" "x" {
   link_name = local.a
@@ -32,8 +32,8 @@ PIECES = ("", "{", "}", '"', "\\", "\n", "[", "]", "=", "${", "<<E\n", "#", "*",
 
 def readers(name: str) -> tuple[object, ...]:
     if name.endswith(".tf"):
-        return (linking_terraform,)
-    return (linking, replicator) if name.endswith(".json") else (linking,)
+        return (terraform_import,)
+    return (linking_import, replicator_import) if name.endswith(".json") else (linking_import,)
 
 
 @settings(max_examples=60, deadline=None)
@@ -48,10 +48,10 @@ def test_damage_is_reported_and_nothing_else(case: tuple[str, str], cuts: list[t
         text = text[:begin] + piece + text[begin + length :]
     for module in readers(name):
         try:
-            imported = module.read((Document(name, text),))  # type: ignore[attr-defined]
+            imported = module.read((ForeignDocument(name, text),))  # type: ignore[attr-defined]
         except UnreadableTopology:
             continue
-        report_of(imported)
+        build_import_report(imported)
         last = len(text.splitlines()) + 1
         spans = [each.span for each in imported.not_carried]
         spans += [label.span for problem in imported.problems for label in problem.labels]
@@ -62,12 +62,12 @@ def test_locals_that_multiply_each_other_are_unknown_and_cost_little() -> None:
     names = "abcdefghijklmnop"
     lines = [f'  {name} = "{f"${{local.{after}}}" * 10}"' for name, after in pairwise(names)]
     text = LINK + "locals {\n" + "\n".join([*lines, '  p = "boom"']) + "\n}\n"
-    imported = linking_terraform.read((Document("main.tf", text),))
+    imported = terraform_import.read((ForeignDocument("main.tf", text),))
     assert [flow.id for flow in imported.flows] == ["lkc-1-to-lkc-2"]
     assert "`confluent_cluster_link.x.config`: cluster.link.prefix" in [each.what for each in imported.not_carried]
 
 
 def test_locals_in_a_circle_are_unknown() -> None:
     text = LINK + 'locals {\n  a = local.b\n  b = "${local.a}"\n}\n'
-    imported = linking_terraform.read((Document("main.tf", text),))
+    imported = terraform_import.read((ForeignDocument("main.tf", text),))
     assert [flow.id for flow in imported.flows] == ["lkc-1-to-lkc-2"]

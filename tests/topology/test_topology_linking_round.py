@@ -9,14 +9,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cli.main import main
-from topology.interop.formats import import_path, import_text
-from topology.interop.imported import NotCarried
-from topology.interop.linking_export import links_of, write
-from topology.interop.said import Notes
-from topology.interop.write import topology_text
-from topology.load import load_path, load_text
+from topology.interop.import_formats import import_path, import_text
+from topology.interop.import_notes import ImportNotes
+from topology.interop.imported_topology import NotCarried
+from topology.interop.linking_export import render_link_properties, write
+from topology.interop.topology_writer import render_topology_file
+from topology.loader import load_topology, parse_topology
 from topology.model import Flow, Topology
-from topology.overlap import common
+from topology.selection_overlap import find_shortest_overlap
 from topology.selectors import Selector, TopicSelection
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "topology" / "examples").glob("*.yaml"))
@@ -27,7 +27,7 @@ GROUPS = _GROUPS.split()
 
 
 def topology_of(text: str) -> Topology:
-    loaded = load_text(text)
+    loaded = parse_topology(text)
     assert [problem for problem in loaded.problems if problem.code != "GRF214"] == []
     assert loaded.topology is not None
     return loaded.topology
@@ -38,9 +38,9 @@ def outside(one: TopicSelection, other: TopicSelection) -> str | None:
     for name in one.literals or ():
         if not other.selects(name):
             return name
-    found = common(frozenset((("", "", one), ("", "", TopicSelection((ALL,), other.include)))))
+    found = find_shortest_overlap(frozenset((("", "", one), ("", "", TopicSelection((ALL,), other.include)))))
     if not found.found and other.exclude:
-        found = common(frozenset((("", "", one), ("", "", TopicSelection(other.exclude)))))
+        found = find_shortest_overlap(frozenset((("", "", one), ("", "", TopicSelection(other.exclude)))))
     return found.name if found.found else None
 
 
@@ -58,7 +58,7 @@ def check(topology: Topology) -> Topology:
         return topology
     imported = import_text(exported.text, "links.properties")
     assert [problem for problem in imported.problems if problem.code.startswith("SYN")] == []
-    back = topology_of(topology_text(imported))
+    back = topology_of(render_topology_file(imported))
     assert [flow.id for flow in back.flows] == [flow.id for flow in expected]
     for flow in expected:
         same = back.flow(flow.id)
@@ -114,7 +114,7 @@ def _matched(flow: Flow, key: str, name: str, *, default: bool = False) -> bool:
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_an_example_comes_back_but_for_what_is_listed(path: Path) -> None:
-    topology = load_path(path).topology
+    topology = load_topology(path).topology
     assert topology is not None
     check(topology)
 
@@ -124,15 +124,15 @@ def test_an_example_comes_back_but_for_what_is_listed(path: Path) -> None:
     [("active_standby", 2), ("hub_and_spoke", 4), ("chain", 2), ("migration", 2), ("active_active_direct", 2)],
 )
 def test_these_examples_can_be_links_as_a_whole(name: str, count: int) -> None:
-    topology = load_path(EXAMPLES[0].parent / f"{name}.yaml").topology
+    topology = load_topology(EXAMPLES[0].parent / f"{name}.yaml").topology
     assert topology is not None
-    assert len(links_of(topology, Notes())) == count
+    assert len(render_link_properties(topology, ImportNotes())) == count
 
 
 def test_every_link_alone_in_a_file_gives_the_same_topology(tmp_path: Path) -> None:
-    topology = load_path(EXAMPLES[0].parent / "hub_and_spoke.yaml").topology
+    topology = load_topology(EXAMPLES[0].parent / "hub_and_spoke.yaml").topology
     assert topology is not None
-    for name, text in links_of(topology, Notes()):
+    for name, text in render_link_properties(topology, ImportNotes()):
         (tmp_path / f"{name}.properties").write_text(text)
     apart, together = import_path(tmp_path), import_text(write(topology).text, "links.properties")
     assert apart.flows == together.flows
@@ -196,7 +196,7 @@ def test_two_ways_under_one_name_are_no_links() -> None:
         for source, target, more in (("a", "b", ""), ("b", "a", ""), ("a", "c", ""), ("c", "a", ", state: paused"))
     )
     topology = topology_of(HEAD + flows)
-    assert [name for name, _ in links_of(topology, Notes())] == ["a-to-c", "c-to-a"]
+    assert [name for name, _ in render_link_properties(topology, ImportNotes())] == ["a-to-c", "c-to-a"]
 
 
 def test_an_exclude_that_meets_nothing_is_no_obstacle() -> None:

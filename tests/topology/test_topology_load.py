@@ -8,22 +8,22 @@ import pytest
 
 from topology import compile_path
 from topology.errors import InvalidTopology, NotInPlan, UnreadablePlan, UnreadableTopology
-from topology.lint import lint_loaded
-from topology.load import files_of, load_path, load_text
-from topology.manual import complete
-from topology.origin import origins
-from topology.plan import plan_from_json, plan_json
+from topology.lint import lint_topology
+from topology.loader import list_topology_files, load_topology, parse_topology
+from topology.plan import decode_plan, encode_plan
+from topology.rule_manual import complete_example
+from topology.value_origin import render_value_origins
 
 FLOW = "flows:\n  - {source: a, target: b, topics: {include: [orders]}}\n"
 
 
 def places(text: str) -> list[tuple[str, int, int]]:
-    found = lint_loaded(load_text(text)).findings
+    found = lint_topology(parse_topology(text)).findings
     return [(each.rule, each.span.line, each.span.column) for each in found if each.severity != "info"]
 
 
 def test_all_findings_at_once_with_their_places() -> None:
-    text = complete(
+    text = complete_example(
         "defaults:\n"
         "  workers: {discovery: 30, quotta: 1MiB/s}\n"
         "  offsets: mappd\n"
@@ -58,7 +58,7 @@ def test_all_findings_at_once_with_their_places() -> None:
 )
 def test_another_document_is_one_message(text: str, message: str) -> None:
     with pytest.raises(UnreadableTopology, match=message):
-        load_text(text)
+        parse_topology(text)
 
 
 def test_unreadable_paths(tmp_path: Path) -> None:
@@ -68,9 +68,9 @@ def test_unreadable_paths(tmp_path: Path) -> None:
     large.write_bytes(b"#" * (1 << 21))
     for path, message in ((tmp_path / "no.yaml", "No such file"), (binary, "not a text file"), (large, "at most")):
         with pytest.raises(UnreadableTopology, match=message):
-            load_path(path)
+            load_topology(path)
     with pytest.raises(UnreadableTopology, match="without topology files"):
-        files_of(Path(__file__).parent)
+        list_topology_files(Path(__file__).parent)
 
 
 def test_limits_hold_without_a_crash() -> None:
@@ -81,7 +81,7 @@ def test_limits_hold_without_a_crash() -> None:
 
 def test_errors_stop_a_compilation_with_every_finding(tmp_path: Path) -> None:
     path = tmp_path / "t.yaml"
-    path.write_text(complete(FLOW.replace("target: b", "target: bb")), encoding="utf-8")
+    path.write_text(complete_example(FLOW.replace("target: b", "target: bb")), encoding="utf-8")
     with pytest.raises(InvalidTopology, match="CLU101") as caught:
         compile_path(path)
     assert [finding.rule for finding in caught.value.findings if finding.severity != "info"] == ["CLU101"]
@@ -91,7 +91,7 @@ def test_errors_stop_a_compilation_with_every_finding(tmp_path: Path) -> None:
 
 def test_defaults_lie_under_patterns_and_flows_override_by_id(tmp_path: Path) -> None:
     path = tmp_path / "t.yaml"
-    text = complete(
+    text = complete_example(
         "defaults:\n  workers: {engine: process, quota: 5MiB/s}\n  naming: {policy: prefix, separator: '-'}\n"
         "pattern:\n  chain: {path: [a, b, c], topics: {include: [orders]}, naming: {policy: identity}}\n"
         "flows:\n  - {source: b, target: c, workers: {quota: 1MiB/s}}\n"
@@ -103,18 +103,20 @@ def test_defaults_lie_under_patterns_and_flows_override_by_id(tmp_path: Path) ->
         ("b-to-c", "process", 2**20, "identity"),
     ]
     line = text.splitlines().index("  - {source: b, target: c, workers: {quota: 1MiB/s}}") + 1
-    assert list(origins(path, "b-to-c.workers.quota")) == [f"b-to-c.workers.quota = 1MiB/s  ({path}:{line})"]
-    assert list(origins(path, "a-to-b.state")) == ['a-to-b.state = "running"  (built in)']
+    assert list(render_value_origins(path, "b-to-c.workers.quota")) == [
+        f"b-to-c.workers.quota = 1MiB/s  ({path}:{line})"
+    ]
+    assert list(render_value_origins(path, "a-to-b.state")) == ['a-to-b.state = "running"  (built in)']
     with pytest.raises(NotInPlan, match="did you mean a-to-b"):
-        list(origins(path, "a-to-bb.state"))
+        list(render_value_origins(path, "a-to-bb.state"))
 
 
 def test_a_damaged_plan_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "t.yaml"
-    path.write_text(complete(FLOW), encoding="utf-8")
-    text = plan_json(compile_path(path))
+    path.write_text(complete_example(FLOW), encoding="utf-8")
+    text = encode_plan(compile_path(path))
     for damaged in ("", "{}", "[]", text.replace('"orders"', '"payments"'), text.replace('"schema": 1', '"schema": 2')):
         with pytest.raises(UnreadablePlan):
-            plan_from_json(damaged)
+            decode_plan(damaged)
     with pytest.raises(NotInPlan, match="its flows: a-to-b"):
-        plan_from_json(text).flow("nope")
+        decode_plan(text).flow("nope")

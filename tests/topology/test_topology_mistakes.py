@@ -9,8 +9,8 @@ from types import SimpleNamespace
 import pytest
 
 from topology.errors import UnreadableTopology
-from topology.lint import lint_loaded
-from topology.load import STDIN, load_path, load_text
+from topology.lint import lint_topology
+from topology.loader import STDIN_PATH, load_topology, parse_topology
 
 CLEAN = """\
 apiVersion: topology/v1alpha1
@@ -103,14 +103,14 @@ def test_a_mistake_is_named_where_it_is(name: str) -> None:
     old, new, line, rule, message, help_ = MISTAKES[name]
     text = CLEAN.replace(old, new, 1)
     assert text != CLEAN
-    found = [each for each in lint_loaded(load_text(text)).findings if each.rule.startswith("SYN")]
+    found = [each for each in lint_topology(parse_topology(text)).findings if each.rule.startswith("SYN")]
     assert [(each.rule, each.span.line) for each in found] == [(rule, line)]
     assert message in found[0].message
     assert help_ in found[0].help
 
 
 def test_the_file_is_clean_without_a_mistake() -> None:
-    assert [each for each in lint_loaded(load_text(CLEAN)).findings if each.rule.startswith("SYN")] == []
+    assert [each for each in lint_topology(parse_topology(CLEAN)).findings if each.rule.startswith("SYN")] == []
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,7 @@ def test_the_file_is_clean_without_a_mistake() -> None:
 )
 def test_a_file_that_is_no_topology_is_one_sentence(old: str, new: str, message: str) -> None:
     with pytest.raises(UnreadableTopology) as caught:
-        load_text(CLEAN.replace(old, new, 1))
+        parse_topology(CLEAN.replace(old, new, 1))
     assert message in str(caught.value)
 
 
@@ -140,12 +140,12 @@ def test_an_encoding_is_named(tmp_path: Path, data: bytes, message: str) -> None
     path = tmp_path / "t.yaml"
     path.write_bytes(data)
     with pytest.raises(UnreadableTopology) as caught:
-        load_path(path)
+        load_topology(path)
     assert message in str(caught.value)
 
 
 def test_a_dash_is_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(CLEAN.encode())))
-    loaded = load_path(STDIN)
+    loaded = load_topology(STDIN_PATH)
     assert loaded.sources == {"-": CLEAN}
     assert loaded.problems == ()

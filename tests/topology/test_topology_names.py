@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from topology import automaton, naming
 from topology.errors import BadSelector
-from topology.overlap import common
+from topology.selection_overlap import find_shortest_overlap
 from topology.selectors import Selector, TopicSelection
 
 NAMES = st.text(alphabet="ab.", min_size=1, max_size=8)
@@ -28,31 +28,31 @@ PATTERNS = st.recursive(
 
 @given(PATTERNS, NAMES)
 def test_a_regex_means_what_python_says(pattern: str, name: str) -> None:
-    assert automaton.regex(pattern).matches(name) == bool(re.fullmatch(pattern, name))
+    assert automaton.compile_regex(pattern).matches(name) == bool(re.fullmatch(pattern, name))
 
 
 @pytest.mark.parametrize("text", [r"(a)\1", "a(?=b)", "(?i)a", "a**", "(a", "a)", "[a", "a{3,1}", r"\bа", "a^b", "*a"])
 def test_what_is_not_regular_is_refused(text: str) -> None:
     with pytest.raises(BadSelector):
-        automaton.regex(text)
+        automaton.compile_regex(text)
 
 
 @given(st.lists(st.text(alphabet="ab*?.", min_size=1, max_size=4), min_size=2, max_size=3), NAMES)
 def test_intersection_of_globs_is_exact(globs: list[str], name: str) -> None:
-    found = common(frozenset(("", "", TopicSelection((Selector("glob", each),))) for each in globs))
+    found = find_shortest_overlap(frozenset(("", "", TopicSelection((Selector("glob", each),))) for each in globs))
     assert found.certain
-    if all(automaton.glob(each).matches(name) for each in globs):
+    if all(automaton.compile_glob(each).matches(name) for each in globs):
         assert found.found
     if found.name is not None:
-        assert all(automaton.glob(each).matches(found.name) for each in globs)
+        assert all(automaton.compile_glob(each).matches(found.name) for each in globs)
 
 
 def test_exclusion_and_internal_names_are_part_of_the_intersection() -> None:
     orders = TopicSelection((Selector("glob", "orders.*"),), (Selector("regex", r"orders\..+"),))
     everything = TopicSelection((Selector("glob", "*?"),))
-    assert common(frozenset({("", "", orders), ("", "", everything)})).name == "orders."
+    assert find_shortest_overlap(frozenset({("", "", orders), ("", "", everything)})).name == "orders."
     internal = TopicSelection((Selector("glob", "__*"),))
-    assert not common(frozenset({("", "", internal)})).found
+    assert not find_shortest_overlap(frozenset({("", "", internal)})).found
 
 
 def test_internal_topics_are_out_unless_named() -> None:
@@ -66,7 +66,11 @@ def test_internal_topics_are_out_unless_named() -> None:
 
 @given(NAMES, st.sampled_from(["{topic}.from.{source}", "{source}-{target}-{topic}", "x{topic}"]))
 def test_renames_can_be_taken_back(name: str, template: str) -> None:
-    for policy in (naming.Naming(), naming.prefix("onprem"), naming.template(template, "onprem", "cloud")):
+    for policy in (
+        naming.Naming(),
+        naming.build_prefix_naming("onprem"),
+        naming.build_template_naming(template, "onprem", "cloud"),
+    ):
         assert policy.invert(policy.apply(name)) == name
 
 
@@ -79,7 +83,7 @@ def test_what_a_map_gives_back_is_what_it_took(name: str, renames: dict[str, str
 
 
 def test_small_names_exhaustively() -> None:
-    pattern = automaton.glob("a*?b")
+    pattern = automaton.compile_glob("a*?b")
     for size in range(5):
         for letters in product("ab", repeat=size):
             name = "".join(letters)

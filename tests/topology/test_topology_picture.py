@@ -8,14 +8,14 @@ from xml.etree import ElementTree as xml
 
 import pytest
 
-from topology.load import load_text
-from topology.manual import complete
+from topology.loader import parse_topology
 from topology.model import Topology
-from topology.picture import draw
+from topology.picture import render_picture
 from topology.picture.edge import Edge
-from topology.picture.languages import dot, mermaid
-from topology.picture.layout import columns
-from topology.picture.svg import svg
+from topology.picture.layout import arrange_columns
+from topology.picture.mermaid_graphviz import render_graphviz, render_mermaid
+from topology.picture.svg import render_svg
+from topology.rule_manual import complete_example
 
 SVG = "{http://www.w3.org/2000/svg}"
 PAIR = """flows:
@@ -25,7 +25,7 @@ PAIR = """flows:
 
 
 def topology(text: str) -> Topology:
-    loaded = load_text(complete(text)).topology
+    loaded = parse_topology(complete_example(text)).topology
     assert loaded is not None
     return loaded
 
@@ -44,8 +44,8 @@ def stores(count: int) -> Topology:
 @pytest.mark.parametrize("level", ["clusters", "topics"])
 def test_a_loop_is_marked_in_every_form(form: str, level: str) -> None:
     open_ = ", provenance: {guard: none}"
-    loop = draw(topology(PAIR % (open_, open_)), form, level)
-    guarded = draw(topology(PAIR % ("", "")), form, level)
+    loop = render_picture(topology(PAIR % (open_, open_)), form, level)
+    guarded = render_picture(topology(PAIR % ("", "")), form, level)
     mark = {"text": r"\[LOOP\]", "mermaid": "#c00", "dot": "color=red", "svg": 'class="flow loop"'}[form]
     assert len(re.findall(mark, loop)) == 2
     assert not re.search(mark, guarded)
@@ -53,12 +53,12 @@ def test_a_loop_is_marked_in_every_form(form: str, level: str) -> None:
 
 def test_a_paused_flow_is_dashed() -> None:
     paused = topology(PAIR % ("", ", state: paused"))
-    assert draw(paused, "svg", "clusters").count('class="flow paused"') == 1
-    assert draw(paused, "dot", "clusters").count("dashed") == 1
+    assert render_picture(paused, "svg", "clusters").count('class="flow paused"') == 1
+    assert render_picture(paused, "dot", "clusters").count("dashed") == 1
 
 
 def test_fifty_clusters_are_three_lines_of_text() -> None:
-    assert draw(stores(49), "text", "clusters").splitlines() == [
+    assert render_picture(stores(49), "text", "clusters").splitlines() == [
         "hub",
         "└──▶ store-00, store-01, store-02, store-03, store-04 and 44 more  catalog",
         "",
@@ -68,7 +68,7 @@ def test_fifty_clusters_are_three_lines_of_text() -> None:
 
 
 def test_in_the_svg_every_cluster_has_a_box_of_its_own_and_equal_labels_are_told_once() -> None:
-    root = xml.fromstring(draw(stores(49), "svg", "clusters"))
+    root = xml.fromstring(render_picture(stores(49), "svg", "clusters"))
     boxes = [each for each in root.iter(f"{SVG}rect") if each.get("class") == "box"]
     places = {(each.get("x"), each.get("y")) for each in boxes}
     labels = [each.text for each in root.iter(f"{SVG}text") if each.get("class") == "label"]
@@ -88,16 +88,18 @@ def test_a_mesh_is_one_frame() -> None:
         f"clusters:\n{clusters}\npattern:\n  active_active:\n    via: direct\n    members: [{members}]\n"
         "    topics: {include: [trips]}\n    naming: {policy: prefix}\n"
     )
-    drawn = draw(mesh, "svg", "clusters")
+    drawn = render_picture(mesh, "svg", "clusters")
     assert "each to each other: trips (prefix)" in drawn
     assert '<path class="flow' not in drawn
-    assert draw(mesh, "text", "clusters").splitlines()[1] == "└──▶ each other  trips (prefix)"
+    assert render_picture(mesh, "text", "clusters").splitlines()[1] == "└──▶ each other  trips (prefix)"
 
 
 @pytest.mark.parametrize("form", ["mermaid", "dot", "svg"])
 def test_whatever_a_pattern_holds_the_picture_stays_whole(form: str) -> None:
     edge = Edge("a", "b", "a-to-b", 'x<y|"z"&#', paused=False, loop=False)
-    drawn = {"mermaid": mermaid, "dot": dot, "svg": lambda edges: svg("<t>", edges)}[form]([edge])
+    drawn = {"mermaid": render_mermaid, "dot": render_graphviz, "svg": lambda edges: render_svg("<t>", edges)}[form](
+        [edge]
+    )
     if form == "svg":
         assert 'x<y|"z"&#' in [text.text for text in xml.fromstring(drawn).iter(f"{SVG}text")]
     else:
@@ -107,7 +109,9 @@ def test_whatever_a_pattern_holds_the_picture_stays_whole(form: str) -> None:
 @pytest.mark.parametrize("form", ["mermaid", "dot", "svg"])
 def test_what_reorders_or_steers_is_written_out(form: str) -> None:
     edge = Edge("a\u202e", "b\x1b[2J", "a-to-b", "x\u2066y", paused=False, loop=False)
-    drawn = {"mermaid": mermaid, "dot": dot, "svg": lambda edges: svg("<t>", edges)}[form]([edge])
+    drawn = {"mermaid": render_mermaid, "dot": render_graphviz, "svg": lambda edges: render_svg("<t>", edges)}[form](
+        [edge]
+    )
     assert not set("\u202e\x1b\u2066") & set(drawn)
     assert all(code in drawn for code in ("u202e", "x1b", "u2066"))
 
@@ -115,13 +119,13 @@ def test_what_reorders_or_steers_is_written_out(form: str) -> None:
 def test_a_cluster_without_a_flow_is_named() -> None:
     clusters = "".join(f"  {alias}: {{bootstrap: [k.{alias}.example.internal:9092]}}\n" for alias in "abcd")
     idle = topology(f"clusters:\n{clusters}{PAIR % ('', '')}")
-    assert "no flow: c, d" in draw(idle, "text", "clusters")
-    assert "no flow: c, d" in draw(idle, "svg", "clusters")
+    assert "no flow: c, d" in render_picture(idle, "text", "clusters")
+    assert "no flow: c, d" in render_picture(idle, "svg", "clusters")
 
 
 def test_the_layout_does_not_depend_on_the_order_of_the_file() -> None:
     ways = [("a", "c"), ("b", "c"), ("c", "d"), ("c", "e"), ("e", "b")]
     shuffled = random.Random(7).sample(ways, len(ways))
-    assert columns("abcde", ways) == columns("edcba", shuffled)
-    assert columns(["a"], []) == [["a"]]
-    assert columns([], []) == []
+    assert arrange_columns("abcde", ways) == arrange_columns("edcba", shuffled)
+    assert arrange_columns(["a"], []) == [["a"]]
+    assert arrange_columns([], []) == []

@@ -10,15 +10,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from topology.inventory import Inventory, InventoryBroker, InventoryCluster, InventoryGroup, InventoryTopic
-from topology.load import load_text
+from topology.loader import parse_topology
 from topology.model import Topology
-from topology.planning import Assumptions, Planning, planning
-from topology.planning.amounts import instant, money, rate, several, size, span
-from topology.planning.estimate import Estimate
-from topology.planning.html import html
-from topology.planning.markdown import markdown
-from topology.planning.page import Bullets, Cell, Heading, Page, Sentence, Table
-from topology.planning.report import report
+from topology.planning import Assumptions, MigrationEstimate, estimate_migration
+from topology.planning.copy_estimate import CopyEstimate
+from topology.planning.html import render_html_page
+from topology.planning.markdown import render_markdown_page
+from topology.planning.page_blocks import BlockPage, Bullets, Cell, Heading, Sentence, Table
+from topology.planning.report_page import build_report_page
+from topology.planning.rounded_amounts import (
+    render_cost,
+    render_first_names,
+    render_rounded_duration,
+    render_rounded_rate,
+    render_rounded_size,
+    render_utc_minute,
+)
 
 MIB = 2**20
 GIB = 2**30
@@ -79,19 +86,19 @@ def cluster(alias: str, *topics: InventoryTopic, groups: tuple[InventoryGroup, .
 
 
 def topology(text: str = FILE) -> Topology:
-    found = load_text(text).topology
+    found = parse_topology(text).topology
     assert found is not None
     return found
 
 
 def planned(
     *clusters: InventoryCluster, text: str = FILE, rate: int | None = None, price: float | None = None
-) -> Planning:
+) -> MigrationEstimate:
     inventory = Inventory({each.alias: each for each in clusters})
-    return planning(topology(text), inventory, Assumptions(rate=rate, price_per_gib=price))
+    return estimate_migration(topology(text), inventory, Assumptions(rate=rate, price_per_gib=price))
 
 
-def said(found: Planning) -> str:
+def said(found: MigrationEstimate) -> str:
     return "\n".join(f"{each.flow}: {each.what} | {', '.join(each.topics)} | {each.remedy}" for each in found.obstacles)
 
 
@@ -115,8 +122,8 @@ def test_the_copy_rate(quota: str, stated: int | None, copies_at: int, by: str) 
     assert (flow.estimate.copy_rate, flow.estimate.limited_by) == (copies_at, by)
 
 
-def estimated(stored: int, written: int, copy_rate: int) -> Estimate:
-    return Estimate(1, 1, stored, 0, written, 0, copy_rate, "--rate")
+def estimated(stored: int, written: int, copy_rate: int) -> CopyEstimate:
+    return CopyEstimate(1, 1, stored, 0, written, 0, copy_rate, "--rate")
 
 
 def test_copy_and_catch_up() -> None:
@@ -147,7 +154,7 @@ def test_level_is_when_all_that_was_written_is_copied(stored: int, written: int,
 
 def test_a_quota_of_nothing_is_no_crash() -> None:
     text = FILE.replace("migration:", "defaults: {workers: {quota: 0MiB/s}}\nmigration:")
-    assert "onprem-to-cloud" in markdown(report(planned(cluster("onprem", topic()), text=text)))
+    assert "onprem-to-cloud" in render_markdown_page(build_report_page(planned(cluster("onprem", topic()), text=text)))
 
 
 def test_unknown_sizes_are_said_not_guessed() -> None:
@@ -155,7 +162,7 @@ def test_unknown_sizes_are_said_not_guessed() -> None:
     [flow] = found.flows
     assert flow.estimate is not None
     assert (flow.estimate.topics, flow.estimate.bytes, flow.estimate.unsized) == (2, 60 * MIB, 1)
-    assert "the size of 1 of 2 topics is not known" in markdown(report(found))
+    assert "the size of 1 of 2 topics is not known" in render_markdown_page(build_report_page(found))
 
 
 # --- obstacles
@@ -164,7 +171,7 @@ def test_unknown_sizes_are_said_not_guessed() -> None:
 def test_nothing_in_the_way() -> None:
     found = planned(cluster("onprem", topic()), cluster("cloud"))
     assert found.obstacles == ()
-    assert "Nothing was found" in markdown(report(found))
+    assert "Nothing was found" in render_markdown_page(build_report_page(found))
 
 
 @pytest.mark.parametrize(
@@ -270,7 +277,7 @@ def test_waves() -> None:
     ]
     [search] = rest.groups
     assert (search.lag, search.elsewhere) == (3, ("shop.orders",))
-    text = markdown(report(found))
+    text = render_markdown_page(build_report_page(found))
     assert "Group audit (1 member) reads shop.orders and moves with no wave" in text
     assert "Group search (0 members) reads shop.orders and moves with wave rest" in text
     assert "not at the source" in text
@@ -280,7 +287,7 @@ def test_a_source_that_was_not_scanned() -> None:
     found = planned(cluster("cloud"))
     assert found.unscanned == ("onprem",)
     assert found.flows[0].estimate is None
-    text = markdown(report(found))
+    text = render_markdown_page(build_report_page(found))
     assert "onprem was not scanned" in text
     assert "the waves cannot be estimated" in text
 
@@ -336,7 +343,7 @@ class _Tags(HTMLParser):
         assert self.open.pop() == tag
 
 
-def whole(name: str = "shop.orders") -> Planning:
+def whole(name: str = "shop.orders") -> MigrationEstimate:
     weird = InventoryGroup(name, "Stable", members=1, offsets={"shop.orders": {0: 1}})
     source = cluster("onprem", topic(name, rate_bytes=9), topic(), groups=(*groups(), weird), not_seen=(name,))
     return planned(source, cluster("cloud", kafka="3.0"), price=0.05)
@@ -345,58 +352,60 @@ def whole(name: str = "shop.orders") -> Planning:
 @settings(max_examples=60, deadline=None)
 @given(st.text(max_size=30))
 def test_names_are_never_markup(name: str) -> None:
-    found = report(whole(name))
+    found = build_report_page(whole(name))
     page = _Tags()
-    page.feed(html(found))
+    page.feed(render_html_page(found))
     assert page.open == []
     assert page.tags <= {
         *("html", "head", "meta", "title", "style", "body", "main", "h1", "h2", "h3", "p", "ul", "li", "div"),
         *("table", "thead", "tbody", "tr", "th", "td", "span", "small"),
     }
     assert page.attributes <= {"lang", "charset", "name", "content", "class", "scope", "style"}
-    widths = {row.replace("\\|", "").count("|") for row in markdown(found).split("\n") if row.startswith("| ")}
+    widths = {
+        row.replace("\\|", "").count("|") for row in render_markdown_page(found).split("\n") if row.startswith("| ")
+    }
     assert widths <= {4, 5, 7, 10, 11}  # a name never adds a column or a line
 
 
 def test_the_page_needs_nothing_else() -> None:
-    text = html(report(whole()))
+    text = render_html_page(build_report_page(whole()))
     for outside in ("http:", "https:", "src=", "url(", "<script", "@import", "<link"):
         assert outside not in text
     assert "prefers-color-scheme: dark" in text
 
 
 def test_costs_are_shown_only_with_a_price() -> None:
-    assert "costs" in markdown(report(whole()))
+    assert "costs" in render_markdown_page(build_report_page(whole()))
     source = cluster("onprem", topic(size_bytes=25 * GIB))
-    assert "costs" not in markdown(report(planned(source)))
-    assert "costs 1.25" in markdown(report(planned(source, price=0.05)))
+    assert "costs" not in render_markdown_page(build_report_page(planned(source)))
+    assert "costs 1.25" in render_markdown_page(build_report_page(planned(source, price=0.05)))
 
 
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        (size(0), "0 B"),
-        (size(999), "999 B"),
-        (size(1000), "1.0 KiB"),
-        (size(1536 * MIB), "1.5 GiB"),
-        (size(700 * GIB), "700 GiB"),
-        (size(None), "unknown"),
-        (rate(2 * MIB), "2.0 MiB/s"),
-        (span(0.2), "under 1 s"),
-        (span(59.6), "1 min"),
-        (span(3 * 3600 + 20 * 60 + 5), "3 h 20 min"),
-        (span(86_400 * 400), "400 d"),
-        (instant(0), "1970-01-01 00:00 UTC"),
-        (money(1234.5), "1,234.50"),
-        (several(("a", "b", "c"), 2), "a, b and 1 more"),
+        (render_rounded_size(0), "0 B"),
+        (render_rounded_size(999), "999 B"),
+        (render_rounded_size(1000), "1.0 KiB"),
+        (render_rounded_size(1536 * MIB), "1.5 GiB"),
+        (render_rounded_size(700 * GIB), "700 GiB"),
+        (render_rounded_size(None), "unknown"),
+        (render_rounded_rate(2 * MIB), "2.0 MiB/s"),
+        (render_rounded_duration(0.2), "under 1 s"),
+        (render_rounded_duration(59.6), "1 min"),
+        (render_rounded_duration(3 * 3600 + 20 * 60 + 5), "3 h 20 min"),
+        (render_rounded_duration(86_400 * 400), "400 d"),
+        (render_utc_minute(0), "1970-01-01 00:00 UTC"),
+        (render_cost(1234.5), "1,234.50"),
+        (render_first_names(("a", "b", "c"), 2), "a, b and 1 more"),
     ],
 )
 def test_amounts(text: str, expected: str) -> None:
     assert text == expected
 
 
-@pytest.mark.parametrize("written", [html, markdown])
-def test_what_reorders_or_steers_is_written_out(written: Callable[[Page], str]) -> None:
+@pytest.mark.parametrize("written", [render_html_page, render_markdown_page])
+def test_what_reorders_or_steers_is_written_out(written: Callable[[BlockPage], str]) -> None:
     hostile = "orders\u202e\x1b[2J\u2066\x85end"
     page = (Heading(1, hostile), Sentence(hostile, "warning"), Bullets((hostile,)), Table(("a",), ((Cell(hostile),),)))
     said = written(page)

@@ -6,7 +6,8 @@ import pytest
 
 from topology import compile_path
 from topology.errors import InvalidTopology
-from topology.plan import Plan, ProofPolicy, plan_from_json, plan_json
+from topology.plan import Plan, decode_plan, encode_plan
+from topology.proof_policy import ProofPolicy
 
 FILE = """
 apiVersion: topology/v1alpha1
@@ -34,7 +35,7 @@ def test_everything_that_is_said_is_in_the_plan(tmp_path: Path) -> None:
     plan = compiled(tmp_path, said, ", rack: west-1")
     assert plan.flow("a-to-b").verify == ProofPolicy(21_600_000, "L2", 20 << 20, 2, 300_000, 0.05)
     assert plan.cluster("a").rack == "west-1"
-    assert plan_from_json(plan_json(plan)) == plan
+    assert decode_plan(encode_plan(plan)) == plan
 
 
 def test_what_is_not_said_leaves_the_hash_of_older_plans(tmp_path: Path) -> None:
@@ -43,7 +44,7 @@ def test_what_is_not_said_leaves_the_hash_of_older_plans(tmp_path: Path) -> None
     assert flow["verify_every_ms"] == 21_600_000
     assert "verify" not in flow
     assert "rack" not in plan.cluster("a").to_json()
-    assert plan_from_json(plan_json(plan)) == plan
+    assert decode_plan(encode_plan(plan)) == plan
 
 
 @pytest.mark.parametrize(

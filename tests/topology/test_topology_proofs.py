@@ -11,10 +11,10 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from topology.compile import plan_of
-from topology.lint import Result, lint_loaded
-from topology.load import Loaded, load_text
-from topology.plan import PlanFlow, plan_from_json, plan_json
+from topology.compile import build_plan
+from topology.lint import LintResult, lint_topology
+from topology.loader import LoadedTopology, parse_topology
+from topology.plan import PlanFlow, decode_plan, encode_plan
 
 CLUSTERS = ["a", "b", "c", "d"]
 NAMINGS: list[dict[str, Any]] = [
@@ -59,13 +59,13 @@ def shuffled(value: Any, random: Random) -> Any:
     return value
 
 
-def said(result: Result) -> list[tuple[Any, ...]]:
+def said(result: LintResult) -> list[tuple[Any, ...]]:
     return sorted((f.rule, f.severity, f.message, f.ids, f.notes, f.help, f.fingerprint) for f in result.findings)
 
 
-def lint(text: str) -> tuple[Loaded, Result]:
-    loaded = load_text(text)
-    return loaded, lint_loaded(loaded)
+def lint(text: str) -> tuple[LoadedTopology, LintResult]:
+    loaded = parse_topology(text)
+    return loaded, lint_topology(loaded)
 
 
 @settings(max_examples=60, deadline=None)
@@ -76,9 +76,9 @@ def test_the_order_of_the_file_changes_nothing(flows: list[dict[str, Any]], seed
     assert said(first) == said(second)
     assert straight.topology is not None
     assert mixed.topology is not None
-    plan = plan_of(straight.topology, first.proofs)
-    assert plan.hash == plan_of(mixed.topology, second.proofs).hash
-    assert plan_from_json(plan_json(plan)) == plan
+    plan = build_plan(straight.topology, first.proofs)
+    assert plan.hash == build_plan(mixed.topology, second.proofs).hash
+    assert decode_plan(encode_plan(plan)) == plan
 
 
 @settings(max_examples=80, deadline=None)

@@ -14,9 +14,9 @@ from tests.topology.pump.faults import FAULTS
 from tests.topology.pump.files import Document, documents, shuffled, text_of
 from tests.topology.pump.judge import Case, case_of, check_all, kinds, told
 from tests.topology.pump.pump import pump
-from topology.compile import plan_of
-from topology.lint import lint_loaded
-from topology.load import load_text
+from topology.compile import build_plan
+from topology.lint import lint_topology
+from topology.loader import parse_topology
 from topology.rule import Rule
 from topology.rules import RULES
 
@@ -67,12 +67,12 @@ def test_a_clean_file_pumps_clean(document: Document) -> None:
 @settings(FIXED, max_examples=250)
 @given(documents(), st.integers(0, 2**32))
 def test_the_order_of_the_file_changes_nothing(document: Document, seed: int) -> None:
-    straight, mixed = (load_text(text_of(each)) for each in (document, shuffled(document, Random(seed))))
-    first, second = lint_loaded(straight), lint_loaded(mixed)
+    straight, mixed = (parse_topology(text_of(each)) for each in (document, shuffled(document, Random(seed))))
+    first, second = lint_topology(straight), lint_topology(mixed)
     assert told(first) == told(second), text_of(document)
     assert straight.topology is not None
     assert mixed.topology is not None
-    assert plan_of(straight.topology, first.proofs).hash == plan_of(mixed.topology, second.proofs).hash
+    assert build_plan(straight.topology, first.proofs).hash == build_plan(mixed.topology, second.proofs).hash
 
 
 NAMED = st.text("abcdefgxyz0123456789._-", min_size=1, max_size=20).filter(lambda name: name not in (".", ".."))
@@ -115,7 +115,7 @@ def test_a_fault_that_is_put_in_is_found(rule: Rule) -> None:
             assert fault.real(mutated), mutated
         findings = mutated.findings
         if fault.inventory is not None:
-            findings = lint_loaded(mutated.loaded, fault.inventory).findings
+            findings = lint_topology(mutated.loaded, fault.inventory).findings
         assert rule.code in {finding.rule for finding in findings}, mutated
 
     tried()

@@ -10,7 +10,9 @@ from tests.topology.pump.judge import case_of
 from tests.topology.pump.outcome import births
 from tests.topology.pump.pump import pump
 from tests.topology.pump.walk import walk
-from topology.plan import Naming, PlanFlow, Selector, TopicSelection
+from topology.naming import Naming
+from topology.plan import PlanFlow
+from topology.selectors import Selector, TopicSelection
 
 
 def flow(source: str, target: str, **settings) -> PlanFlow:

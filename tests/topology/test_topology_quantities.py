@@ -7,17 +7,17 @@ from hypothesis import given
 from hypothesis.strategies import integers
 
 from topology.quantities import (
-    FOREVER,
-    duration_ms,
-    duration_text,
-    rate_bytes,
-    rate_text,
-    retention_ms,
-    size_bytes,
-    size_text,
+    FOREVER_MS,
+    parse_duration,
+    parse_rate,
+    parse_retention,
+    parse_size,
+    render_duration,
+    render_rate,
+    render_size,
 )
 
-AMOUNTS = integers(min_value=0, max_value=FOREVER)
+AMOUNTS = integers(min_value=0, max_value=FOREVER_MS)
 
 
 @pytest.mark.parametrize(
@@ -32,12 +32,12 @@ AMOUNTS = integers(min_value=0, max_value=FOREVER)
         (3_600_000, "1h"),
         (604_800_000, "7d"),
         (1_209_600_000, "14d"),
-        (FOREVER, "forever"),
-        (FOREVER + 1, "forever"),
+        (FOREVER_MS, "forever"),
+        (FOREVER_MS + 1, "forever"),
     ],
 )
 def test_durations(ms: int, text: str) -> None:
-    assert duration_text(ms) == text
+    assert render_duration(ms) == text
 
 
 @pytest.mark.parametrize(
@@ -54,20 +54,20 @@ def test_durations(ms: int, text: str) -> None:
     ],
 )
 def test_sizes(size: int, text: str) -> None:
-    assert size_text(size) == text
+    assert render_size(size) == text
 
 
 def test_rates() -> None:
-    assert rate_text(60 * 2**20) == "60MiB/s"
+    assert render_rate(60 * 2**20) == "60MiB/s"
 
 
 @given(AMOUNTS)
 def test_what_is_written_reads_back(amount: int) -> None:
-    assert retention_ms(duration_text(amount)) == amount
-    assert size_bytes(size_text(amount)) == amount
-    assert rate_bytes(rate_text(amount)) == amount
+    assert parse_retention(render_duration(amount)) == amount
+    assert parse_size(render_size(amount)) == amount
+    assert parse_rate(render_rate(amount)) == amount
 
 
-@given(integers(min_value=0, max_value=FOREVER - 1))
+@given(integers(min_value=0, max_value=FOREVER_MS - 1))
 def test_a_duration_that_ends_reads_back_as_a_duration(ms: int) -> None:
-    assert duration_ms(duration_text(ms)) == ms
+    assert parse_duration(render_duration(ms)) == ms

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from topology.errors import UnreadableTopology
-from topology.interop.formats import Document, import_text
-from topology.interop.imported import Imported, ImportedFlow
-from topology.interop.replicator import read
+from topology.interop.import_formats import ForeignDocument, import_text
+from topology.interop.imported_topology import ImportedFlow, ImportedTopology
+from topology.interop.replicator_import import read
 from topology.selectors import Selector
 
 PLAIN = {
@@ -21,7 +21,7 @@ PLAIN = {
 }
 
 
-def imported(**config: Any) -> Imported:
+def imported(**config: Any) -> ImportedTopology:
     settings = PLAIN | {key.replace("_", "."): value for key, value in config.items()}
     kept = {key: value for key, value in settings.items() if value is not None}
     return import_text(json.dumps({"name": "copy", "config": kept}, indent=1), "copy.json")
@@ -156,7 +156,7 @@ def test_json_that_does_not_parse_names_its_line() -> None:
 
 def test_a_file_without_such_a_connector_is_refused() -> None:
     with pytest.raises(UnreadableTopology, match="no connector of Replicator"):
-        read((Document("x.json", '{"connector.class": "FileStreamSource"}'),))
+        read((ForeignDocument("x.json", '{"connector.class": "FileStreamSource"}'),))
 
 
 def test_properties_of_a_standalone_worker_are_read_as_well() -> None:

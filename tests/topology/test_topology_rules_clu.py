@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from topology.lint import lint_loaded
-from topology.load import load_text
-from topology.manual import complete, inventory_of
+from topology.lint import lint_topology
+from topology.loader import parse_topology
+from topology.rule_manual import build_example_inventory, complete_example
 
 
 def said(code: str, text: str) -> list[str]:
     """`severity: message` of what one rule says; a scan in the example is a live one."""
-    result = lint_loaded(load_text(complete(text)), inventory_of(text, live=True))
+    result = lint_topology(parse_topology(complete_example(text)), build_example_inventory(text, live=True))
     return [f"{finding.severity}: {finding.message}" for finding in result.findings if finding.rule == code]
 
 
@@ -203,7 +203,9 @@ def test_an_old_release_says_everything_that_it_lacks() -> None:
     text = clusters(a=at("k:1"), b=at("l:1", 'facts: {kafka: "0.10"}')) + flow(
         "a", "b", "topics: {include: [t]}, provenance: {header: hops}, sync: {configs: {mode: continuous}}"
     )
-    [finding] = [each for each in lint_loaded(load_text(complete(text))).findings if each.rule == "CLU112"]
+    [finding] = [
+        each for each in lint_topology(parse_topology(complete_example(text))).findings if each.rule == "CLU112"
+    ]
     assert [note.rpartition(" ")[2] for note in finding.notes] == ["4.1", "2.3", "0.11"]
     assert finding.confidence == "likely"
 

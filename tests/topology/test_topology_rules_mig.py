@@ -7,13 +7,12 @@ from itertools import permutations
 
 import pytest
 
-from topology.configuration import Configuration
-from topology.finding import Finding
-from topology.lint import lint_loaded
-from topology.load import load_text
-from topology.manual import complete, inventory_of
-from topology.plan import Lag, Wave
-from topology.waves import wave_hash
+from topology.finding import LintFinding
+from topology.lint import lint_topology
+from topology.lint_configuration import LintConfiguration
+from topology.loader import parse_topology
+from topology.migration_waves import LagGate, Wave, compute_wave_hash
+from topology.rule_manual import build_example_inventory, complete_example
 
 CLUSTERS = """\
 clusters:
@@ -57,19 +56,19 @@ Change = tuple[str, str]
 
 def found(
     code: str, *changes: Change, scan: str = "", live: bool = False, text: str = WHOLE, **options: object
-) -> list[Finding]:
+) -> list[LintFinding]:
     for old, new in changes:
         assert old in text, old
         text = text.replace(old, new, 1)
-    text = complete(text + (f"--- # topology scan\n{scan}\n" if scan else ""))
-    inventory = inventory_of("--- # topology scan\n" + scan, live=live) if scan else None
-    configuration = replace(Configuration(), options=options)
-    result = lint_loaded(load_text(text.partition("--- # ")[0]), inventory, configuration)
+    text = complete_example(text + (f"--- # topology scan\n{scan}\n" if scan else ""))
+    inventory = build_example_inventory("--- # topology scan\n" + scan, live=live) if scan else None
+    configuration = replace(LintConfiguration(), options=options)
+    result = lint_topology(parse_topology(text.partition("--- # ")[0]), inventory, configuration)
     return [finding for finding in result.findings if finding.rule == code]
 
 
 def test_nothing_is_wrong_with_the_whole() -> None:
-    result = lint_loaded(load_text(complete(WHOLE)))
+    result = lint_topology(parse_topology(complete_example(WHOLE)))
     assert [finding for finding in result.findings if finding.severity != "info"] == []
 
 
@@ -386,7 +385,7 @@ def test_the_order_of_waves_changes_no_finding() -> None:
     tail = "  decommission: {not_before: 1d}\n"
     told = []
     for order in permutations(waves):
-        findings = lint_loaded(load_text(complete(head + "".join(order) + tail))).findings
+        findings = lint_topology(parse_topology(complete_example(head + "".join(order) + tail))).findings
         told.append(sorted((each.rule, each.message) for each in findings))
     for each in told:
         assert each == told[0]
@@ -463,7 +462,7 @@ def seen(**waves: str) -> str:
 def test_groups_that_live_at_the_target() -> None:
     [finding] = found("MIG819", scan=seen(), live=True)
     assert "moves `billing` to b, where `billing` already has 2 members" in finding.message
-    assert found("MIG819", scan=seen(first=wave_hash(FIRST)), live=True) == []
+    assert found("MIG819", scan=seen(first=compute_wave_hash(FIRST)), live=True) == []
     assert found("MIG819", scan=seen(), live=False) == []
 
 
@@ -476,7 +475,7 @@ def test_without_a_journal_a_group_on_one_side_may_have_moved(members: int, coun
 
 
 def test_started_waves() -> None:
-    same = seen(first=wave_hash(FIRST))
+    same = seen(first=compute_wave_hash(FIRST))
     assert found("MIG820", scan=same, live=True) == []
     assert found("MIG820", ("watch: 6m", "watch: 7m"), scan=same, live=True) == []
     [finding] = found("MIG820", ("producers: [checkout]", "producers: [checkout, shop]"), scan=same, live=True)
@@ -487,8 +486,8 @@ def test_started_waves() -> None:
 
 
 def test_a_hash_is_of_what_moves() -> None:
-    assert wave_hash(FIRST) == wave_hash(replace(FIRST, gates_before=(Lag(0, 1),), window=None))
-    assert wave_hash(replace(FIRST, topics=("a", "b"))) == wave_hash(replace(FIRST, topics=("b", "a")))
+    assert compute_wave_hash(FIRST) == compute_wave_hash(replace(FIRST, gates_before=(LagGate(0, 1),), window=None))
+    assert compute_wave_hash(replace(FIRST, topics=("a", "b"))) == compute_wave_hash(replace(FIRST, topics=("b", "a")))
     changes: list[dict[str, object]] = [
         {"topics": ("payments",)},
         {"consumers": ()},
@@ -496,7 +495,7 @@ def test_a_hash_is_of_what_moves() -> None:
         {"after": ("x",)},
         {"strategy": "fenced"},
     ]
-    assert len({wave_hash(replace(FIRST, **change)) for change in changes} | {wave_hash(FIRST)}) == 6  # type: ignore[arg-type]
+    assert len({compute_wave_hash(replace(FIRST, **change)) for change in changes} | {compute_wave_hash(FIRST)}) == 6  # type: ignore[arg-type]
 
 
 def test_who_reads_and_writes_moves_fenced() -> None:

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from topology.finding import Finding
-from topology.lint import lint_loaded
-from topology.load import load_text
-from topology.manual import complete, inventory_of
-from topology.rules.nam.nam306_unescaped_dot import loose_dots
+from topology.finding import LintFinding
+from topology.lint import lint_topology
+from topology.loader import parse_topology
+from topology.rule_manual import build_example_inventory, complete_example
+from topology.rules.nam.nam306_unescaped_dot import find_unescaped_dots
 
 SCAN = "--- # topology scan\n"
 
 
-def found(code: str, text: str) -> list[Finding]:
-    result = lint_loaded(load_text(complete(text)), inventory_of(text))
+def found(code: str, text: str) -> list[LintFinding]:
+    result = lint_topology(parse_topology(complete_example(text)), build_example_inventory(text))
     return [finding for finding in result.findings if finding.rule == code]
 
 
@@ -268,7 +268,7 @@ def test_case(code: str, text: str, expected: list[str]) -> None:
     ],
 )
 def test_loose_dots(regex: str, dots: list[int]) -> None:
-    assert loose_dots(regex) == dots
+    assert find_unescaped_dots(regex) == dots
 
 
 def test_the_help_of_an_unescaped_dot_is_the_regex_that_was_meant() -> None:

@@ -4,26 +4,30 @@ from __future__ import annotations
 
 import pytest
 
-from topology.compile import plan_of
-from topology.configuration import Configuration
-from topology.finding import Finding
-from topology.lint import lint_loaded
-from topology.load import load_text
-from topology.manual import complete, inventory_of
+from topology.compile import build_plan
+from topology.finding import LintFinding
+from topology.lint import lint_topology
+from topology.lint_configuration import LintConfiguration
+from topology.loader import parse_topology
+from topology.rule_manual import build_example_inventory, complete_example
 
 SCAN = "--- # topology scan\n"
 
 
-def found(code: str, text: str, configuration: Configuration | None = None) -> list[Finding]:
-    result = lint_loaded(load_text(complete(text)), inventory_of(text, live=True), configuration or Configuration())
+def found(code: str, text: str, configuration: LintConfiguration | None = None) -> list[LintFinding]:
+    result = lint_topology(
+        parse_topology(complete_example(text)),
+        build_example_inventory(text, live=True),
+        configuration or LintConfiguration(),
+    )
     return [finding for finding in result.findings if finding.rule == code]
 
 
 def compiled(text: str) -> str:
     """The hash that `topology compile` gives."""
-    loaded = load_text(complete(text))
+    loaded = parse_topology(complete_example(text))
     assert loaded.topology is not None
-    return plan_of(loaded.topology, lint_loaded(loaded).proofs).hash
+    return build_plan(loaded.topology, lint_topology(loaded).proofs).hash
 
 
 def verified(every: str, more: str = "") -> str:
@@ -189,14 +193,14 @@ def test_case(code: str, text: str, expected: list[str]) -> None:
 
 def test_no_owner_is_a_warning_where_the_profile_is_strict() -> None:
     assert [each.severity for each in found("OPS901", "metadata: {name: x}\n")] == ["info"]
-    strict = Configuration(profile="strict")
+    strict = LintConfiguration(profile="strict")
     assert [each.severity for each in found("OPS901", "metadata: {name: x}\n", strict)] == ["warning"]
 
 
 def test_how_long_a_proof_takes_is_an_option() -> None:
-    quick = Configuration(options={"verify_start": 5_000})
+    quick = LintConfiguration(options={"verify_start": 5_000})
     assert found("OPS904", verified("10s"), quick) == []
-    slow = Configuration(options={"verify_rate": 2**20})
+    slow = LintConfiguration(options={"verify_rate": 2**20})
     text = verified("10m") + SCAN + f"a: {{topics: {{t: {{size_bytes: {2**30}}}}}}}"
     assert found("OPS904", text) == []
     assert [each.notes for each in found("OPS904", text, slow)] == [

@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import pytest
 
-from topology.finding import Finding
+from topology.finding import LintFinding
 from topology.inventory import Inventory
-from topology.lint import Result, lint_loaded
-from topology.load import load_text
-from topology.manual import complete, inventory_of
-from topology.reports import rendered
+from topology.lint import LintResult, lint_topology
+from topology.loader import parse_topology
+from topology.reports import render_lint_report
+from topology.rule_manual import build_example_inventory, complete_example
 
 FORMATS = ("text", "concise", "json", "github", "sarif", "junit")
 FLOW = "flows:\n  - {source: a, target: b, topics: {include: [orders]}}\n"
 HIDDEN = "Tr0ub4dor3xyzQ9kLm"
 
 
-def linted(example: str, *, live: bool = False) -> Result:
-    inventory: Inventory | None = inventory_of(example, live=live)
-    return lint_loaded(load_text(complete(example)), inventory)
+def linted(example: str, *, live: bool = False) -> LintResult:
+    inventory: Inventory | None = build_example_inventory(example, live=live)
+    return lint_topology(parse_topology(complete_example(example)), inventory)
 
 
-def found(example: str, code: str, *, live: bool = False) -> list[Finding]:
+def found(example: str, code: str, *, live: bool = False) -> list[LintFinding]:
     return [finding for finding in linted(example, live=live).findings if finding.rule == code]
 
 
@@ -82,7 +82,7 @@ def test_a_secret_is_found_and_never_shown(name: str) -> None:
     assert finding.severity == "error"
     assert finding.span.end_column == finding.span.column + 1, "the end of the span would say how long the secret is"
     for form in FORMATS:
-        shown = rendered([result], form)
+        shown = render_lint_report([result], form)
         for hidden in (HIDDEN, "8675309", "AKIAIOSFODNN7EXAMPLE"):
             assert hidden not in shown, form
 
@@ -115,7 +115,7 @@ def test_what_is_no_secret(name: str) -> None:
 def test_a_secret_beside_another_finding_is_hidden_there_too() -> None:
     result = linted(security(f"passphrase: {HIDDEN}, mechanism: PLAIM"))
     assert {"SEC601", "SYN003", "SYN011"} <= {finding.rule for finding in result.findings}
-    assert all(HIDDEN not in rendered([result], form) for form in FORMATS)
+    assert all(HIDDEN not in render_lint_report([result], form) for form in FORMATS)
 
 
 def test_a_secret_cannot_be_silenced() -> None:

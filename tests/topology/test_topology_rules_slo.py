@@ -6,16 +6,16 @@ from dataclasses import replace
 
 import pytest
 
-from topology.configuration import Configuration
-from topology.finding import Finding
-from topology.lint import lint_loaded
-from topology.load import load_text
-from topology.manual import complete, inventory_of
+from topology.finding import LintFinding
+from topology.lint import lint_topology
+from topology.lint_configuration import LintConfiguration
+from topology.loader import parse_topology
+from topology.rule_manual import build_example_inventory, complete_example
 
 
-def found(example: str, code: str, **options: object) -> list[Finding]:
-    configuration = replace(Configuration(profile="strict"), options=options)
-    result = lint_loaded(load_text(complete(example)), inventory_of(example), configuration)
+def found(example: str, code: str, **options: object) -> list[LintFinding]:
+    configuration = replace(LintConfiguration(profile="strict"), options=options)
+    result = lint_topology(parse_topology(complete_example(example)), build_example_inventory(example), configuration)
     return [finding for finding in result.findings if finding.rule == code]
 
 
@@ -50,7 +50,7 @@ def test_a_lag_budget_that_says_nothing_is_none() -> None:
 
 
 def test_without_a_profile_absence_only_informs() -> None:
-    result = lint_loaded(load_text(complete("flows:\n" + flow())))
+    result = lint_topology(parse_topology(complete_example("flows:\n" + flow())))
     assert [finding.rule for finding in result.findings if finding.severity != "info"] == []
 
 

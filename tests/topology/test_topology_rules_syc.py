@@ -6,7 +6,7 @@ import pytest
 
 from tests.topology.rule_cases.example import FLOW, ORDERS, clusters, found, topics
 from tests.topology.rule_cases.syc import BOTH, CASES, DIRECT, PAIR
-from topology.language.scalars import REGISTRY
+from topology.language.scalars import REGISTRY_URL_SHAPE
 
 
 @pytest.mark.parametrize(("code", "example", "said"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
@@ -47,10 +47,10 @@ def test_a_registry_address_is_never_shown() -> None:
 
 def test_a_registry_address_has_a_scheme() -> None:
     for good in ("https://r.example.internal", "http://127.0.0.1:8081/apis/ccompat/v7", "https://r/contexts/.eu"):
-        assert REGISTRY.convert(good) == good
+        assert REGISTRY_URL_SHAPE.convert(good) == good
     for bad in ("127.0.0.1:8081", "r.example.internal", "https://"):
         with pytest.raises(ValueError, match="begins with"):
-            REGISTRY.convert(bad)
+            REGISTRY_URL_SHAPE.convert(bad)
 
 
 def test_the_order_of_the_file_changes_nothing() -> None:

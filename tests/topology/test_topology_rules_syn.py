@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from topology.lint import lint_loaded
-from topology.load import load_text
-from topology.manual import complete
+from topology.lint import lint_topology
+from topology.loader import parse_topology
+from topology.rule_manual import complete_example
 
 OLD = [
     ("guard: path", "defaults: {{provenance: {{guard: {word}}}}}\n", "path", "producer_id"),
@@ -18,12 +18,12 @@ FLOW = "flows: [{source: a, target: b, topics: {include: [orders]}}]\n"
 
 @pytest.mark.parametrize(("text", "old", "new"), [case[1:] for case in OLD], ids=[case[0] for case in OLD])
 def test_an_old_spelling_is_read_and_told(text: str, old: str, new: str) -> None:
-    loaded = load_text(complete(text.format(word=old) + FLOW))
-    [finding] = [each for each in lint_loaded(loaded).findings if each.rule == "SYN008"]
+    loaded = parse_topology(complete_example(text.format(word=old) + FLOW))
+    [finding] = [each for each in lint_topology(loaded).findings if each.rule == "SYN008"]
     assert finding.severity == "warning"
     assert f"`{new}`" in finding.help
-    today = load_text(complete(text.format(word=new) + FLOW))
-    assert [each for each in lint_loaded(today).findings if each.rule == "SYN008"] == []
+    today = parse_topology(complete_example(text.format(word=new) + FLOW))
+    assert [each for each in lint_topology(today).findings if each.rule == "SYN008"] == []
     assert loaded.topology is not None
     assert today.topology is not None
     assert [flow.plan for flow in loaded.topology.flows] == [flow.plan for flow in today.topology.flows]
@@ -31,5 +31,5 @@ def test_an_old_spelling_is_read_and_told(text: str, old: str, new: str) -> None
 
 def test_a_comment_with_a_reason_silences_it() -> None:
     text = "defaults:\n  provenance: {guard: path}  # lint: ignore[SYN008] the old reader still runs\n" + FLOW
-    result = lint_loaded(load_text(complete(text)))
+    result = lint_topology(parse_topology(complete_example(text)))
     assert [each.rule for each in result.suppressed] == ["SYN008"]

@@ -6,11 +6,11 @@ import pytest
 
 from tests.topology.rule_cases import tpc_copied, tpc_kept
 from tests.topology.rule_cases.example import FLOW, ORDERS, SLO, clusters, found, topics
-from topology.facts import ClusterFacts
-from topology.load import load_text
-from topology.manual import complete, inventory_of
-from topology.rule import Context
-from topology.rules.tpc.reserved import holds, of_streams
+from topology.loader import parse_topology
+from topology.rule import RuleContext
+from topology.rule_manual import build_example_inventory, complete_example
+from topology.rules.tpc.reserved_names import describe_reserved_name, is_streams_name
+from topology.topic_facts import ClusterFacts
 
 CASES = (*tpc_kept.CASES, *tpc_copied.CASES)
 
@@ -78,7 +78,7 @@ def test_topics_of_which_the_same_is_known_stand_together() -> None:
         "flows:\n  - {source: a, target: b, topics: {include: [o1, o2, o3]}}\n--- # topology scan\n"
         "a: {topics: {o1: {partitions: 2}, o2: {partitions: 2}, o3: {partitions: 2, overridden: [segment.ms]}}}\n"
     )
-    [(_, groups)] = Context(load_text(complete(example)), inventory_of(example)).facts.alike
+    [(_, groups)] = RuleContext(parse_topology(complete_example(example)), build_example_inventory(example)).facts.alike
     assert [[topic.name for topic in group] for group in groups] == [["o1", "o2"], ["o3"]]
 
 
@@ -86,14 +86,17 @@ def test_facts_of_brokers_are_declared_and_overridden_by_a_scan() -> None:
     example = clusters(b="facts: {brokers: 5, racks: 2, tiered_storage: true}") + FLOW % ""
     scan = '--- # topology scan\nb: {brokers: 3, configs: {message.max.bytes: "7", compression.type: zstd}}\n'
     declared, seen = (
-        Context(load_text(complete(example)), inventory_of(example + more)).facts.cluster("b") for more in ("", scan)
+        RuleContext(parse_topology(complete_example(example)), build_example_inventory(example + more)).facts.cluster(
+            "b"
+        )
+        for more in ("", scan)
     )
     assert (declared.brokers, declared.racks, declared.max_message, declared.tiered_storage) == (5, 2, None, True)
     assert (seen.brokers, seen.racks, seen.max_message, seen.compression) == (3, 2, 7, "zstd")
-    assert Context(load_text(complete(example))).facts.cluster("a") == ClusterFacts()
+    assert RuleContext(parse_topology(complete_example(example))).facts.cluster("a") == ClusterFacts()
 
 
 @pytest.mark.parametrize("name", ["orders", "internal", "connections", "a.schemas", "mm22", "replica"])
 def test_names_that_belong_to_nobody(name: str) -> None:
-    assert holds(name) is None
-    assert not of_streams(name)
+    assert describe_reserved_name(name) is None
+    assert not is_streams_name(name)

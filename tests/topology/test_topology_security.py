@@ -6,12 +6,13 @@ import json
 
 import pytest
 
-from topology.compile import plan_of
-from topology.finding import Finding
-from topology.interop.formats import import_text
-from topology.lint import lint_loaded
-from topology.load import load_text
-from topology.plan import Kerberos, OAuth, Plan, SecretRef, Security, plan_from_json, plan_json
+from topology.compile import build_plan
+from topology.finding import LintFinding
+from topology.interop.import_formats import import_text
+from topology.lint import lint_topology
+from topology.loader import parse_topology
+from topology.plan import Plan, PlanKerberos, PlanOAuth, PlanSecurity, decode_plan, encode_plan
+from topology.secret_ref import SecretRef
 
 HEAD = "apiVersion: topology/v1alpha1\nkind: Topology\nmetadata: {name: x}\n"
 OAUTH = "{protocol: SASL_SSL, mechanism: OAUTHBEARER, credentials: {env: A}, oauth: {token_endpoint: 'ENDPOINT'}}"
@@ -25,15 +26,15 @@ def text(security: str) -> str:
     return HEAD + f"clusters:\n  a: {{bootstrap: [k1.a.example.internal:9093], security: {security}}}\n" + REST
 
 
-def found(security: str, code: str) -> list[Finding]:
-    findings = lint_loaded(load_text(text(security), "x.yaml")).findings
+def found(security: str, code: str) -> list[LintFinding]:
+    findings = lint_topology(parse_topology(text(security), "x.yaml")).findings
     return [finding for finding in findings if finding.rule == code]
 
 
 def planned(security: str) -> Plan:
-    topology = load_text(text(security), "x.yaml").topology
+    topology = parse_topology(text(security), "x.yaml").topology
     assert topology is not None
-    return plan_of(topology, {})
+    return build_plan(topology, {})
 
 
 @pytest.mark.parametrize(
@@ -75,22 +76,24 @@ def test_what_does_not_go_together(security: str, code: str, said: str) -> None:
         (
             "{protocol: SASL_SSL, mechanism: OAUTHBEARER, credentials: {env: A}, oauth: {token_endpoint: "
             "'https://i/t', scope: kafka, extensions: {logicalCluster: lkc-1, a: b}, ca: {file: /etc/ca.pem}}}",
-            Security(
+            PlanSecurity(
                 "SASL_SSL",
                 "OAUTHBEARER",
                 SecretRef("env", "A"),
-                oauth=OAuth(
+                oauth=PlanOAuth(
                     "https://i/t", "kafka", (("a", "b"), ("logicalCluster", "lkc-1")), SecretRef("file", "/etc/ca.pem")
                 ),
             ),
         ),
         (
             "{protocol: SASL_SSL, mechanism: GSSAPI, kerberos: {principal: w@EXAMPLE, keytab: {file: /etc/w.keytab}}}",
-            Security("SASL_SSL", "GSSAPI", kerberos=Kerberos("kafka", "w@EXAMPLE", SecretRef("file", "/etc/w.keytab"))),
+            PlanSecurity(
+                "SASL_SSL", "GSSAPI", kerberos=PlanKerberos("kafka", "w@EXAMPLE", SecretRef("file", "/etc/w.keytab"))
+            ),
         ),
         (
             "{protocol: SSL, certificate: {file: c.pem}, key: {file: k.pem}, key_password: {env: PASSPHRASE}}",
-            Security(
+            PlanSecurity(
                 "SSL",
                 certificate=SecretRef("file", "c.pem"),
                 key=SecretRef("file", "k.pem"),
@@ -99,15 +102,15 @@ def test_what_does_not_go_together(security: str, code: str, said: str) -> None:
         ),
     ],
 )
-def test_the_plan_has_all_of_it(security: str, expected: Security) -> None:
+def test_the_plan_has_all_of_it(security: str, expected: PlanSecurity) -> None:
     plan = planned(security)
     assert plan.cluster("a").security == expected
-    assert plan_from_json(plan_json(plan)) == plan
+    assert decode_plan(encode_plan(plan)) == plan
 
 
 def test_a_plan_without_them_is_as_it_was() -> None:
     plan = planned("{protocol: SSL}")
-    security = json.loads(plan_json(plan))["clusters"][0]["security"]
+    security = json.loads(encode_plan(plan))["clusters"][0]["security"]
     assert sorted(security) == ["ca", "certificate", "credentials", "key", "mechanism", "protocol"]
 
 

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from tests.topology.pump.files import NAMES, Document, documents, text_of
 from tests.topology.pump.judge import case_of
 from tests.topology.pump.outcome import Place, births, named
-from topology.load import load_text
-from topology.manual import complete
+from topology.delivery_mode import DeliveryMode, choose_delivery_modes, number_loop_components
+from topology.loader import parse_topology
 from topology.model import Flow, Topology
 from topology.plan import PlanFlow
-from topology.sharing import Sharing, loops_in, sharing
+from topology.rule_manual import complete_example
 
 FIXED = settings(
     derandomize=True,
@@ -28,10 +28,10 @@ FIXED = settings(
 PAIR = "{topics: {include: [orders]}, merge: {allowed: %s}}"
 
 
-def shared(flows: str) -> dict[str, Sharing]:
-    topology = load_text(complete(f"flows:\n{flows}")).topology
+def shared(flows: str) -> dict[str, DeliveryMode]:
+    topology = parse_topology(complete_example(f"flows:\n{flows}")).topology
     assert topology is not None
-    return sharing(topology)
+    return choose_delivery_modes(topology)
 
 
 def flow(source: str, target: str, more: str = "", topics: str = "[orders]") -> str:
@@ -39,14 +39,14 @@ def flow(source: str, target: str, more: str = "", topics: str = "[orders]") -> 
 
 
 def test_a_flow_alone_copies_by_sequence_numbers() -> None:
-    assert shared(flow("a", "b")) == {"a-to-b": Sharing()}
+    assert shared(flow("a", "b")) == {"a-to-b": DeliveryMode()}
 
 
 def test_a_merge_says_with_whom() -> None:
     merging = ", merge: {allowed: true}"
     found = shared(flow("a", "c", merging) + flow("b", "c", merging))
-    assert found["a-to-c"] == Sharing("transactions", "b-to-c writes orders in c, too")
-    assert found["b-to-c"] == Sharing("transactions", "a-to-c writes orders in c, too")
+    assert found["a-to-c"] == DeliveryMode("transactions", "b-to-c writes orders in c, too")
+    assert found["b-to-c"] == DeliveryMode("transactions", "a-to-c writes orders in c, too")
     alone = shared(flow("a", "c", merging))["a-to-c"]
     assert alone.delivery == "transactions"
     assert "merge.allowed" in alone.reason
@@ -54,7 +54,7 @@ def test_a_merge_says_with_whom() -> None:
 
 def test_a_pair_that_runs_both_ways_shares_its_topics_with_applications() -> None:
     found = shared(flow("a", "b", topics="[{glob: 'o*'}]") + flow("b", "a"))
-    assert found["a-to-b"] == Sharing(
+    assert found["a-to-b"] == DeliveryMode(
         "transactions", "b-to-a brings orders back to a, so applications may write at both ends"
     )
     assert found["b-to-a"].delivery == "transactions"
@@ -69,13 +69,13 @@ def test_prefixes_keep_a_pair_apart() -> None:
 
 def test_a_paused_way_back_changes_nothing_for_the_way_there() -> None:
     found = shared(flow("a", "b") + flow("b", "a", ", state: paused"))
-    assert found["a-to-b"] == Sharing()
+    assert found["a-to-b"] == DeliveryMode()
     assert found["b-to-a"].delivery == "transactions"  # where it writes, applications have written
 
 
 def test_what_the_file_asks_for_stays_the_reason() -> None:
     found = shared(flow("a", "b", ", delivery: {semantics: transactions}") + flow("b", "a"))
-    assert found["a-to-b"] == Sharing("transactions", "the file asks for them")
+    assert found["a-to-b"] == DeliveryMode("transactions", "the file asks for them")
 
 
 def test_a_ring_of_three_tells_paths_and_a_hub_with_two_ways_does_not() -> None:
@@ -104,8 +104,8 @@ def test_local_forwarding_needs_no_paths() -> None:
 def test_loops_are_found_without_recursion() -> None:
     long = {("a", number): [("a", number + 1)] for number in range(20_000)}
     long[("a", 20_000)] = [("a", 0)]
-    assert len(set(loops_in(long).values())) == 1  # type: ignore[arg-type]
-    assert loops_in({("a", 0): [("a", 1)], ("a", 1): []}) == {}  # type: ignore[arg-type]
+    assert len(set(number_loop_components(long).values())) == 1  # type: ignore[arg-type]
+    assert number_loop_components({("a", 0): [("a", 1)], ("a", 1): []}) == {}  # type: ignore[arg-type]
 
 
 # -- against counting over single names --------------------------------------------------------------------------------
@@ -160,7 +160,7 @@ def test_company_is_what_counting_over_single_names_says() -> None:
     @settings(FIXED, max_examples=300)
     @given(documents())
     def tried(document: Document) -> None:
-        topology = load_text(text_of(document)).topology
+        topology = parse_topology(text_of(document)).topology
         assert topology is not None
         plans = [each.plan for each in topology.flows]
         renamed = {plan.target_topic(name) for plan in plans for name in NAMES}
@@ -168,7 +168,7 @@ def test_company_is_what_counting_over_single_names_says() -> None:
         if not named(plans, begun)[1]:
             seen["growing"] += 1
             return
-        found, expected = sharing(topology), brute(topology, begun)
+        found, expected = choose_delivery_modes(topology), brute(topology, begun)
         for each in topology.flows:
             told = found[each.id]
             if told.paths and not expected[each.id]:
@@ -221,7 +221,7 @@ def test_the_paths_that_are_told_are_enough_for_the_guard(all_running: bool) -> 
         if case.of("GRF203"):
             return
         flows = [each for each in case.flows if all_running or each.plan.state == "running"]
-        told = {flow_id for flow_id, how in sharing(case.topology).items() if how.paths}
+        told = {flow_id for flow_id, how in choose_delivery_modes(case.topology).items() if how.paths}
         whole = arrivals([each.plan for each in flows], {each.id for each in flows}, case.begun)
         enough = arrivals([each.plan for each in flows], told, case.begun)
         assert enough == whole, case

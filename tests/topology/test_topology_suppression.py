@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from topology.suppression import read_suppressions
+from topology.suppression import parse_suppressions
 
 COMMENT = "# lint: ignore[SYN005] why"
 
 
 def read_lines(text: str) -> list[tuple[int, str, bool]]:
     """Line, reason and whether it stands alone, of each comment."""
-    return [(each.span.line, each.reason, each.alone) for each in read_suppressions(text, "f.yaml").entries]
+    return [(each.span.line, each.reason, each.alone) for each in parse_suppressions(text, "f.yaml").entries]
 
 
 @pytest.mark.parametrize(

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import pytest
 
-from topology.handbook import reference
-from topology.language.flow import SETTINGS
-from topology.load import load_text
-from topology.manual import complete
-from topology.shapes import Converted, Named, Record, Shape
-from topology.undone import PATHS, undone
+from topology.generated_docs import render_language_reference
+from topology.language.flow import FLOW_SETTINGS
+from topology.loader import parse_topology
+from topology.rule_manual import complete_example
+from topology.unsupported_settings import UNSUPPORTED_PATHS, find_unsupported_settings
+from topology.yaml_shapes import ConvertedShape, NamedShape, RecordShape, YamlShape
 
 FLOW = "flows:\n  - {source: a, target: b, topics: {include: [{glob: 'orders*'}]}%s}\n"
 
 
 def told(more: str) -> list[str]:
-    topology = load_text(complete(FLOW % more)).topology
+    topology = parse_topology(complete_example(FLOW % more)).topology
     assert topology is not None
-    return [each.path for each in undone(topology)]
+    return [each.path for each in find_unsupported_settings(topology)]
 
 
 def test_a_plain_flow_asks_for_nothing_that_is_not_done() -> None:
@@ -46,16 +46,16 @@ def test_merges_and_transactions_are_done() -> None:
 
 
 def test_every_row_is_a_key_of_the_language_and_the_reference_marks_those_that_do_nothing() -> None:
-    assert set(_paths(Record(SETTINGS), "")) >= PATHS
-    marked = [line for line in reference().splitlines() if "not done by this version" in line]
+    assert set(_paths(RecordShape(FLOW_SETTINGS), "")) >= UNSUPPORTED_PATHS
+    marked = [line for line in render_language_reference().splitlines() if "not done by this version" in line]
     assert any("`provenance.header`" in line for line in marked)
     assert not any("`workers.quota`" in line for line in marked)
 
 
-def _paths(shape: Shape, above: str) -> list[str]:
-    while isinstance(shape, (Named, Converted)):
+def _paths(shape: YamlShape, above: str) -> list[str]:
+    while isinstance(shape, (NamedShape, ConvertedShape)):
         shape = shape.inner
-    if not isinstance(shape, Record):
+    if not isinstance(shape, RecordShape):
         return []
     return [
         found for name, key in shape.fields.items() for found in (above + name, *_paths(key.shape, f"{above}{name}."))

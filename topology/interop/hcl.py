@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
-from topology.finding import Label, Problem, Span
-from topology.interop.hcl_tokens import BrokenHcl, Token, tokens
+from topology.finding import FileSpan, Label, Problem
+from topology.interop.hcl_tokens import HclSyntaxError, HclToken, tokenize_hcl
 
 _MAX_DEPTH = 64
 _MAX_PROBLEMS = 50
@@ -22,16 +22,16 @@ _CLOSERS = {"(": ")", "[": "]", "{": "}"}
 
 
 @dataclass(frozen=True, slots=True)
-class Value:
+class HclValue:
     """text: the string, the number as written, `true`, the reference `data.x.y.id`, or the name of the function.
     items: of a list, or the arguments of a call. entries: of a map, keys as text (None: a computed key)."""
 
     kind: Literal["string", "number", "boolean", "null", "reference", "list", "map", "call", "unknown"]
-    span: Span
+    span: FileSpan
     text: str = ""
     interpolated: bool = False
-    items: tuple[Value, ...] = ()
-    entries: tuple[tuple[str | None, Span, Value], ...] = ()
+    items: tuple[HclValue, ...] = ()
+    entries: tuple[tuple[str | None, FileSpan, HclValue], ...] = ()
 
     @property
     def literal(self) -> str | None:
@@ -41,40 +41,40 @@ class Value:
 
 
 @dataclass(frozen=True, slots=True)
-class _Attribute:
+class _HclAttribute:
     name: str
-    key: Span
-    value: Value
+    key: FileSpan
+    value: HclValue
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class HclBlock:
     """`resource "confluent_cluster_link" "main" { … }`: type, labels and what is inside."""
 
     type: str
     labels: tuple[str, ...]
-    span: Span
-    attributes: dict[str, _Attribute] = field(default_factory=dict)
-    blocks: list[Block] = field(default_factory=list)
+    span: FileSpan
+    attributes: dict[str, _HclAttribute] = field(default_factory=dict)
+    blocks: list[HclBlock] = field(default_factory=list)
 
-    def value(self, name: str) -> Value | None:
+    def value(self, name: str) -> HclValue | None:
         found = self.attributes.get(name)
         return found.value if found is not None else None
 
-    def block(self, type_: str) -> Block | None:
+    def block(self, type_: str) -> HclBlock | None:
         return next((each for each in self.blocks if each.type == type_), None)
 
-    def all(self, type_: str) -> Iterator[Block]:
+    def all(self, type_: str) -> Iterator[HclBlock]:
         return (each for each in self.blocks if each.type == type_)
 
 
-def read_hcl(text: str, file: str) -> tuple[Block, list[Problem]]:
+def parse_hcl(text: str, file: str) -> tuple[HclBlock, list[Problem]]:
     """The file as one block without a type, and what is wrong with it (SYN001, SYN002). What could be read is there
     even then."""
-    root = Block("", (), Span(file, 1, 1, 1, 1))
+    root = HclBlock("", (), FileSpan(file, 1, 1, 1, 1))
     try:
-        found = tokens(text, file)
-    except BrokenHcl as error:
+        found = tokenize_hcl(text, file)
+    except HclSyntaxError as error:
         return root, [Problem("SYN001", str(error), (Label(error.span),), help=error.help)]
     reader = _Reader(found)
     reader.body(root, 0)
@@ -82,12 +82,12 @@ def read_hcl(text: str, file: str) -> tuple[Block, list[Problem]]:
 
 
 class _Reader:
-    def __init__(self, found: list[Token]) -> None:
+    def __init__(self, found: list[HclToken]) -> None:
         self.tokens = found
         self.position = 0
         self.problems: list[Problem] = []
 
-    def body(self, block: Block, depth: int) -> None:
+    def body(self, block: HclBlock, depth: int) -> None:
         """Until the closing brace, which is taken, or the end."""
         while len(self.problems) < _MAX_PROBLEMS:
             token = self._next()
@@ -105,16 +105,16 @@ class _Reader:
                 continue
             try:
                 self._statement(token, block, depth)
-            except BrokenHcl as error:
+            except HclSyntaxError as error:
                 self._say(str(error), error.span, error.help)
                 self._skip(("\n",))
 
-    def _statement(self, token: Token, block: Block, depth: int) -> None:
+    def _statement(self, token: HclToken, block: HclBlock, depth: int) -> None:
         if token.kind not in ("name", "string"):
-            raise BrokenHcl("expected an attribute `name = value` or a block", token.span)
+            raise HclSyntaxError("expected an attribute `name = value` or a block", token.span)
         if self._is("="):
             self._next()
-            attribute = _Attribute(token.text, token.span, self._expression(depth + 1, lines=True))
+            attribute = _HclAttribute(token.text, token.span, self._expression(depth + 1, lines=True))
             if token.text in block.attributes:
                 places = (Label(token.span), Label(block.attributes[token.text].key, "first here"))
                 self.problems.append(Problem("SYN002", f"`{token.text}` is said twice; the first one counts", places))
@@ -124,18 +124,18 @@ class _Reader:
         while self._peek().kind in ("name", "string"):
             labels.append(self._next().text)
         if not self._is("{"):
-            raise BrokenHcl(f"`{token.text}`: expected `=` or `{{`", self._peek().span)
+            raise HclSyntaxError(f"`{token.text}`: expected `=` or `{{`", self._peek().span)
         self._next()
         if depth >= _MAX_DEPTH:
-            raise BrokenHcl(f"blocks nested deeper than {_MAX_DEPTH} levels", token.span)
-        inner = Block(token.text, tuple(labels), token.span)
+            raise HclSyntaxError(f"blocks nested deeper than {_MAX_DEPTH} levels", token.span)
+        inner = HclBlock(token.text, tuple(labels), token.span)
         block.blocks.append(inner)
         self.body(inner, depth + 1)
 
-    def _expression(self, depth: int, *, lines: bool) -> Value:
+    def _expression(self, depth: int, *, lines: bool) -> HclValue:
         """lines: the end of the line ends it. What follows a value and is no end makes the whole unknown."""
         if depth > _MAX_DEPTH:
-            raise BrokenHcl(f"values nested deeper than {_MAX_DEPTH} levels", self._peek().span)
+            raise HclSyntaxError(f"values nested deeper than {_MAX_DEPTH} levels", self._peek().span)
         if not lines:
             self._newlines()
         begin = self._peek()
@@ -145,27 +145,27 @@ class _Reader:
         if self._ends(lines):
             return value
         self._skip((",", "}", "]", ")", "\n") if lines else (",", "}", "]", ")"))
-        return Value("unknown", begin.span)
+        return HclValue("unknown", begin.span)
 
-    def _primary(self, depth: int) -> Value:
+    def _primary(self, depth: int) -> HclValue:
         token = self._peek()
         if token.kind in ("end", "newline") or (token.kind == "sign" and token.text in (",", "}", "]", ")")):
-            raise BrokenHcl("a value is missing here", token.span)
+            raise HclSyntaxError("a value is missing here", token.span)
         self._next()
         if token.kind == "string":
             if token.inner and _TRAVERSAL.fullmatch(token.inner):
-                return Value("reference", token.span, token.inner)
-            return Value("string", token.span, token.text, token.interpolated)
+                return HclValue("reference", token.span, token.inner)
+            return HclValue("string", token.span, token.text, token.interpolated)
         if token.kind == "number":
-            return Value("number", token.span, token.text)
+            return HclValue("number", token.span, token.text)
         if token.kind == "name":
             return self._named(token, depth)
         return self._signed(token, depth)
 
-    def _signed(self, token: Token, depth: int) -> Value:
+    def _signed(self, token: HclToken, depth: int) -> HclValue:
         """What begins with a sign: a negative number, parentheses, a list, a map."""
         if token.text == "-" and self._peek().kind == "number":
-            return Value("number", token.span, "-" + self._next().text)
+            return HclValue("number", token.span, "-" + self._next().text)
         if token.text == "(":
             value = self._expression(depth + 1, lines=False)
             self._close(")", token)
@@ -173,19 +173,19 @@ class _Reader:
         if token.text in ("[", "{") and self._is_for():
             return self._passed_over(token)
         if token.text == "[":
-            return Value("list", token.span, items=self._list("]", token, depth))
+            return HclValue("list", token.span, items=self._list("]", token, depth))
         if token.text == "{":
             return self._map(token, depth)
-        return Value("unknown", token.span)
+        return HclValue("unknown", token.span)
 
-    def _named(self, token: Token, depth: int) -> Value:
+    def _named(self, token: HclToken, depth: int) -> HclValue:
         if token.text in ("true", "false"):
-            return Value("boolean", token.span, token.text)
+            return HclValue("boolean", token.span, token.text)
         if token.text == "null":
-            return Value("null", token.span)
+            return HclValue("null", token.span)
         if self._is("("):
             opening = self._next()
-            return Value("call", token.span, token.text, items=self._list(")", opening, depth))
+            return HclValue("call", token.span, token.text, items=self._list(")", opening, depth))
         parts = [token.text]
         while self._peek().kind == "sign" and self._peek().text in (".", "["):
             sign, after, closing = self._ahead(0), self._ahead(1), self._ahead(2)
@@ -199,10 +199,10 @@ class _Reader:
                 self.position += 3
             else:
                 break
-        return Value("reference", token.span, "".join(parts))
+        return HclValue("reference", token.span, "".join(parts))
 
-    def _list(self, closer: str, opening: Token, depth: int) -> tuple[Value, ...]:
-        items: list[Value] = []
+    def _list(self, closer: str, opening: HclToken, depth: int) -> tuple[HclValue, ...]:
+        items: list[HclValue] = []
         while True:
             self._newlines()
             if self._is(closer):
@@ -213,35 +213,35 @@ class _Reader:
             if self._is(","):
                 self._next()
             elif not self._is(closer):
-                raise BrokenHcl(f"`{opening.text}` is never closed", opening.span, f"put its `{closer}`")
+                raise HclSyntaxError(f"`{opening.text}` is never closed", opening.span, f"put its `{closer}`")
 
-    def _map(self, opening: Token, depth: int) -> Value:
-        entries: list[tuple[str | None, Span, Value]] = []
+    def _map(self, opening: HclToken, depth: int) -> HclValue:
+        entries: list[tuple[str | None, FileSpan, HclValue]] = []
         while True:
             self._newlines()
             if self._is("}"):
                 self._next()
-                return Value("map", opening.span, entries=tuple(entries))
+                return HclValue("map", opening.span, entries=tuple(entries))
             token = self._next()
             if token.kind == "end":
-                raise BrokenHcl("`{` is never closed", opening.span, "put its `}`")
+                raise HclSyntaxError("`{` is never closed", opening.span, "put its `}`")
             name: str | None = token.text
             if token.text == "(" and token.kind == "sign":
                 key = self._expression(depth + 1, lines=False)
                 self._close(")", token)
                 name = key.literal
             elif token.kind not in ("name", "string", "number"):
-                raise BrokenHcl("expected a key of the map", token.span)
+                raise HclSyntaxError("expected a key of the map", token.span)
             elif token.interpolated:
                 name = None
             if not (self._is("=") or self._is(":")):
-                raise BrokenHcl("expected `=` behind a key of the map", self._peek().span)
+                raise HclSyntaxError("expected `=` behind a key of the map", self._peek().span)
             self._next()
             entries.append((name, token.span, self._expression(depth + 1, lines=True)))
             if self._is(","):
                 self._next()
             elif not self._is("}") and self._peek().kind != "newline":
-                raise BrokenHcl("expected the next line, or `}`", self._peek().span)
+                raise HclSyntaxError("expected the next line, or `}`", self._peek().span)
 
     def _is_for(self) -> bool:
         ahead = self.position
@@ -250,11 +250,11 @@ class _Reader:
         following = self.tokens[min(ahead + 1, len(self.tokens) - 1)]
         return self.tokens[ahead].kind == "name" and self.tokens[ahead].text == "for" and following.kind == "name"
 
-    def _passed_over(self, opening: Token) -> Value:
+    def _passed_over(self, opening: HclToken) -> HclValue:
         """A `for` expression, whose opening bracket was taken."""
         self._skip((_CLOSERS[opening.text],))
         self._close(_CLOSERS[opening.text], opening)
-        return Value("unknown", opening.span)
+        return HclValue("unknown", opening.span)
 
     def _skip(self, ends: tuple[str, ...]) -> None:
         """To before one of these signs (`\\n` for the end of the line) outside of brackets, or the end."""
@@ -277,10 +277,10 @@ class _Reader:
             return True
         return token.kind == "sign" and token.text in (",", "}", "]", ")")
 
-    def _close(self, closer: str, opening: Token) -> None:
+    def _close(self, closer: str, opening: HclToken) -> None:
         self._newlines()
         if not self._is(closer):
-            raise BrokenHcl(f"`{opening.text}` is never closed", opening.span, f"put its `{closer}`")
+            raise HclSyntaxError(f"`{opening.text}` is never closed", opening.span, f"put its `{closer}`")
         self._next()
 
     def _newlines(self) -> None:
@@ -291,16 +291,16 @@ class _Reader:
         token = self._peek()
         return token.kind == "sign" and token.text == sign
 
-    def _peek(self) -> Token:
+    def _peek(self) -> HclToken:
         return self.tokens[self.position]
 
-    def _ahead(self, count: int) -> Token:
+    def _ahead(self, count: int) -> HclToken:
         return self.tokens[min(self.position + count, len(self.tokens) - 1)]
 
-    def _next(self) -> Token:
+    def _next(self) -> HclToken:
         token = self.tokens[self.position]
         self.position = min(self.position + 1, len(self.tokens) - 1)
         return token
 
-    def _say(self, message: str, span: Span, help_: str = "") -> None:
+    def _say(self, message: str, span: FileSpan, help_: str = "") -> None:
         self.problems.append(Problem("SYN001", message, (Label(span),), help=help_))

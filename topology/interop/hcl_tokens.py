@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-from topology.finding import Span
+from topology.finding import FileSpan
 
 _NAME = re.compile(r"[^\W\d][\w-]*")
 _NUMBER = re.compile(r"\d+(?:\.\d+)?(?:[eE][+-]?\d+)?")
@@ -21,28 +21,28 @@ _MAX_TOKENS = 300_000
 Kind = Literal["name", "number", "string", "sign", "newline", "end"]
 
 
-class BrokenHcl(ValueError):
+class HclSyntaxError(ValueError):
     """What cannot be HCL, and where."""
 
-    def __init__(self, message: str, span: Span, help_: str = "") -> None:
+    def __init__(self, message: str, span: FileSpan, help_: str = "") -> None:
         super().__init__(message)
         self.span = span
         self.help = help_
 
 
 @dataclass(frozen=True, slots=True)
-class Token:
+class HclToken:
     """`text` of a string is its value, with interpolations as they are written. `inner`: the whole string is one
     interpolation, and this is its expression."""
 
     kind: Kind
     text: str
-    span: Span
+    span: FileSpan
     interpolated: bool = False
     inner: str = ""
 
 
-def tokens(text: str, file: str) -> list[Token]:
+def tokenize_hcl(text: str, file: str) -> list[HclToken]:
     """All of them, ending with `end`. Raises BrokenHcl."""
     return _Lexer(text, file).all()
 
@@ -54,13 +54,13 @@ class _Lexer:
         self.position = 0
         self.line = 1
         self.line_start = 0
-        self.found: list[Token] = []
+        self.found: list[HclToken] = []
 
-    def all(self) -> list[Token]:
+    def all(self) -> list[HclToken]:
         while self.position < len(self.text):
             if len(self.found) > _MAX_TOKENS:
                 here = self._span(self.position, self.position + 1)
-                raise BrokenHcl(f"more than {_MAX_TOKENS} words and signs in one file", here, "split the file")
+                raise HclSyntaxError(f"more than {_MAX_TOKENS} words and signs in one file", here, "split the file")
             self._one()
         self._add("end", "", self.position)
         return self.found
@@ -79,7 +79,7 @@ class _Lexer:
         elif text.startswith("/*", begin):
             end = text.find("*/", begin + 2)
             if end < 0:
-                raise BrokenHcl("a comment `/*` without its `*/`", self._span(begin, begin + 2))
+                raise HclSyntaxError("a comment `/*` without its `*/`", self._span(begin, begin + 2))
             self._skip_to(end + 2)
         elif char == '"':
             self._string()
@@ -94,7 +94,7 @@ class _Lexer:
             if match := pattern.match(self.text, begin):
                 self._add(kind, match[0], match.end())
                 return
-        raise BrokenHcl("a character that Terraform does not read here", self._span(begin, begin + 1))
+        raise HclSyntaxError("a character that Terraform does not read here", self._span(begin, begin + 1))
 
     def _string(self) -> None:
         begin = position = self.position
@@ -106,7 +106,7 @@ class _Lexer:
             if char == '"':
                 break
             if char in ("", "\n"):
-                raise BrokenHcl("a string without its closing quote", self._span(begin, begin + 1))
+                raise HclSyntaxError("a string without its closing quote", self._span(begin, begin + 1))
             if char == "\\":
                 piece, position = self._escape(position)
                 out.append(piece)
@@ -131,7 +131,7 @@ class _Lexer:
             return _ESCAPES[letter], position + 2
         match = re.compile(r"\\(?:u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8}))").match(self.text, position)
         if match is None or int(match[1] or match[2], 16) > 0x10FFFF:
-            raise BrokenHcl("an escape that Terraform does not know", self._span(position, position + 2))
+            raise HclSyntaxError("an escape that Terraform does not know", self._span(position, position + 2))
         return chr(int(match[1] or match[2], 16)).encode("utf-16", "surrogatepass").decode(
             "utf-16", "replace"
         ), match.end()
@@ -155,12 +155,14 @@ class _Lexer:
             if not closers:
                 return position + 1
             position += 1
-        raise BrokenHcl("an interpolation without its `}`", self._span(begin, begin + 2))
+        raise HclSyntaxError("an interpolation without its `}`", self._span(begin, begin + 2))
 
     def _heredoc(self, match: re.Match[str]) -> None:
         end = re.compile(rf"^[ \t]*{re.escape(match[2])}[ \t]*\r?$", re.MULTILINE).search(self.text, match.end())
         if end is None:
-            raise BrokenHcl(f"a heredoc without its closing line `{match[2]}`", self._span(match.start(), match.end()))
+            raise HclSyntaxError(
+                f"a heredoc without its closing line `{match[2]}`", self._span(match.start(), match.end())
+            )
         lines = self.text[match.end() : end.start()].split("\n")[:-1]
         if match[1]:
             indent = min((len(each) - len(each.lstrip(" \t")) for each in lines if each.strip()), default=0)
@@ -174,8 +176,8 @@ class _Lexer:
         begin = self.position
         self._skip_to(end) if kind not in ("newline", "end") else None
         column = self.position - self.line_start + 1
-        span = Span(self.file, begin_line, begin_column, self.line, column if self.position > begin else column + 1)
-        self.found.append(Token(kind, text, span, interpolated, inner))
+        span = FileSpan(self.file, begin_line, begin_column, self.line, column if self.position > begin else column + 1)
+        self.found.append(HclToken(kind, text, span, interpolated, inner))
 
     def _skip_to(self, end: int) -> None:
         for match in re.compile("\n").finditer(self.text, self.position, end):
@@ -188,8 +190,8 @@ class _Lexer:
         self.line += 1
         self.line_start = self.position
 
-    def _span(self, begin: int, end: int) -> Span:
+    def _span(self, begin: int, end: int) -> FileSpan:
         """Of characters in the line that contains `begin`, which may lie behind the current one."""
         line = self.line + self.text.count("\n", self.position, begin)
         start = max(self.line_start, self.text.rfind("\n", 0, begin) + 1)
-        return Span(self.file, line, begin - start + 1, line, max(end, begin + 1) - start + 1)
+        return FileSpan(self.file, line, begin - start + 1, line, max(end, begin + 1) - start + 1)

@@ -2,24 +2,25 @@
 
 What a link cannot say is listed and left out; nothing is written that would copy more, or under other names, than the
 flow does. Comments `# watershed: link=…` name links and clusters, which the properties themselves cannot;
-`topology.interop.linking` reads them back.
+`topology.interop.linking_import` reads them back.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from topology.command import command
-from topology.interop.exported import Exported
-from topology.interop.linking_filters import ALL, ALL_ACLS, filters_json, written
-from topology.interop.linking_keys import MAX_PREFIX
-from topology.interop.outgoing_topics import meets
-from topology.interop.properties import escaped
-from topology.interop.said import Notes
+from topology.interop.export_formats import ExportedTopology
+from topology.interop.import_notes import ImportNotes
+from topology.interop.java_properties import escape_property
+from topology.interop.linking_filters import ALL_ACLS_FILTER, EVERY_NAME, build_link_filter, encode_link_filters
+from topology.interop.linking_settings import MAX_LINK_PREFIX_LETTERS
+from topology.interop.mm2_export_topics import has_common_match
 from topology.model import Flow, Topology
-from topology.overlap import common
-from topology.plan import PlanCluster, SecretRef
-from topology.selectors import INTERNAL, Selector
+from topology.plan import PlanCluster
+from topology.secret_ref import SecretRef
+from topology.selection_overlap import find_shortest_overlap
+from topology.selectors import INTERNAL_TOPIC_GLOBS, Selector
+from topology.shell_command import render_shell_command
 
 _MODULES = {
     "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
@@ -56,20 +57,22 @@ _WHY = {
 }
 
 
-def write(topology: Topology) -> Exported:
+def write(topology: Topology) -> ExportedTopology:
     """All links in one text, each beginning with its comment; `links_of` has them apart."""
-    notes = Notes()
-    links = links_of(topology, notes)
+    notes = ImportNotes()
+    links = render_link_properties(topology, notes)
     _left_of_topology(topology, notes)
     head = (
         f"# Cluster links, exported from the topology {topology.name}. What a link cannot do is not in here.\n"
         "# The tools take one link a file: each begins with its line `# watershed: link=`.\n"
     )
     files = tuple((f"{name}.properties", text) for name, text in links)
-    return Exported("cluster-linking", head + "".join("\n" + text for _, text in links), notes.not_carried, files)
+    return ExportedTopology(
+        "cluster-linking", head + "".join("\n" + text for _, text in links), notes.not_carried, files
+    )
 
 
-def links_of(topology: Topology, notes: Notes) -> list[tuple[str, str]]:
+def render_link_properties(topology: Topology, notes: ImportNotes) -> list[tuple[str, str]]:
     """(flow id, properties) in the order of ids, of the flows that can be links."""
     routes: dict[tuple[str, str], list[Flow]] = {}
     for flow in topology.flows:
@@ -82,7 +85,7 @@ def links_of(topology: Topology, notes: Notes) -> list[tuple[str, str]]:
     ]
 
 
-def _possible(flow: Flow, opposite: Sequence[Flow], topology: Topology, notes: Notes) -> bool:
+def _possible(flow: Flow, opposite: Sequence[Flow], topology: Topology, notes: ImportNotes) -> bool:
     """Says why not."""
     naming, settings = flow.plan.naming, flow.settings
     what, named = f"flow {flow.id}", settings.where("naming")
@@ -90,8 +93,8 @@ def _possible(flow: Flow, opposite: Sequence[Flow], topology: Topology, notes: N
         notes.leave(what, "one of its clusters is not declared", flow.declared)
     elif naming.map or naming.after:
         notes.leave(what, "a link renames by a prefix only; the flow is left out", named)
-    elif len(naming.before) > MAX_PREFIX:
-        why = f"a link's prefix has at most {MAX_PREFIX} characters, `{naming.before}` has {len(naming.before)}"
+    elif len(naming.before) > MAX_LINK_PREFIX_LETTERS:
+        why = f"a link's prefix has at most {MAX_LINK_PREFIX_LETTERS} characters, `{naming.before}` has {len(naming.before)}"
         notes.leave(what, f"{why}; the flow is left out", named)
     elif flow.plan.merge:
         why = "a mirror topic has one source, so flows cannot be merged; the flow is left out"
@@ -110,12 +113,12 @@ def _way_back(flow: Flow, opposite: Sequence[Flow]) -> Flow | None:
         plain = not flow.plan.naming.grows and not other.plan.naming.grows
         running = flow.plan.state == other.plan.state == "running"
         sides = frozenset((("", "", flow.plan.topics), ("", "", other.plan.topics)))
-        if plain and running and common(sides).found:
+        if plain and running and find_shortest_overlap(sides).found:
             return other
     return None
 
 
-def _link(flow: Flow, topology: Topology, notes: Notes) -> str | None:
+def _link(flow: Flow, topology: Topology, notes: ImportNotes) -> str | None:
     topics = _topics(flow, notes)
     if topics is None:
         return None
@@ -123,7 +126,7 @@ def _link(flow: Flow, topology: Topology, notes: Notes) -> str | None:
     words = [f"link={flow.id}", f"source={flow.source}", f"target={flow.target}"]
     words.append(f"target-bootstrap={','.join(target.bootstrap)}")
     words += [f"{end}-id={one.cluster_id}" for end, one in (("source", source), ("target", target)) if one.cluster_id]
-    order = command(
+    order = render_shell_command(
         *("kafka-cluster-links", "--bootstrap-server", ",".join(target.bootstrap), "--create", "--link", flow.id),
         *("--config-file", f"{flow.id}.properties"),
         *(("--cluster-id", source.cluster_id) if source.cluster_id else ()),
@@ -134,22 +137,22 @@ def _link(flow: Flow, topology: Topology, notes: Notes) -> str | None:
         "link.mode=DESTINATION",
         "connection.mode=OUTBOUND",
         f"bootstrap.servers={','.join(source.bootstrap)}",
-        *(f"{key}={escaped(value)}" for key, value in _connection(source, topology, notes).items()),
-        *(f"{key}={escaped(value)}" for key, value in (topics | _settings(flow, notes)).items()),
+        *(f"{key}={escape_property(value)}" for key, value in _connection(source, topology, notes).items()),
+        *(f"{key}={escape_property(value)}" for key, value in (topics | _settings(flow, notes)).items()),
     ]
     return "\n".join(lines) + "\n"
 
 
-def _topics(flow: Flow, notes: Notes) -> dict[str, str] | None:
+def _topics(flow: Flow, notes: ImportNotes) -> dict[str, str] | None:
     place = flow.settings.where("topics", "include")
-    banned = [each for each in flow.plan.topics.exclude if written(each) is None]
+    banned = [each for each in flow.plan.topics.exclude if build_link_filter(each) is None]
     include = []
     for each in flow.plan.topics.include:
         what = f"topics {each} of flow {flow.id}"
         overlapping = next((other for other in banned if _meet(each, other)), None)
         if each.kind == "literal" and not flow.plan.topics.selects(each.text):
             continue
-        if written(each) is None:
+        if build_link_filter(each) is None:
             notes.leave(what, "a filter knows a name, or how names begin; left out", place)
         elif each.kind == "literal" and each.text.startswith("__"):
             notes.leave(what, "a link does not mirror Kafka's own topics; left out", place)
@@ -165,19 +168,19 @@ def _topics(flow: Flow, notes: Notes) -> dict[str, str] | None:
     exclude += _internal(flow, include, notes)
     return {
         "auto.create.mirror.topics.enable": "true",
-        "auto.create.mirror.topics.filters": filters_json("topicFilters", include, exclude),
+        "auto.create.mirror.topics.filters": encode_link_filters("topicFilters", include, exclude),
     }
 
 
-def _internal(flow: Flow, include: list[Selector], notes: Notes) -> list[Selector]:
+def _internal(flow: Flow, include: list[Selector], notes: ImportNotes) -> list[Selector]:
     """Watershed leaves internal topics out of patterns by itself; a filter has to say so, where it can."""
     literals = [each for each in include if each.kind == "literal"]
     patterns = [each for each in include if each.kind != "literal"]
     out, unsaid = [], []
-    for each in (Selector("glob" if "*" in text else "literal", text) for text in INTERNAL):
+    for each in (Selector("glob" if "*" in text else "literal", text) for text in INTERNAL_TOPIC_GLOBS):
         if not any(_meet(each, one) for one in patterns):
             continue
-        if written(each) is not None and not any(each.matches(one.text) for one in literals):
+        if build_link_filter(each) is not None and not any(each.matches(one.text) for one in literals):
             out.append(each)
         else:
             unsaid.append(each.text)
@@ -188,7 +191,7 @@ def _internal(flow: Flow, include: list[Selector], notes: Notes) -> list[Selecto
     return out
 
 
-def _settings(flow: Flow, notes: Notes) -> dict[str, str]:
+def _settings(flow: Flow, notes: ImportNotes) -> dict[str, str]:
     out: dict[str, str] = {}
     if flow.plan.naming.before:
         out["cluster.link.prefix"] = flow.plan.naming.before
@@ -207,7 +210,7 @@ def _settings(flow: Flow, notes: Notes) -> dict[str, str]:
     return out
 
 
-def _configs(flow: Flow, notes: Notes) -> dict[str, str]:
+def _configs(flow: Flow, notes: ImportNotes) -> dict[str, str]:
     settings = flow.settings
     if flow.plan.sync_configs != "continuous":
         why = "a link keeps configurations equal all the time"
@@ -221,7 +224,7 @@ def _configs(flow: Flow, notes: Notes) -> dict[str, str]:
     return {"topic.config.sync.include": ",".join(sorted(set(include)))} if include else {}
 
 
-def _groups(flow: Flow, notes: Notes) -> dict[str, str]:
+def _groups(flow: Flow, notes: ImportNotes) -> dict[str, str]:
     settings = flow.settings
     mode = settings.get("sync", "groups", "mode", default="never")
     what, where = f"sync.groups of flow {flow.id}", settings.where("sync", "groups")
@@ -231,11 +234,11 @@ def _groups(flow: Flow, notes: Notes) -> dict[str, str]:
         notes.leave(what, "a link synchronises groups all the time or never; written as never", where)
         return {}
     excluded = settings.texts("sync", "groups", "exclude")
-    banned = [each for each in excluded if written(each) is None]
+    banned = [each for each in excluded if build_link_filter(each) is None]
     include = []
-    for each in settings.texts("sync", "groups", "include") or (ALL,):
+    for each in settings.texts("sync", "groups", "include") or (EVERY_NAME,):
         overlapping = next((other for other in banned if _meet(each, other)), None)
-        if written(each) is None:
+        if build_link_filter(each) is None:
             notes.leave(f"sync.groups.include {each} of flow {flow.id}", "no filter says it; left out", where)
         elif overlapping is not None:
             why = f"no filter says the exclude {overlapping}, so too much would be synchronised; left out"
@@ -252,11 +255,11 @@ def _groups(flow: Flow, notes: Notes) -> dict[str, str]:
     return {
         "consumer.offset.sync.enable": "true",
         "consumer.offset.sync.ms": str(max(1000, interval)),
-        "consumer.offset.group.filters": filters_json("groupFilters", include, exclude),
+        "consumer.offset.group.filters": encode_link_filters("groupFilters", include, exclude),
     }
 
 
-def _acls(flow: Flow, notes: Notes) -> dict[str, str]:
+def _acls(flow: Flow, notes: ImportNotes) -> dict[str, str]:
     settings = flow.settings
     mode = settings.get("sync", "acls", "mode", default="never")
     if mode == "never":
@@ -274,10 +277,10 @@ def _acls(flow: Flow, notes: Notes) -> dict[str, str]:
         where = settings.where("sync", "acls")
         notes.leave(f"sync.acls of flow {flow.id}", f"{why}; written as never", where)
         return {}
-    return {"acl.sync.enable": "true", "acl.filters": ALL_ACLS}
+    return {"acl.sync.enable": "true", "acl.filters": ALL_ACLS_FILTER}
 
 
-def _connection(cluster: PlanCluster, topology: Topology, notes: Notes) -> dict[str, str]:
+def _connection(cluster: PlanCluster, topology: Topology, notes: ImportNotes) -> dict[str, str]:
     """How the link reaches its source; secrets as references, to be put in by whoever creates the link."""
     security = cluster.security
     clusters = topology.root.at("clusters")
@@ -317,7 +320,7 @@ def _variable(ref: SecretRef) -> str:
     return ref.name if ref.kind == "env" else f"AIRFLOW_CONN_{ref.name.upper()}"
 
 
-def _left_of_topology(topology: Topology, notes: Notes) -> None:
+def _left_of_topology(topology: Topology, notes: ImportNotes) -> None:
     """What has no place in a link, outside of flows."""
     for key in ("owner", "description", "labels"):
         if (value := topology.root.at("metadata", key)) is not None:
@@ -341,4 +344,4 @@ def _useful(each: Selector, include: list[Selector]) -> bool:
 def _meet(one: Selector, other: Selector) -> bool:
     if one.kind == "literal":
         return other.matches(one.text)
-    return one.matches(other.text) if other.kind == "literal" else meets(one.automaton(), other.automaton())
+    return one.matches(other.text) if other.kind == "literal" else has_common_match(one.automaton(), other.automaton())

@@ -13,12 +13,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from topology.finding import Span
-from topology.interop.said import Notes, Said
+from topology.finding import FileSpan
+from topology.interop.import_notes import ForeignSetting, ImportNotes
 from topology.selectors import Selector
 
-ALL = Selector("glob", "*")
-ALL_ACLS = (
+EVERY_NAME = Selector("glob", "*")
+ALL_ACLS_FILTER = (
     '{"aclFilters":[{"resourceFilter":{"resourceType":"any","patternType":"any"},'
     '"accessFilter":{"operation":"any","permissionType":"any"}}]}'
 )
@@ -27,7 +27,7 @@ _FIELDS = ("name", "patternType", "filterType")
 
 
 @dataclass(frozen=True, slots=True)
-class Filters:
+class LinkFilters:
     """readable: whether the document is what it should be; else nothing is known of what it selects."""
 
     include: tuple[Selector, ...] = ()
@@ -35,13 +35,13 @@ class Filters:
     readable: bool = True
 
 
-def filters_of(said: Said, kind: str, notes: Notes) -> Filters:
+def parse_link_filters(said: ForeignSetting, kind: str, notes: ImportNotes) -> LinkFilters:
     """`kind` is `topicFilters` or `groupFilters`. What is wrong or cannot be said goes to the notes."""
     found: dict[str, list[Selector]] = {"INCLUDE": [], "EXCLUDE": []}
     entries = _entries(said, kind, notes)
     if entries is None:
         notes.leave(f"`{said.name}`", "it could not be read", said.span)
-        return Filters(readable=False)
+        return LinkFilters(readable=False)
     for index, entry in enumerate(entries):
         where = f"`{said.name}`: {kind}[{index}]"
         selector = _selector(entry, where, said.span, notes)
@@ -52,10 +52,10 @@ def filters_of(said: Said, kind: str, notes: Notes) -> Filters:
             found[how].append(selector)
         elif how == "EXCLUDE":
             notes.say("NAM302", f"{where}: what it excludes cannot be said, so more is selected", said.span)
-    return Filters(_sorted(found["INCLUDE"]), _sorted(found["EXCLUDE"]))
+    return LinkFilters(_sorted(found["INCLUDE"]), _sorted(found["EXCLUDE"]))
 
 
-def all_acls(said: Said | None, notes: Notes) -> bool:
+def has_filter_for_all_acls(said: ForeignSetting | None, notes: ImportNotes) -> bool:
     """Whether the filters let every ACL through. Without filters all of them travel."""
     if said is None or not said.text.strip():
         return True
@@ -70,7 +70,7 @@ def all_acls(said: Said | None, notes: Notes) -> bool:
     return False
 
 
-def written(selector: Selector) -> dict[str, str] | None:
+def build_link_filter(selector: Selector) -> dict[str, str] | None:
     """`name` and `patternType`; None when a filter cannot say it."""
     if selector.kind == "literal":
         return {"name": selector.text, "patternType": "LITERAL"}
@@ -87,15 +87,15 @@ def written(selector: Selector) -> dict[str, str] | None:
     return None
 
 
-def filters_json(kind: str, include: Iterable[Selector], exclude: Iterable[Selector]) -> str:
+def encode_link_filters(kind: str, include: Iterable[Selector], exclude: Iterable[Selector]) -> str:
     """In one line. All selectors are such that `written` has a filter for them."""
     entries = []
     for how, selectors in (("INCLUDE", include), ("EXCLUDE", exclude)):
-        entries += [(written(each) or {}) | {"filterType": how} for each in sorted(set(selectors))]
+        entries += [(build_link_filter(each) or {}) | {"filterType": how} for each in sorted(set(selectors))]
     return json.dumps({kind: entries}, separators=(",", ":"))
 
 
-def _selector(entry: dict[str, Any], where: str, span: Span, notes: Notes) -> Selector | None:
+def _selector(entry: dict[str, Any], where: str, span: FileSpan, notes: ImportNotes) -> Selector | None:
     for name in entry:
         if name not in _FIELDS:
             notes.say("SYN003", f"{where}: `{name}` is no field of a filter", span, f"known: {', '.join(_FIELDS)}")
@@ -104,7 +104,7 @@ def _selector(entry: dict[str, Any], where: str, span: Span, notes: Notes) -> Se
         notes.say("SYN012", f"{where} needs a `name`", span)
         return None
     if pattern == "LITERAL" and text == "*":
-        return ALL
+        return EVERY_NAME
     if pattern not in ("LITERAL", "PREFIXED"):
         notes.say("SYN011", f"{where}: `patternType` is LITERAL or PREFIXED", span)
         return None
@@ -115,7 +115,7 @@ def _selector(entry: dict[str, Any], where: str, span: Span, notes: Notes) -> Se
     return Selector("literal", text) if pattern == "LITERAL" else Selector("glob", text + "*")
 
 
-def _entries(said: Said, kind: str, notes: Notes) -> list[dict[str, Any]] | None:
+def _entries(said: ForeignSetting, kind: str, notes: ImportNotes) -> list[dict[str, Any]] | None:
     """The objects of the list; None with a problem when it is not one."""
     if not said.text.strip():
         return []
@@ -137,18 +137,18 @@ def _entries(said: Said, kind: str, notes: Notes) -> list[dict[str, Any]] | None
     return listed
 
 
-def _inside(said: Said, error: json.JSONDecodeError) -> Span:
+def _inside(said: ForeignSetting, error: json.JSONDecodeError) -> FileSpan:
     """The place of the mistake, when the value stands in one line as it is; else the value."""
     span = said.span
     if span.line == span.end_line and span.end_column - span.column >= len(said.text.rstrip()):
         column = min(span.column + error.pos, max(span.column, span.end_column - 1))
-        return Span(span.file, span.line, column, span.line, column + 1)
+        return FileSpan(span.file, span.line, column, span.line, column + 1)
     return span
 
 
 def _example(kind: str) -> str:
     if kind == "aclFilters":
-        return f"such as {ALL_ACLS}"
+        return f"such as {ALL_ACLS_FILTER}"
     return f'such as {{"{kind}": [{{"name": "orders", "patternType": "PREFIXED", "filterType": "INCLUDE"}}]}}'
 
 

@@ -11,14 +11,14 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from topology.finding import Label, Span
-from topology.interop import linking_keys
-from topology.interop.imported import ImportedFlow
-from topology.interop.linking_filters import ALL, Filters, all_acls, filters_of
-from topology.interop.said import Notes, Said
-from topology.overlap import common
-from topology.quantities import duration_text
-from topology.selectors import INTERNAL, Selector, TopicSelection, is_internal
+from topology.finding import FileSpan, Label
+from topology.interop import linking_settings
+from topology.interop.import_notes import ForeignSetting, ImportNotes
+from topology.interop.imported_topology import ImportedFlow
+from topology.interop.linking_filters import EVERY_NAME, LinkFilters, has_filter_for_all_acls, parse_link_filters
+from topology.quantities import render_duration
+from topology.selection_overlap import find_shortest_overlap
+from topology.selectors import INTERNAL_TOPIC_GLOBS, Selector, TopicSelection, is_internal_topic
 
 _MAX_PAIRS = 50  # of links on one route that are compared with one on the way back
 _ENDED = ("STOPPED", "PROMOTED", "FAILED_OVER", "PENDING_STOPPED")
@@ -27,25 +27,25 @@ _CONFIG_KEY = re.compile(r"[a-z][a-z0-9.]*")
 
 
 @dataclass(frozen=True, slots=True)
-class Mirror:
+class MirrorTopic:
     """A mirror topic that is named on its own. `name` is what it is called at the target, None when not said."""
 
     topic: str
-    span: Span
+    span: FileSpan
     name: str | None = None
     status: str = "ACTIVE"
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
+class ClusterLink:
     """source and target are aliases; `config` has the settings of the link on the target's side, by plain key."""
 
     name: str
     source: str
     target: str
-    where: Span
-    config: dict[str, Said]
-    mirrors: tuple[Mirror, ...] = ()
+    where: FileSpan
+    config: dict[str, ForeignSetting]
+    mirrors: tuple[MirrorTopic, ...] = ()
     bidirectional: bool = False
 
     @property
@@ -53,7 +53,7 @@ class Link:
         return f"{self.source}-to-{self.target}"
 
 
-def flows_of(links: Iterable[Link], notes: Notes) -> tuple[ImportedFlow, ...]:
+def build_link_flows(links: Iterable[ClusterLink], notes: ImportNotes) -> tuple[ImportedFlow, ...]:
     """A flow for every link, with a suffix where the route alone does not name it. Never raises."""
     ordered = list(links)
     _check(ordered, notes)
@@ -63,7 +63,7 @@ def flows_of(links: Iterable[Link], notes: Notes) -> tuple[ImportedFlow, ...]:
             message = f"the link `{link.name}` copies cluster `{link.source}` to itself"
             notes.say("CLU107", message, link.where, "name the two clusters apart", ids=(link.source,))
             continue
-        flow = _flow_of(link, notes)
+        flow = _build_link_flow(link, notes)
         if flow.id in found:
             notes.say("GRF214", f"two links of one name, `{link.name}`, run {link.id}", link.where, "keep one of them")
             continue
@@ -71,11 +71,13 @@ def flows_of(links: Iterable[Link], notes: Notes) -> tuple[ImportedFlow, ...]:
     return tuple(found.values())
 
 
-def _flow_of(link: Link, notes: Notes) -> ImportedFlow:
+def _build_link_flow(link: ClusterLink, notes: ImportNotes) -> ImportedFlow:
     settings: dict[str, Any] = _naming(link, notes)
     paused = [each for each in link.mirrors if each.status == "PAUSED"]
     active = [each for each in link.mirrors if each.status not in _ENDED]
-    if linking_keys.flag(link.config, "cluster.link.paused", notes) or (paused and len(paused) == len(active)):
+    if linking_settings.parse_link_flag(link.config, "cluster.link.paused", notes) or (
+        paused and len(paused) == len(active)
+    ):
         settings["state"] = "paused"
     else:
         for each in paused:
@@ -83,20 +85,20 @@ def _flow_of(link: Link, notes: Notes) -> ImportedFlow:
     settings |= _start(link, notes)
     settings["sync"] = _sync(link, notes)
     include, exclude = _selection(link, notes)
-    if any(each.kind == "literal" and is_internal(each.text) for each in include):
+    if any(each.kind == "literal" and is_internal_topic(each.text) for each in include):
         settings["topics"] = {"allow_internal": True}
     why = "a link keeps offsets as they are; Watershed translates them exactly, and keeps them with `offsets: aligned`"
     notes.leave(f"equal offsets on both sides of `{link.name}`", why, link.where)
     return ImportedFlow(link.source, link.target, include, exclude, _suffix(link), settings)
 
 
-def _suffix(link: Link) -> str | None:
+def _suffix(link: ClusterLink) -> str | None:
     """`eu-to-us-audit` between eu and us is the suffix `audit`; any other name of a link is not part of an id."""
     rest = link.name.removeprefix(f"{link.id}-")
     return rest if rest != link.name and re.fullmatch(r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?", rest) else None
 
 
-def _naming(link: Link, notes: Notes) -> dict[str, Any]:
+def _naming(link: ClusterLink, notes: ImportNotes) -> dict[str, Any]:
     said = link.config.get("cluster.link.prefix")
     prefix = said.text.strip() if said is not None else ""
     if said is None or not prefix:
@@ -107,8 +109,8 @@ def _naming(link: Link, notes: Notes) -> dict[str, Any]:
         )
         notes.leave(f"`{said.name}`", "no prefix of a topic's name; the flow keeps the names", said.span)
         return {"naming": {"policy": "identity"}}
-    if len(prefix) > linking_keys.MAX_PREFIX:
-        message = f"`{said.name}` has {len(prefix)} characters; a link takes at most {linking_keys.MAX_PREFIX}"
+    if len(prefix) > linking_settings.MAX_LINK_PREFIX_LETTERS:
+        message = f"`{said.name}` has {len(prefix)} characters; a link takes at most {linking_settings.MAX_LINK_PREFIX_LETTERS}"
         notes.say("NAM301", message, said.span, "choose a shorter prefix")
     separator = prefix.removeprefix(link.source)
     if separator != prefix and re.fullmatch(r"[._-]{1,3}", separator):
@@ -116,7 +118,7 @@ def _naming(link: Link, notes: Notes) -> dict[str, Any]:
     return {"naming": {"policy": "template", "template": prefix + "{topic}"}}
 
 
-def _start(link: Link, notes: Notes) -> dict[str, Any]:
+def _start(link: ClusterLink, notes: ImportNotes) -> dict[str, Any]:
     said = link.config.get("mirror.start.offset.spec")
     if said is None:
         return {}
@@ -127,12 +129,12 @@ def _start(link: Link, notes: Notes) -> dict[str, Any]:
     return {}
 
 
-def _selection(link: Link, notes: Notes) -> tuple[tuple[Selector, ...], tuple[Selector, ...]]:
+def _selection(link: ClusterLink, notes: ImportNotes) -> tuple[tuple[Selector, ...], tuple[Selector, ...]]:
     said = link.config.get("auto.create.mirror.topics.filters")
-    enabled = linking_keys.flag(link.config, "auto.create.mirror.topics.enable", notes)
-    filters = Filters()
+    enabled = linking_settings.parse_link_flag(link.config, "auto.create.mirror.topics.enable", notes)
+    filters = LinkFilters()
     if enabled and said is not None:
-        filters = filters_of(said, "topicFilters", notes)
+        filters = parse_link_filters(said, "topicFilters", notes)
         _judge_filters(link, said, filters, notes)
     elif enabled:
         place = link.config["auto.create.mirror.topics.enable"]
@@ -153,10 +155,10 @@ def _selection(link: Link, notes: Notes) -> tuple[tuple[Selector, ...], tuple[Se
     if not include:
         why = "no filter and no list of mirror topics says which; fill in `topics`"
         notes.leave(f"topics of the link `{link.name}`", why, link.where)
-    return tuple(sorted(include)), tuple(each for each in exclude if each.text not in INTERNAL)
+    return tuple(sorted(include)), tuple(each for each in exclude if each.text not in INTERNAL_TOPIC_GLOBS)
 
 
-def _mirrored(link: Link, notes: Notes) -> list[Selector]:
+def _mirrored(link: ClusterLink, notes: ImportNotes) -> list[Selector]:
     said = link.config.get("cluster.link.prefix")
     prefix = said.text.strip() if said is not None else ""
     out = []
@@ -176,10 +178,10 @@ def _mirrored(link: Link, notes: Notes) -> list[Selector]:
     return out
 
 
-def _judge_filters(link: Link, said: Said, filters: Filters, notes: Notes) -> None:
+def _judge_filters(link: ClusterLink, said: ForeignSetting, filters: LinkFilters, notes: ImportNotes) -> None:
     if not filters.include and filters.readable:
         notes.say("SYN010", f"`{said.name}` includes nothing, so no topic is mirrored", said.span, "add an INCLUDE")
-    if ALL in filters.include and not filters.exclude:
+    if EVERY_NAME in filters.include and not filters.exclude:
         notes.say(
             "NAM307",
             f"`{said.name}` takes every topic of the source, also those of other teams and tests",
@@ -209,7 +211,7 @@ def _judge_filters(link: Link, said: Said, filters: Filters, notes: Notes) -> No
         notes.leave(f"internal topics that match `{said.name}`", why, said.span)
 
 
-def _sync(link: Link, notes: Notes) -> dict[str, Any]:
+def _sync(link: ClusterLink, notes: ImportNotes) -> dict[str, Any]:
     configs: dict[str, Any] = {"mode": "continuous"}
     only = link.config.get("topic.config.sync.include")
     if only is not None:
@@ -218,9 +220,9 @@ def _sync(link: Link, notes: Notes) -> dict[str, Any]:
     return {"configs": configs, "acls": _acls(link, notes), "groups": _groups(link, notes)}
 
 
-def _acls(link: Link, notes: Notes) -> dict[str, Any]:
+def _acls(link: ClusterLink, notes: ImportNotes) -> dict[str, Any]:
     said = link.config.get("acl.filters")
-    if not linking_keys.flag(link.config, "acl.sync.enable", notes):
+    if not linking_settings.parse_link_flag(link.config, "acl.sync.enable", notes):
         if said is not None and said.text.strip():
             notes.leave(f"`{said.name}`", "no effect while `acl.sync.enable` is not true", said.span)
         return {"mode": "never"}
@@ -234,17 +236,17 @@ def _acls(link: Link, notes: Notes) -> dict[str, Any]:
             "keep one of them",
             more=(Label(prefix.key, "and the prefix"),),
         )
-    if all_acls(said, notes):
+    if has_filter_for_all_acls(said, notes):
         return {"mode": "continuous", "include_write": "always"}
     assert said is not None, "without filters all ACLs travel"
     notes.leave(f"`{said.name}`", "filters on single ACLs cannot be said; say them in `sync.acls.include`", said.span)
     return {"mode": "never"}
 
 
-def _groups(link: Link, notes: Notes) -> dict[str, Any]:
+def _groups(link: ClusterLink, notes: ImportNotes) -> dict[str, Any]:
     said = link.config.get("consumer.offset.group.filters")
     enabled = link.config.get("consumer.offset.sync.enable")
-    if not linking_keys.flag(link.config, "consumer.offset.sync.enable", notes):
+    if not linking_settings.parse_link_flag(link.config, "consumer.offset.sync.enable", notes):
         if said is not None and said.text.strip():
             notes.leave(f"`{said.name}`", "no effect while `consumer.offset.sync.enable` is not true", said.span)
         notes.say(
@@ -257,33 +259,33 @@ def _groups(link: Link, notes: Notes) -> dict[str, Any]:
             severity="info",
         )
         return {"mode": "never"}
-    interval = linking_keys.milliseconds(link.config, "consumer.offset.sync.ms", 1000, notes)
-    out: dict[str, Any] = {"mode": "continuous", "interval": duration_text(30_000 if interval is None else interval)}
+    interval = linking_settings.parse_link_milliseconds(link.config, "consumer.offset.sync.ms", 1000, notes)
+    out: dict[str, Any] = {"mode": "continuous", "interval": render_duration(30_000 if interval is None else interval)}
     if said is None or not said.text.strip():
         assert enabled is not None, "it is true"
         notes.leave(f"`{enabled.name}`", "no filter names groups, so it was taken for all of them", enabled.span)
         return out
-    filters = filters_of(said, "groupFilters", notes)
+    filters = parse_link_filters(said, "groupFilters", notes)
     if not filters.include:
         if filters.readable:
             message = f"`{said.name}` includes nothing: no group is synchronised"
             notes.say("SYN010", message, said.span, "add an INCLUDE")
         return {"mode": "never"}
-    if ALL in filters.include and not set(_TOOL_GROUPS) <= set(filters.exclude):
+    if EVERY_NAME in filters.include and not set(_TOOL_GROUPS) <= set(filters.exclude):
         shown = ", ".join(each.text for each in _TOOL_GROUPS if each not in filters.exclude)
         notes.say("SYC506", f"`{said.name}` also takes the tools' groups {shown}", said.span, "exclude them")
-    if filters.include != (ALL,):
+    if filters.include != (EVERY_NAME,):
         out["include"] = list(filters.include)
     if filters.exclude:
         out["exclude"] = list(filters.exclude)
     return out
 
 
-def _check(links: list[Link], notes: Notes) -> None:
+def _check(links: list[ClusterLink], notes: ImportNotes) -> None:
     """What one link or a pair of links does wrong, beyond single settings."""
     for link in links:
         grouped = link.config.get("consumer.group.prefix.enable")
-        if grouped is None or not linking_keys.flag(link.config, "consumer.group.prefix.enable", notes):
+        if grouped is None or not linking_settings.parse_link_flag(link.config, "consumer.group.prefix.enable", notes):
             continue
         if link.bidirectional:
             notes.say("SYN009", f"`{grouped.name}` is refused on a bidirectional link", grouped.key, "leave it out")
@@ -294,7 +296,7 @@ def _check(links: list[Link], notes: Notes) -> None:
         if first is None or second is None or {first.text.strip().lower(), second.text.strip().lower()} != {"true"}:
             continue
         sides = (TopicSelection(_group_filters(one)), TopicSelection(_group_filters(other)))
-        if common(frozenset(("", "", side) for side in sides)).found:
+        if find_shortest_overlap(frozenset(("", "", side) for side in sides)).found:
             notes.say(
                 "SYC502",
                 f"group offsets go {one.source} to {one.target} and back: a group that exists on both sides is moved "
@@ -306,14 +308,14 @@ def _check(links: list[Link], notes: Notes) -> None:
             )
 
 
-def _opposite(links: list[Link]) -> Iterator[tuple[Link, Link]]:
+def _opposite(links: list[ClusterLink]) -> Iterator[tuple[ClusterLink, ClusterLink]]:
     """Every pair of links that run both ways, once."""
-    routes: dict[tuple[str, str], list[Link]] = {}
+    routes: dict[tuple[str, str], list[ClusterLink]] = {}
     for link in links:
         yield from ((other, link) for other in routes.get((link.target, link.source), ())[:_MAX_PAIRS])
         routes.setdefault((link.source, link.target), []).append(link)
 
 
-def _group_filters(link: Link) -> tuple[Selector, ...]:
+def _group_filters(link: ClusterLink) -> tuple[Selector, ...]:
     said = link.config.get("consumer.offset.group.filters")
-    return (ALL,) if said is None else filters_of(said, "groupFilters", Notes()).include
+    return (EVERY_NAME,) if said is None else parse_link_filters(said, "groupFilters", ImportNotes()).include

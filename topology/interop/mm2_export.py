@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from topology.interop.exported import Exported
-from topology.interop.outgoing import Outgoing, left_of_topology, names_of, outgoing
-from topology.interop.properties import escaped
-from topology.interop.said import Notes
+from topology.interop.export_formats import ExportedTopology
+from topology.interop.import_notes import ImportNotes
+from topology.interop.java_properties import escape_property
+from topology.interop.mm2_export_flows import (
+    MirrorExportFlow,
+    build_export_flows,
+    choose_mirror_aliases,
+    note_unexported_sections,
+)
 from topology.model import Topology
-from topology.plan import PlanCluster, SecretRef
+from topology.plan import PlanCluster
+from topology.secret_ref import SecretRef
 
 _PROVIDERS = {
     "env": "org.apache.kafka.common.config.provider.EnvVarConfigProvider",
@@ -22,17 +28,17 @@ _MODULES = {
 }
 
 
-def write(topology: Topology) -> Exported:
+def write(topology: Topology) -> ExportedTopology:
     """One file for all flows; secrets stay references of config providers."""
-    notes = Notes()
-    names = names_of(topology)
-    flows = outgoing(topology, names, notes)
-    left_of_topology(topology, notes)
+    notes = ImportNotes()
+    names = choose_mirror_aliases(topology)
+    flows = build_export_flows(topology, names, notes)
+    note_unexported_sections(topology, notes)
     clusters = [(names[alias], topology.clusters[alias]) for alias in sorted(topology.clusters)]
     connections = {name: _connection(name, cluster, topology, notes) for name, cluster in clusters}
     lines = [
         f"# Exported from the topology {topology.name}. What MirrorMaker cannot do is not in here.",
-        f"clusters = {escaped(', '.join(name for name, _ in clusters))}",
+        f"clusters = {escape_property(', '.join(name for name, _ in clusters))}",
         *_providers(connections),
         "# no herders for pairs without a flow",
         "emit.heartbeats.enabled = false",
@@ -44,10 +50,10 @@ def write(topology: Topology) -> Exported:
         if any(flow.exactly_once and flow.target == name for flow in flows):
             lines.append(f"{name}.exactly.once.source.support = enabled")
     lines += _flows(flows)
-    return Exported("mm2", "\n".join(lines) + "\n", notes.not_carried)
+    return ExportedTopology("mm2", "\n".join(lines) + "\n", notes.not_carried)
 
 
-def _flows(flows: Sequence[Outgoing]) -> Iterator[str]:
+def _flows(flows: Sequence[MirrorExportFlow]) -> Iterator[str]:
     """What all flows agree on stands once, at top level."""
     shared = {
         key: value
@@ -64,7 +70,7 @@ def _flows(flows: Sequence[Outgoing]) -> Iterator[str]:
         yield from (_line(f"{route}.{key}", value) for key, value in flow.config.items() if key not in shared)
 
 
-def _connection(name: str, cluster: PlanCluster, topology: Topology, notes: Notes) -> dict[str, str]:
+def _connection(name: str, cluster: PlanCluster, topology: Topology, notes: ImportNotes) -> dict[str, str]:
     security = cluster.security
     out = {"bootstrap.servers": ",".join(cluster.bootstrap)}
     if security.protocol == "PLAINTEXT":
@@ -118,4 +124,4 @@ def _providers(connections: dict[str, dict[str, str]]) -> list[str]:
 
 
 def _line(key: str, value: str) -> str:
-    return f"{escaped(key, key=True)} = {escaped(value)}".rstrip()
+    return f"{escape_property(key, key=True)} = {escape_property(value)}".rstrip()

@@ -8,12 +8,18 @@ from collections.abc import Iterator
 from pathlib import PurePosixPath
 from typing import Any
 
-from topology.interop.exported import Exported
-from topology.interop.outgoing import Outgoing, left_of_topology, names_of, outgoing
-from topology.interop.said import Notes
-from topology.interop.write import alias_of, quote_double
+from topology.interop.export_formats import ExportedTopology
+from topology.interop.import_notes import ImportNotes
+from topology.interop.mm2_export_flows import (
+    MirrorExportFlow,
+    build_export_flows,
+    choose_mirror_aliases,
+    note_unexported_sections,
+)
+from topology.interop.topology_writer import build_cluster_alias, quote_yaml_text
 from topology.model import Topology
-from topology.plan import PlanCluster, SecretRef
+from topology.plan import PlanCluster
+from topology.secret_ref import SecretRef
 
 _API_VERSION = "kafka.strimzi.io/v1"
 _CHECKPOINT = ("groups", "groups.exclude", "sync.group.offsets.enabled", "sync.group.offsets.interval.seconds")
@@ -26,11 +32,11 @@ _PATTERNS = {
 }
 
 
-def write(topology: Topology) -> Exported:
-    notes = Notes()
-    names = names_of(topology)
-    flows = outgoing(topology, names, notes)
-    left_of_topology(topology, notes)
+def write(topology: Topology) -> ExportedTopology:
+    notes = ImportNotes()
+    names = choose_mirror_aliases(topology)
+    flows = build_export_flows(topology, names, notes)
+    note_unexported_sections(topology, notes)
     described = {
         names[alias]: _cluster(names[alias], cluster, topology, notes) for alias, cluster in topology.clusters.items()
     }
@@ -41,11 +47,13 @@ def write(topology: Topology) -> Exported:
     head = f"# Exported from the topology {topology.name}. What MirrorMaker cannot do is not in here.\n"
     if not resources:
         head += "# no flow could be carried over\n"
-    return Exported("strimzi", head + "".join(f"---\n{_yaml(each)}" for each in resources), notes.not_carried)
+    return ExportedTopology("strimzi", head + "".join(f"---\n{_yaml(each)}" for each in resources), notes.not_carried)
 
 
-def _resource(topology: Topology, target: str, flows: list[Outgoing], described: dict[str, Any]) -> dict[str, Any]:
-    name = f"{topology.name}-to-{alias_of(target)}"
+def _resource(
+    topology: Topology, target: str, flows: list[MirrorExportFlow], described: dict[str, Any]
+) -> dict[str, Any]:
+    name = f"{topology.name}-to-{build_cluster_alias(target)}"
     config = {"exactly.once.source.support": "enabled"} if flows[0].exactly_once else {}
     return {
         "apiVersion": _API_VERSION,
@@ -66,7 +74,7 @@ def _resource(topology: Topology, target: str, flows: list[Outgoing], described:
     }
 
 
-def _mirror(flow: Outgoing, described: dict[str, Any]) -> dict[str, Any]:
+def _mirror(flow: MirrorExportFlow, described: dict[str, Any]) -> dict[str, Any]:
     config = dict(flow.config)
     tasks = config.pop("tasks.max", None)
     patterns = {name: config.pop(key) for key, name in _PATTERNS.items() if key in config}
@@ -82,7 +90,7 @@ def _mirror(flow: Outgoing, described: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _cluster(name: str, cluster: PlanCluster, topology: Topology, notes: Notes) -> dict[str, Any]:
+def _cluster(name: str, cluster: PlanCluster, topology: Topology, notes: ImportNotes) -> dict[str, Any]:
     out: dict[str, Any] = {"alias": name, "bootstrapServers": ",".join(cluster.bootstrap)}
     security = cluster.security
     where = topology.root.where("clusters", cluster.alias, "security")
@@ -90,7 +98,7 @@ def _cluster(name: str, cluster: PlanCluster, topology: Topology, notes: Notes) 
     def secret(what: str, ref: SecretRef, fallback: str) -> tuple[str, str]:
         """(secret, key in it): what a mounted file says, else a name to be made."""
         parts = PurePosixPath(ref.name).parts if ref.kind == "file" else ()
-        held = parts if len(parts) == 2 and parts[0] != "/" else (f"{alias_of(name)}-{what}", fallback)
+        held = parts if len(parts) == 2 and parts[0] != "/" else (f"{build_cluster_alias(name)}-{what}", fallback)
         why = f"a Kubernetes secret holds it: create `{held[0]}` with the key `{held[1]}`"
         notes.leave(f"clusters.{cluster.alias}.security.{what}", why, where)
         return held[0], held[1]
@@ -141,4 +149,4 @@ def _lines(value: dict[str, Any], indent: str) -> Iterator[str]:
                 yield f"{indent}  - {first.lstrip()}"
                 yield from rest
         else:
-            yield f"{indent}{key}: {quote_double(each) if isinstance(each, str) else json.dumps(each)}"
+            yield f"{indent}{key}: {quote_yaml_text(each) if isinstance(each, str) else json.dumps(each)}"

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 
-from topology.interop import keys
-from topology.interop.formats import child
-from topology.interop.join import joined
-from topology.interop.said import Notes, Said, true
-from topology.interop.security import literal_secrets
-from topology.interop.tree import key_span, scalar, settings_of
-from topology.nodes import Node
+from topology.interop import mm2_settings
+from topology.interop.client_security import check_literal_secrets
+from topology.interop.import_formats import find_child_node
+from topology.interop.import_notes import ForeignSetting, ImportNotes, parse_java_boolean
+from topology.interop.mm2_connector_merge import merge_connector_settings
+from topology.interop.yaml_settings import collect_settings, find_key_span, find_scalar_setting
+from topology.yaml_tree import YamlNode
 
 _PATTERNS = {
     "topicsPattern": "topics",
@@ -24,29 +24,29 @@ _CONSUMER = re.compile(r"(?:source\.)?consumer\.(?:auto\.offset\.reset|isolation
 _OPERATED = ("autoRestart", "listOffsets", "alterOffsets", "version")
 
 
-def running_in(mirror: Node) -> bool:
-    main = child(mirror, "sourceConnector")
-    state = scalar(main, "state")
-    if not true(scalar(child(main, "config"), "enabled"), True):
+def is_mirror_running(mirror: YamlNode) -> bool:
+    main = find_child_node(mirror, "sourceConnector")
+    state = find_scalar_setting(main, "state")
+    if not parse_java_boolean(find_scalar_setting(find_child_node(main, "config"), "enabled"), True):
         return False
     return (
         main is not None
         and main.kind == "map"
-        and not true(scalar(main, "pause"), False)
+        and not parse_java_boolean(find_scalar_setting(main, "pause"), False)
         and (state is None or state.text == "running")
     )
 
 
-def config_in(mirror: Node, notes: Notes) -> dict[str, Said]:
+def collect_mirror_settings(mirror: YamlNode, notes: ImportNotes) -> dict[str, ForeignSetting]:
     """The effective settings of both connectors; a pattern of the mirror wins over a connector's config."""
     source = _connector(mirror, "sourceConnector", notes)
     checkpoint = _connector(mirror, "checkpointConnector", notes)
     _connector(mirror, "heartbeatConnector", notes)
-    if child(mirror, "heartbeatConnector") is not None:
+    if find_child_node(mirror, "heartbeatConnector") is not None:
         why = "`topology status` shows lag and progress itself; there are no heartbeats"
-        notes.leave("`heartbeatConnector`", why, key_span(mirror, "heartbeatConnector"))
+        notes.leave("`heartbeatConnector`", why, find_key_span(mirror, "heartbeatConnector"))
     for name, key in _PATTERNS.items():
-        said = scalar(mirror, name)
+        said = find_scalar_setting(mirror, name)
         if said is not None:
             if "Blacklist" in name:
                 better = name.replace("Blacklist", "Exclude")
@@ -55,33 +55,35 @@ def config_in(mirror: Node, notes: Notes) -> dict[str, Said]:
     for key in ("consumer.auto.offset.reset", "consumer.isolation.level"):
         if f"source.{key}" in source:
             source[key] = source[f"source.{key}"]
-    return joined(source, checkpoint if child(mirror, "checkpointConnector") is not None else None, notes)
+    return merge_connector_settings(
+        source, checkpoint if find_child_node(mirror, "checkpointConnector") is not None else None, notes
+    )
 
 
-def _connector(mirror: Node, name: str, notes: Notes) -> dict[str, Said]:
+def _connector(mirror: YamlNode, name: str, notes: ImportNotes) -> dict[str, ForeignSetting]:
     """Its settings by the names of today; says what is unknown or stays behind."""
-    node = child(mirror, name)
+    node = find_child_node(mirror, name)
     if node is not None and node.kind != "map" and node.text not in ("", "null", "~"):
         notes.say("SYN011", f"`{name}` is no mapping", node.span, f"write `{name}: {{}}` at least")
-    config = settings_of(child(node, "config"), name, notes)
-    literal_secrets(list(config.values()), notes)
+    config = collect_settings(find_child_node(node, "config"), name, notes)
+    check_literal_secrets(list(config.values()), notes)
     for key, said in config.items():
         if not _CONSUMER.fullmatch(key):
-            _judge(keys.today(key, said, notes), said, notes)
+            _judge(mm2_settings.resolve_renamed_key(key, said, notes), said, notes)
     for key_node, _ in node.entries if node is not None else ():
         if key_node.text in _OPERATED:
             notes.leave(f"`{name}.{key_node.text}`", "the operator does it for Connect's connectors", key_node.span)
-    out = {keys.RENAMED.get(key, key): said for key, said in config.items()}
-    tasks = scalar(node, "tasksMax", name)
+    out = {mm2_settings.RENAMED_MM2_KEYS.get(key, key): said for key, said in config.items()}
+    tasks = find_scalar_setting(node, "tasksMax", name)
     return out if tasks is None else out | {"tasks.max": tasks}
 
 
-def _judge(key: str, said: Said, notes: Notes) -> None:
-    why = keys.why_left(key)
-    if why is None and key in keys.CARRIED:
+def _judge(key: str, said: ForeignSetting, notes: ImportNotes) -> None:
+    why = mm2_settings.explain_not_carried(key)
+    if why is None and key in mm2_settings.CARRIED_MM2_KEYS:
         return
     if why is None:
-        near = keys.meant(key)
+        near = mm2_settings.suggest_mm2_key(key)
         message = f"`{said.name}` is no known setting of MirrorMaker"
         if near is not None:
             notes.say("SYN003", message, said.key, f"did you mean `{near}`?")

@@ -9,57 +9,61 @@ from __future__ import annotations
 
 from typing import Any
 
-from topology.language.cluster import CLUSTER
-from topology.language.flow import DEFAULTS, FLOW
-from topology.language.migration import MIGRATION
-from topology.language.pattern import PATTERN
-from topology.language.scalars import NAME, NAME_TEXT, TEXT, matching, word
-from topology.shapes import Key, ListOf, MapOf, Record
+from topology.language.cluster import CLUSTER_SHAPE
+from topology.language.flow import DEFAULTS_SHAPE, FLOW_SHAPE
+from topology.language.migration import MIGRATION_SHAPE
+from topology.language.pattern import PATTERN_SHAPE
+from topology.language.scalars import NAME_REGEX, NAME_SHAPE, TEXT_SHAPE, build_enum_shape, build_regex_converter
+from topology.yaml_shapes import ListShape, MapShape, RecordShape, ShapeKey
 
-API_VERSION = "topology/v1alpha1"
-KIND = "Topology"
-TOPOLOGY = Record(
+TOPOLOGY_API_VERSION = "topology/v1alpha1"
+TOPOLOGY_KIND = "Topology"
+TOPOLOGY_SHAPE = RecordShape(
     {
-        "apiVersion": Key(word(API_VERSION), "The version of the language."),
-        "kind": Key(word(KIND), "What this document is."),
-        "metadata": Key(
-            Record(
+        "apiVersion": ShapeKey(build_enum_shape(TOPOLOGY_API_VERSION), "The version of the language."),
+        "kind": ShapeKey(build_enum_shape(TOPOLOGY_KIND), "What this document is."),
+        "metadata": ShapeKey(
+            RecordShape(
                 {
-                    "name": Key(NAME, "The topology's name; files of one folder with one name form one topology."),
-                    "owner": Key(TEXT, "Who is called when it breaks."),
-                    "description": Key(TEXT, "One or two sentences."),
-                    "labels": Key(MapOf(TEXT), "Your own words, for your own tools."),
+                    "name": ShapeKey(
+                        NAME_SHAPE, "The topology's name; files of one folder with one name form one topology."
+                    ),
+                    "owner": ShapeKey(TEXT_SHAPE, "Who is called when it breaks."),
+                    "description": ShapeKey(TEXT_SHAPE, "One or two sentences."),
+                    "labels": ShapeKey(MapShape(TEXT_SHAPE), "Your own words, for your own tools."),
                 },
                 required=("name",),
             ),
             "What the topology is called and whose it is.",
         ),
-        "clusters": Key(
-            MapOf(
-                CLUSTER,
-                matching(NAME_TEXT, "an alias of lower-case letters, digits and `-`", 40),
-                names={"pattern": f"^{NAME_TEXT.pattern}$", "maxLength": 40},
+        "clusters": ShapeKey(
+            MapShape(
+                CLUSTER_SHAPE,
+                build_regex_converter(NAME_REGEX, "an alias of lower-case letters, digits and `-`", 40),
+                names={"pattern": f"^{NAME_REGEX.pattern}$", "maxLength": 40},
             ),
             "Every cluster once, under an alias that says what it is, not where it is seen from.",
         ),
-        "defaults": Key(DEFAULTS, "Lies under every flow; key by key, lists replace."),
-        "pattern": Key(PATTERN, "One shape that expands to flows."),
-        "flows": Key(ListOf(FLOW), "Flows of their own, or changes to a pattern's flow with the same id."),
-        "migration": Key(MIGRATION, "Moving the applications."),
+        "defaults": ShapeKey(DEFAULTS_SHAPE, "Lies under every flow; key by key, lists replace."),
+        "pattern": ShapeKey(PATTERN_SHAPE, "One shape that expands to flows."),
+        "flows": ShapeKey(
+            ListShape(FLOW_SHAPE), "Flows of their own, or changes to a pattern's flow with the same id."
+        ),
+        "migration": ShapeKey(MIGRATION_SHAPE, "Moving the applications."),
     },
     required=("apiVersion", "kind", "metadata", "clusters"),
 )
 
 
-def json_schema() -> dict[str, Any]:
+def build_language_schema() -> dict[str, Any]:
     """The whole language as JSON Schema 2020-12."""
     defs: dict[str, Any] = {}
-    body = TOPOLOGY.schema(defs)
+    body = TOPOLOGY_SHAPE.schema(defs)
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "$id": "https://watershed.invalid/schema/topology-v1alpha1.json",
         "title": "Watershed topology",
-        "description": f"apiVersion {API_VERSION}",
+        "description": f"apiVersion {TOPOLOGY_API_VERSION}",
         **body,
         "$defs": {name: defs[name] for name in sorted(defs)},
     }

@@ -3,172 +3,199 @@
 from __future__ import annotations
 
 from topology.language.scalars import (
-    ADDRESS,
-    BOOLEAN,
-    CLUSTER_ID,
-    COUNT,
-    DURATION,
-    HTTP,
-    LINE,
-    RATE,
-    REGISTRY,
-    REPLICAS,
-    RETENTION,
-    SECRET,
-    SELECTOR,
-    SHARE,
-    SIZE,
-    TEXT,
-    TEXTS,
-    word,
+    BOOLEAN_SHAPE,
+    BROKER_ADDRESS_SHAPE,
+    CLUSTER_ID_SHAPE,
+    COUNT_SHAPE,
+    DURATION_SHAPE,
+    HTTP_URL_SHAPE,
+    LINE_SHAPE,
+    RATE_SHAPE,
+    REGISTRY_URL_SHAPE,
+    REPLICA_COUNT_SHAPE,
+    RETENTION_SHAPE,
+    SECRET_REF_SHAPE,
+    SELECTOR_SHAPE,
+    SHARE_SHAPE,
+    SIZE_SHAPE,
+    TEXT_LIST_SHAPE,
+    TEXT_SHAPE,
+    build_enum_shape,
 )
-from topology.shapes import Key, ListOf, MapOf, Named, Record
+from topology.yaml_shapes import ListShape, MapShape, NamedShape, RecordShape, ShapeKey
 
-_OAUTH = Record(
+_OAUTH = RecordShape(
     {
-        "token_endpoint": Key(
-            HTTP,
+        "token_endpoint": ShapeKey(
+            HTTP_URL_SHAPE,
             "Where access tokens come from, by OAuth 2.0 client credentials; https, except on this very machine.",
         ),
-        "scope": Key(TEXT, "The scope to ask for, where the endpoint wants one."),
-        "extensions": Key(MapOf(TEXT), "SASL extensions that brokers want beside the token, such as `logicalCluster`."),
-        "ca": Key(SECRET, "The certificate authority of the token endpoint.", "the system's authorities"),
+        "scope": ShapeKey(TEXT_SHAPE, "The scope to ask for, where the endpoint wants one."),
+        "extensions": ShapeKey(
+            MapShape(TEXT_SHAPE), "SASL extensions that brokers want beside the token, such as `logicalCluster`."
+        ),
+        "ca": ShapeKey(
+            SECRET_REF_SHAPE, "The certificate authority of the token endpoint.", "the system's authorities"
+        ),
     },
     required=("token_endpoint",),
 )
-_KERBEROS = Record(
+_KERBEROS = RecordShape(
     {
-        "service": Key(LINE, "The first part of the brokers' principals.", "`kafka`"),
-        "principal": Key(LINE, "Who we are.", "the ticket cache's or keytab's own"),
-        "keytab": Key(SECRET, "The keytab with our key.", "the ticket cache"),
+        "service": ShapeKey(LINE_SHAPE, "The first part of the brokers' principals.", "`kafka`"),
+        "principal": ShapeKey(LINE_SHAPE, "Who we are.", "the ticket cache's or keytab's own"),
+        "keytab": ShapeKey(SECRET_REF_SHAPE, "The keytab with our key.", "the ticket cache"),
     }
 )
-_SECURITY = Record(
+_SECURITY = RecordShape(
     {
-        "protocol": Key(word("PLAINTEXT", "SSL", "SASL_SSL", "SASL_PLAINTEXT"), "Kafka's security.protocol."),
-        "mechanism": Key(
-            word("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI"),
+        "protocol": ShapeKey(
+            build_enum_shape("PLAINTEXT", "SSL", "SASL_SSL", "SASL_PLAINTEXT"), "Kafka's security.protocol."
+        ),
+        "mechanism": ShapeKey(
+            build_enum_shape("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI"),
             "Kafka's sasl.mechanism; only with a SASL protocol.",
         ),
-        "credentials": Key(
-            SECRET,
+        "credentials": ShapeKey(
+            SECRET_REF_SHAPE,
             "Where `user:password` (or client id and secret) stand; never the secret itself.",
         ),
-        "align_credentials": Key(
-            SECRET,
+        "align_credentials": ShapeKey(
+            SECRET_REF_SHAPE,
             "The same for a second account, which alone deletes records for `offsets: aligned` (role `align`).",
             "`credentials`",
         ),
-        "ca": Key(
-            SECRET, "The certificate authority that signed the brokers' certificates (PEM).", "the system's authorities"
+        "ca": ShapeKey(
+            SECRET_REF_SHAPE,
+            "The certificate authority that signed the brokers' certificates (PEM).",
+            "the system's authorities",
         ),
-        "certificate": Key(SECRET, "The client's certificate, for mutual TLS (PEM; it may hold the key, too)."),
-        "key": Key(SECRET, "The client's private key, for mutual TLS (PEM)."),
-        "key_password": Key(SECRET, "The passphrase of the private key, where it has one."),
-        "oauth": Key(_OAUTH, "For OAUTHBEARER; `credentials` are then the client's id and secret."),
-        "kerberos": Key(_KERBEROS, "For GSSAPI."),
+        "certificate": ShapeKey(
+            SECRET_REF_SHAPE, "The client's certificate, for mutual TLS (PEM; it may hold the key, too)."
+        ),
+        "key": ShapeKey(SECRET_REF_SHAPE, "The client's private key, for mutual TLS (PEM)."),
+        "key_password": ShapeKey(SECRET_REF_SHAPE, "The passphrase of the private key, where it has one."),
+        "oauth": ShapeKey(_OAUTH, "For OAUTHBEARER; `credentials` are then the client's id and secret."),
+        "kerberos": ShapeKey(_KERBEROS, "For GSSAPI."),
     },
     required=("protocol",),
     usual="{protocol: SASL_SSL, mechanism: SCRAM-SHA-512, credentials: {env: NAME}}",
 )
-_FACTS = Record(
+_FACTS = RecordShape(
     {
-        "brokers": Key(COUNT, "How many brokers the cluster has."),
-        "racks": Key(COUNT, "How many racks (or zones) they stand in."),
-        "kafka": Key(TEXT, 'The release, quoted: "4.1".'),
-        "max_message": Key(SIZE, "The brokers' message.max.bytes."),
-        "tiered_storage": Key(BOOLEAN, "Whether the brokers have remote storage."),
+        "brokers": ShapeKey(COUNT_SHAPE, "How many brokers the cluster has."),
+        "racks": ShapeKey(COUNT_SHAPE, "How many racks (or zones) they stand in."),
+        "kafka": ShapeKey(TEXT_SHAPE, 'The release, quoted: "4.1".'),
+        "max_message": ShapeKey(SIZE_SHAPE, "The brokers' message.max.bytes."),
+        "tiered_storage": ShapeKey(BOOLEAN_SHAPE, "Whether the brokers have remote storage."),
     }
 )
-_LIMITS = Record(
+_LIMITS = RecordShape(
     {
-        "ingress": Key(RATE, "What the cluster takes from all producers and flows together."),
-        "egress": Key(RATE, "What it gives to all consumers and flows together."),
-        "partitions": Key(COUNT, "The most partitions, replicas not counted."),
-        "workers": Key(COUNT, "How many replicator workers can run for flows into this cluster."),
-        "headroom": Key(SHARE, "The share of ingress and egress that plans must leave free.", "`30%`"),
+        "ingress": ShapeKey(RATE_SHAPE, "What the cluster takes from all producers and flows together."),
+        "egress": ShapeKey(RATE_SHAPE, "What it gives to all consumers and flows together."),
+        "partitions": ShapeKey(COUNT_SHAPE, "The most partitions, replicas not counted."),
+        "workers": ShapeKey(COUNT_SHAPE, "How many replicator workers can run for flows into this cluster."),
+        "headroom": ShapeKey(SHARE_SHAPE, "The share of ingress and egress that plans must leave free.", "`30%`"),
     }
 )
-_TOPIC_FACT = Named(
+_TOPIC_FACT = NamedShape(
     "topic_fact",
-    Record(
+    RecordShape(
         {
-            "match": Key(SELECTOR, "The topics that this entry is about; the first entry that matches a topic counts."),
-            "partitions": Key(COUNT, "Partitions of each topic."),
-            "replication_factor": Key(REPLICAS, "Replicas of each partition."),
-            "min_insync_replicas": Key(REPLICAS, "Kafka's min.insync.replicas."),
-            "retention": Key(RETENTION, "Kafka's retention.ms, as a duration, or `forever`."),
-            "retention_bytes": Key(SIZE, "Kafka's retention.bytes, for a partition."),
-            "cleanup": Key(word("delete", "compact", "compact_delete"), "Kafka's cleanup.policy."),
-            "delete_retention": Key(DURATION, "Kafka's delete.retention.ms: how long tombstones stay."),
-            "max_message": Key(SIZE, "Kafka's max.message.bytes."),
-            "timestamps": Key(word("create_time", "log_append_time"), "Kafka's message.timestamp.type."),
-            "compression": Key(
-                word("producer", "uncompressed", "none", "gzip", "snappy", "lz4", "zstd"), "Kafka's compression.type."
+            "match": ShapeKey(
+                SELECTOR_SHAPE, "The topics that this entry is about; the first entry that matches a topic counts."
             ),
-            "tiered_storage": Key(BOOLEAN, "Kafka's remote.storage.enable."),
-            "keyed": Key(BOOLEAN, "Whether records have keys whose order matters."),
-            "transactional": Key(BOOLEAN, "Whether producers write in transactions."),
-            "schema": Key(word("avro", "protobuf", "json", "none"), "How values are encoded with a schema registry."),
-            "residency": Key(TEXT, "Where the data must stay, compared with the clusters' `residency`."),
-            "classification": Key(TEXT, "A label such as `pii`."),
+            "partitions": ShapeKey(COUNT_SHAPE, "Partitions of each topic."),
+            "replication_factor": ShapeKey(REPLICA_COUNT_SHAPE, "Replicas of each partition."),
+            "min_insync_replicas": ShapeKey(REPLICA_COUNT_SHAPE, "Kafka's min.insync.replicas."),
+            "retention": ShapeKey(RETENTION_SHAPE, "Kafka's retention.ms, as a duration, or `forever`."),
+            "retention_bytes": ShapeKey(SIZE_SHAPE, "Kafka's retention.bytes, for a partition."),
+            "cleanup": ShapeKey(build_enum_shape("delete", "compact", "compact_delete"), "Kafka's cleanup.policy."),
+            "delete_retention": ShapeKey(DURATION_SHAPE, "Kafka's delete.retention.ms: how long tombstones stay."),
+            "max_message": ShapeKey(SIZE_SHAPE, "Kafka's max.message.bytes."),
+            "timestamps": ShapeKey(
+                build_enum_shape("create_time", "log_append_time"), "Kafka's message.timestamp.type."
+            ),
+            "compression": ShapeKey(
+                build_enum_shape("producer", "uncompressed", "none", "gzip", "snappy", "lz4", "zstd"),
+                "Kafka's compression.type.",
+            ),
+            "tiered_storage": ShapeKey(BOOLEAN_SHAPE, "Kafka's remote.storage.enable."),
+            "keyed": ShapeKey(BOOLEAN_SHAPE, "Whether records have keys whose order matters."),
+            "transactional": ShapeKey(BOOLEAN_SHAPE, "Whether producers write in transactions."),
+            "schema": ShapeKey(
+                build_enum_shape("avro", "protobuf", "json", "none"), "How values are encoded with a schema registry."
+            ),
+            "residency": ShapeKey(TEXT_SHAPE, "Where the data must stay, compared with the clusters' `residency`."),
+            "classification": ShapeKey(TEXT_SHAPE, "A label such as `pii`."),
         },
         required=("match",),
     ),
 )
-CLUSTER = Named(
+CLUSTER_SHAPE = NamedShape(
     "cluster",
-    Record(
+    RecordShape(
         {
-            "bootstrap": Key(
-                ListOf(ADDRESS, empty="a cluster needs at least one address"),
+            "bootstrap": ShapeKey(
+                ListShape(BROKER_ADDRESS_SHAPE, empty="a cluster needs at least one address"),
                 "Addresses `host:port` to begin with; two or more survive a broker that is down.",
             ),
-            "cluster_id": Key(CLUSTER_ID, "The id that the brokers must answer with; anything else is refused."),
-            "rack": Key(
-                TEXT,
+            "cluster_id": ShapeKey(
+                CLUSTER_ID_SHAPE, "The id that the brokers must answer with; anything else is refused."
+            ),
+            "rack": ShapeKey(
+                TEXT_SHAPE,
                 "The rack (or zone) in which our readers stand, as the brokers call theirs (`broker.rack`): proofs "
                 "then read from a replica there, where the brokers have a rack-aware `replica.selector.class`.",
             ),
-            "region": Key(TEXT, "Where the cluster stands."),
-            "regions": Key(TEXTS, "More than one makes it a stretch cluster: one cluster, no flow inside it."),
-            "residency": Key(TEXT, "Where data in this cluster legally is."),
-            "owner": Key(TEXT, "Who owns the cluster's data."),
-            "stretch": Key(
-                Record(
+            "region": ShapeKey(TEXT_SHAPE, "Where the cluster stands."),
+            "regions": ShapeKey(
+                TEXT_LIST_SHAPE, "More than one makes it a stretch cluster: one cluster, no flow inside it."
+            ),
+            "residency": ShapeKey(TEXT_SHAPE, "Where data in this cluster legally is."),
+            "owner": ShapeKey(TEXT_SHAPE, "Who owns the cluster's data."),
+            "stretch": ShapeKey(
+                RecordShape(
                     {
-                        "max_rtt": Key(DURATION, "The longest round trip between the regions."),
-                        "sync_replicas": Key(MapOf(COUNT), "Region → replicas that are in sync there."),
-                        "tie_breaker": Key(TEXT, "The region that only votes."),
-                        "observers": Key(TEXTS, "Regions with asynchronous replicas."),
+                        "max_rtt": ShapeKey(DURATION_SHAPE, "The longest round trip between the regions."),
+                        "sync_replicas": ShapeKey(MapShape(COUNT_SHAPE), "Region → replicas that are in sync there."),
+                        "tie_breaker": ShapeKey(TEXT_SHAPE, "The region that only votes."),
+                        "observers": ShapeKey(TEXT_LIST_SHAPE, "Regions with asynchronous replicas."),
                     }
                 ),
                 "How a stretch cluster is laid out.",
             ),
-            "security": Key(_SECURITY, "How to connect.", "PLAINTEXT"),
-            "schema_registry": Key(
-                Record(
+            "security": ShapeKey(_SECURITY, "How to connect.", "PLAINTEXT"),
+            "schema_registry": ShapeKey(
+                RecordShape(
                     {
-                        "url": Key(
-                            REGISTRY,
+                        "url": ShapeKey(
+                            REGISTRY_URL_SHAPE,
                             "The root of its Confluent-compatible API, with a path if there is one "
                             "(`…/apis/ccompat/v7`; `…/contexts/.name` for one context).",
                         ),
-                        "credentials": Key(SECRET, "Where its user and password are."),
-                        "ca": Key(
-                            SECRET, "The certificate authority of its certificate (PEM).", "the system's authorities"
+                        "credentials": ShapeKey(SECRET_REF_SHAPE, "Where its user and password are."),
+                        "ca": ShapeKey(
+                            SECRET_REF_SHAPE,
+                            "The certificate authority of its certificate (PEM).",
+                            "the system's authorities",
                         ),
-                        "certificate": Key(SECRET, "The client's certificate, for mutual TLS (PEM)."),
-                        "key": Key(SECRET, "The client's private key, for mutual TLS (PEM)."),
-                        "key_password": Key(SECRET, "The passphrase of the private key, where it has one."),
+                        "certificate": ShapeKey(SECRET_REF_SHAPE, "The client's certificate, for mutual TLS (PEM)."),
+                        "key": ShapeKey(SECRET_REF_SHAPE, "The client's private key, for mutual TLS (PEM)."),
+                        "key_password": ShapeKey(
+                            SECRET_REF_SHAPE, "The passphrase of the private key, where it has one."
+                        ),
                     },
                     required=("url",),
                 ),
                 "The registry that this cluster's applications use.",
             ),
-            "facts": Key(_FACTS, "What is known about the brokers, so that rules work offline; a scan overrides it."),
-            "limits": Key(_LIMITS, "What plans may ask of the cluster."),
-            "topics": Key(ListOf(_TOPIC_FACT), "What is known about its topics; a scan overrides it."),
+            "facts": ShapeKey(
+                _FACTS, "What is known about the brokers, so that rules work offline; a scan overrides it."
+            ),
+            "limits": ShapeKey(_LIMITS, "What plans may ask of the cluster."),
+            "topics": ShapeKey(ListShape(_TOPIC_FACT), "What is known about its topics; a scan overrides it."),
         },
         required=("bootstrap",),
     ),

@@ -2,58 +2,61 @@
 
 from __future__ import annotations
 
-from topology.language.flow import DEFAULTS, settings
-from topology.language.scalars import NAME, NAMES, word
-from topology.shapes import Key, Named, Record
+from topology.language.flow import DEFAULTS_SHAPE, build_settings_shape
+from topology.language.scalars import NAME_LIST_SHAPE, NAME_SHAPE, build_enum_shape
+from topology.yaml_shapes import NamedShape, RecordShape, ShapeKey
 
-PATTERN = Named(
+PATTERN_SHAPE = NamedShape(
     "pattern",
-    Record(
+    RecordShape(
         {
-            "hub_and_spoke": Key(
-                Record(
+            "hub_and_spoke": ShapeKey(
+                RecordShape(
                     {
-                        "hub": Key(NAME, "The cluster in the middle."),
-                        "spokes": Key(NAMES, "The clusters around it."),
-                        "up": Key(DEFAULTS, "Settings of the flows spoke → hub; left out: no such flows."),
-                        "down": Key(DEFAULTS, "Settings of the flows hub → every spoke; left out: no such flows."),
+                        "hub": ShapeKey(NAME_SHAPE, "The cluster in the middle."),
+                        "spokes": ShapeKey(NAME_LIST_SHAPE, "The clusters around it."),
+                        "up": ShapeKey(DEFAULTS_SHAPE, "Settings of the flows spoke → hub; left out: no such flows."),
+                        "down": ShapeKey(
+                            DEFAULTS_SHAPE, "Settings of the flows hub → every spoke; left out: no such flows."
+                        ),
                     },
                     required=("hub", "spokes"),
                 ),
                 "One hub, many spokes, up, down or both ways.",
             ),
-            "active_active": Key(
-                settings(
+            "active_active": ShapeKey(
+                build_settings_shape(
                     "active_active",
                     {
-                        "via": Key(
-                            word("aggregate", "direct"),
+                        "via": ShapeKey(
+                            build_enum_shape("aggregate", "direct"),
                             "`aggregate`: every regional cluster into every aggregate one, no way back; "
                             "`direct`: every member to every other.",
                         ),
-                        "regionals": Key(NAMES, "Where producers write (via aggregate)."),
-                        "aggregates": Key(NAMES, "Where consumers read (via aggregate)."),
-                        "members": Key(NAMES, "The clusters of a direct mesh."),
+                        "regionals": ShapeKey(NAME_LIST_SHAPE, "Where producers write (via aggregate)."),
+                        "aggregates": ShapeKey(NAME_LIST_SHAPE, "Where consumers read (via aggregate)."),
+                        "members": ShapeKey(NAME_LIST_SHAPE, "The clusters of a direct mesh."),
                     },
                     ("via",),
                 ),
                 "Several clusters that are written to at the same time.",
             ),
-            "active_standby": Key(
-                settings(
+            "active_standby": ShapeKey(
+                build_settings_shape(
                     "active_standby",
                     {
-                        "active": Key(NAME, "The cluster that applications use."),
-                        "standby": Key(NAME, "The cluster that waits."),
-                        "failback": Key(
-                            Record(
+                        "active": ShapeKey(NAME_SHAPE, "The cluster that applications use."),
+                        "standby": ShapeKey(NAME_SHAPE, "The cluster that waits."),
+                        "failback": ShapeKey(
+                            RecordShape(
                                 {
-                                    "reverse": Key(
-                                        word("declared_paused", "none"),
+                                    "reverse": ShapeKey(
+                                        build_enum_shape("declared_paused", "none"),
                                         "`declared_paused` declares the way back; it starts only in a failback.",
                                     ),
-                                    "on_divergence": Key(
-                                        word("stop"), "Records that only the old active has are listed, never merged."
+                                    "on_divergence": ShapeKey(
+                                        build_enum_shape("stop"),
+                                        "Records that only the old active has are listed, never merged.",
                                     ),
                                 },
                                 required=("reverse",),
@@ -65,19 +68,21 @@ PATTERN = Named(
                 ),
                 "A copy that waits for a failover or a migration.",
             ),
-            "aggregation": Key(
-                settings(
+            "aggregation": ShapeKey(
+                build_settings_shape(
                     "aggregation",
                     {
-                        "sources": Key(NAMES, "The clusters that are collected."),
-                        "target": Key(NAME, "The cluster that they are collected in."),
+                        "sources": ShapeKey(NAME_LIST_SHAPE, "The clusters that are collected."),
+                        "target": ShapeKey(NAME_SHAPE, "The cluster that they are collected in."),
                     },
                     ("sources", "target"),
                 ),
                 "Many clusters into one.",
             ),
-            "chain": Key(
-                settings("chain", {"path": Key(NAMES, "The clusters in the order of the hops.")}, ("path",)),
+            "chain": ShapeKey(
+                build_settings_shape(
+                    "chain", {"path": ShapeKey(NAME_LIST_SHAPE, "The clusters in the order of the hops.")}, ("path",)
+                ),
                 "Hop by hop from the first cluster to the last.",
             ),
         },

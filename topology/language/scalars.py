@@ -9,15 +9,23 @@ from typing import Any
 
 from topology import quantities
 from topology.errors import BadSelector
-from topology.model import Value
-from topology.nearest import nearest
-from topology.plan import SecretRef
-from topology.quoting import shown
+from topology.model import CheckedValue
+from topology.secret_ref import SecretRef
 from topology.selectors import Selector
-from topology.shapes import Converted, Key, ListOf, Named, Record, Scalar, ScalarOr
+from topology.spelling import suggest_word
+from topology.text_escaping import shorten_and_escape
+from topology.yaml_shapes import (
+    ConvertedShape,
+    ListShape,
+    NamedShape,
+    RecordShape,
+    ScalarOrShape,
+    ScalarShape,
+    ShapeKey,
+)
 
 _NOTHING: Mapping[str, str] = MappingProxyType({})
-NAME_TEXT = re.compile(r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?")
+NAME_REGEX = re.compile(r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?")
 _TOPIC_TEXT = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _INSTANT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d(?::\d\d)?(?:Z|[+-]\d\d:\d\d)?")
 _HOST = r"(?:\[[0-9a-fA-F:]+\]|[A-Za-z0-9_][A-Za-z0-9._-]*)"  # one that begins with `-` is an option to commands
@@ -27,7 +35,7 @@ _ADDRESS = re.compile(
 # controls (line ends among them) and what turns the direction of writing
 _BREAKS = re.compile(r"[\u0000-\u001f\u007f-\u009f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 _LINE = f"[^{_BREAKS.pattern[1:-1]}]"
-ONE_LINE_NAMES: Mapping[str, str] = MappingProxyType({"pattern": f"^{_LINE}*$"})
+ONE_LINE_KEYS_SCHEMA: Mapping[str, str] = MappingProxyType({"pattern": f"^{_LINE}*$"})
 _ENDS = r"(?!\s)(?!.*\s$)"  # no blank at either end
 _CLUSTER_ID = re.compile(r"[A-Za-z0-9._=+/-]+")  # Kafka's is 22 of base64url, Confluent's `lkc-…`; others are free text
 _PRINCIPAL_TYPE = re.compile(r"[A-Za-z][A-Za-z0-9._-]*")
@@ -35,11 +43,13 @@ _HTTP = re.compile(r"https?://[A-Za-z0-9._~\[\]:-]+(?:/[A-Za-z0-9._~/-]*)?")
 _AMOUNT = r"^[0-9]+(\.[0-9]+)? ?(%s)$"
 
 
-def scalar(expected: str, convert: Any, kind: str = "string", *, quoted: bool = False, **more: Any) -> Scalar:
-    return Scalar(convert, expected, {"type": kind, **more}, quoted)
+def build_text_shape(
+    expected: str, convert: Any, kind: str = "string", *, quoted: bool = False, **more: Any
+) -> ScalarShape:
+    return ScalarShape(convert, expected, {"type": kind, **more}, quoted)
 
 
-def matching(pattern: re.Pattern[str], expected: str, limit: int = 249) -> Any:
+def build_regex_converter(pattern: re.Pattern[str], expected: str, limit: int = 249) -> Any:
     """A converter that lets through what matches in full, up to `limit` characters."""
 
     def convert(text: str) -> str:
@@ -50,20 +60,20 @@ def matching(pattern: re.Pattern[str], expected: str, limit: int = 249) -> Any:
     return convert
 
 
-def word(*words: str, old: Mapping[str, str] = _NOTHING) -> Scalar:
+def build_enum_shape(*words: str, old: Mapping[str, str] = _NOTHING) -> ScalarShape:
     """One of these words. old: earlier spellings, still read."""
     expected = f"one of {', '.join(words)}"
 
     def convert(text: str) -> str:
         if text not in words:
-            near = nearest(text, words)
+            near = suggest_word(text, words)
             raise ValueError(f"expected {expected}" + (f"; did you mean `{near}`?" if near else ""))
         return text
 
-    return Scalar(convert, expected, {"type": "string", "enum": list(words)}, old=old)
+    return ScalarShape(convert, expected, {"type": "string", "enum": list(words)}, old=old)
 
 
-def integer(low: int, high: int) -> Scalar:
+def build_integer_shape(low: int, high: int) -> ScalarShape:
     expected = f"a whole number from {low} to {high}"
 
     def convert(text: str) -> int:
@@ -71,7 +81,7 @@ def integer(low: int, high: int) -> Scalar:
             raise ValueError(f"expected {expected}")
         return int(text)
 
-    return Scalar(convert, expected, {"type": "integer", "minimum": low, "maximum": high}, bare=True)
+    return ScalarShape(convert, expected, {"type": "integer", "minimum": low, "maximum": high}, bare=True)
 
 
 def _text(text: str) -> str:
@@ -80,16 +90,16 @@ def _text(text: str) -> str:
     return text
 
 
-def one_line(text: str) -> str:
+def parse_one_line(text: str) -> str:
     """What names something to brokers and stands in commands and logs."""
     if _BREAKS.search(text):
         raise ValueError("expected a text on one line, without control characters and marks of writing direction")
     return _text(text)
 
 
-def identifier(text: str) -> str:
+def parse_identifier(text: str) -> str:
     """A group id, a client id, the name of an application: what Kafka's ACLs and quotas take literally."""
-    one_line(text)
+    parse_one_line(text)
     if text != text.strip():
         raise ValueError("expected no blank at either end: kafka-acls cuts them off, and means another name")
     if text == "*":
@@ -99,9 +109,9 @@ def identifier(text: str) -> str:
     return text
 
 
-def principal(text: str) -> str:
+def parse_principal(text: str) -> str:
     """Of an application, as brokers write it."""
-    identifier(text)
+    parse_identifier(text)
     kind, colon, name = text.partition(":")
     if not colon or _PRINCIPAL_TYPE.fullmatch(kind) is None:
         raise ValueError("expected `Type:name`, such as `User:checkout`")
@@ -140,7 +150,7 @@ def _address(text: str) -> str:
     if _ADDRESS.fullmatch(text) is not None:
         return text
     if "://" in text:
-        raise ValueError(f"expected `host:port`, without `{shown(text.partition('://')[0])}://` in front")
+        raise ValueError(f"expected `host:port`, without `{shorten_and_escape(text.partition('://')[0])}://` in front")
     if text.startswith("-"):
         raise ValueError("expected `host:port`; a host begins with a letter, a digit, `_` or `[`, so it is no option")
     if re.fullmatch(_HOST, text):
@@ -166,12 +176,12 @@ def _selector(kind: Any) -> Any:
     return convert
 
 
-def _union(value: Value) -> Any:
+def _union(value: CheckedValue) -> Any:
     [chosen] = value.fields.values()
     return chosen.data
 
 
-def _secret(value: Value) -> SecretRef:
+def _secret(value: CheckedValue) -> SecretRef:
     [(kind, chosen)] = value.fields.items()
     return SecretRef(kind, chosen.data)  # type: ignore[arg-type]  # the record has only the legal kinds
 
@@ -180,94 +190,118 @@ def _amount(units: Mapping[str, int], per: str = "") -> str:
     return _AMOUNT % "|".join(unit + per for unit in units)
 
 
-NAME = scalar(
+NAME_SHAPE = build_text_shape(
     "a name of lower-case letters, digits and `-`",
-    matching(NAME_TEXT, "a name of `a-z0-9-`", 80),
+    build_regex_converter(NAME_REGEX, "a name of `a-z0-9-`", 80),
     quoted=True,
-    pattern=f"^{NAME_TEXT.pattern}$",
+    pattern=f"^{NAME_REGEX.pattern}$",
     maxLength=80,
 )
-TEXT = scalar("a text", _text, quoted=True, minLength=1)
-LINE = scalar("a text on one line", one_line, quoted=True, minLength=1, **ONE_LINE_NAMES)
-IDENTIFIER_NAMES: Mapping[str, str] = MappingProxyType({"pattern": rf"^(?!\*$){_ENDS}{_LINE}+$"})
-IDENTIFIER = scalar("a name on one line", identifier, quoted=True, minLength=1, **IDENTIFIER_NAMES)
-PRINCIPAL = scalar(
+TEXT_SHAPE = build_text_shape("a text", _text, quoted=True, minLength=1)
+LINE_SHAPE = build_text_shape("a text on one line", parse_one_line, quoted=True, minLength=1, **ONE_LINE_KEYS_SCHEMA)
+IDENTIFIER_KEYS_SCHEMA: Mapping[str, str] = MappingProxyType({"pattern": rf"^(?!\*$){_ENDS}{_LINE}+$"})
+IDENTIFIER_SHAPE = build_text_shape(
+    "a name on one line", parse_identifier, quoted=True, minLength=1, **IDENTIFIER_KEYS_SCHEMA
+)
+PRINCIPAL_SHAPE = build_text_shape(
     "a principal such as `User:checkout`",
-    principal,
+    parse_principal,
     quoted=True,
     pattern=rf"^{_PRINCIPAL_TYPE.pattern}:(?!\*$){_ENDS}{_LINE}+$",
     examples=["User:checkout"],
 )
-CLUSTER_ID = scalar(
+CLUSTER_ID_SHAPE = build_text_shape(
     "a cluster id", _cluster_id, quoted=True, minLength=1, maxLength=249, pattern=f"^{_CLUSTER_ID.pattern}$"
 )
-TOPIC = scalar("a topic's name", _selector("literal"), quoted=True, pattern=f"^{_TOPIC_TEXT.pattern}$")
-TOPIC_NAME = scalar("a topic's name", matching(_TOPIC_TEXT, "a topic's name"), quoted=True)
-BOOLEAN = Scalar(_boolean, "`true` or `false`", {"type": "boolean"}, bare=True, mend=_truth)
-DURATION = Named(
-    "duration",
-    scalar("a duration such as `30s`", quantities.duration_ms, pattern=_amount(quantities.DURATIONS), examples=["30s"]),
+TOPIC_LITERAL_SHAPE = build_text_shape(
+    "a topic's name", _selector("literal"), quoted=True, pattern=f"^{_TOPIC_TEXT.pattern}$"
 )
-RETENTION = Named(
+TOPIC_NAME_SHAPE = build_text_shape("a topic's name", build_regex_converter(_TOPIC_TEXT, "a topic's name"), quoted=True)
+BOOLEAN_SHAPE = ScalarShape(_boolean, "`true` or `false`", {"type": "boolean"}, bare=True, mend=_truth)
+DURATION_SHAPE = NamedShape(
+    "duration",
+    build_text_shape(
+        "a duration such as `30s`",
+        quantities.parse_duration,
+        pattern=_amount(quantities.DURATION_UNITS_MS),
+        examples=["30s"],
+    ),
+)
+RETENTION_SHAPE = NamedShape(
     "retention",
-    scalar(
+    build_text_shape(
         "a duration such as `7d`, or `forever`",
-        quantities.retention_ms,
-        pattern=_amount(quantities.DURATIONS) + "|^forever$",
+        quantities.parse_retention,
+        pattern=_amount(quantities.DURATION_UNITS_MS) + "|^forever$",
         examples=["7d", "forever"],
     ),
 )
-SIZE = Named(
+SIZE_SHAPE = NamedShape(
     "size",
-    scalar("a size such as `1MiB`", quantities.size_bytes, pattern=_amount(quantities.SIZES), examples=["1MiB"]),
-)
-RATE = Named(
-    "rate",
-    scalar(
-        "a rate such as `60MiB/s`", quantities.rate_bytes, pattern=_amount(quantities.SIZES, "/s"), examples=["60MiB/s"]
+    build_text_shape(
+        "a size such as `1MiB`", quantities.parse_size, pattern=_amount(quantities.SIZE_UNITS_BYTES), examples=["1MiB"]
     ),
 )
-SOME_RATE = Named(
-    "rate_above_zero",
-    scalar(
-        "a rate above zero such as `60MiB/s`",
-        quantities.some_rate_bytes,
-        pattern=r"^(?![0.]* ?[A-Za-z])" + _amount(quantities.SIZES, "/s"),
+RATE_SHAPE = NamedShape(
+    "rate",
+    build_text_shape(
+        "a rate such as `60MiB/s`",
+        quantities.parse_rate,
+        pattern=_amount(quantities.SIZE_UNITS_BYTES, "/s"),
         examples=["60MiB/s"],
     ),
 )
-SHARE = Named("share", scalar("a share such as `5%`", quantities.fraction, pattern=_amount({"%": 1}), examples=["5%"]))
-COUNT = integer(1, 1_000_000)
-RECORDS = integer(0, 10**15)
-REPLICAS = integer(1, 32)
-INSTANT = Scalar(
-    matching(_INSTANT, 'an instant with its zone, such as "2026-03-02T02:00:00Z"'),
+NONZERO_RATE_SHAPE = NamedShape(
+    "rate_above_zero",
+    build_text_shape(
+        "a rate above zero such as `60MiB/s`",
+        quantities.parse_nonzero_rate,
+        pattern=r"^(?![0.]* ?[A-Za-z])" + _amount(quantities.SIZE_UNITS_BYTES, "/s"),
+        examples=["60MiB/s"],
+    ),
+)
+SHARE_SHAPE = NamedShape(
+    "share",
+    build_text_shape("a share such as `5%`", quantities.parse_share, pattern=_amount({"%": 1}), examples=["5%"]),
+)
+COUNT_SHAPE = build_integer_shape(1, 1_000_000)
+RECORD_COUNT_SHAPE = build_integer_shape(0, 10**15)
+REPLICA_COUNT_SHAPE = build_integer_shape(1, 32)
+INSTANT_SHAPE = ScalarShape(
+    build_regex_converter(_INSTANT, 'an instant with its zone, such as "2026-03-02T02:00:00Z"'),
     'an instant with its zone, such as "2026-03-02T02:00:00Z"',
     {"type": "string", "pattern": f"^{_INSTANT.pattern}$", "examples": ['"2026-03-02T02:00:00Z"']},
     quoted=True,
     mend=_instant,
 )
-ADDRESS = scalar("`host:port`", _address, pattern=f"^{_ADDRESS.pattern}$", examples=["k1.example.internal:9092"])
-HTTP = scalar("an address such as `http://127.0.0.1:8080`", matching(_HTTP, "an http address"))
-REGISTRY = scalar(  # a user in it is SEC601's to find, with a better answer
-    "an address such as `https://registry.example.internal`",
-    matching(re.compile(r"https?://\S+"), "an address that begins with `http://` or `https://`", 2000),
+BROKER_ADDRESS_SHAPE = build_text_shape(
+    "`host:port`", _address, pattern=f"^{_ADDRESS.pattern}$", examples=["k1.example.internal:9092"]
 )
-MODE = word("never", "once", "continuous")
-LEVEL = word("L0", "L1", "L2", "L3", old={"counts": "L0", "checksums": "L1"})
-SEPARATOR = scalar("`.`, `-` or `_`", matching(re.compile(r"[._-]{1,3}"), "`.`, `-` or `_`"))
-SELECTOR = Named(
+HTTP_URL_SHAPE = build_text_shape(
+    "an address such as `http://127.0.0.1:8080`", build_regex_converter(_HTTP, "an http address")
+)
+REGISTRY_URL_SHAPE = build_text_shape(  # a user in it is SEC601's to find, with a better answer
+    "an address such as `https://registry.example.internal`",
+    build_regex_converter(re.compile(r"https?://\S+"), "an address that begins with `http://` or `https://`", 2000),
+)
+SYNC_MODE_SHAPE = build_enum_shape("never", "once", "continuous")
+PROOF_LEVEL_SHAPE = build_enum_shape("L0", "L1", "L2", "L3", old={"counts": "L0", "checksums": "L1"})
+SEPARATOR_SHAPE = build_text_shape(
+    "`.`, `-` or `_`", build_regex_converter(re.compile(r"[._-]{1,3}"), "`.`, `-` or `_`")
+)
+SELECTOR_SHAPE = NamedShape(
     "selector",
-    ScalarOr(
-        TOPIC,
-        Converted(
-            Record(
+    ScalarOrShape(
+        TOPIC_LITERAL_SHAPE,
+        ConvertedShape(
+            RecordShape(
                 {
-                    "glob": Key(
-                        scalar("a glob", _selector("glob"), quoted=True), "`*` is any text, `?` any one character."
+                    "glob": ShapeKey(
+                        build_text_shape("a glob", _selector("glob"), quoted=True),
+                        "`*` is any text, `?` any one character.",
                     ),
-                    "regex": Key(
-                        scalar("a regex", _selector("regex"), quoted=True),
+                    "regex": ShapeKey(
+                        build_text_shape("a regex", _selector("regex"), quoted=True),
                         "A regular expression that matches the whole name; no look-around, no back-references.",
                     ),
                 },
@@ -277,14 +311,14 @@ SELECTOR = Named(
         ),
     ),
 )
-SECRET = Named(
+SECRET_REF_SHAPE = NamedShape(
     "secret",
-    Converted(
-        Record(
+    ConvertedShape(
+        RecordShape(
             {
-                "airflow_connection": Key(TEXT, "The id of an Airflow connection."),
-                "env": Key(TEXT, "The name of an environment variable of the process that connects."),
-                "file": Key(TEXT, "The path of a file on the machine that connects."),
+                "airflow_connection": ShapeKey(TEXT_SHAPE, "The id of an Airflow connection."),
+                "env": ShapeKey(TEXT_SHAPE, "The name of an environment variable of the process that connects."),
+                "file": ShapeKey(TEXT_SHAPE, "The path of a file on the machine that connects."),
             },
             one_of=True,
             usual="{env: NAME}",
@@ -292,8 +326,10 @@ SECRET = Named(
         _secret,
     ),
 )
-SELECTORS = ListOf(SELECTOR, empty="nothing would be selected; name topics, or leave the section out")
-EXCLUDED = ListOf(SELECTOR)
-NAMES = ListOf(NAME)
-TEXTS = ListOf(TEXT)
-IDENTIFIERS = ListOf(IDENTIFIER)
+SELECTOR_LIST_SHAPE = ListShape(
+    SELECTOR_SHAPE, empty="nothing would be selected; name topics, or leave the section out"
+)
+EXCLUDE_LIST_SHAPE = ListShape(SELECTOR_SHAPE)
+NAME_LIST_SHAPE = ListShape(NAME_SHAPE)
+TEXT_LIST_SHAPE = ListShape(TEXT_SHAPE)
+IDENTIFIER_LIST_SHAPE = ListShape(IDENTIFIER_SHAPE)

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from topology.graph import build
 from topology.model import Topology
-from topology.overlap import WORK, WORK_PER_FLOW, bounded
 from topology.picture.edge import Edge
-from topology.quoting import shown
+from topology.selection_overlap import MAX_OVERLAP_WORK, MAX_OVERLAP_WORK_PER_FLOW, limit_overlap_work
 from topology.selectors import Selector
+from topology.text_escaping import shorten_and_escape
+from topology.topic_graph import build_topic_graph
 
 _NAMED = 12  # selectors on one arrow
 
 
-def draw(topology: Topology, form: str, level: str) -> str:
+def render_picture(topology: Topology, form: str, level: str) -> str:
     """form: text | mermaid | dot | svg; level: clusters | topics. Without a newline at the end."""
-    with bounded(WORK + WORK_PER_FLOW * len(topology.flows)):
-        graph = build(topology)
+    with limit_overlap_work(MAX_OVERLAP_WORK + MAX_OVERLAP_WORK_PER_FLOW * len(topology.flows)):
+        graph = build_topic_graph(topology)
     loops = {
         flow.id for route in (*graph.cycles, *(each.route for each in graph.growth)) for flow in route.loop().flows
     }
@@ -37,18 +37,20 @@ def draw(topology: Topology, form: str, level: str) -> str:
     drawn = {name for edge in edges for name in (edge.source, edge.target)}
     alone = [] if level == "topics" else sorted(set(topology.clusters) - drawn)
     if form == "svg":
-        from topology.picture.svg import svg
+        from topology.picture.svg import render_svg
 
-        return svg(topology.name, edges, alone)
+        return render_svg(topology.name, edges, alone)
     if form == "text":
-        from topology.picture.text import text
+        from topology.picture.terminal import render_terminal_picture
 
-        return text(edges, alone) + (f"\n\nloop: {graph.cycles[0].loop().rotated()}" if graph.cycles else "")
-    from topology.picture import languages
+        return render_terminal_picture(edges, alone) + (
+            f"\n\nloop: {graph.cycles[0].loop().rotated()}" if graph.cycles else ""
+        )
+    from topology.picture import mermaid_graphviz
 
-    return {"mermaid": languages.mermaid, "dot": languages.dot}[form](edges, alone)
+    return {"mermaid": mermaid_graphviz.render_mermaid, "dot": mermaid_graphviz.render_graphviz}[form](edges, alone)
 
 
 def _named(selectors: Sequence[Selector]) -> str:
-    names = ", ".join(shown(each.text) for each in selectors[:_NAMED])
+    names = ", ".join(shorten_and_escape(each.text) for each in selectors[:_NAMED])
     return f"{names} and {len(selectors) - _NAMED} more" if len(selectors) > _NAMED else names

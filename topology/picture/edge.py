@@ -31,7 +31,7 @@ class Mesh:
     paused: bool
 
 
-def meshes(edges: Iterable[Edge], least: int = 3) -> tuple[list[Mesh], list[Edge]]:
+def find_meshes(edges: Iterable[Edge], least: int = 3) -> tuple[list[Mesh], list[Edge]]:
     """The meshes of at least so many members, and the arrows that belong to none. What is on a loop stays an arrow."""
     fans: dict[tuple[str, str, bool], list[Edge]] = {}
     for edge in edges:

@@ -14,7 +14,7 @@ _ROUNDS = 8
 _DENSE = 0.8
 
 
-def columns(nodes: Iterable[str], ways: Iterable[tuple[str, str]]) -> list[list[str]]:
+def arrange_columns(nodes: Iterable[str], ways: Iterable[tuple[str, str]]) -> list[list[str]]:
     """The nodes of each column, from the top down; the same for the same graph in any order."""
     graph: networkx.DiGraph[str] = networkx.DiGraph()
     graph.add_nodes_from(sorted(nodes))

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from xml.sax import saxutils
 
-from topology.picture.edge import Edge, Mesh, meshes
-from topology.picture.layout import columns
-from topology.quoting import visible
+from topology.picture.edge import Edge, Mesh, find_meshes
+from topology.picture.layout import arrange_columns
+from topology.text_escaping import escape_controls
 
 _LETTER, _LABEL, _BOX, _GAP, _MARGIN = 7.6, 6.2, 30, 90, 24
 _ROW, _CLOSE, _MANY = 52, 38, 16
@@ -27,18 +27,18 @@ text{font:13px ui-monospace,SFMono-Regular,Menlo,Consolas,monospace;fill:#1c2733
 """
 
 
-def escape(text: str) -> str:
+def escape_svg_text(text: str) -> str:
     """Text of an element: no markup, and nothing that a viewer would obey, reorder or hide."""
-    return saxutils.escape(visible(text))
+    return saxutils.escape(escape_controls(text))
 
 
-def _quoteattr(text: str) -> str:
+def _quote_svg_attribute(text: str) -> str:
     """The same of an attribute, with its quotes."""
-    return saxutils.quoteattr(visible(text))
+    return saxutils.quoteattr(escape_controls(text))
 
 
 @dataclass(frozen=True, slots=True)
-class _Box:
+class _ClusterBox:
     name: str
     x: float
     y: float
@@ -49,12 +49,12 @@ class _Box:
         return self.y + _BOX / 2
 
 
-def svg(title: str, edges: list[Edge], alone: Iterable[str] = ()) -> str:
+def render_svg(title: str, edges: list[Edge], alone: Iterable[str] = ()) -> str:
     """Without a newline at the end."""
     names = sorted({name for edge in edges for name in (edge.source, edge.target)})
-    rows = columns(names, [(edge.source, edge.target) for edge in edges])
+    rows = arrange_columns(names, [(edge.source, edge.target) for edge in edges])
     level = {name: index for index, row in enumerate(rows) for name in row}
-    whole, _ = meshes(edges, _FAN)
+    whole, _ = find_meshes(edges, _FAN)
     whole = [mesh for mesh in whole if len({level[name] for name in mesh.members}) == 1]
     framed = {(source, mesh.label, mesh.paused) for mesh in whole for source in mesh.members}
     arrows = [edge for edge in edges if (edge.source, edge.label, edge.paused) not in framed]
@@ -65,7 +65,7 @@ def svg(title: str, edges: list[Edge], alone: Iterable[str] = ()) -> str:
     drawn += [_label(label, boxes[label.box]) for label in labels]
     bottom = max((box.y + _BOX for box in boxes.values()), default=_MARGIN + 30.0) + 22
     if left:
-        said = escape(f"no flow: {', '.join(left)}")
+        said = escape_svg_text(f"no flow: {', '.join(left)}")
         drawn.append(f'<text class="label" x="{_MARGIN}" y="{bottom + 14:.0f}">{said}</text>')
     width = max([len(title) * 9.5 + 2 * _MARGIN, *(_right_edge(box, labels, arrows, boxes) for box in boxes.values())])
     width = max(width, *(len(mesh.label) * _LABEL + 190 for mesh in whole)) if whole else width
@@ -74,11 +74,11 @@ def svg(title: str, edges: list[Edge], alone: Iterable[str] = ()) -> str:
     return "\n".join(
         [
             f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{height:.0f}" '
-            f'viewBox="0 0 {width:.0f} {height:.0f}" role="img" aria-label={_quoteattr(f"{title}: {about}")}>',
+            f'viewBox="0 0 {width:.0f} {height:.0f}" role="img" aria-label={_quote_svg_attribute(f"{title}: {about}")}>',
             f"<style>{_STYLE}</style>",
             _arrows(),
             '<rect class="paper" width="100%" height="100%"/>',
-            f'<text class="title" x="{_MARGIN}" y="{_MARGIN}">{escape(title)}</text>',
+            f'<text class="title" x="{_MARGIN}" y="{_MARGIN}">{escape_svg_text(title)}</text>',
             *drawn,
             "</svg>",
         ]
@@ -86,7 +86,7 @@ def svg(title: str, edges: list[Edge], alone: Iterable[str] = ()) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class _Label:
+class _BoxLabel:
     """A text beside a box, on its right or left, on the line-th line there."""
 
     box: str
@@ -95,13 +95,13 @@ class _Label:
     text: str
 
 
-def _labels(edges: list[Edge], level: Mapping[str, int]) -> list[_Label]:
+def _labels(edges: list[Edge], level: Mapping[str, int]) -> list[_BoxLabel]:
     """Equal arrows at one box are told once there, with their number; others at the end with fewer arrows."""
     out: Counter[tuple[str, str]] = Counter((edge.source, edge.label) for edge in edges)
     into: Counter[tuple[str, str]] = Counter((edge.target, edge.label) for edge in edges)
     busy = Counter(name for edge in edges for name in (edge.source, edge.target))
     lines: Counter[tuple[str, bool]] = Counter()
-    found: dict[tuple[str, str, bool, bool], _Label] = {}
+    found: dict[tuple[str, str, bool, bool], _BoxLabel] = {}
     # arrows to the right leave and arrive a little higher: their labels come first, on the upper line
     for edge in sorted(edges, key=lambda each: level[each.source] > level[each.target]):
         fan = max(out[edge.source, edge.label], into[edge.target, edge.label])
@@ -114,22 +114,22 @@ def _labels(edges: list[Edge], level: Mapping[str, int]) -> list[_Label]:
         text = _short(edge.label) + (" (paused)" if edge.paused else "")
         if fan >= _FAN:
             text = f"{text} {'to' if at_source else 'from'} {fan}"
-        found[key] = _Label(box, right, lines[box, right], text)
+        found[key] = _BoxLabel(box, right, lines[box, right], text)
         lines[box, right] += 1
     return [label for label in found.values() if label.line < 3]  # the arrows' tooltips still say the others
 
 
-def _boxes(rows: list[list[str]], labels: list[_Label], edges: list[Edge]) -> dict[str, _Box]:
+def _boxes(rows: list[list[str]], labels: list[_BoxLabel], edges: list[Edge]) -> dict[str, _ClusterBox]:
     """Columns side by side, each centred on the highest one, with room for the labels between them."""
     tallest = max(map(len, rows), default=0)
     step = _CLOSE if tallest > _MANY else _ROW
-    found: dict[str, _Box] = {}
+    found: dict[str, _ClusterBox] = {}
     x = float(_MARGIN)
     for number, row in enumerate(rows):
         width = max(len(_short(name)) for name in row) * _LETTER + 22
         top = _MARGIN + 34 + (tallest - len(row)) * step / 2
         for index, name in enumerate(row):
-            found[name] = _Box(name, x, top + index * step, width)
+            found[name] = _ClusterBox(name, x, top + index * step, width)
         beside = set(rows[number + 1]) if number + 1 < len(rows) else set()
         told = [len(each.text) for each in labels if each.box in row and each.right]
         told += [len(each.text) for each in labels if each.box in beside and not each.right]
@@ -138,7 +138,9 @@ def _boxes(rows: list[list[str]], labels: list[_Label], edges: list[Edge]) -> di
     return found
 
 
-def _right_edge(box: _Box, labels: list[_Label], edges: list[Edge], boxes: Mapping[str, _Box]) -> float:
+def _right_edge(
+    box: _ClusterBox, labels: list[_BoxLabel], edges: list[Edge], boxes: Mapping[str, _ClusterBox]
+) -> float:
     told = max((len(each.text) for each in labels if each.box == box.name and each.right), default=0) * _LABEL
     arcs = [
         24 + min(abs(boxes[edge.source].y - boxes[edge.target].y) * 0.35, 90)
@@ -148,7 +150,7 @@ def _right_edge(box: _Box, labels: list[_Label], edges: list[Edge], boxes: Mappi
     return box.x + box.width + max([told + 12, *arcs]) + _MARGIN
 
 
-def _frames(whole: list[Mesh], boxes: Mapping[str, _Box]) -> Iterator[str]:
+def _frames(whole: list[Mesh], boxes: Mapping[str, _ClusterBox]) -> Iterator[str]:
     """A mesh is a frame around its members."""
     for number, mesh in enumerate(whole):
         members = [boxes[name] for name in mesh.members]
@@ -158,10 +160,10 @@ def _frames(whole: list[Mesh], boxes: Mapping[str, _Box]) -> Iterator[str]:
         kind = " paused" if mesh.paused else ""
         said = f"each to each other: {_short(mesh.label)}{' (paused)' if mesh.paused else ''}"
         yield f'<rect class="flow{kind}" x="{x:.0f}" y="{y:.0f}" width="{width:.0f}" height="{height:.0f}" rx="9"/>'
-        yield f'<text class="label" x="{x + 4:.0f}" y="{y - 4:.0f}">{escape(said)}</text>'
+        yield f'<text class="label" x="{x + 4:.0f}" y="{y - 4:.0f}">{escape_svg_text(said)}</text>'
 
 
-def _paths(edges: list[Edge], boxes: dict[str, _Box]) -> Iterator[str]:
+def _paths(edges: list[Edge], boxes: dict[str, _ClusterBox]) -> Iterator[str]:
     """Loops last, so that they lie above."""
     for edge in sorted(edges, key=lambda each: each.loop):
         kind = " loop" if edge.loop else " paused" if edge.paused else ""
@@ -169,11 +171,11 @@ def _paths(edges: list[Edge], boxes: dict[str, _Box]) -> Iterator[str]:
         said = f"{edge.flow}: {edge.label}{edge.marks}"
         yield (
             f'<path class="flow{kind}" d="{_curve(boxes[edge.source], boxes[edge.target])}" '
-            f'marker-end="url(#{marker})"><title>{escape(said)}</title></path>'
+            f'marker-end="url(#{marker})"><title>{escape_svg_text(said)}</title></path>'
         )
 
 
-def _curve(source: _Box, target: _Box) -> str:
+def _curve(source: _ClusterBox, target: _ClusterBox) -> str:
     """To the right out of the right side, to the left a little lower; within a column an arc on the right."""
     if source.x == target.x:
         x, bulge = source.x + source.width, 24 + min(abs(source.y - target.y) * 0.35, 90)
@@ -188,21 +190,21 @@ def _curve(source: _Box, target: _Box) -> str:
     return f"M{x1:.0f} {y1:.0f}C{x1 + bend:.0f} {y1:.0f} {x2 - bend:.0f} {y2:.0f} {x2:.0f} {y2:.0f}"
 
 
-def _label(label: _Label, box: _Box) -> str:
+def _label(label: _BoxLabel, box: _ClusterBox) -> str:
     width = len(label.text) * _LABEL
     x = box.x + box.width + 10 if label.right else box.x - 10 - width
     y = box.middle + (-9 if label.line == 0 else 16 + 12 * (label.line - 1))
     return (
         f'<rect class="back" x="{x - 2:.0f}" y="{y - 9:.0f}" width="{width + 4:.0f}" height="12"/>'
-        f'<text class="label" x="{x:.0f}" y="{y:.0f}">{escape(label.text)}</text>'
+        f'<text class="label" x="{x:.0f}" y="{y:.0f}">{escape_svg_text(label.text)}</text>'
     )
 
 
-def _box(box: _Box) -> str:
+def _box(box: _ClusterBox) -> str:
     x, y = f"{box.x + 11:.0f}", f"{box.y + 20:.0f}"
     return (
         f'<rect class="box" x="{box.x:.0f}" y="{box.y:.0f}" width="{box.width:.0f}" height="{_BOX}" rx="5"/>'
-        f'<text x="{x}" y="{y}">{escape(_short(box.name))}<title>{escape(box.name)}</title></text>'
+        f'<text x="{x}" y="{y}">{escape_svg_text(_short(box.name))}<title>{escape_svg_text(box.name)}</title></text>'
     )
 
 

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from topology.inventory import Inventory, InventoryCluster, InventoryTopic
 from topology.model import Topology
 from topology.plan import PlanFlow
-from topology.planning.estimate import Estimate, estimate
-from topology.planning.obstacles import Obstacle, created_replicas, flow_obstacles, partition_obstacle
-from topology.planning.overview import Overview, overview
-from topology.planning.waves import WavePlan, wave_plans
+from topology.planning.cluster_overview import ClusterOverview, summarise_cluster
+from topology.planning.copy_estimate import CopyEstimate, estimate_copy
+from topology.planning.obstacles import Obstacle, count_created_replicas, find_flow_obstacles, find_partition_obstacle
+from topology.planning.wave_estimate import WaveEstimate, estimate_waves
 
-__all__ = ["Assumptions", "FlowPlan", "Planning", "planning"]
+__all__ = ["Assumptions", "FlowEstimate", "MigrationEstimate", "estimate_migration"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,50 +31,53 @@ class Assumptions:
 
 
 @dataclass(frozen=True, slots=True)
-class FlowPlan:
+class FlowEstimate:
     """A flow against the scan. estimate is None when its source was not scanned; paused flows are estimated too."""
 
     flow: PlanFlow
-    estimate: Estimate | None
+    estimate: CopyEstimate | None
 
 
 @dataclass(frozen=True, slots=True)
-class Planning:
+class MigrationEstimate:
     """unscanned: clusters of the topology that the inventory does not have."""
 
     topology: str
     taken_ms: int | None
     assumptions: Assumptions
-    clusters: tuple[Overview, ...]
+    clusters: tuple[ClusterOverview, ...]
     unscanned: tuple[str, ...]
-    flows: tuple[FlowPlan, ...]
+    flows: tuple[FlowEstimate, ...]
     migration: str | None
-    waves: tuple[WavePlan, ...]
+    waves: tuple[WaveEstimate, ...]
     obstacles: tuple[Obstacle, ...]
 
 
-def planning(topology: Topology, inventory: Inventory, assumptions: Assumptions | None = None) -> Planning:
+def estimate_migration(
+    topology: Topology, inventory: Inventory, assumptions: Assumptions | None = None
+) -> MigrationEstimate:
     """Clusters by alias, flows by id, waves in their order. Clusters that the topology does not have are left out."""
     assumptions = assumptions or Assumptions()
     scanned = {alias: inventory.clusters[alias] for alias in sorted(topology.clusters) if alias in inventory.clusters}
     selected = {flow.id: _selected(flow.plan, scanned.get(flow.source)) for flow in topology.flows}
     flows = tuple(
-        FlowPlan(flow.plan, None if chosen is None else estimate(chosen, flow.plan, assumptions.rate))
+        FlowEstimate(flow.plan, None if chosen is None else estimate_copy(chosen, flow.plan, assumptions.rate))
         for flow in topology.flows
         for chosen in (selected[flow.id],)
     )
     migration = topology.migration
     moved = topology.flow(migration.flow) if migration is not None else None
     source = scanned.get(moved.source) if moved is not None else None
-    waves: tuple[WavePlan, ...] = ()
+    waves: tuple[WaveEstimate, ...] = ()
     if migration is not None and moved is not None and source is not None:
-        waves = wave_plans(migration, moved.plan, source, assumptions.rate)
-    return Planning(
+        waves = estimate_waves(migration, moved.plan, source, assumptions.rate)
+    return MigrationEstimate(
         topology=topology.name,
         taken_ms=min((cluster.taken_ms for cluster in scanned.values()), default=None),
         assumptions=assumptions,
         clusters=tuple(
-            overview(cluster, top=assumptions.top, idle_days=assumptions.idle_days) for cluster in scanned.values()
+            summarise_cluster(cluster, top=assumptions.top, idle_days=assumptions.idle_days)
+            for cluster in scanned.values()
         ),
         unscanned=tuple(alias for alias in sorted(topology.clusters) if alias not in scanned),
         flows=flows,
@@ -105,17 +108,17 @@ def _obstacles(
         topics, source, target = selected[flow.id], scanned.get(flow.source), scanned.get(flow.target)
         if topics is None or source is None or target is None:
             continue
-        found += flow_obstacles(flow.plan, topics, source, target)
+        found += find_flow_obstacles(flow.plan, topics, source, target)
         for topic in topics:
             name = flow.plan.target_topic(topic.name)
             if name not in target.topics:
-                replicas = topic.partitions * created_replicas(flow.plan, topic, target)
+                replicas = topic.partitions * count_created_replicas(flow.plan, topic, target)
                 created.setdefault(flow.target, {})[name] = topic.partitions, replicas
     for alias, new in sorted(created.items()):
         partitions = sum(each for each, _ in new.values())
         replicas = sum(each for _, each in new.values())
         limit = topology.root.get("clusters", alias, "limits", "partitions")
-        obstacle = partition_obstacle(scanned[alias], partitions, replicas, limit)
+        obstacle = find_partition_obstacle(scanned[alias], partitions, replicas, limit)
         if obstacle is not None:
             found.append(obstacle)
     return tuple(found)

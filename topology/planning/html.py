@@ -4,8 +4,17 @@ from __future__ import annotations
 
 import html as entities
 
-from topology.planning.page import Block, Bullets, Cell, Heading, Page, Sentence, Table, right
-from topology.quoting import visible
+from topology.planning.page_blocks import (
+    BlockPage,
+    Bullets,
+    Cell,
+    Heading,
+    PageBlock,
+    Sentence,
+    Table,
+    is_right_aligned,
+)
+from topology.text_escaping import escape_controls
 
 _STYLE = """
 :root { color-scheme: light dark; --ink: #1d2329; --paper: #ffffff; --quiet: #5b6670; --line: #d9dee3;
@@ -37,39 +46,40 @@ td.bars { min-width: 8rem; }
 """
 
 
-def html(page: Page) -> str:
+def render_html_page(page: BlockPage) -> str:
     title = next((block.text for block in page if isinstance(block, Heading)), "")
     body = "\n".join(map(_block, page))
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{escape(title)}</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n<main>\n{body}\n</main>\n"
+        f"<title>{escape_html_text(title)}</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n<main>\n{body}\n</main>\n"
         "</body>\n</html>\n"
     )
 
 
-def _block(block: Block) -> str:
+def _block(block: PageBlock) -> str:
     match block:
         case Heading(level, text):
-            return f"<h{level}>{escape(text)}</h{level}>"
+            return f"<h{level}>{escape_html_text(text)}</h{level}>"
         case Sentence(text, tone):
-            return f'<p class="{tone}">{escape(text)}</p>'
+            return f'<p class="{tone}">{escape_html_text(text)}</p>'
         case Bullets(items):
-            return "<ul>" + "".join(f"<li>{escape(item)}</li>" for item in items) + "</ul>"
+            return "<ul>" + "".join(f"<li>{escape_html_text(item)}</li>" for item in items) + "</ul>"
         case Table():
             return _table(block)
 
 
 def _table(table: Table) -> str:
     head = "".join(
-        f'<th scope="col"{_right(right(table, at))}>{escape(name)}</th>' for at, name in enumerate(table.head)
+        f'<th scope="col"{_right(is_right_aligned(table, at))}>{escape_html_text(name)}</th>'
+        for at, name in enumerate(table.head)
     )
     rows = "".join(f"<tr>{''.join(map(_cell, row))}</tr>\n" for row in table.rows)
     return f'<div class="scroll"><table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{rows}</tbody>\n</table></div>'
 
 
 def _cell(cell: Cell) -> str:
-    said = escape(cell.text) + (f"<small>{escape(cell.note)}</small>" if cell.note else "")
+    said = escape_html_text(cell.text) + (f"<small>{escape_html_text(cell.note)}</small>" if cell.note else "")
     if cell.share is None:
         return f"<td{_right(cell.number)}>{said}</td>"
     width = round(100 * min(max(cell.share, 0.0), 1.0), 1)
@@ -80,6 +90,6 @@ def _right(number: bool) -> str:
     return ' class="number"' if number else ""
 
 
-def escape(text: str) -> str:
+def escape_html_text(text: str) -> str:
     """No markup, and nothing that a browser would obey, reorder or hide."""
-    return entities.escape(visible(text))
+    return entities.escape(escape_controls(text))

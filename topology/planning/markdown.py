@@ -4,15 +4,24 @@ from __future__ import annotations
 
 import re
 
-from topology.planning.page import Block, Bullets, Cell, Heading, Page, Sentence, Table, right
-from topology.quoting import visible
+from topology.planning.page_blocks import (
+    BlockPage,
+    Bullets,
+    Cell,
+    Heading,
+    PageBlock,
+    Sentence,
+    Table,
+    is_right_aligned,
+)
+from topology.text_escaping import escape_controls
 
 
-def markdown(page: Page) -> str:
+def render_markdown_page(page: BlockPage) -> str:
     return "\n\n".join(map(_block, page)) + "\n"
 
 
-def _block(block: Block) -> str:
+def _block(block: PageBlock) -> str:
     match block:
         case Heading(level, text):
             return f"{'#' * level} {_safe(text)}"
@@ -25,7 +34,7 @@ def _block(block: Block) -> str:
 
 
 def _table(table: Table) -> str:
-    lines = [table.head, tuple("---:" if right(table, at) else "---" for at in range(len(table.head)))]
+    lines = [table.head, tuple("---:" if is_right_aligned(table, at) else "---" for at in range(len(table.head)))]
     lines += [
         tuple(_safe(f"{cell.text} ({cell.note})" if cell.note else cell.text) for cell in row) for row in table.rows
     ]
@@ -38,4 +47,4 @@ def _cell(cell: Cell) -> str:
 
 def _safe(text: str) -> str:
     """Names come from clusters: nothing in them may become markup or break a row."""
-    return re.sub(r"([\\`*_|<>\[\]])", r"\\\1", visible(re.sub(r"[^\S\x1c-\x1f]", " ", text)))
+    return re.sub(r"([\\`*_|<>\[\]])", r"\\\1", escape_controls(re.sub(r"[^\S\x1c-\x1f]", " ", text)))

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from topology.inventory import InventoryCluster, InventoryTopic
 from topology.plan import PlanFlow
-from topology.planning import amounts
+from topology.planning import rounded_amounts
 
 # A topic created for a flow never takes these over: they belong to the target's brokers.
 _TARGETS_OWN = frozenset({"compression.type", "message.timestamp.type", "min.insync.replicas", "remote.storage.enable"})
@@ -38,7 +38,7 @@ class Obstacle:
 
 
 @dataclass(frozen=True, slots=True)
-class _Pair:
+class _PlannedTopic:
     """One source topic and its place on the target. there: the target's topic if it exists."""
 
     flow: PlanFlow
@@ -64,25 +64,25 @@ class _Pair:
         """Replicas at the target: those that are there, or as many as the flow would create."""
         if self.there is not None:
             return self.there.replication_factor
-        return created_replicas(self.flow, self.source, self.target)
+        return count_created_replicas(self.flow, self.source, self.target)
 
 
-def created_replicas(flow: PlanFlow, topic: InventoryTopic, target: InventoryCluster) -> int:
+def count_created_replicas(flow: PlanFlow, topic: InventoryTopic, target: InventoryCluster) -> int:
     """As many as the flow says, else as many as the source has, as far as there are brokers."""
     return flow.replication_factor or min(topic.replication_factor, len(target.brokers))
 
 
 _Found = tuple[str, str]  # what, remedy
-_Check = Callable[[_Pair], Iterator[_Found]]
+_Check = Callable[[_PlannedTopic], Iterator[_Found]]
 
 
-def flow_obstacles(
+def find_flow_obstacles(
     flow: PlanFlow, topics: list[InventoryTopic], source: InventoryCluster, target: InventoryCluster
 ) -> list[Obstacle]:
     """Those of one flow; topics that share an obstacle share one line."""
     found: dict[_Found, list[str]] = defaultdict(list)
     for topic in topics:
-        pair = _Pair(flow, topic, target.topics.get(flow.target_topic(topic.name)), target)
+        pair = _PlannedTopic(flow, topic, target.topics.get(flow.target_topic(topic.name)), target)
         for check in _CHECKS:
             for each in check(pair):
                 found[each].append(topic.name)
@@ -90,7 +90,9 @@ def flow_obstacles(
     return [*_versions(flow, source, target), *per_topic]
 
 
-def partition_obstacle(target: InventoryCluster, created: int, replicas: int, limit: int | None) -> Obstacle | None:
+def find_partition_obstacle(
+    target: InventoryCluster, created: int, replicas: int, limit: int | None
+) -> Obstacle | None:
     """created: partitions that all flows add to the target, replicas: those with their replicas; limit: declared."""
     there = sum(topic.partitions for topic in target.topics.values())
     if limit is not None and there + created > limit:
@@ -105,7 +107,7 @@ def partition_obstacle(target: InventoryCluster, created: int, replicas: int, li
     if limit is None and target.brokers and all_replicas > _REPLICAS_A_BROKER * len(target.brokers):
         return Obstacle(
             None,
-            f"{target.alias} would hold {all_replicas:,} replicas on {amounts.counted(len(target.brokers), 'broker')}; "
+            f"{target.alias} would hold {all_replicas:,} replicas on {rounded_amounts.render_counted_noun(len(target.brokers), 'broker')}; "
             f"{_REPLICAS_A_BROKER:,} a broker is advised at most",
             (),
             f"add brokers, or state clusters.{target.alias}.limits.partitions if the cluster is known to carry more",
@@ -126,17 +128,17 @@ def _versions(flow: PlanFlow, source: InventoryCluster, target: InventoryCluster
             )
 
 
-def _message_size(pair: _Pair) -> Iterator[_Found]:
+def _message_size(pair: _PlannedTopic) -> Iterator[_Found]:
     largest, taken = pair.source.number("max.message.bytes"), pair.will_be_number("max.message.bytes")
     if largest is not None and taken is not None and taken < largest:
         yield (
-            f"batches of up to {amounts.size(largest)} are allowed at {pair.flow.source}, {amounts.size(taken)} "
+            f"batches of up to {rounded_amounts.render_rounded_size(largest)} are allowed at {pair.flow.source}, {rounded_amounts.render_rounded_size(taken)} "
             f"at {pair.flow.target}: larger ones are refused and stop the partition",
             f"set max.message.bytes={largest} on the topics at {pair.flow.target}",
         )
 
 
-def _timestamps(pair: _Pair) -> Iterator[_Found]:
+def _timestamps(pair: _PlannedTopic) -> Iterator[_Found]:
     kept, will_be = pair.source.config("message.timestamp.type"), pair.will_be("message.timestamp.type")
     if kept == "CreateTime" and will_be == "LogAppendTime":
         yield (
@@ -145,7 +147,7 @@ def _timestamps(pair: _Pair) -> Iterator[_Found]:
         )
 
 
-def _cleanup(pair: _Pair) -> Iterator[_Found]:
+def _cleanup(pair: _PlannedTopic) -> Iterator[_Found]:
     ours, theirs = pair.source.config("cleanup.policy"), pair.will_be("cleanup.policy")
     if ours is None or theirs is None or ("compact" in ours) == ("compact" in theirs):
         return
@@ -162,37 +164,37 @@ def _cleanup(pair: _Pair) -> Iterator[_Found]:
         )
 
 
-def _retention(pair: _Pair) -> Iterator[_Found]:
+def _retention(pair: _PlannedTopic) -> Iterator[_Found]:
     ours, theirs = pair.source.number("retention.ms"), pair.there.number("retention.ms") if pair.there else None
     if ours is not None and theirs is not None and theirs >= 0 and (ours < 0 or theirs < ours):
-        kept = "for ever" if ours < 0 else amounts.span(ours / 1000)
+        kept = "for ever" if ours < 0 else rounded_amounts.render_rounded_duration(ours / 1000)
         yield (
-            f"kept {kept} at {pair.flow.source}, {amounts.span(theirs / 1000)} at {pair.flow.target}: what is older is "
+            f"kept {kept} at {pair.flow.source}, {rounded_amounts.render_rounded_duration(theirs / 1000)} at {pair.flow.target}: what is older is "
             "deleted as soon as it is copied",
             f"set retention.ms={ours} on the target topics",
         )
 
 
-def _partitions(pair: _Pair) -> Iterator[_Found]:
+def _partitions(pair: _PlannedTopic) -> Iterator[_Found]:
     if pair.there is not None and pair.there.partitions != pair.source.partitions:
         yield (
-            f"{amounts.counted(pair.source.partitions, 'partition')} at {pair.flow.source}, {pair.there.partitions} at "
+            f"{rounded_amounts.render_counted_noun(pair.source.partitions, 'partition')} at {pair.flow.source}, {pair.there.partitions} at "
             f"{pair.flow.target}: keys would land in other partitions after the move",
             "create the target topics anew with the source's partition count, while they are empty",
         )
 
 
-def _replication(pair: _Pair) -> Iterator[_Found]:
+def _replication(pair: _PlannedTopic) -> Iterator[_Found]:
     brokers = len(pair.target.brokers)
     if pair.there is None and pair.replicas > brokers:
         yield (
             f"the flow asks for {pair.replicas} replicas; {pair.flow.target} has "
-            f"{amounts.counted(brokers, 'broker')}: the topics cannot be created",
+            f"{rounded_amounts.render_counted_noun(brokers, 'broker')}: the topics cannot be created",
             f"set replication_factor to {brokers} at most, or add brokers to {pair.flow.target}",
         )
     elif pair.replicas < pair.source.replication_factor:
         yield (
-            f"{amounts.counted(pair.source.replication_factor, 'replica')} at {pair.flow.source}, {pair.replicas} at "
+            f"{rounded_amounts.render_counted_noun(pair.source.replication_factor, 'replica')} at {pair.flow.source}, {pair.replicas} at "
             f"{pair.flow.target}",
             "accept less durability, or add brokers and replicas at the target before applications move",
         )
@@ -205,7 +207,7 @@ def _replication(pair: _Pair) -> Iterator[_Found]:
         )
 
 
-def _tiered(pair: _Pair) -> Iterator[_Found]:
+def _tiered(pair: _PlannedTopic) -> Iterator[_Found]:
     if pair.source.config("remote.storage.enable") != "true":
         return
     if pair.target.configs.get("remote.log.storage.system.enable") == "true":

@@ -7,10 +7,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from topology.lint import Result
+    from topology.lint import LintResult
 
 
-def rendered(results: list[Result], form: str, *, colour: bool = False) -> str:
+def render_lint_report(results: list[LintResult], form: str, *, colour: bool = False) -> str:
     """The report in one of the formats, ending in a newline unless it is empty."""
     render = getattr(import_module(f"topology.reports.{form}"), form)
     report: str = render(results, colour=colour) if form == "text" else render(results)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from topology.lint import Result
-from topology.quoting import visible
+from topology.lint import LintResult
+from topology.text_escaping import escape_controls
 
 
-def concise(results: Iterable[Result]) -> str:
+def render_concise(results: Iterable[LintResult]) -> str:
     return "\n".join(
-        visible(f"{finding.span}: {finding.severity}[{finding.rule}] {finding.message}")
+        escape_controls(f"{finding.span}: {finding.severity}[{finding.rule}] {finding.message}")
         for result in results
         for finding in result.findings
     )

@@ -8,25 +8,25 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from topology.finding import Finding
-from topology.lint import Result
-from topology.quoting import visible
+from topology.finding import LintFinding
+from topology.lint import LintResult
+from topology.text_escaping import escape_controls
 
 _COMMANDS = {"error": "error", "warning": "warning", "info": "notice"}
 
 
-def github(results: Iterable[Result]) -> str:
+def render_github(results: Iterable[LintResult]) -> str:
     return "\n".join(_annotation(finding) for result in results for finding in result.findings)
 
 
-def _annotation(finding: Finding) -> str:
+def _annotation(finding: LintFinding) -> str:
     span = finding.span
-    place = {"file": visible(span.file), "line": str(span.line), "endLine": str(span.end_line)}
+    place = {"file": escape_controls(span.file), "line": str(span.line), "endLine": str(span.end_line)}
     if span.line == span.end_line:
         place |= {"col": str(span.column), "endColumn": str(max(span.column, span.end_column - 1))}
     place["title"] = f"{finding.rule} {finding.name}"
     parts = (finding.message, *finding.notes, *([f"help: {finding.help}"] if finding.help else []))
-    said = "\n".join(map(visible, parts))
+    said = "\n".join(map(escape_controls, parts))
     where = ",".join(f"{key}={_property(value)}" for key, value in place.items())
     return f"::{_COMMANDS[finding.severity]} {where}::{_data(said)}"
 

@@ -6,11 +6,11 @@ import json as encoder
 from collections.abc import Iterable
 
 from topology.finding import SEVERITIES
-from topology.lint import Result
-from topology.quoting import json_visible
+from topology.lint import LintResult
+from topology.text_escaping import escape_json_controls
 
 
-def json(results: Iterable[Result]) -> str:
+def render_json(results: Iterable[LintResult]) -> str:
     """`{"schema": 1, "files": […], "findings": […], "suppressed": […], "counts": {…}}`"""
     results = list(results)
     document = encoder.dumps(
@@ -26,4 +26,4 @@ def json(results: Iterable[Result]) -> str:
         indent=2,
         ensure_ascii=False,
     )
-    return json_visible(document)
+    return escape_json_controls(document)

@@ -21,7 +21,7 @@ _KEY = re.compile(r"()(\b(?:AKIA|ASIA)[0-9A-Z]{16}\b|\beyJ[\w.-]{8,}|\bgh[pousr]
 
 
 @dataclass(frozen=True, slots=True)
-class _Masked:
+class _MaskedLine:
     """`text` is the line with `…` for each hole; begins and ends are the holes' places in the line, in order; shifts[n]
     is by how much text behind n holes has moved to the left."""
 
@@ -39,7 +39,7 @@ class _Masked:
 
 
 @lru_cache(maxsize=64)
-def masked(line: str) -> _Masked:
+def mask_secrets(line: str) -> _MaskedLine:
     """Remembers a few lines: the findings of a file in one line all ask for the same."""
     begins: list[int] = []
     ends: list[int] = []
@@ -50,12 +50,12 @@ def masked(line: str) -> _Masked:
             begins.append(begin)
             ends.append(end)
     if not begins:
-        return _Masked(line)
+        return _MaskedLine(line)
     kept = [line[end:begin] for end, begin in zip([0, *ends], [*begins, len(line)], strict=True)]
     shifts = [0]
     for begin, end in zip(begins, ends, strict=True):
         shifts.append(shifts[-1] + end - begin - 1)
-    return _Masked("…".join(kept), tuple(begins), tuple(ends), tuple(shifts))
+    return _MaskedLine("…".join(kept), tuple(begins), tuple(ends), tuple(shifts))
 
 
 def _holes(line: str) -> Iterator[tuple[int, int]]:

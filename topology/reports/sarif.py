@@ -9,18 +9,18 @@ from pathlib import PurePath
 from typing import Any
 from urllib.parse import quote
 
-from topology.finding import Finding, Label
-from topology.lint import Result
-from topology.manual import manual_of
-from topology.quoting import json_visible
+from topology.finding import Label, LintFinding
+from topology.lint import LintResult
 from topology.rule import Rule
+from topology.rule_manual import parse_rule_manual
 from topology.rules import RULES
+from topology.text_escaping import escape_json_controls
 
 _LEVELS = {"error": "error", "warning": "warning", "info": "note"}
 _INDEX = {rule.code: index for index, rule in enumerate(RULES)}
 
 
-def sarif(results: Iterable[Result]) -> str:
+def render_sarif(results: Iterable[LintResult]) -> str:
     results = list(results)
     rows = []
     for result in results:
@@ -41,11 +41,11 @@ def sarif(results: Iterable[Result]) -> str:
         "version": "2.1.0",
         "runs": [run],
     }
-    return json_visible(json.dumps(log, indent=2, ensure_ascii=False))
+    return escape_json_controls(json.dumps(log, indent=2, ensure_ascii=False))
 
 
 def _rule(rule: Rule) -> dict[str, Any]:
-    manual = manual_of(rule)
+    manual = parse_rule_manual(rule)
     return {
         "id": rule.code,
         "name": "".join(word.capitalize() for word in rule.name.split("-")),
@@ -57,7 +57,7 @@ def _rule(rule: Rule) -> dict[str, Any]:
     }
 
 
-def _result(finding: Finding, more: dict[str, Any] | None = None) -> dict[str, Any]:
+def _result(finding: LintFinding, more: dict[str, Any] | None = None) -> dict[str, Any]:
     said = [finding.message, *finding.notes, *([f"help: {finding.help}"] if finding.help else [])]
     result: dict[str, Any] = {
         "ruleId": finding.rule,

@@ -6,14 +6,14 @@ from topology.rule import Rule
 from topology.rules import clu, grf, mig, nam, ops, sec, slo, syc, syn, tpc
 
 RULES: tuple[Rule, ...] = (
-    *clu.RULES,
-    *grf.RULES,
-    *mig.RULES,
-    *nam.RULES,
-    *ops.RULES,
-    *sec.RULES,
-    *slo.RULES,
-    *syc.RULES,
-    *syn.RULES,
-    *tpc.RULES,
+    *clu.CLU_RULES,
+    *grf.GRF_RULES,
+    *mig.MIG_RULES,
+    *nam.NAM_RULES,
+    *ops.OPS_RULES,
+    *sec.SEC_RULES,
+    *slo.SLO_RULES,
+    *syc.SYC_RULES,
+    *syn.SYN_RULES,
+    *tpc.TPC_RULES,
 )

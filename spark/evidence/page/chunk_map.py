@@ -14,10 +14,10 @@ from itertools import groupby
 from typing import Any, NamedTuple
 from xml.etree.ElementTree import Element
 
-from spark.evidence.page.band import differing
-from spark.evidence.page.element import e
-from spark.evidence.page.parts import section
-from spark.evidence.page.words import plural, span
+from spark.evidence.page.formatting import render_count, render_offset_range
+from spark.evidence.page.html_element import e
+from spark.evidence.page.page_tables import render_section
+from spark.evidence.page.verdict_header import count_differing
 
 _ROWS, _CELLS, _COLUMNS = 96, 4_000, 160
 _ACROSS, _HEIGHT, _GAP, _LETTER, _LONGEST = 940, 14, 4, 6.7, 32
@@ -34,7 +34,7 @@ _SAID = {
 }
 
 
-class _Piece(NamedTuple):
+class _MapSegment(NamedTuple):
     """A chunk, or what is pending behind the last; offsets of the source. `at`: counted from its partition's window."""
 
     partition: int
@@ -46,15 +46,15 @@ class _Piece(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class MapRow:
     """Neighbouring partitions of a topic; `scale`: offsets that the width stands for."""
 
     label: str
     scale: int
-    pieces: tuple[_Piece, ...]
+    pieces: tuple[_MapSegment, ...]
 
 
-def chunk_map(partitions: Sequence[Mapping[str, Any]], chunks: Sequence[Mapping[str, Any]]) -> Element | None:
+def render_chunk_map(partitions: Sequence[Mapping[str, Any]], chunks: Sequence[Mapping[str, Any]]) -> Element | None:
     """None where there is no partition."""
     rows = _rows(partitions, chunks)
     if not rows:
@@ -81,12 +81,14 @@ def chunk_map(partitions: Sequence[Mapping[str, Any]], chunks: Sequence[Mapping[
         "Rows of a topic share a scale.",
     )
     more = (
-        e("p", f"{plural(len(hidden), 'row')} more, after those with something amiss.", cls="more") if hidden else None
+        e("p", f"{render_count(len(hidden), 'row')} more, after those with something amiss.", cls="more")
+        if hidden
+        else None
     )
-    return section("Chunks", told, _legend(counts), e("div", picture, cls="scroll"), more)
+    return render_section("Chunks", told, _legend(counts), e("div", picture, cls="scroll"), more)
 
 
-def _rows(partitions: Sequence[Mapping[str, Any]], chunks: Sequence[Mapping[str, Any]]) -> list[Row]:
+def _rows(partitions: Sequence[Mapping[str, Any]], chunks: Sequence[Mapping[str, Any]]) -> list[MapRow]:
     """Those with something amiss first where not all can be drawn."""
     by_place: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
     for c in chunks:
@@ -102,39 +104,43 @@ def _rows(partitions: Sequence[Mapping[str, Any]], chunks: Sequence[Mapping[str,
             numbers = [p["partition"] for p in own[first : first + share]]
             label = f"{topic}-{numbers[0]}" + (f"…{numbers[-1]}" if len(numbers) > 1 else "")
             label = f"{flow}: {label}" if len(flows) > 1 else label
-            rows.append(Row(label, max(1, scale), tuple(piece for number in numbers for piece in pieces[number])))
+            rows.append(MapRow(label, max(1, scale), tuple(piece for number in numbers for piece in pieces[number])))
     if len(rows) > _ROWS:
         rows.sort(key=lambda row: min((_WORST.index(_status(p.kind)) for p in row.pieces), default=len(_WORST)))
     return rows
 
 
-def _pieces(partition: Mapping[str, Any], chunks: Sequence[Mapping[str, Any]]) -> Iterator[_Piece]:
+def _pieces(partition: Mapping[str, Any], chunks: Sequence[Mapping[str, Any]]) -> Iterator[_MapSegment]:
     starts = [c["source_start"] for c in chunks]
     begin = min(starts) if partition["source_start"] is None and starts else partition["source_start"] or 0
     begin = min([begin, *starts])
     name = f"{partition['topic']}-{partition['partition']}"
     for c in sorted(chunks, key=lambda c: (c["source_start"], c["source_end"])):
         kind = c["status"] if c["status"] != "equal" else c["by"] if c["by"] in _SAID else "records"
-        if kind == "state" and differing(partition):  # one of its keys differs, and nobody says in which chunk
+        if kind == "state" and count_differing(partition):  # one of its keys differs, and nobody says in which chunk
             kind = "different"
         told = partial(_told, name, kind, c)
-        yield _Piece(partition["partition"], c["source_start"], c["source_end"], c["source_start"] - begin, kind, told)
+        yield _MapSegment(
+            partition["partition"], c["source_start"], c["source_end"], c["source_start"] - begin, kind, told
+        )
     end, barrier = partition["source_end"], partition["barrier"]
     if end is not None and barrier is not None and barrier > end and partition["pending"]:
-        told = partial("{}: offsets {}: {:,} records pending".format, name, span(end, barrier), partition["pending"])
-        yield _Piece(partition["partition"], end, barrier, end - begin, "pending", told)
+        told = partial(
+            "{}: offsets {}: {:,} records pending".format, name, render_offset_range(end, barrier), partition["pending"]
+        )
+        yield _MapSegment(partition["partition"], end, barrier, end - begin, "pending", told)
 
 
 def _told(name: str, kind: str, c: Mapping[str, Any]) -> str:
     return (
-        f"{name}: offsets {span(c['source_start'], c['source_end'])} → {span(c['target_start'], c['target_end'])}: "
+        f"{name}: offsets {render_offset_range(c['source_start'], c['source_end'])} → {render_offset_range(c['target_start'], c['target_end'])}: "
         f"{_SAID.get(kind, kind)}; {c['source_records']:,} records"
-        + (f", {plural(c['reads'], 'read')}" if c["reads"] else "")
+        + (f", {render_count(c['reads'], 'read')}" if c["reads"] else "")
         + (f"; {c['why']}" if c["why"] else "")
     )
 
 
-def _row(row: Row, at: int, columns: int, left: float) -> Element:
+def _row(row: MapRow, at: int, columns: int, left: float) -> Element:
     y = at * (_HEIGHT + _GAP)
     label = e("title", row.label), _short(row.label)
     return e(
@@ -145,9 +151,9 @@ def _row(row: Row, at: int, columns: int, left: float) -> Element:
     )
 
 
-def _cells(row: Row, columns: int) -> Iterator[tuple[tuple[_Piece, ...], int, int]]:
+def _cells(row: MapRow, columns: int) -> Iterator[tuple[tuple[_MapSegment, ...], int, int]]:
     """(what lies in it, first column, column behind the last): neighbouring columns with the same content are one."""
-    slots: list[list[_Piece]] = [[] for _ in range(columns)]
+    slots: list[list[_MapSegment]] = [[] for _ in range(columns)]
     for piece in row.pieces:
         first = min(columns - 1, round(piece.at * columns / row.scale))
         last = max(first + 1, round((piece.at + piece.end - piece.start) * columns / row.scale))
@@ -165,13 +171,13 @@ def _short(label: str) -> str:
     return label if len(label) <= _LONGEST else f"{label[: _LONGEST // 2 - 1]}…{label[-_LONGEST // 2 :]}"
 
 
-def _cell(pieces: tuple[_Piece, ...], first: int, last: int, y: int, left: float, step: float) -> Element:
+def _cell(pieces: tuple[_MapSegment, ...], first: int, last: int, y: int, left: float, step: float) -> Element:
     worst = min(pieces, key=lambda piece: _WORST.index(_status(piece.kind)))
     told = worst.told()
     if len(pieces) > 1:
         counts = Counter(_SAID.get(piece.kind, piece.kind) for piece in pieces)
         told = "; ".join(f"{count:,} × {said}" for said, count in counts.most_common())
-        told = f"{plural(len(pieces), 'chunk')} ({told}), the worst: {told}"
+        told = f"{render_count(len(pieces), 'chunk')} ({told}), the worst: {told}"
     width = max(1.0, (last - first) * step - 1)
     return e(
         "rect",

@@ -6,27 +6,27 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from xml.etree.ElementTree import Element
 
-from spark.evidence.page.element import Content, e
-from spark.evidence.page.parts import section, table
-from spark.evidence.page.words import duration, place, plural
+from spark.evidence.page.formatting import render_count, render_milliseconds, render_partition_name
+from spark.evidence.page.html_element import HtmlContent, e
+from spark.evidence.page.page_tables import render_section, render_table
 
 _QUANTILES = ((0.5, "half"), (0.9, "90 %"), (0.99, "99 %"), (1.0, "all"))
 _MOST = 10
 
 
-def latency(chunks: Sequence[Mapping[str, Any]], partitions: Sequence[Mapping[str, Any]]) -> Element:
-    late = delays(chunks)
-    told: Content
+def render_latency(chunks: Sequence[Mapping[str, Any]], partitions: Sequence[Mapping[str, Any]]) -> Element:
+    late = compute_chunk_delays(chunks)
+    told: HtmlContent
     if late:
         records = sum(count for _, count in late)
-        rows = [[name, duration(quantile(late, part))] for part, name in _QUANTILES]
+        rows = [[name, render_milliseconds(pick_quantile(late, part))] for part, name in _QUANTILES]
         told = [
             e(
                 "p",
                 f"Of {records:,} records the target stamps the time of append; the record's own time is the source's. "
-                f"These are means of {plural(len(late), 'chunk')}: single records can be later, and clocks differ.",
+                f"These are means of {render_count(len(late), 'chunk')}: single records can be later, and clocks differ.",
             ),
-            table(
+            render_table(
                 ["of the records", "arrived within"], rows, numbers={"arrived within"}, caption="Replication latency"
             ),
         ]
@@ -38,10 +38,10 @@ def latency(chunks: Sequence[Mapping[str, Any]], partitions: Sequence[Mapping[st
             e("code", "topology status"),
             " tells the lag of flows that run.",
         )
-    return section("Latency and lag", told, _lag(partitions))
+    return render_section("Latency and lag", told, _lag(partitions))
 
 
-def delays(chunks: Sequence[Mapping[str, Any]]) -> list[tuple[float, int]]:
+def compute_chunk_delays(chunks: Sequence[Mapping[str, Any]]) -> list[tuple[float, int]]:
     """(mean of target time less source time in ms, records) of chunks whose target has times of its own, rising."""
     found = []
     for c in chunks:
@@ -54,7 +54,7 @@ def delays(chunks: Sequence[Mapping[str, Any]]) -> list[tuple[float, int]]:
     return sorted(found)
 
 
-def quantile(late: Sequence[tuple[float, int]], part: float) -> float:
+def pick_quantile(late: Sequence[tuple[float, int]], part: float) -> float:
     wanted, seen = part * sum(count for _, count in late), 0
     for ms, count in late:
         seen += count
@@ -68,10 +68,12 @@ def _lag(partitions: Sequence[Mapping[str, Any]]) -> list[Element | None]:
     if not behind:
         return [e("p", "At the barrier nothing was left to copy.")]
     total = sum(p["pending"] for p in behind)
-    rows = [[e("code", place(dict(p))), p["flow"], p["pending"]] for p in behind[:_MOST]]
-    said = f"At the barrier {plural(total, 'record')} of {plural(len(behind), 'partition')} had not been copied"
+    rows = [[e("code", render_partition_name(dict(p))), p["flow"], p["pending"]] for p in behind[:_MOST]]
+    said = f"At the barrier {render_count(total, 'record')} of {render_count(len(behind), 'partition')} had not been copied"
     said += f", most of them in these {_MOST}." if len(behind) > _MOST else "."
     return [
         e("p", said),
-        table(["partition", "flow", "pending"], rows, numbers={"pending"}, caption="Lag when the window was fixed"),
+        render_table(
+            ["partition", "flow", "pending"], rows, numbers={"pending"}, caption="Lag when the window was fixed"
+        ),
     ]

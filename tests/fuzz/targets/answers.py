@@ -22,17 +22,17 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 from kio.serial import entity_writer
 
-from clusters import contact
+from clusters import broker_precheck
 from clusters.errors import ClusterError
 from clusters.group_offsets import GroupOffsets
-from clusters.names import TopicPartition
 from clusters.settings import ConnectionSettings
-from clusters.varints import uvarint
-from clusters.wire import readings
+from clusters.topic_partition import TopicPartition
+from clusters.varints import encode_uvarint
+from clusters.wire import admin_reads
+from clusters.wire.admin_connection import AdminConnection
 from clusters.wire.connection import Connection
-from clusters.wire.inquiry import Inquiry
 from clusters.wire.messages import FetchPartition
-from clusters.wire.question import schema
+from clusters.wire.request_codec import load_message_class
 from tests.clusters.test_wire_walk import made
 from tests.fuzz.target import OracleViolated, Target
 
@@ -53,8 +53,8 @@ def _connected() -> Connection:
     return Connection(_PLAIN, _ADDRESS)
 
 
-def _inquired() -> Inquiry:
-    return Inquiry(_PLAIN, _ADDRESS)
+def _inquired() -> AdminConnection:
+    return AdminConnection(_PLAIN, _ADDRESS)
 
 
 def _fetched() -> object:
@@ -69,9 +69,9 @@ def _produced() -> object:
 
 
 def _greeted() -> object:
-    contact._known.clear()
-    contact._ask(_PLAIN, ("PLAINTEXT", _ADDRESS), threading.Event())
-    (known,) = contact._known.values()
+    broker_precheck._known.clear()
+    broker_precheck._ask(_PLAIN, ("PLAINTEXT", _ADDRESS), threading.Event())
+    (known,) = broker_precheck._known.values()
     if known[2] is not None:
         raise known[2]
     return len(known[1])
@@ -85,7 +85,7 @@ def _groups(ask: Callable[[GroupOffsets], object]) -> Callable[[], object]:
     return asked
 
 
-def _read(ask: Callable[[Inquiry], object]) -> Callable[[], object]:
+def _read(ask: Callable[[AdminConnection], object]) -> Callable[[], object]:
     return lambda: ask(_inquired())
 
 
@@ -104,12 +104,16 @@ _QUESTIONS: tuple[_Question, ...] = (
     (_inquired, "plain", (("api_versions", 4, False),)),
     (_read(lambda inquiry: inquiry.topics()), "inquiry", (("metadata", 12, True),)),
     (_read(lambda inquiry: inquiry.brokers()), "inquiry", (("metadata", 12, True),)),
-    (_read(readings.log_sizes), "inquiry", (("describe_log_dirs", 4, True),)),
-    (_read(readings.groups), "inquiry", (("list_groups", 5, True), ("describe_groups", 5, True))),
-    (_read(readings.acls), "inquiry", (("describe_acls", 3, True),)),
-    (_read(readings.quotas), "inquiry", (("describe_client_quotas", 1, True),)),
-    (_read(readings.scram_users), "inquiry", (("describe_user_scram_credentials", 0, True),)),
-    (_read(lambda inquiry: readings.topic_configs(inquiry, ["orders"])), "inquiry", (("describe_configs", 4, True),)),
+    (_read(admin_reads.read_log_sizes), "inquiry", (("describe_log_dirs", 4, True),)),
+    (_read(admin_reads.read_group_listings), "inquiry", (("list_groups", 5, True), ("describe_groups", 5, True))),
+    (_read(admin_reads.read_acls), "inquiry", (("describe_acls", 3, True),)),
+    (_read(admin_reads.read_quota_texts), "inquiry", (("describe_client_quotas", 1, True),)),
+    (_read(admin_reads.read_scram_users), "inquiry", (("describe_user_scram_credentials", 0, True),)),
+    (
+        _read(lambda inquiry: admin_reads.read_topic_config_entries(inquiry, ["orders"])),
+        "inquiry",
+        (("describe_configs", 4, True),),
+    ),
     (_groups(lambda offsets: offsets.listed()), "inquiry", (("metadata", 12, True), ("list_groups", 5, True))),
     (
         _groups(lambda offsets: offsets.held(["billing"])),
@@ -122,7 +126,7 @@ _QUESTIONS: tuple[_Question, ...] = (
         (("metadata", 12, True), ("metadata", 12, True), ("list_offsets", 8, True)),
     ),
     (
-        lambda: Inquiry(_LOGIN, _ADDRESS),
+        lambda: AdminConnection(_LOGIN, _ADDRESS),
         "login",
         (("sasl_handshake", 1, False), ("sasl_authenticate", 2, True), ("sasl_authenticate", 2, True)),
     ),
@@ -203,7 +207,7 @@ def _skip(_seconds: float) -> None:
 
 
 def _body(name: str, version: int, tagged: bool, random: Random) -> bytes:
-    kind = schema(name, version, "response")
+    kind = load_message_class(name, version, "response")
     answer = made(kind, random)
     codes = {each.name: ErrorCode.none for each in fields(kind) if isinstance(getattr(answer, each.name), ErrorCode)}
     answer = replace(answer, **codes)
@@ -221,7 +225,7 @@ def _versions_answer(version: int) -> bytes:
     ranges = [struct.pack(">hhh", key, 0, 99) for key in range(90)]
     if version == 0:
         return struct.pack(">hi", 0, len(ranges)) + b"".join(ranges)
-    return b"\0\0" + uvarint(len(ranges) + 1) + b"".join(each + b"\0" for each in ranges) + b"\0\0\0\0\0"
+    return b"\0\0" + encode_uvarint(len(ranges) + 1) + b"".join(each + b"\0" for each in ranges) + b"\0\0\0\0\0"
 
 
 _V0 = struct.pack(">ii", 4 + len(_versions_answer(0)), 0) + _versions_answer(0)

@@ -1,7 +1,7 @@
 """Record batches as a broker's answer brings them: the worker's sifting and repacking, the reading of a proof.
 
 The first byte of an input says whether checksums are made right after the mutation (odd: yes, or else nothing behind
-the checksum would ever be read), and at which offset one reads. `clusters.batches.read_records` is not here: it reads
+the checksum would ever be read), and at which offset one reads. `clusters.record_batch.decode_batch_records` is not here: it reads
 what tests have built. Oracle: of batches with right checksums, the worker passes on none with a wrong one.
 """
 
@@ -9,24 +9,24 @@ from __future__ import annotations
 
 import struct
 
-from clusters.batches import checksum, header
 from clusters.errors import ProtocolError
-from replicator.batch import UNKNOWN
-from replicator.batches import batches_in, sift
-from replicator.codecs import NAMES, compress
+from clusters.record_batch import compute_batch_crc, decode_batch_header
+from replicator.batch.batch_selection import select_batches
+from replicator.batch.codecs import CODEC_NAMES, compress_payload
+from replicator.batch.legacy_formats import decode_legacy_records
+from replicator.batch.record_batch import UNKNOWN_RECORD_COUNT, decode_batches
+from replicator.batch.records import decode_record_fields, decode_records
+from replicator.batch.repack import RepackTerms
 from replicator.errors import ReplicatorError
-from replicator.legacy import messages_of
-from replicator.records import fields, records_of
-from replicator.repack import Terms
-from spark.fingerprint import print_slices, sum_prints
-from spark.reading.batches import CorruptBatch, OldFormat, locate, split
-from spark.reading.digests import digest_of
+from spark.fingerprint import fingerprint_slices, sum_fingerprints
+from spark.reading.batch_decoding import CorruptBatch, OldMessageFormat, locate_records, split_checked_batches
+from spark.reading.batch_digests import digest_batch
 from tests.fuzz.target import OracleViolated, Target
 from tests.replicator.build import abort, commit, data, emptied, old_format, transactional, with_crc
 
 _SIZE, _MAGIC, _V2 = 12, 16, 61
 # of a proof's own reader (its docstrings name them): who calls it makes one answer of them
-_PROOF = (CorruptBatch, OldFormat, ValueError, IndexError, OSError, EOFError)
+_PROOF = (CorruptBatch, OldMessageFormat, ValueError, IndexError, OSError, EOFError)
 
 
 def target() -> Target:
@@ -39,7 +39,7 @@ def target() -> Target:
         emptied(0, 3) + data(3, 2, producer_id=9),
         old_format(0, 0) + old_format(1, 1),
         data(0, 1, size=3000),
-        *(_packed(codec) for codec in NAMES),
+        *(_packed(codec) for codec in CODEC_NAMES),
     ]
     seeds = [bytes([first]) + log for log in logs for first in (0, 1, 5)]
     magics = (b"\x28\xb5\x2f\xfd", b"\x82SNAPPY\x00", b"\x1f\x8b\x08", b"\x04\x22\x4d\x18")
@@ -51,7 +51,7 @@ def _packed(codec: int) -> bytes:
     """A batch of this codec; the record part alone is packed."""
     plain = bytearray(data(0, 3, size=400))
     try:
-        plain[_V2:] = compress(codec, bytes(plain[_V2:]))
+        plain[_V2:] = compress_payload(codec, bytes(plain[_V2:]))
     except KeyError:
         return bytes(plain)
     plain[8:12] = struct.pack(">i", len(plain) - _SIZE)
@@ -67,7 +67,7 @@ def _attempt(found: bytes) -> str:
     for part in (_sifted, _merged, _opened, _proved):
         try:
             came.append(part(log, position if right else 0))
-        except (ReplicatorError, ProtocolError, CorruptBatch, OldFormat) as error:
+        except (ReplicatorError, ProtocolError, CorruptBatch, OldMessageFormat) as error:
             if not str(error).strip():
                 raise
             came.append(type(error).__name__)
@@ -78,47 +78,51 @@ def _attempt(found: bytes) -> str:
 
 
 def _sifted(log: bytes, position: int) -> str:
-    return _passed(log, position, Terms(small=0))
+    return _passed(log, position, RepackTerms(small=0))
 
 
 def _merged(log: bytes, position: int) -> str:
     """As where the target takes no holes and small batches become large ones."""
-    return _passed(log, position, Terms(isolate=True, change=lambda: lambda record: record))
+    return _passed(log, position, RepackTerms(isolate=True, change=lambda: lambda record: record))
 
 
-def _passed(log: bytes, position: int, terms: Terms) -> str:
-    sifted = sift(memoryview(log), position, ((7, 3),), terms=terms)
+def _passed(log: bytes, position: int, terms: RepackTerms) -> str:
+    sifted = select_batches(memoryview(log), position, ((7, 3),), terms=terms)
     were_right = _are_right(log)
     for batch in sifted.batches:
-        if were_right and batch.data[_MAGIC] == 2 and header(batch.data).crc != checksum(batch.data):
+        if (
+            were_right
+            and batch.data[_MAGIC] == 2
+            and decode_batch_header(batch.data).crc != compute_batch_crc(batch.data)
+        ):
             raise OracleViolated(f"the batch at {batch.base} is passed on with a wrong checksum")
     return f"sifted {min(len(sifted.batches), 3)} {sifted.holes} {bool(sifted.rejected)}"
 
 
 def _opened(log: bytes, _position: int) -> str:
     count = 0
-    for batch in batches_in(memoryview(log)):
-        for record in messages_of(batch) if batch.records == UNKNOWN else records_of(batch):
+    for batch in decode_batches(memoryview(log)):
+        for record in decode_legacy_records(batch) if batch.records == UNKNOWN_RECORD_COUNT else decode_records(batch):
             count += 1
             try:
-                fields(record.rest)
+                decode_record_fields(record.rest)
             except (IndexError, ValueError):  # its docstring says so, and callers expect it
                 continue
     return f"opened {min(count, 3)}"
 
 
 def _proved(log: bytes, _position: int) -> str:
-    batches = list(split(memoryview(log)))
+    batches = list(split_checked_batches(memoryview(log)))
     for batch in batches:
-        digest_of(batch)
+        digest_batch(batch)
     full = [batch for batch in batches if not batch.control and batch.count > 0]
     if not full:
         return "proved 0"
     try:
-        slices = locate(full)
+        slices = locate_records(full)
     except _PROOF as error:
         raise error if isinstance(error, CorruptBatch) else CorruptBatch(0, str(error) or "-") from error
-    sum_prints(print_slices(slices))
+    sum_fingerprints(fingerprint_slices(slices))
     return "proved"
 
 
@@ -135,8 +139,8 @@ def _with_right_checksums(log: bytes) -> bytes:
 def _are_right(log: bytes) -> bool:
     try:
         return all(
-            batch.data[_MAGIC] != 2 or header(batch.data).crc == checksum(batch.data)
-            for batch in batches_in(memoryview(log))
+            batch.data[_MAGIC] != 2 or decode_batch_header(batch.data).crc == compute_batch_crc(batch.data)
+            for batch in decode_batches(memoryview(log))
         )
     except (ReplicatorError, ProtocolError):
         return False

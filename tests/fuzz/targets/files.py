@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tests.cases.hostile.corpus import CASES, HERE
 from tests.fuzz.target import ROOT, OracleViolated, Target
-from topology.compile import compile_path
+from topology.compile import compile_topology
 from topology.errors import TopologyError
 from topology.inventory import (
     Inventory,
@@ -20,10 +20,10 @@ from topology.inventory import (
     InventoryGroup,
     InventoryTopic,
 )
-from topology.inventory_json import inventory_from_json, inventory_json
-from topology.lint import lint_all, lint_loaded
-from topology.load import load_path, read_text
-from topology.reports import rendered
+from topology.inventory_json import decode_inventory, encode_inventory
+from topology.lint import lint_topologies, lint_topology
+from topology.loader import load_topology, read_topology_text
+from topology.reports import render_lint_report
 
 _SMALL = 6_000
 _FORMS = ("text", "concise", "json", "sarif", "junit", "github")
@@ -35,30 +35,30 @@ def target() -> Target:
     files = [each.read_bytes() for folder in folders for each in sorted(folder.rglob("*.yaml"))]
     made = [build().data for build in CASES.values()]
     inventory = _inventory()
-    seeds = [data for data in (*files, *made, inventory_json(inventory).encode()) if len(data) <= _SMALL]
+    seeds = [data for data in (*files, *made, encode_inventory(inventory).encode()) if len(data) <= _SMALL]
     return Target("files", seeds, _reader(inventory), (TopologyError,), _words(), "yaml", 1 << 16)
 
 
 def _reader(inventory: Inventory) -> Callable[[bytes], str]:
     folder = Path(tempfile.mkdtemp(prefix="watershed-fuzz-"))
-    example = load_path(_EXAMPLE)
+    example = load_topology(_EXAMPLE)
 
     def attempt(data: bytes) -> str:
         path = folder / "topology.yaml"
         path.write_bytes(data)
         if data.lstrip()[:1] == b"{" and b"inventory" in data:
-            found = inventory_from_json(read_text(path))
-            if inventory_from_json(inventory_json(found)) != found:
+            found = decode_inventory(read_topology_text(path))
+            if decode_inventory(encode_inventory(found)) != found:
                 raise OracleViolated("an inventory that was read and written is another")
-            lint_loaded(example, found)
+            lint_topology(example, found)
             return "an inventory"
         turn = zlib.crc32(data)  # reports and the inventory take turns: all of them for all inputs are slow
-        results = lint_all(path, inventory if turn % 3 else None)
-        rendered(results, _FORMS[turn // 3 % len(_FORMS)])
+        results = lint_topologies(path, inventory if turn % 3 else None)
+        render_lint_report(results, _FORMS[turn // 3 % len(_FORMS)])
         ruled = {finding.rule for result in results for finding in result.findings}
         if any(result.errors for result in results):
             return " ".join(sorted(ruled))
-        compile_path(path)
+        compile_topology(path)
         return f"a plan {' '.join(sorted(ruled))}"
 
     return attempt
@@ -95,7 +95,7 @@ def _examples() -> Iterator[Path]:
 
 
 def _aliases(path: Path) -> Iterator[str]:
-    topology = load_path(path).topology
+    topology = load_topology(path).topology
     yield from topology.clusters if topology is not None else ()
 
 

@@ -13,9 +13,9 @@ from typing import Any
 
 import httpx
 
-from cutover.hooks.http import HttpHook
-from cutover.live.hosts import HOSTS, find_refusal, host_of, is_loopback
-from cutover.live.http import NoAnswer, call
+from cutover.hooks.http_hook import HttpHook
+from cutover.live.allowed_hosts import ALLOWED_HOSTS_VARIABLE, find_host_refusal, is_loopback_url_host, parse_host
+from cutover.live.bounded_http import NoHttpAnswer, call_http
 from tests.fuzz.target import OracleViolated, Target
 
 _LISTS = (
@@ -87,7 +87,7 @@ class _Nowhere(OSError):
 def target() -> Target:
     socket.create_connection = _noted  # type: ignore[assignment]  # in this process nothing else is called
     seeds = [f"{hosts}\n{address}".encode() for hosts in _LISTS for address in _ADDRESSES]
-    return Target("hooks", seeds, _attempt, (NoAnswer,), [word.encode() for word in _WORDS])
+    return Target("hooks", seeds, _attempt, (NoHttpAnswer,), [word.encode() for word in _WORDS])
 
 
 def _noted(address: tuple[str, int], *_args: Any, **_options: Any) -> Any:
@@ -97,18 +97,18 @@ def _noted(address: tuple[str, int], *_args: Any, **_options: Any) -> Any:
 
 def _attempt(data: bytes) -> str:
     hosts, _, url = data[:4096].decode("utf-8", "replace").partition("\n")
-    environ = {HOSTS: hosts}
+    environ = {ALLOWED_HOSTS_VARIABLE: hosts}
     hook = HttpHook(url, None, 0.2, environ, float, lambda _: None, float)
     hook.problems()  # must not raise
-    refusal = find_refusal(url, environ)
+    refusal = find_host_refusal(url, environ)
     if refusal is not None:
         if not refusal.strip():
             raise OracleViolated("refused without a word")
         return f"not on the list: {refusal.replace(url, '')[:12]}"
     _called.clear()
     try:
-        call("POST", url, b"{}", {}, 10.0)
-    except NoAnswer:
+        call_http("POST", url, b"{}", {}, 10.0)
+    except NoHttpAnswer:
         if not _called:
             raise
     if not _called:
@@ -116,7 +116,7 @@ def _attempt(data: bytes) -> str:
     for host, port in _called:
         if not _is_on(hosts, host, port, url):
             raise OracleViolated(f"{url!r} connects to {host!r} port {port}, and the list is {hosts!r}")
-        if is_loopback(host_of(url)) and not _is_this_machine(host):
+        if is_loopback_url_host(parse_host(url)) and not _is_this_machine(host):
             raise OracleViolated(f"{url!r} is called unsigned, and connects to {host!r}")
     return f"called: {_by_httpx(url)}"
 

@@ -12,16 +12,16 @@ from pathlib import Path
 
 from tests.fuzz.target import ROOT, OracleViolated, Target
 from topology.errors import TopologyError, UnreadableTopology
-from topology.interop.formats import FORMATS, SUFFIXES, import_path
-from topology.interop.report import lines, report_of
-from topology.load import load_text
+from topology.interop.import_formats import IMPORT_FORMATS, IMPORT_SUFFIXES, import_path
+from topology.interop.import_report import build_import_report, render_import_findings
+from topology.loader import parse_topology
 
 _CASES = ROOT / "tests/cases"
 
 
 def target() -> Target:
     files = [each for name in ("interop", "linking") for each in sorted((_CASES / name).rglob("*"))]
-    seeds = [each.read_bytes() for each in files if each.suffix in SUFFIXES and "expected" not in each.parts]
+    seeds = [each.read_bytes() for each in files if each.suffix in IMPORT_SUFFIXES and "expected" not in each.parts]
     words = {word for data in seeds for word in data.replace(b"=", b" = ").split() if len(word) < 60}
     return Target("imports", seeds, _reader(), (TopologyError,), sorted(words), "yaml", 1 << 16)
 
@@ -31,15 +31,15 @@ def _reader() -> Callable[[bytes], str]:
 
     def attempt(data: bytes) -> str:
         path.write_bytes(data)
-        wanted = FORMATS[zlib.crc32(data) % len(FORMATS)].name
+        wanted = IMPORT_FORMATS[zlib.crc32(data) % len(IMPORT_FORMATS)].name
         try:
             imported = import_path(path)
         except UnreadableTopology:
             imported = import_path(path, wanted)
-        report = report_of(imported, "topology.yaml")
+        report = build_import_report(imported, "topology.yaml")
         report.to_json()
-        lines((*report.source, *report.result))
-        if load_text(report.text).nodes == ():
+        render_import_findings((*report.source, *report.result))
+        if parse_topology(report.text).nodes == ():
             raise OracleViolated("what came out is no topology file")
         why = {each.why[:20] for each in report.not_carried}
         return f"{imported.format} {len(imported.flows)} {min(report.errors, 3)} {sorted(why)}"

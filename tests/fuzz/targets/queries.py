@@ -1,7 +1,7 @@
 """Requests of the page "Replication": paths, parameters and ids, through the application that Airflow mounts.
 
 An input is a path with its query, as it stands in a request's first line. A line behind it, where there is one, is an
-id that `plugins.watershed_state` makes a folder of. Oracle: no answer of 500 and more, none that is not closed to
+id that `plugins.watershed.state_folder` makes a folder of. Oracle: no answer of 500 and more, none that is not closed to
 caches, no file from outside the page's folder, no folder outside the state's.
 """
 
@@ -84,14 +84,14 @@ class _Page:
         from airflow.utils.db import initdb
         from fastapi.testclient import TestClient
 
-        from plugins import watershed_page, watershed_page_rights
+        from plugins.watershed.page import routes, user_rights
         from tests.airflow import page_world
 
         initdb()
         plans = [page_world.plan_in(home / "topologies", page_world.one(page_world.ADDRESS))]
         plans.append(page_world.plan_in(home / "topologies", page_world.ten(page_world.ADDRESS)))
         page_world.proof_in(home / "state", "verify__shop", verdict="proven", unproven=0)
-        app = watershed_page.routes()
+        app = routes.build_page_app()
         readers = page_world.StillReaders()
         for plan in plans:
             readers.seen |= page_world.everywhere(plan, page_world.seen(plan, {}))
@@ -99,11 +99,11 @@ class _Page:
         app.dependency_overrides[security.get_user] = lambda: SimpleNamespace(get_id=lambda: "1", get_name=lambda: "a")
         manager: Any = page_world.Manager()
         security.get_auth_manager = lambda: manager
-        watershed_page_rights._known = page_world.all_known  # type: ignore[assignment]
+        user_rights._known = page_world.all_known  # type: ignore[assignment]
         self._client = TestClient(app)
         self._client.__enter__()
         self._state = home / "state"
-        self._files = {path.read_bytes() for path in watershed_page.STATIC.iterdir()}
+        self._files = {path.read_bytes() for path in routes.PAGE_FILES.iterdir()}
 
     def attempt(self, data: bytes) -> str:
         line, _, word = data.decode("utf-8", "replace").partition("\n")
@@ -133,10 +133,10 @@ class _Page:
         return self._client.get(url, follow_redirects=False)
 
     def _folder(self, word: str) -> str:
-        from plugins.watershed_state import run_folder
+        from plugins.watershed.state_folder import locate_run_folder
 
         try:
-            found = run_folder(word, word)
+            found = locate_run_folder(word, word)
         except ValueError as error:  # its docstring says so
             return type(error).__name__
         if not Path(os.path.normpath(found)).is_relative_to(self._state) or "\0" in str(found):

@@ -11,11 +11,11 @@ from itertools import combinations
 from tests.topology.pump.files import NAMES, Document, text_of
 from tests.topology.pump.outcome import Place, births
 from tests.topology.pump.walk import Walked, walk
-from topology.finding import Finding
-from topology.lint import Result, lint_loaded
-from topology.load import Loaded, load_text
+from topology.finding import LintFinding
+from topology.lint import LintResult, lint_topology
+from topology.loader import LoadedTopology, parse_topology
 from topology.model import Flow, Topology
-from topology.plan import TopicSelection
+from topology.selectors import TopicSelection
 
 CYCLES = {"GRF201", "GRF202"}
 GROWTH = {"GRF203"}
@@ -29,8 +29,8 @@ class Case:
     proofs are about what may be started)."""
 
     document: Document
-    loaded: Loaded
-    findings: tuple[Finding, ...]
+    loaded: LoadedTopology
+    findings: tuple[LintFinding, ...]
 
     @cached_property
     def topology(self) -> Topology:
@@ -61,7 +61,7 @@ class Case:
         selection = {"exclude": [], "allow_internal": False} | topics
         return body["active"], body["standby"], TopicSelection.from_json(selection)
 
-    def of(self, *rules: str) -> list[Finding]:
+    def of(self, *rules: str) -> list[LintFinding]:
         return [finding for finding in self.findings if finding.rule in rules]
 
     @property
@@ -75,8 +75,8 @@ class Case:
 
 
 def case_of(document: Document, block: bool = False) -> Case:
-    loaded = load_text(text_of(document, block))
-    return Case(document, loaded, lint_loaded(loaded).findings)
+    loaded = parse_topology(text_of(document, block))
+    return Case(document, loaded, lint_topology(loaded).findings)
 
 
 def kinds(case: Case) -> set[str]:
@@ -167,7 +167,7 @@ def check_witnesses(case: Case) -> None:
             assert starved(case), f"GRF210: the standby has everything\n{case}"
 
 
-def _tells(finding: Finding, birth: Place, place: Place, flows: set[str]) -> bool:
+def _tells(finding: LintFinding, birth: Place, place: Place, flows: set[str]) -> bool:
     needed = 1 if birth == place else 2
     one_flow_twice = len(flows) == 1  # from two topics
     return len(flows & set(finding.ids)) >= (1 if one_flow_twice else needed)
@@ -219,7 +219,7 @@ def check_clean(case: Case) -> None:
         assert kinds(case) == {"clean"}, f"{kinds(case)}\n{case}"
 
 
-def told(result: Result) -> list[str]:
+def told(result: LintResult) -> list[str]:
     """Everything that a report says but positions."""
     return sorted(
         json.dumps([f.rule, f.severity, f.confidence, f.message, f.ids, f.notes, f.help, f.fingerprint, _labels(f)])
@@ -227,5 +227,5 @@ def told(result: Result) -> list[str]:
     )
 
 
-def _labels(finding: Finding) -> list[str]:
+def _labels(finding: LintFinding) -> list[str]:
     return sorted(label.text for label in finding.labels)

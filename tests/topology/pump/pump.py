@@ -3,7 +3,7 @@ moves.
 
 Only the rules of replication are in here: what a flow selects and how it names it, that it creates every topic it
 selects, one producer id for each (flow, path), what guard and `forward` skip. Batches are fetched, sifted, rewritten
-and produced as the data plane does it (`replicator.batches.sift`, `replicator.header.rewritten`), and the broker's own
+and produced as the data plane does it (`replicator.batch.batch_selection.select_batches`, `replicator.batch.header_rewrite.rewrite_header`), and the broker's own
 checks answer.
 """
 
@@ -13,18 +13,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from clusters.fake import FakeCluster
+from clusters.fake_cluster import FakeCluster
 from clusters.fake_wire import FakeWire
 from clusters.wire.messages import FetchPartition, ProducePartition
-from replicator.batches import Batch, sift
-from replicator.header import HEADER_SIZE, rewritten
-from replicator.repack import Terms
+from replicator.batch.batch_selection import select_batches
+from replicator.batch.header_rewrite import BATCH_HEADER_BYTES, rewrite_header
+from replicator.batch.record_batch import RawBatch
+from replicator.batch.repack import RepackTerms
 from tests.topology.pump.outcome import MAX_NAME, Outcome, Place
 from topology.plan import PlanFlow
 
 MAX_TOPICS = 400  # in all clusters: more than this come only of names that grow; on two flows they double each round
 NOW = 1_700_000_000_000
-ONE_BY_ONE = Terms(small=0)  # a batch a record: merged ones would reach behind the round's end
+ONE_BY_ONE = RepackTerms(small=0)  # a batch a record: merged ones would reach behind the round's end
 Stand = tuple[str, str, int]  # cluster, topic, producer id: whatever happens next depends on nothing else
 Spot = tuple[str, str, int]  # cluster, topic, offset
 
@@ -96,7 +97,7 @@ class Pump:
             asked = FetchPartition(topic.topic_id, 0, position)
             [answer] = self.wires[flow.source].fetch((asked,), max_wait_ms=0, min_bytes=0)
             skipped = partial(self._skipped, flow)
-            found = sift(answer.records, position, answer.aborted, leave_out=skipped, terms=ONE_BY_ONE)
+            found = select_batches(answer.records, position, answer.aborted, leave_out=skipped, terms=ONE_BY_ONE)
             for batch in found.batches:
                 if batch.base < end:
                     self._produce(flow, (flow.source, name, batch.base), arriving, batch)
@@ -105,14 +106,14 @@ class Pump:
         self.positions[flow.id, name] = position
         return copied
 
-    def _skipped(self, flow: PlanFlow, batch: Batch) -> bool:
+    def _skipped(self, flow: PlanFlow, batch: RawBatch) -> bool:
         """The loop guard, and `forward: local`."""
         producer = self.producers.get((flow.source, batch.producer_id))
         if producer is None:
             return False  # an ordinary producer
         return flow.forward == "local" or (flow.guard == "producer_id" and flow.target in producer.path)
 
-    def _produce(self, flow: PlanFlow, spot: Spot, arriving: str, batch: Batch) -> None:
+    def _produce(self, flow: PlanFlow, spot: Spot, arriving: str, batch: RawBatch) -> None:
         known = self.producers.get((flow.source, batch.producer_id))
         path = known.path if known is not None and flow.guard == "producer_id" else frozenset({flow.source})
         producer = Producer(flow.id, path | {flow.target})
@@ -124,9 +125,9 @@ class Pump:
         topic = self.clusters[flow.target].topic(arriving)
         assert topic is not None
         sequence = self.sequences.get(stand, 0)
-        head = rewritten(batch.data[:HEADER_SIZE], producer_id=stand[2], epoch=0, sequence=sequence)
+        head = rewrite_header(batch.data[:BATCH_HEADER_BYTES], producer_id=stand[2], epoch=0, sequence=sequence)
         wire = self.wires[flow.target]
-        wire.send_produce((ProducePartition(topic.topic_id, 0, (head, batch.data[HEADER_SIZE:])),))
+        wire.send_produce((ProducePartition(topic.topic_id, 0, (head, batch.data[BATCH_HEADER_BYTES:])),))
         [answer] = wire.receive_produce()
         assert answer.error == 0, answer
         self.sequences[stand] = sequence + batch.records

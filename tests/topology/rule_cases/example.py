@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from topology.finding import Finding
-from topology.lint import lint_loaded
-from topology.load import load_text
-from topology.manual import complete, inventory_of
+from topology.finding import LintFinding
+from topology.lint import lint_topology
+from topology.loader import parse_topology
+from topology.rule_manual import build_example_inventory, complete_example
 
 # name, rule, example (with its scan behind `--- # topology scan`), a part of each message in the order of the file
 Case = tuple[str, str, str, list[str]]
 FLOW = "flows:\n  - {source: a, target: b, topics: {include: [orders]}%s}\n"
 
 
-def found(example: str, code: str) -> list[Finding]:
+def found(example: str, code: str) -> list[LintFinding]:
     """What the rule says of the example, with its scan as if taken just now."""
-    loaded = load_text(complete(example))
+    loaded = parse_topology(complete_example(example))
     assert [problem.message for problem in loaded.problems] == []
-    result = lint_loaded(loaded, inventory_of(example, live=True))
+    result = lint_topology(loaded, build_example_inventory(example, live=True))
     return [finding for finding in result.findings if finding.rule == code]
 
 

@@ -18,7 +18,7 @@ from topology.rules.clu import (
     clu112_unsupported_version,
 )
 
-RULES: tuple[Rule, ...] = (
+CLU_RULES: tuple[Rule, ...] = (
     clu101_undefined_cluster.RULE,
     clu102_duplicate_physical_cluster.RULE,
     clu103_relative_alias.RULE,

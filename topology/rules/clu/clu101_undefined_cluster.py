@@ -30,22 +30,22 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from topology.finding import Label, Problem
-from topology.model import Value
-from topology.nearest import nearest
-from topology.rule import Context, Rule
+from topology.model import CheckedValue
+from topology.rule import Rule, RuleContext
+from topology.spelling import suggest_word
 
 _NAMES = ("hub", "active", "standby", "target")
 _LISTS = ("spokes", "regionals", "aggregates", "members", "sources", "path")
 
 
-def check(context: Context) -> Iterator[Problem]:
+def check(context: RuleContext) -> Iterator[Problem]:
     if context.topology is None or context.topology.root.at("clusters") is None:
         return
     known = context.topology.clusters
-    for path, value in mentions(context.topology.root):
+    for path, value in find_cluster_mentions(context.topology.root):
         alias = value.data
         if alias not in known:
-            near = nearest(alias, known)
+            near = suggest_word(alias, known)
             yield Problem(
                 "CLU101",
                 f"cluster `{alias}` is not declared",
@@ -56,7 +56,7 @@ def check(context: Context) -> Iterator[Problem]:
             )
 
 
-def mentions(root: Value) -> Iterator[tuple[str, Value]]:
+def find_cluster_mentions(root: CheckedValue) -> Iterator[tuple[str, CheckedValue]]:
     for index, flow in enumerate(root.list("flows")):
         for end in ("source", "target"):
             if (value := flow.at(end)) is not None:

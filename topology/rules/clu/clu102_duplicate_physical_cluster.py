@@ -30,17 +30,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from topology.finding import Problem, Span
-from topology.model import Value
-from topology.quoting import shown
-from topology.rule import Context, Rule
-from topology.rules.mention import labels, some
+from topology.finding import FileSpan, Problem
+from topology.model import CheckedValue
+from topology.rule import Rule, RuleContext
+from topology.rules.finding_text import build_labels, render_some_names
+from topology.text_escaping import shorten_and_escape
 
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]"})
-_Places = dict[str, Span]
+_Places = dict[str, FileSpan]
 
 
-def check(context: Context) -> Iterator[Problem]:
+def check(context: RuleContext) -> Iterator[Problem]:
     topology = context.topology
     clusters = topology.root.at("clusters") if topology is not None else None
     if clusters is None:
@@ -51,22 +51,22 @@ def check(context: Context) -> Iterator[Problem]:
             aliases = set(places)
             if len(aliases) > 1 and not _apart(context, aliases) and not any(aliases <= each for each in told):
                 told.append(aliases)
-                yield _problem(f"{said} `{shown(key)}`", places)
+                yield _problem(f"{said} `{shorten_and_escape(key)}`", places)
 
 
 def _problem(what: str, places: _Places) -> Problem:
     aliases = sorted(places)
     return Problem(
         "CLU102",
-        f"{some(aliases)} are one cluster: they share {what}",
-        labels(*((places[alias], f"clusters.{alias}") for alias in aliases)),
+        f"{render_some_names(aliases)} are one cluster: they share {what}",
+        build_labels(*((places[alias], f"clusters.{alias}") for alias in aliases)),
         path=f"clusters.{aliases[1]}",
         ids=tuple(aliases),
         help="declare the cluster once and let all flows use that alias, or correct the id or address that is wrong",
     )
 
 
-def _by_id(context: Context, clusters: Value) -> dict[str, _Places]:
+def _by_id(context: RuleContext, clusters: CheckedValue) -> dict[str, _Places]:
     """Cluster id → aliases that pin it, or that a scan found it behind."""
     shared: dict[str, _Places] = {}
     for alias, cluster in clusters.fields.items():
@@ -77,7 +77,7 @@ def _by_id(context: Context, clusters: Value) -> dict[str, _Places]:
     return shared
 
 
-def _by_address(clusters: Value) -> dict[str, _Places]:
+def _by_address(clusters: CheckedValue) -> dict[str, _Places]:
     shared: dict[str, _Places] = {}
     for alias, cluster in clusters.fields.items():
         for address in cluster.list("bootstrap"):
@@ -92,7 +92,7 @@ def _address(text: str) -> str:
     return f"{'localhost' if host in _LOOPBACK else host}:{port}"
 
 
-def _apart(context: Context, aliases: set[str]) -> bool:
+def _apart(context: RuleContext, aliases: set[str]) -> bool:
     """Whether a scan saw each of them, under ids of their own: a proxy may serve several clusters at one address."""
     if context.inventory is None:
         return False

@@ -33,7 +33,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from topology.finding import Label, Problem
-from topology.rule import Context, Rule
+from topology.rule import Rule, RuleContext
 
 _ACTIVE = frozenset({"active", "local", "main", "master", "primary", "source", "src"})
 _STANDBY = frozenset(
@@ -43,7 +43,7 @@ _RELATIVE = _ACTIVE | _STANDBY | {"here", "mine", "origin", "other", "ours", "th
 _NOISE = frozenset({"cluster", "datacenter", "dc", "kafka", "region", "site"})
 
 
-def check(context: Context) -> Iterator[Problem]:
+def check(context: RuleContext) -> Iterator[Problem]:
     clusters = context.topology.root.at("clusters") if context.topology is not None else None
     if context.topology is None or clusters is None:
         return

@@ -21,16 +21,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from topology.finding import Label, Problem
-from topology.quoting import shown
-from topology.rule import Context, Rule
+from topology.rule import Rule, RuleContext
+from topology.text_escaping import shorten_and_escape
 
 
-def check(context: Context) -> Iterator[Problem]:
+def check(context: RuleContext) -> Iterator[Problem]:
     clusters = context.topology.root.at("clusters") if context.topology is not None else None
     for alias, cluster in clusters.fields.items() if clusters is not None else ():
         if cluster.at("cluster_id") is None:
             seen = context.inventory.cluster(alias) if context.inventory is not None else None
-            found = f"the scan saw `{shown(seen.cluster_id)}`" if seen is not None else "`topology scan` shows it"
+            found = (
+                f"the scan saw `{shorten_and_escape(seen.cluster_id)}`"
+                if seen is not None
+                else "`topology scan` shows it"
+            )
             yield Problem(
                 "CLU104",
                 f"cluster `{alias}` pins no `cluster_id`",

@@ -25,11 +25,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from topology.finding import Label, Problem
-from topology.quoting import shown
-from topology.rule import Context, Rule
+from topology.rule import Rule, RuleContext
+from topology.text_escaping import shorten_and_escape
 
 
-def check(context: Context) -> Iterator[Problem]:
+def check(context: RuleContext) -> Iterator[Problem]:
     topology, inventory = context.topology, context.inventory
     for alias, cluster in topology.clusters.items() if topology is not None and inventory is not None else ():
         seen = inventory.cluster(alias) if inventory is not None else None
@@ -37,7 +37,7 @@ def check(context: Context) -> Iterator[Problem]:
             continue
         yield Problem(
             "CLU105",
-            f"`{alias}` is cluster {shown(seen.cluster_id)}, but the file pins {shown(cluster.cluster_id or '')}",
+            f"`{alias}` is cluster {shorten_and_escape(seen.cluster_id)}, but the file pins {shorten_and_escape(cluster.cluster_id or '')}",
             (Label(topology.root.where("clusters", alias, "cluster_id"), "pinned here"),),
             path=f"clusters.{alias}.cluster_id",
             ids=(alias,),

@@ -46,11 +46,11 @@ from collections.abc import Iterator
 
 from topology.finding import Problem
 from topology.model import Flow, Topology
-from topology.rule import Context, Rule
-from topology.rules.mention import labels, some, unique
+from topology.rule import Rule, RuleContext
+from topology.rules.finding_text import build_labels, render_some_names, sort_unique_names
 
 
-def check(context: Context) -> Iterator[Problem]:
+def check(context: RuleContext) -> Iterator[Problem]:
     topology = context.topology
     if topology is None or not any(flow.plan.naming.policy == "prefix" for flow in topology.flows):
         return
@@ -69,7 +69,7 @@ def check(context: Context) -> Iterator[Problem]:
             if found and alias in topology.clusters and not any(_brings(each, name) for each in copies):
                 shadows.setdefault(alias, []).append(name)
         for alias, shadowing in sorted(shadows.items()):
-            yield _problem(topology, flow, alias, unique(shadowing))
+            yield _problem(topology, flow, alias, sort_unique_names(shadowing))
 
 
 def _beginnings(flow: Flow) -> Iterator[str]:
@@ -89,10 +89,10 @@ def _problem(topology: Topology, flow: Flow, alias: str, names: tuple[str, ...])
     cluster = topology.root.at("clusters", alias)
     return Problem(
         "CLU106",
-        f"{some(names)} of {flow.source} looks like a copy from cluster `{alias}`, and is none",
-        labels(
+        f"{render_some_names(names)} of {flow.source} looks like a copy from cluster `{alias}`, and is none",
+        build_labels(
             (None if cluster is None else cluster.key, f"the alias `{alias}`"),
-            (flow.settings.where("topics", "include"), f"{flow.id} takes {some(names)}"),
+            (flow.settings.where("topics", "include"), f"{flow.id} takes {render_some_names(names)}"),
         ),
         path=f"{flow.path}.topics.include",
         ids=(flow.id, alias),

@@ -33,16 +33,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from topology.finding import Label, Problem
-from topology.model import Value
-from topology.rule import Context, Rule
-from topology.rules.clu.clu101_undefined_cluster import mentions
+from topology.model import CheckedValue
+from topology.rule import Rule, RuleContext
+from topology.rules.clu.clu101_undefined_cluster import find_cluster_mentions
 
 
-def check(context: Context) -> Iterator[Problem]:
+def check(context: RuleContext) -> Iterator[Problem]:
     clusters = context.topology.root.at("clusters") if context.topology is not None else None
     if context.topology is None or clusters is None:
         return
-    used = {value.data for _, value in mentions(context.topology.root)}
+    used = {value.data for _, value in find_cluster_mentions(context.topology.root)}
     unfinished = not used <= clusters.fields.keys() or any(_loops(flow) for flow in context.topology.root.list("flows"))
     for alias, cluster in clusters.fields.items() if used and not unfinished else ():
         if alias not in used:
@@ -56,7 +56,7 @@ def check(context: Context) -> Iterator[Problem]:
             )
 
 
-def _loops(flow: Value) -> bool:
+def _loops(flow: CheckedValue) -> bool:
     return bool(flow.get("source") == flow.get("target"))
 
 

@@ -22,10 +22,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from topology.finding import Label, Problem
-from topology.rule import Context, Rule
+from topology.rule import Rule, RuleContext
 
 
-def check(context: Context) -> Iterator[Problem]:
+def check(context: RuleContext) -> Iterator[Problem]:
     for alias, cluster in context.topology.clusters.items() if context.topology is not None else ():
         if context.topology is not None and len(cluster.bootstrap) == 1 and context.facts.cluster(alias).brokers != 1:
             yield Problem(

@@ -34,12 +34,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from topology.finding import Label, Problem
-from topology.rule import Context, Rule
+from topology.rule import Rule, RuleContext
 
 _LONGEST = 80
 
 
-def check(context: Context) -> Iterator[Problem]:
+def check(context: RuleContext) -> Iterator[Problem]:
     for flow in context.topology.flows if context.topology is not None else ():
         if len(flow.id) > _LONGEST:
             yield Problem(

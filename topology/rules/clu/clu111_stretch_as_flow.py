@@ -40,12 +40,12 @@ from collections.abc import Iterator
 
 from topology.finding import Problem
 from topology.model import Flow, Topology
-from topology.quoting import shown
-from topology.rule import Context, Rule
-from topology.rules.mention import labels
+from topology.rule import Rule, RuleContext
+from topology.rules.finding_text import build_labels
+from topology.text_escaping import shorten_and_escape
 
 
-def check(context: Context) -> Iterator[Problem]:
+def check(context: RuleContext) -> Iterator[Problem]:
     topology = context.topology
     for flow in topology.flows if topology is not None else ():
         if topology is None or flow.source == flow.target:
@@ -53,7 +53,7 @@ def check(context: Context) -> Iterator[Problem]:
         ours, theirs = _regions(topology, flow.source), _regions(topology, flow.target)
         if ours != theirs or not ours:
             continue
-        where = ", ".join(shown(region) for region in sorted(ours))
+        where = ", ".join(shorten_and_escape(region) for region in sorted(ours))
         if len(ours) > 1:
             yield _problem(topology, flow, f"copies between two clusters that are both stretched over {where}")
         elif flow.settings.get("slo", "rpo") == 0:
@@ -80,7 +80,7 @@ def _problem(topology: Topology, flow: Flow, what: str) -> Problem:
     return Problem(
         "CLU111",
         f"flow {flow.id} {what}; an asynchronous copy cannot give that",
-        labels(
+        build_labels(
             (None if rpo is None or rpo.data else rpo.span, "nothing may be lost"),
             (flow.declared, "this flow"),
             *places,

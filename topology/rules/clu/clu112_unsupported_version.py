@@ -36,15 +36,15 @@ from dataclasses import dataclass
 
 from topology.finding import Problem
 from topology.model import Flow, Topology
-from topology.quoting import shown
-from topology.rule import Context, Rule
-from topology.rules.mention import labels, some
+from topology.rule import Rule, RuleContext
+from topology.rules.finding_text import build_labels, render_some_names
+from topology.text_escaping import shorten_and_escape
 
 _RELEASE = re.compile(r"([0-9]{1,3})(?:\.([0-9]{1,3}))?(?![0-9])")
 
 
 @dataclass(frozen=True, slots=True)
-class _Need:
+class _VersionNeed:
     """What a flow does at one of its ends, since which release brokers can do it, and whether a flow does."""
 
     end: str
@@ -54,14 +54,16 @@ class _Need:
 
 
 _NEEDS = (
-    _Need("target", (4, 1), "writing by topic id", lambda flow: True),
-    _Need("source", (3, 1), "reading by topic id", lambda flow: True),
-    _Need("target", (2, 3), "changing configs one by one", lambda flow: flow.plan.sync_configs == "continuous"),
-    _Need("target", (0, 11), "record headers", lambda flow: flow.settings.at("provenance", "header") is not None),
+    _VersionNeed("target", (4, 1), "writing by topic id", lambda flow: True),
+    _VersionNeed("source", (3, 1), "reading by topic id", lambda flow: True),
+    _VersionNeed("target", (2, 3), "changing configs one by one", lambda flow: flow.plan.sync_configs == "continuous"),
+    _VersionNeed(
+        "target", (0, 11), "record headers", lambda flow: flow.settings.at("provenance", "header") is not None
+    ),
 )
 
 
-def check(context: Context) -> Iterator[Problem]:
+def check(context: RuleContext) -> Iterator[Problem]:
     topology = context.topology
     if topology is None:
         return
@@ -81,11 +83,11 @@ def check(context: Context) -> Iterator[Problem]:
             if release < need.release and (using := [flow for flow in flows.get(need.end, ()) if need.used(flow)])
         ]
         if missing:
-            yield _problem(context, topology, alias, shown(str(kafka)), missing)
+            yield _problem(context, topology, alias, shorten_and_escape(str(kafka)), missing)
 
 
 def _problem(
-    context: Context, topology: Topology, alias: str, kafka: str, missing: list[tuple[_Need, list[Flow]]]
+    context: RuleContext, topology: Topology, alias: str, kafka: str, missing: list[tuple[_VersionNeed, list[Flow]]]
 ) -> Problem:
     [(newest, flows), *_] = missing
     seen = context.inventory.cluster(alias) if context.inventory is not None else None
@@ -93,9 +95,9 @@ def _problem(
     said = None if cluster is None else (cluster.at("facts", "kafka") or cluster)
     return Problem(
         "CLU112",
-        f"`{alias}` runs Kafka {kafka}; as the {newest.end} of {some([flow.id for flow in flows])} it needs "
+        f"`{alias}` runs Kafka {kafka}; as the {newest.end} of {render_some_names([flow.id for flow in flows])} it needs "
         f"{_text(newest)}",
-        labels((None if said is None else said.span, f"Kafka {kafka}"), (flows[0].declared, flows[0].id)),
+        build_labels((None if said is None else said.span, f"Kafka {kafka}"), (flows[0].declared, flows[0].id)),
         path=f"clusters.{alias}.facts.kafka",
         ids=(alias,),
         help=f"upgrade `{alias}` to Kafka {_text(newest)} or newer, or correct `facts.kafka`",
@@ -106,7 +108,7 @@ def _problem(
     )
 
 
-def _text(need: _Need) -> str:
+def _text(need: _VersionNeed) -> str:
     return ".".join(map(str, need.release))
 
 

@@ -25,7 +25,7 @@ from topology.rules.grf import (
     grf219_proof_incomplete,
 )
 
-RULES: tuple[Rule, ...] = (
+GRF_RULES: tuple[Rule, ...] = (
     grf201_identity_cycle.RULE,
     grf202_origin_guard_insufficient.RULE,
     grf203_prefix_growth.RULE,

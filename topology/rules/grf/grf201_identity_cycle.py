@@ -35,18 +35,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from topology.finding import Label, Problem
-from topology.graph import Route
-from topology.rule import Context, Rule
+from topology.rule import Rule, RuleContext
+from topology.topic_graph import FlowPath
 
 
-def check(context: Context) -> Iterator[Problem]:
+def check(context: RuleContext) -> Iterator[Problem]:
     message = "records circulate for ever: they return under the same name and no guard stops them"
-    for route, problem in loops(context, "GRF201", message):
+    for route, problem in find_unguarded_loops(context, "GRF201", message):
         if all(flow.plan.guard == "none" for flow in route.flows):
             yield problem
 
 
-def loops(context: Context, code: str, message: str) -> Iterator[tuple[Route, Problem]]:
+def find_unguarded_loops(context: RuleContext, code: str, message: str) -> Iterator[tuple[FlowPath, Problem]]:
     """One witness for every set of flows that forms a cycle, the shortest first."""
     seen: set[frozenset[str]] = set()
     for route in context.graph.cycles if context.graph else ():

@@ -47,12 +47,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from topology.finding import Problem
-from topology.rule import Context, Rule
-from topology.rules.grf.grf201_identity_cycle import loops
+from topology.rule import Rule, RuleContext
+from topology.rules.grf.grf201_identity_cycle import find_unguarded_loops
 
 
-def check(context: Context) -> Iterator[Problem]:
-    for route, problem in loops(context, "GRF202", "records circulate for ever although a flow on the loop is guarded"):
+def check(context: RuleContext) -> Iterator[Problem]:
+    for route, problem in find_unguarded_loops(
+        context, "GRF202", "records circulate for ever although a flow on the loop is guarded"
+    ):
         if any(flow.plan.guard == "producer_id" for flow in route.flows):
             yield problem
 

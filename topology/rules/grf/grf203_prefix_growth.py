@@ -35,10 +35,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from topology.finding import Label, Problem
-from topology.rule import Context, Rule
+from topology.rule import Rule, RuleContext
 
 
-def check(context: Context) -> Iterator[Problem]:
+def check(context: RuleContext) -> Iterator[Problem]:
     """One witness, the shortest, for flows that grow names together."""
     told: set[str] = set()
     for growth in context.graph.growth if context.graph else ():

@@ -32,13 +32,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from topology.collisions import collisions
+from topology.collisions import find_write_collisions
 from topology.finding import Label, Problem
-from topology.graph import TopicGraph
-from topology.rule import Context, Rule
+from topology.rule import Rule, RuleContext
+from topology.topic_graph import TopicGraph
 
 
-def check(context: Context) -> Iterator[Problem]:
+def check(context: RuleContext) -> Iterator[Problem]:
     graph = context.graph
     if graph is None:
         return
@@ -48,7 +48,7 @@ def check(context: Context) -> Iterator[Problem]:
 
 
 def _two_flows(graph: TopicGraph, told: set[frozenset[str]]) -> Iterator[Problem]:
-    for each in collisions(graph):
+    for each in find_write_collisions(graph):
         first, second = each.first, each.second
         if frozenset((first.id, second.id)) not in told:
             paused = [flow for flow in (first, second) if flow.plan.state == "paused"]

@@ -40,13 +40,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from topology.finding import Label, Problem
-from topology.graph import Route
-from topology.rule import Context, Rule
+from topology.rule import Rule, RuleContext
+from topology.topic_graph import FlowPath
 
 
-def check(context: Context) -> Iterator[Problem]:
-    for one, two in pairs(context):
-        if not is_mesh(context, two) and not on_one_route(one, two):
+def check(context: RuleContext) -> Iterator[Problem]:
+    for one, two in find_double_deliveries(context):
+        if not is_mesh_path(context, two) and not is_parallel_hop(one, two):
             cluster, symbol = one.end
             born, name = one.birth
             running = one.running and two.running
@@ -65,7 +65,7 @@ def check(context: Context) -> Iterator[Problem]:
             )
 
 
-def pairs(context: Context) -> Iterator[tuple[Route, Route]]:
+def find_double_deliveries(context: RuleContext) -> Iterator[tuple[FlowPath, FlowPath]]:
     """Two routes of one birth to one name, once for each pair of last flows; not what a cycle makes anyway."""
     graph = context.graph
     if graph is None:
@@ -79,12 +79,12 @@ def pairs(context: Context) -> Iterator[tuple[Route, Route]]:
             yield one, two
 
 
-def on_one_route(one: Route, two: Route) -> bool:
+def is_parallel_hop(one: FlowPath, two: FlowPath) -> bool:
     """Whether both are a single hop between the same clusters: then GRF214 says it."""
     return len(one.flows) == len(two.flows) == 1 and one.flows[0].source == two.flows[0].source
 
 
-def is_mesh(context: Context, route: Route) -> bool:
+def is_mesh_path(context: RuleContext, route: FlowPath) -> bool:
     """Whether the clusters of a longer way all send to each other: then GRF206 knows better what to do."""
     clusters = {cluster for cluster, _ in route.nodes}
     assert context.graph is not None, "it has the route"

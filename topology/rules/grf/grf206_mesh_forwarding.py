@@ -31,15 +31,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from topology.finding import Label, Problem
-from topology.rule import Context, Rule
-from topology.rules.grf.grf205_diamond_double_delivery import is_mesh, pairs
+from topology.rule import Rule, RuleContext
+from topology.rules.grf.grf205_diamond_double_delivery import find_double_deliveries, is_mesh_path
 
 
-def check(context: Context) -> Iterator[Problem]:
+def check(context: RuleContext) -> Iterator[Problem]:
     told: set[frozenset[str]] = set()
-    for one, two in pairs(context):
+    for one, two in find_double_deliveries(context):
         members = frozenset(cluster for cluster, _ in two.nodes)
-        if members in told or not is_mesh(context, two):
+        if members in told or not is_mesh_path(context, two):
             continue
         told.add(members)
         born, name = one.birth

@@ -26,10 +26,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from topology.finding import Label, Problem
-from topology.rule import Context, Rule
+from topology.rule import Rule, RuleContext
 
 
-def check(context: Context) -> Iterator[Problem]:
+def check(context: RuleContext) -> Iterator[Problem]:
     told: set[str] = set()
     for route, flow in context.graph.stopped if context.graph else ():
         if flow.id in told:

@@ -36,27 +36,27 @@ from collections.abc import Iterator
 
 from topology.finding import Label, Problem
 from topology.model import Flow
-from topology.rule import Context, Rule
+from topology.rule import Rule, RuleContext
 
 
-def header_of(flow: Flow) -> str | None:
+def find_provenance_header(flow: Flow) -> str | None:
     header: str | None = flow.settings.get("provenance", "header")
     return header
 
 
-def consecutive(context: Context) -> Iterator[tuple[Flow, Flow]]:
+def list_consecutive_flows(context: RuleContext) -> Iterator[tuple[Flow, Flow]]:
     """Pairs of flows that a record can pass one after the other, each pair once, in order."""
     found = context.graph.consecutive if context.graph is not None else {}
     return iter([found[key] for key in sorted(found)])
 
 
-def check(context: Context) -> Iterator[Problem]:
-    for one, two in consecutive(context):
-        if (header_of(one) is None) != (header_of(two) is None):
-            silent, saying = (one, two) if header_of(one) is None else (two, one)
+def check(context: RuleContext) -> Iterator[Problem]:
+    for one, two in list_consecutive_flows(context):
+        if (find_provenance_header(one) is None) != (find_provenance_header(two) is None):
+            silent, saying = (one, two) if find_provenance_header(one) is None else (two, one)
             yield Problem(
                 "GRF208",
-                f"{saying.id} writes the header `{header_of(saying)}`, {silent.id} on the same way does not",
+                f"{saying.id} writes the header `{find_provenance_header(saying)}`, {silent.id} on the same way does not",
                 (Label(silent.declared, "no header"), Label(saying.settings.where("provenance", "header"), saying.id)),
                 path=silent.path,
                 ids=tuple(sorted((one.id, two.id))),

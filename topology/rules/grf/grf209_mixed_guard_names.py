@@ -34,13 +34,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from topology.finding import Label, Problem
-from topology.rule import Context, Rule
-from topology.rules.grf.grf208_header_dropped import consecutive, header_of
+from topology.rule import Rule, RuleContext
+from topology.rules.grf.grf208_header_dropped import find_provenance_header, list_consecutive_flows
 
 
-def check(context: Context) -> Iterator[Problem]:
-    for one, two in consecutive(context):
-        first, second = header_of(one), header_of(two)
+def check(context: RuleContext) -> Iterator[Problem]:
+    for one, two in list_consecutive_flows(context):
+        first, second = find_provenance_header(one), find_provenance_header(two)
         if first is not None and second is not None and first != second:
             yield Problem(
                 "GRF209",

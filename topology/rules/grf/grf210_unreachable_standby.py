@@ -33,15 +33,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from topology.finding import Label, Problem
-from topology.rule import Context, Rule
+from topology.rule import Rule, RuleContext
 
 
-def check(context: Context) -> Iterator[Problem]:
+def check(context: RuleContext) -> Iterator[Problem]:
     if context.topology is None or context.graph is None:
         return
-    from topology.starvation import starved
+    from topology.standby_starvation import find_starved_topics
 
-    for each in starved(context.topology, context.graph):
+    for each in find_starved_topics(context.topology, context.graph):
         pattern = context.topology.root.at("pattern", "active_standby")
         assert pattern is not None, "only this pattern has a standby"
         way = context.topology.flow(f"{each.active}-to-{each.standby}")

@@ -27,12 +27,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from topology.finding import Label, Problem, Span
+from topology.finding import FileSpan, Label, Problem
 from topology.model import Topology
-from topology.rule import Context, Rule
+from topology.rule import Rule, RuleContext
 
 
-def check(context: Context) -> Iterator[Problem]:
+def check(context: RuleContext) -> Iterator[Problem]:
     topology = context.topology
     if topology is None:
         return
@@ -50,7 +50,7 @@ def check(context: Context) -> Iterator[Problem]:
             )
 
 
-def _forward(topology: Topology) -> Iterator[tuple[str, str, Span, str]]:
+def _forward(topology: Topology) -> Iterator[tuple[str, str, FileSpan, str]]:
     pattern = topology.root.at("pattern", "active_standby")
     if pattern is not None and pattern.get("failback", "reverse") != "none":
         yield (

@@ -36,10 +36,10 @@ from collections.abc import Iterator
 
 from topology.finding import Label, Problem
 from topology.model import Flow, Topology
-from topology.rule import Context, Rule
+from topology.rule import Rule, RuleContext
 
 
-def check(context: Context) -> Iterator[Problem]:
+def check(context: RuleContext) -> Iterator[Problem]:
     topology = context.topology
     if topology is None or context.graph is None:
         return

@@ -35,10 +35,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from topology.finding import Label, Problem
-from topology.rule import Context, Rule
+from topology.rule import Rule, RuleContext
 
 
-def check(context: Context) -> Iterator[Problem]:
+def check(context: RuleContext) -> Iterator[Problem]:
     topology = context.topology
     body = topology.root.at("pattern", "active_active") if topology is not None else None
     if topology is None or body is None or body.get("via") != "aggregate":

@@ -32,14 +32,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from topology.finding import Label, Problem
-from topology.rule import Context, Rule
-from topology.rules.grf.grf205_diamond_double_delivery import on_one_route, pairs
+from topology.rule import Rule, RuleContext
+from topology.rules.grf.grf205_diamond_double_delivery import find_double_deliveries, is_parallel_hop
 
 
-def check(context: Context) -> Iterator[Problem]:
+def check(context: RuleContext) -> Iterator[Problem]:
     yield from context.problems("GRF214")
-    for one, two in pairs(context):
-        if on_one_route(one, two):
+    for one, two in find_double_deliveries(context):
+        if is_parallel_hop(one, two):
             first, second = sorted((one.flows[0], two.flows[0]), key=lambda flow: flow.id)
             yield Problem(
                 "GRF214",

@@ -31,13 +31,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from topology.finding import Label, Problem
-from topology.graph import Route
-from topology.rule import Context, Option, Rule
+from topology.rule import Rule, RuleContext, RuleOption
+from topology.topic_graph import FlowPath
 
-_MAX_HOPS = Option("max_hops", "count", 3, "How many flows a record may pass one after the other.")
+_MAX_HOPS = RuleOption("max_hops", "count", 3, "How many flows a record may pass one after the other.")
 
 
-def check(context: Context) -> Iterator[Problem]:
+def check(context: RuleContext) -> Iterator[Problem]:
     bound = context.option(_MAX_HOPS)
     told: set[str] = set()
     every = context.graph.deliveries.values() if context.graph is not None else ()
@@ -57,7 +57,7 @@ def check(context: Context) -> Iterator[Problem]:
             )
 
 
-def _long(routes: list[Route], bound: int) -> Iterator[Route]:
+def _long(routes: list[FlowPath], bound: int) -> Iterator[FlowPath]:
     """Those that pass more flows, but not those that only go on from one of these: they would not be told."""
     heads = {route.flows for route in routes if len(route.flows) == bound + 1}
     for route in routes:

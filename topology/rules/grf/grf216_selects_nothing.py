@@ -25,15 +25,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from topology.finding import Label, Problem
-from topology.rule import Context, Rule
-from topology.symbols import births
+from topology.rule import Rule, RuleContext
+from topology.topic_symbols import list_source_symbols
 
 
-def check(context: Context) -> Iterator[Problem]:
+def check(context: RuleContext) -> Iterator[Problem]:
     for flow in context.topology.flows if context.topology is not None else ():
         where = Label(flow.settings.where("topics", "include"), flow.id)
         seen = context.inventory.cluster(flow.source) if context.inventory is not None else None
-        if next(births(flow.plan), None) is None:
+        if next(list_source_symbols(flow.plan), None) is None:
             message = f"{flow.id} selects nothing: what it includes is excluded again, or internal"
         elif _fed(context, flow.source) or flow.plan.state == "paused":
             continue  # what it will find there comes with other flows, or with a failover
@@ -52,7 +52,7 @@ def check(context: Context) -> Iterator[Problem]:
         )
 
 
-def _fed(context: Context, alias: str) -> bool:
+def _fed(context: RuleContext, alias: str) -> bool:
     return context.graph is not None and alias in context.graph.writers
 
 

@@ -35,12 +35,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from topology.finding import Label, Problem
-from topology.rule import Context, Option, Rule
+from topology.rule import Rule, RuleContext, RuleOption
 
-_WIDE = Option("wide_pattern", "count", 50, "How many topics a flow's patterns may take without a remark.")
+_WIDE = RuleOption("wide_pattern", "count", 50, "How many topics a flow's patterns may take without a remark.")
 
 
-def check(context: Context) -> Iterator[Problem]:
+def check(context: RuleContext) -> Iterator[Problem]:
     bound = context.option(_WIDE)
     for flow in context.topology.flows if context.topology is not None else ():
         if flow.plan.topics.literals is not None:

@@ -29,10 +29,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from topology.finding import Label, Problem
-from topology.rule import Context, Rule
+from topology.rule import Rule, RuleContext
 
 
-def check(context: Context) -> Iterator[Problem]:
+def check(context: RuleContext) -> Iterator[Problem]:
     yield from context.problems("GRF219")
     if context.topology is not None and context.graph is not None and not context.graph.complete:
         yield Problem(

@@ -33,7 +33,7 @@ from topology.rules.mig import (
     mig827_unheeded_check,
 )
 
-RULES: tuple[Rule, ...] = (
+MIG_RULES: tuple[Rule, ...] = (
     mig801_topic_in_no_wave.RULE,
     mig802_topic_in_two_waves.RULE,
     mig803_group_split.RULE,

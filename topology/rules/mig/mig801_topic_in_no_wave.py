@@ -46,15 +46,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from topology.finding import Problem
-from topology.rule import Context, Rule
-from topology.rules.mention import labels, plural, some
-from topology.rules.mig.moves import moved, moves
+from topology.rule import Rule, RuleContext
+from topology.rules.finding_text import build_labels, render_plural, render_some_names
+from topology.rules.mig.declared_waves import find_migration_flow, list_declared_waves
 
 
-def check(context: Context) -> Iterator[Problem]:
+def check(context: RuleContext) -> Iterator[Problem]:
     topology = context.topology
-    flow = moved(topology) if topology is not None else None
-    waves = moves(topology)
+    flow = find_migration_flow(topology) if topology is not None else None
+    waves = list_declared_waves(topology)
     if topology is None or flow is None or not waves:
         return
     planned = {topic for move in waves for topic in move.wave.topics}
@@ -64,9 +64,9 @@ def check(context: Context) -> Iterator[Problem]:
         declared = topology.root.at("migration", "waves")
         yield Problem(
             "MIG801",
-            f"flow {flow.id} carries {some(missing)}, which no wave moves",
-            labels(
-                (declared.key if declared is not None else None, plural(len(waves), "wave")),
+            f"flow {flow.id} carries {render_some_names(missing)}, which no wave moves",
+            build_labels(
+                (declared.key if declared is not None else None, render_plural(len(waves), "wave")),
                 (flow.settings.where("topics", "include"), "what the flow carries"),
             ),
             path="migration.waves",

@@ -63,18 +63,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from topology.finding import Problem
-from topology.rule import Context, Rule
-from topology.rules.mention import labels, some
-from topology.rules.mig.moves import SHOWN, moves, twice
+from topology.rule import Rule, RuleContext
+from topology.rules.finding_text import build_labels, render_some_names
+from topology.rules.mig.declared_waves import MAX_SHOWN_WAVES, find_shared_entries, list_declared_waves
 
 
-def check(context: Context) -> Iterator[Problem]:
-    for name, places in twice(moves(context.topology), "topics").items():
+def check(context: RuleContext) -> Iterator[Problem]:
+    for name, places in find_shared_entries(list_declared_waves(context.topology), "topics").items():
         waves = [move.name for move, _ in places]
         yield Problem(
             "MIG802",
-            f"topic `{name}` is moved by the waves {some(waves)}",
-            labels(*((span, f"in wave `{move.name}`") for move, span in places[:SHOWN])),
+            f"topic `{name}` is moved by the waves {render_some_names(waves)}",
+            build_labels(*((span, f"in wave `{move.name}`") for move, span in places[:MAX_SHOWN_WAVES])),
             path=f"{places[-1][0].path}.topics",
             ids=(name, *waves),
             help="leave it in the wave that its consumers belong to",

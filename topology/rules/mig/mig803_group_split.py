@@ -65,24 +65,30 @@ from collections.abc import Collection, Iterator
 
 from topology.finding import Problem
 from topology.model import Topology
-from topology.quoting import shown
-from topology.rule import Context, Rule
-from topology.rules.mention import labels, some
-from topology.rules.mig.moves import SHOWN, Move, moved, moves, twice
+from topology.rule import Rule, RuleContext
+from topology.rules.finding_text import build_labels, render_some_names
+from topology.rules.mig.declared_waves import (
+    MAX_SHOWN_WAVES,
+    DeclaredWave,
+    find_migration_flow,
+    find_shared_entries,
+    list_declared_waves,
+)
 from topology.selectors import Selector
-from topology.sync import TOOL_GROUPS
+from topology.sync_settings import TOOL_GROUP_GLOBS
+from topology.text_escaping import shorten_and_escape
 
 
-def check(context: Context) -> Iterator[Problem]:
+def check(context: RuleContext) -> Iterator[Problem]:
     topology = context.topology
-    waves = moves(topology)
-    split = twice(waves, "consumers")
+    waves = list_declared_waves(topology)
+    split = find_shared_entries(waves, "consumers")
     for group, places in split.items():
         names = [move.name for move, _ in places]
         yield Problem(
             "MIG803",
-            f"group `{shown(group)}` is moved by the waves {some(names)}",
-            labels(*((span, f"in wave `{move.name}`") for move, span in places[:SHOWN])),
+            f"group `{shorten_and_escape(group)}` is moved by the waves {render_some_names(names)}",
+            build_labels(*((span, f"in wave `{move.name}`") for move, span in places[:MAX_SHOWN_WAVES])),
             path=f"{places[-1][0].path}.consumers",
             ids=(group, *names),
             help="put all topics of the group into one wave",
@@ -91,14 +97,16 @@ def check(context: Context) -> Iterator[Problem]:
         yield from _seen(context, topology, waves, split.keys())
 
 
-def _seen(context: Context, topology: Topology, waves: tuple[Move, ...], told: Collection[str]) -> Iterator[Problem]:
+def _seen(
+    context: RuleContext, topology: Topology, waves: tuple[DeclaredWave, ...], told: Collection[str]
+) -> Iterator[Problem]:
     """Groups whose positions at the source lie in topics of several waves."""
-    flow = moved(topology)
+    flow = find_migration_flow(topology)
     cluster = context.inventory.cluster(flow.source) if context.inventory is not None and flow is not None else None
     if cluster is None:
         return
     by_topic = {topic: move for move in waves for topic in move.wave.topics}
-    tools = tuple(Selector("glob", text) for text in TOOL_GROUPS)
+    tools = tuple(Selector("glob", text) for text in TOOL_GROUP_GLOBS)
     for name, group in sorted(cluster.groups.items()):
         parts: dict[int, str] = {}
         for topic in sorted(group.offsets.keys() & by_topic.keys()):
@@ -108,8 +116,10 @@ def _seen(context: Context, topology: Topology, waves: tuple[Move, ...], told: C
         found = sorted(((waves[index], topic) for index, topic in parts.items()), key=lambda part: part[0].name)
         yield Problem(
             "MIG803",
-            f"group `{shown(name)}` reads topics of the waves {some([move.name for move, _ in found])}",
-            labels(*((move.value.where("topics"), f"it reads `{topic}`") for move, topic in found[:SHOWN])),
+            f"group `{shorten_and_escape(name)}` reads topics of the waves {render_some_names([move.name for move, _ in found])}",
+            build_labels(
+                *((move.value.where("topics"), f"it reads `{topic}`") for move, topic in found[:MAX_SHOWN_WAVES])
+            ),
             path=f"{found[-1][0].path}.topics",
             ids=(name, *(move.name for move, _ in found)),
             help="put these topics into one wave; when nobody uses the group any more, delete its positions at "

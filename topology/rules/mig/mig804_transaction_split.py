@@ -64,16 +64,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from topology.finding import Problem
-from topology.model import Value
-from topology.quoting import shown
-from topology.rule import Context, Rule
-from topology.rules.mention import labels
-from topology.rules.mig.moves import Move, moves
+from topology.model import CheckedValue
+from topology.rule import Rule, RuleContext
+from topology.rules.finding_text import build_labels
+from topology.rules.mig.declared_waves import DeclaredWave, list_declared_waves
+from topology.text_escaping import shorten_and_escape
 
 
-def check(context: Context) -> Iterator[Problem]:
-    waves = moves(context.topology)
-    reads: dict[str, list[tuple[Move, Value]]] = {}
+def check(context: RuleContext) -> Iterator[Problem]:
+    waves = list_declared_waves(context.topology)
+    reads: dict[str, list[tuple[DeclaredWave, CheckedValue]]] = {}
     for move in waves:
         for group in move.value.list("consumers"):
             reads.setdefault(group.data, []).append((move, group))
@@ -84,8 +84,8 @@ def check(context: Context) -> Iterator[Problem]:
                 reader, group = min(found, key=lambda each: each[0].name)
                 yield Problem(
                     "MIG804",
-                    f"`{shown(producer.data)}` produces in wave `{move.name}` and consumes in wave `{reader.name}`",
-                    labels((producer.span, "writes here"), (group.span, "reads here")),
+                    f"`{shorten_and_escape(producer.data)}` produces in wave `{move.name}` and consumes in wave `{reader.name}`",
+                    build_labels((producer.span, "writes here"), (group.span, "reads here")),
                     path=f"{move.path}.producers",
                     ids=(producer.data, move.name, reader.name),
                     help="put what it reads and what it writes into one wave",

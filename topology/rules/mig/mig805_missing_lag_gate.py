@@ -46,12 +46,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from topology.finding import Label, Problem
-from topology.rule import Context, Rule
-from topology.rules.mig.moves import BEFORE, moves
+from topology.rule import Rule, RuleContext
+from topology.rules.mig.declared_waves import BEFORE, list_declared_waves
 
 
-def check(context: Context) -> Iterator[Problem]:
-    for move in moves(context.topology):
+def check(context: RuleContext) -> Iterator[Problem]:
+    for move in list_declared_waves(context.topology):
         if not any(move.gates("lag", BEFORE)):
             yield Problem(
                 "MIG805",

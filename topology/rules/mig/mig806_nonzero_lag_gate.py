@@ -57,15 +57,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from topology.finding import Problem
-from topology.rule import Context, Rule
-from topology.rules.mention import labels, plural
-from topology.rules.mig.moves import BEFORE, in_earnest, moved, moves
+from topology.rule import Rule, RuleContext
+from topology.rules.finding_text import build_labels, render_plural
+from topology.rules.mig.declared_waves import BEFORE, find_migration_flow, list_declared_waves, lower_severity_in_lab
 
 
-def check(context: Context) -> Iterator[Problem]:
+def check(context: RuleContext) -> Iterator[Problem]:
     topology = context.topology
-    flow = moved(topology) if topology is not None else None
-    for move in moves(topology):
+    flow = find_migration_flow(topology) if topology is not None else None
+    for move in list_declared_waves(topology):
         gate = next((each for each in move.gates("lag", BEFORE) if each.get("max_records", default=0) > 0), None)
         if topology is None or flow is None or gate is None or move.wave.strategy == "fenced":
             continue
@@ -75,15 +75,15 @@ def check(context: Context) -> Iterator[Problem]:
         keyed = next((facts for facts in known if facts.keyed), None)
         yield Problem(
             "MIG806",
-            f"wave `{move.name}` may begin {plural(gate.get('max_records'), 'record')} behind",
-            labels(
+            f"wave `{move.name}` may begin {render_plural(gate.get('max_records'), 'record')} behind",
+            build_labels(
                 (gate.where("max_records"), "not caught up"),
                 (keyed.span if keyed is not None else None, "the order of keys matters"),
             ),
             path=f"{move.path}.gates.before",
             ids=(move.name,),
             help="say `max_records: 0`, or use `strategy: fenced`",
-            severity=in_earnest(topology, "warning") if keyed is not None else "info",
+            severity=lower_severity_in_lab(topology, "warning") if keyed is not None else "info",
         )
 
 

@@ -44,12 +44,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from topology.finding import Label, Problem
-from topology.rule import Context, Rule
-from topology.rules.mig.moves import moves
+from topology.rule import Rule, RuleContext
+from topology.rules.mig.declared_waves import list_declared_waves
 
 
-def check(context: Context) -> Iterator[Problem]:
-    for move in moves(context.topology):
+def check(context: RuleContext) -> Iterator[Problem]:
+    for move in list_declared_waves(context.topology):
         rollback = move.wave.rollback
         if rollback is None or (rollback.until_ms is None and rollback.reverse is None and not rollback.none_because):
             yield Problem(

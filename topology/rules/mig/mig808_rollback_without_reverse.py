@@ -47,17 +47,17 @@ from collections.abc import Iterator
 
 from topology.finding import Problem
 from topology.model import Flow, Topology
-from topology.nearest import nearest
-from topology.rule import Context, Rule
-from topology.rules.mention import labels, some
-from topology.rules.mig.moves import Move, moved, moves
+from topology.rule import Rule, RuleContext
+from topology.rules.finding_text import build_labels, render_some_names
+from topology.rules.mig.declared_waves import DeclaredWave, find_migration_flow, list_declared_waves
+from topology.spelling import suggest_word
 
 
-def check(context: Context) -> Iterator[Problem]:
+def check(context: RuleContext) -> Iterator[Problem]:
     topology = context.topology
-    flow = moved(topology) if topology is not None else None
+    flow = find_migration_flow(topology) if topology is not None else None
     flows = {each.id: each for each in topology.flows} if topology is not None else {}
-    for move in moves(topology):
+    for move in list_declared_waves(topology):
         rollback = move.wave.rollback
         if (
             topology is None
@@ -73,7 +73,7 @@ def check(context: Context) -> Iterator[Problem]:
             yield Problem(
                 "MIG808",
                 f"the rollback of wave `{move.name}` {wrong}",
-                labels(
+                build_labels(
                     (move.value.where("rollback", "reverse"), "the way back"),
                     (back.declared if back is not None else None, "this flow"),
                 ),
@@ -83,7 +83,7 @@ def check(context: Context) -> Iterator[Problem]:
             )
 
 
-def _wrong(flow: Flow, named: str | None, back: Flow | None, move: Move) -> str | None:
+def _wrong(flow: Flow, named: str | None, back: Flow | None, move: DeclaredWave) -> str | None:
     if named is None:
         return "says how long, but no flow in `reverse`"
     if back is None:
@@ -92,7 +92,7 @@ def _wrong(flow: Flow, named: str | None, back: Flow | None, move: Move) -> str 
         return f"names {back.id}, which does not lead from {flow.target} back to {flow.source}"
     left = [topic for topic in move.wave.topics if flow.plan.selects(topic) and _returns_as(flow, back, topic) != topic]
     if left:
-        return f"names {back.id}, which does not carry {some(left)} back under the old name"
+        return f"names {back.id}, which does not carry {render_some_names(left)} back under the old name"
     if "none" in (flow.plan.guard, back.plan.guard):
         return f"names {back.id}, which is not guarded: it would bring back what {flow.id} copied"
     return None
@@ -106,7 +106,7 @@ def _returns_as(flow: Flow, back: Flow, topic: str) -> str | None:
 
 def _help(topology: Topology, flow: Flow, named: str | None) -> str:
     ways = [each.id for each in topology.flows if (each.source, each.target) == (flow.target, flow.source)]
-    near = nearest(named or "", ways) or (ways[0] if ways else None)
+    near = suggest_word(named or "", ways) or (ways[0] if ways else None)
     if near is not None and near != named:
         return f"did you mean `{near}`?" if named else f"say `reverse: {near}`"
     return (

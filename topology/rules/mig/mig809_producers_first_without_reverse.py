@@ -46,26 +46,26 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from topology.finding import Problem
-from topology.rule import Context, Rule
-from topology.rules.mention import labels
-from topology.rules.mig.moves import moved, moves
+from topology.rule import Rule, RuleContext
+from topology.rules.finding_text import build_labels
+from topology.rules.mig.declared_waves import find_migration_flow, list_declared_waves
 
 
-def check(context: Context) -> Iterator[Problem]:
+def check(context: RuleContext) -> Iterator[Problem]:
     topology = context.topology
-    flow = moved(topology) if topology is not None else None
+    flow = find_migration_flow(topology) if topology is not None else None
     if topology is None or flow is None:
         return
     if any((each.source, each.target) == (flow.target, flow.source) for each in topology.flows):
         return
-    for move in moves(topology):
+    for move in list_declared_waves(topology):
         if move.wave.strategy == "producers_first":
             own = move.value.at("strategy")
             said = own.span if own is not None else topology.root.where("migration", "strategy")
             yield Problem(
                 "MIG809",
                 f"wave `{move.name}` moves producers first, but no flow leads from {flow.target} back to {flow.source}",
-                labels((said, "producers first"), (move.span, "this wave")),
+                build_labels((said, "producers first"), (move.span, "this wave")),
                 path=f"{move.path}.strategy",
                 ids=(move.name, flow.id),
                 help=f"declare a flow {flow.target} to {flow.source} with `state: paused`, or use `consumers_first`",

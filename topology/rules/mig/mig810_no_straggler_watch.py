@@ -45,13 +45,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from topology.finding import Label, Problem
-from topology.rule import Context, Rule
-from topology.rules.mig.moves import in_earnest, moves
+from topology.rule import Rule, RuleContext
+from topology.rules.mig.declared_waves import list_declared_waves, lower_severity_in_lab
 
 
-def check(context: Context) -> Iterator[Problem]:
+def check(context: RuleContext) -> Iterator[Problem]:
     topology = context.topology
-    for move in moves(topology):
+    for move in list_declared_waves(topology):
         stops = bool(move.wave.producers) or move.wave.strategy == "fenced"
         if topology is not None and stops and not any(move.gates("stragglers")):
             yield Problem(
@@ -61,7 +61,7 @@ def check(context: Context) -> Iterator[Problem]:
                 path=f"{move.path}.gates.after",
                 ids=(move.name,),
                 help="say `gates: {after: [{stragglers: {watch: 6m}}]}`",
-                severity=in_earnest(topology, "warning"),
+                severity=lower_severity_in_lab(topology, "warning"),
             )
 
 

@@ -46,31 +46,31 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from topology.finding import Problem
-from topology.quantities import duration_text
-from topology.rule import Context, Rule
-from topology.rules.mention import labels
-from topology.rules.mig.moves import in_earnest, moves
+from topology.quantities import render_duration
+from topology.rule import Rule, RuleContext
+from topology.rules.finding_text import build_labels
+from topology.rules.mig.declared_waves import list_declared_waves, lower_severity_in_lab
 
 _METADATA_AGE_MS = 300_000
 _FLOOR_MS = 10_000
 
 
-def check(context: Context) -> Iterator[Problem]:
+def check(context: RuleContext) -> Iterator[Problem]:
     topology = context.topology
-    for move in moves(topology):
+    for move in list_declared_waves(topology):
         for gate in move.gates("stragglers"):
             watch = gate.get("watch")
             if topology is None or watch is None or watch >= _METADATA_AGE_MS:
                 continue
             yield Problem(
                 "MIG811",
-                f"wave `{move.name}` watches for stragglers for {duration_text(watch)}; clients look for their brokers "
-                f"every {duration_text(_METADATA_AGE_MS)}",
-                labels((gate.where("watch"), "too short to see them"), (move.span, "this wave")),
+                f"wave `{move.name}` watches for stragglers for {render_duration(watch)}; clients look for their brokers "
+                f"every {render_duration(_METADATA_AGE_MS)}",
+                build_labels((gate.where("watch"), "too short to see them"), (move.span, "this wave")),
                 path=f"{move.path}.gates",
                 ids=(move.name,),
                 help="say `watch: 6m`, or longer than the largest `metadata.max.age.ms` of the producers",
-                severity=in_earnest(topology, "error" if watch < _FLOOR_MS else "warning"),
+                severity=lower_severity_in_lab(topology, "error" if watch < _FLOOR_MS else "warning"),
             )
 
 

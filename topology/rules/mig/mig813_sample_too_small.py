@@ -47,17 +47,17 @@ import math
 from collections.abc import Iterator
 
 from topology.finding import Problem
-from topology.rule import Context, Option, Rule
-from topology.rules.mention import labels, plural
-from topology.rules.mig.moves import moves
+from topology.rule import Rule, RuleContext, RuleOption
+from topology.rules.finding_text import build_labels, render_plural
+from topology.rules.mig.declared_waves import list_declared_waves
 
-_BAD = Option("bad_records", "count", 1, "How many bad records a sampled proof must not miss.")
+_BAD = RuleOption("bad_records", "count", 1, "How many bad records a sampled proof must not miss.")
 _SURE = 0.95
 
 
-def check(context: Context) -> Iterator[Problem]:
+def check(context: RuleContext) -> Iterator[Problem]:
     bad = context.option(_BAD)
-    for move in moves(context.topology):
+    for move in list_declared_waves(context.topology):
         for gate in move.gates("verify"):
             share = gate.get("sample", default=1.0)
             seen = 1 - (1 - share) ** bad
@@ -66,8 +66,8 @@ def check(context: Context) -> Iterator[Problem]:
             yield Problem(
                 "MIG813",
                 f"the proof of wave `{move.name}` looks at {share * 100:g}% of the records: it sees "
-                f"{plural(bad, 'bad record')} with a chance of {seen * 100:.3g}%",
-                labels((gate.where("sample"), "a sample"), (move.span, "this wave")),
+                f"{render_plural(bad, 'bad record')} with a chance of {seen * 100:.3g}%",
+                build_labels((gate.where("sample"), "a sample"), (move.span, "this wave")),
                 path=f"{move.path}.gates",
                 ids=(move.name,),
                 notes=(f"1 - (1 - {share:g})^{bad} = {seen:.4f}; asked for is {_SURE}", *_enough(share)),

@@ -49,17 +49,17 @@ from collections.abc import Iterator
 
 from topology.finding import Problem
 from topology.model import Flow
-from topology.planning.estimate import ASSUMED_RATE
-from topology.quantities import duration_text, rate_text
-from topology.rule import Context, Rule
-from topology.rules.mention import labels
-from topology.rules.mig.moves import AFTER, BEFORE, Move, moved, moves
+from topology.planning.copy_estimate import ASSUMED_COPY_RATE_BYTES
+from topology.quantities import render_duration, render_rate
+from topology.rule import Rule, RuleContext
+from topology.rules.finding_text import build_labels
+from topology.rules.mig.declared_waves import AFTER, BEFORE, DeclaredWave, find_migration_flow, list_declared_waves
 
 
-def check(context: Context) -> Iterator[Problem]:
+def check(context: RuleContext) -> Iterator[Problem]:
     topology = context.topology
-    flow = moved(topology) if topology is not None else None
-    for move in moves(topology):
+    flow = find_migration_flow(topology) if topology is not None else None
+    for move in list_declared_waves(topology):
         length = move.value.at("window", "length")
         parts = [*_gates(move), *_proofs(context, move, flow)] if length is not None else []
         needed = sum(ms for ms, _ in parts)
@@ -67,17 +67,19 @@ def check(context: Context) -> Iterator[Problem]:
             continue
         yield Problem(
             "MIG814",
-            f"the window of wave `{move.name}` is {duration_text(length.data)}; its gates take up to "
-            f"{duration_text(needed)}",
-            labels((length.span, "too short"), (move.value.where("gates"), "take longer")),
+            f"the window of wave `{move.name}` is {render_duration(length.data)}; its gates take up to "
+            f"{render_duration(needed)}",
+            build_labels((length.span, "too short"), (move.value.where("gates"), "take longer")),
             path=f"{move.path}.window.length",
             ids=(move.name,),
-            notes=(" + ".join(f"{duration_text(ms)} {what}" for ms, what in parts) + f" = {duration_text(needed)}",),
-            help=f"open the window for {duration_text(needed)} and what people need, or move less in one wave",
+            notes=(
+                " + ".join(f"{render_duration(ms)} {what}" for ms, what in parts) + f" = {render_duration(needed)}",
+            ),
+            help=f"open the window for {render_duration(needed)} and what people need, or move less in one wave",
         )
 
 
-def _gates(move: Move) -> Iterator[tuple[int, str]]:
+def _gates(move: DeclaredWave) -> Iterator[tuple[int, str]]:
     """ms and what for, as far as the file says it."""
     kinds = (
         ("lag", "hold", "lag held", (BEFORE,)),
@@ -90,17 +92,17 @@ def _gates(move: Move) -> Iterator[tuple[int, str]]:
                 yield gate.get(name), what
 
 
-def _proofs(context: Context, move: Move, flow: Flow | None) -> Iterator[tuple[int, str]]:
+def _proofs(context: RuleContext, move: DeclaredWave, flow: Flow | None) -> Iterator[tuple[int, str]]:
     """Reading the topics once a proof, from a scan's sizes, in whole minutes."""
     if flow is None or context.inventory is None:
         return
     seen = [context.facts.seen(flow.source, topic) for topic in move.wave.topics]
     size = sum(topic.size_bytes or 0 for topic in seen if topic is not None)
-    rate = flow.plan.quota or ASSUMED_RATE
+    rate = flow.plan.quota or ASSUMED_COPY_RATE_BYTES
     for gate in move.gates("verify"):
         minutes = round(size * gate.get("sample", default=1.0) / rate / 60)
         if gate.get("level") != "L0" and minutes:
-            yield minutes * 60_000, f"reading at {rate_text(rate)}"
+            yield minutes * 60_000, f"reading at {render_rate(rate)}"
 
 
 RULE = Rule("MIG814", "window-too-short", "warning", __doc__, check)

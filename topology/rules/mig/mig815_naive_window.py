@@ -48,14 +48,14 @@ import re
 from collections.abc import Iterator
 
 from topology.finding import Label, Problem
-from topology.rule import Context, Rule
-from topology.rules.mig.moves import moves
+from topology.rule import Rule, RuleContext
+from topology.rules.mig.declared_waves import list_declared_waves
 
 _ZONE = re.compile(r"(?:Z|[+-]\d\d:\d\d)$")
 
 
-def check(context: Context) -> Iterator[Problem]:
-    for move in moves(context.topology):
+def check(context: RuleContext) -> Iterator[Problem]:
+    for move in list_declared_waves(context.topology):
         opens = move.value.at("window", "opens")
         if opens is not None and _ZONE.search(opens.data) is None:
             yield Problem(

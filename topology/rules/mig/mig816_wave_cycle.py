@@ -65,22 +65,22 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from topology.finding import Label, Problem
-from topology.nearest import nearest
-from topology.rule import Context, Rule
-from topology.rules.mention import labels, some
-from topology.rules.mig.moves import SHOWN, Move, moves
+from topology.rule import Rule, RuleContext
+from topology.rules.finding_text import build_labels, render_some_names
+from topology.rules.mig.declared_waves import MAX_SHOWN_WAVES, DeclaredWave, list_declared_waves
+from topology.spelling import suggest_word
 
 
-def check(context: Context) -> Iterator[Problem]:
-    waves = moves(context.topology)
-    by_name: dict[str, Move] = {}
+def check(context: RuleContext) -> Iterator[Problem]:
+    waves = list_declared_waves(context.topology)
+    by_name: dict[str, DeclaredWave] = {}
     for move in waves:
         first = by_name.setdefault(move.name, move)
         if first.index != move.index:
             yield Problem(
                 "MIG816",
                 f"two waves are named `{move.name}`",
-                labels((move.span, "again"), (first.span, "first here")),
+                build_labels((move.span, "again"), (first.span, "first here")),
                 path=f"{move.path}.name",
                 ids=(move.name,),
                 help="give each wave a name of its own",
@@ -88,30 +88,30 @@ def check(context: Context) -> Iterator[Problem]:
     for move in waves:
         for after in move.value.list("after"):
             if after.data not in by_name:
-                near = nearest(after.data, by_name)
+                near = suggest_word(after.data, by_name)
                 yield Problem(
                     "MIG816",
                     f"wave `{move.name}` waits for `{after.data}`, which does not exist",
                     (Label(after.span),),
                     path=f"{move.path}.after",
                     ids=(move.name, after.data),
-                    help=f"did you mean `{near}`?" if near else f"waves: {some(tuple(by_name))}",
+                    help=f"did you mean `{near}`?" if near else f"waves: {render_some_names(tuple(by_name))}",
                 )
     for circle in _circles(by_name):
         names = [move.name for move in circle]
-        way = " -> ".join((*names[:SHOWN], *(["…"] if len(names) > SHOWN else []), names[0]))
-        more = f" ({len(names)} waves)" if len(names) > SHOWN else ""
+        way = " -> ".join((*names[:MAX_SHOWN_WAVES], *(["…"] if len(names) > MAX_SHOWN_WAVES else []), names[0]))
+        more = f" ({len(names)} waves)" if len(names) > MAX_SHOWN_WAVES else ""
         yield Problem(
             "MIG816",
             f"waves wait for each other: {way}{more}",
-            labels(*((move.value.where("after"), f"`{move.name}` waits") for move in circle[:SHOWN])),
+            build_labels(*((move.value.where("after"), f"`{move.name}` waits") for move in circle[:MAX_SHOWN_WAVES])),
             path=f"{circle[0].path}.after",
             ids=tuple(names),
             help="take one of them out of `after`",
         )
 
 
-def _circles(by_name: dict[str, Move]) -> Iterator[list[Move]]:
+def _circles(by_name: dict[str, DeclaredWave]) -> Iterator[list[DeclaredWave]]:
     """One circle after the other, each begun at its smallest name; what only waits for a circle is not part of it."""
     waiting = {name: {each for each in move.wave.after if each in by_name} for name, move in by_name.items()}
     behind: dict[str, list[str]] = defaultdict(list)

@@ -50,15 +50,15 @@ from collections.abc import Iterator
 
 from topology.finding import Problem
 from topology.model import Topology
-from topology.quantities import duration_text
-from topology.rule import Context, Rule
-from topology.rules.mention import labels, some
-from topology.rules.mig.moves import Move, moved, moves
+from topology.quantities import render_duration
+from topology.rule import Rule, RuleContext
+from topology.rules.finding_text import build_labels, render_some_names
+from topology.rules.mig.declared_waves import DeclaredWave, find_migration_flow, list_declared_waves
 
 
-def check(context: Context) -> Iterator[Problem]:
+def check(context: RuleContext) -> Iterator[Problem]:
     topology = context.topology
-    waves = [move for move in moves(topology) if _until(move)]
+    waves = [move for move in list_declared_waves(topology) if _until(move)]
     if topology is None or not waves:
         return
     yield from _taken_down(topology, min(waves, key=lambda move: (-_until(move), move.name)))
@@ -66,26 +66,28 @@ def check(context: Context) -> Iterator[Problem]:
         yield from _expired(context, topology, move)
 
 
-def _until(move: Move) -> int:
+def _until(move: DeclaredWave) -> int:
     return (move.wave.rollback.until_ms or 0) if move.wave.rollback is not None else 0
 
 
-def _taken_down(topology: Topology, longest: Move) -> Iterator[Problem]:
+def _taken_down(topology: Topology, longest: DeclaredWave) -> Iterator[Problem]:
     not_before = topology.root.at("migration", "decommission", "not_before")
     if not_before is not None and not_before.data < _until(longest):
-        said, until = duration_text(not_before.data), duration_text(_until(longest))
+        said, until = render_duration(not_before.data), render_duration(_until(longest))
         yield Problem(
             "MIG817",
             f"the source may be taken down after {said}, but wave `{longest.name}` can be taken back for {until}",
-            labels((not_before.span, "too early"), (longest.value.where("rollback", "until"), "needs the source")),
+            build_labels(
+                (not_before.span, "too early"), (longest.value.where("rollback", "until"), "needs the source")
+            ),
             path="migration.decommission.not_before",
             ids=(longest.name,),
             help=f"say `not_before: {until}` or longer",
         )
 
 
-def _expired(context: Context, topology: Topology, move: Move) -> Iterator[Problem]:
-    flow = moved(topology)
+def _expired(context: RuleContext, topology: Topology, move: DeclaredWave) -> Iterator[Problem]:
+    flow = find_migration_flow(topology)
     if flow is None:
         return
     known = [(context.facts.topic(flow.source, topic), topic) for topic in move.wave.topics]
@@ -97,12 +99,12 @@ def _expired(context: Context, topology: Topology, move: Move) -> Iterator[Probl
     if short:
         least, _, span = min(short, key=lambda each: (each[0], each[1]))
         names = sorted(topic for _, topic, _ in short)
-        until = duration_text(_until(move))
+        until = render_duration(_until(move))
         yield Problem(
             "MIG817",
-            f"wave `{move.name}` can be taken back for {until}, but {flow.source} keeps {some(names)} for "
-            f"{duration_text(least)}",
-            labels((move.value.where("rollback", "until"), "needs the records"), (span, "gone by then")),
+            f"wave `{move.name}` can be taken back for {until}, but {flow.source} keeps {render_some_names(names)} for "
+            f"{render_duration(least)}",
+            build_labels((move.value.where("rollback", "until"), "needs the records"), (span, "gone by then")),
             path=f"{move.path}.rollback.until",
             ids=(move.name, *names),
             help=f"raise the retention at {flow.source} to {until} for the time of the migration, or shorten `until`",

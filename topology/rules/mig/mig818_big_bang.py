@@ -45,20 +45,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from topology.finding import Label, Problem
-from topology.rule import Context, Option, Rule
-from topology.rules.mention import plural
-from topology.rules.mig.moves import moves
+from topology.rule import Rule, RuleContext, RuleOption
+from topology.rules.finding_text import render_plural
+from topology.rules.mig.declared_waves import list_declared_waves
 
-_MANY = Option("wave_topics", "count", 50, "A wave with more topics than this is called large.")
+_MANY = RuleOption("wave_topics", "count", 50, "A wave with more topics than this is called large.")
 
 
-def check(context: Context) -> Iterator[Problem]:
-    waves = moves(context.topology)
+def check(context: RuleContext) -> Iterator[Problem]:
+    waves = list_declared_waves(context.topology)
     groups = {group for move in waves for group in move.wave.consumers}
     for move in waves:
         mine = set(move.wave.consumers)
         if len(move.wave.topics) > context.option(_MANY):
-            said = f"moves {plural(len(move.wave.topics), 'topic')} at once"
+            said = f"moves {render_plural(len(move.wave.topics), 'topic')} at once"
         elif not move.wave.after and len(mine) > 1 and mine == groups:
             said = f"moves all {len(mine)} groups at once"
         else:

@@ -51,33 +51,33 @@ from collections.abc import Iterator
 
 from topology.finding import Problem
 from topology.inventory import InventoryCluster
-from topology.quoting import shown
-from topology.rule import Context, Rule
-from topology.rules.mention import labels, plural, some
-from topology.rules.mig.moves import moved, moves
+from topology.rule import Rule, RuleContext
+from topology.rules.finding_text import build_labels, render_plural, render_some_names
+from topology.rules.mig.declared_waves import find_migration_flow, list_declared_waves
+from topology.text_escaping import shorten_and_escape
 
 
-def check(context: Context) -> Iterator[Problem]:
+def check(context: RuleContext) -> Iterator[Problem]:
     topology = context.topology
-    flow = moved(topology) if topology is not None else None
+    flow = find_migration_flow(topology) if topology is not None else None
     inventory = context.inventory
     there = inventory.cluster(flow.target) if inventory is not None and flow is not None else None
     if topology is None or inventory is None or flow is None or there is None:
         return
     here = inventory.cluster(flow.source)
-    for move in moves(topology):
+    for move in list_declared_waves(topology):
         if f"{topology.name}/{move.name}" in (there.started_waves or ()):
             continue
         alive = [name for name in move.wave.consumers if _members(there, name)]
         if there.started_waves is None:
             alive = [name for name in alive if _members(here, name)]
         if alive:
-            first, names = there.groups[alive[0]], [shown(name) for name in alive]
+            first, names = there.groups[alive[0]], [shorten_and_escape(name) for name in alive]
             yield Problem(
                 "MIG819",
-                f"wave `{move.name}` moves {some(names)} to {flow.target}, where `{names[0]}` already has "
-                f"{plural(first.members, 'member')}",
-                labels((move.value.where("consumers"), "not empty at the target")),
+                f"wave `{move.name}` moves {render_some_names(names)} to {flow.target}, where `{names[0]}` already has "
+                f"{render_plural(first.members, 'member')}",
+                build_labels((move.value.where("consumers"), "not empty at the target")),
                 path=f"{move.path}.consumers",
                 ids=(move.name, *alive),
                 help="stop these consumers at the target before the wave, or give one of the two another group id",

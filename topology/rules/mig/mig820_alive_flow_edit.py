@@ -57,15 +57,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from topology.finding import Label, Problem
-from topology.rule import Context, Rule
-from topology.rules.mention import some
-from topology.rules.mig.moves import moved, moves
-from topology.waves import wave_hash
+from topology.migration_waves import compute_wave_hash
+from topology.rule import Rule, RuleContext
+from topology.rules.finding_text import render_some_names
+from topology.rules.mig.declared_waves import find_migration_flow, list_declared_waves
 
 
-def check(context: Context) -> Iterator[Problem]:
+def check(context: RuleContext) -> Iterator[Problem]:
     topology = context.topology
-    flow = moved(topology) if topology is not None else None
+    flow = find_migration_flow(topology) if topology is not None else None
     there = context.inventory.cluster(flow.target) if context.inventory is not None and flow is not None else None
     if topology is None or there is None:
         return
@@ -73,8 +73,8 @@ def check(context: Context) -> Iterator[Problem]:
     started = {
         name.removeprefix(mine): hash_ for name, hash_ in (there.started_waves or {}).items() if name.startswith(mine)
     }
-    for move in moves(topology):
-        if started.pop(move.name, wave_hash(move.wave)) != wave_hash(move.wave):
+    for move in list_declared_waves(topology):
+        if started.pop(move.name, compute_wave_hash(move.wave)) != compute_wave_hash(move.wave):
             yield Problem(
                 "MIG820",
                 f"wave `{move.name}` has started, and the file says something else about what it moves now",
@@ -87,7 +87,7 @@ def check(context: Context) -> Iterator[Problem]:
     if gone:
         yield Problem(
             "MIG820",
-            f"the file lost {some(gone)}, which {'has' if len(gone) == 1 else 'have'} started",
+            f"the file lost {render_some_names(gone)}, which {'has' if len(gone) == 1 else 'have'} started",
             (Label(topology.root.where("migration", "waves"), "the waves that are left"),),
             path="migration.waves",
             ids=tuple(gone),

@@ -39,12 +39,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from topology.finding import Label, Problem
-from topology.model import Topology, Value
-from topology.nearest import nearest
-from topology.rule import Context, Rule
+from topology.model import CheckedValue, Topology
+from topology.rule import Rule, RuleContext
+from topology.spelling import suggest_word
 
 
-def check(context: Context) -> Iterator[Problem]:
+def check(context: RuleContext) -> Iterator[Problem]:
     topology = context.topology
     migration = topology.root.at("migration") if topology else None
     if topology is None or migration is None:
@@ -67,7 +67,7 @@ def check(context: Context) -> Iterator[Problem]:
                 )
 
 
-def _flows_are_whole(context: Context, topology: Topology) -> bool:
+def _flows_are_whole(context: RuleContext, topology: Topology) -> bool:
     """Whether the flows are those that were meant: after a mistake in them, a missing one says nothing."""
     broken = any(
         problem.code == "SYN014" or problem.path.startswith(("pattern", "flows", "defaults"))
@@ -76,10 +76,10 @@ def _flows_are_whole(context: Context, topology: Topology) -> bool:
     return not broken and all({flow.source, flow.target} <= topology.clusters.keys() for flow in topology.flows)
 
 
-def _unknown(topology: Topology, value: Value, path: str) -> Iterator[Problem]:
+def _unknown(topology: Topology, value: CheckedValue, path: str) -> Iterator[Problem]:
     if topology.flow(value.data) is None:
         known = [flow.id for flow in topology.flows]
-        near = nearest(value.data, known)
+        near = suggest_word(value.data, known)
         yield Problem(
             "MIG821",
             f"there is no flow `{value.data}`",

@@ -51,20 +51,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from topology.finding import Problem
-from topology.rule import Context, Rule
-from topology.rules.mention import labels
-from topology.rules.mig.moves import moves
-from topology.waves import Application
+from topology.migration_waves import PlanApplication
+from topology.rule import Rule, RuleContext
+from topology.rules.finding_text import build_labels
+from topology.rules.mig.declared_waves import list_declared_waves
 
-_UNKNOWN = Application()
+_UNKNOWN = PlanApplication()
 
 
-def check(context: Context) -> Iterator[Problem]:
+def check(context: RuleContext) -> Iterator[Problem]:
     topology = context.topology
     migration = topology.migration if topology is not None else None
     if topology is None or migration is None:
         return
-    for move in moves(topology):
+    for move in list_declared_waves(topology):
         kind = move.wave.fence.kind
         for name in move.wave.producers if kind in ("acl", "quota") else ():
             told = migration.applications.get(name, _UNKNOWN)
@@ -76,7 +76,9 @@ def check(context: Context) -> Iterator[Problem]:
             yield Problem(
                 "MIG822",
                 f"wave `{move.name}` fences `{name}` by {kind}, and the file tells {lacks} for it",
-                labels((move.value.where("producers"), "fenced"), (declared.span if declared else None, "declared")),
+                build_labels(
+                    (move.value.where("producers"), "fenced"), (declared.span if declared else None, "declared")
+                ),
                 path=f"migration.applications.{name}",
                 ids=(move.name, name),
                 help=f'say `{name}: {{principal: "User:{name}"}}` as its brokers know it, or take another fence',

@@ -51,15 +51,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from topology.finding import Label, Problem
-from topology.model import Value
-from topology.nearest import nearest
-from topology.rule import Context, Rule
-from topology.rules.mig.moves import fences, moves
+from topology.model import CheckedValue
+from topology.rule import Rule, RuleContext
+from topology.rules.mig.declared_waves import find_declared_fences, list_declared_waves
+from topology.spelling import suggest_word
 
 _POINTS = ("before", "fenced", "switched", "rolled_back")
 
 
-def check(context: Context) -> Iterator[Problem]:
+def check(context: RuleContext) -> Iterator[Problem]:
     topology = context.topology
     if topology is None or topology.migration is None:
         return
@@ -67,7 +67,7 @@ def check(context: Context) -> Iterator[Problem]:
     for path, value in _named(context):
         if value.data in topology.migration.hooks:
             continue
-        near = nearest(value.data, known)
+        near = suggest_word(value.data, known)
         yield Problem(
             "MIG823",
             f"there is no hook `{value.data}`",
@@ -76,7 +76,7 @@ def check(context: Context) -> Iterator[Problem]:
             ids=(value.data,),
             help=(f"did you mean `{near}`? " if near else "") + f"hooks: {', '.join(known) or 'none'}",
         )
-    for path, fence in fences(topology):
+    for path, fence in find_declared_fences(topology):
         if fence.get("kind") == "external" and fence.at("hook") is None:
             yield Problem(
                 "MIG823",
@@ -87,13 +87,13 @@ def check(context: Context) -> Iterator[Problem]:
             )
 
 
-def _named(context: Context) -> Iterator[tuple[str, Value]]:
+def _named(context: RuleContext) -> Iterator[tuple[str, CheckedValue]]:
     """Every mention of a hook, with its path."""
-    for path, fence in fences(context.topology):
+    for path, fence in find_declared_fences(context.topology):
         hook = fence.at("hook")
         if hook is not None:
             yield f"{path}.hook", hook
-    for move in moves(context.topology):
+    for move in list_declared_waves(context.topology):
         for point in _POINTS:
             for hook in move.value.list("hooks", point):
                 yield f"{move.path}.hooks.{point}", hook

@@ -49,21 +49,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from topology.finding import Label, Problem
-from topology.nearest import nearest
-from topology.rule import Context, Rule
-from topology.rules.mig.moves import moves
+from topology.rule import Rule, RuleContext
+from topology.rules.mig.declared_waves import list_declared_waves
+from topology.spelling import suggest_word
 
 
-def check(context: Context) -> Iterator[Problem]:
+def check(context: RuleContext) -> Iterator[Problem]:
     topology = context.topology
     groups = topology.root.at("migration", "groups") if topology is not None else None
     if topology is None or topology.migration is None or groups is None:
         return
-    moved = sorted({group for move in moves(topology) for group in move.wave.consumers})
+    moved = sorted({group for move in list_declared_waves(topology) for group in move.wave.consumers})
     for name, value in sorted(groups.fields.items()):
         if name in moved:
             continue
-        near = nearest(name, moved)
+        near = suggest_word(name, moved)
         yield Problem(
             "MIG824",
             f"no wave moves the group `{name}`",

@@ -48,22 +48,22 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from topology.finding import Problem
-from topology.quoting import shown
-from topology.rule import Context, Rule
-from topology.rules.mention import labels
-from topology.rules.mig.moves import moves
+from topology.rule import Rule, RuleContext
+from topology.rules.finding_text import build_labels
+from topology.rules.mig.declared_waves import list_declared_waves
+from topology.text_escaping import shorten_and_escape
 
 
-def check(context: Context) -> Iterator[Problem]:
-    for move in moves(context.topology):
+def check(context: RuleContext) -> Iterator[Problem]:
+    for move in list_declared_waves(context.topology):
         both = [each for each in move.value.list("producers") if str(each.data) in move.wave.consumers]
         if not both or move.wave.strategy == "fenced":
             continue
         name = str(both[0].data)
         yield Problem(
             "MIG825",
-            f"`{shown(name)}` reads and writes in wave `{move.name}`, which moves {move.wave.strategy}",
-            labels(*((each.span, "also a consumer of this wave") for each in both)),
+            f"`{shorten_and_escape(name)}` reads and writes in wave `{move.name}`, which moves {move.wave.strategy}",
+            build_labels(*((each.span, "also a consumer of this wave") for each in both)),
             path=f"{move.path}.producers",
             ids=(move.name, *(str(each.data) for each in both)),
             help="move the wave with `strategy: fenced`",

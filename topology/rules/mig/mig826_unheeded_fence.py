@@ -52,17 +52,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from topology.finding import Label, Problem
-from topology.rule import Context, Rule
-from topology.rules.mig.moves import fences, goes_on
+from topology.rule import Rule, RuleContext
+from topology.rules.mig.declared_waves import find_continue_on_failure, find_declared_fences
 
 
-def check(context: Context) -> Iterator[Problem]:
+def check(context: RuleContext) -> Iterator[Problem]:
     topology = context.topology
     if topology is None or topology.migration is None:
         return
-    for path, fence in fences(topology):
+    for path, fence in find_declared_fences(topology):
         hook = fence.at("hook")
-        if hook is None or (said := goes_on(topology, str(hook.data))) is None:
+        if hook is None or (said := find_continue_on_failure(topology, str(hook.data))) is None:
             continue
         yield Problem(
             "MIG826",

@@ -50,18 +50,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from topology.finding import Label, Problem
-from topology.rule import Context, Rule
-from topology.rules.mig.moves import goes_on, moves
+from topology.rule import Rule, RuleContext
+from topology.rules.mig.declared_waves import find_continue_on_failure, list_declared_waves
 
 
-def check(context: Context) -> Iterator[Problem]:
+def check(context: RuleContext) -> Iterator[Problem]:
     topology = context.topology
     if topology is None:
         return
-    for move in moves(topology):
+    for move in list_declared_waves(topology):
         for gate in move.gates("check"):
             hook = gate.at("hook")
-            if hook is None or (said := goes_on(topology, str(hook.data))) is None:
+            if hook is None or (said := find_continue_on_failure(topology, str(hook.data))) is None:
                 continue
             yield Problem(
                 "MIG827",

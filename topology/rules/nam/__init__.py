@@ -17,7 +17,7 @@ from topology.rules.nam import (
     nam311_wildcard_consumer_trap,
 )
 
-RULES: tuple[Rule, ...] = (
+NAM_RULES: tuple[Rule, ...] = (
     nam301_name_too_long.RULE,
     nam302_illegal_characters.RULE,
     nam303_metric_collision.RULE,

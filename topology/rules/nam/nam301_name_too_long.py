@@ -35,17 +35,17 @@ from dataclasses import dataclass, field
 
 from topology.finding import Problem
 from topology.model import Flow
-from topology.overlap import MAX_NAME
-from topology.quoting import shown
-from topology.rule import Context, Rule
-from topology.rules.mention import labels, plural
-from topology.symbols import Symbol
+from topology.rule import Rule, RuleContext
+from topology.rules.finding_text import build_labels, render_plural
+from topology.selection_overlap import MAX_TOPIC_NAME_LETTERS
+from topology.text_escaping import shorten_and_escape
+from topology.topic_symbols import TopicSymbol
 
 _MAX_HOPS = 16
 
 
 @dataclass(slots=True)
-class _Long:
+class _LongNames:
     """What a flow would create: name at the target → the way of that name, `a/orders -> b/a.orders`."""
 
     flow: Flow
@@ -61,30 +61,30 @@ class _Step:
     passed: tuple[str, ...]
 
 
-def check(context: Context) -> Iterator[Problem]:
+def check(context: RuleContext) -> Iterator[Problem]:
     if context.topology is None or context.graph is None:
         return
-    found: dict[str, _Long] = {}
+    found: dict[str, _LongNames] = {}
     for written in context.graph.writers.values():
         for (_, symbol), flow in written.items():
-            if _shortest(symbol) > MAX_NAME:
-                found.setdefault(flow.id, _Long(flow)).names.setdefault(str(symbol), "")
+            if _shortest(symbol) > MAX_TOPIC_NAME_LETTERS:
+                found.setdefault(flow.id, _LongNames(flow)).names.setdefault(str(symbol), "")
     for flow, name, way in _walked(context):
-        found.setdefault(flow.id, _Long(flow)).names.setdefault(name, way)
+        found.setdefault(flow.id, _LongNames(flow)).names.setdefault(name, way)
     for flow_id in sorted(found):
         yield _problem(found[flow_id])
 
 
-def _problem(long: _Long) -> Problem:
+def _problem(long: _LongNames) -> Problem:
     flow, names = long.flow, sorted(long.names, key=lambda name: (-len(name), name))
     longest = names[0]
-    more = f" and {plural(len(names) - 1, 'other')}" if len(names) > 1 else ""
+    more = f" and {render_plural(len(names) - 1, 'other')}" if len(names) > 1 else ""
     naming = flow.settings.at("naming")
     return Problem(
         "NAM301",
-        f"flow {flow.id} makes `{shown(longest)}`{more} at {flow.target}: {len(longest)} characters, "
-        f"and Kafka allows {MAX_NAME}",
-        labels((None if naming is None else naming.span, "the rename"), (flow.declared, "this flow")),
+        f"flow {flow.id} makes `{shorten_and_escape(longest)}`{more} at {flow.target}: {len(longest)} characters, "
+        f"and Kafka allows {MAX_TOPIC_NAME_LETTERS}",
+        build_labels((None if naming is None else naming.span, "the rename"), (flow.declared, "this flow")),
         path=f"{flow.path}.naming",
         ids=(flow.id,),
         help="use a shorter alias or template on this way, `naming: {policy: map}` for these topics, or exclude them",
@@ -92,17 +92,17 @@ def _problem(long: _Long) -> Problem:
     )
 
 
-def _shortest(symbol: Symbol) -> int:
+def _shortest(symbol: TopicSymbol) -> int:
     """Characters of the shortest name that the symbol may stand for."""
     if symbol.now is not None:
         return len(symbol.now)
     around = len(symbol.before) + len(symbol.after)
-    if around + len(symbol.label) <= MAX_NAME:
+    if around + len(symbol.label) <= MAX_TOPIC_NAME_LETTERS:
         return around + 1  # names may be longer, but nothing says that they must
     return max(around + 1, min((len(text) for text in symbol.prefixes), default=0) + len(symbol.after))
 
 
-def _walked(context: Context) -> Iterator[tuple[Flow, str, str]]:
+def _walked(context: RuleContext) -> Iterator[tuple[Flow, str, str]]:
     """Names that a scan or a declared fact knows, hop by hop; only those that can become too long at all."""
     topology = context.topology
     assert topology is not None, "asked before"
@@ -111,24 +111,24 @@ def _walked(context: Context) -> Iterator[tuple[Flow, str, str]]:
         if flow.source != flow.target:
             leaving.setdefault(flow.source, []).append(flow)
     growth = max((len(each.plan.naming.before) + len(each.plan.naming.after) for each in topology.flows), default=0)
-    enough = MAX_NAME - growth * min(_MAX_HOPS, len(topology.clusters))
+    enough = MAX_TOPIC_NAME_LETTERS - growth * min(_MAX_HOPS, len(topology.clusters))
     for cluster in sorted(leaving) if growth else ():
         for birth in sorted(name for name in _known(context, cluster) if len(name) > enough):
-            todo = [_Step(birth, f"{cluster}/{shown(birth)}", (cluster,))]
+            todo = [_Step(birth, f"{cluster}/{shorten_and_escape(birth)}", (cluster,))]
             while todo:
                 step = todo.pop()
                 for flow in leaving.get(step.passed[-1], ()):
                     if flow.target in step.passed or len(step.passed) > _MAX_HOPS or not flow.plan.selects(step.name):
                         continue
                     arriving = flow.plan.target_topic(step.name)
-                    way = f"{step.way} -> {flow.target}/{shown(arriving)}"
-                    if len(arriving) > MAX_NAME:
+                    way = f"{step.way} -> {flow.target}/{shorten_and_escape(arriving)}"
+                    if len(arriving) > MAX_TOPIC_NAME_LETTERS:
                         yield flow, arriving, way
                     else:
                         todo.append(_Step(arriving, way, (*step.passed, flow.target)))
 
 
-def _known(context: Context, alias: str) -> set[str]:
+def _known(context: RuleContext, alias: str) -> set[str]:
     cluster = context.inventory.cluster(alias) if context.inventory is not None else None
     declared = {match.text for match, _ in context.facts.declared(alias) if match.kind == "literal"}
     return declared | set(cluster.topics if cluster is not None else ())

@@ -26,18 +26,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from topology.finding import Label, Problem, Span
+from topology.finding import FileSpan, Label, Problem
 from topology.model import Flow, Topology
-from topology.quoting import shown
-from topology.regex import ALPHABET
-from topology.rule import Context, Rule
-from topology.rules.nam.places import ids, naming_of, said_at
+from topology.regex import TOPIC_LETTERS
+from topology.rule import Rule, RuleContext
+from topology.rules.nam.flows_by_value import find_naming_value, group_flows_by_value, list_flow_ids
+from topology.text_escaping import shorten_and_escape
 
 _NOT_NAMES = (".", "..")
 _HELP = "letters, digits, `.`, `_` and `-` are allowed; a name is neither `.` nor `..`"
 
 
-def check(context: Context) -> Iterator[Problem]:
+def check(context: RuleContext) -> Iterator[Problem]:
     if context.topology is not None:
         yield from _templates(context.topology)
         yield from _maps(context.topology)
@@ -45,34 +45,36 @@ def check(context: Context) -> Iterator[Problem]:
 
 
 def _templates(topology: Topology) -> Iterator[Problem]:
-    for value, flows in said_at(topology.flows, lambda flow: naming_of(flow, "template")):
+    for value, flows in group_flows_by_value(topology.flows, lambda flow: find_naming_value(flow, "template")):
         around = value.data
         for word in ("{topic}", "{source}", "{target}"):
             around = around.replace(word, "")
-        illegal = sorted(set(around) - set(ALPHABET))
+        illegal = sorted(set(around) - set(TOPIC_LETTERS))
         if illegal:
-            which = ", ".join("a space" if char == " " else f"`{shown(char)}`" for char in illegal)
-            what = f"the template `{shown(value.data)}` puts {which} into topic names"
+            which = ", ".join("a space" if char == " " else f"`{shorten_and_escape(char)}`" for char in illegal)
+            what = f"the template `{shorten_and_escape(value.data)}` puts {which} into topic names"
             yield _problem(what, value.span, flows, "naming.template")
 
 
 def _maps(topology: Topology) -> Iterator[Problem]:
-    for value, flows in said_at(topology.flows, lambda flow: naming_of(flow, "map")):
+    for value, flows in group_flows_by_value(topology.flows, lambda flow: find_naming_value(flow, "map")):
         for name, to in sorted(value.fields.items()):
             if to.data in _NOT_NAMES:
-                what = f"`{shown(name)}` is mapped to `{to.data}`, which is no topic's name"
+                what = f"`{shorten_and_escape(name)}` is mapped to `{to.data}`, which is no topic's name"
                 yield _problem(what, to.span, flows, "naming.map")
 
 
 def _selectors(topology: Topology) -> Iterator[Problem]:
-    for value, flows in said_at(topology.flows, lambda flow: flow.settings.list("topics", "include")):
+    for value, flows in group_flows_by_value(topology.flows, lambda flow: flow.settings.list("topics", "include")):
         if value.data.kind == "literal" and value.data.text in _NOT_NAMES:
             what = f"no topic can be called `{value.data.text}`"
             yield _problem(what, value.span, flows, "topics.include")
 
 
-def _problem(what: str, span: Span, flows: list[Flow], below: str) -> Problem:
-    return Problem("NAM302", what, (Label(span),), path=f"{flows[0].path}.{below}", ids=ids(flows), help=_HELP)
+def _problem(what: str, span: FileSpan, flows: list[Flow], below: str) -> Problem:
+    return Problem(
+        "NAM302", what, (Label(span),), path=f"{flows[0].path}.{below}", ids=list_flow_ids(flows), help=_HELP
+    )
 
 
 RULE = Rule("NAM302", "illegal-characters", "error", __doc__, check)

@@ -34,14 +34,14 @@ from collections.abc import Iterator
 
 from topology.finding import Label, Problem
 from topology.model import Flow
-from topology.rule import Context, Rule
-from topology.rules.mention import unique
+from topology.rule import Rule, RuleContext
+from topology.rules.finding_text import sort_unique_names
 
 _Arriving = dict[str, dict[str, Flow]]
 _SHOWN = 3
 
 
-def check(context: Context) -> Iterator[Problem]:
+def check(context: RuleContext) -> Iterator[Problem]:
     if context.topology is None or context.graph is None:
         return
     for cluster, names in sorted(_arriving(context).items()):
@@ -68,7 +68,7 @@ def _problem(cluster: str, names: dict[str, Flow], clashes: list[list[str]]) -> 
         f"{pairs[0]} cannot both be at {cluster}: their metrics have one name{more}",
         tuple(sorted({Label(flow.settings.where("topics", "include"), flow.id) for flow in first})),
         path=f"{first[0].path}.naming",
-        ids=(*unique(flows), *clashes[0]),
+        ids=(*sort_unique_names(flows), *clashes[0]),
         help="rename what arrives (`naming: {policy: prefix}`, or a map for this topic), or exclude it",
         notes=tuple(f"also {pair}" for pair in pairs[1 : 1 + _SHOWN]),
     )
@@ -78,7 +78,7 @@ def _metric(name: str) -> str:
     return name.replace(".", "_")
 
 
-def _arriving(context: Context) -> _Arriving:
+def _arriving(context: RuleContext) -> _Arriving:
     """By target what flows create there, as far as names are known, with the first flow of each."""
     found: _Arriving = {}
     assert context.graph is not None, "asked before"
@@ -99,7 +99,7 @@ def _first(names: dict[str, Flow], name: str, flow: Flow) -> None:
         names[name] = flow
 
 
-def _there(context: Context, alias: str) -> Iterator[str]:
+def _there(context: RuleContext, alias: str) -> Iterator[str]:
     """What the cluster is known to hold already."""
     seen = context.inventory.cluster(alias) if context.inventory is not None else None
     yield from seen.topics if seen is not None else ()

@@ -31,15 +31,15 @@ from itertools import combinations
 from topology.finding import Confidence, Label, Problem
 from topology.model import Flow, Topology
 from topology.naming import Naming
-from topology.rule import Context, Rule
-from topology.rules.mention import labels
+from topology.rule import Rule, RuleContext
+from topology.rules.finding_text import build_labels
 from topology.selectors import TopicSelection
-from topology.symbols import Symbol, births, carried
+from topology.topic_symbols import TopicSymbol, carry_symbol, list_source_symbols
 
 _MANY = 20  # flows on one route that are compared with each other
 
 
-def check(context: Context) -> Iterator[Problem]:
+def check(context: RuleContext) -> Iterator[Problem]:
     topology = context.topology
     if topology is None:
         return
@@ -63,7 +63,7 @@ def _clashes(topics: TopicSelection, naming: Naming) -> list[tuple[str, str]]:
     )
 
 
-def _in_a_map(context: Context, flow: Flow, clashes: list[tuple[str, str]]) -> Iterator[Problem]:
+def _in_a_map(context: RuleContext, flow: Flow, clashes: list[tuple[str, str]]) -> Iterator[Problem]:
     if clashes:
         [(name, to), *others] = clashes
         entry = flow.settings.at("naming", "map", name)
@@ -71,7 +71,7 @@ def _in_a_map(context: Context, flow: Flow, clashes: list[tuple[str, str]]) -> I
             "NAM304",
             f"flow {flow.id} maps `{name}` to `{to}`, and copies {flow.source}'s own `{to}` under that name too"
             + (f" ({len(others)} more like it)" if others else ""),
-            labels((None if entry is None else entry.span, "mapped here"), (flow.declared, "this flow")),
+            build_labels((None if entry is None else entry.span, "mapped here"), (flow.declared, "this flow")),
             path=f"{flow.path}.naming.map",
             ids=(flow.id, name, to),
             help=f"exclude `{to}`, map it to a name of its own, or map `{name}` to another one",
@@ -79,7 +79,7 @@ def _in_a_map(context: Context, flow: Flow, clashes: list[tuple[str, str]]) -> I
         )
 
 
-def _confidence(context: Context, flow: Flow, name: str) -> Confidence:
+def _confidence(context: RuleContext, flow: Flow, name: str) -> Confidence:
     """Whether the topic that keeps its name is there."""
     scanned = context.inventory.cluster(flow.source) if context.inventory is not None else None
     if scanned is not None:
@@ -118,8 +118,8 @@ def _met(one: Flow, two: Flow) -> str | None:
     return None
 
 
-def _arriving(flow: Flow) -> list[Symbol]:
-    return [symbol for birth in births(flow.plan) for symbol in carried(flow.plan, birth)]
+def _arriving(flow: Flow) -> list[TopicSymbol]:
+    return [symbol for birth in list_source_symbols(flow.plan) for symbol in carry_symbol(flow.plan, birth)]
 
 
 RULE = Rule("NAM304", "rename-not-injective", "error", __doc__, check)

@@ -25,15 +25,15 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from topology.finding import Label, Problem
-from topology.model import Flow, Topology, Value
-from topology.nearest import nearest
-from topology.quoting import shown
-from topology.rule import Context, Rule
-from topology.rules.mention import some
-from topology.rules.nam.places import ids, naming_of, said_at
+from topology.model import CheckedValue, Flow, Topology
+from topology.rule import Rule, RuleContext
+from topology.rules.finding_text import render_some_names
+from topology.rules.nam.flows_by_value import find_naming_value, group_flows_by_value, list_flow_ids
+from topology.spelling import suggest_word
+from topology.text_escaping import shorten_and_escape
 
 
-def check(context: Context) -> Iterator[Problem]:
+def check(context: RuleContext) -> Iterator[Problem]:
     for problem in context.problems("NAM305"):
         yield replace(problem, severity="error")  # such a naming cannot even be applied
     if context.topology is not None:
@@ -64,7 +64,7 @@ def _failback(topology: Topology) -> Iterator[Problem]:
 
 def _maps(topology: Topology) -> Iterator[Problem]:
     """One map may serve several flows, from `defaults:`; an entry is dead when none of them takes its topic."""
-    for value, flows in said_at(topology.flows, lambda flow: naming_of(flow, "map")):
+    for value, flows in group_flows_by_value(topology.flows, lambda flow: find_naming_value(flow, "map")):
         selections = {flow.plan.topics for flow in flows}
         dead = sorted(name for name in value.fields if not any(each.selects(name) for each in selections))
         lost = [(name, found) for name in dead if (found := _keeping(value, name, flows)) is not None]
@@ -75,36 +75,36 @@ def _maps(topology: Topology) -> Iterator[Problem]:
             yield _idle(value, idle, flows)
 
 
-def _keeping(renames: Value, name: str, flows: list[Flow]) -> Flow | None:
+def _keeping(renames: CheckedValue, name: str, flows: list[Flow]) -> Flow | None:
     """A flow that takes the entry's target name as a topic, and leaves it its name."""
     to = renames.fields[name].data
     return next((flow for flow in flows if to not in renames.fields and flow.plan.selects(to)), None)
 
 
-def _lost(renames: Value, name: str, flow: Flow) -> Problem:
+def _lost(renames: CheckedValue, name: str, flow: Flow) -> Problem:
     to = renames.fields[name].data
     return Problem(
         "NAM305",
-        f"flow {flow.id} copies `{to}` under its own name, but the map keeps that name for `{shown(name)}`, which is "
+        f"flow {flow.id} copies `{to}` under its own name, but the map keeps that name for `{shorten_and_escape(name)}`, which is "
         "not copied: the copy's original cannot be found",
         (Label(renames.fields[name].span, "mapped here"),),
-        path=f"{flow.path}.naming.map.{shown(name)}",
+        path=f"{flow.path}.naming.map.{shorten_and_escape(name)}",
         ids=(flow.id, name, to),
-        help=f"take `{shown(name)}` out of the map, or select it and exclude `{to}`",
+        help=f"take `{shorten_and_escape(name)}` out of the map, or select it and exclude `{to}`",
     )
 
 
-def _idle(renames: Value, names: list[str], flows: list[Flow]) -> Problem:
+def _idle(renames: CheckedValue, names: list[str], flows: list[Flow]) -> Problem:
     literals = {each.text for flow in flows for each in flow.plan.topics.include if each.kind == "literal"}
-    near = nearest(names[0], literals - set(renames.fields))
+    near = suggest_word(names[0], literals - set(renames.fields))
     entry = renames.fields[names[0]]
     nobody = f"{flows[0].id} does not take" if len(flows) == 1 else "no flow that uses it takes"
     return Problem(
         "NAM305",
-        f"the map renames {some([shown(name) for name in names])}, which {nobody}",
+        f"the map renames {render_some_names([shorten_and_escape(name) for name in names])}, which {nobody}",
         (Label(entry.key or entry.span),),
-        path=f"{flows[0].path}.naming.map.{shown(names[0])}",
-        ids=(*ids(flows), *names),
+        path=f"{flows[0].path}.naming.map.{shorten_and_escape(names[0])}",
+        ids=(*list_flow_ids(flows), *names),
         help=(f"did you mean `{near}`? " if near else "") + "select the topic, or remove the entry",
     )
 

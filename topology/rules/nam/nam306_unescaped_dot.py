@@ -25,11 +25,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from topology.finding import Label, Problem, Span
-from topology.model import Flow, Topology, Value
-from topology.quoting import shown
-from topology.rule import Context, Rule
-from topology.rules.nam.places import ids, said_at
+from topology.finding import FileSpan, Label, Problem
+from topology.model import CheckedValue, Flow, Topology
+from topology.rule import Rule, RuleContext
+from topology.rules.nam.flows_by_value import group_flows_by_value, list_flow_ids
+from topology.text_escaping import shorten_and_escape
 
 _SECTIONS = (("topics",), *(("sync", name) for name in ("acls", "groups", "quotas", "schemas")))
 _BEFORE = frozenset({"name", "class", "escape", "close", "repeat"})
@@ -37,43 +37,43 @@ _AFTER = frozenset({"name", "class", "escape", "open"})
 _KINDS = {"(": "open", ")": "close", ".": "dot", "*": "repeat", "+": "repeat", "?": "repeat", "|": "bar"}
 
 
-def check(context: Context) -> Iterator[Problem]:
+def check(context: RuleContext) -> Iterator[Problem]:
     if context.topology is None:
         return
-    found: dict[Span, tuple[Value, str, tuple[str, ...]]] = {
-        value.span: (value, f"{flows[0].path}.topics", ids(flows))
-        for value, flows in said_at(context.topology.flows, _selectors)
+    found: dict[FileSpan, tuple[CheckedValue, str, tuple[str, ...]]] = {
+        value.span: (value, f"{flows[0].path}.topics", list_flow_ids(flows))
+        for value, flows in group_flows_by_value(context.topology.flows, _selectors)
     }
     for path, value in _declared(context.topology):
         found.setdefault(value.span, (value, path, ()))
     for span in sorted(found):
         value, path, about = found[span]
-        if value.data.kind == "regex" and (dots := loose_dots(value.data.text)):
+        if value.data.kind == "regex" and (dots := find_unescaped_dots(value.data.text)):
             yield _problem(value, dots, path, about)
 
 
-def _problem(value: Value, dots: list[int], path: str, about: tuple[str, ...]) -> Problem:
+def _problem(value: CheckedValue, dots: list[int], path: str, about: tuple[str, ...]) -> Problem:
     text = value.data.text
     meant = "".join("\\." if index in set(dots) else char for index, char in enumerate(text))
     first = dots[0]
     return Problem(
         "NAM306",
-        f"in the regex `{shown(text)}` the `.` at character {first + 1} is any character"
+        f"in the regex `{shorten_and_escape(text)}` the `.` at character {first + 1} is any character"
         + (f" ({len(dots) - 1} more like it)" if len(dots) > 1 else ""),
         (Label(value.where("regex")),),
         path=path,
         ids=(*about, text),
-        help=f"write `{shown(meant, 200)}`; where any character is meant, `[a-zA-Z0-9._-]` says so",
+        help=f"write `{shorten_and_escape(meant, 200)}`; where any character is meant, `[a-zA-Z0-9._-]` says so",
     )
 
 
-def _selectors(flow: Flow) -> Iterator[Value]:
+def _selectors(flow: Flow) -> Iterator[CheckedValue]:
     for section in _SECTIONS:
         for key in ("include", "exclude"):
             yield from flow.settings.list(*section, key)
 
 
-def _declared(topology: Topology) -> Iterator[tuple[str, Value]]:
+def _declared(topology: Topology) -> Iterator[tuple[str, CheckedValue]]:
     for alias in topology.clusters:
         cluster = topology.root.at("clusters", alias)
         for index, entry in enumerate(cluster.list("topics") if cluster is not None else ()):
@@ -81,7 +81,7 @@ def _declared(topology: Topology) -> Iterator[tuple[str, Value]]:
                 yield f"clusters.{alias}.topics[{index}].match", match
 
 
-def loose_dots(regex: str) -> list[int]:
+def find_unescaped_dots(regex: str) -> list[int]:
     """Where a `.` stands alone between two parts of a name: not repeated, and with no escaped dot beside it, which
     would show that its author knows the difference."""
     parts = list(_parts(regex))

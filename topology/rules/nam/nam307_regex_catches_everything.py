@@ -25,32 +25,32 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from topology.finding import Label, Problem
-from topology.model import Value
-from topology.quoting import shown
-from topology.rule import Context, Rule
-from topology.rules.nam.places import ids, said_at
+from topology.model import CheckedValue
+from topology.rule import Rule, RuleContext
+from topology.rules.nam.flows_by_value import group_flows_by_value, list_flow_ids
+from topology.text_escaping import shorten_and_escape
 
 # names that have nothing in common; what matches them all was not meant to choose
 _PROBES = ("zq", "Q7", "0x", "_a-B", "-.9", "j5.W_k-3", "v" * 100)
 
 
-def check(context: Context) -> Iterator[Problem]:
+def check(context: RuleContext) -> Iterator[Problem]:
     flows = context.topology.flows if context.topology is not None else ()
     open_ended = (flow for flow in flows if not flow.plan.topics.exclude)
-    for value, using in said_at(open_ended, lambda flow: flow.settings.list("topics", "include")):
+    for value, using in group_flows_by_value(open_ended, lambda flow: flow.settings.list("topics", "include")):
         if _takes_everything(value):
             yield Problem(
                 "NAM307",
-                f"`{shown(value.data.text)}` takes every topic of {using[0].source}"
+                f"`{shorten_and_escape(value.data.text)}` takes every topic of {using[0].source}"
                 + (f" and {len(using) - 1} more" if len(using) > 1 else ""),
                 (Label(value.span),),
                 path=f"{using[0].path}.topics.include",
-                ids=ids(using),
+                ids=list_flow_ids(using),
                 help="select what should travel, or say in `exclude` what should not",
             )
 
 
-def _takes_everything(value: Value) -> bool:
+def _takes_everything(value: CheckedValue) -> bool:
     return value.data.kind != "literal" and all(value.data.matches(name) for name in _PROBES)
 
 

@@ -26,15 +26,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from topology.finding import Label, Problem, Severity, Span
+from topology.finding import FileSpan, Label, Problem, Severity
 from topology.model import Flow
-from topology.rule import Context, Rule
-from topology.rules.mention import some
+from topology.rule import Rule, RuleContext
+from topology.rules.finding_text import render_some_names
 
 _SUFFIX = "heartbeats"
 
 
-def check(context: Context) -> Iterator[Problem]:
+def check(context: RuleContext) -> Iterator[Problem]:
     beside: dict[str, bool] = {}
     for flow, topics in context.facts.by_flow if context.topology is not None else ():
         names = [topic.name for topic in topics if topic.name is not None and topic.name.endswith(_SUFFIX)]
@@ -55,7 +55,7 @@ def check(context: Context) -> Iterator[Problem]:
 def _problem(flow: Flow, names: list[str], what: str, help_: str, severity: Severity) -> Problem:
     return Problem(
         "NAM308",
-        f"flow {flow.id} copies {some(names)}: {what}",
+        f"flow {flow.id} copies {render_some_names(names)}: {what}",
         (Label(_where(flow, names[0]), "selected here"),),
         path=f"{flow.path}.topics.include",
         ids=(flow.id, *names[:1]),
@@ -64,12 +64,12 @@ def _problem(flow: Flow, names: list[str], what: str, help_: str, severity: Seve
     )
 
 
-def _where(flow: Flow, name: str) -> Span:
+def _where(flow: Flow, name: str) -> FileSpan:
     values = flow.settings.list("topics", "include")
     return next((each.span for each in values if each.data.text == name), flow.settings.where("topics", "include"))
 
 
-def _mirror_maker(context: Context, alias: str) -> bool:
+def _mirror_maker(context: RuleContext, alias: str) -> bool:
     """Whether a scan saw topics that MirrorMaker 2 keeps for itself."""
     cluster = context.inventory.cluster(alias) if context.inventory is not None else None
     return any(

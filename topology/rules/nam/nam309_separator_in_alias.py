@@ -35,14 +35,14 @@ from collections.abc import Iterator
 
 from topology.finding import Problem
 from topology.model import Flow
-from topology.quoting import shown
-from topology.rule import Context, Rule
-from topology.rules.mention import labels
+from topology.rule import Rule, RuleContext
+from topology.rules.finding_text import build_labels
+from topology.text_escaping import shorten_and_escape
 
 _BETWEEN = re.compile(r"\{source\}([^{}]+)\{topic\}|\{topic\}([^{}]+)\{source\}")
 
 
-def check(context: Context) -> Iterator[Problem]:
+def check(context: RuleContext) -> Iterator[Problem]:
     topology = context.topology
     for flow in topology.flows if topology is not None else ():
         separator = _separator(flow)
@@ -51,8 +51,8 @@ def check(context: Context) -> Iterator[Problem]:
         cluster = topology.root.at("clusters", flow.source)
         yield Problem(
             "NAM309",
-            f"flow {flow.id} separates with `{shown(separator)}`, which is also in the alias `{flow.source}`",
-            labels(
+            f"flow {flow.id} separates with `{shorten_and_escape(separator)}`, which is also in the alias `{flow.source}`",
+            build_labels(
                 (flow.settings.where("naming"), "separated here"),
                 (None if cluster is None else cluster.key, "the alias"),
             ),

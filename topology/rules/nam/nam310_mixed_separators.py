@@ -37,11 +37,11 @@ from collections.abc import Iterator
 
 from topology.finding import Problem
 from topology.model import Flow, Topology
-from topology.rule import Context, Rule
-from topology.rules.mention import labels, plural
+from topology.rule import Rule, RuleContext
+from topology.rules.finding_text import build_labels, render_plural
 
 
-def check(context: Context) -> Iterator[Problem]:
+def check(context: RuleContext) -> Iterator[Problem]:
     for flows in _connected(context.topology) if context.topology is not None else ():
         by_separator: dict[str, list[Flow]] = {}
         for flow in flows:
@@ -53,11 +53,11 @@ def check(context: Context) -> Iterator[Problem]:
 def _problem(by_separator: dict[str, list[Flow]]) -> Problem:
     usual = max(sorted(by_separator), key=lambda each: len(by_separator[each]))
     first = [by_separator[each][0] for each in sorted(by_separator)]
-    counts = [f"`{each}` in {plural(len(by_separator[each]), 'flow')}" for each in sorted(by_separator)]
+    counts = [f"`{each}` in {render_plural(len(by_separator[each]), 'flow')}" for each in sorted(by_separator)]
     return Problem(
         "NAM310",
         f"connected flows use different separators: {', '.join(counts)}",
-        labels(
+        build_labels(
             *(
                 (flow.settings.where("naming"), f"{flow.id}: `{flow.plan.naming.before.removeprefix(flow.source)}`")
                 for flow in first

@@ -36,8 +36,8 @@ from dataclasses import dataclass, field
 
 from topology.finding import Problem
 from topology.model import Flow
-from topology.rule import Context, Rule
-from topology.rules.mention import labels, some
+from topology.rule import Rule, RuleContext
+from topology.rules.finding_text import build_labels, render_some_names
 
 _SEPARATORS = (".", "_", "-")
 _LETTERS = (("0", "9~"), ("A", "Z~"), ("a", "z~"))  # `~` stands behind all that a name holds
@@ -69,7 +69,7 @@ class _There:
                     yield self.names[other]
 
 
-def check(context: Context) -> Iterator[Problem]:
+def check(context: RuleContext) -> Iterator[Problem]:
     if context.topology is None:
         return
     prefixed = [each for each in context.facts.by_flow if each[0].plan.naming.before]
@@ -89,15 +89,17 @@ def _problem(flow: Flow, found: dict[str, tuple[str, ...]]) -> Problem:
     strict = f"(.*{''.join(_escaped(char) for char in flow.plan.naming.before[-1])})?"
     return Problem(
         "NAM311",
-        f"consumers of `.*{name}` at {flow.target} also read {some(found[name])}{more}",
-        labels((flow.settings.where("naming"), f"copies of {flow.source} get a prefix"), (flow.declared, "this flow")),
+        f"consumers of `.*{name}` at {flow.target} also read {render_some_names(found[name])}{more}",
+        build_labels(
+            (flow.settings.where("naming"), f"copies of {flow.source} get a prefix"), (flow.declared, "this flow")
+        ),
         path=f"{flow.path}.naming",
         ids=(flow.id, name),
         help=f"let them subscribe to both names one by one, or to `{strict}{_escaped(name)}`",
     )
 
 
-def _look_around(context: Context, there: dict[str, _There]) -> None:
+def _look_around(context: RuleContext, there: dict[str, _There]) -> None:
     """What is known at each target: seen, declared, or brought by a flow."""
     for alias, known in there.items():
         seen = context.inventory.cluster(alias) if context.inventory is not None else None

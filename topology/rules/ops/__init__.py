@@ -12,7 +12,7 @@ from topology.rules.ops import (
     ops906_facts_drift,
 )
 
-RULES: tuple[Rule, ...] = (
+OPS_RULES: tuple[Rule, ...] = (
     ops901_no_owner.RULE,
     ops902_flow_id_collision.RULE,
     ops903_pool_oversubscribed.RULE,

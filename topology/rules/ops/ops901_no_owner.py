@@ -18,10 +18,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from topology.finding import Label, Problem
-from topology.rule import Context, Rule
+from topology.rule import Rule, RuleContext
 
 
-def check(context: Context) -> Iterator[Problem]:
+def check(context: RuleContext) -> Iterator[Problem]:
     metadata = context.topology.root.at("metadata") if context.topology is not None else None
     if metadata is not None and metadata.at("owner") is None:
         yield Problem(

@@ -49,15 +49,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from topology.finding import Problem
-from topology.model import Flow, Topology, Value
-from topology.quoting import shown
-from topology.rule import Context, Rule
-from topology.rules.mention import labels
+from topology.model import CheckedValue, Flow, Topology
+from topology.rule import Rule, RuleContext
+from topology.rules.finding_text import build_labels
+from topology.text_escaping import shorten_and_escape
 
 _BETWEEN = "-to-"
 
 
-def check(context: Context) -> Iterator[Problem]:
+def check(context: RuleContext) -> Iterator[Problem]:
     topology = context.topology
     for flow in topology.flows if topology is not None else ():
         if topology is not None:
@@ -84,22 +84,22 @@ def _ambiguous(topology: Topology, flow: Flow, source: str, target: str) -> Prob
     return Problem(
         "OPS902",
         f"the id {flow.id} of {flow.source} -> {flow.target} is also that of {source} -> {target}",
-        labels((flow.declared, f"{flow.source} -> {flow.target}"), *keys),
+        build_labels((flow.declared, f"{flow.source} -> {flow.target}"), *keys),
         path=flow.path,
         ids=(flow.id,),
         help=f"rename an alias so that none holds `{_BETWEEN}`, or give this flow a `suffix`",
     )
 
 
-def _taken(context: Context, topology: Topology, flow: Flow) -> Iterator[Problem]:
+def _taken(context: RuleContext, topology: Topology, flow: Flow) -> Iterator[Problem]:
     """Whether the target has orders for this id from somebody else, as far as a scan saw them."""
     cluster = context.inventory.cluster(flow.target) if context.inventory is not None else None
     order = cluster.flows.get(flow.id) if cluster is not None else None
     if order is not None and order.topology != topology.name:
         yield Problem(
             "OPS902",
-            f"flow {flow.id} at {flow.target} belongs to topology {shown(order.topology)} already",
-            labels((flow.declared, "declared here, too")),
+            f"flow {flow.id} at {flow.target} belongs to topology {shorten_and_escape(order.topology)} already",
+            build_labels((flow.declared, "declared here, too")),
             path=flow.path,
             ids=(flow.id, flow.target),
             help="give this flow a `suffix`, or remove it from one of the two topologies and stop it there first",
@@ -114,8 +114,8 @@ def _shared(topology: Topology, other: Topology) -> Iterator[Problem]:
         if twin is not None and _is_one(topology, flow.target, other, twin.target):
             yield Problem(
                 "OPS902",
-                f"flow {flow.id} into this cluster is also in the topology {shown(other.name)} ({shown(other.file)})",
-                labels((flow.declared, "declared here, too")),
+                f"flow {flow.id} into this cluster is also in the topology {shorten_and_escape(other.name)} ({shorten_and_escape(other.file)})",
+                build_labels((flow.declared, "declared here, too")),
                 path=flow.path,
                 ids=(flow.id, other.name),
                 help="give one of the two a `suffix`, or remove it from one of the files",
@@ -132,7 +132,7 @@ def _is_one(topology: Topology, alias: str, other: Topology, twin: str) -> bool:
     return bool(set(one.bootstrap) & set(two.bootstrap))
 
 
-def _declared(topology: Topology, alias: str) -> Value | None:
+def _declared(topology: Topology, alias: str) -> CheckedValue | None:
     return topology.root.at("clusters", alias)
 
 

@@ -46,13 +46,13 @@ from collections.abc import Iterator
 
 from topology.finding import Problem
 from topology.model import Flow, Topology
-from topology.rule import Context, Rule
-from topology.rules.mention import labels, plural
+from topology.rule import Rule, RuleContext
+from topology.rules.finding_text import build_labels, render_plural
 
 _SHOWN = 3
 
 
-def check(context: Context) -> Iterator[Problem]:
+def check(context: RuleContext) -> Iterator[Problem]:
     topology = context.topology
     if topology is None:
         return
@@ -72,14 +72,14 @@ def _problem(topology: Topology, alias: str, slots: int, asked: int, flows: list
     counts = ", ".join(f"{flow.id} {flow.plan.workers}" for flow in most[:_SHOWN]) + (", …" if most[_SHOWN:] else "")
     return Problem(
         "OPS903",
-        f"running flows ask for {plural(asked, 'worker')} into {alias}, and {slots} can run there",
-        labels(
-            (topology.root.where("clusters", alias, "limits", "workers"), plural(slots, "worker")),
+        f"running flows ask for {render_plural(asked, 'worker')} into {alias}, and {slots} can run there",
+        build_labels(
+            (topology.root.where("clusters", alias, "limits", "workers"), render_plural(slots, "worker")),
             *((flow.settings.where("workers", "count"), f"{flow.id} asks here") for flow in most[:_SHOWN]),
         ),
         path=f"clusters.{alias}.limits.workers",
         ids=(alias,),
-        help=f"lower `workers.count`, pause a flow, or give {alias} room for {plural(asked, 'worker')}",
+        help=f"lower `workers.count`, pause a flow, or give {alias} room for {render_plural(asked, 'worker')}",
         notes=(f"asked for: {counts}",),
     )
 

@@ -36,19 +36,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from topology.command import command
-from topology.compile import plan_of
+from topology.compile import build_plan
 from topology.finding import Label, Problem
 from topology.inventory import InventoryFlow
 from topology.model import Flow, Topology
-from topology.quoting import shown
-from topology.rule import Context, Rule
-from topology.rules.mention import plural, some
+from topology.rule import Rule, RuleContext
+from topology.rules.finding_text import render_plural, render_some_names
+from topology.shell_command import render_shell_command
+from topology.text_escaping import shorten_and_escape
 
 _SHOWN = len("sha256:") + 13
 
 
-def check(context: Context) -> Iterator[Problem]:
+def check(context: RuleContext) -> Iterator[Problem]:
     topology = context.topology
     if topology is None:
         return
@@ -59,7 +59,7 @@ def check(context: Context) -> Iterator[Problem]:
     if len(plans) > 1:
         yield _two_plans(live, plans)
     elif plans and context.graph is not None:
-        compiled = plan_of(topology, context.graph.proofs()).hash
+        compiled = build_plan(topology, context.graph.proofs()).hash
         if compiled != plans[0]:
             yield _changed([flow for flow, _ in live], plans[0], compiled)
     for (cluster, name), order in ordered.items():
@@ -67,7 +67,7 @@ def check(context: Context) -> Iterator[Problem]:
             yield _left_over(topology, cluster, name)
 
 
-def _ordered(context: Context, topology: Topology) -> dict[tuple[str, str], InventoryFlow]:
+def _ordered(context: RuleContext, topology: Topology) -> dict[tuple[str, str], InventoryFlow]:
     """Orders of this very topology by cluster and flow id, in order."""
     clusters = context.inventory.clusters if context.inventory is not None else {}
     return {
@@ -84,7 +84,7 @@ def _two_plans(live: list[tuple[Flow, InventoryFlow]], plans: list[str]) -> Prob
     first = [next(flow for flow, order in live if order.plan_hash == plan) for plan in plans]
     return Problem(
         "OPS905",
-        f"flows follow {len(plans)} plans at once: {'; '.join(f'{_short(p)} {some(by_plan[p])}' for p in plans)}",
+        f"flows follow {len(plans)} plans at once: {'; '.join(f'{_short(p)} {render_some_names(by_plan[p])}' for p in plans)}",
         tuple(
             Label(flow.declared, f"{flow.id} follows {_short(plan)}") for flow, plan in zip(first, plans, strict=True)
         ),
@@ -97,7 +97,7 @@ def _two_plans(live: list[tuple[Flow, InventoryFlow]], plans: list[str]) -> Prob
 def _changed(flows: list[Flow], running: str, compiled: str) -> Problem:
     return Problem(
         "OPS905",
-        f"{plural(len(flows), 'flow')} of this topology follow the plan {_short(running)}, and the file gives "
+        f"{render_plural(len(flows), 'flow')} of this topology follow the plan {_short(running)}, and the file gives "
         f"{_short(compiled)}",
         (Label(flows[0].declared),),
         path=flows[0].path,
@@ -110,7 +110,7 @@ def _changed(flows: list[Flow], running: str, compiled: str) -> Problem:
 def _left_over(topology: Topology, cluster: str, name: str) -> Problem:
     declared = topology.root.at("clusters", cluster)
     assert declared is not None, "only declared clusters are looked at"
-    stop = command("topology", "flow", "stop", name, "FILE")
+    stop = render_shell_command("topology", "flow", "stop", name, "FILE")
     return Problem(
         "OPS905",
         f"flow {name} of this topology is still ordered at {cluster}, and the file does not declare it",
@@ -123,7 +123,7 @@ def _left_over(topology: Topology, cluster: str, name: str) -> Problem:
 
 
 def _short(plan: str) -> str:
-    return shown(plan, _SHOWN)
+    return shorten_and_escape(plan, _SHOWN)
 
 
 RULE = Rule("OPS905", "plan-stale", "error", __doc__, check, needs="live")

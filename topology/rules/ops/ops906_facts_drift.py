@@ -31,14 +31,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from topology.facts import Facts, TopicFacts, scanned
-from topology.finding import Problem, Span
+from topology.finding import FileSpan, Problem
 from topology.inventory import InventoryCluster
-from topology.model import Topology, Value
-from topology.quantities import duration_text, size_text
-from topology.quoting import shown
-from topology.rule import Context, Rule
-from topology.rules.mention import labels, some
+from topology.model import CheckedValue, Topology
+from topology.quantities import render_duration, render_size
+from topology.rule import Rule, RuleContext
+from topology.rules.finding_text import build_labels, render_some_names
+from topology.text_escaping import shorten_and_escape
+from topology.topic_facts import TopicFacts, TopologyFacts, build_scanned_facts
 
 # what a scan can see, by the key in the file
 _BROKERS = ("brokers", "racks", "kafka", "max_message", "tiered_storage")
@@ -59,11 +59,11 @@ _TOPICS = {
 _SYNONYMS = {"none": "uncompressed"}  # two words for one compression.type
 
 
-def check(context: Context) -> Iterator[Problem]:
+def check(context: RuleContext) -> Iterator[Problem]:
     topology, inventory = context.topology, context.inventory
     if topology is None or inventory is None:
         return
-    actual = Facts(_without_facts(topology), inventory)
+    actual = TopologyFacts(_without_facts(topology), inventory)
     for alias in sorted(topology.clusters):
         declared, seen = topology.root.at("clusters", alias), inventory.cluster(alias)
         if declared is not None and seen is not None:
@@ -76,12 +76,12 @@ def _without_facts(topology: Topology) -> Topology:
     """The same topology of which nothing is declared, so that its facts are those of the scan alone."""
     from dataclasses import replace
 
-    from topology.model import mapping
+    from topology.model import build_mapping
 
-    return replace(topology, root=mapping(topology.root.span, {}))
+    return replace(topology, root=build_mapping(topology.root.span, {}))
 
 
-def _brokers(alias: str, declared: Value, actual: Facts) -> Iterator[Problem]:
+def _brokers(alias: str, declared: CheckedValue, actual: TopologyFacts) -> Iterator[Problem]:
     facts, seen = declared.at("facts"), actual.cluster(alias)
     drifted = []
     for key in _BROKERS:
@@ -92,7 +92,7 @@ def _brokers(alias: str, declared: Value, actual: Facts) -> Iterator[Problem]:
         yield _problem(f"`{alias}` is not as declared", drifted, f"clusters.{alias}.facts", (alias,))
 
 
-def _limits(alias: str, declared: Value, seen: InventoryCluster) -> Iterator[Problem]:
+def _limits(alias: str, declared: CheckedValue, seen: InventoryCluster) -> Iterator[Problem]:
     limit = declared.at("limits", "partitions")
     held = sum(topic.partitions for topic in seen.topics.values())
     if limit is not None and held > limit.data:
@@ -100,7 +100,7 @@ def _limits(alias: str, declared: Value, seen: InventoryCluster) -> Iterator[Pro
         yield _problem(f"`{alias}` is beyond its limit", drifted, f"clusters.{alias}.limits.partitions", (alias,))
 
 
-def _topics(alias: str, declared: Value, context: Context, seen: InventoryCluster) -> Iterator[Problem]:
+def _topics(alias: str, declared: CheckedValue, context: RuleContext, seen: InventoryCluster) -> Iterator[Problem]:
     """One finding an entry: each key with the topics that differ, the first of them with its value."""
     entries = [entry for entry in declared.list("topics") if entry.get("match") is not None]
     if not entries:
@@ -110,21 +110,21 @@ def _topics(alias: str, declared: Value, context: Context, seen: InventoryCluste
     for name, topic in sorted(seen.topics.items()):
         index = next((index for index, entry in enumerate(entries) if entry.get("match").matches(name)), None)
         if index is not None:
-            for key, value in _differing(entries[index], scanned(topic)):
+            for key, value in _differing(entries[index], build_scanned_facts(topic)):
                 found.setdefault(index, {}).setdefault(key, []).append((name, value))
     for index, keys in sorted(found.items()):
         entry = entries[index]
         drifted = []
         for key, topics in keys.items():
             names, value = [name for name, _ in topics], topics[0][1]
-            what = f"{key} of {some(names)} is {_text(key, value)}, declared {_text(key, entry.get(key))}"
+            what = f"{key} of {render_some_names(names)} is {_text(key, value)}, declared {_text(key, entry.get(key))}"
             drifted.append((entry.where(key), what))
         match = entry.get("match")
         message = f"topics of `{alias}` under `{match}` are not as declared"
         yield _problem(message, drifted, f"clusters.{alias}.topics[{index}]", (alias, str(match)))
 
 
-def _differing(entry: Value, seen: TopicFacts) -> Iterator[tuple[str, Any]]:
+def _differing(entry: CheckedValue, seen: TopicFacts) -> Iterator[tuple[str, Any]]:
     for key, field in _TOPICS.items():
         said, found = entry.get(key), getattr(seen, field)
         if said is not None and found is not None and _SYNONYMS.get(said, said) != found:
@@ -141,17 +141,17 @@ def _same(key: str, declared: Any, found: Any) -> bool:
 
 def _text(key: str, value: Any) -> str:
     if key in ("retention", "delete_retention"):
-        return duration_text(value)
+        return render_duration(value)
     if key in ("retention_bytes", "max_message"):
-        return size_text(value) if value >= 0 else "without a bound"
-    return {True: "true", False: "false"}[value] if isinstance(value, bool) else shown(str(value))
+        return render_size(value) if value >= 0 else "without a bound"
+    return {True: "true", False: "false"}[value] if isinstance(value, bool) else shorten_and_escape(str(value))
 
 
-def _problem(message: str, drifted: list[tuple[Span, str]], path: str, ids: tuple[str, ...]) -> Problem:
+def _problem(message: str, drifted: list[tuple[FileSpan, str]], path: str, ids: tuple[str, ...]) -> Problem:
     return Problem(
         "OPS906",
         f"{message}: {drifted[0][1]}" + (f" ({len(drifted) - 1} more)" if len(drifted) > 1 else ""),
-        labels(*drifted),
+        build_labels(*drifted),
         path=path,
         ids=ids,
         help="correct the declared facts, then lint again: what was found with the old ones may be wrong",

@@ -17,7 +17,7 @@ from topology.rules.sec import (
     sec611_missing_acl_for_worker,
 )
 
-RULES: tuple[Rule, ...] = (
+SEC_RULES: tuple[Rule, ...] = (
     sec601_literal_secret.RULE,
     sec602_sasl_over_plaintext.RULE,
     sec603_plaintext_link.RULE,

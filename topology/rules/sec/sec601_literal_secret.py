@@ -27,13 +27,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from topology.finding import Label, Problem
-from topology.rule import Context, Rule
-from topology.rules.sec.secrets import scalars, secret
+from topology.rule import Rule, RuleContext
+from topology.rules.sec.secret_detection import detect_secret, walk_raw_scalars
 
 
-def check(context: Context) -> Iterator[Problem]:
-    for scalar in scalars(context.loaded.nodes):
-        found = secret(scalar)
+def check(context: RuleContext) -> Iterator[Problem]:
+    for scalar in walk_raw_scalars(context.loaded.nodes):
+        found = detect_secret(scalar)
         if found is not None:
             what, confidence = found
             yield Problem(

@@ -28,14 +28,14 @@ from collections.abc import Iterator
 
 from topology.finding import Problem, Severity
 from topology.model import Topology
-from topology.rule import Context, Rule
-from topology.rules.mention import labels
-from topology.rules.sec.places import apart, loopback, on_this_machine, url_host
+from topology.rule import Rule, RuleContext
+from topology.rules.cluster_locations import is_cross_region, is_loopback_cluster, is_own_machine_host, parse_url_host
+from topology.rules.finding_text import build_labels
 
 _READABLE = {"PLAIN": "the password", "OAUTHBEARER": "the token"}
 
 
-def check(context: Context) -> Iterator[Problem]:
+def check(context: RuleContext) -> Iterator[Problem]:
     topology = context.topology
     clusters = sorted(topology.clusters.items()) if topology is not None else []
     unsafe = [(alias, each) for alias, each in clusters if each.security.protocol == "SASL_PLAINTEXT"]
@@ -43,7 +43,7 @@ def check(context: Context) -> Iterator[Problem]:
     for alias, cluster in unsafe:
         mechanism = cluster.security.mechanism or ""
         scram = mechanism.startswith("SCRAM")
-        if topology is None or loopback(cluster):
+        if topology is None or is_loopback_cluster(cluster):
             continue
         if not scram and mechanism not in _READABLE:
             continue
@@ -55,7 +55,7 @@ def check(context: Context) -> Iterator[Problem]:
         yield Problem(
             "SEC602",
             f"{alias} takes {mechanism} without TLS: {what} is readable on the wire{where}",
-            labels(
+            build_labels(
                 (declared.where("protocol") if declared else None, "no TLS"),
                 (declared.where("mechanism") if declared else None, "sent in the open"),
             ),
@@ -68,12 +68,12 @@ def check(context: Context) -> Iterator[Problem]:
         oauth = cluster.security.oauth
         if topology is None or oauth is None or oauth.token_endpoint.startswith("https:"):
             continue
-        if not on_this_machine(url_host(oauth.token_endpoint)):
+        if not is_own_machine_host(parse_url_host(oauth.token_endpoint)):
             declared = topology.root.at("clusters", alias, "security", "oauth")
             yield Problem(
                 "SEC602",
                 f"{alias} gets its tokens without TLS: the client's secret is readable on the wire",
-                labels((declared.where("token_endpoint") if declared else None, "no https")),
+                build_labels((declared.where("token_endpoint") if declared else None, "no https")),
                 path=f"clusters.{alias}.security.oauth.token_endpoint",
                 ids=(alias,),
                 help="use an https address, with `oauth.ca` where the endpoint's certificate is your own",
@@ -82,12 +82,12 @@ def check(context: Context) -> Iterator[Problem]:
         registry = cluster.registry
         if topology is None or registry is None or registry.credentials is None:
             continue
-        if not registry.url.startswith("https:") and not on_this_machine(url_host(registry.url)):
+        if not registry.url.startswith("https:") and not is_own_machine_host(parse_url_host(registry.url)):
             declared = topology.root.at("clusters", alias, "schema_registry")
             yield Problem(
                 "SEC602",
                 f"{alias} sends the password of its schema registry without TLS: it is readable on the wire",
-                labels((declared.where("url") if declared else None, "no https")),
+                build_labels((declared.where("url") if declared else None, "no https")),
                 path=f"clusters.{alias}.schema_registry.url",
                 ids=(alias,),
                 help="use an https address, with `schema_registry.ca` where its certificate is your own",
@@ -98,7 +98,7 @@ def _crossing(topology: Topology) -> dict[str, str]:
     """Of each cluster the first flow whose two ends have no region in common."""
     found: dict[str, str] = {}
     for flow in topology.flows:
-        if apart(topology, flow.source, flow.target):
+        if is_cross_region(topology, flow.source, flow.target):
             found.setdefault(flow.source, flow.id)
             found.setdefault(flow.target, flow.id)
     return found

@@ -36,20 +36,25 @@ from collections.abc import Iterator
 
 from topology.finding import Problem
 from topology.model import Flow, Topology
-from topology.quoting import shown
-from topology.rule import Context, Rule
-from topology.rules.mention import labels, some
-from topology.rules.sec.places import apart, loopback, name_spaces, regions
+from topology.rule import Rule, RuleContext
+from topology.rules.cluster_locations import (
+    find_cluster_regions,
+    find_host_domains,
+    is_cross_region,
+    is_loopback_cluster,
+)
+from topology.rules.finding_text import build_labels, render_some_names
+from topology.text_escaping import shorten_and_escape
 
 
-def check(context: Context) -> Iterator[Problem]:
+def check(context: RuleContext) -> Iterator[Problem]:
     topology = context.topology
     if topology is None:
         return
     open_ends = {
         alias
         for alias, cluster in topology.clusters.items()
-        if cluster.security.protocol == "PLAINTEXT" and not loopback(cluster)
+        if cluster.security.protocol == "PLAINTEXT" and not is_loopback_cluster(cluster)
     }
     found: dict[str, list[tuple[Flow, str]]] = {}
     for flow in topology.flows:
@@ -70,8 +75,8 @@ def _problem(topology: Topology, alias: str, flows: list[tuple[Flow, str]]) -> P
     speaks = "speaks PLAINTEXT (no `security` says otherwise)" if undeclared else "speaks PLAINTEXT"
     return Problem(
         "SEC603",
-        f"{alias} {speaks}, and {some(names)} {'runs' if len(names) == 1 else 'run'} between sites: {because}",
-        labels(
+        f"{alias} {speaks}, and {render_some_names(names)} {'runs' if len(names) == 1 else 'run'} between sites: {because}",
+        build_labels(
             (cluster.where("security", "protocol") if cluster is not None else None, "no TLS"),
             (first.declared, because),
         ),
@@ -83,13 +88,16 @@ def _problem(topology: Topology, alias: str, flows: list[tuple[Flow, str]]) -> P
 
 def _apart(topology: Topology, flow: Flow) -> str | None:
     """Why the two ends are not at one site, in words; None when they are, or nobody knows."""
-    if apart(topology, flow.source, flow.target):
-        one, two = (shown(", ".join(sorted(regions(topology, alias)))) for alias in (flow.source, flow.target))
+    if is_cross_region(topology, flow.source, flow.target):
+        one, two = (
+            shorten_and_escape(", ".join(sorted(find_cluster_regions(topology, alias))))
+            for alias in (flow.source, flow.target)
+        )
         return f"{flow.source} is in {one}, {flow.target} in {two}"
     source, target = topology.clusters.get(flow.source), topology.clusters.get(flow.target)
     if source is None or target is None:
         return None
-    here, there = name_spaces(source), name_spaces(target)
+    here, there = find_host_domains(source), find_host_domains(target)
     if here and there and not here & there:
         return f"{flow.source} is in {min(here)}, {flow.target} in {min(there)}"
     return None

@@ -27,8 +27,8 @@ import re
 from collections.abc import Iterator
 
 from topology.finding import Label, Problem
-from topology.rule import Context, Rule
-from topology.rules.sec.secrets import Scalar, scalars
+from topology.rule import Rule, RuleContext
+from topology.rules.sec.secret_detection import RawScalar, walk_raw_scalars
 
 # keys without dots, dashes and underscores; CHECKS are off with a word of OFF, SKIPS with one of ON
 _CHECKS = {
@@ -69,8 +69,8 @@ _OFF = {"", "~", "null", "none", "false", "off", "no", "0", "disabled", "cert_no
 _ON = {"true", "on", "yes", "1", "enabled"}
 
 
-def check(context: Context) -> Iterator[Problem]:
-    for scalar in scalars(context.loaded.nodes):
+def check(context: RuleContext) -> Iterator[Problem]:
+    for scalar in walk_raw_scalars(context.loaded.nodes):
         if not scalar.is_key and _off(scalar):
             text = scalar.node.text or '""'
             yield Problem(
@@ -83,7 +83,7 @@ def check(context: Context) -> Iterator[Problem]:
             )
 
 
-def _off(scalar: Scalar) -> bool:
+def _off(scalar: RawScalar) -> bool:
     text = scalar.node.text.strip().lower()
     if (text not in _OFF and text not in _ON) or not scalar.names:
         return False

@@ -30,16 +30,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from topology.finding import Problem, Span
-from topology.rule import Context, Rule
-from topology.rules.mention import labels, some
+from topology.finding import FileSpan, Problem
+from topology.rule import Rule, RuleContext
+from topology.rules.finding_text import build_labels, render_some_names
 
 _SHOWN = 8  # clusters with a label
 
 
-def check(context: Context) -> Iterator[Problem]:
+def check(context: RuleContext) -> Iterator[Problem]:
     topology = context.topology
-    found: dict[tuple[str, str], dict[str, Span]] = {}
+    found: dict[tuple[str, str], dict[str, FileSpan]] = {}
     for alias, cluster in sorted(topology.clusters.items()) if topology is not None else ():
         declared = topology.root.at("clusters", alias, "security") if topology is not None else None
         for name, reference in (("credentials", cluster.security.credentials), ("key", cluster.security.key)):
@@ -51,8 +51,8 @@ def check(context: Context) -> Iterator[Problem]:
             first = aliases[0]
             yield Problem(
                 "SEC605",
-                f"{some(aliases)} share one credential, the same `{kind}`",
-                labels(*((span, f"used for {alias}") for alias, span in list(clusters.items())[:_SHOWN])),
+                f"{render_some_names(aliases)} share one credential, the same `{kind}`",
+                build_labels(*((span, f"used for {alias}") for alias, span in list(clusters.items())[:_SHOWN])),
                 path=f"clusters.{first}.security",
                 ids=(kind, *aliases),
                 help="give each cluster a credential of its own, under its own name",

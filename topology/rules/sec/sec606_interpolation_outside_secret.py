@@ -24,15 +24,15 @@ import re
 from collections.abc import Iterator
 
 from topology.finding import Label, Problem
-from topology.rule import Context, Rule
-from topology.rules.sec.secrets import scalars
+from topology.rule import Rule, RuleContext
+from topology.rules.sec.secret_detection import walk_raw_scalars
 
 _FORMS = {"${": "${…}", "$(": "$(…)", "{{": "{{…}}", "<%": "<%…%>"}
 _MARK = re.compile(r"\$\{|\$\(|\{\{|<%")
 
 
-def check(context: Context) -> Iterator[Problem]:
-    for scalar in scalars(context.loaded.nodes):
+def check(context: RuleContext) -> Iterator[Problem]:
+    for scalar in walk_raw_scalars(context.loaded.nodes):
         mark = _MARK.search(scalar.node.text)
         if mark is not None and not (mark[0] == "$(" and scalar.names[-1:] == ("regex",)):
             what = "the key" if scalar.is_key else "the value"

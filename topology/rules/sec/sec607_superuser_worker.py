@@ -39,13 +39,13 @@ from collections.abc import Iterator
 from topology.finding import Problem
 from topology.inventory import InventoryAcl, InventoryCluster
 from topology.model import Flow
-from topology.rule import Context, Rule
-from topology.rules.mention import labels, some
-from topology.rules.sec.rights import Needed, Rights, wide
-from topology.rules.sec.worker import at_source, at_target
+from topology.rule import Rule, RuleContext
+from topology.rules.finding_text import build_labels, render_some_names
+from topology.rules.sec.acl_rights import ClusterRights, NeededRights, find_unlimited_principals
+from topology.rules.sec.worker_rights import list_source_rights, list_target_rights
 
 
-def check(context: Context) -> Iterator[Problem]:
+def check(context: RuleContext) -> Iterator[Problem]:
     topology, inventory = context.topology, context.inventory
     if topology is None or inventory is None:
         return
@@ -55,18 +55,18 @@ def check(context: Context) -> Iterator[Problem]:
             flows.setdefault(alias, []).append(flow)
     for alias in sorted(flows):
         cluster = inventory.cluster(alias)
-        principals = wide(cluster) if cluster is not None else {}
+        principals = find_unlimited_principals(cluster) if cluster is not None else {}
         needed = _needed(context, alias, cluster, flows[alias]) if cluster is not None and principals else ()
         if cluster is None or not needed:
             continue
-        if Rights(cluster).able(needed) - principals.keys():
+        if ClusterRights(cluster).able(needed) - principals.keys():
             continue
         first = next(iter(principals.values()))
         declared = topology.root.at("clusters", alias)
         yield Problem(
             "SEC607",
-            f"{some(tuple(principals))} may do everything at {alias}, and no narrower user could run the workers there",
-            labels((declared.key if declared is not None else None, "this cluster")),
+            f"{render_some_names(tuple(principals))} may do everything at {alias}, and no narrower user could run the workers there",
+            build_labels((declared.key if declared is not None else None, "this cluster")),
             path=f"clusters.{alias}",
             ids=(alias, *principals),
             notes=(f"{first.principal}: ALLOW ALL on {_shown(first)}",),
@@ -76,9 +76,9 @@ def check(context: Context) -> Iterator[Problem]:
         )
 
 
-def _needed(context: Context, alias: str, cluster: InventoryCluster, flows: list[Flow]) -> Needed:
-    reads = [right for flow in flows if flow.source == alias for right in at_source(context, flow)]
-    writes = [right for flow in flows if flow.target == alias for right in at_target(context, flow, cluster)]
+def _needed(context: RuleContext, alias: str, cluster: InventoryCluster, flows: list[Flow]) -> NeededRights:
+    reads = [right for flow in flows if flow.source == alias for right in list_source_rights(context, flow)]
+    writes = [right for flow in flows if flow.target == alias for right in list_target_rights(context, flow, cluster)]
     return tuple(dict.fromkeys((*reads, *writes)))
 
 

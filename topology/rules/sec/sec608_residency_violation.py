@@ -38,13 +38,13 @@ from collections.abc import Iterator
 
 from topology.finding import Problem
 from topology.model import Topology
-from topology.quoting import shown
-from topology.rule import Context, Rule
-from topology.rules.mention import labels, some, unique
-from topology.rules.sec.journeys import Journey, journeys
+from topology.rule import Rule, RuleContext
+from topology.rules.finding_text import build_labels, render_some_names, sort_unique_names
+from topology.rules.sec.labelled_paths import LabelledPath, find_labelled_paths
+from topology.text_escaping import shorten_and_escape
 
 
-def check(context: Context) -> Iterator[Problem]:
+def check(context: RuleContext) -> Iterator[Problem]:
     topology = context.topology
     if topology is None:
         return
@@ -55,31 +55,31 @@ def check(context: Context) -> Iterator[Problem]:
     def matters(label: str) -> bool:
         return bool(known - {label.casefold()})
 
-    def elsewhere(journey: Journey) -> bool:
+    def elsewhere(journey: LabelledPath) -> bool:
         there = _residency(topology, journey.target)
         return there is not None and there.casefold() != journey.label.casefold()
 
-    for found in journeys(context, "residency", matters, elsewhere).values():
+    for found in find_labelled_paths(context, "residency", matters, elsewhere).values():
         yield _problem(topology, found)
 
 
-def _problem(topology: Topology, found: list[Journey]) -> Problem:
+def _problem(topology: Topology, found: list[LabelledPath]) -> Problem:
     first = found[0]
-    last, here = first.flows[-1], shown(first.label)
+    last, here = first.flows[-1], shorten_and_escape(first.label)
     there = topology.root.at("clusters", first.target, "residency")
-    names = unique(journey.symbol.label for journey in found)
+    names = sort_unique_names(journey.symbol.label for journey in found)
     over = f" (by way of {first.route})" if len(first.flows) > 1 else ""
     return Problem(
         "SEC608",
-        f"flow {last.id} carries {some(names)}, which must stay in {here}, to {first.target} in "
-        f"{shown(_residency(topology, first.target) or '')}{over}",
-        labels(
+        f"flow {last.id} carries {render_some_names(names)}, which must stay in {here}, to {first.target} in "
+        f"{shorten_and_escape(_residency(topology, first.target) or '')}{over}",
+        build_labels(
             (last.declared, "carries it there"),
             (first.span, f"must stay in {here}"),
             (there.span if there is not None else None, "another place"),
         ),
         path=f"{last.path}.topics",
-        ids=(last.id, *unique(journey.birth for journey in found), *names),
+        ids=(last.id, *sort_unique_names(journey.birth for journey in found), *names),
         help=f"exclude these topics from flow {first.flows[0].id}, or copy them to a cluster in {here}",
         confidence="certain" if any(journey.symbol.certain for journey in found) else "possible",
     )

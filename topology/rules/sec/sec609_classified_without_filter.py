@@ -38,16 +38,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from topology.finding import Problem
-from topology.model import Value
-from topology.quoting import shown
-from topology.rule import Context, Rule
-from topology.rules.mention import labels, some, unique
-from topology.rules.sec.journeys import Journey, journeys
+from topology.model import CheckedValue
+from topology.rule import Rule, RuleContext
+from topology.rules.finding_text import build_labels, render_some_names, sort_unique_names
+from topology.rules.sec.labelled_paths import LabelledPath, find_labelled_paths
+from topology.text_escaping import shorten_and_escape
 
 _FREE = {"public", "open", "none", "unclassified"}
 
 
-def check(context: Context) -> Iterator[Problem]:
+def check(context: RuleContext) -> Iterator[Problem]:
     topology = context.topology
     if topology is None:
         return
@@ -58,28 +58,32 @@ def check(context: Context) -> Iterator[Problem]:
     def matters(label: str) -> bool:
         return different and label.casefold() not in _FREE
 
-    def handed_over(journey: Journey) -> bool:
+    def handed_over(journey: LabelledPath) -> bool:
         mine, theirs = owners.get(journey.birth), owners.get(journey.target)
         return mine is not None and theirs is not None and bool(mine.data != theirs.data)
 
-    for found in journeys(context, "classification", matters, handed_over).values():
+    for found in find_labelled_paths(context, "classification", matters, handed_over).values():
         owner = owners[found[0].target]
         if owner is not None:
             yield _problem(owner, found)
 
 
-def _problem(owner: Value, found: list[Journey]) -> Problem:
+def _problem(owner: CheckedValue, found: list[LabelledPath]) -> Problem:
     first = found[0]
     last = first.flows[-1]
-    names = unique(journey.symbol.label for journey in found)
+    names = sort_unique_names(journey.symbol.label for journey in found)
     over = f" (by way of {first.route})" if len(first.flows) > 1 else ""
     return Problem(
         "SEC609",
-        f"flow {last.id} carries {some(names)} ({shown(first.label)}) to {first.target}, which belongs to "
-        f"{shown(owner.data)}{over}",
-        labels((last.declared, "carries it there"), (first.span, shown(first.label)), (owner.span, "another owner")),
+        f"flow {last.id} carries {render_some_names(names)} ({shorten_and_escape(first.label)}) to {first.target}, which belongs to "
+        f"{shorten_and_escape(owner.data)}{over}",
+        build_labels(
+            (last.declared, "carries it there"),
+            (first.span, shorten_and_escape(first.label)),
+            (owner.span, "another owner"),
+        ),
         path=f"{last.path}.topics",
-        ids=(last.id, *unique(journey.birth for journey in found), *names),
+        ids=(last.id, *sort_unique_names(journey.birth for journey in found), *names),
         help="write a topic without the protected fields and copy that one, or say in a comment who agreed to it",
         confidence="certain" if any(journey.symbol.certain for journey in found) else "possible",
     )

@@ -30,11 +30,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from topology.finding import Problem
-from topology.rule import Context, Rule
-from topology.rules.mention import labels
+from topology.rule import Rule, RuleContext
+from topology.rules.finding_text import build_labels
 
 
-def check(context: Context) -> Iterator[Problem]:
+def check(context: RuleContext) -> Iterator[Problem]:
     topology = context.topology
     if topology is None:
         return
@@ -45,7 +45,7 @@ def check(context: Context) -> Iterator[Problem]:
             yield Problem(
                 "SEC610",
                 f"flow {there.id} only reads {there.source}, but flow {back.id} will write there when it is started",
-                labels((back.declared, f"writes to {back.target}"), (there.declared, "reads from it")),
+                build_labels((back.declared, f"writes to {back.target}"), (there.declared, "reads from it")),
                 path=back.path,
                 ids=(back.id, there.id),
                 help=f"grant WRITE and CREATE at {back.target} for its topics and `watershed.*` before it is needed",

@@ -45,13 +45,13 @@ from collections.abc import Iterator
 from topology.finding import Problem
 from topology.inventory import Inventory
 from topology.model import Flow
-from topology.rule import Context, Rule
-from topology.rules.mention import labels, some
-from topology.rules.sec.rights import Needed, Rights
-from topology.rules.sec.worker import at_source, at_target
+from topology.rule import Rule, RuleContext
+from topology.rules.finding_text import build_labels, render_some_names
+from topology.rules.sec.acl_rights import ClusterRights, NeededRights
+from topology.rules.sec.worker_rights import list_source_rights, list_target_rights
 
 
-def check(context: Context) -> Iterator[Problem]:
+def check(context: RuleContext) -> Iterator[Problem]:
     topology, inventory = context.topology, context.inventory
     if topology is None or inventory is None:
         return
@@ -61,29 +61,29 @@ def check(context: Context) -> Iterator[Problem]:
             continue
         source, target = inventory.cluster(flow.source), inventory.cluster(flow.target)
         if source is not None and flow.source in rights:
-            yield from _lacking(flow, flow.source, rights[flow.source], at_source(context, flow))
+            yield from _lacking(flow, flow.source, rights[flow.source], list_source_rights(context, flow))
         if target is not None and flow.target in rights:
-            yield from _lacking(flow, flow.target, rights[flow.target], at_target(context, flow, target))
+            yield from _lacking(flow, flow.target, rights[flow.target], list_target_rights(context, flow, target))
 
 
-def _rights(inventory: Inventory) -> dict[str, Rights]:
+def _rights(inventory: Inventory) -> dict[str, ClusterRights]:
     """Of the clusters that show their ACLs and refuse what none allows."""
-    shown = {alias: Rights(each) for alias, each in inventory.clusters.items() if each.acls is not None}
+    shown = {alias: ClusterRights(each) for alias, each in inventory.clusters.items() if each.acls is not None}
     return {alias: rights for alias, rights in shown.items() if not rights.open}
 
 
-def _lacking(flow: Flow, alias: str, rights: Rights, needed: Needed) -> Iterator[Problem]:
+def _lacking(flow: Flow, alias: str, rights: ClusterRights, needed: NeededRights) -> Iterator[Problem]:
     if not needed or rights.able(needed):
         return
     nearest = rights.nearest(needed)
     note = "no user has any right there"
     if nearest is not None:
         user, missing = nearest
-        note = f"{user} comes nearest; it lacks {some([str(right) for right in missing])}"
+        note = f"{user} comes nearest; it lacks {render_some_names([str(right) for right in missing])}"
     yield Problem(
         "SEC611",
         f"no user has the rights at {alias} that the workers of flow {flow.id} need",
-        labels((flow.declared, f"works at {alias}")),
+        build_labels((flow.declared, f"works at {alias}")),
         path=flow.path,
         ids=(flow.id, alias),
         notes=(note,),

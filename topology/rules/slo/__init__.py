@@ -18,7 +18,7 @@ from topology.rules.slo import (
     slo712_rto_vs_groups,
 )
 
-RULES: tuple[Rule, ...] = (
+SLO_RULES: tuple[Rule, ...] = (
     slo701_no_lag_budget.RULE,
     slo702_chain_budget.RULE,
     slo703_rpo_zero_async.RULE,

@@ -27,23 +27,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from topology.finding import Problem, Span
-from topology.quantities import duration_text
-from topology.rule import Context, Rule
-from topology.rules.mention import labels, plural
-from topology.rules.slo.paths import Path, budget, worst
+from topology.finding import FileSpan, Problem
+from topology.quantities import render_duration
+from topology.rule import Rule, RuleContext
+from topology.rules.finding_text import build_labels, render_plural
+from topology.rules.slo.paths import BudgetPath, find_lag_budget, find_worst_paths
 
 _KINDS = ("p99", "max")
 _SHOWN = 6  # hops of a way
 
 
-def check(context: Context) -> Iterator[Problem]:
+def check(context: RuleContext) -> Iterator[Problem]:
     topology = context.topology
     if topology is None or not any(flow.settings.at("slo", "end_to_end") for flow in topology.flows):
         return
     for kind in _KINDS:
-        exceeding: dict[Span, Path] = {}
-        paths = worst(topology, kind)
+        exceeding: dict[FileSpan, BudgetPath] = {}
+        paths = find_worst_paths(topology, kind)
         for flow in topology.flows:
             promised = flow.settings.at("slo", "end_to_end", kind)
             path = paths.get(flow.id)
@@ -56,20 +56,22 @@ def check(context: Context) -> Iterator[Problem]:
             yield _problem(kind, span, path)
 
 
-def _problem(kind: str, span: Span, path: Path) -> Problem:
+def _problem(kind: str, span: FileSpan, path: BudgetPath) -> Problem:
     last = path.flows[-1]
-    promised = duration_text(last.settings.get("slo", "end_to_end", kind))
-    total = duration_text(path.total)
-    parts = [f"{flow.id} {duration_text(budget(flow, kind))}" for flow in path.flows[:_SHOWN]]
+    promised = render_duration(last.settings.get("slo", "end_to_end", kind))
+    total = render_duration(path.total)
+    parts = [f"{flow.id} {render_duration(find_lag_budget(flow, kind))}" for flow in path.flows[:_SHOWN]]
     rest = path.flows[_SHOWN:]
     if rest:
-        parts.append(f"{plural(len(rest), 'more hop')} {duration_text(sum(budget(flow, kind) for flow in rest))}")
+        parts.append(
+            f"{render_plural(len(rest), 'more hop')} {render_duration(sum(find_lag_budget(flow, kind) for flow in rest))}"
+        )
     budgets = ((flow.settings.where("slo", "lag", kind), "a hop's budget") for flow in path.flows[:_SHOWN])
     return Problem(
         "SLO702",
         f"the hops from {path.clusters[0]} to {path.clusters[-1]} may be {total} late ({kind}), but `end_to_end` "
         f"promises {promised}",
-        labels((span, f"promises {promised}"), *budgets),
+        build_labels((span, f"promises {promised}"), *budgets),
         path=f"{last.path}.slo.end_to_end.{kind}",
         ids=tuple(flow.id for flow in path.flows),
         notes=(f"{' + '.join(parts)} = {total}",),

@@ -26,14 +26,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from topology.finding import Label, Problem, Span
+from topology.finding import FileSpan, Label, Problem
 from topology.model import Flow
-from topology.rule import Context, Rule
-from topology.rules.slo.grouping import named
+from topology.rule import Rule, RuleContext
+from topology.rules.slo.flows_by_declaration import render_flow_names
 
 
-def check(context: Context) -> Iterator[Problem]:
-    groups: dict[Span, list[Flow]] = {}
+def check(context: RuleContext) -> Iterator[Problem]:
+    groups: dict[FileSpan, list[Flow]] = {}
     for flow in context.topology.flows if context.topology is not None else ():
         said = flow.settings.at("slo", "rpo")
         if said is not None and said.data == 0:
@@ -41,7 +41,7 @@ def check(context: Context) -> Iterator[Problem]:
     for span, flows in sorted(groups.items()):
         yield Problem(
             "SLO703",
-            f"{named(flows)} {'promises' if len(flows) == 1 else 'promise'} to lose nothing, but records are copied "
+            f"{render_flow_names(flows)} {'promises' if len(flows) == 1 else 'promise'} to lose nothing, but records are copied "
             "after they were acknowledged",
             (Label(span, "asks for no loss at all"),),
             path=f"{flows[0].path}.slo.rpo",

@@ -39,14 +39,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from topology.facts import FlowTopic
 from topology.finding import Problem
-from topology.model import Value
-from topology.rule import Context, Rule
-from topology.rules.mention import labels, plural
+from topology.model import CheckedValue
+from topology.rule import Rule, RuleContext
+from topology.rules.finding_text import build_labels, render_plural
+from topology.topic_facts import FlowTopic
 
 
-def check(context: Context) -> Iterator[Problem]:
+def check(context: RuleContext) -> Iterator[Problem]:
     topology = context.topology
     if topology is None:
         return
@@ -66,7 +66,7 @@ def check(context: Context) -> Iterator[Problem]:
         yield from _over(context, alias, limit, arriving.get(alias, []))
 
 
-def _over(context: Context, alias: str, limit: Value, arriving: list[FlowTopic]) -> Iterator[Problem]:
+def _over(context: RuleContext, alias: str, limit: CheckedValue, arriving: list[FlowTopic]) -> Iterator[Problem]:
     there = _there(context, alias)
     new: dict[str, int] = {}
     flows = {}
@@ -82,18 +82,18 @@ def _over(context: Context, alias: str, limit: Value, arriving: list[FlowTopic])
     yield Problem(
         "SLO706",
         f"{alias} would have {before + added:,} partitions; its limit is {limit.data:,}",
-        labels((limit.span, "the limit"), (flows[first].declared if first else None, "creates topics there")),
+        build_labels((limit.span, "the limit"), (flows[first].declared if first else None, "creates topics there")),
         path=f"clusters.{alias}.limits.partitions",
         ids=(alias, *sorted(flows)),
         notes=(
-            f"{before:,} in {plural(len(there), 'topic')} of the cluster + {added:,} in {plural(len(new), 'topic')} "
+            f"{before:,} in {render_plural(len(there), 'topic')} of the cluster + {added:,} in {render_plural(len(new), 'topic')} "
             "that flows create",
         ),
         help="copy fewer topics, or to another cluster; raise the limit only together with the brokers",
     )
 
 
-def _there(context: Context, alias: str) -> dict[str, int]:
+def _there(context: RuleContext, alias: str) -> dict[str, int]:
     """Partitions by topic: of a scan, or as the file declares single topics."""
     cluster = context.inventory.cluster(alias) if context.inventory is not None else None
     if cluster is not None:

@@ -29,18 +29,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from topology.finding import Problem, Span
-from topology.quantities import rate_text
-from topology.rule import Context, Rule
-from topology.rules.mention import labels
-from topology.rules.slo.grouping import named
-from topology.rules.slo.traffic import Peak, peak
+from topology.finding import FileSpan, Problem
+from topology.quantities import render_rate
+from topology.rule import Rule, RuleContext
+from topology.rules.finding_text import build_labels
+from topology.rules.slo.flows_by_declaration import render_flow_names
+from topology.rules.slo.peak_traffic import PeakTraffic, estimate_peak
 
 
-def check(context: Context) -> Iterator[Problem]:
-    groups: dict[tuple[Span, int], list[Peak]] = {}
+def check(context: RuleContext) -> Iterator[Problem]:
+    groups: dict[tuple[FileSpan, int], list[PeakTraffic]] = {}
     for flow in context.topology.flows if context.topology is not None else ():
-        found = peak(context, flow) if flow.plan.quota is not None else None
+        found = estimate_peak(context, flow) if flow.plan.quota is not None else None
         if found is not None and flow.plan.quota is not None and flow.plan.quota <= found.rate:
             groups.setdefault((flow.settings.where("workers", "quota"), found.rate), []).append(found)
     for (span, rate), peaks in sorted(groups.items()):
@@ -48,13 +48,13 @@ def check(context: Context) -> Iterator[Problem]:
         seen = " (as a scan saw it)" if first.declared is None else ""
         yield Problem(
             "SLO707",
-            f"{named(each.flow for each in peaks)} may copy {rate_text(first.flow.plan.quota or 0)}, but producers "
-            f"write {rate_text(rate)}{seen}: a lag never closes",
-            labels((span, "the most that is copied"), (first.declared, "what is written")),
+            f"{render_flow_names(each.flow for each in peaks)} may copy {render_rate(first.flow.plan.quota or 0)}, but producers "
+            f"write {render_rate(rate)}{seen}: a lag never closes",
+            build_labels((span, "the most that is copied"), (first.declared, "what is written")),
             path=f"{first.flow.path}.workers.quota",
             ids=tuple(each.flow.id for each in peaks),
             notes=("time to close a lag = outage × ingress / (quota − ingress)",),
-            help=f"raise the quota well above {rate_text(rate)}; half as much again closes the lag in twice the outage",
+            help=f"raise the quota well above {render_rate(rate)}; half as much again closes the lag in twice the outage",
             confidence="certain" if first.declared is not None else "likely",
         )
 

@@ -26,16 +26,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from topology.finding import Label, Problem
-from topology.rule import Context, Rule
-from topology.rules.slo.grouping import by_declaration, named
+from topology.rule import Rule, RuleContext
+from topology.rules.slo.flows_by_declaration import group_flows_by_declaration, render_flow_names
 
 
-def check(context: Context) -> Iterator[Problem]:
+def check(context: RuleContext) -> Iterator[Problem]:
     flows = context.topology.flows if context.topology is not None else ()
-    for group in by_declaration(flow for flow in flows if flow.plan.quota is None):
+    for group in group_flows_by_declaration(flow for flow in flows if flow.plan.quota is None):
         yield Problem(
             "SLO708",
-            f"{named(group)} {'has' if len(group) == 1 else 'have'} no quota",
+            f"{render_flow_names(group)} {'has' if len(group) == 1 else 'have'} no quota",
             (Label(group[0].declared),),
             path=f"{group[0].path}.workers.quota",
             ids=tuple(flow.id for flow in group),

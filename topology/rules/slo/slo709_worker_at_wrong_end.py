@@ -33,29 +33,29 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from topology.finding import Problem, Span
+from topology.finding import FileSpan, Problem
 from topology.model import Flow
-from topology.rule import Context, Rule
-from topology.rules.mention import labels
-from topology.rules.sec.places import apart
-from topology.rules.slo.grouping import named
+from topology.rule import Rule, RuleContext
+from topology.rules.cluster_locations import is_cross_region
+from topology.rules.finding_text import build_labels
+from topology.rules.slo.flows_by_declaration import render_flow_names
 
 
-def check(context: Context) -> Iterator[Problem]:
+def check(context: RuleContext) -> Iterator[Problem]:
     topology = context.topology
-    groups: dict[Span, list[Flow]] = {}
+    groups: dict[FileSpan, list[Flow]] = {}
     for flow in topology.flows if topology is not None else ():
         near = flow.settings.at("workers", "near")
         if topology is None or near is None or near.data != "source":
             continue
-        if apart(topology, flow.source, flow.target):
+        if is_cross_region(topology, flow.source, flow.target):
             groups.setdefault(near.span, []).append(flow)
     for span, flows in sorted(groups.items()):
         yield Problem(
             "SLO709",
-            f"the workers of {named(flows)} run near {flows[0].source} and produce over the long line to "
+            f"the workers of {render_flow_names(flows)} run near {flows[0].source} and produce over the long line to "
             f"{flows[0].target}",
-            labels((span, "far from the target"), (flows[0].declared, "between regions")),
+            build_labels((span, "far from the target"), (flows[0].declared, "between regions")),
             path=f"{flows[0].path}.workers.near",
             ids=tuple(flow.id for flow in flows),
             help="say `near: target` (or leave it out): read remotely, write locally",

@@ -36,22 +36,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from topology.facts import FlowTopic
 from topology.finding import Problem
 from topology.model import Flow
-from topology.rule import Context, Option, Rule
-from topology.rules.mention import labels, plural
+from topology.rule import Rule, RuleContext, RuleOption
+from topology.rules.finding_text import build_labels, render_plural
+from topology.topic_facts import FlowTopic
 
-_MANY = Option("partitions_per_worker", "count", 200, "From how many partitions on a flow should have a second worker.")
+_MANY = RuleOption(
+    "partitions_per_worker", "count", 200, "From how many partitions on a flow should have a second worker."
+)
 
 
-def check(context: Context) -> Iterator[Problem]:
+def check(context: RuleContext) -> Iterator[Problem]:
     for flow, topics in context.facts.by_flow if context.topology is not None else ():
         known = [topic.source.partitions for topic in topics if topic.name is not None]
         counted = sum(count for count in known if count is not None)
         workers = flow.plan.workers
         if workers > 1 and _all_known(context, flow, topics) and workers > counted > 0:
-            said = f"flow {flow.id} has {workers} workers for {plural(counted, 'partition')}: the others wait"
+            said = f"flow {flow.id} has {workers} workers for {render_plural(counted, 'partition')}: the others wait"
             help_ = f"say `workers: {{count: {counted}}}` or less"
         elif workers == 1 and counted > context.option(_MANY):
             said = f"flow {flow.id} has one worker for {counted:,} partitions"
@@ -61,14 +63,14 @@ def check(context: Context) -> Iterator[Problem]:
         yield Problem(
             "SLO710",
             said,
-            labels((flow.settings.where("workers", "count"), "workers"), (flow.declared, "this flow")),
+            build_labels((flow.settings.where("workers", "count"), "workers"), (flow.declared, "this flow")),
             path=f"{flow.path}.workers.count",
             ids=(flow.id,),
             help=help_,
         )
 
 
-def _all_known(context: Context, flow: Flow, topics: tuple[FlowTopic, ...]) -> bool:
+def _all_known(context: RuleContext, flow: Flow, topics: tuple[FlowTopic, ...]) -> bool:
     """Whether these are all topics of the flow, with all their counts."""
     scanned = context.inventory is not None and context.inventory.cluster(flow.source) is not None
     complete = scanned or flow.plan.topics.literals is not None

@@ -32,12 +32,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from topology.finding import Problem
-from topology.overlap import shares
-from topology.rule import Context, Rule
-from topology.rules.mention import labels
+from topology.rule import Rule, RuleContext
+from topology.rules.finding_text import build_labels
+from topology.selection_overlap import find_overlap
 
 
-def check(context: Context) -> Iterator[Problem]:
+def check(context: RuleContext) -> Iterator[Problem]:
     flows = context.topology.flows if context.topology is not None else ()
     same = [flow for flow in flows if flow.plan.naming.policy == "identity" and flow.plan.state == "running"]
     ways: dict[tuple[str, str], list[int]] = {}
@@ -48,13 +48,13 @@ def check(context: Context) -> Iterator[Problem]:
             continue
         for index in ways.get((there.target, there.source), ()):
             back = same[index]
-            if not shares(frozenset({("", "", there.plan.topics), ("", "", back.plan.topics)})).found:
+            if not find_overlap(frozenset({("", "", there.plan.topics), ("", "", back.plan.topics)})).found:
                 continue
             yield Problem(
                 "SLO711",
                 f"{there.source} and {there.target} copy topics to each other under the same names, and read back what "
                 "they sent",
-                labels((there.declared, f"{there.id}"), (back.declared, f"{back.id}")),
+                build_labels((there.declared, f"{there.id}"), (back.declared, f"{back.id}")),
                 path=f"{there.path}.naming",
                 ids=(there.id, back.id),
                 help="count twice the ingress on the line between them, or use `naming: {policy: prefix}`",

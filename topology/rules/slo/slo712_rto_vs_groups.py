@@ -29,20 +29,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from topology.finding import Problem, Span
+from topology.finding import FileSpan, Problem
 from topology.model import Flow
-from topology.quantities import duration_text
-from topology.rule import Context, Option, Rule
-from topology.rules.mention import labels
-from topology.rules.slo.grouping import named
+from topology.quantities import render_duration
+from topology.rule import Rule, RuleContext, RuleOption
+from topology.rules.finding_text import build_labels
+from topology.rules.slo.flows_by_declaration import render_flow_names
 
-_RESTART = Option("client_restart", "duration", 120_000, "How long clients take to start at the other cluster.")
+_RESTART = RuleOption("client_restart", "duration", 120_000, "How long clients take to start at the other cluster.")
 _INTERVAL_MS = 10_000  # the language's default of sync.groups.interval
 
 
-def check(context: Context) -> Iterator[Problem]:
+def check(context: RuleContext) -> Iterator[Problem]:
     restart = context.option(_RESTART)
-    groups: dict[tuple[Span, int], list[Flow]] = {}
+    groups: dict[tuple[FileSpan, int], list[Flow]] = {}
     for flow in context.topology.flows if context.topology is not None else ():
         rto = flow.settings.at("slo", "rto")
         interval = _interval(flow)
@@ -51,18 +51,18 @@ def check(context: Context) -> Iterator[Problem]:
     for (span, interval), flows in sorted(groups.items()):
         needed = interval + restart
         first = flows[0]
-        parts = f"{duration_text(restart)} until clients run"
+        parts = f"{render_duration(restart)} until clients run"
         if interval:
-            parts = f"{duration_text(interval)} between translations of positions + {parts}"
+            parts = f"{render_duration(interval)} between translations of positions + {parts}"
         yield Problem(
             "SLO712",
-            f"{named(flows)} cannot be back within {duration_text(first.settings.get('slo', 'rto'))}: a failover takes "
-            f"{duration_text(needed)}",
-            labels((span, "the promise"), (_said(first), "translated this often")),
+            f"{render_flow_names(flows)} cannot be back within {render_duration(first.settings.get('slo', 'rto'))}: a failover takes "
+            f"{render_duration(needed)}",
+            build_labels((span, "the promise"), (_said(first), "translated this often")),
             path=f"{first.path}.slo.rto",
             ids=tuple(flow.id for flow in flows),
-            notes=(f"{parts} = {duration_text(needed)}",),
-            help=f"promise {duration_text(needed)} or more, or translate positions more often",
+            notes=(f"{parts} = {render_duration(needed)}",),
+            help=f"promise {render_duration(needed)} or more, or translate positions more often",
         )
 
 
@@ -75,7 +75,7 @@ def _interval(flow: Flow) -> int:
     return said
 
 
-def _said(flow: Flow) -> Span | None:
+def _said(flow: Flow) -> FileSpan | None:
     said = flow.settings.at("sync", "groups", "interval")
     return said.span if said is not None else None
 

@@ -24,7 +24,7 @@ from topology.rules.syc import (
     syc518_schemas_without_registry,
 )
 
-RULES: tuple[Rule, ...] = (
+SYC_RULES: tuple[Rule, ...] = (
     syc501_group_sync_to_active_group.RULE,
     syc502_group_sync_both_ways.RULE,
     syc503_raw_offset_copy.RULE,

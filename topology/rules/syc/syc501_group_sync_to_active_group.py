@@ -37,19 +37,19 @@ from collections.abc import Iterator
 
 from topology.finding import Problem
 from topology.model import Flow, Topology
-from topology.rule import Context, Rule
-from topology.rules.mention import labels, plural, some
-from topology.rules.syc.both_ways import both_ways
-from topology.rules.syc.groups import Groups, groups_of, scanned
+from topology.rule import Rule, RuleContext
+from topology.rules.finding_text import build_labels, render_plural, render_some_names
+from topology.rules.syc.declared_group_sync import DeclaredGroupSync, build_declared_group_sync, list_scanned_groups
+from topology.rules.syc.two_way_group_sync import find_two_way_flows
 
 
-def check(context: Context) -> Iterator[Problem]:
+def check(context: RuleContext) -> Iterator[Problem]:
     topology = context.topology
     if topology is None:
         return
-    told = {flow_id for pair in both_ways(topology) for flow_id in (pair.one.flow.id, pair.two.flow.id)}
+    told = {flow_id for pair in find_two_way_flows(topology) for flow_id in (pair.one.flow.id, pair.two.flow.id)}
     for flow in topology.flows:
-        groups = groups_of(flow)
+        groups = build_declared_group_sync(flow)
         if not groups.running:
             continue
         active = _with_members(context, groups, _moved(topology, groups.flow))
@@ -67,7 +67,7 @@ def _moved(topology: Topology, flow: Flow) -> set[str]:
     return {group for wave in migration.waves for group in wave.consumers}
 
 
-def _with_members(context: Context, groups: Groups, moved: set[str]) -> list[Problem]:
+def _with_members(context: RuleContext, groups: DeclaredGroupSync, moved: set[str]) -> list[Problem]:
     """Groups that a scan of the target sees at work, but for those that have moved there."""
     inventory = context.inventory
     there = inventory.cluster(groups.flow.target) if inventory is not None else None
@@ -75,7 +75,7 @@ def _with_members(context: Context, groups: Groups, moved: set[str]) -> list[Pro
         return []
     active = [
         there.groups[group.id]
-        for group in scanned(context, groups)
+        for group in list_scanned_groups(context, groups)
         if group.id not in moved and group.id in there.groups and there.groups[group.id].members > 0
     ]
     if not active:
@@ -84,26 +84,28 @@ def _with_members(context: Context, groups: Groups, moved: set[str]) -> list[Pro
     return [
         Problem(
             "SYC501",
-            f"flow {groups.flow.id} writes positions of {some(names)}, in use at {groups.flow.target}",
-            labels((groups.span, "writes positions")),
+            f"flow {groups.flow.id} writes positions of {render_some_names(names)}, in use at {groups.flow.target}",
+            build_labels((groups.span, "writes positions")),
             path=f"{groups.flow.path}.sync.groups",
             ids=(groups.flow.id, *names[:3]),
-            notes=(f"`{names[0]}` at {groups.flow.target}: {active[0].state}, {plural(active[0].members, 'member')}",),
+            notes=(
+                f"`{names[0]}` at {groups.flow.target}: {active[0].state}, {render_plural(active[0].members, 'member')}",
+            ),
             help="exclude the groups, or give the applications of the two sides different group ids",
         )
     ]
 
 
-def _everywhere(topology: Topology, groups: Groups) -> Iterator[Problem]:
+def _everywhere(topology: Topology, groups: DeclaredGroupSync) -> Iterator[Problem]:
     """In an active-active pattern applications run on every side, so a group that is not named is on both."""
     pattern = topology.root.at("pattern", "active_active")
     if pattern is None or not groups.flow.path.startswith("pattern.active_active"):
         return
-    chosen = some([str(each) for each in groups.include]) if groups.include else "all groups"
+    chosen = render_some_names([str(each) for each in groups.include]) if groups.include else "all groups"
     yield Problem(
         "SYC501",
         f"flow {groups.flow.id} writes positions of {chosen}, and applications of {groups.flow.target} consume there",
-        labels((groups.span, "writes positions"), (pattern.key, "active on all sides")),
+        build_labels((groups.span, "writes positions"), (pattern.key, "active on all sides")),
         path=f"{groups.flow.path}.sync.groups",
         ids=(groups.flow.id,),
         help="say `sync: {groups: {mode: never}}`, with group ids that name their region",

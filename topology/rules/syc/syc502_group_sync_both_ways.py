@@ -35,19 +35,21 @@ from itertools import product
 
 from topology.finding import Problem
 from topology.model import Flow
-from topology.rule import Context, Rule
-from topology.rules.mention import labels
-from topology.rules.syc.both_ways import both_ways, comes_back
+from topology.rule import Rule, RuleContext
+from topology.rules.finding_text import build_labels
+from topology.rules.syc.two_way_group_sync import find_returning_topic, find_two_way_flows
 
 
-def check(context: Context) -> Iterator[Problem]:
-    for pair in both_ways(context.topology) if context.topology is not None else ():
+def check(context: RuleContext) -> Iterator[Problem]:
+    for pair in find_two_way_flows(context.topology) if context.topology is not None else ():
         one, two = pair.one.flow, pair.two.flow
         whose = "every group" if pair.group == "*" else f"group `{pair.group}`"
         yield Problem(
             "SYC502",
             f"{one.id} and {two.id} both write positions of {whose} in `{pair.topic}`, in opposite directions",
-            labels((pair.one.span, one.id), (pair.two.span, two.id), (one.declared, one.id), (two.declared, two.id)),
+            build_labels(
+                (pair.one.span, one.id), (pair.two.span, two.id), (one.declared, one.id), (two.declared, two.id)
+            ),
             path=f"{one.path}.sync.groups",
             ids=(one.id, two.id),
             help="keep one direction, or pause one of the flows; groups that run on both sides need ids of their own",
@@ -56,7 +58,7 @@ def check(context: Context) -> Iterator[Problem]:
         yield Problem(
             "SYC502",
             f"{one.id} renames group `{name}` to `{to}`, and {two.id} does not rename it back",
-            labels((one.settings.where("sync", "groups", "rename"), one.id), (two.declared, two.id)),
+            build_labels((one.settings.where("sync", "groups", "rename"), one.id), (two.declared, two.id)),
             path=f"{one.path}.sync.groups.rename",
             ids=(one.id, two.id),
             help=f"write `rename: {{{to}: {name}}}` in {two.id}, so that the position comes home with the application",
@@ -70,7 +72,7 @@ def _not_back(flows: Iterable[Flow]) -> Iterator[tuple[Flow, Flow, str, str]]:
         if (one.source, one.target) == (two.target, two.source) and one.plan.sync.groups.rename:
             there, back = one.plan.sync.groups, two.plan.sync.groups
             wrong = [(name, to) for name, to in there.rename if name != to and back.target_group(to) != name]
-            if wrong and comes_back(one, two) is not None:
+            if wrong and find_returning_topic(one, two) is not None:
                 yield one, two, *wrong[0]
 
 

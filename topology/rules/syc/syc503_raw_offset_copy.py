@@ -33,9 +33,9 @@ from collections.abc import Iterator
 
 from topology.finding import Problem
 from topology.model import Flow
-from topology.rule import Context, Rule
-from topology.rules.mention import labels
-from topology.rules.syc.groups import groups_of
+from topology.rule import Rule, RuleContext
+from topology.rules.finding_text import build_labels
+from topology.rules.syc.declared_group_sync import build_declared_group_sync
 
 _REASONS = (
     (("merge", "allowed"), True, "several flows write the target's topics"),
@@ -45,15 +45,15 @@ _REASONS = (
 )
 
 
-def check(context: Context) -> Iterator[Problem]:
+def check(context: RuleContext) -> Iterator[Problem]:
     for flow in context.topology.flows if context.topology is not None else ():
         reasons = [(path, why) for path, value, why in _REASONS if flow.settings.get(*path) == value]
         moves = context.topology is not None and _moved(context, flow)
-        if flow.plan.offsets == "aligned" and reasons and (moves or groups_of(flow).mode != "never"):
+        if flow.plan.offsets == "aligned" and reasons and (moves or build_declared_group_sync(flow).mode != "never"):
             yield _problem(flow, reasons)
 
 
-def _moved(context: Context, flow: Flow) -> bool:
+def _moved(context: RuleContext, flow: Flow) -> bool:
     migration = context.topology.migration if context.topology is not None else None
     return migration is not None and migration.flow == flow.id
 
@@ -63,7 +63,7 @@ def _problem(flow: Flow, reasons: list[tuple[tuple[str, str], str]]) -> Problem:
         "SYC503",
         f"flow {flow.id} takes positions over as they are (`offsets: aligned`), but "
         + ", and ".join(why for _, why in reasons),
-        labels(
+        build_labels(
             (flow.settings.where("offsets"), "equal offsets"),
             *((flow.settings.where(*path), why) for path, why in reasons),
         ),

@@ -31,11 +31,11 @@ from collections.abc import Iterator
 from topology.finding import Problem
 from topology.inventory import InventoryCluster
 from topology.model import Flow
-from topology.rule import Context, Rule
-from topology.rules.mention import labels, some
+from topology.rule import Rule, RuleContext
+from topology.rules.finding_text import build_labels, render_some_names
 
 
-def check(context: Context) -> Iterator[Problem]:
+def check(context: RuleContext) -> Iterator[Problem]:
     if context.topology is None or context.inventory is None:
         return
     into: dict[str, list[Flow]] = {}
@@ -63,11 +63,11 @@ def _problem(cluster: InventoryCluster, group: str, writing: dict[str, Flow]) ->
     partitions = [entry for entry in cluster.groups[group].beyond if entry.rpartition(":")[0] == topic]
     return Problem(
         "SYC504",
-        f"group `{group}` at {cluster.alias} stands behind the end of {some(list(writing))}",
-        labels((flow.declared, "writes there")),
+        f"group `{group}` at {cluster.alias} stands behind the end of {render_some_names(list(writing))}",
+        build_labels((flow.declared, "writes there")),
         path=flow.path,
         ids=(cluster.alias, group, *writing),
-        notes=(f"partitions: {some(partitions)}",),
+        notes=(f"partitions: {render_some_names(partitions)}",),
         help="stop the group, and set its positions anew from the flow's ledger (`topology offsets`), or to the end",
     )
 

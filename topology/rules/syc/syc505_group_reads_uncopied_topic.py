@@ -32,33 +32,33 @@ from collections.abc import Iterator
 
 from topology.finding import Problem
 from topology.model import Flow
-from topology.rule import Context, Rule
-from topology.rules.mention import labels, some, unique
-from topology.rules.syc.groups import groups_of, scanned
-from topology.selectors import is_internal
+from topology.rule import Rule, RuleContext
+from topology.rules.finding_text import build_labels, render_some_names, sort_unique_names
+from topology.rules.syc.declared_group_sync import build_declared_group_sync, list_scanned_groups
+from topology.selectors import is_internal_topic
 
 
-def check(context: Context) -> Iterator[Problem]:
+def check(context: RuleContext) -> Iterator[Problem]:
     if context.topology is None:
         return
     along: dict[tuple[str, str], list[Flow]] = {}
     for flow in context.topology.flows:
         along.setdefault((flow.source, flow.target), []).append(flow)
     for flow in context.topology.flows:
-        groups = groups_of(flow)
+        groups = build_declared_group_sync(flow)
         missing: dict[str, list[str]] = {}
-        for group in scanned(context, groups):
+        for group in list_scanned_groups(context, groups):
             for topic in sorted(group.offsets):
                 carried = any(each.plan.selects(topic) for each in along[flow.source, flow.target])
-                if not carried and not is_internal(topic):
+                if not carried and not is_internal_topic(topic):
                     missing.setdefault(group.id, []).append(topic)
         if missing:
-            topics = unique(topic for each in missing.values() for topic in each)
+            topics = sort_unique_names(topic for each in missing.values() for topic in each)
             yield Problem(
                 "SYC505",
-                f"flow {flow.id} carries positions of {some(list(missing))} to {flow.target}, but no flow carries "
-                f"{some(topics)}, read by the same groups",
-                labels(
+                f"flow {flow.id} carries positions of {render_some_names(list(missing))} to {flow.target}, but no flow carries "
+                f"{render_some_names(topics)}, read by the same groups",
+                build_labels(
                     (groups.span, "positions are carried over"), (flow.settings.where("topics", "include"), "topics")
                 ),
                 path=f"{flow.path}.sync.groups",

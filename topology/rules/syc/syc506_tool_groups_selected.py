@@ -27,31 +27,33 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from topology.finding import Problem
-from topology.rule import Context, Rule
-from topology.rules.mention import labels, some, unique
-from topology.rules.syc.groups import groups_of, scanned
-from topology.sync import TOOL_GROUPS, is_tool_group
+from topology.rule import Rule, RuleContext
+from topology.rules.finding_text import build_labels, render_some_names, sort_unique_names
+from topology.rules.syc.declared_group_sync import build_declared_group_sync, list_scanned_groups
+from topology.sync_settings import TOOL_GROUP_GLOBS, is_tool_group
 
 
-def check(context: Context) -> Iterator[Problem]:
+def check(context: RuleContext) -> Iterator[Problem]:
     for flow in context.topology.flows if context.topology is not None else ():
-        groups = groups_of(flow)
+        groups = build_declared_group_sync(flow)
         if groups.mode == "never":
             continue
         # a glob that begins like a tool's groups selects nothing else, so one example speaks for all
         named = [each for each in flow.settings.list("sync", "groups", "include") if each.data.kind != "regex"]
         examples = [(each, each.data.text.replace("*", "x").replace("?", "x")) for each in named]
         said = [each for each, example in examples if is_tool_group(example) and groups.selects(example)]
-        seen = [group.id for group in scanned(context, groups) if is_tool_group(group.id)]
-        names = unique([*(str(each.data) for each in said), *seen])
+        seen = [group.id for group in list_scanned_groups(context, groups) if is_tool_group(group.id)]
+        names = sort_unique_names([*(str(each.data) for each in said), *seen])
         if names:
             yield Problem(
                 "SYC506",
-                f"flow {flow.id} synchronises {some(names)}: groups of tools",
-                labels(*((each.span, "selected here") for each in said), (groups.span, "this sync")),
+                f"flow {flow.id} synchronises {render_some_names(names)}: groups of tools",
+                build_labels(*((each.span, "selected here") for each in said), (groups.span, "this sync")),
                 path=f"{flow.path}.sync.groups",
                 ids=(flow.id, *names[:3]),
-                help="exclude them: `exclude: [" + ", ".join(f'{{glob: "{each}"}}' for each in TOOL_GROUPS[:3]) + "]`",
+                help="exclude them: `exclude: ["
+                + ", ".join(f'{{glob: "{each}"}}' for each in TOOL_GROUP_GLOBS[:3])
+                + "]`",
             )
 
 

@@ -40,35 +40,37 @@ from collections.abc import Iterator
 from topology.finding import Problem
 from topology.inventory import InventoryCluster, InventoryGroup
 from topology.model import Flow
-from topology.quantities import duration_text
-from topology.rule import Context, Rule
-from topology.rules.mention import labels, some
-from topology.rules.syc.groups import groups_of, scanned
+from topology.quantities import render_duration
+from topology.rule import Rule, RuleContext
+from topology.rules.finding_text import build_labels, render_some_names
+from topology.rules.syc.declared_group_sync import build_declared_group_sync, list_scanned_groups
 
 _KEY = "offsets.retention.minutes"
 
 
-def check(context: Context) -> Iterator[Problem]:
+def check(context: RuleContext) -> Iterator[Problem]:
     if context.topology is None or context.inventory is None:
         return
     for flow in context.topology.flows:
         source, target = context.inventory.cluster(flow.source), context.inventory.cluster(flow.target)
         minutes = target.configs.get(_KEY, "") if target is not None else ""
-        groups = groups_of(flow)
+        groups = build_declared_group_sync(flow)
         if source is None or not minutes.isdecimal() or not groups.running:
             continue
         kept = int(minutes) * 60_000
         resting = {
-            group.id: topic for group in scanned(context, groups) if (topic := _resting(flow, source, group, kept))
+            group.id: topic
+            for group in list_scanned_groups(context, groups)
+            if (topic := _resting(flow, source, group, kept))
         }
         if resting:
             group, topic = next(iter(resting.items()))
             idle = source.taken_ms - (source.topics[topic].last_append_ms or 0)
             yield Problem(
                 "SYC507",
-                f"{flow.target} forgets the positions of {some(list(resting))} after {duration_text(kept)}, and for "
+                f"{flow.target} forgets the positions of {render_some_names(list(resting))} after {render_duration(kept)}, and for "
                 "longer than that there was nothing new to read",
-                labels((groups.span, "carries positions over")),
+                build_labels((groups.span, "carries positions over")),
                 path=f"{flow.path}.sync.groups",
                 ids=(flow.id, *list(resting)[:3]),
                 notes=(f"`{group}`: the newest record of `{topic}` is {idle // 86_400_000} days old",),

@@ -29,35 +29,35 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from topology.finding import Problem
-from topology.quantities import duration_text
-from topology.rule import Context, Rule
-from topology.rules.mention import labels
-from topology.rules.syc.groups import groups_of
+from topology.quantities import render_duration
+from topology.rule import Rule, RuleContext
+from topology.rules.finding_text import build_labels
+from topology.rules.syc.declared_group_sync import build_declared_group_sync
 
 _DEFAULT_MS = 10_000
 _BUDGETS = ((("slo", "rpo"), "slo.rpo"), (("slo", "lag", "max"), "slo.lag.max"))
 
 
-def check(context: Context) -> Iterator[Problem]:
+def check(context: RuleContext) -> Iterator[Problem]:
     for flow in context.topology.flows if context.topology is not None else ():
         interval = flow.settings.get("sync", "groups", "interval", default=_DEFAULT_MS)
         budgets = [(flow.settings.get(*path), name, path) for path, name in _BUDGETS]
         tighter = sorted((ms, name, path) for ms, name, path in budgets if ms is not None and 0 < ms < interval)
-        if groups_of(flow).mode == "continuous" and tighter:
+        if build_declared_group_sync(flow).mode == "continuous" and tighter:
             ms, name, path = tighter[0]
             said = flow.settings.at("sync", "groups", "interval")
             default = "" if said is not None else " (the default)"
             yield Problem(
                 "SYC508",
-                f"flow {flow.id} writes positions every {duration_text(interval)}{default}, but `{name}` promises "
-                f"{duration_text(ms)}",
-                labels(
-                    (flow.settings.where("sync", "groups", "interval"), f"every {duration_text(interval)}"),
-                    (flow.settings.where(*path), f"{duration_text(ms)} promised"),
+                f"flow {flow.id} writes positions every {render_duration(interval)}{default}, but `{name}` promises "
+                f"{render_duration(ms)}",
+                build_labels(
+                    (flow.settings.where("sync", "groups", "interval"), f"every {render_duration(interval)}"),
+                    (flow.settings.where(*path), f"{render_duration(ms)} promised"),
                 ),
                 path=f"{flow.path}.sync.groups.interval",
                 ids=(flow.id,),
-                help=f"say `interval: {duration_text(ms)}` or less, or promise more in `{name}`",
+                help=f"say `interval: {render_duration(ms)}` or less, or promise more in `{name}`",
             )
 
 

@@ -42,20 +42,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from topology.facts import FlowTopic
 from topology.finding import Problem
 from topology.model import Flow
-from topology.rule import Context, Rule
-from topology.rules.mention import labels, some, unique
-from topology.rules.tpc.arrival import KEYS, chosen, synced
+from topology.rule import Rule, RuleContext
+from topology.rules.finding_text import build_labels, render_some_names, sort_unique_names
+from topology.rules.tpc.target_topics import TOPIC_CONFIG_KEYS, is_config_synced, list_set_configs
+from topology.topic_facts import FlowTopic
 
 
-def check(context: Context) -> Iterator[Problem]:
+def check(context: RuleContext) -> Iterator[Problem]:
     for flow, topics in context.facts.by_flow if context.topology is not None else ():
         if flow.plan.sync_configs != "continuous":
             continue
         yield from _said_twice(flow)
-        keys = {name: key for name, key in KEYS.items() if synced(flow, key) and key not in chosen(flow)}
+        keys = {
+            name: key
+            for name, key in TOPIC_CONFIG_KEYS.items()
+            if is_config_synced(flow, key) and key not in list_set_configs(flow)
+        }
         found: dict[str, list[FlowTopic]] = {}
         for topic in topics:
             for key in {*_declared(topic, keys), *_overridden(context, topic)}:
@@ -72,7 +76,7 @@ def _said_twice(flow: Flow) -> Iterator[Problem]:
             yield Problem(
                 "SYC509",
                 f"flow {flow.id} keeps {each.data} equal to {flow.source} and sets it at {flow.target}",
-                labels((said.key or said.span, "set here"), (each.span, "kept equal here")),
+                build_labels((said.key or said.span, "set here"), (each.span, "kept equal here")),
                 path=f"{flow.path}.sync.configs",
                 ids=(flow.id, each.data),
                 help=f"take {each.data} out of `include`, or out of `set`",
@@ -89,7 +93,7 @@ def _declared(topic: FlowTopic, keys: dict[str, str]) -> Iterator[str]:
             yield key
 
 
-def _overridden(context: Context, topic: FlowTopic) -> Iterator[str]:
+def _overridden(context: RuleContext, topic: FlowTopic) -> Iterator[str]:
     """Keys set on both scanned topics themselves, with different values."""
     flow = topic.flow
     source = context.facts.seen(flow.source, topic.name) if topic.name is not None else None
@@ -97,19 +101,19 @@ def _overridden(context: Context, topic: FlowTopic) -> Iterator[str]:
     if source is not None and target is not None:
         for key in target.overridden:
             differs = key in source.overridden and source.config(key) != target.config(key)
-            if differs and synced(flow, key) and key not in chosen(flow):
+            if differs and is_config_synced(flow, key) and key not in list_set_configs(flow):
                 yield key
 
 
 def _problem(flow: Flow, found: dict[str, list[FlowTopic]]) -> Problem:
     keys = sorted(found)
-    topics = unique(topic.target_label for each in found.values() for topic in each)
+    topics = sort_unique_names(topic.target_label for each in found.values() for topic in each)
     first = found[keys[0]][0]
     return Problem(
         "SYC509",
         f"flow {flow.id} keeps {', '.join(keys)} equal to {flow.source}, but {flow.target} has a value of its "
-        f"own for {some(topics)}: every cycle resets it",
-        labels(
+        f"own for {render_some_names(topics)}: every cycle resets it",
+        build_labels(
             (flow.settings.where("sync", "configs", "mode"), "kept equal"),
             (first.target.span, f"the value at {flow.target}"),
             (first.source.span, f"the value at {flow.source}"),

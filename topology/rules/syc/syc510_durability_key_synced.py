@@ -29,8 +29,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from topology.finding import Problem
-from topology.rule import Context, Rule
-from topology.rules.mention import labels, some
+from topology.rule import Rule, RuleContext
+from topology.rules.finding_text import build_labels, render_some_names
 
 _KEYS = frozenset(
     {
@@ -42,16 +42,16 @@ _KEYS = frozenset(
 )
 
 
-def check(context: Context) -> Iterator[Problem]:
+def check(context: RuleContext) -> Iterator[Problem]:
     for flow in context.topology.flows if context.topology is not None else ():
         found = [each for each in flow.settings.list("sync", "configs", "include") if each.data in _KEYS]
         if found and flow.plan.sync_configs != "never":
             names = [each.data for each in found]
             yield Problem(
                 "SYC510",
-                f"flow {flow.id} takes {some(names)} over from {flow.source}, which only the brokers of "
+                f"flow {flow.id} takes {render_some_names(names)} over from {flow.source}, which only the brokers of "
                 f"{flow.target} can decide",
-                labels(*((each.span, "is never taken over") for each in found)),
+                build_labels(*((each.span, "is never taken over") for each in found)),
                 path=f"{flow.path}.sync.configs.include",
                 ids=(flow.id, *names),
                 help="take it out; where the target needs a value of its own, say it under `sync.configs.set`",

@@ -29,13 +29,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from topology.finding import Problem, Span
+from topology.finding import FileSpan, Problem
 from topology.model import Flow, Topology
-from topology.rule import Context, Rule
-from topology.rules.mention import labels
+from topology.rule import Rule, RuleContext
+from topology.rules.finding_text import build_labels
 
 
-def check(context: Context) -> Iterator[Problem]:
+def check(context: RuleContext) -> Iterator[Problem]:
     topology = context.topology
     if topology is None:
         return
@@ -51,14 +51,14 @@ def check(context: Context) -> Iterator[Problem]:
             yield Problem(
                 "SYC511",
                 f"flow {flow.id} carries ACLs over without the right to write, but {why}",
-                labels((acls.where("include_write"), "reads only"), (where, "applications write there")),
+                build_labels((acls.where("include_write"), "reads only"), (where, "applications write there")),
                 path=f"{flow.path}.sync.acls.include_write",
                 ids=(flow.id,),
                 help="say `include_write: on_failover`, or grant the rights at the target ahead of time",
             )
 
 
-def _written_later(topology: Topology, flow: Flow, back: Flow | None) -> tuple[str, Span] | None:
+def _written_later(topology: Topology, flow: Flow, back: Flow | None) -> tuple[str, FileSpan] | None:
     """Why applications will write at the target, and where the file says so."""
     rto = flow.settings.at("slo", "rto")
     if rto is not None:

@@ -40,13 +40,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from topology.bindings import READING, carried, shown
+from topology.acl_translation import READ_OPERATIONS, render_acl, translate_acls
 from topology.finding import Problem
-from topology.rule import Context, Rule
-from topology.rules.mention import labels, plural
+from topology.rule import Rule, RuleContext
+from topology.rules.finding_text import build_labels, render_plural
 
 
-def check(context: Context) -> Iterator[Problem]:
+def check(context: RuleContext) -> Iterator[Problem]:
     if context.topology is None or context.inventory is None:
         return
     for flow in context.topology.flows:
@@ -54,14 +54,18 @@ def check(context: Context) -> Iterator[Problem]:
         acls = flow.settings.at("sync", "acls")
         if acls is None or flow.plan.sync.acls.mode == "never" or cluster is None:
             continue
-        left = [each for each in carried(flow.plan, cluster.acls or ()).left if each.acl.resource in READING]
+        left = [
+            each for each in translate_acls(flow.plan, cluster.acls or ()).left if each.acl.resource in READ_OPERATIONS
+        ]
         if left:
             first = left[0]
             yield Problem(
                 "SYC512",
-                f"{plural(len(left), 'ACL')} of {flow.source} cannot be said exactly at {flow.target}, and flow "
-                f"{flow.id} does not carry {'it' if len(left) == 1 else 'them'} over: {shown(first.acl)}",
-                labels((acls.where("mode"), "carries ACLs over"), (flow.settings.where("naming"), "renames topics")),
+                f"{render_plural(len(left), 'ACL')} of {flow.source} cannot be said exactly at {flow.target}, and flow "
+                f"{flow.id} does not carry {'it' if len(left) == 1 else 'them'} over: {render_acl(first.acl)}",
+                build_labels(
+                    (acls.where("mode"), "carries ACLs over"), (flow.settings.where("naming"), "renames topics")
+                ),
                 path=f"{flow.path}.sync.acls",
                 ids=(flow.id, first.acl.name),
                 help=f"grant (or deny) at {flow.target} by hand what is meant, and `exclude` these names",

@@ -42,15 +42,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from topology.finding import Problem, Span
+from topology.finding import FileSpan, Problem
 from topology.model import Topology
-from topology.rule import Context, Rule
-from topology.rules.mention import labels, some
+from topology.rule import Rule, RuleContext
+from topology.rules.finding_text import build_labels, render_some_names
 
 _WITH_IDS = ("avro", "json", "protobuf")
 
 
-def check(context: Context) -> Iterator[Problem]:
+def check(context: RuleContext) -> Iterator[Problem]:
     topology = context.topology
     for flow, groups in context.facts.alike if topology is not None else ():
         before, after = _registry(topology, flow.source), _registry(topology, flow.target)
@@ -61,9 +61,9 @@ def check(context: Context) -> Iterator[Problem]:
             first = found[0]
             yield Problem(
                 "SYC513",
-                f"the schema ids in {some([topic.label for topic in found])} are those of the registry "
+                f"the schema ids in {render_some_names([topic.label for topic in found])} are those of the registry "
                 f"of {flow.source}; {flow.target} has another one, and schemas are not carried over",
-                labels(
+                build_labels(
                     (flow.settings.where("sync", "schemas"), "no schemas"),
                     (first.source.span, first.source.schema or ""),
                     (before[1], f"registry of {flow.source}"),
@@ -76,7 +76,7 @@ def check(context: Context) -> Iterator[Problem]:
             )
 
 
-def _registry(topology: Topology | None, alias: str) -> tuple[str, Span] | None:
+def _registry(topology: Topology | None, alias: str) -> tuple[str, FileSpan] | None:
     """Its address without a closing slash, and where it is declared."""
     declared = topology.root.at("clusters", alias, "schema_registry") if topology is not None else None
     url = declared.get("url") if declared is not None else None

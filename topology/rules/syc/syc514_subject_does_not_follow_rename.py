@@ -44,11 +44,11 @@ from collections.abc import Iterator
 
 from topology.finding import Problem
 from topology.model import Flow
-from topology.rule import Context, Rule
-from topology.rules.mention import labels
+from topology.rule import Rule, RuleContext
+from topology.rules.finding_text import build_labels
 
 
-def check(context: Context) -> Iterator[Problem]:
+def check(context: RuleContext) -> Iterator[Problem]:
     for flow in context.topology.flows if context.topology is not None else ():
         schemas = flow.settings.at("sync", "schemas")
         if schemas is None or schemas.get("mode", default="never") == "never":
@@ -59,7 +59,7 @@ def check(context: Context) -> Iterator[Problem]:
                 "SYC514",
                 f"flow {flow.id} renames topics but keeps subjects: `{flow.plan.target_topic(name)}` looks for "
                 f"`{flow.plan.target_topic(name)}-value`, and the schema is under `{name}-value`",
-                labels(
+                build_labels(
                     (schemas.where("subjects"), "subjects stay"),
                     (flow.settings.where("naming"), "topics get new names"),
                 ),

@@ -28,11 +28,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from topology.finding import Problem
-from topology.rule import Context, Rule
-from topology.rules.mention import labels, some
+from topology.rule import Rule, RuleContext
+from topology.rules.finding_text import build_labels, render_some_names
 
 
-def check(context: Context) -> Iterator[Problem]:
+def check(context: RuleContext) -> Iterator[Problem]:
     for flow, topics in context.facts.by_flow if context.topology is not None else ():
         if flow.settings.get("delivery", "isolation") != "read_uncommitted":
             continue
@@ -44,7 +44,9 @@ def check(context: Context) -> Iterator[Problem]:
             yield Problem(
                 "SYC515",
                 f"flow {flow.id} promises {semantics} and copies aborted records",
-                labels((where, "aborted records too"), (said.span if said is not None else None, "promised here")),
+                build_labels(
+                    (where, "aborted records too"), (said.span if said is not None else None, "promised here")
+                ),
                 path=f"{flow.path}.delivery.isolation",
                 ids=(flow.id,),
                 notes=() if said is not None else ("`semantics` is `exactly_once` where nothing is said",),
@@ -53,9 +55,9 @@ def check(context: Context) -> Iterator[Problem]:
         elif found := [topic for topic in topics if topic.source.transactional]:
             yield Problem(
                 "SYC515",
-                f"flow {flow.id} copies aborted records of {some([topic.label for topic in found])}, written in "
+                f"flow {flow.id} copies aborted records of {render_some_names([topic.label for topic in found])}, written in "
                 "transactions",
-                labels((where, "aborted records too"), (found[0].source.span, "transactional")),
+                build_labels((where, "aborted records too"), (found[0].source.span, "transactional")),
                 path=f"{flow.path}.delivery.isolation",
                 ids=(flow.id, found[0].label),
                 help=help_,

@@ -29,12 +29,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from topology.finding import Problem
-from topology.quantities import duration_text
-from topology.rule import Context, Rule
-from topology.rules.mention import labels
+from topology.quantities import render_duration
+from topology.rule import Rule, RuleContext
+from topology.rules.finding_text import build_labels
 
 
-def check(context: Context) -> Iterator[Problem]:
+def check(context: RuleContext) -> Iterator[Problem]:
     for flow in context.topology.flows if context.topology is not None else ():
         word = "max" if flow.settings.at("slo", "lag", "max") is not None else "p99"
         budget, every = flow.settings.get("slo", "lag", word), flow.plan.discovery_ms
@@ -42,15 +42,15 @@ def check(context: Context) -> Iterator[Problem]:
             default = "" if flow.settings.at("workers", "discovery") is not None else " (the default)"
             yield Problem(
                 "SYC516",
-                f"flow {flow.id} looks for new topics every {duration_text(every)}{default}, but promises a lag of "
-                f"{duration_text(budget)}",
-                labels(
-                    (flow.settings.where("workers", "discovery"), f"every {duration_text(every)}"),
-                    (flow.settings.where("slo", "lag", word), f"{duration_text(budget)} promised"),
+                f"flow {flow.id} looks for new topics every {render_duration(every)}{default}, but promises a lag of "
+                f"{render_duration(budget)}",
+                build_labels(
+                    (flow.settings.where("workers", "discovery"), f"every {render_duration(every)}"),
+                    (flow.settings.where("slo", "lag", word), f"{render_duration(budget)} promised"),
                 ),
                 path=f"{flow.path}.workers.discovery",
                 ids=(flow.id,),
-                help=f"say `discovery: {duration_text(budget)}` or less, or promise less",
+                help=f"say `discovery: {render_duration(budget)}` or less, or promise less",
             )
 
 

@@ -32,14 +32,14 @@ from collections.abc import Iterator
 
 from topology.finding import Problem
 from topology.model import Flow
-from topology.rule import Context, Rule
-from topology.rules.mention import labels
-from topology.rules.syc.both_ways import comes_back
+from topology.rule import Rule, RuleContext
+from topology.rules.finding_text import build_labels
+from topology.rules.syc.two_way_group_sync import find_returning_topic
 
 _WHAT = {"configs": "topic configs", "acls": "ACLs", "quotas": "client quotas"}
 
 
-def check(context: Context) -> Iterator[Problem]:
+def check(context: RuleContext) -> Iterator[Problem]:
     there: dict[tuple[str, str, str], list[Flow]] = {}
     for flow in context.topology.flows if context.topology is not None else ():
         for kind in _WHAT:
@@ -48,14 +48,14 @@ def check(context: Context) -> Iterator[Problem]:
     for (kind, source, target), flows in sorted(there.items(), key=lambda item: item[0]):
         back = there.get((kind, target, source), []) if source < target else []
         pairs = ((one, two) for one in flows for two in back)
-        found = next((pair for pair in pairs if kind != "configs" or comes_back(*pair) is not None), None)
+        found = next((pair for pair in pairs if kind != "configs" or find_returning_topic(*pair) is not None), None)
         if found is None:
             continue
         one, two = found
         yield Problem(
             "SYC517",
             f"{one.id} and {two.id} both keep {_WHAT[kind]} equal, in opposite directions",
-            labels(
+            build_labels(
                 (one.settings.where("sync", kind, "mode"), one.id),
                 (two.settings.where("sync", kind, "mode"), two.id),
                 (one.declared, one.id),

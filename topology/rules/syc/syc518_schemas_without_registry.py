@@ -34,11 +34,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from topology.finding import Problem
-from topology.rule import Context, Rule
-from topology.rules.mention import labels
+from topology.rule import Rule, RuleContext
+from topology.rules.finding_text import build_labels
 
 
-def check(context: Context) -> Iterator[Problem]:
+def check(context: RuleContext) -> Iterator[Problem]:
     topology = context.topology
     for flow in topology.flows if topology is not None else ():
         schemas = flow.settings.at("sync", "schemas")
@@ -54,7 +54,7 @@ def check(context: Context) -> Iterator[Problem]:
             yield Problem(
                 "SYC518",
                 f"flow {flow.id} carries schemas over, and the file says no schema registry of {' and '.join(without)}",
-                labels(
+                build_labels(
                     (schemas.where("mode"), "carries schemas over"),
                     *((each.span, "no schema_registry") for each in clusters if each is not None),
                 ),

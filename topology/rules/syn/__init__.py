@@ -19,7 +19,7 @@ from topology.rules.syn import (
     syn014_yaml_feature,
 )
 
-RULES: tuple[Rule, ...] = (
+SYN_RULES: tuple[Rule, ...] = (
     syn001_yaml_syntax.RULE,
     syn002_duplicate_key.RULE,
     syn003_unknown_key.RULE,

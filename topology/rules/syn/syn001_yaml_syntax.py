@@ -18,6 +18,6 @@ Good:
 Source: YAML 1.2.2, https://yaml.org/spec/1.2.2/
 """
 
-from topology.rule import Rule, said_by_loader
+from topology.rule import Rule, build_loader_check
 
-RULE = Rule("SYN001", "yaml-syntax", "error", __doc__, said_by_loader("SYN001"), ignorable=False)
+RULE = Rule("SYN001", "yaml-syntax", "error", __doc__, build_loader_check("SYN001"), ignorable=False)

@@ -20,6 +20,6 @@ Good:
 Source: PyYAML 6.0.3 safe_load keeps the last (measured); adrienverge/yamllint key_duplicates.py
 """
 
-from topology.rule import Rule, said_by_loader
+from topology.rule import Rule, build_loader_check
 
-RULE = Rule("SYN002", "duplicate-key", "error", __doc__, said_by_loader("SYN002"), ignorable=False)
+RULE = Rule("SYN002", "duplicate-key", "error", __doc__, build_loader_check("SYN002"), ignorable=False)

@@ -20,6 +20,6 @@ Good:
 Source: apache/kafka docs/ops.html; segmentio/topicctl pkg/config/load.go refuses them
 """
 
-from topology.rule import Rule, said_by_loader
+from topology.rule import Rule, build_loader_check
 
-RULE = Rule("SYN003", "unknown-key", "error", __doc__, said_by_loader("SYN003"), ignorable=False)
+RULE = Rule("SYN003", "unknown-key", "error", __doc__, build_loader_check("SYN003"), ignorable=False)

@@ -14,6 +14,6 @@ Good:
 Source: PyYAML 6.0.3 (measured); adrienverge/yamllint truthy.py, octal_values.py, float_values.py
 """
 
-from topology.rule import Rule, said_by_loader
+from topology.rule import Rule, build_loader_check
 
-RULE = Rule("SYN004", "ambiguous-scalar", "error", __doc__, said_by_loader("SYN004"))
+RULE = Rule("SYN004", "ambiguous-scalar", "error", __doc__, build_loader_check("SYN004"))

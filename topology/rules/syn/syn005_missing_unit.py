@@ -15,6 +15,6 @@ Good:
 Source: segmentio/topicctl needs both `retentionMinutes` and `retention.ms`, and must forbid setting both
 """
 
-from topology.rule import Rule, said_by_loader
+from topology.rule import Rule, build_loader_check
 
-RULE = Rule("SYN005", "missing-unit", "error", __doc__, said_by_loader("SYN005"))
+RULE = Rule("SYN005", "missing-unit", "error", __doc__, build_loader_check("SYN005"))

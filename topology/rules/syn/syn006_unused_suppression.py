@@ -19,6 +19,6 @@ Good:
 Source: astral-sh/ruff RUF100; sqlfluff noqa
 """
 
-from topology.rule import Rule, said_by_loader
+from topology.rule import Rule, build_loader_check
 
-RULE = Rule("SYN006", "unused-suppression", "warning", __doc__, said_by_loader("SYN006"), ignorable=False)
+RULE = Rule("SYN006", "unused-suppression", "warning", __doc__, build_loader_check("SYN006"), ignorable=False)

@@ -15,6 +15,6 @@ Good:
 Source: terraform-linters/tflint docs/user-guide/annotations.md
 """
 
-from topology.rule import Rule, said_by_loader
+from topology.rule import Rule, build_loader_check
 
-RULE = Rule("SYN007", "suppression-without-reason", "warning", __doc__, said_by_loader("SYN007"), ignorable=False)
+RULE = Rule("SYN007", "suppression-without-reason", "warning", __doc__, build_loader_check("SYN007"), ignorable=False)

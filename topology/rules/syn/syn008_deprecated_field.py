@@ -16,6 +16,6 @@ Good:
 Source: own; the words are those of the first draft of `topology/v1alpha1`
 """
 
-from topology.rule import Rule, said_by_loader
+from topology.rule import Rule, build_loader_check
 
-RULE = Rule("SYN008", "deprecated-field", "warning", __doc__, said_by_loader("SYN008"))
+RULE = Rule("SYN008", "deprecated-field", "warning", __doc__, build_loader_check("SYN008"))

@@ -21,6 +21,6 @@ Good:
 Source: confluentinc/kcp internal/manifest/validate.go refuses such pairs
 """
 
-from topology.rule import Rule, said_by_loader
+from topology.rule import Rule, build_loader_check
 
-RULE = Rule("SYN009", "union-conflict", "error", __doc__, said_by_loader("SYN009"))
+RULE = Rule("SYN009", "union-conflict", "error", __doc__, build_loader_check("SYN009"))

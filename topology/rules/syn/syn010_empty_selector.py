@@ -20,6 +20,6 @@ Good:
 Source: kafka-ops/julie#514
 """
 
-from topology.rule import Rule, said_by_loader
+from topology.rule import Rule, build_loader_check
 
-RULE = Rule("SYN010", "empty-selector", "error", __doc__, said_by_loader("SYN010"))
+RULE = Rule("SYN010", "empty-selector", "error", __doc__, build_loader_check("SYN010"))

@@ -19,6 +19,6 @@ Good:
 Source: own; field paths as in confluentinc/kcp internal/manifest/validate.go
 """
 
-from topology.rule import Rule, said_by_loader
+from topology.rule import Rule, build_loader_check
 
-RULE = Rule("SYN011", "wrong-type", "error", __doc__, said_by_loader("SYN011"))
+RULE = Rule("SYN011", "wrong-type", "error", __doc__, build_loader_check("SYN011"))

@@ -18,6 +18,6 @@ Good:
 Source: own
 """
 
-from topology.rule import Rule, said_by_loader
+from topology.rule import Rule, build_loader_check
 
-RULE = Rule("SYN012", "missing-key", "error", __doc__, said_by_loader("SYN012"))
+RULE = Rule("SYN012", "missing-key", "error", __doc__, build_loader_check("SYN012"))

@@ -16,6 +16,6 @@ Good:
 Source: design decision 7 of the topology language; PyYAML expands aliases without a bound ("billion laughs")
 """
 
-from topology.rule import Rule, said_by_loader
+from topology.rule import Rule, build_loader_check
 
-RULE = Rule("SYN014", "yaml-feature", "error", __doc__, said_by_loader("SYN014"))
+RULE = Rule("SYN014", "yaml-feature", "error", __doc__, build_loader_check("SYN014"))

@@ -27,7 +27,7 @@ from topology.rules.tpc import (
     tpc421_internal_target_name,
 )
 
-RULES: tuple[Rule, ...] = (
+TPC_RULES: tuple[Rule, ...] = (
     tpc401_internal_topic_selected.RULE,
     tpc402_streams_internal_topic.RULE,
     tpc403_rf_exceeds_brokers.RULE,

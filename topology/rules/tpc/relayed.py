@@ -5,55 +5,56 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass
 
-from topology.facts import UNKNOWN, FlowTopic, TopicFacts
 from topology.model import Flow
-from topology.plan import Naming, TopicSelection
-from topology.rule import Context
-from topology.rules.tpc.arrival import Arrival, arrival
-from topology.rules.tpc.writers import at_target
-from topology.symbols import Symbol, carried
+from topology.naming import Naming
+from topology.rule import RuleContext
+from topology.rules.tpc.target_topics import TargetTopics, build_target_topics
+from topology.rules.tpc.topic_writers import build_target_symbol
+from topology.selectors import TopicSelection
+from topology.topic_facts import NO_FACTS, FlowTopic, TopicFacts
+from topology.topic_symbols import TopicSymbol, carry_symbol
 
 
 @dataclass(frozen=True, slots=True)
-class Relayed:
+class RelayedTopic:
     """A topic of a later hop. `topic.source` holds the retention that the flow `by` takes over from further up."""
 
     topic: FlowTopic
     by: Flow
 
 
-def relayed(context: Context) -> dict[str, list[Relayed]]:
+def find_relayed_topics(context: RuleContext) -> dict[str, list[RelayedTopic]]:
     """By the id of the later flow. Only where nothing is known of the topic at the cluster between the two."""
     leaving = _leaving(context)
-    found: dict[str, list[Relayed]] = {}
-    sides: dict[str, Arrival] = {}
+    found: dict[str, list[RelayedTopic]] = {}
+    sides: dict[str, TargetTopics] = {}
     seen: set[tuple[str, str]] = set()
-    todo: deque[tuple[FlowTopic, Symbol]] = deque()
+    todo: deque[tuple[FlowTopic, TopicSymbol]] = deque()
     for flow, topics in context.facts.by_flow:
         if flow.target in leaving:
-            todo += [(topic, at_target(topic)) for topic in topics if topic.source.retention_ms is not None]
+            todo += [(topic, build_target_symbol(topic)) for topic in topics if topic.source.retention_ms is not None]
     while todo:
         topic, symbol = todo.popleft()
         flow = topic.flow
         if flow.id not in sides:
-            sides[flow.id] = arrival(context, flow)
+            sides[flow.id] = build_target_topics(context, flow)
         facts = _taken_over(sides[flow.id], topic)
         if facts is None:
             continue
         for laters in leaving.get(flow.target, ()):
-            for moved in carried(laters[0].plan, symbol):
+            for moved in carry_symbol(laters[0].plan, symbol):
                 for later in laters:
                     if later.target == flow.source or (later.id, str(symbol)) in seen:
                         continue
-                    target = UNKNOWN if moved.now is None else context.facts.topic(later.target, moved.now)
+                    target = NO_FACTS if moved.now is None else context.facts.topic(later.target, moved.now)
                     hop = FlowTopic(later, str(symbol), symbol.now, str(moved), facts, target)
-                    found.setdefault(later.id, []).append(Relayed(hop, flow))
+                    found.setdefault(later.id, []).append(RelayedTopic(hop, flow))
                     todo.append((hop, moved))
                 seen |= {(later.id, str(symbol)) for later in laters if later.target != flow.source}
     return found
 
 
-def _leaving(context: Context) -> dict[str, list[list[Flow]]]:
+def _leaving(context: RuleContext) -> dict[str, list[list[Flow]]]:
     """By source that no scan saw: the flows that take on what others brought, together where they take the same (a
     hub's flows to its spokes)."""
     scanned = context.inventory.clusters if context.inventory is not None else {}
@@ -67,7 +68,7 @@ def _leaving(context: Context) -> dict[str, list[list[Flow]]]:
     return leaving
 
 
-def _taken_over(side: Arrival, topic: FlowTopic) -> TopicFacts | None:
+def _taken_over(side: TargetTopics, topic: FlowTopic) -> TopicFacts | None:
     """Retention and cleanup that the target gets from the source; None where the target's own are known."""
     retention = side.fact(topic, "retention_ms")
     if topic.target.retention_ms is not None or retention is None:

@@ -31,16 +31,16 @@ from collections.abc import Iterator
 
 from topology.finding import Label, Problem, Severity
 from topology.model import Flow
-from topology.rule import Context, Rule
-from topology.rules.mention import some
-from topology.rules.tpc.reserved import holds, named, where
-from topology.selectors import is_internal
+from topology.rule import Rule, RuleContext
+from topology.rules.finding_text import render_some_names
+from topology.rules.tpc.reserved_names import describe_reserved_name, find_selector_span, list_selected_names
+from topology.selectors import is_internal_topic
 
 
-def check(context: Context) -> Iterator[Problem]:
+def check(context: RuleContext) -> Iterator[Problem]:
     for flow in context.topology.flows if context.topology is not None else ():
-        found = [name for name in named(context, flow) if holds(name) is not None]
-        overwriting = [name for name in found if holds(flow.plan.target_topic(name)) is not None]
+        found = [name for name in list_selected_names(context, flow) if describe_reserved_name(name) is not None]
+        overwriting = [name for name in found if describe_reserved_name(flow.plan.target_topic(name)) is not None]
         if overwriting:
             yield _selected(flow, overwriting, "error", f"to {flow.target}, where the name is internal too")
         if renamed := [name for name in found if name not in overwriting]:
@@ -51,8 +51,8 @@ def check(context: Context) -> Iterator[Problem]:
 def _selected(flow: Flow, names: list[str], severity: Severity, arriving: str) -> Problem:
     return Problem(
         "TPC401",
-        f"flow {flow.id} copies {some(names)} ({holds(names[0])}) {arriving}",
-        (Label(where(flow, names[0]), "selected here"),),
+        f"flow {flow.id} copies {render_some_names(names)} ({describe_reserved_name(names[0])}) {arriving}",
+        (Label(find_selector_span(flow, names[0]), "selected here"),),
         path=f"{flow.path}.topics.include",
         ids=(flow.id, *names[:3]),
         help="take it out, or exclude it; positions, schemas and access rights have their own `sync` sections",
@@ -64,13 +64,13 @@ def _not_taken(flow: Flow) -> Iterator[Problem]:
     silent = [
         each
         for each in flow.settings.list("topics", "include")
-        if each.data.kind == "literal" and is_internal(each.data.text) and not flow.plan.topics.allow_internal
+        if each.data.kind == "literal" and is_internal_topic(each.data.text) and not flow.plan.topics.allow_internal
     ]
     if silent:
         names = sorted({each.data.text for each in silent})
         yield Problem(
             "TPC401",
-            f"flow {flow.id} names {some(names)}: internal, and therefore not copied",
+            f"flow {flow.id} names {render_some_names(names)}: internal, and therefore not copied",
             tuple(sorted({Label(each.span, "selects nothing") for each in silent})),
             path=f"{flow.path}.topics.include",
             ids=(flow.id, *names[:3]),

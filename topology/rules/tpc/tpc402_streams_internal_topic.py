@@ -27,31 +27,31 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from topology.finding import Label, Problem
-from topology.plan import Migration
-from topology.rule import Context, Rule
-from topology.rules.mention import some
-from topology.rules.tpc.reserved import named, of_streams, where
+from topology.migration_waves import PlanMigration
+from topology.rule import Rule, RuleContext
+from topology.rules.finding_text import render_some_names
+from topology.rules.tpc.reserved_names import find_selector_span, is_streams_name, list_selected_names
 
 
-def check(context: Context) -> Iterator[Problem]:
+def check(context: RuleContext) -> Iterator[Problem]:
     topology = context.topology
     migration = topology.migration if topology is not None else None
     moved = {topic for wave in (migration.waves if migration is not None else ()) for topic in wave.topics}
     for flow in topology.flows if topology is not None else ():
         along = moved if migration is not None and flow.id in _ways(migration) else set()
-        names = [name for name in named(context, flow) if of_streams(name) and name not in along]
+        names = [name for name in list_selected_names(context, flow) if is_streams_name(name) and name not in along]
         if names:
             yield Problem(
                 "TPC402",
-                f"flow {flow.id} copies {some(names)}, which a Streams application keeps for itself",
-                (Label(where(flow, names[0]), "selected here"),),
+                f"flow {flow.id} copies {render_some_names(names)}, which a Streams application keeps for itself",
+                (Label(find_selector_span(flow, names[0]), "selected here"),),
                 path=f"{flow.path}.topics.include",
                 ids=(flow.id, *names[:3]),
                 help="exclude them and copy the application's input topics; it rebuilds its state at the target",
             )
 
 
-def _ways(migration: Migration) -> set[str | None]:
+def _ways(migration: PlanMigration) -> set[str | None]:
     """The flow of the migration, and its ways back."""
     return {migration.flow, *(wave.rollback.reverse for wave in migration.waves if wave.rollback is not None)}
 

@@ -33,13 +33,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from topology.finding import Problem, Severity, Span
+from topology.finding import FileSpan, Problem, Severity
 from topology.model import Flow
-from topology.rule import Context, Rule
-from topology.rules.mention import labels, plural, some
+from topology.rule import Rule, RuleContext
+from topology.rules.finding_text import build_labels, render_plural, render_some_names
 
 
-def check(context: Context) -> Iterator[Problem]:
+def check(context: RuleContext) -> Iterator[Problem]:
     for flow, topics in context.facts.by_flow if context.topology is not None else ():
         said = flow.plan.replication_factor
         if said is not None:
@@ -52,22 +52,22 @@ def check(context: Context) -> Iterator[Problem]:
                 higher.setdefault(factor, []).append(topic.target_label)
         for factor, names in sorted(higher.items()):
             span = next(topic.target.span for topic in topics if topic.target.replication_factor == factor)
-            yield from _compared(context, flow, factor, f"{some(names)} at {flow.target} must have", span)
+            yield from _compared(context, flow, factor, f"{render_some_names(names)} at {flow.target} must have", span)
 
 
-def _compared(context: Context, flow: Flow, factor: int, who: str, span: Span | None) -> Iterator[Problem]:
+def _compared(context: RuleContext, flow: Flow, factor: int, who: str, span: FileSpan | None) -> Iterator[Problem]:
     cluster = context.facts.cluster(flow.target)
     severity: Severity
     if cluster.brokers is not None and factor > cluster.brokers:
-        there, severity = plural(cluster.brokers, "broker"), "error"
+        there, severity = render_plural(cluster.brokers, "broker"), "error"
     elif cluster.racks is not None and factor > cluster.racks > 1:
-        there, severity = plural(cluster.racks, "rack"), "warning"
+        there, severity = render_plural(cluster.racks, "rack"), "warning"
     else:
         return
     yield Problem(
         "TPC403",
-        f"{who} {plural(factor, 'replica')}, but {flow.target} has {there}",
-        labels((span or flow.declared, plural(factor, "replica")), (cluster.span, there)),
+        f"{who} {render_plural(factor, 'replica')}, but {flow.target} has {there}",
+        build_labels((span or flow.declared, render_plural(factor, "replica")), (cluster.span, there)),
         path=f"{flow.path}.replication_factor",
         ids=(flow.id, flow.target),
         help=f"say `replication_factor: {there.split()[0]}` or less, or correct `clusters.{flow.target}.facts`",

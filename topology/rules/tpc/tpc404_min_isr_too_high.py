@@ -37,17 +37,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from topology.facts import FlowTopic
 from topology.finding import Problem
 from topology.model import Flow
-from topology.rule import Context, Rule
-from topology.rules.mention import labels, plural, some
-from topology.rules.tpc.arrival import Arrival, arrival
+from topology.rule import Rule, RuleContext
+from topology.rules.finding_text import build_labels, render_plural, render_some_names
+from topology.rules.tpc.target_topics import TargetTopics, build_target_topics
+from topology.topic_facts import FlowTopic
 
 
-def check(context: Context) -> Iterator[Problem]:
+def check(context: RuleContext) -> Iterator[Problem]:
     for flow, groups in context.facts.alike if context.topology is not None else ():
-        side = arrival(context, flow)
+        side = build_target_topics(context, flow)
         found: dict[tuple[int, int], list[FlowTopic | None]] = {}
         for topics in groups or ((None,),):
             replicas, needed = side.replicas(topics[0]), _needed(side, topics[0])
@@ -58,32 +58,32 @@ def check(context: Context) -> Iterator[Problem]:
             yield _problem(flow, side, replicas, needed, some_topics)
 
 
-def _needed(side: Arrival, topic: FlowTopic | None) -> int | None:
+def _needed(side: TargetTopics, topic: FlowTopic | None) -> int | None:
     """min.insync.replicas: of the topic, or of the brokers, as it is never taken over from the source."""
     own: int | None = side.set.min_insync_replicas if topic is None else side.fact(topic, "min_insync_replicas")
     return side.cluster.min_insync_replicas if own is None else own
 
 
-def _problem(flow: Flow, side: Arrival, replicas: int, needed: int, topics: list[FlowTopic | None]) -> Problem:
+def _problem(flow: Flow, side: TargetTopics, replicas: int, needed: int, topics: list[FlowTopic | None]) -> Problem:
     names = [topic.target_label for topic in topics if topic is not None]
-    whose = f"{some(names)} at {flow.target}" if names else f"what flow {flow.id} creates at {flow.target}"
+    whose = f"{render_some_names(names)} at {flow.target}" if names else f"what flow {flow.id} creates at {flow.target}"
     declared = next((topic.target.span or topic.source.span for topic in topics if topic is not None), None)
     consequence = "every write is refused" if needed > replicas else "one broker down stops the flow"
     in_set = flow.settings.at("sync", "configs", "set", "min.insync.replicas")
     in_flow = flow.settings.at("replication_factor")
     return Problem(
         "TPC404",
-        f"{whose}: {needed} of {plural(replicas, 'replica')} must be in sync; {consequence}",
-        labels(
+        f"{whose}: {needed} of {render_plural(replicas, 'replica')} must be in sync; {consequence}",
+        build_labels(
             (None if in_set is None else in_set.span, f"needs {needed}"),
-            (None if in_flow is None else in_flow.span, plural(replicas, "replica")),
+            (None if in_flow is None else in_flow.span, render_plural(replicas, "replica")),
             (declared, "declared here"),
             (side.cluster.span, "the target's brokers"),
             (flow.declared, "this flow"),
         ),
         path=f"{flow.path}.sync.configs.set" if in_set is not None else flow.path,
         ids=(flow.id, *names[:1]),
-        help=f"at most {max(1, replicas - 1)} in sync with {plural(replicas, 'replica')}, or more replicas",
+        help=f"at most {max(1, replicas - 1)} in sync with {render_plural(replicas, 'replica')}, or more replicas",
         severity="error" if needed > replicas else "warning",
     )
 

@@ -32,18 +32,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from topology.facts import FlowTopic
 from topology.finding import Problem
-from topology.rule import Context, Rule
-from topology.rules.mention import labels, plural, some
-from topology.rules.tpc.arrival import arrival
+from topology.rule import Rule, RuleContext
+from topology.rules.finding_text import build_labels, render_plural, render_some_names
+from topology.rules.tpc.target_topics import build_target_topics
+from topology.topic_facts import FlowTopic
 
 _ENOUGH = 3
 
 
-def check(context: Context) -> Iterator[Problem]:
+def check(context: RuleContext) -> Iterator[Problem]:
     for flow, groups in context.facts.alike if context.topology is not None else ():
-        side = arrival(context, flow)
+        side = build_target_topics(context, flow)
         brokers = side.cluster.brokers
         if brokers is None or brokers < _ENOUGH:
             continue
@@ -54,15 +54,19 @@ def check(context: Context) -> Iterator[Problem]:
                 found.setdefault(replicas, []).extend(topics)
         for replicas, fewer in sorted(found.items()):
             names = [topic.target_label for topic in fewer if topic is not None]
-            whose = f"{some(names)} at {flow.target}" if names else f"what flow {flow.id} creates at {flow.target}"
+            whose = (
+                f"{render_some_names(names)} at {flow.target}"
+                if names
+                else f"what flow {flow.id} creates at {flow.target}"
+            )
             said = flow.settings.at("replication_factor")
             declared = next((each.target.span or each.source.span for each in fewer if each is not None), None)
             yield Problem(
                 "TPC405",
-                f"{whose}: {plural(replicas, 'replica')}, on {brokers} brokers",
-                labels(
-                    (None if said is None else said.span, plural(replicas, "replica")),
-                    (declared, plural(replicas, "replica")),
+                f"{whose}: {render_plural(replicas, 'replica')}, on {brokers} brokers",
+                build_labels(
+                    (None if said is None else said.span, render_plural(replicas, "replica")),
+                    (declared, render_plural(replicas, "replica")),
                     (side.cluster.span, f"{brokers} brokers"),
                     (flow.declared, "this flow"),
                 ),

@@ -39,21 +39,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from topology.facts import FlowTopic, TopicFacts
 from topology.finding import Problem
 from topology.model import Flow
-from topology.quantities import FOREVER, duration_text, rate_text, size_text
-from topology.rule import Context, Rule
-from topology.rules.mention import labels, some
-from topology.rules.tpc.outage import Outage, outage
-from topology.rules.tpc.relayed import Relayed, relayed
+from topology.quantities import FOREVER_MS, render_duration, render_rate, render_size
+from topology.rule import Rule, RuleContext
+from topology.rules.finding_text import build_labels, render_some_names
+from topology.rules.tpc.outage_budget import OutageBudget, build_outage_budget
+from topology.rules.tpc.relayed import RelayedTopic, find_relayed_topics
+from topology.topic_facts import FlowTopic, TopicFacts
 
 
-def check(context: Context) -> Iterator[Problem]:
+def check(context: RuleContext) -> Iterator[Problem]:
     if context.topology is None:
         return
-    needs = {flow.id: outage(context, flow, topics) for flow, topics in context.facts.by_flow}
-    later = relayed(context) if any(needs.values()) else {}
+    needs = {flow.id: build_outage_budget(context, flow, topics) for flow, topics in context.facts.by_flow}
+    later = find_relayed_topics(context) if any(needs.values()) else {}
     for flow, groups in context.facts.alike:
         needed = needs[flow.id]
         if needed is None:
@@ -61,14 +61,14 @@ def check(context: Context) -> Iterator[Problem]:
         total = needed.total_ms
         perhaps = [topic for topics in groups if _may_be_short(topics[0].source, total) for topic in topics]
         kept = [(_kept(context, topic), topic) for topic in perhaps]
-        short = [_Short(ms, topic, because) for (ms, because), topic in kept if ms < total]
+        short = [_ShortRetention(ms, topic, because) for (ms, because), topic in kept if ms < total]
         short += [each for each in map(_relayed, later.get(flow.id, ())) if each.ms < total and not _told(each, needs)]
         if short:
             yield _problem(flow, needed, sorted(short, key=lambda each: (each.ms, each.topic.label)))
 
 
 @dataclass(frozen=True, slots=True)
-class _Short:
+class _ShortRetention:
     """A topic that is kept for `ms` only. because: how that is known, where the topic itself does not say it."""
 
     ms: int
@@ -77,15 +77,15 @@ class _Short:
     by: Flow | None = None
 
 
-def _relayed(hop: Relayed) -> _Short:
+def _relayed(hop: RelayedTopic) -> _ShortRetention:
     topic, by = hop.topic, hop.by
     if topic.source.cleanup == "compact" or topic.source.retention_ms is None:
-        return _Short(FOREVER, topic)
+        return _ShortRetention(FOREVER_MS, topic)
     because = f"`{topic.label}` at {by.target}: {by.id} takes retention.ms over from {by.source}"
-    return _Short(topic.source.retention_ms, topic, because, by)
+    return _ShortRetention(topic.source.retention_ms, topic, because, by)
 
 
-def _told(short: _Short, needs: dict[str, Outage | None]) -> bool:
+def _told(short: _ShortRetention, needs: dict[str, OutageBudget | None]) -> bool:
     """Whether the flow that brought the topic is short of the same retention: one finding is enough."""
     needed = needs[short.by.id] if short.by is not None else None
     return needed is not None and short.ms < needed.total_ms
@@ -99,30 +99,30 @@ def _may_be_short(source: TopicFacts, total_ms: int) -> bool:
     )
 
 
-def _kept(context: Context, topic: FlowTopic) -> tuple[int, str]:
+def _kept(context: RuleContext, topic: FlowTopic) -> tuple[int, str]:
     """How long the source keeps a record of the topic, and why; FOREVER when that is not known. retention.bytes counts
     where a scan saw the topic's rate: the log is full after bytes × partitions / rate."""
-    by_time = topic.source.retention_ms if topic.source.retention_ms is not None else FOREVER
+    by_time = topic.source.retention_ms if topic.source.retention_ms is not None else FOREVER_MS
     seen = context.facts.seen(topic.flow.source, topic.name) if topic.name is not None else None
     size = topic.source.retention_bytes
     if seen is not None and seen.rate_bytes and size is not None and size >= 0:
         by_size = size * seen.partitions * 1_000 // seen.rate_bytes // 1_000 * 1_000
         if by_size < by_time:
-            what = f"{size_text(size)} × {seen.partitions} partitions at {rate_text(seen.rate_bytes)}"
-            return by_size, f"`{topic.label}`: retention.bytes is reached first: {what} are {duration_text(by_size)}"
+            what = f"{render_size(size)} × {seen.partitions} partitions at {render_rate(seen.rate_bytes)}"
+            return by_size, f"`{topic.label}`: retention.bytes is reached first: {what} are {render_duration(by_size)}"
     return by_time, ""
 
 
-def _problem(flow: Flow, needed: Outage, short: list[_Short]) -> Problem:
+def _problem(flow: Flow, needed: OutageBudget, short: list[_ShortRetention]) -> Problem:
     first = short[0]
     slo = flow.settings.at("slo")
-    least, total = duration_text(first.ms), needed.text
+    least, total = render_duration(first.ms), needed.text
     sampled = bool(first.because) and first.by is None
     return Problem(
         "TPC406",
-        f"{flow.source} keeps {some([each.topic.label for each in short])} for {least}, but flow {flow.id} needs "
+        f"{flow.source} keeps {render_some_names([each.topic.label for each in short])} for {least}, but flow {flow.id} needs "
         f"{total}: {needed}",
-        labels(
+        build_labels(
             (first.topic.source.span, f"kept for {least}"),
             (slo.span if slo is not None else None, f"needs {total}"),
             (flow.declared, "this flow"),

@@ -37,18 +37,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from topology.facts import FlowTopic
 from topology.finding import Problem
 from topology.model import Flow
-from topology.quantities import duration_text, size_text
-from topology.rule import Context, Rule
-from topology.rules.mention import besides, labels, some
-from topology.rules.tpc.arrival import KEYS, Arrival, arrival
+from topology.quantities import render_duration, render_size
+from topology.rule import Rule, RuleContext
+from topology.rules.finding_text import build_labels, render_further_groups, render_some_names
+from topology.rules.tpc.target_topics import TOPIC_CONFIG_KEYS, TargetTopics, build_target_topics
+from topology.topic_facts import FlowTopic
 
 
-def check(context: Context) -> Iterator[Problem]:
+def check(context: RuleContext) -> Iterator[Problem]:
     for flow, groups in context.facts.alike if context.topology is not None else ():
-        side = arrival(context, flow)
+        side = build_target_topics(context, flow)
         found: dict[tuple[str, str, str], list[FlowTopic]] = {}
         for topics in groups:
             shorter = _shorter(side, topics[0]) if topics[0].source.cleanup != "compact" else None
@@ -58,37 +58,37 @@ def check(context: Context) -> Iterator[Problem]:
             yield _problem(flow, found)
 
 
-def _shorter(side: Arrival, topic: FlowTopic) -> tuple[str, str, str] | None:
+def _shorter(side: TargetTopics, topic: FlowTopic) -> tuple[str, str, str] | None:
     """Which fact, and what source and target keep: by time, or by size."""
     before, after = topic.source.retention_ms, side.fact(topic, "retention_ms")
     if before is not None and after is not None and after < before:
-        return "retention_ms", duration_text(before), duration_text(after)
+        return "retention_ms", render_duration(before), render_duration(after)
     size, left = topic.source.retention_bytes, side.fact(topic, "retention_bytes")
     if size is not None and left is not None and left >= 0 and not 0 <= size <= left:
-        kept = "everything" if size < 0 else f"{size_text(size)} a partition"
-        return "retention_bytes", kept, f"{size_text(left)} a partition"
+        kept = "everything" if size < 0 else f"{render_size(size)} a partition"
+        return "retention_bytes", kept, f"{render_size(left)} a partition"
     return None
 
 
 def _problem(flow: Flow, found: dict[tuple[str, str, str], list[FlowTopic]]) -> Problem:
     ((name, kept, left), topics), *others = found.items()
     first = topics[0]
-    said = flow.settings.at("sync", "configs", "set", KEYS[name])
+    said = flow.settings.at("sync", "configs", "set", TOPIC_CONFIG_KEYS[name])
     return Problem(
         "TPC407",
-        f"{flow.target} keeps {left} of {some([topic.label for topic in topics])}, {flow.source} {kept}",
-        labels(
+        f"{flow.target} keeps {left} of {render_some_names([topic.label for topic in topics])}, {flow.source} {kept}",
+        build_labels(
             (said.span if said is not None else first.target.span, f"{flow.target} keeps {left}"),
             (first.source.span, f"{flow.source} keeps {kept}"),
             (flow.declared, "this flow"),
         ),
         path=flow.path,
         ids=(flow.id, first.label),
-        notes=besides(
+        notes=render_further_groups(
             ([topic.label for topic in more], f"{after} at {flow.target}, {before} at {flow.source}")
             for (_, before, after), more in others
         ),
-        help=f"set {KEYS[name]} at {flow.target} to what {flow.source} has, or keep it equal with "
+        help=f"set {TOPIC_CONFIG_KEYS[name]} at {flow.target} to what {flow.source} has, or keep it equal with "
         "`sync: {configs: {mode: continuous}}`",
     )
 

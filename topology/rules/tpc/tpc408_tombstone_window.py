@@ -39,15 +39,15 @@ from collections.abc import Iterator
 from itertools import chain
 
 from topology.finding import Problem
-from topology.quantities import duration_text
-from topology.rule import Context, Rule
-from topology.rules.mention import labels, some
-from topology.rules.tpc.outage import outage
+from topology.quantities import render_duration
+from topology.rule import Rule, RuleContext
+from topology.rules.finding_text import build_labels, render_some_names
+from topology.rules.tpc.outage_budget import build_outage_budget
 
 
-def check(context: Context) -> Iterator[Problem]:
+def check(context: RuleContext) -> Iterator[Problem]:
     for flow, groups in context.facts.alike if context.topology is not None else ():
-        needed = outage(context, flow, chain.from_iterable(groups))
+        needed = build_outage_budget(context, flow, chain.from_iterable(groups))
         if needed is None:
             continue
         total = needed.total_ms
@@ -66,10 +66,10 @@ def check(context: Context) -> Iterator[Problem]:
             need = needed.text
             yield Problem(
                 "TPC408",
-                f"{flow.source} keeps the tombstones of {some([name for _, name, _ in short])} for "
-                f"{duration_text(least)}, but flow {flow.id} needs {need}: {needed}",
-                labels(
-                    (span, f"tombstones stay {duration_text(least)}"),
+                f"{flow.source} keeps the tombstones of {render_some_names([name for _, name, _ in short])} for "
+                f"{render_duration(least)}, but flow {flow.id} needs {need}: {needed}",
+                build_labels(
+                    (span, f"tombstones stay {render_duration(least)}"),
                     (slo.span if slo is not None else None, f"needs {need}"),
                     (flow.declared, "this flow"),
                 ),

@@ -41,19 +41,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from topology.facts import FlowTopic
 from topology.finding import Problem
 from topology.model import Flow
-from topology.rule import Context, Rule
-from topology.rules.mention import labels, some
-from topology.rules.tpc.writers import merges
+from topology.rule import Rule, RuleContext
+from topology.rules.finding_text import build_labels, render_some_names
+from topology.rules.tpc.topic_writers import find_merged_topics
+from topology.topic_facts import FlowTopic
 
 
-def check(context: Context) -> Iterator[Problem]:
+def check(context: RuleContext) -> Iterator[Problem]:
     if context.topology is None:
         return
     found: dict[tuple[str, ...], tuple[tuple[Flow, ...], dict[str, FlowTopic]]] = {}
-    for topic, flows in merges(context, lambda topic: topic.source.compacted or topic.target.compacted):
+    for topic, flows in find_merged_topics(context, lambda topic: topic.source.compacted or topic.target.compacted):
         if not all(flow.settings.get("merge", "compacted") == "allow" for flow in flows):
             found.setdefault(tuple(flow.id for flow in flows), (flows, {}))[1].setdefault(topic.target_label, topic)
     for ids, (flows, topics) in sorted(found.items()):
@@ -61,9 +61,9 @@ def check(context: Context) -> Iterator[Problem]:
         first = topics[names[0]]
         yield Problem(
             "TPC409",
-            f"{some(list(ids))} write the compacted {some(names)} at {flows[0].target}: equal keys overwrite "
+            f"{render_some_names(list(ids))} write the compacted {render_some_names(names)} at {flows[0].target}: equal keys overwrite "
             "each other",
-            labels(
+            build_labels(
                 *((flow.declared, flow.id) for flow in flows),
                 (first.source.span if first.source.compacted else first.target.span, "compacted"),
             ),

@@ -38,17 +38,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from topology.facts import FlowTopic
 from topology.finding import Problem
 from topology.model import Flow
-from topology.rule import Context, Rule
-from topology.rules.mention import besides, labels, some
-from topology.rules.tpc.arrival import arrival
+from topology.rule import Rule, RuleContext
+from topology.rules.finding_text import build_labels, render_further_groups, render_some_names
+from topology.rules.tpc.target_topics import build_target_topics
+from topology.topic_facts import FlowTopic
 
 
-def check(context: Context) -> Iterator[Problem]:
+def check(context: RuleContext) -> Iterator[Problem]:
     for flow, groups in context.facts.alike if context.topology is not None else ():
-        side = arrival(context, flow)
+        side = build_target_topics(context, flow)
         found: dict[tuple[str, str], list[FlowTopic]] = {}
         for topics in groups:
             before, after = topics[0].source.cleanup, side.fact(topics[0], "cleanup")
@@ -67,15 +67,15 @@ def _problem(flow: Flow, found: dict[tuple[str, str], list[FlowTopic]]) -> Probl
     said = flow.settings.at("sync", "configs", "set", "cleanup.policy")
     return Problem(
         "TPC410",
-        f"{some(texts[0][0])}: {texts[0][1]}",
-        labels(
+        f"{render_some_names(texts[0][0])}: {texts[0][1]}",
+        build_labels(
             (said.span if said is not None else topics[0].target.span, f"{after} at {flow.target}"),
             (topics[0].source.span, f"{before} at {flow.source}"),
             (flow.declared, "this flow"),
         ),
         path=flow.path,
         ids=(flow.id, topics[0].label),
-        notes=besides(texts[1:]),
+        notes=render_further_groups(texts[1:]),
         help=f"give both the same cleanup.policy, at {flow.target} before the flow starts",
     )
 

@@ -38,14 +38,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from topology.facts import FlowTopic
 from topology.finding import Problem
 from topology.model import Flow
-from topology.rule import Context, Rule
-from topology.rules.mention import besides, labels, plural, some
+from topology.rule import Rule, RuleContext
+from topology.rules.finding_text import build_labels, render_further_groups, render_plural, render_some_names
+from topology.topic_facts import FlowTopic
 
 
-def check(context: Context) -> Iterator[Problem]:
+def check(context: RuleContext) -> Iterator[Problem]:
     for flow, groups in context.facts.alike if context.topology is not None else ():
         if flow.settings.get("partitions", "mapping", default="preserve") != "preserve":
             continue
@@ -62,22 +62,22 @@ def _problem(flow: Flow, found: dict[tuple[int, int], list[FlowTopic]]) -> Probl
     texts = [
         (
             [topic.target_label for topic in topics],
-            f"{plural(fewer, 'partition')} at {flow.target}, {more} at {flow.source}",
+            f"{render_plural(fewer, 'partition')} at {flow.target}, {more} at {flow.source}",
         )
         for (more, fewer), topics in found.items()
     ]
     (more, fewer), topics = next(iter(found.items()))
     return Problem(
         "TPC411",
-        f"{some(texts[0][0])}: {texts[0][1]}",
-        labels(
+        f"{render_some_names(texts[0][0])}: {texts[0][1]}",
+        build_labels(
             (topics[0].target.span, f"{fewer} at {flow.target}"),
             (topics[0].source.span, f"{more} at {flow.source}"),
             (flow.declared, "this flow"),
         ),
         path=flow.path,
         ids=(flow.id, topics[0].label),
-        notes=besides(texts[1:]),
+        notes=render_further_groups(texts[1:]),
         help=f"raise it to {more} at {flow.target} before anything is copied into it",
     )
 

@@ -41,16 +41,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from topology.facts import FlowTopic
 from topology.finding import Problem
 from topology.model import Flow, Topology
-from topology.rule import Context, Rule
-from topology.rules.mention import besides, labels, some
-from topology.rules.tpc.writers import at_target
-from topology.symbols import carried
+from topology.rule import Rule, RuleContext
+from topology.rules.finding_text import build_labels, render_further_groups, render_some_names
+from topology.rules.tpc.topic_writers import build_target_symbol
+from topology.topic_facts import FlowTopic
+from topology.topic_symbols import carry_symbol
 
 
-def check(context: Context) -> Iterator[Problem]:
+def check(context: RuleContext) -> Iterator[Problem]:
     topology = context.topology
     if topology is None:
         return
@@ -76,8 +76,8 @@ def _moved(topology: Topology) -> set[tuple[str, str | None]]:
 
 def _returns(topic: FlowTopic, back: Iterable[Flow]) -> bool:
     """Whether another flow carries the target's topic back under its first name: applications write on both sides."""
-    symbol = at_target(topic)
-    return any(str(moved) == topic.label for flow in back for moved in carried(flow.plan, symbol))
+    symbol = build_target_symbol(topic)
+    return any(str(moved) == topic.label for flow in back for moved in carry_symbol(flow.plan, symbol))
 
 
 def _more(topic: FlowTopic) -> bool:
@@ -95,16 +95,16 @@ def _problem(flow: Flow, found: list[FlowTopic]) -> Problem:
     others = [(more, f"{few} at {flow.source}, {many} at {flow.target}") for (few, many), more in counts.items()][1:]
     return Problem(
         "TPC412",
-        f"keyed {some(names)}: {before} partitions at {flow.source}, {after} at "
+        f"keyed {render_some_names(names)}: {before} partitions at {flow.source}, {after} at "
         f"{flow.target}; the same key moves to another partition once producers write there",
-        labels(
+        build_labels(
             (first.target.span, f"{after} at {flow.target}"),
             (first.source.span, f"{before} at {flow.source}, keyed"),
             (flow.declared, "this flow"),
         ),
         path=flow.path,
         ids=(flow.id, first.label),
-        notes=besides(others),
+        notes=render_further_groups(others),
         help=f"make {flow.target}'s topic anew with {before} partitions, or raise the source's to {after} first",
     )
 

@@ -45,13 +45,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from topology.facts import FlowTopic
 from topology.finding import Problem
-from topology.rule import Context, Rule
-from topology.rules.mention import labels, some
+from topology.rule import Rule, RuleContext
+from topology.rules.finding_text import build_labels, render_some_names
+from topology.topic_facts import FlowTopic
 
 
-def check(context: Context) -> Iterator[Problem]:
+def check(context: RuleContext) -> Iterator[Problem]:
     if context.topology is None:
         return
     alone: dict[tuple[str, str], FlowTopic] = {}
@@ -75,8 +75,8 @@ def check(context: Context) -> Iterator[Problem]:
         said = ", ".join(f"{count} by {flow_id}" for flow_id, count in counts)
         yield Problem(
             "TPC413",
-            f"the sources of {some(names)} at {topics[0].flow.target} have different partition counts: {said}",
-            labels(
+            f"the sources of {render_some_names(names)} at {topics[0].flow.target} have different partition counts: {said}",
+            build_labels(
                 *(
                     (topic.source.span, f"{topic.source.partitions} at {topic.flow.source}")
                     for topic in by_flow.values()

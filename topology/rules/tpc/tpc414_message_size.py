@@ -38,20 +38,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from topology.facts import FlowTopic
 from topology.finding import Problem
 from topology.model import Flow
-from topology.quantities import size_text
-from topology.rule import Context, Rule
-from topology.rules.mention import besides, labels, some
-from topology.rules.tpc.arrival import Arrival, arrival
+from topology.quantities import render_size
+from topology.rule import Rule, RuleContext
+from topology.rules.finding_text import build_labels, render_further_groups, render_some_names
+from topology.rules.tpc.target_topics import TargetTopics, build_target_topics
+from topology.topic_facts import FlowTopic
 
 _KEY = "max.message.bytes"
 
 
-def check(context: Context) -> Iterator[Problem]:
+def check(context: RuleContext) -> Iterator[Problem]:
     for flow, groups in context.facts.alike if context.topology is not None else ():
-        side = arrival(context, flow)
+        side = build_target_topics(context, flow)
         found: dict[tuple[int, int], list[FlowTopic]] = {}
         for topics in groups:
             sizes = _sizes(side, topics[0])
@@ -63,33 +63,33 @@ def check(context: Context) -> Iterator[Problem]:
             yield from _brokers(context, side)
 
 
-def _sizes(side: Arrival, topic: FlowTopic) -> tuple[int, int] | None:
+def _sizes(side: TargetTopics, topic: FlowTopic) -> tuple[int, int] | None:
     """What the source's topic takes, and what the target's does: its own limit, or its brokers'."""
     large, own = topic.source.max_message, side.fact(topic, "max_message")
     small = side.cluster.max_message if own is None else own
     return None if large is None or small is None else (large, small)
 
 
-def _problem(flow: Flow, side: Arrival, found: dict[tuple[int, int], list[FlowTopic]]) -> Problem:
+def _problem(flow: Flow, side: TargetTopics, found: dict[tuple[int, int], list[FlowTopic]]) -> Problem:
     ((large, small), topics), *others = sorted(found.items(), key=lambda each: (-each[0][0], each[0][1]))
     first = topics[0]
     said = flow.settings.at("sync", "configs", "set", _KEY)
     limit = said.span if said is not None else first.target.span or side.cluster.span
     return Problem(
         "TPC414",
-        f"{flow.source} takes messages of {size_text(large)} in {some([topic.label for topic in topics])}, "
-        f"{flow.target} only {size_text(small)}",
-        labels(
-            (limit, f"at most {size_text(small)}"),
-            (first.source.span, f"up to {size_text(large)}"),
+        f"{flow.source} takes messages of {render_size(large)} in {render_some_names([topic.label for topic in topics])}, "
+        f"{flow.target} only {render_size(small)}",
+        build_labels(
+            (limit, f"at most {render_size(small)}"),
+            (first.source.span, f"up to {render_size(large)}"),
             (flow.declared, "this flow"),
         ),
         path=flow.path,
         ids=(flow.id, first.label),
-        notes=besides(
+        notes=render_further_groups(
             (
                 [topic.label for topic in more],
-                f"{size_text(before)} at {flow.source}, {size_text(after)} at {flow.target}",
+                f"{render_size(before)} at {flow.source}, {render_size(after)} at {flow.target}",
             )
             for (before, after), more in others
         ),
@@ -97,17 +97,17 @@ def _problem(flow: Flow, side: Arrival, found: dict[tuple[int, int], list[FlowTo
     )
 
 
-def _brokers(context: Context, side: Arrival) -> Iterator[Problem]:
+def _brokers(context: RuleContext, side: TargetTopics) -> Iterator[Problem]:
     flow, before, after = side.flow, context.facts.cluster(side.flow.source), side.cluster
     large, small = before.max_message, after.max_message
     if side.set.max_message is None and large is not None and small is not None and small < large:
         yield Problem(
             "TPC414",
-            f"brokers of {flow.source} take messages of {size_text(large)}, those of {flow.target} only "
-            f"{size_text(small)}",
-            labels(
-                (after.span, f"at most {size_text(small)}"),
-                (before.span, f"up to {size_text(large)}"),
+            f"brokers of {flow.source} take messages of {render_size(large)}, those of {flow.target} only "
+            f"{render_size(small)}",
+            build_labels(
+                (after.span, f"at most {render_size(small)}"),
+                (before.span, f"up to {render_size(large)}"),
                 (flow.declared, "this flow"),
             ),
             path=flow.path,

@@ -34,16 +34,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from topology.facts import FlowTopic
 from topology.finding import Problem
-from topology.rule import Context, Rule
-from topology.rules.mention import labels, some
-from topology.rules.tpc.arrival import arrival
+from topology.rule import Rule, RuleContext
+from topology.rules.finding_text import build_labels, render_some_names
+from topology.rules.tpc.target_topics import build_target_topics
+from topology.topic_facts import FlowTopic
 
 
-def check(context: Context) -> Iterator[Problem]:
+def check(context: RuleContext) -> Iterator[Problem]:
     for flow, groups in context.facts.alike if context.topology is not None else ():
-        side = arrival(context, flow)
+        side = build_target_topics(context, flow)
         found: list[FlowTopic | None] = [
             topic
             for topics in groups
@@ -58,8 +58,8 @@ def check(context: Context) -> Iterator[Problem]:
             declared = found[0].target.span if found[0] is not None else None
             yield Problem(
                 "TPC415",
-                f"{flow.target} stamps {some(names) if names else 'new topics'} with the time of arrival",
-                labels(
+                f"{flow.target} stamps {render_some_names(names) if names else 'new topics'} with the time of arrival",
+                build_labels(
                     (said.span if said is not None else declared, "log append time"),
                     (flow.declared, "this flow"),
                 ),

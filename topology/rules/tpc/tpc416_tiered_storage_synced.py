@@ -34,15 +34,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from topology.finding import Problem, Span
+from topology.finding import FileSpan, Problem
 from topology.model import Flow
-from topology.rule import Context, Rule
-from topology.rules.mention import labels
+from topology.rule import Rule, RuleContext
+from topology.rules.finding_text import build_labels
 
 _KEY = "remote.storage.enable"
 
 
-def check(context: Context) -> Iterator[Problem]:
+def check(context: RuleContext) -> Iterator[Problem]:
     for flow in context.topology.flows if context.topology is not None else ():
         cluster = context.facts.cluster(flow.target)
         said = flow.settings.at("sync", "configs", "set", _KEY)
@@ -61,11 +61,11 @@ def check(context: Context) -> Iterator[Problem]:
             yield _problem(flow, message, listed.span, None)
 
 
-def _problem(flow: Flow, message: str, where: Span, facts: Span | None) -> Problem:
+def _problem(flow: Flow, message: str, where: FileSpan, facts: FileSpan | None) -> Problem:
     return Problem(
         "TPC416",
         message,
-        labels((where, "said here"), (facts, f"facts of {flow.target}")),
+        build_labels((where, "said here"), (facts, f"facts of {flow.target}")),
         path=f"{flow.path}.sync.configs",
         ids=(flow.id, flow.target),
         help=f"take {_KEY} out; where {flow.target} has remote storage, turn it on for its own topics",

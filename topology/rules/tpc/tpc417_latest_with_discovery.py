@@ -27,12 +27,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from topology.finding import Problem
-from topology.quantities import duration_text
-from topology.rule import Context, Rule
-from topology.rules.mention import labels
+from topology.quantities import render_duration
+from topology.rule import Rule, RuleContext
+from topology.rules.finding_text import build_labels
 
 
-def check(context: Context) -> Iterator[Problem]:
+def check(context: RuleContext) -> Iterator[Problem]:
     for flow in context.topology.flows if context.topology is not None else ():
         patterns = [each for each in flow.settings.list("topics", "include") if each.data.kind != "literal"]
         if flow.plan.start == "latest" and patterns:
@@ -40,8 +40,8 @@ def check(context: Context) -> Iterator[Problem]:
             yield Problem(
                 "TPC417",
                 f"flow {flow.id} starts new topics of `{pattern.data}` at their end: what was written before they were "
-                f"found, within {duration_text(flow.plan.discovery_ms)}, is lost",
-                labels(
+                f"found, within {render_duration(flow.plan.discovery_ms)}, is lost",
+                build_labels(
                     (flow.settings.where("delivery", "start"), "begins at the end"),
                     (pattern.span, "finds topics later"),
                 ),

@@ -30,11 +30,11 @@ from collections.abc import Iterator
 
 from topology.finding import Label, Problem
 from topology.model import Flow
-from topology.rule import Context, Rule
-from topology.rules.mention import plural
+from topology.rule import Rule, RuleContext
+from topology.rules.finding_text import render_plural
 
 
-def check(context: Context) -> Iterator[Problem]:
+def check(context: RuleContext) -> Iterator[Problem]:
     if context.topology is None or context.inventory is None:
         return
     into: dict[str, list[Flow]] = {}
@@ -48,7 +48,7 @@ def check(context: Context) -> Iterator[Problem]:
         yield Problem(
             "TPC418",
             f"{alias} creates topics by itself (auto.create.topics.enable); it is the target of "
-            f"{plural(len(flows), 'flow')}",
+            f"{render_plural(len(flows), 'flow')}",
             (Label((declared.key or declared.span) if declared is not None else flows[0].declared, "this target"),),
             path=f"clusters.{alias}",
             ids=(alias,),

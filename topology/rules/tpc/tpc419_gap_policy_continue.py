@@ -27,10 +27,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from topology.finding import Label, Problem
-from topology.rule import Context, Rule
+from topology.rule import Rule, RuleContext
 
 
-def check(context: Context) -> Iterator[Problem]:
+def check(context: RuleContext) -> Iterator[Problem]:
     for flow in context.topology.flows if context.topology is not None else ():
         if flow.settings.get("delivery", "on_gap") == "continue":
             yield Problem(

@@ -35,16 +35,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from topology.facts import FlowTopic
 from topology.finding import Problem
-from topology.rule import Context, Rule
-from topology.rules.mention import labels, some
-from topology.rules.tpc.arrival import arrival
+from topology.rule import Rule, RuleContext
+from topology.rules.finding_text import build_labels, render_some_names
+from topology.rules.tpc.target_topics import build_target_topics
+from topology.topic_facts import FlowTopic
 
 
-def check(context: Context) -> Iterator[Problem]:
+def check(context: RuleContext) -> Iterator[Problem]:
     for flow, groups in context.facts.alike if context.topology is not None else ():
-        side = arrival(context, flow)
+        side = build_target_topics(context, flow)
         found: dict[str, list[FlowTopic]] = {}
         for topics in groups:
             codec = side.fact(topics[0], "compression") or side.cluster.compression
@@ -55,8 +55,8 @@ def check(context: Context) -> Iterator[Problem]:
             said = flow.settings.at("sync", "configs", "set", "compression.type")
             yield Problem(
                 "TPC420",
-                f"{flow.target} packs {some([topic.target_label for topic in others])} anew, with {codec}",
-                labels(
+                f"{flow.target} packs {render_some_names([topic.target_label for topic in others])} anew, with {codec}",
+                build_labels(
                     (said.span if said is not None else others[0].target.span, codec),
                     (flow.declared, "this flow"),
                 ),

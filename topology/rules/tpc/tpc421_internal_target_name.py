@@ -21,7 +21,7 @@ Good:
         topics: {include: [offs]}
         naming: {policy: map, map: {offs: a.offs}}
 
-Source: clusters/control.py, apache/kafka Topic.java (internal topics)
+Source: clusters/control_topics.py, apache/kafka Topic.java (internal topics)
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from topology.finding import Label, Problem
-from topology.internal import kept, kept_targets
 from topology.model import Flow
-from topology.rule import Context, Rule
-from topology.rules.tpc.reserved import named, where
+from topology.reserved_topics import explain_reserved_topic, find_reserved_targets
+from topology.rule import Rule, RuleContext
+from topology.rules.tpc.reserved_names import find_selector_span, list_selected_names
 
 
-def check(context: Context) -> Iterator[Problem]:
+def check(context: RuleContext) -> Iterator[Problem]:
     for flow in context.topology.flows if context.topology is not None else ():
-        found = dict(kept_targets(flow.plan))
+        found = dict(find_reserved_targets(flow.plan))
         if "*" not in found:
-            names = (name for name in named(context, flow) if flow.plan.selects(name))
-            found |= {name: there for name in names if kept(there := flow.plan.target_topic(name))}
+            names = (name for name in list_selected_names(context, flow) if flow.plan.selects(name))
+            found |= {name: there for name in names if explain_reserved_topic(there := flow.plan.target_topic(name))}
         if found:
             yield _problem(flow, found)
 
@@ -52,8 +52,8 @@ def _problem(flow: Flow, found: dict[str, str]) -> Problem:
     naming = flow.settings.at("naming")
     return Problem(
         "TPC421",
-        f"flow {flow.id} calls {what} `{there}` at {flow.target}{more}: {kept(there.replace('*', 'x'))}",
-        (Label(where(flow, name) if naming is None else naming.span, "named here"),),
+        f"flow {flow.id} calls {what} `{there}` at {flow.target}{more}: {explain_reserved_topic(there.replace('*', 'x'))}",
+        (Label(find_selector_span(flow, name) if naming is None else naming.span, "named here"),),
         path=f"{flow.path}.naming",
         ids=(flow.id, *sorted(found)[:3]),
         help="give it a name that begins with something else",

@@ -1,0 +1,185 @@
+"""Who copies: Watershed's workers, MirrorMaker 2 as it comes and tuned, and what the target can take at all."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.bench_clusters import BenchClusters
+from bench.copy_progress import CopyMeasurement, CopyWatch
+from bench.process_usage import is_running, list_descendants, read_cpu_seconds, read_peak_mib
+from bench.workload import COPY_BENCH_PARTITIONS, LoadedTopic, build_ready_requests, delete_bench_topic, send_requests
+from clusters.admin import Admin
+from clusters.wire.connection import open_connection
+from lab.detached_process import is_alive, send_signal
+from lab.mirrormaker import ConnectMirrorMaker, build_source_connector
+
+_EARLIER_CODE = "before"  # the contender of BENCH_BEFORE
+_TOPOLOGY = """\
+apiVersion: topology/v1alpha1
+kind: Topology
+metadata: {{name: {name}, owner: bench}}
+clusters:
+  source: {{bootstrap: ["{source}"], security: {{protocol: PLAINTEXT}}}}
+  target: {{bootstrap: ["{target}"], security: {{protocol: PLAINTEXT}}}}
+flows:
+  - suffix: {name}
+    source: source
+    target: target
+    topics: {{include: [{topics}]}}
+    naming: {{policy: template, template: "{name}.{{topic}}"}}
+    workers: {{engine: process}}
+{more}"""
+# For throughput without risk to order or acknowledgement; exactly once would make it slower still.
+TUNED_CONNECTOR = {
+    "tasks.max": str(COPY_BENCH_PARTITIONS),
+    "emit.offset-syncs.enabled": "false",
+    "source.consumer.fetch.max.bytes": str(50 << 20),
+    "source.consumer.max.partition.fetch.bytes": str(8 << 20),
+    "source.consumer.max.poll.records": "10000",
+    "source.consumer.receive.buffer.bytes": str(4 << 20),
+    "producer.override.batch.size": str(1 << 19),
+    "producer.override.linger.ms": "20",
+    "producer.override.buffer.memory": str(256 << 20),
+    "producer.override.send.buffer.bytes": str(4 << 20),
+    "producer.override.max.request.size": str(4 << 20),
+    "producer.override.max.in.flight.requests.per.connection": "5",
+    "producer.override.enable.idempotence": "true",  # keeps the order with five requests in flight
+    "producer.override.acks": "all",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class CopyRun:
+    """One copy of one topic by one contender."""
+
+    contender: str
+    progress: CopyMeasurement
+    peak_mib: float
+
+
+class BareProduceContender:
+    """No replicator: the same batches, ready to be sent, into the target. What an append costs is all there is."""
+
+    name = "limit"
+
+    def __init__(self, place: BenchClusters) -> None:
+        self._place = place
+
+    def copy(self, loaded: LoadedTopic, at_most: float) -> CopyRun:
+        topic = f"limit-{time.monotonic_ns()}.{loaded.topic}"
+        with Admin(self._place.target) as admin, closing(open_connection(self._place.target)) as connection:
+            requests = build_ready_requests(
+                loaded, connection.issue_producer_id(), admin.create_topic(topic, COPY_BENCH_PARTITIONS).topic_id
+            )
+        own, brokers, started = time.process_time(), read_cpu_seconds(self._place.brokers), time.monotonic()
+        send_requests(self._place.target, requests)
+        seconds = time.monotonic() - started
+        progress = CopyMeasurement(
+            0.0,
+            seconds,
+            loaded.records,
+            time.process_time() - own,
+            read_cpu_seconds(self._place.brokers) - brokers,
+            True,
+        )
+        delete_bench_topic(self._place.target, topic)
+        return CopyRun(self.name, progress, read_peak_mib([os.getpid()]))
+
+
+class WatershedContender:
+    """`topology worker` with so many processes, started for this copy. more: lines of the file, in the flow.
+
+    checkout: a folder with the code to run, with the packages of this environment; None: the code that measures.
+    """
+
+    def __init__(
+        self,
+        place: BenchClusters,
+        processes: int = 1,
+        profile: str | None = None,
+        more: str = "",
+        checkout: Path | None = None,
+    ) -> None:
+        self._place, self._processes, self._profile, self._more = place, processes, profile, more
+        self._checkout = checkout
+        one = "watershed" if checkout is None else _EARLIER_CODE
+        self.name = one if processes == 1 else f"{one} x{processes}"
+
+    def copy(self, loaded: LoadedTopic, at_most: float) -> CopyRun:
+        with self.running(loaded.topic) as (pid, prefix):
+            topic = f"{prefix}.{loaded.topic}"
+            watch = CopyWatch(self._place.target, topic, loaded.records, pid, self._place.brokers, max(at_most, 30.0))
+            progress = watch.until_done(lambda: is_running(pid))
+            peak = read_peak_mib(list_descendants(pid))
+        delete_bench_topic(self._place.target, topic)
+        return CopyRun(self.name, progress, peak)
+
+    @contextmanager
+    def running(self, *topics: str) -> Iterator[tuple[int, str]]:
+        """The worker's pid, and what its target topics begin with."""
+        name = f"w{time.monotonic_ns() % 10**9:09d}"
+        path = self._place.directory / f"{name}.yaml"
+        include = ", ".join(f'"{topic}"' for topic in topics)
+        addresses = {"source": self._place.source.bootstrap[0], "target": self._place.target.bootstrap[0]}
+        path.write_text(_TOPOLOGY.format(name=name, topics=include, more=self._more, **addresses))
+        topology = [sys.executable, "-m", "cli.main"]
+        with (self._place.directory / f"{name}.log").open("wb") as log:
+            subprocess.run([*topology, "apply", str(path)], cwd=self._checkout, stdout=log, stderr=log, check=True)
+            command = [*topology, "worker", str(path), "--target", "target", "--processes", str(self._processes)]
+            if self._profile:
+                command = [*self._profile.split(), *command]
+            process = subprocess.Popen(command, cwd=self._checkout, stdout=log, stderr=log)
+        try:
+            yield process.pid, name
+        except BaseException:
+            last = (self._place.directory / f"{name}.log").read_text(errors="replace").splitlines()[-5:]
+            print("the worker's last words:", *last, sep="\n  ", file=sys.stderr)
+            raise
+        finally:
+            process.send_signal(signal.SIGTERM)
+            process.wait(30)
+
+
+class MirrorMakerContender:
+    """MirrorMaker 2: one warm process, a connector a copy. Stopped (SIGSTOP) while others are measured."""
+
+    def __init__(self, place: BenchClusters, name: str, process: ConnectMirrorMaker, tuned: bool) -> None:
+        self.name, self._place, self._mirror, self._tuned = name, place, process, tuned
+        send_signal(process.process, signal.SIGSTOP)
+
+    def copy(self, loaded: LoadedTopic, at_most: float) -> CopyRun:
+        with self.running(loaded.topic, codec=loaded.case.codec) as (pid, prefix):
+            topic = f"{prefix}.{loaded.topic}"
+            watch = CopyWatch(self._place.target, topic, loaded.records, pid, self._place.brokers, at_most)
+            progress = watch.until_done(lambda: is_alive(self._mirror.process))
+            peak = read_peak_mib([pid])
+        delete_bench_topic(self._place.target, topic)
+        return CopyRun(self.name, progress, peak)
+
+    @contextmanager
+    def running(self, *topics: str, codec: str = "none") -> Iterator[tuple[int, str]]:
+        """The process, and what its target topics begin with while this connector runs."""
+        alias = f"m{time.monotonic_ns() % 10**9:09d}"
+        source, target = self._place.source.bootstrap[0], self._place.target.bootstrap[0]
+        more = TUNED_CONNECTOR | {"producer.override.compression.type": codec} if self._tuned else {}
+        config = build_source_connector(source, target, alias, "|".join(map(re.escape, topics)), more)
+        if self._tuned:
+            del config["offset-syncs.topic.replication.factor"]  # refused when no syncs are emitted
+        send_signal(self._mirror.process, signal.SIGCONT)
+        try:
+            self._mirror.put(alias, config)
+            try:
+                yield self._mirror.process.pid, alias
+            finally:
+                self._mirror.delete(alias)
+        finally:
+            send_signal(self._mirror.process, signal.SIGSTOP)

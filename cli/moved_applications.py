@@ -1,0 +1,38 @@
+"""Which applications have moved, and what that means for their flow: said beside what a command shows or does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from cli.wave_status import read_migration_journal
+
+if TYPE_CHECKING:
+    from clusters.settings import ConnectionSettings
+    from topology.plan import Plan
+
+
+def describe_moved_applications(plan: Plan, connect: Callable[[str], ConnectionSettings]) -> list[str]:
+    """A line for each wave whose applications are where the migration leads, by the journal there. Raises ClusterError
+    and BrokenChain."""
+    from clusters.flow_records import read_flows
+    from cutover.wave_states import list_wave_states
+
+    if plan.migration is None:
+        return []
+    flow = plan.flow(plan.migration.flow)
+    target = connect(flow.target)
+    there = [each for each in list_wave_states(plan, read_migration_journal(plan, target)) if each.truth == flow.target]
+    if not there:
+        return []
+    record = read_flows(target).get(flow.id)
+    state = "not there" if record is None else record.state
+    lines = [
+        f"wave {each.name}: its applications are at {flow.target} since {each.kind} {each.run}; flow {flow.id} does "
+        f"not copy {', '.join(each.topics)} any more"
+        for each in there
+    ]
+    if state == "stopped":
+        back = "topology failback" if any(each.kind == "failover" for each in there) else "topology rollback"
+        lines.append(f"flow {flow.id} is stopped, and nothing but `topology flow resume` starts it; back: `{back}`")
+    return lines

@@ -1,0 +1,25 @@
+"""From the path on a command line to a plan and to settings for its clusters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from clusters.settings import ConnectionSettings
+    from topology.plan import Plan
+
+
+def compile_plan_at(path: Path) -> Plan:
+    """Compile a topology file. Raises InvalidTopology or UnreadableTopology."""
+    from topology import compile_path
+
+    return compile_path(path)
+
+
+def build_settings_lookup(plan: Plan) -> Callable[[str], ConnectionSettings]:
+    """Settings of a cluster of the plan by alias, secrets resolved from this process's environment."""
+    from clusters.settings import resolve_connection_settings
+
+    return lambda alias: resolve_connection_settings(plan.cluster(alias))

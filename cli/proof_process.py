@@ -1,0 +1,200 @@
+"""Running the Spark proof as a process of its own, for a run that waits for its verdict."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+if TYPE_CHECKING:
+    from cutover.actions import RequestProof
+    from cutover.driver import RunEvent
+    from cutover.observations import ProofOutcome
+    from cutover.run_plan import RunPlan
+
+_LIMIT = 3 * 3600.0  # seconds; a proof that takes longer has failed
+_STAY = 12 * 3600.0  # seconds; so long an application waits to prove the tail: soaking takes a working day
+_BEGIN = 15.0  # seconds until the application that waits has begun what was ordered, or is replaced
+_BEGIN_COLD = 45.0  # seconds that one is waited for which was begun beside the run, while nobody writes
+_READY = 600.0  # seconds that producers write on while an application is made ready for the tail
+_GRACE = 10.0  # seconds for it to end in good order
+_LOOK = 0.02  # seconds between two looks for a file
+_LOG, _SUMMARY = "verify.log", "summary.json"
+
+
+_Say = Callable[["RunEvent"], None]
+
+
+def run_single_proof(folder: Path, topology: Path, plan_hash: str, wanted: RequestProof) -> ProofOutcome:
+    """Run `python -m spark.verify` into `folder` and read its summary. Its log is `verify.log` there."""
+    with ProofProcess(topology, plan_hash, stay=None) as proofs:
+        return proofs.prove(folder, wanted)
+
+
+@dataclass(slots=True)
+class ProofProcess:
+    """The proofs of one run. The application that has proven the history stays (`spark.standby`) for that of the tail,
+    which it begins at once; one that is gone by then is replaced. stay: for so many seconds, None: never. A run that
+    goes on behind the proof of its history is `listening`: it has another one by then."""
+
+    topology: Path
+    plan_hash: str
+    stay: float | None = _STAY
+    _process: subprocess.Popen[bytes] | None = field(init=False, default=None)
+    _stays: bool = field(init=False, default=False)
+    _awaited: Path | None = field(init=False, default=None)  # the summary behind which it takes orders
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._dismiss(at_once=kind is not None)
+
+    def prove(self, folder: Path, wanted: RequestProof) -> ProofOutcome:
+        """The verdict; the evidence is in `folder`, with the proof's `verify.log`."""
+        arguments = self._arguments(folder, wanted)
+        self._make_ready(_BEGIN_COLD)
+        return self._by_order(folder, arguments) or self._by_new(folder, arguments, stays=not wanted.final)
+
+    def listening(self, say: _Say, course: RunPlan, folder: Callable[[], Path]) -> _Say:
+        """`say`, and with the first step that is not done behind the proof of the history, an application is begun: it
+        proves again what came since, which warms it, and stays for the tail. Before producers are fenced it is waited
+        for."""
+        from cutover.actions import RequestProof
+        from cutover.run_context import PREFLIGHT_STEPS
+
+        names = [step.name for step in course.steps]
+        before = names[: names.index("tail_proof")] if "tail_proof" in names else []
+        known: dict[str, dict[str, Any]] = {}
+
+        def heard(event: RunEvent) -> None:
+            say(event)
+            if event.kind == "skipped" and event.seen is not None:
+                known[event.step] = event.seen
+            if event.kind != "begin" or event.step not in before or "history_proof" not in known:
+                return
+            if self._process is None:
+                history = known["history_proof"]
+                topics = sorted(next(known[name] for name in PREFLIGHT_STEPS if name in known)["partitions"])
+                again = RequestProof(course.flow.id, tuple(topics), history["level"], False, history.get("summary"))
+                place = folder() / "again"
+                self._begin(place, self._arguments(place, again), stays=True)
+                self._awaited = place / _SUMMARY
+            if event.step == "fence_producers" and self._awaited is not None and not self._awaited.exists():
+                text = "producers write on until the application that will prove the tail is ready"
+                say(replace(event, kind="seen", text=text, seen=None))
+                self._make_ready(_READY)
+
+        return heard
+
+    def _arguments(self, folder: Path, wanted: RequestProof) -> list[str]:
+        arguments = ["--topology", str(self.topology), "--out", str(folder), "--flow", wanted.flow]
+        arguments += ["--topics", ",".join(wanted.topics), "--level", wanted.level]
+        arguments += ["--final"] if wanted.final else []
+        return arguments + (["--since", wanted.since] if wanted.since else [])
+
+    def _make_ready(self, seconds: float) -> None:
+        """Until the application that was begun beside the run takes orders, or has ended."""
+        if self._awaited is not None and self._process is not None:
+            _wait(self._process, self._awaited, seconds)
+        self._awaited = None
+
+    def _by_order(self, folder: Path, arguments: list[str]) -> ProofOutcome | None:
+        """By the application that waits; None when there is none, or it came to no verdict."""
+        process = self._process
+        if process is None or process.stdin is None or not self._stays:
+            return None
+        summary = _made_room(folder)
+        with contextlib.suppress(OSError):  # it has ended
+            process.stdin.write(json.dumps(arguments).encode() + b"\n")
+            process.stdin.flush()
+            if not isinstance(_wait(process, folder / _LOG, _BEGIN), str):
+                _wait(process, summary)
+        seen = self._read(summary)
+        if seen is None or seen.verdict == "error":
+            self._dismiss()  # before another writes into the same folder
+            return None
+        return seen
+
+    def _by_new(self, folder: Path, arguments: list[str], *, stays: bool) -> ProofOutcome:
+        from cutover.evidence.proof_summary import build_failed_proof
+
+        process = self._begin(folder, arguments, stays=stays)
+        ended = _wait(process, folder / _SUMMARY)
+        return self._read(folder / _SUMMARY) or build_failed_proof(
+            f"the proof ended with {ended}: {_last_line(folder / _LOG)}"
+        )
+
+    def _begin(self, folder: Path, arguments: list[str], *, stays: bool) -> subprocess.Popen[bytes]:
+        self._dismiss()
+        _made_room(folder)
+        self._stays = stays and self.stay is not None
+        command = [sys.executable, "-m", "spark.verify", *arguments]
+        command += ["--stay", str(self.stay)] if self._stays else []
+        with (folder / _LOG).open("wb") as out:
+            # A process group of its own, which ends with us: Spark starts a Java process beside.
+            self._process = subprocess.Popen(
+                command, stdout=out, stderr=out, stdin=subprocess.PIPE, start_new_session=True
+            )
+        return self._process
+
+    def _read(self, summary: Path) -> ProofOutcome | None:
+        from cutover.evidence.proof_summary import read_proof_summary
+
+        return read_proof_summary(summary, self.plan_hash) if summary.exists() else None
+
+    def _dismiss(self, *, at_once: bool = False) -> None:
+        """One that does not stay is ending by itself when its verdict is there."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        if process.stdin is not None:
+            with contextlib.suppress(OSError):
+                process.stdin.close()
+        if not self._stays and not at_once:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(_GRACE)
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            if process.poll() is not None:
+                return
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, number)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(_GRACE)
+
+
+def _made_room(folder: Path) -> Path:
+    """The summary's place: an older proof must never stand for the one to come."""
+    folder.mkdir(parents=True, exist_ok=True)
+    summary = folder / _SUMMARY
+    for old in (summary, folder / _LOG):
+        old.unlink(missing_ok=True)
+    return summary
+
+
+def _wait(process: subprocess.Popen[bytes], file: Path, seconds: float = _LIMIT) -> str | int | None:
+    """Until the file is there; else what ended the process that should have written it, or that its time is over."""
+    limit = time.monotonic() + seconds
+    while True:
+        code = process.poll()
+        if code is not None or file.exists():
+            return code
+        if time.monotonic() > limit:
+            return f"no {file.name} after {seconds / 3600:.3g} h"
+        time.sleep(_LOOK)
+
+
+def _last_line(log: Path) -> str:
+    lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
+    return f"{lines[-1].strip()} (all of it in {log})" if lines else f"nothing in {log}"

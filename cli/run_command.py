@@ -1,0 +1,159 @@
+"""What `topology rollback`, `failover` and `failback` share: which course it is by the journal, and driving it."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from cli.plan_settings import build_settings_lookup, compile_plan_at
+from cli.proof_process import ProofProcess
+from cli.run_dialogue import ask_approval, build_run_applications, show_run_event
+from cli.wave_status import read_migration_journal
+
+if TYPE_CHECKING:
+    from clusters.settings import ConnectionSettings
+    from cutover.journal.chain import JournalChain
+    from cutover.run_plan import RunPlan
+    from topology.plan import Plan
+
+_F = Callable[..., Any]
+
+
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """What both commands are asked for. form: `text` or `json`."""
+
+    path: Path
+    wave: str | None
+    dry_run: bool
+    resume: bool
+    abandon: bool
+    force: bool
+    approve: str
+    evidence: Path | None
+    step: str | None
+    run_id: str | None
+    form: str
+
+
+def add_run_options(wave: str) -> Callable[[_F], _F]:
+    """The options of `Wanted`; wave: what --wave is."""
+    every = (
+        click.argument("path", type=click.Path(path_type=Path)),
+        click.option("--wave", default=None, help=wave),
+        click.option("--dry-run", is_flag=True, help="Print every step with its undo; connect to nothing."),
+        click.option("--resume", is_flag=True, help="Continue the unfinished run where it stopped."),
+        click.option("--abandon", is_flag=True, help="Give the unfinished run up: take back what it did, and end it."),
+        click.option("--force", is_flag=True, help="With --abandon: end it even when not everything could be undone."),
+        click.option("--approve", type=click.Choice(["manual", "auto"]), default="manual", show_default=True),
+        click.option("--evidence", type=click.Path(file_okay=False, path_type=Path), default=None, metavar="DIR",
+                     help="Where the evidence goes.  [default: .watershed/evidence/TOPOLOGY/RUN]"),
+        click.option("--step", default=None, metavar="NAME", help="Only this step; those before it must be done."),
+        click.option("--run", "run_id", default=None, metavar="NAME",
+                     help="Name of the run; continues the run of that name."),
+        click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True),
+    )  # fmt: skip
+
+    def decorated(command: _F) -> _F:
+        for each in reversed(every):
+            command = each(command)
+        return command
+
+    return decorated
+
+
+def compile_for_run(wanted: RunOptions) -> Plan:
+    """Raises UsageError for options that do not go together, and what compiling raises."""
+    if wanted.run_id is not None and not re.fullmatch(r"[\w.:+-]{1,200}", wanted.run_id):
+        raise click.BadParameter("use letters, digits and . : + - _ only", param_hint="--run")
+    if wanted.force and not wanted.abandon:
+        raise click.UsageError("--force goes with --abandon")
+    if wanted.abandon and (wanted.dry_run or wanted.resume or wanted.step is not None):
+        raise click.UsageError("--abandon goes without --dry-run, --resume and --step")
+    return compile_plan_at(wanted.path)
+
+
+def resolve_migration_settings(plan: Plan) -> dict[str, ConnectionSettings]:
+    """For both clusters of the migration's flow. Raises NotSupported without a migration."""
+    from cutover.run_plan import find_wave
+
+    if plan.migration is None:
+        find_wave(plan, None)
+        raise AssertionError
+    flow, connect = plan.flow(plan.migration.flow), build_settings_lookup(plan)
+    return {alias: connect(alias) for alias in (flow.source, flow.target)}
+
+
+def read_target_journal(plan: Plan, settings: dict[str, ConnectionSettings]) -> JournalChain:
+    """The journal, which lies where the migration leads: the source is not asked."""
+    assert plan.migration is not None
+    return read_migration_journal(plan, settings[plan.flow(plan.migration.flow).target])
+
+
+def show_run_plan(plan: Plan, course: RunPlan, form: str) -> int:
+    """Connects to nothing."""
+    from cli.migrate_dry_run import show_run_steps
+
+    if form == "json":
+        steps = [asdict(step) for step in course.steps]
+        told = {"schema": 1, "plan": plan.hash, "kind": course.kind, "wave": course.wave.name, "steps": steps}
+        click.echo(json.dumps(told, indent=2))
+        return 0
+    click.echo(f"{plan.topology}: {course.kind} of {course.wave.name}, {course.flow.source} → {course.flow.target}")
+    click.echo(f"topics     {', '.join(course.wave.topics)}")
+    click.echo(f"consumers  {', '.join(course.wave.consumers) or 'none'}")
+    click.echo(f"producers  {', '.join(course.wave.producers) or 'none'}")
+    show_run_steps(course.steps)
+    click.echo("\nNothing was touched.")
+    return 0
+
+
+def drive_run(
+    plan: Plan, course: RunPlan, settings: dict[str, ConnectionSettings], wanted: RunOptions, asks: set[str]
+) -> int:
+    """Run the course to its end. asks: the steps at which a person is asked. Raises CutoverError and ClusterError."""
+    from cutover.driver import RunDriver, approve_all
+    from cutover.run_abandonment import abandon_run
+
+    unasked = wanted.approve == "manual" and not wanted.abandon and not sys.stdin.isatty()
+    if unasked and asks & ({wanted.step} if wanted.step is not None else {step.name for step in course.steps}):
+        raise click.UsageError("there is no terminal to ask for approval: add --approve auto, or run it in one")
+    opened = partial(
+        RunDriver, plan, None, settings, course=course, run_id=wanted.run_id,
+        applications=build_run_applications(plan, wanted.approve),
+    )  # fmt: skip
+    say = partial(show_run_event, to_stderr=wanted.form == "json")
+    if wanted.abandon:
+        why = "the run was given up by its operator (--abandon)"
+        result = abandon_run(partial(opened, resume=True, abandon=True), why, say, force=wanted.force)
+        if wanted.form == "json":
+            click.echo(json.dumps({"schema": 1, **asdict(result)}, indent=2))
+        return 0 if result.state in ("refused", "rolled_back") else result.exit_code
+    run: RunDriver
+
+    def folder() -> Path:
+        return (wanted.evidence or Path(".watershed/evidence") / plan.topology / (run.run_id or "run")).resolve()
+
+    with ProofProcess(wanted.path, plan.hash) as proofs:
+        run = opened(
+            resume=wanted.resume,
+            evidence=folder,
+            prove=lambda each: proofs.prove(folder() / ("tail" if each.final else "history"), each),
+            approve=approve_all if wanted.approve == "auto" else ask_approval,
+            say=say if wanted.step else proofs.listening(say, course, folder),
+        )
+        result = run.run_step(wanted.step) if wanted.step else run.run()
+    if wanted.form == "json":
+        told = {"schema": 1, "run": run.run_id, "kind": course.kind, "evidence": str(folder()), **asdict(result)}
+        click.echo(json.dumps(told, indent=2))
+    elif result.state == "done":
+        click.echo(f"evidence: {folder() / 'evidence.html'}")
+    return result.exit_code

@@ -1,0 +1,157 @@
+"""The live table of `topology status --watch`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text as RichText
+
+from cli.alignment_progress import render_alignment_progress
+from cli.copy_mode_text import describe_single_batch_mode
+from cli.sync_text import describe_flow_sync
+from cli.terminal import get_unfiltered_output, make_visible
+
+_EVERY_S = 1.0
+_MOST_PARTITIONS = 12  # told one by one below a flow; those that need a person come first
+_COLOURS = {
+    "running": "green",
+    "catching_up": "cyan",
+    "starting": "cyan",
+    "aligning": "cyan",
+    "paused": "dim",
+    "stopped": "dim",
+    "not applied": "dim",
+    "retrying": "yellow",
+    "silent": "yellow",
+}
+_LOUD = "bold red"
+_BARS = " ▁▂▃▄▅▆▇█"
+
+
+def watch_flows(topology: str, flows: Callable[[], list[dict[str, Any]]], console: Console | None = None) -> int:
+    """Draw what `flows` gives (rows of `topology status --format json`), again and again, until Ctrl-C; 0."""
+    from clusters.errors import ClusterError
+
+    history: dict[str, list[float]] = {}
+    console = console or Console(file=get_unfiltered_output())  # it moves the cursor; what it shows is `Text`
+    last, since = Group(make_visible_text(topology)), time.strftime("%H:%M:%S")
+    try:
+        with Live(console=console, auto_refresh=False, screen=console.is_terminal) as live:
+            while True:
+                try:
+                    last, since = draw_status_table(topology, flows(), history), time.strftime("%H:%M:%S")
+                    live.update(last, refresh=True)
+                except ClusterError as error:
+                    live.update(_mark_stale(last, since, error), refresh=True)
+                time.sleep(_EVERY_S)
+    except KeyboardInterrupt:
+        return 0
+
+
+def make_visible_text(text: str, style: str = "") -> RichText:
+    return RichText(make_visible(text), style=style)
+
+
+def _mark_stale(last: Group, since: str, error: Exception) -> Group:
+    """The last picture, which nobody should take for one of now."""
+    reason = make_visible_text(f"not read since {since}; tried again. {error}", style=_LOUD)
+    return Group(*last.renderables, reason)
+
+
+def draw_status_table(topology: str, flows: list[dict[str, Any]], history: dict[str, list[float]]) -> Group:
+    """The table of now; `history` (flow id → rates in bytes a second) grows by one."""
+    table = Table(title=f"{topology}  {time.strftime('%H:%M:%S')}", title_justify="left", expand=True, box=None)
+    for name, right in (("flow", False), ("state", False), ("partitions", True), ("lag", True), ("behind", True)):
+        table.add_column(name, justify="right" if right else "left", no_wrap=name != "flow")
+    table.add_column("rate", justify="right", no_wrap=True)
+    table.add_column("last minute", no_wrap=True)
+    for flow in flows:
+        rates = history.setdefault(flow["id"], [])
+        rates.append(flow["rate_bytes"])
+        del rates[:-60]
+        table.add_row(
+            flow["id"],
+            _state(flow["state"]),
+            str(len(flow["partitions"])),
+            render_lag(flow["lag_records"], flow["lag_bytes"]),
+            render_delay(flow["lag_ms"]),
+            render_bytes(flow["rate_bytes"]) + "/s",
+            make_visible_text(draw_sparkline(rates[-30:]), style="cyan"),
+        )
+    return Group(table, *_told(flows), make_visible_text("Ctrl-C ends", style="dim"))
+
+
+def _told(flows: list[dict[str, Any]]) -> list[RichText]:
+    """What needs somebody, partition by partition."""
+    lines: list[RichText] = []
+    for flow in flows:
+        old = describe_single_batch_mode(flow)
+        if old:
+            lines.append(make_visible_text(f"  {flow['id']}: {old}", style="dim"))
+        lines += [make_visible_text(f"  {flow['id']} {line}") for line in describe_flow_sync(flow)]
+        lines += [
+            make_visible_text(
+                f"  {flow['id']} {row['topic']}-{row['partition']}: {render_alignment_progress(row['aligning'])}",
+                style="cyan",
+            )
+            for row in flow["partitions"]
+            if row.get("aligning")
+        ][:_MOST_PARTITIONS]
+        rows = [row for row in flow["partitions"] if row["error"] or row["open_records"]]
+        rows.sort(key=lambda row: (row["remedy"] is None, row["topic"], row["partition"]))
+        for row in rows[:_MOST_PARTITIONS]:
+            line = make_visible_text(f"  {flow['id']} {row['topic']}-{row['partition']}: ")
+            line.append(_state(row["state"]))
+            waiting = f"{row['open_records']:,} offsets wait for a transaction at the source to end"
+            line.append(f": {row['error'] or waiting}")
+            lines.append(line)
+            if row["remedy"]:
+                lines.append(make_visible_text(f"    what to do: {row['remedy']}", style="bold"))
+        if len(rows) > _MOST_PARTITIONS:
+            lines.append(
+                make_visible_text(f"  {flow['id']}: {len(rows) - _MOST_PARTITIONS} more partitions", style="dim")
+            )
+    return lines
+
+
+def _state(state: str) -> RichText:
+    return make_visible_text(state, style=_COLOURS.get(state, _LOUD))
+
+
+def render_lag(records: int | None, size_: int | None) -> str:
+    """`1,204 (3.1 MB)`, `-` when not known."""
+    if records is None:
+        return "-"
+    return f"{records:,}" + (f" ({render_bytes(size_)})" if size_ else "")
+
+
+def render_delay(milliseconds: int | None) -> str:
+    """`0.4 s`, `2 m 10 s`, `5 h 3 m`; `-` when not known."""
+    if milliseconds is None:
+        return "-"
+    seconds = milliseconds / 1000
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    if seconds < 3600:
+        return f"{int(seconds // 60)} m {int(seconds % 60)} s"
+    return f"{int(seconds // 3600)} h {int(seconds % 3600 // 60)} m"
+
+
+def render_bytes(value: float) -> str:
+    """Bytes for people, in powers of ten."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if value < 999.95:
+            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1000
+    return f"{value:.1f} TB"
+
+
+def draw_sparkline(values: list[float]) -> str:
+    """A bar for each value, the highest one full."""
+    most = max(values, default=0.0)
+    return "".join(_BARS[round(value / most * (len(_BARS) - 1))] if most else _BARS[0] for value in values)

@@ -1,0 +1,52 @@
+"""The waves of a migration on the command line: which one is meant, and how far each is."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from clusters.settings import ConnectionSettings
+    from cutover.journal.chain import JournalChain
+    from cutover.wave_states import WaveState
+    from topology.plan import Plan
+
+_COLOURS = {"done": "green", "unfinished": "yellow", "next": "cyan"}
+
+
+def read_migration_journal(plan: Plan, target: ConnectionSettings) -> JournalChain:
+    """The topology's journal as it is now. Raises CutoverError, and ClusterError (also without its key)."""
+    from cutover.journal.topology_journal import read_journal_chain
+
+    return read_journal_chain(plan, target)
+
+
+def show_wave_states(plan: Plan, chain: JournalChain, form: str) -> int:
+    from cutover.wave_states import list_wave_states
+
+    states = list_wave_states(plan, chain)
+    if form == "json":
+        waves = [state.to_json() for state in states]
+        click.echo(json.dumps({"schema": 1, "topology": plan.topology, "waves": waves}, indent=2))
+        return 0
+    width = max(4, *(len(state.name) for state in states))
+    click.echo(f"{'wave':<{width}}  {'state':<10}  {'truth':<12}  what is known")
+    for state in states:
+        name = click.style(f"{state.state:<10}", fg=_COLOURS.get(state.state))
+        click.echo(f"{state.name:<{width}}  {name}  {state.truth:<12}  {_known(state)}")
+    click.echo()
+    for state in states:
+        click.echo(f"topics of {state.name}, written to at {state.truth}: {', '.join(state.topics)}")
+    return 0
+
+
+def _known(state: WaveState) -> str:
+    if state.run is None:
+        told = "never begun"
+    elif state.ended is None:
+        told = f"{state.kind} {state.run} is at step {state.step}"
+    else:
+        told = f"{state.kind} {state.run} ended {state.ended.replace('_', ' ')}"
+    return told + (f"; comes after {', '.join(state.waits_for)}" if state.waits_for else "")

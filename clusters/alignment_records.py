@@ -1,0 +1,113 @@
+"""Which topics of a flow have the same offsets at both ends, and why others do not. In `watershed.flows` of the flow's
+target, one record a topic: decided once, and for ever."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from clusters.control_records import ControlRecord, read_control_log
+from clusters.control_topics import FLOWS_TOPIC, ControlWriter
+from clusters.control_values import log_invalid_record, parse_control_record
+from clusters.errors import ProtocolError, TopicMissing
+from clusters.flow_records import ALIGNMENT_PREFIX
+from clusters.settings import ConnectionSettings
+
+_Mode = Literal["aligned", "mapped", "unreadable"]
+_SCHEMA: Final = 1
+
+
+@dataclass(frozen=True, slots=True)
+class AlignmentRecord:
+    """topic is the source's name. reason says why offsets are translated, although the file asks for equal ones. way:
+    of an aligned topic, how offsets without records are filled. unreadable: there is a record, and nobody can read it
+    (reason); as if there was none, another would be decided. by: who decided; at_ms: milliseconds since 1970."""
+
+    flow: str
+    topic: str
+    mode: _Mode
+    reason: str = ""
+    way: Literal["markers", "transactions"] = "transactions"
+    by: str = ""
+    at_ms: int = 0
+
+    @property
+    def key(self) -> str:
+        return f"{ALIGNMENT_PREFIX}{self.flow}|{self.topic}"
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "schema": _SCHEMA,
+            "flow": self.flow,
+            "topic": self.topic,
+            "mode": self.mode,
+            "reason": self.reason,
+            "way": self.way,
+            "by": self.by,
+            "at_ms": self.at_ms,
+        }
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> AlignmentRecord:
+        """Raises `ProtocolError`."""
+        try:
+            if value["schema"] != _SCHEMA or value["mode"] not in ("aligned", "mapped"):
+                raise ValueError(f"schema {value['schema']}, mode {value['mode']}")
+            return cls(
+                flow=value["flow"],
+                topic=value["topic"],
+                mode=value["mode"],
+                reason=value["reason"],
+                way=value["way"],
+                by=value["by"],
+                at_ms=value["at_ms"],
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise ProtocolError(
+                f"{FLOWS_TOPIC} holds a record about equal offsets that this version cannot read ({error!r}). Use the "
+                "version that wrote it, or a newer one.",
+                topic=FLOWS_TOPIC,
+            ) from None
+
+
+def read_alignments(settings: ConnectionSettings) -> dict[tuple[str, str], AlignmentRecord]:
+    """By flow and source topic; the first record counts. Empty when the cluster has no control topics yet."""
+    found: dict[tuple[str, str], AlignmentRecord] = {}
+    try:
+        for record in read_control_log(settings, FLOWS_TOPIC):
+            if record.key.startswith(ALIGNMENT_PREFIX) and record.value is not None:
+                try:
+                    decided = parse_control_record(AlignmentRecord.from_json, record.value, record.key)
+                except ValueError as error:
+                    log_invalid_record(record.invalid(settings.alias, FLOWS_TOPIC, str(error)))
+                    decided = _unreadable(record, str(error))
+                before = found.get((decided.flow, decided.topic))
+                if before is None or before.mode == "unreadable":
+                    found[decided.flow, decided.topic] = decided
+    except TopicMissing:
+        return {}
+    return found
+
+
+def _unreadable(record: ControlRecord, why: str) -> AlignmentRecord:
+    _, flow, topic = (*record.key.split("|", 2), "")[:3]
+    told = (
+        f"{FLOWS_TOPIC} holds a record at offset {record.offset}, key {record.key!r:.200}, that cannot be read: {why}"
+    )
+    return AlignmentRecord(flow, topic, "unreadable", told)
+
+
+def agree_on_alignment(writer: ControlWriter, settings: ConnectionSettings, record: AlignmentRecord) -> AlignmentRecord:
+    """Write a decision; the one that counts, which is another's if that came first. Raises ClusterError.
+
+    Where one is there already nothing is written: what another worker has done with the topic since (it holds offsets
+    now, it was copied) may be why this one decided otherwise, and compaction keeps the record that was written last.
+    """
+    there = read_alignments(settings).get((record.flow, record.topic))
+    if there is not None:
+        return there
+    writer.put(FLOWS_TOPIC, record.key, record.to_json())
+    first = read_alignments(settings)[record.flow, record.topic]
+    if first != record:
+        writer.put(FLOWS_TOPIC, first.key, first.to_json())  # compaction keeps the last one
+    return first

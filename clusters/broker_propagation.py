@@ -1,0 +1,50 @@
+"""When a change of rights or quotas is in force: brokers learn of it by the metadata log, each at a time of its own."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from typing import Protocol, TypeVar
+
+from clusters.errors import RequestRefused
+from clusters.settings import ConnectionSettings
+from clusters.wire.admin_connection import AdminConnection
+
+_LEARNED_S = 15.0  # until every broker must have learned of a change
+_POLL_S = 0.02
+
+
+class _BrokerLister(Protocol):
+    def brokers(self) -> Mapping[int, tuple[str, int]]: ...
+
+
+Broker = TypeVar("Broker")
+
+
+def wait_for_every_broker(
+    settings: ConnectionSettings, asked: AdminConnection, holds: Callable[[AdminConnection], bool]
+) -> None:
+    """Wait until each living broker shows it. Raises RequestRefused after a while, Unreachable for one that is gone."""
+    wait_at_each_broker(settings, asked, holds, lambda address: AdminConnection(settings, address), _LEARNED_S)
+
+
+def wait_at_each_broker(
+    settings: ConnectionSettings,
+    asked: _BrokerLister,
+    holds: Callable[[Broker], bool],
+    opened: Callable[[tuple[str, int]], AbstractContextManager[Broker]],
+    bound_s: float,
+) -> None:
+    """Each broker is asked by itself: DescribeAcls and DescribeClientQuotas are answered out of its own metadata. One
+    that comes up meanwhile reads the log to its end before anybody may write to it (KIP-631)."""
+    deadline = time.monotonic() + bound_s
+    for node, address in sorted(asked.brokers().items()):
+        with opened(address) as broker:
+            while not holds(broker):
+                if time.monotonic() > deadline:
+                    raise RequestRefused(
+                        f"broker {node} of cluster {settings.alias} does not show the change after {bound_s:g} s",
+                        alias=settings.alias,
+                    )
+                time.sleep(_POLL_S)

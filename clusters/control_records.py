@@ -1,0 +1,190 @@
+"""Reading a topic from its start to its end: as stored, as JSON records, or as their newest values."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+
+from confluent_kafka import KafkaError, KafkaException, Message
+from confluent_kafka import TopicPartition as WirePartition
+
+from clusters import control_values, librdkafka
+from clusters.admin import Admin
+from clusters.cluster_protocol import ReadIsolation
+from clusters.control_values import InvalidControlRecord, decode_control_value, log_invalid_record, parse_control_record
+from clusters.errors import TopicMissing
+from clusters.librdkafka import LibrdkafkaErrors
+from clusters.partition_consumer import build_partition_consumer, is_group_error
+from clusters.settings import ConnectionSettings
+from clusters.topic_partition import TopicPartition
+
+ControlValue = control_values.ControlValue
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class ControlRecord:
+    """One record of a control topic; value None is a tombstone. timestamp_ms is the writer's clock.
+
+    why: empty, or why the bytes are none of ours (`clusters.control_values`); the value is None then.
+    """
+
+    partition: int
+    offset: int
+    timestamp_ms: int
+    key: str
+    value: ControlValue | None
+    why: str = ""
+
+    def invalid(self, cluster: str, topic: str, why: str = "") -> InvalidControlRecord:
+        """As it is told. why: what its reader found."""
+        return InvalidControlRecord(cluster, topic, self.partition, self.offset, self.key, why or self.why)
+
+
+def read_control_log(
+    settings: ConnectionSettings,
+    topic: str,
+    partitions: Iterable[int] | None = None,
+    from_offset: int | Mapping[int, int] | None = None,
+    *,
+    timeout: float = 15.0,
+    whole: bool = False,
+    invalid: bool = False,
+) -> Iterator[ControlRecord]:
+    """Every committed record from the log start (or `from_offset`) up to the ends at the time of the call.
+
+    Records of one partition come in order; partitions are mixed. `timeout` bounds each wait for progress.
+    whole: up to the log ends rather than the last stable offsets: what was acknowledged before the call is seen, even
+    while somebody else's transaction is open below it, at the price of waiting until that has ended.
+    invalid: also those that are none of ours, which have a `why`; otherwise they are told, and left out.
+    Raises `TopicMissing`, `Unreachable`.
+    """
+    with Admin(settings, timeout=timeout) as admin:
+        if partitions is None:
+            found = admin.topic(topic)
+            if found is None:
+                raise _not_there(settings, topic)
+            partitions = range(found.partitions)
+        isolation: ReadIsolation = "read_uncommitted" if whole else "read_committed"
+        ranges = admin.offsets((TopicPartition(topic, number) for number in partitions), isolation)
+    todo: dict[int, tuple[int, int]] = {}  # partition -> from, to
+    for (_, number), span in ranges.items():
+        wanted = from_offset.get(number, 0) if isinstance(from_offset, Mapping) else from_offset or 0
+        if max(span.start, wanted) < span.end:
+            todo[number] = (max(span.start, wanted), span.end)
+    records = map(decode_control_record, read_messages(settings, topic, todo, timeout))
+    return records if invalid else _valid(settings, topic, records)
+
+
+def _valid(settings: ConnectionSettings, topic: str, records: Iterable[ControlRecord]) -> Iterator[ControlRecord]:
+    for record in records:
+        if record.why:
+            log_invalid_record(record.invalid(settings.alias, topic))
+        else:
+            yield record
+
+
+def read_latest_values(
+    settings: ConnectionSettings,
+    topic: str,
+    partitions: Iterable[int] | None = None,
+    *,
+    timeout: float = 15.0,
+) -> dict[str, ControlValue]:
+    """The newest value of every key, as compaction would leave it; keys deleted by a tombstone are absent."""
+    view: dict[str, ControlValue] = {}
+    for record in read_control_log(settings, topic, partitions, timeout=timeout):
+        if record.value is None:
+            view.pop(record.key, None)
+        else:
+            view[record.key] = record.value
+    return view
+
+
+def read_latest_records(
+    settings: ConnectionSettings,
+    topic: str,
+    read: Callable[[ControlValue], T],
+    wanted: Callable[[str], bool],
+    partitions: Iterable[int] | None = None,
+) -> dict[str, T]:
+    """`latest`, for the keys that are `wanted`, as `read` understands them. A value that it does not understand is told
+    and changes nothing: what stood under the key before still counts, as long as compaction has left it."""
+    view: dict[str, T] = {}
+    for record in read_control_log(settings, topic, partitions):
+        if wanted(record.key):
+            if record.value is None:
+                view.pop(record.key, None)
+            else:
+                try:
+                    view[record.key] = parse_control_record(read, record.value, record.key)
+                except ValueError as error:
+                    log_invalid_record(record.invalid(settings.alias, topic, str(error)))
+    return view
+
+
+def read_messages(
+    settings: ConnectionSettings, topic: str, todo: Mapping[int, tuple[int, int]], timeout: float
+) -> Iterator[Message]:
+    """Every committed record as it is stored. `todo`: partition → (from, to), offsets. See `read_log`."""
+    if not todo:
+        return
+    complaints = LibrdkafkaErrors()
+    consumer = build_partition_consumer(settings, {"fetch.wait.max.ms": 50, "error_cb": complaints})
+    try:
+        consumer.assign([WirePartition(topic, number, start) for number, (start, _) in todo.items()])
+        ends = {number: end for number, (_, end) in todo.items()}
+        deadline = time.monotonic() + timeout
+        while ends:
+            message = consumer.poll(0.5)
+            if message is None:
+                if time.monotonic() > deadline:
+                    silence = KafkaError(KafkaError._TIMED_OUT, f"nothing for {timeout:g} s")
+                    raise librdkafka.build_cluster_error(settings, silence, complaints, doing=f"reading {topic}")
+                continue
+            deadline = time.monotonic() + timeout
+            number, offset, problem = message.partition() or 0, message.offset() or 0, message.error()
+            if problem is None:
+                if number in ends and offset < ends[number]:
+                    yield message
+            elif is_group_error(problem):
+                continue
+            elif problem.code() != KafkaError._PARTITION_EOF:
+                raise librdkafka.build_cluster_error(
+                    settings, problem, complaints, doing=f"reading {topic}", topic=topic, partition=number
+                )
+            # An end-of-partition event carries the next offset, a record its own.
+            if number in ends and offset + (problem is None) >= ends[number]:
+                del ends[number]
+    except KafkaException as error:
+        reason = librdkafka.extract_kafka_error(error)
+        raise librdkafka.build_cluster_error(
+            settings, reason, complaints, doing=f"reading {topic}", topic=topic
+        ) from None
+    finally:
+        consumer.close()
+
+
+def decode_control_record(message: Message) -> ControlRecord:
+    """What is none of ours has a `why`."""
+    number, offset, payload = message.partition() or 0, message.offset() or 0, message.value()
+    value, why, name = None, "", message.key() or b""
+    try:
+        key = name.decode()
+        value = None if payload is None else decode_control_value(payload)
+        if not key:
+            raise ValueError("it has no key")
+    except ValueError as error:
+        key = name.decode(errors="replace")
+        value, why = None, "its key is not UTF-8" if isinstance(error, UnicodeDecodeError) else str(error)
+    return ControlRecord(number, offset, message.timestamp()[1], key, value, why)
+
+
+def _not_there(settings: ConnectionSettings, topic: str) -> TopicMissing:
+    return TopicMissing(
+        f"cluster {settings.alias} has no topic {topic}. `topology apply` creates the control topics.",
+        alias=settings.alias,
+        topic=topic,
+    )

@@ -1,0 +1,25 @@
+"""A total deadline for work that only has a timeout for each read: a peer that sends a byte now and then ends none."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+def run_with_deadline(seconds: float, work: Callable[[], T]) -> T:
+    """Do work in a thread of its own. Raises what it raises, and TimeoutError when it is not done in time; what is
+    not done then is left behind and ends with this process."""
+    result: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            result.set_result(work())
+        except BaseException as error:  # noqa: BLE001 (whatever it is, whoever waits is told)
+            result.set_exception(error)
+
+    threading.Thread(target=run, name="within", daemon=True).start()
+    return result.result(seconds)

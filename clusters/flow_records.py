@@ -1,0 +1,156 @@
+"""Desired state: which flows the workers of a target cluster serve, in the `watershed.flows` topic."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from clusters.control_records import read_latest_records
+from clusters.control_topics import FLOWS_TOPIC, ControlWriter
+from clusters.errors import ProtocolError, TopicMissing
+from clusters.fleet import FLEET_PREFIX, PLACEMENT_PREFIX
+from clusters.producer_registry import PRODUCER_PREFIX
+from clusters.settings import ConnectionSettings
+from topology.plan import PlanFlow
+from topology.selectors import Selector
+
+FlowState = Literal["running", "paused", "stopped"]
+StartPosition = Literal["earliest", "latest"] | int  # an offset: there, whether the log still reaches so far or not
+_SCHEMA = 1
+DECISION_PREFIX = "order|"  # keys of decisions about single partitions (`replicator.recovery.operator_decisions`)
+GROUP_PREFIX = "group|"  # keys of what is written down of consumer groups (`replicator.sync.group_control_records`)
+ALIGNMENT_PREFIX = "alignment|"  # keys of decisions about equal offsets (`clusters.alignment_records`)
+WITHHELD_RIGHTS_PREFIX = "withheld|"  # keys of rights that wait for a failover (`clusters.withheld_rights`)
+JOURNALED_PREFIX = "journaled|"  # keys of what workers write down for good (`topology journal --orders`)
+NON_FLOW_PREFIXES = (
+    *(FLEET_PREFIX, PLACEMENT_PREFIX, DECISION_PREFIX, PRODUCER_PREFIX, GROUP_PREFIX, ALIGNMENT_PREFIX),
+    *(WITHHELD_RIGHTS_PREFIX, JOURNALED_PREFIX),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class FlowRecord:
+    """A flow as it should be now. `generation` grows with every order to restart; `producer_id` is the id that the
+    target cluster issued for the flow's life; `source_cluster_id` is where its records come from, whatever this or
+    another topology file calls that cluster.
+
+    existed: only with `start: latest`, source topic → how many partitions it had when the flow was applied and first
+    selected it. Those begin at their end; whatever came later began after the flow and is copied from its start.
+    retired: source topics that the flow selects and copies no more, because their applications have moved to the target
+    (`cutover`): what stands there now is theirs.
+    begins: source topic → the offset at which a partition begins that nobody has copied yet, by partition; it counts
+    before `start`. A migration gives it to the flow back: there the copy begins with the switch (`cutover.flow_steps`).
+    """
+
+    flow: PlanFlow
+    plan_hash: str
+    topology: str
+    generation: int = 1
+    state: FlowState = "running"
+    producer_id: int | None = None
+    source_cluster_id: str | None = None
+    existed: Mapping[str, int] | None = None
+    retired: frozenset[str] = frozenset()
+    begins: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
+
+    @property
+    def key(self) -> str:
+        return str(self.flow.id)
+
+    def selects(self, topic: str) -> bool:
+        """Whether the flow copies this source topic now."""
+        return topic not in self.retired and self.flow.selects(topic)
+
+    @property
+    def serving(self) -> PlanFlow:
+        """The flow as workers serve it: retired topics are excluded."""
+        chosen, retired = self.flow.topics, tuple(Selector("literal", topic) for topic in sorted(self.retired))
+        return replace(self.flow, topics=replace(chosen, exclude=(*chosen.exclude, *retired))) if retired else self.flow
+
+    def start_of(self, topic: str, partition: int) -> StartPosition:
+        """Where a source partition that nobody has copied yet begins."""
+        at = self.begins.get(topic, {}).get(partition)
+        if at is not None:
+            return at
+        if self.flow.start == "latest" and (self.existed is None or partition < self.existed.get(topic, 0)):
+            return "latest"
+        return "earliest"
+
+    def with_state(self, state: FlowState) -> FlowRecord:
+        return replace(self, state=state)
+
+    def begun_at(self, begins: Mapping[str, Mapping[int, int]]) -> FlowRecord:
+        """With these beginnings, too. Partitions that the flow has copied already go on where they are."""
+        topics = {*begins, *self.begins}
+        return replace(
+            self, begins={name: {**self.begins.get(name, {}), **begins.get(name, {})} for name in sorted(topics)}
+        )
+
+    def without(self, topics: Iterable[str]) -> FlowRecord:
+        return replace(self, retired=self.retired | frozenset(topics))
+
+    def again_with(self, topics: Iterable[str]) -> FlowRecord:
+        """The inverse of `without`."""
+        return replace(self, retired=self.retired - frozenset(topics))
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "schema": _SCHEMA,
+            "flow": self.flow.to_json(),
+            "plan_hash": self.plan_hash,
+            "topology": self.topology,
+            "generation": self.generation,
+            "state": self.state,
+            "producer_id": self.producer_id,
+            "source_cluster_id": self.source_cluster_id,
+            "existed": None if self.existed is None else dict(self.existed),
+            "retired": sorted(self.retired),
+            "begins": {topic: {str(at): offset for at, offset in each.items()} for topic, each in self.begins.items()},
+        }
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> FlowRecord:
+        """Raises `ProtocolError` for a record of another schema or without its fields."""
+        try:
+            if value["schema"] != _SCHEMA:
+                raise ProtocolError(
+                    f"{FLOWS_TOPIC} holds a record of schema {value['schema']}, this Watershed reads {_SCHEMA}. "
+                    "Use the version that wrote it, or a newer one.",
+                    topic=FLOWS_TOPIC,
+                )
+            return cls(
+                flow=PlanFlow.from_json(value["flow"]),
+                plan_hash=value["plan_hash"],
+                topology=value["topology"],
+                generation=value["generation"],
+                state=value["state"],
+                producer_id=value["producer_id"],
+                source_cluster_id=value["source_cluster_id"],
+                existed=value.get("existed"),
+                retired=frozenset(value.get("retired", ())),
+                begins={
+                    topic: {int(at): offset for at, offset in each.items()}
+                    for topic, each in value.get("begins", {}).items()
+                },
+            )
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise ProtocolError(
+                f"{FLOWS_TOPIC} holds a flow record that cannot be read ({error!r}). Write it again with `topology apply`.",
+                topic=FLOWS_TOPIC,
+            ) from None
+
+
+def read_flows(settings: ConnectionSettings) -> dict[str, FlowRecord]:
+    """All flows into this cluster by id; empty when the cluster has no control topics yet."""
+    try:
+        return read_latest_records(
+            settings, FLOWS_TOPIC, FlowRecord.from_json, lambda key: not key.startswith(NON_FLOW_PREFIXES)
+        )
+    except TopicMissing:
+        return {}
+
+
+def write_flow(writer: ControlWriter, record: FlowRecord) -> int:
+    """Write it and wait for the acknowledgement; the record's offset in `watershed.flows`."""
+    return writer.put(FLOWS_TOPIC, record.key, record.to_json())

@@ -1,0 +1,146 @@
+"""What the workers report about each partition, in the `watershed.status` topic."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, fields
+from typing import Any
+
+from confluent_kafka import OFFSET_END, TopicPartition
+
+from clusters.control_records import read_latest_values
+from clusters.control_topics import SLOT_COUNT, STATUS_TOPIC, ControlWriter, WriteCallback, compute_slot
+from clusters.control_values import decode_control_value, parse_control_record
+from clusters.errors import ProtocolError, TopicMissing
+from clusters.partition_consumer import build_partition_consumer
+from clusters.settings import ConnectionSettings
+from clusters.sync_reports import SYNC_PREFIX, SyncReport, parse_sync_reports
+
+log = logging.getLogger("watershed.worker")
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionStatus:
+    """One partition of one flow at `at_ms` (the worker's clock, milliseconds since 1970).
+
+    state: a partition state of docs/states.md. source_position: next source offset to copy. source_end (the last stable
+    offset), target_end: log ends as last seen (-1: not seen yet). lag_records counts offsets; lag_bytes is an estimate;
+    lag_ms is for how long the oldest uncopied record has been waiting (`replicator.worker.partition_lag`); event_age_ms is how old the
+    timestamp of the last copied record is, whatever that says. None: not known. open_records: offsets behind the
+    source's last stable offset, which wait for a transaction to end. rate_bytes: a second; copied_bytes: since
+    the worker took the partition. error, remedy: for people. seen: a loud state's offsets
+    and topic ids (`replicator.states.Halt.to_json`). note: what was given up on the way, and by whose order, or
+    what else a person should know. aligning: while an aligned partition is filled, how far it is: `done` and `of` are
+    offsets of the target, `rate` is offsets a second, `seconds_left` an estimate. young: the target's brokers hold the
+    producer state that keeps several workers from harm, so that the partition may move to another one at any time.
+    source_seen_ms: when the source last told its end (the worker's clock, milliseconds since 1970): all that a failover
+    knows of what was there. worker, pid: who serves it.
+    """
+
+    flow: str
+    topic: str
+    target_topic: str
+    partition: int
+    state: str
+    source_position: int = -1
+    source_end: int = -1
+    target_end: int = -1
+    lag_records: int | None = None
+    lag_ms: int | None = None
+    lag_bytes: int | None = None
+    event_age_ms: int | None = None
+    open_records: int = 0
+    aligning: dict[str, float | None] | None = None
+    rate_bytes: float = 0.0
+    copied_bytes: int = 0
+    error: str | None = None
+    remedy: str | None = None
+    seen: dict[str, Any] | None = None
+    note: str | None = None
+    young: bool = False
+    source_seen_ms: int | None = None
+    worker: str = ""
+    pid: int = 0
+    at_ms: int = 0
+
+    @property
+    def key(self) -> str:
+        return f"{self.flow}|{self.topic}|{self.partition}"
+
+    @property
+    def slot(self) -> int:
+        return compute_slot(self.flow, self.topic, self.partition)
+
+    def to_json(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in _NAMES}  # `asdict` copies deeply, a thousand times a second
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> PartitionStatus:
+        """Fields of newer versions are ignored. Raises `ProtocolError` when a needed one is missing."""
+        known = {field.name for field in fields(cls)}
+        try:
+            return cls(**{name: content for name, content in value.items() if name in known})
+        except TypeError as error:
+            raise ProtocolError(
+                f"{STATUS_TOPIC} holds a record that cannot be read ({error}).", topic=STATUS_TOPIC
+            ) from None
+
+
+_SYNC = SYNC_PREFIX.encode()
+_NAMES = tuple(field.name for field in fields(PartitionStatus))
+
+
+class StatusFollower:
+    """Reports as they come in, from now on. Not thread-safe."""
+
+    def __init__(self, settings: ConnectionSettings) -> None:
+        self._consumer = build_partition_consumer(settings, {"enable.partition.eof": False})
+        self._consumer.assign([TopicPartition(STATUS_TOPIC, number, OFFSET_END) for number in range(SLOT_COUNT)])
+
+    def read(self) -> list[PartitionStatus]:
+        """What has arrived since the last call; never waits. A reader that falls behind is given later reports."""
+        found = []
+        for message in self._consumer.consume(1_000, timeout=0):
+            payload = message.value()
+            if message.error() is None and payload is not None and not (message.key() or b"").startswith(_SYNC):
+                try:
+                    found.append(parse_control_record(PartitionStatus.from_json, decode_control_value(payload)))
+                except ValueError as error:  # whoever wrote it
+                    log.warning("report unreadable", extra={"topic": STATUS_TOPIC, "reason": str(error)})
+        return found
+
+    def close(self) -> None:
+        self._consumer.close()
+
+
+def read_partition_statuses(settings: ConnectionSettings) -> list[PartitionStatus]:
+    """The newest report of every partition, by flow, topic and partition; empty without control topics."""
+    return read_status_reports(settings)[0]
+
+
+def read_status_reports(settings: ConnectionSettings) -> tuple[list[PartitionStatus], list[SyncReport]]:
+    """The newest reports of partitions and of what travels beside records, by one reading of the topic."""
+    try:
+        view = read_latest_values(settings, STATUS_TOPIC)
+    except TopicMissing:
+        return [], []
+    reports = []
+    for key, value in view.items():
+        if not key.startswith(SYNC_PREFIX):
+            try:
+                reports.append(parse_control_record(PartitionStatus.from_json, value, key))
+            except ValueError as error:  # the next report replaces it
+                log.warning("report unreadable", extra={"topic": STATUS_TOPIC, "key": key[:200], "reason": str(error)})
+    return sorted(reports, key=lambda report: (report.flow, report.topic, report.partition)), parse_sync_reports(view)
+
+
+def delete_partition_status(writer: ControlWriter, report: PartitionStatus) -> None:
+    """Nobody copies the partition any more, and nobody is meant to: its report is removed."""
+    writer.put_nowait(STATUS_TOPIC, report.key, None, report.slot)
+
+
+def write_partition_status(
+    writer: ControlWriter, report: PartitionStatus, on_done: WriteCallback | None = None
+) -> None:
+    """Write it without waiting: a lost report is followed by a newer one."""
+    writer.put_nowait(STATUS_TOPIC, report.key, report.to_json(), report.slot, on_done=on_done)

@@ -1,0 +1,229 @@
+"""Which of the rights that a role needs are missing, asked of the brokers with the credentials of this process.
+
+Brokers tell a client its own rights on topics, groups and the cluster (KIP-430), and check a creation or a quota
+without creating or setting it (`validate_only`). Nothing is written. A prefix is checked on the topics that exist
+below it.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Any
+
+from kio.schema.alter_client_quotas.v1 import request as quotas
+from kio.schema.alter_client_quotas.v1.response import AlterClientQuotasResponse
+from kio.schema.create_topics.v7 import request as create
+from kio.schema.create_topics.v7.response import CreateTopicsResponse
+from kio.schema.describe_cluster.v1.request import DescribeClusterRequest
+from kio.schema.describe_cluster.v1.response import DescribeClusterResponse
+from kio.schema.describe_configs.v4 import request as configs
+from kio.schema.describe_configs.v4.response import DescribeConfigsResponse
+from kio.schema.describe_groups.v5.request import DescribeGroupsRequest
+from kio.schema.describe_groups.v5.response import DescribeGroupsResponse
+from kio.schema.find_coordinator.v4.request import FindCoordinatorRequest
+from kio.schema.find_coordinator.v4.response import FindCoordinatorResponse
+from kio.schema.metadata.v12 import request as metadata
+from kio.schema.metadata.v12.response import MetadataResponse
+from kio.schema.types import GroupId, TopicName
+from kio.static.primitive import f64, i8, i16, i32, i32Timedelta
+
+from clusters.required_rights import AccountRole, RequiredRight, derive_required_rights
+from clusters.settings import ConnectionSettings
+from clusters.wire import error_codes
+from clusters.wire.connection import Connection, open_connection
+from topology.plan import Plan
+
+_TRANSACTION, _GROUP = i8(1), i8(0)  # FindCoordinator key types
+_BROKER = i8(4)  # org.apache.kafka.common.config.ConfigResource.Type
+_REFUSED = frozenset({error_codes.TOPIC_AUTHORIZATION_FAILED, error_codes.CLUSTER_AUTHORIZATION_FAILED, 30, 53})
+# org.apache.kafka.common.acl.AclOperation: its code is its bit in "authorized operations"
+_BITS = {
+    "READ": 3,
+    "WRITE": 4,
+    "CREATE": 5,
+    "DELETE": 6,
+    "ALTER": 7,
+    "DESCRIBE": 8,
+    "DESCRIBE_CONFIGS": 10,
+    "ALTER_CONFIGS": 11,
+}
+_BELOW_PREFIX = 20  # existing topics that are asked for one prefix
+_NEVER_CREATED = "watershed-preflight"
+
+
+@dataclass(frozen=True, slots=True)
+class _MissingRight:
+    """A right that the brokers say we do not have. `on` is the resource that was asked (a topic below a prefix)."""
+
+    right: RequiredRight
+    on: str
+
+    def __str__(self) -> str:
+        right = self.right
+        what = "the cluster" if right.resource == "CLUSTER" else f"{right.resource.lower().replace('_', ' ')} {self.on}"
+        return f"cluster {right.cluster}: {right.operation} on {what} is missing; it is needed to {right.why}"
+
+
+def find_missing_rights(settings: ConnectionSettings, needed: Sequence[RequiredRight]) -> list[_MissingRight]:
+    """What is missing of `needed` on one cluster, in order, without what is optional. Raises ClusterError when the
+    cluster cannot be asked.
+
+    A transactional id's WRITE is checked as DESCRIBE: no request tells more without opening a transaction.
+    """
+    with closing(open_connection(settings)) as connection:
+        operations, node = _cluster(connection)
+        asking = _Asking(settings, connection, _topics(connection), operations, node)
+        wanted = [right for right in needed if not right.optional]
+        return [_MissingRight(right, on) for right in wanted if (on := asking.lacking(right)) is not None]
+
+
+def find_missing_role_rights(
+    plan: Plan, role: AccountRole, connect_to: Callable[[str], ConnectionSettings]
+) -> list[_MissingRight]:
+    """What the role lacks on all clusters of a plan. Raises ClusterError."""
+    return find_missing_among(role, derive_required_rights(plan, role), connect_to)
+
+
+def find_missing_among(
+    role: AccountRole, needed: Sequence[RequiredRight], connect_to: Callable[[str], ConnectionSettings]
+) -> list[_MissingRight]:
+    """What is missing of rights of a role on several clusters, asked with its account. Raises ClusterError."""
+    found: list[_MissingRight] = []
+    for alias in sorted({right.cluster for right in needed}):
+        settings = connect_to(alias).aligning() if role == "align" else connect_to(alias)
+        found += find_missing_rights(settings, [right for right in needed if right.cluster == alias])
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Asking:
+    """topics: name → authorized operations, of all that we may describe; cluster: operations on the cluster;
+    node: the broker that is asked."""
+
+    settings: ConnectionSettings
+    connection: Connection
+    topics: dict[str, int]
+    cluster: int
+    node: int
+
+    def lacking(self, right: RequiredRight) -> str | None:
+        """The resource on which the right is missing, None when it is there (or cannot be asked)."""
+        if right.resource == "CLUSTER":
+            return None if self._on_cluster(right.operation) else right.name
+        if right.resource == "GROUP":
+            return self._group(right)
+        if right.resource == "TRANSACTIONAL_ID":
+            key = right.name + ("0" if right.pattern == "PREFIXED" else "")
+            return None if self._coordinator(key, _TRANSACTION) is not None else right.name
+        if right.operation == "CREATE":
+            return None if _has(self.cluster, "CREATE") or self._may_create(right) else right.name
+        return self._topic(right)
+
+    def _on_cluster(self, operation: str) -> bool:
+        if operation == "DESCRIBE_CONFIGS":
+            return self._broker_configs()
+        if operation == "ALTER_CONFIGS":
+            return self._alter_configs()
+        return _has(self.cluster, operation)
+
+    def _alter_configs(self) -> bool:
+        """Tried without doing it (`validate_only`), for the same reason as `_broker_configs`."""
+        limit = quotas.OpData(key="producer_byte_rate", value=f64(1.0), remove=False)
+        entry = quotas.EntryData(
+            entity=(quotas.EntityData(entity_type="user", entity_name=_NEVER_CREATED),), ops=(limit,)
+        )
+        question = quotas.AlterClientQuotasRequest(entries=(entry,), validate_only=True)
+        [answer] = self.connection.ask(question, AlterClientQuotasResponse).entries
+        return int(answer.error_code) not in _REFUSED
+
+    def _broker_configs(self) -> bool:
+        """Tried, because brokers tell the rights on the cluster only to those who may DESCRIBE it."""
+        where = configs.DescribeConfigsResource(
+            resource_type=_BROKER, resource_name=str(self.node), configuration_keys=("message.max.bytes",)
+        )
+        question = configs.DescribeConfigsRequest(
+            resources=(where,), include_synonyms=False, include_documentation=False
+        )
+        [answer] = self.connection.ask(question, DescribeConfigsResponse).results
+        return int(answer.error_code) not in _REFUSED
+
+    def _topic(self, right: RequiredRight) -> str | None:
+        if right.pattern == "LITERAL" and right.name != "*":
+            if right.name in self.topics:
+                return None if _has(self.topics[right.name], right.operation) else right.name
+            return right.name if self._hidden(right.name) else None
+        below = [name for name in sorted(self.topics) if right.name == "*" or name.startswith(right.name)]
+        for name in below[:_BELOW_PREFIX]:
+            if not _has(self.topics[name], right.operation):
+                return name
+        return None
+
+    def _hidden(self, name: str) -> bool:
+        """Whether the topic may be there and is not shown to us. Kafka hides whether such a topic exists."""
+        question = metadata.MetadataRequest(
+            topics=(metadata.MetadataRequestTopic(topic_id=None, name=TopicName(name)),),
+            allow_auto_topic_creation=False,
+            include_topic_authorized_operations=False,
+        )
+        [topic] = self.connection.ask(question, MetadataResponse).topics
+        return int(topic.error_code) == error_codes.TOPIC_AUTHORIZATION_FAILED
+
+    def _may_create(self, right: RequiredRight) -> bool:
+        prefixed = right.pattern == "PREFIXED" or right.name == "*"
+        name = (right.name if right.name != "*" else "") + _NEVER_CREATED if prefixed else right.name
+        topic = create.CreatableTopic(
+            name=TopicName(name), num_partitions=i32(-1), replication_factor=i16(-1), assignments=(), configs=()
+        )
+        question = create.CreateTopicsRequest(
+            topics=(topic,),
+            timeout=i32Timedelta.parse(datetime.timedelta(seconds=15)),
+            validate_only=True,
+        )
+        [answer] = self.connection.ask(question, CreateTopicsResponse).topics
+        return int(answer.error_code) not in _REFUSED
+
+    def _group(self, right: RequiredRight) -> str | None:
+        where = self._coordinator(right.name, _GROUP)
+        if where is None:
+            return right.name
+        with closing(open_connection(self.settings, where)) as connection:
+            question = DescribeGroupsRequest(groups=(GroupId(right.name),), include_authorized_operations=True)
+            [group] = connection.ask(question, DescribeGroupsResponse).groups
+        if int(group.error_code) in _REFUSED:
+            return right.name
+        return None if _has(int(group.authorized_operations), right.operation) else right.name
+
+    def _coordinator(self, key: str, kind: i8) -> tuple[str, int] | None:
+        """Address of the coordinator; None when we may not know it. While it loads, the broker that was asked."""
+        question = FindCoordinatorRequest(key_type=kind, coordinator_keys=(key,))
+        [found] = self.connection.ask(question, FindCoordinatorResponse).coordinators
+        if int(found.error_code) in _REFUSED:
+            return None
+        return (
+            (str(found.host), int(found.port)) if int(found.error_code) == error_codes.NONE else self.connection.address
+        )
+
+
+def _topics(connection: Connection) -> dict[str, int]:
+    question = metadata.MetadataRequest(
+        topics=None, allow_auto_topic_creation=False, include_topic_authorized_operations=True
+    )
+    answer: Any = connection.ask(question, MetadataResponse)
+    return {str(topic.name): int(topic.topic_authorized_operations) for topic in answer.topics}
+
+
+def _cluster(connection: Connection) -> tuple[int, int]:
+    """(authorized operations, id of the broker that was asked)."""
+    question = DescribeClusterRequest(include_cluster_authorized_operations=True)
+    answer: Any = connection.ask(question, DescribeClusterResponse)
+    here = [each for each in answer.brokers if (str(each.host), int(each.port)) == connection.address]
+    node = (here or list(answer.brokers))[0].broker_id
+    return int(answer.cluster_authorized_operations), int(node)
+
+
+def _has(operations: int, operation: str) -> bool:
+    """Whether the bit field has the operation. Kafka answers the smallest int where it does not tell: then it may."""
+    return operations == -(1 << 31) or bool(operations >> _BITS[operation] & 1)

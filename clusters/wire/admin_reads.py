@@ -1,0 +1,237 @@
+"""What raw requests tell of a cluster, and librdkafka does not (or not well enough): log sizes, groups of every type
+with their members, ACLs, client quotas, SCRAM users, topic configs with what they would be otherwise.
+
+librdkafka 2.16 answers a DescribeAcls that the broker refuses with no bindings and no error.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import astuple, dataclass
+from typing import Any
+
+from kio.schema.types import GroupId
+from kio.static.primitive import i8
+
+from clusters.errors import RequestRefused, Unauthorised
+from clusters.group_listing import GroupListing
+from clusters.topic_partition import TopicPartition
+from clusters.wire import error_codes
+from clusters.wire.admin_connection import AdminConnection
+from topology.inventory import InventoryAcl
+
+_DESCRIBE_GROUPS, _LIST_GROUPS, _DESCRIBE_ACLS, _DESCRIBE_LOG_DIRS, _DESCRIBE_CLIENT_QUOTAS = 15, 16, 29, 35, 48
+_DESCRIBE_CONFIGS, _DESCRIBE_SCRAM_USERS = 32, 50
+QuotaEntity = tuple[
+    tuple[str, str | None], ...
+]  # of a quota: (("user", "ann"), ("client-id", None)); None is the default
+_SCRAM_MECHANISMS = ("UNKNOWN", "SCRAM-SHA-256", "SCRAM-SHA-512")  # org.apache.kafka.clients.admin.ScramMechanism
+_TOPIC, _OWN_CONFIG = i8(2), 1  # ConfigResource.Type.TOPIC; DescribeConfigsResponse.ConfigSource.TOPIC_CONFIG
+_GROUP = i8(32)  # ConfigResource.Type.GROUP
+_TOPICS_A_REQUEST = 100
+_SECURITY_DISABLED = 54
+_ANY = i8(1)
+# org.apache.kafka.common.acl and .resource: the codes of AclOperation, AclPermissionType, ResourceType, PatternType
+ACL_OPERATIONS = (
+    *("UNKNOWN", "ANY", "ALL", "READ", "WRITE", "CREATE", "DELETE", "ALTER", "DESCRIBE", "CLUSTER_ACTION"),
+    *("DESCRIBE_CONFIGS", "ALTER_CONFIGS", "IDEMPOTENT_WRITE", "CREATE_TOKENS", "DESCRIBE_TOKENS", "TWO_PHASE_COMMIT"),
+)
+ACL_PERMISSIONS = ("UNKNOWN", "ANY", "DENY", "ALLOW")
+ACL_RESOURCES = ("UNKNOWN", "ANY", "TOPIC", "GROUP", "CLUSTER", "TRANSACTIONAL_ID", "DELEGATION_TOKEN", "USER")
+ACL_PATTERNS = ("UNKNOWN", "ANY", "MATCH", "LITERAL", "PREFIXED")
+# group type → (the request that describes it, its field of ids); classic groups answer to DescribeGroups
+_DESCRIBERS = {
+    "classic": (_DESCRIBE_GROUPS, "groups"),
+    "consumer": (69, "group_ids"),
+    "share": (77, "group_ids"),
+    "streams": (89, "group_ids"),
+}
+_GROUPS_A_REQUEST = 200
+
+
+def read_log_sizes(inquiry: AdminConnection) -> dict[TopicPartition, int]:
+    """Bytes of every log on this broker, leader or not. Raises Unauthorised without DESCRIBE on the cluster."""
+    answer = inquiry.ask(_DESCRIBE_LOG_DIRS, topics=None)
+    inquiry.check(int(getattr(answer, "error_code", error_codes.NONE)), "reading log sizes")
+    if not answer.results:  # versions 0 to 2 have no error code: a refusal is an empty answer
+        raise Unauthorised(f"cluster {inquiry.alias} refused reading log sizes (an empty answer)", alias=inquiry.alias)
+    return {
+        TopicPartition(str(topic.name), int(part.partition_index)): int(part.partition_size)
+        for directory in answer.results
+        for topic in directory.topics
+        for part in topic.partitions
+        if not part.is_future_key
+    }
+
+
+def read_group_listings(inquiry: AdminConnection) -> list[GroupListing]:
+    """The groups that this broker coordinates, with their members counted; members None where it does not show them."""
+    answer = inquiry.ask(_LIST_GROUPS, states_filter=(), types_filter=())
+    inquiry.check(int(answer.error_code), "listing groups")
+    by_type: dict[str, list[str]] = defaultdict(list)
+    states: dict[str, str] = {}
+    for group in answer.groups:
+        kind = str(getattr(group, "group_type", "")).lower()
+        by_type[kind if kind in _DESCRIBERS else "classic"].append(str(group.group_id))
+        states[str(group.group_id)] = str(getattr(group, "group_state", ""))
+    listed = []
+    for kind, ids in sorted(by_type.items()):
+        described = _described(inquiry, kind, ids)
+        for each in ids:
+            state, members = described.get(each, (states[each], None))
+            listed.append(GroupListing(each, states[each] or state, kind, members))
+    return [group for group in listed if group.state != "Dead"]
+
+
+def read_acls(inquiry: AdminConnection) -> tuple[InventoryAcl, ...] | None:
+    """All bindings, sorted, in the words of `kafka-acls`; None where there is no authorizer. Raises Unauthorised."""
+    answer = inquiry.ask(
+        _DESCRIBE_ACLS,
+        lowest=1,
+        resource_type_filter=_ANY,
+        resource_name_filter=None,
+        pattern_type_filter=_ANY,
+        principal_filter=None,
+        host_filter=None,
+        operation=_ANY,
+        permission_type=_ANY,
+    )
+    if int(answer.error_code) == _SECURITY_DISABLED:
+        return None
+    inquiry.check(int(answer.error_code), "reading ACLs")
+    found = (
+        InventoryAcl(
+            principal=str(acl.principal),
+            operation=_word(ACL_OPERATIONS, acl.operation),
+            permission=_word(ACL_PERMISSIONS, acl.permission_type),
+            resource=_word(ACL_RESOURCES, resource.resource_type),
+            name=str(resource.resource_name),
+            pattern=_word(ACL_PATTERNS, resource.pattern_type),
+            host=str(acl.host),
+        )
+        for resource in answer.resources
+        for acl in resource.acls
+    )
+    return tuple(sorted(found, key=astuple))
+
+
+def read_quota_texts(inquiry: AdminConnection) -> dict[str, dict[str, float]]:
+    """Entity (`user=app`, `user=<default>,client-id=web`) → limit → value. Raises Unauthorised."""
+    return {
+        ",".join(f"{kind}={name or '<default>'}" for kind, name in entity): limits
+        for entity, limits in read_client_quotas(inquiry).items()
+    }
+
+
+def read_client_quotas(inquiry: AdminConnection) -> dict[QuotaEntity, dict[str, float]]:
+    """Entity → limit (`producer_byte_rate`) → value, for each broker. Raises Unauthorised."""
+    answer = inquiry.ask(_DESCRIBE_CLIENT_QUOTAS, components=(), strict=False)
+    inquiry.check(int(answer.error_code), "reading client quotas")
+    return {
+        tuple(
+            (str(part.entity_type), None if part.entity_name is None else str(part.entity_name))
+            for part in entry.entity
+        ): {str(limit.key): float(limit.value) for limit in entry.values}
+        for entry in answer.entries or ()
+    }
+
+
+def read_scram_users(inquiry: AdminConnection) -> dict[str, dict[str, int]]:
+    """User → mechanism (`SCRAM-SHA-512`) → iterations; brokers never tell more (KIP-554). Raises Unauthorised.
+
+    All users are asked for by an empty list: a broker that refuses "null" (as documented) never answers (Kafka 4.3).
+    """
+    answer = inquiry.ask(_DESCRIBE_SCRAM_USERS, users=())
+    inquiry.check(int(answer.error_code), "reading SCRAM users")
+    return {
+        str(user.user): {
+            _word(_SCRAM_MECHANISMS, info.mechanism): int(info.iterations) for info in user.credential_infos
+        }
+        for user in answer.results
+        if int(user.error_code) == error_codes.NONE
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class TopicConfig:
+    """One config of a topic: the value in force, whether it is set on the topic itself, whether it can be changed, and
+    what it would be if the topic did not say (None: not known). Secret values are None."""
+
+    value: str | None
+    own: bool
+    fixed: bool
+    otherwise: str | None
+
+
+def read_topic_config_entries(
+    inquiry: AdminConnection, topics: Sequence[str]
+) -> tuple[dict[str, dict[str, TopicConfig]], dict[str, str]]:
+    """Topic → key → config, and topic → why it is not told. Topics that are gone are in neither."""
+    found: dict[str, dict[str, TopicConfig]] = {}
+    refused: dict[str, str] = {}
+    for start in range(0, len(topics), _TOPICS_A_REQUEST):
+        resources = [
+            {"resource_type": _TOPIC, "resource_name": name, "configuration_keys": None}
+            for name in topics[start : start + _TOPICS_A_REQUEST]
+        ]
+        answer = inquiry.ask(
+            _DESCRIBE_CONFIGS, lowest=1, resources=resources, include_synonyms=True, include_documentation=False
+        )
+        for result in answer.results:
+            code = int(result.error_code)
+            if code == error_codes.NONE:
+                found[str(result.resource_name)] = {str(each.name): _topic_config(each) for each in result.configs}
+            elif code != error_codes.UNKNOWN_TOPIC_OR_PARTITION:
+                refused[str(result.resource_name)] = error_codes.describe_error_code(code)
+    return found, refused
+
+
+def read_group_configs(inquiry: AdminConnection, group: str) -> tuple[dict[str, str], str]:
+    """What brokers hold groups of that name to (KIP-848, KIP-932, KIP-1071), set on the group or their own default, by
+    key; and why it is not told ("": it is). A group need not exist. Brokers before 3.8 know no such settings."""
+    resource = {"resource_type": _GROUP, "resource_name": group, "configuration_keys": None}
+    answer = inquiry.ask(
+        _DESCRIBE_CONFIGS, lowest=1, resources=[resource], include_synonyms=False, include_documentation=False
+    )
+    [result] = answer.results
+    code = int(result.error_code)
+    values = {str(each.name): str(each.value) for each in result.configs if each.value is not None}
+    return values, "" if code == error_codes.NONE else error_codes.describe_error_code(code)
+
+
+def _topic_config(entry: Any) -> TopicConfig:
+    """Synonyms come in the order in which they count; the first that is not the topic's own is the default."""
+    others = [each.value for each in entry.synonyms if int(each.source) != _OWN_CONFIG]
+    return TopicConfig(
+        None if entry.value is None or entry.is_sensitive else str(entry.value),
+        int(entry.config_source) == _OWN_CONFIG,
+        bool(entry.read_only),
+        None if not others or others[0] is None else str(others[0]),
+    )
+
+
+def _described(inquiry: AdminConnection, kind: str, ids: list[str]) -> dict[str, tuple[str, int]]:
+    """Group → (state, members), of those that this broker describes to us."""
+    api_key, field = _DESCRIBERS[kind]
+    found: dict[str, tuple[str, int]] = {}
+    for some in _batches(ids):
+        try:
+            question: dict[str, Any] = {field: some, "include_authorized_operations": False}
+            answer = inquiry.ask(api_key, **question)
+        except RequestRefused:  # the broker has such groups but no request that we both know
+            return found
+        for group in answer.groups:
+            if int(group.error_code) == error_codes.NONE:
+                found[str(group.group_id)] = str(group.group_state), len(group.members)
+    return found
+
+
+def _word(words: tuple[str, ...], code: int) -> str:
+    """A code that is newer than this list stays a number: better than a wrong word."""
+    return words[code] if 0 <= code < len(words) else str(int(code))
+
+
+def _batches(ids: list[str]) -> Iterable[tuple[GroupId, ...]]:
+    for start in range(0, len(ids), _GROUPS_A_REQUEST):
+        yield tuple(GroupId(each) for each in ids[start : start + _GROUPS_A_REQUEST])

@@ -1,0 +1,136 @@
+"""Requests that change what brokers hold beside records: access rights, client quotas, topic configs. None deletes a
+topic or a user; rights and limits are taken away by `clusters.broker_fences` alone, which gave them. Each answers with the
+things that were refused, and why; the others are done."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, TypeVar
+
+from kio.static.primitive import f64, i8
+
+from clusters.wire import error_codes
+from clusters.wire.admin_connection import AdminConnection
+from clusters.wire.admin_reads import ACL_OPERATIONS, ACL_PATTERNS, ACL_PERMISSIONS, ACL_RESOURCES, QuotaEntity
+from topology.inventory import InventoryAcl
+
+_CREATE_ACLS, _DELETE_ACLS, _ALTER_CONFIGS, _ALTER_CLIENT_QUOTAS = 30, 31, 44, 49
+_SET, _DELETE = i8(0), i8(1)  # org.apache.kafka.clients.admin.AlterConfigOp.OpType
+_TOPIC = i8(2)
+_AT_ONCE: Final = 200
+T = TypeVar("T")
+
+
+def create_acls(inquiry: AdminConnection, acls: Sequence[InventoryAcl]) -> dict[InventoryAcl, str]:
+    """In this order; one that is there already is done. Raises ClusterError when nothing could be asked."""
+    refused: dict[InventoryAcl, str] = {}
+    for some in _batches(acls):
+        answer = inquiry.ask(
+            _CREATE_ACLS,
+            lowest=1,
+            creations=[
+                {
+                    "resource_type": i8(ACL_RESOURCES.index(acl.resource)),
+                    "resource_name": acl.name,
+                    "resource_pattern_type": i8(ACL_PATTERNS.index(acl.pattern)),
+                    "principal": acl.principal,
+                    "host": acl.host,
+                    "operation": i8(ACL_OPERATIONS.index(acl.operation)),
+                    "permission_type": i8(ACL_PERMISSIONS.index(acl.permission)),
+                }
+                for acl in some
+            ],
+        )
+        refused |= {acl: _why(result) for acl, result in zip(some, answer.results, strict=True) if _failed(result)}
+    return refused
+
+
+def delete_acls(inquiry: AdminConnection, acls: Sequence[InventoryAcl]) -> dict[InventoryAcl, str]:
+    """These very bindings and no others; one that is not there is done. Raises ClusterError when nothing could be
+    asked."""
+    refused: dict[InventoryAcl, str] = {}
+    for some in _batches(acls):
+        answer = inquiry.ask(
+            _DELETE_ACLS,
+            lowest=1,
+            filters=[
+                {
+                    "resource_type_filter": i8(ACL_RESOURCES.index(acl.resource)),
+                    "resource_name_filter": acl.name,
+                    "pattern_type_filter": i8(ACL_PATTERNS.index(acl.pattern)),
+                    "principal_filter": acl.principal,
+                    "host_filter": acl.host,
+                    "operation": i8(ACL_OPERATIONS.index(acl.operation)),
+                    "permission_type": i8(ACL_PERMISSIONS.index(acl.permission)),
+                }
+                for acl in some
+            ],
+        )
+        for acl, result in zip(some, answer.filter_results, strict=True):
+            failed = next((each for each in (result, *result.matching_acls) if _failed(each)), None)
+            if failed is not None:
+                refused[acl] = _why(failed)
+    return refused
+
+
+def alter_client_quotas(
+    inquiry: AdminConnection, wanted: Mapping[QuotaEntity, Mapping[str, float | None]], *, only_try: bool = False
+) -> dict[QuotaEntity, str]:
+    """Set these limits; None takes one away. Others of the same entity stay. only_try: the brokers check, and change
+    nothing."""
+    refused: dict[QuotaEntity, str] = {}
+    for some in _batches(sorted(wanted, key=str)):
+        answer = inquiry.ask(
+            _ALTER_CLIENT_QUOTAS,
+            entries=[
+                {
+                    "entity": [{"entity_type": kind, "entity_name": name} for kind, name in entity],
+                    "ops": [
+                        {"key": key, "value": f64(value or 0.0), "remove": value is None}
+                        for key, value in wanted[entity].items()
+                    ],
+                }
+                for entity in some
+            ],
+            validate_only=only_try,
+        )
+        refused |= {entity: _why(entry) for entity, entry in zip(some, answer.entries, strict=True) if _failed(entry)}
+    return refused
+
+
+def alter_topic_configs(inquiry: AdminConnection, wanted: Mapping[str, Mapping[str, str | None]]) -> dict[str, str]:
+    """Topic → key → value; None takes the topic's own value away, so that the brokers' default counts (KIP-339)."""
+    refused: dict[str, str] = {}
+    for some in _batches(sorted(wanted)):
+        answer = inquiry.ask(
+            _ALTER_CONFIGS,
+            resources=[
+                {
+                    "resource_type": _TOPIC,
+                    "resource_name": topic,
+                    "configs": [
+                        {"name": key, "config_operation": _DELETE if value is None else _SET, "value": value}
+                        for key, value in wanted[topic].items()
+                    ],
+                }
+                for topic in some
+            ],
+            validate_only=False,
+        )
+        refused |= {str(each.resource_name): _why(each) for each in answer.responses if _failed(each)}
+    return refused
+
+
+def _failed(result: Any) -> bool:
+    return int(result.error_code) != error_codes.NONE
+
+
+def _why(result: Any) -> str:
+    said = f": {result.error_message}" if result.error_message else ""
+    return f"{error_codes.describe_error_code(int(result.error_code))}{said}"
+
+
+def _batches(things: Sequence[T] | Iterable[T]) -> Iterator[list[T]]:
+    there = list(things)
+    for start in range(0, len(there), _AT_ONCE):
+        yield there[start : start + _AT_ONCE]

@@ -1,0 +1,219 @@
+"""From an address to a connection that may be used: TCP, TLS, SASL; and SASL again before the session ends.
+
+One settings object decides; its secrets are read anew for every connection (docs/replicator-cases.md, F28 to F30). A
+login that fails is tried once more when the secrets have changed in the meantime.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any, Protocol
+
+from clusters import oauth_tokens
+from clusters.errors import AuthenticationFailed, ClusterError, ProtocolError
+from clusters.settings import ConnectionSettings
+from clusters.wire import error_codes, sasl
+from clusters.wire.request_codec import decode_response, encode_request, load_message_class
+from clusters.wire.tls import TlsTransport
+from clusters.wire.transport import MAX_ANSWER_BYTES, FramePiece, ReceiveBuffer, Transport
+
+_API_VERSIONS, _SASL_AUTHENTICATE = 18, 36
+_UNSUPPORTED_MECHANISM = 33
+# A broker answers a second login within a second of the last as if it were none (KafkaChannel.java, KIP-368).
+_SOONEST_S = 1.1
+_RENEWED_AT = 0.85  # of the session's life, the early end of what Kafka's own client takes
+
+
+class _FrameTransport(Protocol):
+    """What carries frames to one broker and back, in order: a Transport, or one that logs in again by itself."""
+
+    address: str
+
+    @property
+    def buffered(self) -> bool: ...
+    def fileno(self) -> int: ...
+    def send(self, pieces: Sequence[FramePiece]) -> None: ...
+    def receive(self, room: ReceiveBuffer | None = None, expected: int = 0) -> memoryview: ...
+    def patient_for(self, seconds: float) -> None: ...
+    def close(self) -> None: ...
+    def ended(self) -> bool: ...
+
+
+def open_transport(settings: ConnectionSettings, address: tuple[str, int], *, timeout_s: float) -> _FrameTransport:
+    """A connection to one broker, ready for requests.
+
+    Raises Unreachable, UntrustedBroker (TLS), AuthenticationFailed (SASL, mutual TLS), SecretMissing.
+    """
+    if settings.protocol == "PLAINTEXT":
+        plain = Transport(settings.alias, *address, timeout_s=timeout_s)
+        plain.largest = MAX_ANSWER_BYTES
+        return plain
+    now = settings.renewed()
+    try:
+        return _opened(settings, now, address, timeout_s)
+    except AuthenticationFailed:
+        again = settings.renewed()
+        if again == now:
+            raise
+        return _opened(settings, again, address, timeout_s)
+
+
+def _opened(
+    settings: ConnectionSettings, now: ConnectionSettings, address: tuple[str, int], timeout_s: float
+) -> _FrameTransport:
+    transport: Transport
+    if now.protocol.endswith("SSL"):
+        transport = TlsTransport(now, *address, timeout_s=timeout_s)
+    else:
+        transport = Transport(now.alias, *address, timeout_s=timeout_s, protocol=now.protocol)
+    try:
+        versions = _versions(transport)  # also where a broker that refuses our certificate says so
+        if not now.protocol.startswith("SASL_"):
+            transport.largest = MAX_ANSWER_BYTES
+            return transport
+        login = _SaslLogin(transport, address[0], min(2, versions.get(_SASL_AUTHENTICATE, 0)))
+        ends = login.perform(now)
+        transport.largest = MAX_ANSWER_BYTES
+    except BaseException:
+        transport.close()
+        raise
+    return transport if ends is None else RenewedSession(transport, settings, login, ends)
+
+
+class _SaslLogin:
+    """The SASL exchange on a connection whose requests are all answered."""
+
+    def __init__(self, transport: Transport, host: str, version: int) -> None:
+        self._transport, self._host, self._version = transport, host, version
+
+    def perform(self, settings: ConnectionSettings) -> float | None:
+        """Log in (again). When to do so next, in monotonic seconds; None when the session does not end.
+
+        Raises AuthenticationFailed, which names the user and the broker's own words.
+        """
+        began = time.monotonic()
+        token: list[str] = []
+
+        def fresh() -> str:
+            token.append(oauth_tokens.fetch_token(settings).value)
+            return token[0]
+
+        try:
+            return self._performed(settings, sasl.start_sasl_exchange(settings, self._host, fresh), began)
+        except AuthenticationFailed:
+            if token:  # next time another one: its keys or its client may have been changed
+                with suppress(ClusterError):
+                    oauth_tokens.fetch_token(settings, other_than=token[0])
+            raise
+
+    def _performed(self, settings: ConnectionSettings, steps: sasl.SaslExchange, began: float) -> float | None:
+        message = next(steps)
+        self._handshake(settings)
+        lifetime_s = 0.0
+        while True:
+            answer = self._ask("sasl_authenticate", self._version, auth_bytes=message)
+            if answer.error_code:
+                raise self._refused(
+                    settings, str(answer.error_message or error_codes.describe_error_code(int(answer.error_code)))
+                )
+            life = getattr(answer, "session_lifetime", None)
+            lifetime_s = life.total_seconds() if life is not None else 0.0
+            try:
+                message = steps.send(bytes(answer.auth_bytes))
+            except StopIteration:
+                break
+        return max(began + _RENEWED_AT * lifetime_s, time.monotonic() + _SOONEST_S) if lifetime_s > 0 else None
+
+    def _handshake(self, settings: ConnectionSettings) -> None:
+        answer = self._ask("sasl_handshake", 1, mechanism=settings.mechanism or "GSSAPI")
+        if int(answer.error_code) == _UNSUPPORTED_MECHANISM:
+            offered = ", ".join(answer.mechanisms) or "none"
+            raise AuthenticationFailed(
+                f"cluster {settings.alias}: the broker at {self._transport.address} does not take "
+                f"{settings.mechanism}; it offers {offered}. Change clusters.{settings.alias}.security.mechanism.",
+                alias=settings.alias,
+            )
+        if answer.error_code:
+            raise self._refused(settings, error_codes.describe_error_code(int(answer.error_code)))
+
+    def _refused(self, settings: ConnectionSettings, why: str) -> AuthenticationFailed:
+        who = f"user {settings.username}" if settings.username else "this client"
+        return AuthenticationFailed(
+            f"cluster {settings.alias}: the broker at {self._transport.address} refuses {who} ({settings.mechanism}): "
+            f"{why.rstrip('. ')}. Check clusters.{settings.alias}.security.credentials; a changed secret is read again "
+            "at the next connection.",
+            alias=settings.alias,
+        )
+
+    def _ask(self, name: str, version: int, **values: Any) -> Any:
+        return _asked(self._transport, name, version, **values)
+
+
+class RenewedSession:
+    """A connection whose login ends: it is done again between two requests (KIP-368), also after the end, when nothing
+    was to be sent until then. Answers still on their way are taken in first."""
+
+    def __init__(self, transport: Transport, settings: ConnectionSettings, login: _SaslLogin, due: float) -> None:
+        self.address = transport.address
+        self._transport, self._settings, self._login = transport, settings, login
+        self._due: float | None = due
+        self._expected = 0
+        self._arrived: deque[memoryview] = deque()
+
+    def send(self, pieces: Sequence[FramePiece]) -> None:
+        if self._due is not None and time.monotonic() >= self._due:
+            self._renew()
+        self._transport.send(pieces)
+        self._expected += 1
+
+    def receive(self, room: ReceiveBuffer | None = None, expected: int = 0) -> memoryview:
+        if self._arrived:
+            return self._arrived.popleft()
+        frame = self._transport.receive(room, expected)
+        self._expected -= 1
+        return frame
+
+    def patient_for(self, seconds: float) -> None:
+        self._transport.patient_for(seconds)
+
+    def close(self) -> None:
+        self._transport.close()
+
+    def ended(self) -> bool:
+        return not self._arrived and self._transport.ended()
+
+    def fileno(self) -> int:
+        return self._transport.fileno()
+
+    @property
+    def buffered(self) -> bool:
+        return bool(self._arrived) or self._transport.buffered
+
+    def _renew(self) -> None:
+        while self._expected:
+            self._arrived.append(self._transport.receive())
+            self._expected -= 1
+        try:
+            self._due = self._login.perform(self._settings.renewed())
+        except ClusterError:
+            self.close()
+            raise
+
+
+def _versions(transport: Transport) -> dict[int, int]:
+    """Api key → newest version, by the one request that every broker since 0.10 understands before a login."""
+    answer = _asked(transport, "api_versions", 0)
+    return {int(each.api_key): int(each.max_version) for each in answer.api_keys}
+
+
+def _asked(transport: Transport, name: str, version: int, **values: Any) -> Any:
+    transport.send(encode_request(load_message_class(name, version, "request")(**values), correlation=0))
+    frame = transport.receive()
+    try:
+        return decode_response(name, version, frame)
+    except Exception as problem:
+        text = f"the answer of {transport.address} to {name} was not understood: {problem}"
+        raise ProtocolError(text, alias=transport.alias) from problem

@@ -1,0 +1,63 @@
+"""The steps of a rehearsal that no migration has: copies are made first, and go last."""
+
+from __future__ import annotations
+
+from cutover.actions import JsonObject, RecallDeeds, ReportMessage
+from cutover.drill.copy_actions import (
+    CopiesMade,
+    CopiesRemoved,
+    CountRecords,
+    MakeCopies,
+    ObservedOriginals,
+    ReadOriginals,
+    RecordsCounted,
+    RemoveCopies,
+)
+from cutover.errors import Refused
+from cutover.observations import RecalledDeeds
+from cutover.polling import ActionGenerator, perform_action
+from cutover.run_context import RunContext
+from cutover.steps import Step
+
+READ_ORIGINALS_STEP = Step(
+    "look_at_originals",
+    "the wave's topics can be read, all rights are there, and no copy is in the way",
+    "watershed",
+    None,
+)
+MAKE_COPIES_STEP = Step(
+    "make_copies",
+    "copies of the topics with their newest records, flows over them, producers and consumers of the rehearsal's own",
+    "watershed",
+    "they are stopped and removed",
+)
+COUNT_RECORDS_STEP = Step(
+    "count_records", "producers stop, consumers read everything, and it is counted", "watershed", None
+)
+REMOVE_COPIES_STEP = Step("remove_copies", "the copies, their flows and groups are removed", "watershed", None)
+
+
+def read_originals(ground: RunContext, note: JsonObject) -> ActionGenerator[None]:
+    seen = yield from perform_action(ReadOriginals(), ObservedOriginals, ground.policy)
+    note.update(lacking=list(seen.lacking), what=seen.what)
+    if seen.problems:
+        raise Refused("; ".join(seen.problems), {"problems": list(seen.problems)})
+    if seen.lacking:
+        yield ReportMessage("the migration itself will lack: " + "; ".join(seen.lacking))
+
+
+def make_copies(ground: RunContext, note: JsonObject) -> ActionGenerator[None]:
+    what = ground.outcomes["look_at_originals"]["what"]
+    note["records"] = (yield from perform_action(MakeCopies(what), CopiesMade, ground.policy)).records
+
+
+def count_records(ground: RunContext, note: JsonObject) -> ActionGenerator[None]:
+    note.update((yield from perform_action(CountRecords(), RecordsCounted, ground.policy)).counts)
+
+
+def remove_copies(ground: RunContext, note: JsonObject) -> ActionGenerator[None]:
+    """Only what this run has journaled that it would make."""
+    left: list[str] = []
+    for deed in (yield from perform_action(RecallDeeds("MakeCopies"), RecalledDeeds, ground.policy)).deeds:
+        left += (yield from perform_action(RemoveCopies(deed["what"]), CopiesRemoved, ground.policy)).left
+    note["left"] = left

@@ -1,0 +1,78 @@
+"""The two courses of a rehearsal: there, and back. Both are runs of the kind `drill`, so that nobody takes them for the
+real ones; the way back names the run that it takes back."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from cutover.drill.copy_steps import COUNT_RECORDS_STEP, MAKE_COPIES_STEP, READ_ORIGINALS_STEP, REMOVE_COPIES_STEP
+from cutover.errors import NothingToRollBack
+from cutover.journal.chain import JournalChain, find_step_outcome
+from cutover.policy import WavePolicy, build_wave_policy
+from cutover.rollback.earlier_run import build_earlier_run
+from cutover.rollback.rollback_plan import plan_way_back
+from cutover.run_plan import RunPlan, plan_migration
+from cutover.steps import Step
+from topology.plan import Plan
+
+_ASKED = ("approval",)  # the one question is asked before anything begins
+
+
+def plan_drill(drill: Plan, policy: WavePolicy | None = None) -> RunPlan:
+    """`drill` as `cutover.drill.drill_topology.build_drill_topology` gives it."""
+    course = plan_migration(drill, None, policy or _policy(drill))
+    own = tuple(step for step in course.steps if step.name not in (*_ASKED, "seal"))
+    seal = tuple(step for step in course.steps if step.name == "seal")
+    return replace(
+        course,
+        kind="drill",
+        steps=(READ_ORIGINALS_STEP, MAKE_COPIES_STEP, *own, COUNT_RECORDS_STEP, REMOVE_COPIES_STEP, *seal),
+    )
+
+
+def find_last_step_there(course: RunPlan) -> str:
+    """The step behind which the applications are at the target, and the way back may begin."""
+    names = [step.name for step in course.steps]
+    return names[names.index(COUNT_RECORDS_STEP.name) - 1]
+
+
+def has_way_back(drill: Plan) -> bool:
+    assert drill.migration is not None
+    [wave] = drill.migration.waves
+    return wave.rollback is not None and wave.rollback.reverse is not None
+
+
+def plan_drill_back(drill: Plan, chain: JournalChain, run: str, policy: WavePolicy | None = None) -> RunPlan:
+    """The way back of the rehearsal `run`, which has come so far as `last_there`.
+
+    Raises NothingToRollBack when it has not, NotSupported for a flow back that does not lead back.
+    """
+    there = plan_drill(drill)
+    entries = chain.run(run)
+    passed = find_step_outcome(entries, "point_of_no_return")
+    if passed is None or passed[1] is not None:
+        raise NothingToRollBack(f"the rehearsal {run} has not passed its point of no return")
+    # Not unfinished, as this way back sees it: it goes on behind it, and removes the copies.
+    earlier = replace(build_earlier_run(chain, entries, there.flow), state="done")
+    usual = WavePolicy()
+    patient = replace(policy or _policy(drill), max_lag=usual.max_lag)
+    course = plan_way_back(drill, there, earlier, policy or replace(patient, hold_ms=usual.hold_ms), None)
+    return replace(course, kind="drill", steps=_unasked(course.steps))
+
+
+def preview_drill_back(drill: Plan) -> RunPlan:
+    """The same without a journal, for a dry run."""
+    from cutover.rollback.rollback_plan import preview_rollback
+
+    course = preview_rollback(drill, None)
+    return replace(course, kind="drill", steps=_unasked(course.steps))
+
+
+def _unasked(steps: tuple[Step, ...]) -> tuple[Step, ...]:
+    return tuple(step for step in steps if step.name not in _ASKED)
+
+
+def _policy(drill: Plan) -> WavePolicy:
+    assert drill.migration is not None
+    [wave] = drill.migration.waves
+    return build_wave_policy(wave, drill.migration)

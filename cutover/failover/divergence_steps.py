@@ -1,0 +1,93 @@
+"""The step of a failback that compares the old primary with what was copied of it: what only one of the two has."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from cutover.actions import FindDivergence, JsonObject, ReadCluster, ReadGroup, ReportMessage
+from cutover.errors import Refused
+from cutover.failover.loss import render_utc_instant
+from cutover.observations import DivergentRange, ObservedCluster, ObservedDivergence, ObservedGroup
+from cutover.polling import ActionGenerator, ConditionCheck, perform_action, wait_for_condition
+from cutover.run_context import RunContext
+
+_SHOWN: Final = 10
+
+
+def list_divergent_records(ground: RunContext, note: JsonObject) -> ActionGenerator[None]:
+    """What only the old side has, and what only the new side has of the time before the failover."""
+    earlier, policy, old = ground.earlier, ground.policy, ground.flow.target
+    assert earlier is not None, "a failback knows what it takes back"
+    seen = yield from perform_action(ReadCluster("target"), ObservedCluster, policy)
+    if seen.pinned is not None and seen.pinned != seen.cluster_id:
+        raise Refused(f"cluster {old} is {seen.cluster_id}, the topology pins {seen.pinned}: it is not the old primary")
+    copied = earlier.offsets("barrier", "ends")
+    found = yield from perform_action(FindDivergence("target", copied), ObservedDivergence, policy)
+    note.update(encode_divergence(found.stretches), since=earlier.outcomes["barrier"]["ends"], takes_back=earlier.run)
+    known: dict[str, str] = earlier.outcomes["cut_workers_off"].get("source_ids", {})
+    anew = sorted(topic for topic, id_ in known.items() if found.ids.get(topic, id_) != id_)
+    if anew:
+        raise Refused(
+            f"{', '.join(anew)} at {old} was deleted and created again since it was copied: nothing of its history is "
+            f"there. Copy it from {ground.flow.source} anew instead of failing back",
+            note,
+        )
+    short = {place: (found.ends[place], at) for place, at in copied.items() if found.ends[place] < at}
+    if short:
+        named = "; ".join(f"{place} offsets {end} to {at - 1}" for place, (end, at) in sorted(short.items()))
+        raise Refused(
+            f"{old} has lost records that were copied ({named}): only {ground.flow.source} has them, and the flow back "
+            f"carries what was written since the failover only. Copy these topics from {ground.flow.source} anew",
+            note | {"lost_at_old": {str(place): at - end for place, (end, at) in short.items()}},
+        )
+    yield ReportMessage(f"DIVERGENCE: {describe_divergence(found.stretches, old)}", dict(note))
+    if found.stretches and policy.stranded is None:
+        raise Refused(
+            f"{describe_divergence(found.stretches, old)}. They were never copied, and are never merged: say --divergence skip (they "
+            f"stay in the log of {old}, and groups go on behind them) or --divergence reread (groups go on in front of "
+            "them, and read again what follows); --report FILE writes each one's coordinates",
+            note,
+        )
+
+
+def wait_for_empty_old_groups(ground: RunContext, note: JsonObject) -> ActionGenerator[None]:
+    """Members that died with the old primary are in its groups again when it comes back, until their sessions end."""
+    policy, old = ground.policy, ground.flow.target
+    note["waited_for"] = {}
+    for group in ground.groups:
+
+        def look(group: str = group) -> ActionGenerator[ConditionCheck]:
+            seen = yield from perform_action(ReadGroup("target", group), ObservedGroup, policy)
+            text = f"group {group} has {seen.members} members at {old}, of before it died or alive"
+            return ConditionCheck(not seen.members, text, seen.at_ms, {"members": seen.members})
+
+        found = yield from wait_for_condition(look, policy.empty_ms(group, static=True), policy)
+        note["waited_for"][group] = found.seen["members"]
+
+
+def encode_divergence(stretches: tuple[DivergentRange, ...]) -> JsonObject:
+    """By partition: `ranges` of offsets, `records` in them, and the oldest and newest timestamp."""
+    partitions: dict[str, dict[str, Any]] = {}
+    for each in stretches:
+        row = partitions.setdefault(
+            str(each.place),
+            {"ranges": [], "records": 0, "oldest_ms": each.oldest_ms, "newest_ms": each.newest_ms},
+        )
+        row["ranges"].append([each.first, each.last])
+        row["records"] += each.records
+        row["oldest_ms"] = min(row["oldest_ms"], each.oldest_ms)
+        row["newest_ms"] = max(row["newest_ms"], each.newest_ms)
+    return {"records": sum(each.records for each in stretches), "partitions": partitions}
+
+
+def describe_divergence(stretches: tuple[DivergentRange, ...], alias: str) -> str:
+    """For people, in a sentence."""
+    if not stretches:
+        return f"{alias} holds no record that was not copied"
+    named = ", ".join(f"{each.place} {each.first} to {each.last}" for each in stretches[:_SHOWN])
+    named += f" and {len(stretches) - _SHOWN} more ranges" if len(stretches) > _SHOWN else ""
+    oldest, newest = min(each.oldest_ms for each in stretches), max(each.newest_ms for each in stretches)
+    return (
+        f"{sum(each.records for each in stretches)} records are only at {alias} (offsets {named}), written from "
+        f"{render_utc_instant(oldest)} to {render_utc_instant(newest)}"
+    )

@@ -1,0 +1,250 @@
+"""The steps of a failover as a table, and the course that they make."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
+from typing import Final
+
+from clusters.topic_partition import TopicPartition
+from cutover.errors import NotSupported
+from cutover.fences.fence_steps import find_standing_fence
+from cutover.journal.chain import JournalChain, JournalEntry
+from cutover.offsets import decode_offsets
+from cutover.policy import WavePolicy, build_wave_policy
+from cutover.rollback.earlier_run import EarlierRun
+from cutover.run_claim import read_run_kind
+from cutover.run_plan import RunPlan, find_wave
+from cutover.step_texts import StepText
+from cutover.steps import Step, list_named_steps
+from cutover.wave_states import WAVE_SEPARATOR, list_wave_states
+from topology.migration_waves import Wave, WaveFence, WaveHooks
+from topology.plan import Plan, PlanFlow
+
+_ORDER: Final = (
+    *("failover_preflight", "source_gone", "fence_source", "stop_forwarding", "declare_loss", "accept_loss"),
+    *("hooks_before", "promote", "end_unfinished", "cut_workers_off", "give_rights", "stop_at_source", "place_groups"),
+    *("landing_at_target", "start_consumers_there", "switch_producers", "canary_there", "hooks_switched"),
+    *("consumers_joined", "seal_failover"),
+)
+
+
+def plan_failover(
+    plan: Plan,
+    wave: str | None = None,
+    policy: WavePolicy | None = None,
+    chain: JournalChain | None = None,
+    run: str | None = None,
+) -> RunPlan:
+    """Promote the target of the migration's flow. wave None: everything that the migration names, because the source is
+    gone for all of it. Asks no cluster.
+
+    Without the `chain` of the journal nothing is known of waves that have moved, of a failover that is unfinished (or
+    of the `run` of that name), nor of a migration that was under way when the source died, which the failover ends.
+    Raises NotSupported, in words for the person who wrote the file.
+    """
+    own = [] if chain is None else _own(chain, run)
+    moved = () if chain is None else _moved(plan, chain)
+    if chain is not None and wave is None and not own:
+        _refuse_halfway(plan, chain, moved)
+    chosen = join_waves(plan, own[0].wave if own else wave, moved)
+    migration = plan.migration
+    assert migration is not None  # or there were no wave
+    policy = policy or build_wave_policy(chosen, migration)
+    if any(entry.step == "fence_source" for entry in own):  # it was begun so, and its fence is to be taken back
+        policy = replace(policy, though_source_answers=True)
+    flow = plan.flow(migration.flow)
+    earlier = None if chain is None else _under_way(chain, own, flow)
+    steps = _list_failover_steps(policy, flow, under_way=earlier is not None)
+    return RunPlan("failover", flow, chosen, policy, steps, flow.target, earlier, _WORDS)
+
+
+def _own(chain: JournalChain, run: str | None) -> list[JournalEntry]:
+    """The entries of the failover that is to be continued; empty when it is a new one."""
+    named = chain.run(run) if run is not None else []
+    entries = named or chain.unfinished()
+    return entries if entries and entries[0].observation.get("kind") == "failover" else []
+
+
+def _moved(plan: Plan, chain: JournalChain) -> tuple[str, ...]:
+    """Waves whose producers are at the target. One that has passed its point of no return and started none there is
+    promoted like any other."""
+    if plan.migration is None:
+        return ()
+    target = plan.flow(plan.migration.flow).target
+    open_run = _migration(chain)
+    waits = open_run[0].wave if open_run and not _deeds(open_run, "StartApplication", "name", role="producer") else None
+    return tuple(each.name for each in list_wave_states(plan, chain) if each.truth == target and each.name != waits)
+
+
+def _refuse_halfway(plan: Plan, chain: JournalChain, moved: Collection[str]) -> None:
+    """Raises NotSupported for a wave whose producers have been switched and whose consumers have not: where these had
+    read to, only its own run can ask the source."""
+    open_run = _migration(chain)
+    if plan.migration is None or not open_run or open_run[0].wave not in moved:
+        return
+    found, flow = plan.migration.wave(open_run[0].wave), plan.flow(plan.migration.flow)
+    left = [group for group in found.consumers if group not in _deeds(open_run, "CommitOffsets", "group")]
+    others = [each.name for each in plan.migration.waves if each.name not in moved]
+    if left:
+        raise NotSupported(
+            f"run {open_run[0].run} has switched the producers of wave {found.name} to {flow.target}, and its "
+            f"consumers ({', '.join(left)}) are still at {flow.source}. When {flow.source} is back, `topology migrate "
+            f"--resume` moves them exactly. If that takes too long, start them at {flow.target} by hand: they go on "
+            "where `sync.groups` last carried them and read again what came since, and that run stays unfinished"
+            + (
+                f". The other waves are promoted with --wave {WAVE_SEPARATOR.join(others)}, which ends that run"
+                if others
+                else ""
+            )
+        )
+
+
+def _migration(chain: JournalChain) -> list[JournalEntry]:
+    """The entries of the migration that holds the lock; empty when none does."""
+    found = chain.unfinished()
+    return found if found and read_run_kind(found) == "migrate" else []
+
+
+def _deeds(entries: list[JournalEntry], deed: str, what: str, **fields: str) -> set[str]:
+    """What these deeds at the target were about."""
+    seen = (e.observation for e in entries if e.deed == deed and e.kind == "intent")
+    wanted = {"side": "target", **fields}
+    return {each[what] for each in seen if all(each.get(key) == value for key, value in wanted.items())}
+
+
+def _under_way(chain: JournalChain, own: list[JournalEntry], flow: PlanFlow) -> EarlierRun | None:
+    """The run that holds the lock and was begun when the source still lived, as this failover found it."""
+    if own:
+        ended = own[0].observation.get("takes_back")
+        entries = chain.run(ended) if ended is not None else []
+    else:
+        entries = chain.unfinished()
+    if not entries:
+        return None
+    ours: dict[str, list[Mapping[TopicPartition, int]]] = {}
+    for entry in entries:
+        seen = entry.observation
+        if entry.deed == "CommitOffsets" and entry.kind == "intent" and seen["side"] == "target":
+            ours.setdefault(seen["group"], []).append(decode_offsets(seen["offsets"]))
+    return EarlierRun(
+        run=entries[0].run,
+        flow=flow,
+        outcomes={},
+        state="",
+        switched_ms=0,
+        fence=find_standing_fence(entries),
+        ours={group: tuple(found) for group, found in ours.items()},
+    )
+
+
+def join_waves(plan: Plan, wave: str | None, moved: Collection[str] = ()) -> Wave:
+    """One wave, several as one (`a+b`), or (None) all that have not moved. Raises NotSupported."""
+    migration = plan.migration
+    if migration is None or not migration.waves:
+        return find_wave(plan, wave)[1]  # says what is missing
+    names = wave.split(WAVE_SEPARATOR) if wave is not None else [w.name for w in migration.waves if w.name not in moved]
+    if not names:
+        raise NotSupported(
+            f"every wave of {plan.topology} has moved to the target already ({', '.join(sorted(moved))})"
+        )
+    waves = [find_wave(plan, name)[1] for name in names]
+    if len(waves) == 1:
+        return waves[0]
+    return Wave(
+        name=WAVE_SEPARATOR.join(names),
+        topics=_once(*(each.topics for each in waves)),
+        consumers=_once(*(each.consumers for each in waves)),
+        producers=_once(*(each.producers for each in waves)),
+        strategy="fenced",
+        gates_before=tuple(gate for each in waves for gate in each.gates_before),
+        gates_after=tuple(gate for each in waves for gate in each.gates_after),
+        rollback=next((each.rollback for each in waves if each.rollback is not None), None),
+        fence=next((each.fence for each in waves if each.fence.kind != "stop"), WaveFence()),
+        hooks=WaveHooks(
+            before=_once(*(each.hooks.before for each in waves)),
+            fenced=_once(*(each.hooks.fenced for each in waves)),
+            switched=_once(*(each.hooks.switched for each in waves)),
+            rolled_back=_once(*(each.hooks.rolled_back for each in waves)),
+        ),
+    )
+
+
+def _once(*names: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(name for each in names for name in each))
+
+
+def _list_failover_steps(policy: WavePolicy, flow: PlanFlow, *, under_way: bool = False) -> tuple[Step, ...]:
+    """In their order; those that the wave does not ask for are left out. under_way: another run holds the lock."""
+    rows = {row.name: row for row in _rows(policy, flow) if under_way or row.name != "end_unfinished"}
+    own = {row.name for row in _rows(policy, flow)}
+    rows |= {row.name: row for row in list_named_steps(policy, tuple(name for name in _ORDER if name not in own))}
+    steps = [rows[name] for name in _ORDER if name in rows]
+    crossed = next(at for at, step in enumerate(steps) if step.point_of_no_return)
+    back = f"by `topology failback`, once {flow.source} is there again"
+    return tuple(replace(step, undo=back) if at > crossed else step for at, step in enumerate(steps))
+
+
+def _rows(policy: WavePolicy, flow: PlanFlow) -> Iterator[Step]:
+    source, target, reach = flow.source, flow.target, policy.reach_ms
+    look = f"{target} answers, holds the topics and a position of every group; applications can be started"
+    yield Step("failover_preflight", look, "watershed", None, reach)
+    gone = f"{source} does not answer, at several looks" if not policy.though_source_answers else f"{source} is asked"
+    yield Step("source_gone", gone, "watershed", None, reach)
+    if policy.though_source_answers:
+        told = f"producers stop at {source}, and the fence of the file is raised there"
+        yield Step("fence_source", told, "application", "the fence is lowered, producers start again", reach)
+    yield Step(
+        "stop_forwarding",
+        f"the flow {flow.id} lets go of the topics and is stopped",
+        "watershed",
+        "it copies them again, and runs if it ran",
+        reach,
+    )
+    told = "what is missing: by what workers last saw of the source, in offsets and seconds, for each partition"
+    yield Step("declare_loss", told, "watershed", None, reach)
+    accepted = "--accept-loss covers it" if policy.accept_loss is not None else "a person accepts these numbers"
+    yield Step("accept_loss", accepted, "person", None)
+    yield Step(
+        "promote",
+        "a last look: the flow is still stopped, and no more is missing than was accepted",
+        "watershed",
+        None,
+        reach,
+        point_of_no_return=True,
+    )
+    told = "the run that was under way when the source died is ended: its journal says by which failover"
+    yield Step("end_unfinished", told, "watershed", None)
+    told = "producers of the flow are fenced in every log: a worker that wakes up later can write nothing"
+    yield Step("cut_workers_off", told, "watershed", None, reach)
+    yield Step("give_rights", "rights to write that were held back are given", "watershed", None, reach)
+    told = f"applications let go of {source}; one that does not answer is noted"
+    yield Step("stop_at_source", told, "application", None, reach)
+    told = "positions that the flow carried stay; where there are none, the file's policy is committed"
+    yield Step("place_groups", told, "watershed", None, reach)
+    yield Step("landing_at_target", "at each position stands a record, or the log's end", "watershed", None, reach)
+    yield Step("start_consumers_there", f"consumers start at {target}", "application", None, reach)
+    yield Step("canary_there", "the first writes are read back", "watershed", None, policy.canary_bound_ms)
+    yield Step("seal_failover", "the evidence pack is written", "watershed", None)
+
+
+_WORDS: Final = {
+    "failover_preflight": StepText("looking at the target", "the target is ready"),
+    "source_gone": StepText("asking the source whether it answers", "the source was asked"),
+    "fence_source": StepText("stopping producers at the source", "producers stopped"),
+    "stop_forwarding": StepText("stopping the flow", "the flow copies nothing more"),
+    "declare_loss": StepText("counting what is missing", "the loss is declared"),
+    "accept_loss": StepText("asking whether the loss is accepted", "the loss is accepted"),
+    "promote": StepText("a last look before the promotion", "POINT OF NO RETURN"),
+    "end_unfinished": StepText("ending the run that was under way", "that run is ended"),
+    "cut_workers_off": StepText("fencing the flow's workers", "no worker can write any more"),
+    "give_rights": StepText("giving the rights that were held back", "applications may write"),
+    "stop_at_source": StepText("telling applications to let go of the source", "applications let go of it"),
+    "place_groups": StepText("placing groups", "every group has its positions"),
+    "landing_at_target": StepText("reading what groups go on with", "every position can be read"),
+    "start_consumers_there": StepText("starting consumers", "consumers started"),
+    "canary_there": StepText("waiting for the first write", "first write read back"),
+    "seal_failover": StepText("writing the evidence", "evidence sealed"),
+    "undo_fence_source": StepText("starting producers at the source again", "fence lifted"),
+    "undo_stop_forwarding": StepText("letting the flow copy again", "the flow copies again"),
+}

@@ -1,0 +1,151 @@
+"""Where groups go on at a target whose source is gone: where the flow carried them, else where the file says."""
+
+from __future__ import annotations
+
+from clusters.topic_partition import TopicPartition
+from cutover.actions import (
+    CommitOffsets,
+    JsonObject,
+    ReadGroup,
+    ReadRecords,
+    RecallDeeds,
+    ReportMessage,
+    StartApplication,
+)
+from cutover.errors import Refused
+from cutover.observations import (
+    ObservedApplication,
+    ObservedGroup,
+    ObservedLogs,
+    ObservedRecords,
+    RecalledDeeds,
+)
+from cutover.offsets import decode_offsets, encode_offsets, render_offsets
+from cutover.polling import ActionGenerator, perform_action
+from cutover.run_context import RunContext, read_target_logs
+
+
+class _GroupPlacement:
+    """Where a group stands at the target. wanted: each partition's position; carried: those that the flow brought;
+    chosen: by the file's policy, or where nothing was ever written; reads: source topics that it reads."""
+
+    def __init__(self, seen: ObservedGroup, reads: list[str]) -> None:
+        self.kind, self.reads = seen.kind, reads
+        self.wanted: dict[TopicPartition, int] = {}
+        self.carried: set[TopicPartition] = set()
+        self.chosen: dict[TopicPartition, int] = {}
+        self.problems: list[str] = []
+
+    def to_json(self) -> JsonObject:
+        return {
+            "source": {},  # nobody can say
+            "target": encode_offsets(self.wanted),
+            "chosen": encode_offsets(self.chosen),
+            "carried": len(self.carried),
+            "reads": self.reads,
+            "kind": self.kind,
+        }
+
+
+def plan_group_placement(ground: RunContext, group: str, logs: ObservedLogs) -> ActionGenerator[_GroupPlacement]:
+    """Carried positions, and for the rest the file's policy: the source's commits cannot be asked for any more. What
+    this run began to commit is not somebody else's. Where it holds a position in some topics, it reads only those."""
+    flow = ground.flow
+    seen = yield from perform_action(ReadGroup("target", group), ObservedGroup, ground.policy)
+    held = {place.topic for place in seen.offsets}
+    topics = [topic for topic in sorted(ground.partitions()) if ground.rename(topic) in held] or sorted(
+        ground.partitions()
+    )
+    found = _GroupPlacement(seen, topics)
+    if seen.members:
+        found.problems.append(f"group {group} is alive at {flow.target} ({seen.members} members)")
+    reads = {ground.rename(topic) for topic in topics}
+    places = tuple(place for place in ground.target_places() if place.topic in reads)
+    others = {place: at for place, at in seen.others().items() if place in set(places)}
+    silent: list[TopicPartition] = []
+    way = ground.policy.uncommitted.get(group)
+    for place in places:
+        start, end = logs.starts[place], logs.stable[place]
+        if place in seen.offsets:
+            found.wanted[place] = seen.offsets[place]
+            found.carried |= {place} & seen.kept
+        elif start == end or way == "latest":
+            found.chosen[place] = end
+        elif way == "earliest":
+            found.chosen[place] = start
+        else:
+            silent.append(place)
+    found.wanted |= found.chosen
+    recalled = yield from perform_action(RecallDeeds("CommitOffsets"), RecalledDeeds, ground.policy)
+    ours = [decode_offsets(deed["offsets"]) for deed in recalled.deeds if deed["group"] == group]
+    ours += [dict(each) for each in (ground.earlier.ours.get(group, ()) if ground.earlier is not None else ())]
+    others = {place: at for place, at in others.items() if not any(each.get(place) == at for each in ours)}
+    if others:
+        found.problems.append(
+            f"group {group} holds positions at {flow.target} that flow {flow.id} did not bring there "
+            f"({render_offsets(others)}): leave the group out of wave {ground.wave.name}, and it goes on where it committed"
+        )
+    if silent:
+        named = ", ".join(map(str, silent[:5])) + (f" and {len(silent) - 5} more" if len(silent) > 5 else "")
+        found.problems.append(
+            f"group {group} has no position at {flow.target} for {named}: `sync.groups` did not carry it there, and "
+            f"{flow.source} cannot be asked where it had read to. Say in migration.groups.{group}.uncommitted whether "
+            "it begins at the earliest or the latest record there"
+        )
+    for place, at in found.wanted.items():
+        if not logs.starts[place] <= at <= logs.ends[place]:
+            found.problems.append(
+                f"group {group} stands at {at} of {place} at {flow.target}, whose log holds {logs.starts[place]} to "
+                f"{logs.ends[place] - 1}: the records it would go on with are gone"
+            )
+    return found
+
+
+def place_groups(ground: RunContext, note: JsonObject) -> ActionGenerator[None]:
+    """Carried positions stay as they are; only what the file's policy says is committed (compare-and-set)."""
+    note["groups"] = {}
+    logs = yield from read_target_logs(ground)
+    for group in ground.groups:
+        found = yield from plan_group_placement(ground, group, logs)
+        if found.problems:
+            raise Refused("; ".join(found.problems))
+        if found.chosen:
+            done = yield from perform_action(
+                CommitOffsets("target", group, found.chosen, {}, found.kind), ObservedGroup, ground.policy
+            )
+            if any(done.offsets.get(place) != at for place, at in found.chosen.items()):
+                raise Refused(
+                    f"group {group}: committed {render_offsets(found.chosen)}, read back {render_offsets(done.offsets)}"
+                )
+        note["groups"][group] = found.to_json()
+        yield ReportMessage(f"group {group}: goes on at {render_offsets(found.wanted)}", note["groups"][group])
+
+
+def check_landing_at_target(ground: RunContext, note: JsonObject) -> ActionGenerator[None]:
+    """At each position a record can be read, or the log ends there: all that can be shown without the source."""
+    note["groups"] = {}
+    for group in ground.groups:
+        wanted = decode_offsets(ground.outcomes["place_groups"]["groups"][group]["target"])
+        records = (yield from perform_action(ReadRecords("target", wanted), ObservedRecords, ground.policy)).records
+        found = sum(record is not None for record in records.values())
+        note["groups"][group] = {"record": found, "at_end": len(records) - found}
+
+
+def start_promoted_consumers(ground: RunContext, note: JsonObject) -> ActionGenerator[None]:
+    """The positions are looked at once more: a worker that stood still may have carried an older one meanwhile."""
+    note["started"] = {}
+    alias = ground.flow.target
+    for group in ground.readers:
+        wanted = decode_offsets(ground.outcomes["place_groups"]["groups"][group]["target"])
+        there = yield from perform_action(ReadGroup("target", group), ObservedGroup, ground.policy)
+        if not there.members and any(there.offsets.get(place) != at for place, at in wanted.items()):
+            raise Refused(
+                f"group {group} was to go on at {render_offsets(wanted)} and holds {render_offsets(there.offsets)} at {alias} now: "
+                "something else commits for this group id"
+            )
+        seen = yield from perform_action(
+            StartApplication(group, "consumer", "target"), ObservedApplication, ground.policy
+        )
+        if seen.state == "stopped" or seen.cluster not in (None, alias):
+            raise Refused(f"consumer {group} should run at {alias}; it is {seen.state} at {seen.cluster}")
+        note["started"][group] = alias

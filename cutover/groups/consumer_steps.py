@@ -1,0 +1,185 @@
+"""The steps that move consumer groups, and their exact inverses. What becomes of positions: `group_positions`."""
+
+from __future__ import annotations
+
+from cutover.actions import (
+    ClusterSide,
+    JsonObject,
+    ReadGroup,
+    ReadRecords,
+    RecallDeeds,
+    StartApplication,
+    StopApplication,
+)
+from cutover.errors import Refused
+from cutover.groups.group_preflight import describe_members, find_unprocessed_partitions
+from cutover.groups.offset_translation import (
+    OffsetsByPartition,
+    check_landing,
+    commit_group_offsets,
+    return_group_offsets,
+    translate_group_offsets,
+)
+from cutover.observations import ObservedApplication, ObservedGroup, ObservedRecords, RecalledDeeds
+from cutover.offsets import decode_offsets, encode_offsets, render_offsets
+from cutover.polling import ActionGenerator, ConditionCheck, perform_action, wait_for_condition
+from cutover.run_context import RunContext, refuse_new_partitions
+
+
+def drain_consumers(ground: RunContext, note: JsonObject) -> ActionGenerator[None]:
+    """Every group has read the source to the barrier: at each partition it committed the end, or nothing follows."""
+    policy, ends = ground.policy, ground.offsets("barrier", "ends")
+    note["groups"] = {}
+    for group in ground.groups:
+        upto = {place: ends[place] for place in ground.read_by(group)}
+
+        def look(group: str = group, upto: OffsetsByPartition = upto) -> ActionGenerator[ConditionCheck]:
+            seen = yield from perform_action(ReadGroup("source", group), ObservedGroup, policy)
+            left = [
+                *(yield from _unread(ground, group, seen, upto)),
+                *(yield from find_unprocessed_partitions(ground, group, seen)),
+            ]
+            text = f"group {group} still reads {', '.join(left)}" if left else f"group {group} has read everything"
+            return ConditionCheck(not left, text, seen.at_ms, {"left": left, "offsets": encode_offsets(seen.offsets)})
+
+        found = yield from wait_for_condition(look, policy.drain_bound_ms, policy)
+        note["groups"][group] = found.seen["offsets"]
+
+
+def _unread(
+    ground: RunContext, group: str, seen: ObservedGroup, upto: OffsetsByPartition
+) -> ActionGenerator[list[str]]:
+    """Partitions with a record that the group has still to read. Behind the last one may lie markers, and a group that
+    begins at the latest record has none of them."""
+    latest = ground.policy.uncommitted.get(group) == "latest"
+    at = {**(upto if latest else dict.fromkeys(upto, 0)), **seen.offsets, **seen.done}
+    open_ = {place: at[place] for place, end in upto.items() if at[place] < end}
+    if not open_:
+        return []
+    records = (yield from perform_action(ReadRecords("source", open_), ObservedRecords, ground.policy)).records
+    return [str(place) for place, record in records.items() if record is not None]
+
+
+def stop_consumers(ground: RunContext, note: JsonObject) -> ActionGenerator[None]:
+    """Every application stops, then every group is seen empty several times in a row (C15, C21).
+
+    While producers stand still, too, once is enough: the watch, the drain and the proof lie before the next look
+    (`commit_offsets`, which refuses a group that moved), and every second less is one in which somebody writes.
+    """
+    standing = "fence_producers" in ground.outcomes and "standstill" not in ground.outcomes
+    yield from _stop_all(ground, "source", 1 if standing else ground.policy.empty_times)
+    note["groups"] = {}
+    for group in ground.groups:
+        seen = yield from perform_action(ReadGroup("source", group), ObservedGroup, ground.policy)
+        note["groups"][group] = encode_offsets(seen.offsets)
+
+
+def undo_stop_consumers(ground: RunContext, note: JsonObject) -> ActionGenerator[None]:
+    yield from _start_all(ground, "source", note, tuple(g for g in ground.readers if ground.ran_before(g)))
+
+
+def translate_offsets(ground: RunContext, note: JsonObject) -> ActionGenerator[None]:
+    if ground.cut is None:  # behind it a new partition is the applications' own affair, and the run has to end
+        yield from refuse_new_partitions(ground)
+    note["groups"] = {}
+    for group in ground.groups:
+        note["groups"][group] = yield from translate_group_offsets(ground, group)
+
+
+def commit_offsets(ground: RunContext, note: JsonObject) -> ActionGenerator[None]:
+    note["committed"] = {}
+    for group in ground.groups:
+        note["committed"][group] = yield from commit_group_offsets(ground, group)
+
+
+def undo_commit_offsets(ground: RunContext, note: JsonObject) -> ActionGenerator[None]:
+    """Only groups that this run committed are touched. A commit that was begun and of which nobody knows whether it was
+    done counts when the group holds just what was to be committed."""
+    note["returned"] = {}
+    mine: JsonObject = ground.outcomes.get("commit_offsets", {}).get("committed", {})
+    recalled = yield from perform_action(RecallDeeds("CommitOffsets"), RecalledDeeds, ground.policy)
+    begun: JsonObject = {deed["group"]: deed["offsets"] for deed in recalled.deeds if deed["side"] == "target"}
+    for group in ground.groups:
+        if group in mine or group in begun:
+            given = decode_offsets(mine[group] if group in mine else begun[group])
+            returned = yield from return_group_offsets(ground, group, given, done=group in mine)
+            note["returned"][group] = returned
+
+
+def run_landing_test(ground: RunContext, note: JsonObject) -> ActionGenerator[None]:
+    note["groups"] = {}
+    for group in ground.groups:
+        note["groups"][group] = yield from check_landing(ground, group)
+
+
+def start_consumers(ground: RunContext, note: JsonObject) -> ActionGenerator[None]:
+    """The positions are looked at once more: a worker that stood still may have carried an older one meanwhile, and a
+    consumer that assigns partitions to itself is no member and commits all the same. Applications that write, too,
+    start with the producers."""
+    for group in ground.groups:
+        before = decode_offsets(ground.translated(group)["source"])
+        here = yield from perform_action(ReadGroup("source", group), ObservedGroup, ground.policy)
+        settled = ground.kind_of(group) != "share"  # brokers move start offsets when they come to it
+        if ground.cut is None and settled and dict(here.offsets) != before:
+            raise Refused(
+                f"group {group} was at {render_offsets(before)} at {ground.flow.source} when it was stopped, and is at "
+                f"{render_offsets(here.offsets)} now: something still reads there under this group id. Find it and stop it"
+            )
+        wanted = decode_offsets(ground.translated(group)["target"])
+        there = yield from perform_action(ReadGroup("target", group), ObservedGroup, ground.policy)
+        if not there.members and any(there.offsets.get(place) != at for place, at in wanted.items()):
+            raise Refused(
+                f"group {group} was committed {render_offsets(wanted)} at {ground.flow.target} and holds {render_offsets(there.offsets)} "
+                "now: something else commits for this group id"
+            )
+    yield from _start_all(ground, "target", note, ground.readers)
+
+
+def wait_for_consumers(ground: RunContext, note: JsonObject) -> ActionGenerator[None]:
+    note["members"] = {}
+    for group in ground.groups:
+
+        def look(group: str = group) -> ActionGenerator[ConditionCheck]:
+            seen = yield from perform_action(ReadGroup("target", group), ObservedGroup, ground.policy)
+            text = f"group {group} has {seen.members} members at {ground.flow.target}"
+            return ConditionCheck(seen.members > 0, text, seen.at_ms, {"members": seen.members})
+
+        found = yield from wait_for_condition(look, ground.policy.empty_bound_ms, ground.policy)
+        note["members"][group] = found.seen["members"]
+
+
+def undo_start_consumers(ground: RunContext, note: JsonObject) -> ActionGenerator[None]:
+    yield from _stop_all(ground, "target", ground.policy.empty_times)
+
+
+def _stop_all(ground: RunContext, side: ClusterSide, times: int) -> ActionGenerator[None]:
+    policy = ground.policy
+    alias = ground.flow.source if side == "source" else ground.flow.target
+    for group in ground.groups:
+        seen = yield from perform_action(StopApplication(group, "consumer"), ObservedApplication, policy)
+        if seen.state == "running":
+            raise Refused(f"consumer {group} was told to stop and still runs at {seen.cluster}")
+    for group in ground.groups:
+
+        def look(group: str = group) -> ActionGenerator[ConditionCheck]:
+            found = yield from perform_action(ReadGroup(side, group), ObservedGroup, policy)
+            text = f"group {group} at {alias} is {found.state} with {describe_members(found)}"
+            if found.static:
+                text += "; a static member that has stopped keeps its place until its session.timeout.ms is over"
+            seen: JsonObject = {"group": group, "members": found.members, "static": list(found.static)}
+            return ConditionCheck(found.members == 0, text, found.at_ms, seen)
+
+        bound_ms = policy.empty_ms(group, static=ground.is_static(group))
+        yield from wait_for_condition(look, bound_ms, policy, times=times)
+
+
+def _start_all(
+    ground: RunContext, side: ClusterSide, note: JsonObject, names: tuple[str, ...]
+) -> ActionGenerator[None]:
+    note["started"] = {}
+    alias = ground.flow.source if side == "source" else ground.flow.target
+    for name in names:
+        seen = yield from perform_action(StartApplication(name, "consumer", side), ObservedApplication, ground.policy)
+        if seen.state == "stopped" or seen.cluster not in (None, alias):
+            raise Refused(f"consumer {name} should run at {alias}; it is {seen.state} at {seen.cluster}")
+        note["started"][name] = alias

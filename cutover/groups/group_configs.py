@@ -1,0 +1,71 @@
+"""What brokers hold a group to, compared between both clusters before it moves (configs of groups, since Kafka 3.8).
+
+With KIP-848, KIP-932 and KIP-1071 the cluster says what clients of classic groups say for themselves: when a member is
+given up, what a share group reads of transactions that were rolled back, how often a record is tried. Nobody who moves
+an application sees that, because none of it stands in the application's own settings.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from cutover.actions import JsonObject, ReadGroupConfigs, ReportMessage
+from cutover.errors import Refused
+from cutover.observations import ObservedGroupConfigs
+from cutover.polling import ActionGenerator, perform_action
+from cutover.run_context import RunContext
+from topology.shell_command import render_shell_command
+
+GROUP_CONFIG_PREFIXES: Final = {
+    "consumer": "consumer.",
+    "share": "share.",
+    "streams": "streams.",
+}  # kind → its keys begin so
+# Other records are read, or none: such a difference is refused.
+_MEANS: Final = {
+    "share.isolation.level": "what was rolled back is read at one of them and not at the other",
+    "share.auto.offset.reset": "partitions without a start offset would begin elsewhere",
+}
+
+
+def compare_group_configs(
+    ground: RunContext, group: str, kind: str, problems: list[str]
+) -> ActionGenerator[JsonObject]:
+    """What is different, by key: [at the source, at the target]; a key that only one side knows is its version's own.
+    `problems` gets what changes which records are read; the rest is said."""
+    there_name = ground.flow.sync.groups.target_group(group)
+    try:
+        here = yield from perform_action(ReadGroupConfigs("source", group), ObservedGroupConfigs, ground.policy)
+        there = yield from perform_action(ReadGroupConfigs("target", group), ObservedGroupConfigs, ground.policy)
+    except Refused as why:
+        yield ReportMessage(f"settings of group {group} at its brokers cannot be compared: {why}")
+        return {"untold": str(why)}
+    if here.told or there.told:
+        silent = [alias for alias, seen in ((ground.flow.source, here), (ground.flow.target, there)) if seen.told]
+        told = f"{' and '.join(silent)} {'do' if len(silent) > 1 else 'does'} not tell ({here.told or there.told})"
+        yield ReportMessage(
+            f"settings of group {group} at its brokers cannot be compared: {told}. They need DESCRIBE_CONFIGS on the "
+            "group (`topology acls`)"
+        )
+        return {"untold": told}
+    different = {
+        key: [value, there.values[key]]
+        for key, value in sorted(here.values.items())
+        if key.startswith(GROUP_CONFIG_PREFIXES[kind]) and there.values.get(key, value) != value
+    }
+    for key, (source, target) in different.items():
+        text = (
+            f"group {group} has {key}={source} at {ground.flow.source} and {target} at {ground.flow.target}"
+            f"{f', where it is {there_name}' if there_name != group else ''}"
+        )
+        if key in _MEANS:
+            problems.append(f"{text}: {_MEANS[key]}. {_remedy(there_name, key, source)}")
+        else:
+            yield ReportMessage(f"{text}. {_remedy(there_name, key, source)}")
+    return {"different": different}
+
+
+def _remedy(group: str, key: str, value: str) -> str:
+    alter = ["kafka-configs", "--bootstrap-server", "TARGET", "--alter", "--entity-type", "groups"]
+    held = f"[{value}]" if "," in value else value  # else the tool takes what follows for another key
+    return f"To keep it: {render_shell_command(*alter, '--entity-name', group, '--add-config', f'{key}={held}')}"

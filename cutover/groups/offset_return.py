@@ -1,0 +1,206 @@
+"""Where groups go on when they return to the old source, and the exact inverse: that they stay after all."""
+
+from __future__ import annotations
+
+from clusters.topic_partition import TopicPartition
+from cutover.actions import CommitOffsets, ForgetGroup, JsonObject, ReadCopies, ReadGroup, RecallDeeds, ReportMessage
+from cutover.errors import Refused
+from cutover.groups.group_preflight import describe_members
+from cutover.groups.offset_translation import refuse_unmovable_progress
+from cutover.observations import ObservedCopies, ObservedGroup, RecalledDeeds
+from cutover.offsets import decode_offsets, encode_offsets, render_offsets
+from cutover.polling import ActionGenerator, ConditionCheck, perform_action, wait_for_condition
+from cutover.rollback.earlier_run import EarlierRun
+from cutover.rollback.stranded_records import find_reread_offsets, find_stranded_offsets
+from cutover.run_context import RunContext, read_copies, read_target_logs
+from replicator.errors import ReplicatorError
+from replicator.ledger.offset_map import OffsetMap
+from replicator.ledger.offset_translation import CopiedPartition, Offsets
+from replicator.ledger.round_trip_map import build_round_trip_map
+from replicator.ledger.switchover_map import SwitchoverMap, translate_returning_group
+
+_Places = dict[TopicPartition, int]
+
+
+def translate_offsets_back(ground: RunContext, note: JsonObject) -> ActionGenerator[None]:
+    """Where each group goes on at the old source: behind the cut by what the flow back carried, below it by what the
+    migration's flow did; never before anything that the group has read."""
+    note["groups"] = {}
+    stranded = yield from find_stranded_offsets(ground)
+    for group in ground.groups:
+        yield from _translate(ground, group, stranded, note)
+
+
+def _translate(
+    ground: RunContext, group: str, stranded: dict[TopicPartition, list[int]], note: JsonObject
+) -> ActionGenerator[None]:
+    policy, earlier = ground.policy, ground.taking_back
+    pairs = tuple((ground.at_target(place), place) for place in ground.read_by(group))
+    last: dict[str, _Places] = {}
+
+    def look() -> ActionGenerator[ConditionCheck]:
+        seen = yield from perform_action(ReadGroup("source", group), ObservedGroup, policy)
+        if seen.members:
+            raise Refused(f"group {group} is alive at {ground.flow.source} again ({describe_members(seen)})")
+        there = yield from perform_action(ReadGroup("target", group), ObservedGroup, policy)
+        logs = yield from read_target_logs(ground)
+        crossings = yield from _crossings(ground)
+        given, before = earlier.of_group(group, "target"), earlier.of_group(group, "source")
+        # In a partition that was added since the switch, who has committed nothing has read nothing.
+        added = {place: 0 for _, place in pairs if place not in earlier.cut}
+        at = {**added, **seen.offsets, **seen.done}
+        try:
+            found = translate_returning_group(
+                at, given, before, crossings, pairs, policy.uncommitted.get(group), logs.starts
+            )
+        except ReplicatorError as error:
+            raise Refused(f"group {group} cannot be translated back: {error}") from None
+        if found.silent:
+            raise Refused(
+                f"group {group} never committed {', '.join(map(str, found.silent))} on either side, and the file "
+                "declares no policy for it: nobody but its owner knows where it should begin"
+            )
+        gone = {place: at for place, at in found.offsets.items() if at < logs.starts[place]}
+        if gone:
+            raise Refused(
+                f"group {group} has yet to read {render_offsets(gone)} at {ground.flow.target}, and its log begins behind that: "
+                f"let the group read on at {ground.flow.source} first",
+                {"expired": encode_offsets(gone)},
+            )
+        yield from refuse_unmovable_progress(ground, group, seen)
+        last.update(committed=dict(seen.offsets), reached=at, found=dict(there.offsets), back=found.offsets)
+        waiting = [str(each) for each in found.ahead]
+        waiting += [f"{place} is committed in a transaction that is still open" for place in sorted(seen.unstable)]
+        text = f"group {group}: {'; '.join(waiting) or 'everything it has read is carried back'}"
+        return ConditionCheck(not waiting, text, seen.at_ms, {"ahead": waiting})
+
+    yield from wait_for_condition(look, policy.copied_bound_ms, policy)
+    committed, reached, back = last["committed"], last["reached"], last["back"]
+    again = find_reread_offsets(ground, group, back, stranded)
+    # A partition in which the group goes back on purpose has no record to land on: the landing test looks at `from`.
+    landing = {there: reached[there] for here, there in pairs if there in reached and here not in again}
+    note["groups"][group] = {
+        "source": encode_offsets(committed),
+        "from": encode_offsets(landing),
+        "target": encode_offsets(back | again),
+        "found": encode_offsets(last["found"]),
+    }
+    if again:
+        note["groups"][group]["read_again"] = {str(place): back[place] - at for place, at in again.items()}
+    yield ReportMessage(
+        f"group {group}: {render_offsets(committed)} → {render_offsets(back | again)}", note["groups"][group]
+    )
+
+
+def _crossings(ground: RunContext) -> ActionGenerator[dict[TopicPartition, SwitchoverMap]]:
+    """By partition of the old source."""
+    earlier, cut = ground.taking_back, ground.taking_back.cut
+    barrier = earlier.offsets("barrier", "ends")
+    here = tuple(ground.at_target(place) for place in ground.source_places())
+    there = (yield from perform_action(ReadCopies(here, earlier.flow.id), ObservedCopies, ground.policy)).copies
+    back = (yield from read_copies(ground)).copies
+    found: dict[TopicPartition, SwitchoverMap] = {}
+    for place in ground.source_places():
+        old = ground.at_target(place)
+        if place not in cut:  # added since the switch: all of it is the applications' own
+            found[old] = SwitchoverMap(0, 0, OffsetMap(()), back.get(place))
+            continue
+        held: CopiedPartition | None = there.get(old)
+        if held is None:
+            raise Refused(
+                f"the ledger of flow {earlier.flow.id} says nothing of {old}: nothing tells where a group goes on "
+                "there. Its records in watershed.ledger are not to be deleted"
+            )
+        carried = back.get(place)
+        history = build_round_trip_map(held.map, carried.map) if carried is not None else held.map
+        found[old] = SwitchoverMap(cut[place], barrier[old], history, carried)
+    return found
+
+
+def commit_offsets_back(ground: RunContext, note: JsonObject) -> ActionGenerator[None]:
+    """Compare-and-set: the group's old offsets at the source are ours from before, or what the flow back carried
+    there; anything else is somebody's."""
+    note["committed"] = {}
+    for group in ground.groups:
+        moved = ground.translated(group)
+        wanted, held = decode_offsets(moved["target"]), decode_offsets(moved["source"])
+        here = yield from perform_action(ReadGroup("source", group), ObservedGroup, ground.policy)
+        if here.members or dict(here.offsets) != held:
+            raise Refused(
+                f"group {group} moved at {ground.flow.source} after it was stopped ({describe_members(here)}, committed "
+                f"{render_offsets(here.offsets)}, was {render_offsets(held)}): something else uses this group id"
+            )
+        there = yield from perform_action(ReadGroup("target", group), ObservedGroup, ground.policy)
+        if there.members:
+            raise Refused(
+                f"group {group} is alive at {ground.flow.target} ({describe_members(there)}): a live group is never reset; "
+                "stop whatever uses this group id there"
+            )
+        if other := find_foreign_offsets(ground.taking_back, there, wanted):
+            raise Refused(f"group {group} has other offsets at {ground.flow.target} already: {render_offsets(other)}")
+        texts = {
+            ground.at_target(place): text for place, text in here.texts.items() if ground.kind_of(group) == "streams"
+        }
+        if any(there.offsets.get(place) != at for place, at in wanted.items()):
+            commit = CommitOffsets("target", group, wanted, texts, ground.kind_of(group))
+            there = yield from perform_action(commit, ObservedGroup, ground.policy)
+        if any(there.offsets.get(place) != at for place, at in wanted.items()):
+            raise Refused(
+                f"group {group}: committed {render_offsets(wanted)}, read back {render_offsets(there.offsets)}"
+            )
+        note["committed"][group] = encode_offsets(wanted)
+
+
+def undo_commit_offsets_back(ground: RunContext, note: JsonObject) -> ActionGenerator[None]:
+    """Applications stay where they are, at the flow's source: what a group has read at the old source meanwhile counts
+    there, and its offsets at the old source are again those that stood there."""
+    note["returned"] = {}
+    recalled = yield from perform_action(RecallDeeds("CommitOffsets"), RecalledDeeds, ground.policy)
+    begun = {deed["group"] for deed in recalled.deeds if deed["side"] == "target"}
+    for group in ground.groups:
+        if group in begun:
+            note["returned"][group] = yield from _stay(ground, group)
+
+
+def _stay(ground: RunContext, group: str) -> ActionGenerator[JsonObject]:
+    moved, kind = ground.translated(group), ground.kind_of(group)
+    here = yield from perform_action(ReadGroup("source", group), ObservedGroup, ground.policy)
+    there = yield from perform_action(ReadGroup("target", group), ObservedGroup, ground.policy)
+    if here.members or there.members:
+        raise Refused(
+            f"group {group} is alive ({describe_members(here)} at {ground.flow.source}, {describe_members(there)} at "
+            f"{ground.flow.target}); its offsets cannot be taken back. Stop it, then run again with --resume"
+        )
+    read = yield from _read_since(ground, group, decode_offsets(moved["target"]), there.offsets, here.offsets)
+    if read:
+        yield from perform_action(CommitOffsets("source", group, read, {}, kind), ObservedGroup, ground.policy)
+    before = decode_offsets(moved["found"])
+    if not before and there.offsets:
+        yield from perform_action(ForgetGroup("target", group), ObservedGroup, ground.policy)
+    elif any(there.offsets.get(place) != at for place, at in before.items()):
+        yield from perform_action(CommitOffsets("target", group, before, {}, kind), ObservedGroup, ground.policy)
+    yield ReportMessage(f"group {group} goes on at {ground.flow.source}: {render_offsets({**here.offsets, **read})}")
+    return {"read": encode_offsets(there.offsets), "source": encode_offsets(read)}
+
+
+def _read_since(
+    ground: RunContext, group: str, given: _Places, now: Offsets, held: Offsets
+) -> ActionGenerator[_Places]:
+    """What the group has read at the old source since it was started there, in the other side's offsets."""
+    crossings = yield from _crossings(ground)
+    read: _Places = {}
+    for place in ground.read_by(group):
+        old = ground.at_target(place)
+        if old in given and now.get(old, given[old]) > given[old]:
+            at = crossings[old].to_target(now[old])
+            if at > held.get(place, -1):
+                read[place] = at
+    return read
+
+
+def find_foreign_offsets(earlier: EarlierRun, seen: ObservedGroup, wanted: _Places) -> _Places:
+    """What neither the migration found or left there, nor the flow carried there, nor we would commit anyway."""
+    if earlier.unseen:
+        return {}
+    known = (wanted, *earlier.ours.get(seen.group, ()))
+    return {place: at for place, at in seen.others().items() if all(each.get(place) != at for each in known)}

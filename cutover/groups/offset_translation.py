@@ -1,0 +1,291 @@
+"""Where each group goes on: its positions at the source become positions at the target, are committed there, looked at,
+and taken back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from clusters.topic_partition import TopicPartition
+from cutover.actions import CommitOffsets, ForgetGroup, JsonObject, ReadGroup, ReadRecords, ReportMessage
+from cutover.errors import Refused
+from cutover.groups.group_preflight import describe_members, find_unprocessed_partitions, is_kind_conflict
+from cutover.groups.histories import read_copies_without_holes
+from cutover.observations import ObservedGroup, ObservedRecords
+from cutover.offsets import decode_offsets, encode_offsets, render_offsets
+from cutover.polling import ActionGenerator, ConditionCheck, perform_action, wait_for_condition
+from cutover.run_context import RunContext, read_source_logs, read_target_logs
+from replicator.ledger.offset_translation import CopiedPartition, translate_group, translate_group_back
+
+OffsetsByPartition = dict[TopicPartition, int]
+
+
+def translate_group_offsets(ground: RunContext, group: str) -> ActionGenerator[JsonObject]:
+    """Exact translation of what the source holds now. Waits for the copy to pass a commit, never guesses (C16, C17).
+
+    → source: what is committed there; from: where the group goes on at the source, also in partitions that it never
+    committed; target: where at the target; texts: partitions whose text goes along; again: offsets that a share group
+    gets again."""
+    policy = ground.policy
+    begins: OffsetsByPartition = {}  # fixed by the first look: the log's end moves on while we wait for the copy
+    ends: OffsetsByPartition = {}
+    result: JsonObject = {}
+
+    def look() -> ActionGenerator[ConditionCheck]:
+        seen = yield from perform_action(ReadGroup("source", group), ObservedGroup, policy)
+        if seen.members:
+            raise Refused(f"group {group} is alive at {ground.flow.source} again ({describe_members(seen)})")
+        logs = yield from read_source_logs(ground)
+        held = yield from read_copies_without_holes(ground)
+        reads = _reads_now(ground, group, seen)
+        wanted = [place for place in reads if place not in seen.unstable]
+        for place in wanted:
+            ends.setdefault(place, logs.stable[place])
+            if place not in seen.offsets and policy.uncommitted.get(group) is not None:
+                earliest = policy.uncommitted[group] == "earliest"
+                begins.setdefault(place, logs.starts[place] if earliest else ends[place])
+        at = {**begins, **seen.offsets, **seen.done}
+        found = translate_group(at, wanted, held, ground.rename, logs.starts, logs.stable)
+        if found.uncommitted:
+            names = ", ".join(str(place) for place in found.uncommitted)
+            raise Refused(
+                f"group {group} never committed {names} at {ground.flow.source}, and the file declares no policy for "
+                "it: nobody but its owner knows whether it should begin at the earliest or the latest record "
+                f"(migration.groups.{group}.uncommitted)"
+            )
+        waiting = [str(place) for place in found.ahead]
+        if waiting and ground.cut is not None:
+            raise Refused(
+                f"group {group} read beyond the barrier at {ground.flow.source} ({'; '.join(waiting)}): records were "
+                f"written there after the fence, and are not at {ground.flow.target}. Find their producer and stop it",
+                {"ahead": waiting},
+            )
+        waiting += [f"{place} is committed in a transaction that is still open" for place in sorted(seen.unstable)]
+        told = {place: seen.texts[place] for place in wanted if place in seen.texts}
+        waiting += _texts_waiting(told, ends, held)
+        texts = [place for place in told if _same_distances(ground, group, place, at[place], ends[place], held)]
+        yield from refuse_unmovable_progress(ground, group, seen)
+        result.update(
+            source=encode_offsets(seen.offsets),
+            target=encode_offsets(found.offsets),
+            kind=ground.kind_of(group),
+            texts=encode_offsets({place: len(told[place]) for place in texts}),
+            texts_left=[str(place) for place in told if place not in texts],
+            again=encode_offsets({place: count for place, count in seen.again.items() if place in wanted}),
+        )
+        result["from"] = encode_offsets({place: at[place] for place in wanted if place in at})
+        text = f"group {group}: {'; '.join(waiting) or 'every commit is copied'}"
+        return ConditionCheck(not waiting, text, seen.at_ms, {"ahead": waiting})
+
+    yield from wait_for_condition(look, policy.copied_bound_ms, policy)
+    yield ReportMessage(
+        f"group {group}: {render_offsets(decode_offsets(result['source']))} → {render_offsets(decode_offsets(result['target']))}",
+        result,
+    )
+    for text in _told(group, result):
+        yield ReportMessage(text)
+    return result
+
+
+def _reads_now(ground: RunContext, group: str, seen: ObservedGroup) -> list[TopicPartition]:
+    """What preflight found, and what the group has taken up since: approvals and holds may take days. Raises Refused
+    for a topic that is not in the wave, or a new partition."""
+    known, mine = set(ground.read_by(group)), set(ground.source_places())
+    internal = set(ground.internal(group))
+    taken_up = {place for place in seen.offsets if place not in known and place.topic not in internal}
+    if others := sorted(taken_up - mine):
+        named = ", ".join(map(str, others))
+        raise Refused(
+            f"group {group} has begun to read {named} since this run began, which it would not go on with at "
+            f"{ground.flow.target}: a group moves as a whole. A new run looks at it again; if it reads that no more, "
+            f"delete its offsets of it at {ground.flow.source} (kafka-consumer-groups --delete-offsets)",
+            {"taken_up": [str(place) for place in others]},
+        )
+    return sorted(known | taken_up)
+
+
+def _at_end(at: int, cut: int | None, end: int, record: str | None) -> bool:
+    """Whether nothing is left to be read at the target, either; behind our last record may lie a transaction's end."""
+    return record is None and at <= end if cut is None else at == cut
+
+
+def _told(group: str, result: JsonObject) -> Iterator[str]:
+    if result["texts_left"]:
+        yield (
+            f"group {group} keeps text beside its offsets of {', '.join(result['texts_left'])}, which stays behind: it "
+            "may count offsets, and behind these positions they lie at other distances at the target"
+        )
+    again = decode_offsets(result["again"])
+    if again:
+        yield f"group {group} is delivered at most {sum(again.values())} records again ({render_offsets(again)})"
+
+
+def refuse_unmovable_progress(ground: RunContext, group: str, seen: ObservedGroup) -> ActionGenerator[None]:
+    """Raises Refused for what the group has done, or has still to do, and that its positions do not tell."""
+    again = {place: count for place, count in seen.again.items() if place in set(ground.read_by(group))}
+    if again and group not in ground.policy.redelivery:
+        raise Refused(
+            f"share group {group} is done with {sum(again.values())} offsets behind its start offsets "
+            f"({render_offsets(again)}), which would be delivered again: accept that (migration.groups.{group}.redelivery: "
+            "accept), or let its consumers read everything first",
+            {"again": encode_offsets(again)},
+        )
+    left = yield from find_unprocessed_partitions(ground, group, seen)
+    if left:
+        raise Refused(
+            f"Streams application {group} has records in {', '.join(left)} that it has not processed; these topics "
+            "are not moved, so the records would be lost. Let it run until they are processed (strategy: "
+            "producers_first), or put them into the wave",
+            {"unprocessed": left},
+        )
+
+
+def _texts_waiting(
+    told: Mapping[TopicPartition, str], ends: OffsetsByPartition, held: Mapping[TopicPartition, CopiedPartition]
+) -> Iterator[str]:
+    """A text may speak of anything that could be read when its group stopped, so all of that has to be copied."""
+    for place in sorted(told):
+        copied = held[place].position if place in held and held[place].map.runs else 0
+        if copied < ends[place]:
+            yield f"{place} has text beside its offset, and is copied through {copied} of {ends[place]}"
+
+
+def _same_distances(
+    ground: RunContext,
+    group: str,
+    place: TopicPartition,
+    at: int,
+    end: int,
+    held: Mapping[TopicPartition, CopiedPartition],
+) -> bool:
+    """Whether a text that counts offsets from the position on (the Parallel Consumer's bitmap of what is done with)
+    means the same at the target. Streams keeps a time there, which always does."""
+    if ground.kind_of(group) == "streams":
+        return True
+    return place in held and not any(at < run.source < end for run in held[place].map.runs)
+
+
+def commit_group_offsets(ground: RunContext, group: str) -> ActionGenerator[JsonObject]:
+    """Compare-and-set: the target's group must be empty and hold nothing, or what `sync.groups` of the flow carried
+    there, or just what we would commit (C14, C18). → what was committed"""
+    moved = ground.translated(group)
+    wanted, before = decode_offsets(moved["target"]), decode_offsets(moved["source"])
+    kind = moved.get("kind", "classic")
+    here = yield from perform_action(ReadGroup("source", group), ObservedGroup, ground.policy)
+    if here.members or dict(here.offsets) != before:
+        raise Refused(
+            f"group {group} moved at {ground.flow.source} after it was stopped ({describe_members(here)}, "
+            f"committed {render_offsets(here.offsets)}, was {render_offsets(before)}): something else uses this group id"
+        )
+    there = yield from perform_action(ReadGroup("target", group), ObservedGroup, ground.policy)
+    if there.members:
+        raise Refused(
+            f"group {group} is alive at {ground.flow.target} ({describe_members(there)}): a live group is never reset; stop "
+            "whatever uses this group id there"
+        )
+    if is_kind_conflict(kind, there.kind):
+        raise Refused(f"group {group} is a {there.kind} group at {ground.flow.target}, and a {kind} group here")
+    other = {place: at for place, at in there.others().items() if wanted.get(place) != at}
+    if other:
+        raise Refused(f"group {group} has other offsets at {ground.flow.target} already: {render_offsets(other)}")
+    texts = {ground.at_target(place): here.texts.get(place, "") for place in decode_offsets(moved.get("texts", {}))}
+    if dict(there.offsets) != wanted or dict(there.texts) != texts:
+        there = yield from perform_action(
+            CommitOffsets("target", group, wanted, texts, kind), ObservedGroup, ground.policy
+        )
+    read = {place: there.offsets.get(place) for place in wanted}
+    if read != wanted or {place: there.texts.get(place, "") for place in texts} != texts:
+        raise Refused(f"group {group}: committed {render_offsets(wanted)}, read back {render_offsets(there.offsets)}")
+    return encode_offsets(wanted)
+
+
+def return_group_offsets(
+    ground: RunContext, group: str, given: OffsetsByPartition, *, done: bool
+) -> ActionGenerator[JsonObject | None]:
+    """The group goes on at the source with what it reached on the target; what we committed there is removed. → where
+    it stood and stands, None where nothing was ours.
+
+    given: what was to be committed; done: whether it is known to have been. Only empty groups are touched.
+    """
+    there = yield from perform_action(ReadGroup("target", group), ObservedGroup, ground.policy)
+    here = yield from perform_action(ReadGroup("source", group), ObservedGroup, ground.policy)
+    if not done and any(given.get(place) != at for place, at in there.offsets.items()):
+        yield ReportMessage(f"group {group} holds other offsets at {ground.flow.target}, which are not ours: they stay")
+        return None
+    if not done and not there.offsets:
+        return None  # the commit never came to pass
+    if there.members or here.members:
+        raise Refused(
+            f"group {group} is alive ({there.members} members at {ground.flow.target}, {here.members} at "
+            f"{ground.flow.source}: {', '.join((*there.who, *here.who))}); its offsets cannot be taken back. Stop it, "
+            "then run again with --resume"
+        )
+    if not there.offsets:
+        return None
+    moved = ground.translated(group)
+    kind = moved.get("kind", "classic")
+    held = yield from read_copies_without_holes(ground, tuple(_added(ground, there.offsets)))
+    reached = there.offsets if kind == "share" else there.others()
+    before = decode_offsets(moved["source"])
+    back = translate_group_back(reached, given, before, held, ground.rename)
+    for place, at in here.offsets.items():  # somebody has read on there under this group id: that counts, too
+        if place in back and at > back[place] and at != before.get(place):
+            back[place] = at
+    changed = {place: at for place, at in back.items() if here.offsets.get(place) != at}
+    if changed:  # the others keep what stands beside them: texts, and what a share group has done out of order
+        yield from perform_action(CommitOffsets("source", group, changed, {}, kind), ObservedGroup, ground.policy)
+    yield from perform_action(ForgetGroup("target", group), ObservedGroup, ground.policy)
+    returned: JsonObject = {"target": encode_offsets(there.offsets), "source": encode_offsets(back)}
+    yield ReportMessage(f"group {group}: {render_offsets(there.offsets)} → {render_offsets(back)}", returned)
+    return returned
+
+
+def _added(ground: RunContext, reached: Mapping[TopicPartition, int]) -> Iterator[TopicPartition]:
+    """Source partitions that did not exist when the run began, and in which the group has read at the target since."""
+    known = {ground.rename(topic): (topic, count) for topic, count in ground.partitions().items()}
+    for there in sorted(reached):
+        topic, count = known.get(there.topic, ("", 0))
+        if topic and there.partition >= count:
+            yield TopicPartition(topic, there.partition)
+
+
+def check_landing(ground: RunContext, group: str) -> ActionGenerator[JsonObject]:
+    """The next record that the group sees is the same on both sides; at the log's end, nothing is left on either (C19).
+
+    Producers may still write, so "nothing here yet" is looked at again; two different records are refused at once.
+    Once they write to the target, a group that has read everything lands where their first record stands.
+    """
+    policy, cut, moved = ground.policy, ground.cut or {}, ground.translated(group)
+    target = decode_offsets(moved["target"])
+    begins = decode_offsets(moved["from"] if "from" in moved else moved["source"])
+    source = {place: at for place, at in begins.items() if ground.at_target(place) in target}
+    there_of = {place: ground.at_target(place) for place in source}
+
+    def look() -> ActionGenerator[ConditionCheck]:
+        here = (yield from perform_action(ReadRecords("source", source), ObservedRecords, policy)).records
+        at = {there: target[there] for there in there_of.values()}
+        seen = yield from perform_action(ReadRecords("target", at), ObservedRecords, policy)
+        ends = (yield from read_target_logs(ground)).stable
+        same = at_end = 0
+        waiting: list[str] = []
+        for place, there in there_of.items():
+            mine, theirs = here[place], seen.records[there]
+            if mine is not None and theirs is not None and mine != theirs:
+                raise Refused(
+                    f"landing test: group {group} would not go on with the same record: {place} offset "
+                    f"{source[place]} and {there} offset {target[there]} at the target differ"
+                )
+            if mine is not None and mine == theirs:
+                same += 1
+            elif mine is None and _at_end(target[there], cut.get(there), ends[there], theirs):
+                at_end += 1
+            elif theirs is None:
+                waiting.append(f"{there} has nothing at {target[there]} yet")
+            else:  # the source got its record after we looked, or never had one: the next look tells
+                waiting.append(f"{there} has a record at {target[there]} that {place} does not show yet")
+        text = f"group {group}: {same} partitions land on the same record, {at_end} at the log's end"
+        text += f"; waiting: {', '.join(waiting)}" if waiting else ""
+        return ConditionCheck(
+            not waiting, text, seen.at_ms, {"same_record": same, "at_end": at_end, "waiting": waiting}
+        )
+
+    return (yield from wait_for_condition(look, policy.copied_bound_ms, policy)).seen

@@ -1,0 +1,86 @@
+"""The steps at which hooks are called: checks that gate, hooks that are told, and those told of a rollback."""
+
+from __future__ import annotations
+
+from cutover.actions import CallHook, CheckHooks, JsonObject
+from cutover.errors import Refused
+from cutover.observations import HookAnswer, HookProblems
+from cutover.policy import WavePolicy
+from cutover.polling import ActionGenerator, perform_action
+from cutover.run_context import RunContext
+
+
+def _list_hook_names(policy: WavePolicy) -> tuple[str, ...]:
+    """Every hook that a run with this policy may call."""
+    at = policy.hooks
+    checks = (*policy.checks_before, *policy.checks_after)
+    fence = (policy.fence.hook,) if policy.fence.hook is not None else ()
+    return tuple(dict.fromkeys((*at.before, *at.fenced, *at.switched, *at.rolled_back, *checks, *fence)))
+
+
+def check_hooks(ground: RunContext, problems: list[str]) -> ActionGenerator[None]:
+    """What would keep hooks from being called is found before anything is moved."""
+    names = _list_hook_names(ground.policy)
+    if names:
+        problems += (yield from perform_action(CheckHooks(names), HookProblems, ground.policy)).problems
+
+
+def call_checks_before(ground: RunContext, note: JsonObject) -> ActionGenerator[None]:
+    yield from _call_hooks(ground, note, "check", ground.policy.checks_before, "checks_before")
+
+
+def call_checks_after(ground: RunContext, note: JsonObject) -> ActionGenerator[None]:
+    yield from _call_hooks(ground, note, "check", ground.policy.checks_after, "checks_after")
+
+
+def call_hooks_before(ground: RunContext, note: JsonObject) -> ActionGenerator[None]:
+    yield from _call_hooks(ground, note, "before", ground.policy.hooks.before)
+
+
+def call_hooks_fenced(ground: RunContext, note: JsonObject) -> ActionGenerator[None]:
+    yield from _call_hooks(ground, note, "fenced", ground.policy.hooks.fenced)
+
+
+def call_hooks_switched(ground: RunContext, note: JsonObject) -> ActionGenerator[None]:
+    yield from _call_hooks(ground, note, "switched", ground.policy.hooks.switched)
+
+
+def call_hooks_rolled_back(ground: RunContext, note: JsonObject) -> ActionGenerator[None]:
+    """Nothing that a hook says can break a rollback: it is noted."""
+    try:
+        yield from _call_hooks(ground, note, "rolled_back", ground.policy.hooks.rolled_back, all_of_them=True)
+    except Refused as why:
+        note["refused"] = str(why)
+
+
+def _call_hooks(
+    ground: RunContext,
+    note: JsonObject,
+    point: str,
+    names: tuple[str, ...],
+    purpose: str | None = None,
+    *,
+    all_of_them: bool = False,
+) -> ActionGenerator[None]:
+    """One after the other. Raises Refused at the first that says no (`on_failure: continue` never does), or behind the
+    last with all_of_them. purpose: what makes the key, where a point alone does not tell two calls apart."""
+    note["hooks"], refused = {}, []
+    for name in names:
+        body: JsonObject = {
+            "source": ground.flow.source,
+            "target": ground.flow.target,
+            "topics": list(ground.wave.topics),
+        }
+        key = f"{ground.wave.name}/{purpose or point}/{name}"
+        try:
+            seen = yield from perform_action(CallHook(name, point, key, body), HookAnswer, ground.policy)
+        except Refused as why:
+            note["hooks"][name] = {"agreed": False, "text": str(why)}
+        else:
+            note["hooks"][name] = {"agreed": seen.agreed, "text": seen.text, **seen.seen}
+        if not note["hooks"][name]["agreed"]:
+            refused.append(f"hook {name} said no: {note['hooks'][name]['text']}")
+            if not all_of_them:
+                break
+    if refused:
+        raise Refused("; ".join(refused), note)

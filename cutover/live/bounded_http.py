@@ -1,0 +1,71 @@
+"""One HTTP request as Watershed makes it: the address that was given and no other (no redirect, no proxy), an answer
+of bounded size, within a bounded time however slowly it drips."""
+
+from __future__ import annotations
+
+import http.client
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+from clusters.deadline import run_with_deadline
+
+MAX_HTTP_ANSWER_BYTES = 64 * 1024  # of an answer; the rest is not read
+
+
+class NoHttpAnswer(Exception):
+    """Nothing that could be understood came back. transient: worth asking again. garbled: it was no HTTP."""
+
+    def __init__(self, why: str, *, transient: bool = True, garbled: bool = False) -> None:
+        self.transient = transient
+        self.garbled = garbled
+        super().__init__(why)
+
+
+@dataclass(frozen=True, slots=True)
+class HttpAnswer:
+    """What came back, whatever its status; `text` for people, cut short."""
+
+    status: int
+    body: bytes
+
+    @property
+    def text(self) -> str:
+        return " ".join(self.body[:2000].decode(errors="replace").split())[:300]
+
+
+def call_http(method: str, url: str, body: bytes | None, headers: Mapping[str, str], seconds: float) -> HttpAnswer:
+    """Raises NoAnswer."""
+    if urlsplit(url).scheme not in ("http", "https"):
+        raise NoHttpAnswer(f"{url} is not an http address", transient=False)
+
+    def asked() -> HttpAnswer:
+        request = urllib.request.Request(url, data=body, method=method, headers=dict(headers))  # noqa: S310 -- checked
+        try:
+            with _OPENER.open(request, timeout=seconds) as answer:
+                return HttpAnswer(answer.status, answer.read(MAX_HTTP_ANSWER_BYTES))
+        except urllib.error.HTTPError as error:
+            with error:
+                return HttpAnswer(error.code, error.read(MAX_HTTP_ANSWER_BYTES))
+
+    try:
+        return run_with_deadline(seconds, asked)
+    except TimeoutError:
+        raise NoHttpAnswer(f"no answer in {seconds:.3g} s") from None
+    except (OSError, http.client.HTTPException) as error:
+        why = str(getattr(error, "reason", None) or error) or type(error).__name__
+        garbled = isinstance(error, http.client.HTTPException) and not isinstance(error, OSError)
+        raise NoHttpAnswer("no answer in time" if "timed out" in why else why, garbled=garbled) from None
+    except ValueError as error:
+        raise NoHttpAnswer(f"{url} cannot be called: {error}", transient=False) from None
+
+
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    def redirect_request(self, *_args: Any, **_kwargs: Any) -> None:
+        return None
+
+
+_OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}), _NoRedirects)

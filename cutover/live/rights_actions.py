@@ -1,0 +1,97 @@
+"""The real world's rights that wait for applications: read from the source while it lives, else from what its workers
+wrote down at the target; given and taken away at the brokers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict
+
+from clusters.broker_propagation import wait_for_every_broker
+from clusters.required_rights import CLUSTER_RESOURCE_NAME, RequiredRight
+from clusters.rights_preflight import find_missing_rights
+from clusters.settings import ConnectionSettings
+from clusters.wire import admin_reads
+from clusters.wire.admin_connection import AdminConnection, open_admin_connection
+from clusters.wire.admin_writes import create_acls, delete_acls
+from clusters.withheld_rights import WithheldRights, read_withheld_rights
+from cutover.actions import Action, ClusterSide, GiveRights, JsonObject, ReadRights, TakeRights
+from cutover.observations import Observation, ObservedRights
+from topology.acl_translation import is_acl_about, render_acl, translate_acls
+from topology.inventory import InventoryAcl
+from topology.plan import PlanFlow
+
+_Acls = list[InventoryAcl]
+
+
+class LiveRights:
+    """Answers LookAtRights, GiveRights and TakeRights. Raises ClusterError."""
+
+    def __init__(
+        self, flow: PlanFlow, settings: Mapping[ClusterSide, ConnectionSettings], now: Callable[[], int]
+    ) -> None:
+        self._flow, self._settings, self._now = flow, settings, now
+
+    def answers(self) -> dict[type[Action], Callable[..., Observation]]:
+        return {ReadRights: self.look, GiveRights: self.give, TakeRights: self.take}
+
+    def look(self, action: ReadRights) -> ObservedRights:
+        if not self._flow.sync.acls.holds_back:
+            return ObservedRights(self._now(), asked=False)
+        target = self._settings["target"]
+        withheld = read_withheld_rights(target, self._flow.id) if action.remembered else self._at_source()
+        if withheld is None:
+            return ObservedRights(self._now(), asked=True)
+        wanted = [acl for acl in withheld.acls if not action.topics or is_acl_about(acl, action.topics, action.groups)]
+        with open_admin_connection(target) as inquiry:
+            present = admin_reads.read_acls(inquiry)
+        if present is None:  # without an authorizer everybody may do everything
+            return ObservedRights(self._now(), asked=True, known_ms=withheld.at_ms)
+        missing = [acl for acl in wanted if acl not in present]
+        there = [acl for acl in wanted if acl in present]
+        unable = "; ".join(map(str, find_missing_rights(target, [_altering(target)]))) if missing else ""
+        return ObservedRights(self._now(), True, _json(missing), _json(there), {}, unable, withheld.at_ms)
+
+    def give(self, action: GiveRights) -> ObservedRights:
+        """One that is there already is left as it is."""
+        target, wanted = self._settings["target"], _acls(action.rights)
+        with open_admin_connection(target) as inquiry:
+            refused = create_acls(inquiry, wanted)
+            given = set(wanted) - refused.keys()
+            wait_for_every_broker(target, inquiry, lambda broker: given <= _present(broker))
+        return self._done([acl for acl in wanted if acl in refused], [acl for acl in wanted if acl in given], refused)
+
+    def take(self, action: TakeRights) -> ObservedRights:
+        """These very rights and no others; one that is gone already is done."""
+        settings, wanted = self._settings[action.side], _acls(action.rights)
+        with open_admin_connection(settings) as inquiry:
+            refused = delete_acls(inquiry, wanted)
+            gone = set(wanted) - refused.keys()
+            wait_for_every_broker(settings, inquiry, lambda broker: not gone & _present(broker))
+        return self._done([acl for acl in wanted if acl in gone], [acl for acl in wanted if acl in refused], refused)
+
+    def _at_source(self) -> WithheldRights:
+        with open_admin_connection(self._settings["source"]) as inquiry:
+            here = admin_reads.read_acls(inquiry)
+        return WithheldRights(self._flow.id, translate_acls(self._flow, here or ()).withheld)
+
+    def _done(self, missing: _Acls, there: _Acls, refused: Mapping[InventoryAcl, str]) -> ObservedRights:
+        told = {render_acl(acl): why for acl, why in refused.items()}
+        return ObservedRights(self._now(), True, _json(missing), _json(there), told)
+
+
+def _altering(settings: ConnectionSettings) -> RequiredRight:
+    return RequiredRight(
+        settings.alias, "CLUSTER", CLUSTER_RESOURCE_NAME, "LITERAL", "ALTER", "give the rights that were held back"
+    )
+
+
+def _present(broker: AdminConnection) -> set[InventoryAcl]:
+    return set(admin_reads.read_acls(broker) or ())
+
+
+def _json(acls: Iterable[InventoryAcl]) -> tuple[JsonObject, ...]:
+    return tuple(asdict(acl) for acl in acls)
+
+
+def _acls(rights: Iterable[JsonObject]) -> _Acls:
+    return [InventoryAcl(**each) for each in rights]

@@ -1,0 +1,124 @@
+"""What an earlier run of a wave has journaled, for the run that takes it back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from clusters.topic_partition import TopicPartition
+from cutover.fences.fence_steps import find_standing_fence
+from cutover.journal.chain import RUN_STEP, JournalChain, JournalEntry, find_step_outcome
+from cutover.offsets import decode_offsets
+from topology.plan import PlanFlow
+
+_Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class EarlierRun:
+    """flow: along which it moved applications. outcomes: of its steps. state: how it ended, "" while it is unfinished.
+    switched_ms: when producers were switched, milliseconds since 1970. moved: groups for which offsets were committed
+    at its target; halted: those that it has stopped at its source and not moved. fence: the deed that raised the fence
+    which still stands there. rights: those given at its target that nobody needs there once this wave has left, JSON of
+    `InventoryAcl`. ours: group → offsets at its source that runs of this wave committed or found there.
+    taken_back: the run that has taken it back already. unseen: it could not look at its source (a failover), so offsets
+    of its groups there are what they had read before."""
+
+    run: str
+    flow: PlanFlow
+    outcomes: Mapping[str, _Json]
+    state: str
+    switched_ms: int
+    moved: tuple[str, ...] = ()
+    halted: tuple[str, ...] = ()
+    fence: _Json | None = None
+    rights: tuple[_Json, ...] = ()
+    ours: Mapping[str, tuple[Mapping[TopicPartition, int], ...]] = field(default_factory=dict)
+    taken_back: str | None = None
+    unseen: bool = False
+
+    def offsets(self, step: str, what: str) -> dict[TopicPartition, int]:
+        return decode_offsets(self.outcomes[step][what])
+
+    @property
+    def cut(self) -> dict[TopicPartition, int]:
+        """Where the copy ends at its target and the applications' own records begin."""
+        return self.offsets("point_of_no_return", "target_ends")
+
+    def of_group(self, group: str, what: str) -> dict[TopicPartition, int]:
+        """What was translated for it: `source` or `target` offsets; none when that never came to pass."""
+        found: Mapping[str, _Json] = self.outcomes.get("translate_offsets", {}).get("groups", {})
+        return decode_offsets(found.get(group, {}).get(what, {}))
+
+
+def find_switched_migration(chain: JournalChain, wave: str) -> list[JournalEntry]:
+    """The entries of the newest migration of that wave that has passed its point of no return; empty without one."""
+    for run in reversed(list(dict.fromkeys(entry.run for entry in chain.entries))):
+        entries = chain.run(run)
+        kind = entries[0].observation.get("kind", "migrate")
+        passed = find_step_outcome(entries, "point_of_no_return")
+        if kind == "migrate" and entries[0].wave == wave and passed is not None and passed[1] is None:
+            return entries
+    return []
+
+
+def build_earlier_run(chain: JournalChain, entries: list[JournalEntry], flow: PlanFlow) -> EarlierRun:
+    """What is to be known of the run with these entries; `flow` is the one along which it moved."""
+    first, last = entries[0], entries[-1]
+    steps = dict.fromkeys(entry.step for entry in entries if entry.step != RUN_STEP)
+    outcomes = {step: found[0] for step in steps if (found := find_step_outcome(entries, step)) is not None}
+    deeds = [entry for entry in entries if entry.deed and entry.kind == "intent"]
+    moved = _names(deeds, "CommitOffsets", "group", side="target")
+    stopped = _names(deeds, "StopApplication", "name", role="consumer")
+    switched = [e.at_ms for e in deeds if e.step == "switch_producers"]
+    crossed_ms = [e.at_ms for e in entries if e.step == "point_of_no_return" and e.kind == "outcome" and not e.deed]
+    of_wave = [entry for entry in chain.entries if entry.wave == first.wave]
+    return EarlierRun(
+        run=first.run,
+        flow=flow,
+        outcomes=outcomes,
+        state=str(last.observation.get("state", "")) if last.step == RUN_STEP and last.kind == "outcome" else "",
+        switched_ms=(switched or crossed_ms)[0],
+        moved=moved,
+        halted=tuple(name for name in stopped if name not in moved),
+        fence=find_standing_fence(entries),
+        ours=_ours(of_wave),
+        taken_back=find_rollback_of(chain, first.run),
+    )
+
+
+def _names(deeds: Iterable[JournalEntry], deed: str, what: str, **fields: str) -> tuple[str, ...]:
+    found = (e.observation for e in deeds if e.deed == deed)
+    wanted = (seen[what] for seen in found if all(seen.get(key) == value for key, value in fields.items()))
+    return tuple(dict.fromkeys(wanted))
+
+
+def _ours(entries: Iterable[JournalEntry]) -> dict[str, tuple[Mapping[TopicPartition, int], ...]]:
+    """Of a migration its source is where a rollback commits: `source` to the one, `target` to the other."""
+    found: dict[str, list[Mapping[TopicPartition, int]]] = {}
+    kinds: dict[str, str] = {}
+    for entry in entries:
+        seen = entry.observation
+        kinds.setdefault(entry.run, str(seen.get("kind", "migrate")))
+        side = "target" if kinds[entry.run] in ("rollback", "failback") else "source"
+        if entry.deed == "CommitOffsets" and entry.kind == "intent" and seen["side"] == side:
+            found.setdefault(seen["group"], []).append(decode_offsets(seen["offsets"]))
+        if entry.step == "translate_offsets" and entry.kind == "outcome" and not entry.deed and side == "source":
+            for group, moved in seen["outcome"].get("groups", {}).items():
+                found.setdefault(group, []).append(decode_offsets(moved["source"]))
+    return {group: tuple(each) for group, each in found.items()}
+
+
+def find_rollback_of(chain: JournalChain, run: str) -> str | None:
+    """The run that is done and has taken that one back."""
+    for name in dict.fromkeys(entry.run for entry in chain.entries):
+        entries = chain.run(name)
+        ended = (
+            entries[-1].step == RUN_STEP
+            and entries[-1].kind == "outcome"
+            and entries[-1].observation["state"] == "done"
+        )
+        if ended and entries[0].observation.get("takes_back") == run:
+            return name
+    return None

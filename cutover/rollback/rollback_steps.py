@@ -1,0 +1,261 @@
+"""The steps of a rollback behind the point of no return that no migration has: whether the way back is open, the flow
+back from the cut, the reverse translation, the fence at the source, and what is written down at the end.
+
+Everything else is a migration's own steps along the flow back: its source is where applications are, its target where
+they came from.
+"""
+
+from __future__ import annotations
+
+from clusters.topic_partition import TopicPartition
+from cutover.actions import (
+    ApplicationRole,
+    EndRun,
+    ForgetGroup,
+    JsonObject,
+    ReadApplication,
+    ReadClock,
+    ReadFlow,
+    ReadGroup,
+    ReadLogs,
+    ReportMessage,
+    RetireTopics,
+    ServeTopics,
+    StartApplication,
+    StartFlow,
+)
+from cutover.errors import Refused
+from cutover.fences.fence_steps import check_fence, lower_fence, lower_journaled_fence, raise_fence_again
+from cutover.gates import check_clusters, check_wave_topics
+from cutover.groups.group_preflight import describe_members
+from cutover.groups.offset_return import find_foreign_offsets
+from cutover.hooks.hook_steps import check_hooks
+from cutover.observations import (
+    ActionDone,
+    ObservedApplication,
+    ObservedFlow,
+    ObservedGroup,
+    ObservedLogs,
+    ObservedTime,
+)
+from cutover.offsets import encode_offsets, render_offsets
+from cutover.polling import ActionGenerator, perform_action
+from cutover.rollback.following import resume_forward_flow
+from cutover.rollback.stranded_records import find_stranded_records
+from cutover.run_context import RunContext
+from cutover.withheld_rights import take_rights
+
+_Places = dict[TopicPartition, int]
+
+
+def run_rollback_preflight(ground: RunContext, note: JsonObject) -> ActionGenerator[None]:
+    """Everything that can be found wrong before a single client is stopped, all of it in one message."""
+    earlier, problems = ground.taking_back, list[str]()
+    note["takes_back"] = earlier.run
+    yield from _still_open(ground, problems)
+    note["clusters"] = yield from check_clusters(ground, problems)
+    if ground.wave.rollback is None or ground.wave.rollback.reverse is None:
+        yield from _blind(ground)
+    note["partitions"] = yield from check_wave_topics(ground, problems)
+    ground.outcomes["preflight_back"] = note  # the partitions are asked for below
+    yield from _flow(ground, problems)
+    note["written"] = yield from _written(ground, sorted(note["partitions"]))
+    note["groups"] = yield from _groups(ground, problems)
+    note["applications"] = yield from _applications(ground, problems)
+    note["stranded"] = yield from find_stranded_records(ground, problems)
+    note["fence"] = yield from check_fence(ground, note["partitions"], problems)
+    yield from check_hooks(ground, problems)
+    if problems:
+        raise Refused("; ".join(problems), {"problems": problems})
+
+
+def _still_open(ground: RunContext, problems: list[str]) -> ActionGenerator[None]:
+    """The file says how long the way back is kept; it counts from the switch."""
+    earlier, until_ms = ground.taking_back, ground.wave.rollback.until_ms if ground.wave.rollback is not None else None
+    if until_ms is None:
+        return
+    passed_ms = (yield from perform_action(ReadClock(), ObservedTime, ground.policy)).wall_ms - earlier.switched_ms
+    if passed_ms > until_ms:
+        problems.append(
+            f"the way back of wave {ground.wave.name} was open for {until_ms / 3_600_000:g} h after the switch, which "
+            f"was {passed_ms / 3_600_000:.1f} h ago (`rollback.until`): raise it in the file if the logs still hold "
+            "everything, and compile"
+        )
+
+
+def _blind(ground: RunContext) -> ActionGenerator[None]:
+    written = yield from _written(ground, None)
+    raise Refused(
+        f"no flow leads back (`rollback.reverse` of wave {ground.wave.name}): to switch back now would strand "
+        f"{_told(written, ground)} at {ground.flow.source}. Declare one from {ground.flow.source} to "
+        f"{ground.flow.target}, apply it, and roll back then: it carries them back first",
+        {"stranded": written},
+    )
+
+
+def _written(ground: RunContext, topics: list[str] | None) -> ActionGenerator[JsonObject]:
+    """Offsets behind the cut, by partition: what applications have written since the switch."""
+    cut = dict.fromkeys(ground.source_places() if topics is not None else (), 0) | ground.taking_back.cut
+    wanted = {p: at for p, at in cut.items() if topics is None or p.topic in topics}
+    seen = yield from perform_action(ReadLogs("source", tuple(sorted(wanted))), ObservedLogs, ground.policy)
+    return {str(p): seen.ends[p] - at for p, at in sorted(wanted.items()) if seen.ends[p] > at}
+
+
+def _told(written: JsonObject, ground: RunContext) -> str:
+    where = ", ".join(f"{place} {count}" for place, count in written.items())
+    return f"{sum(written.values())} records" + (f" ({where})" if where else "")
+
+
+def _flow(ground: RunContext, problems: list[str]) -> ActionGenerator[None]:
+    flow = ground.flow
+    seen = yield from perform_action(ReadFlow(), ObservedFlow, ground.policy)
+    if seen.state == "missing":
+        written = yield from _written(ground, None)
+        problems.append(
+            f"flow {flow.id} is not applied (`topology apply`), so that to switch back now would strand "
+            f"{_told(written, ground)} at {flow.source}"
+        )
+    elif not seen.same_plan:
+        problems.append(f"flow {flow.id} runs another plan than this file: `topology apply` first")
+    for topic in sorted(ground.wave.topics):
+        if topic in seen.loud:
+            problems.append(f"topic {topic}: {seen.loud[topic]}")
+
+
+def _groups(ground: RunContext, problems: list[str]) -> ActionGenerator[JsonObject]:
+    """What each group is, as the migration found it, with what stands at the old source."""
+    earlier, flow = ground.taking_back, ground.flow
+    found: JsonObject = {}
+    for group in ground.groups:
+        here = yield from perform_action(ReadGroup("source", group), ObservedGroup, ground.policy)
+        there = yield from perform_action(ReadGroup("target", group), ObservedGroup, ground.policy)
+        if there.members:
+            problems.append(
+                f"group {group} is alive at {flow.target} ({describe_members(there)}), and was moved to {flow.source}: stop "
+                "whatever uses this group id there"
+            )
+        elif other := find_foreign_offsets(earlier, there, {}):
+            problems.append(
+                f"group {group} has offsets at {flow.target} that no run of this migration left there: {render_offsets(other)}; "
+                "they are not ours to overwrite"
+            )
+        before = earlier.outcomes["preflight"]
+        known: JsonObject = before.get("groups", {}).get(group, {})
+        others = sorted({place.topic for place in here.offsets} - {*ground.wave.topics, *here.internal})
+        if others:
+            problems.append(
+                f"group {group} reads {', '.join(others)} at {flow.source}, too, which is not in wave "
+                f"{ground.wave.name} and would not go home with it: give that to another group, or delete its offsets "
+                f"of it at {flow.source} (kafka-consumer-groups --delete-offsets)"
+            )
+        topics: list[str] = list(known["reads"] if "reads" in known else before["partitions"])
+        reads = sorted(earlier.flow.target_topic(topic) for topic in topics)
+        found[group] = {
+            **known,
+            "reads": reads,
+            "state": here.state,
+            "members": here.members,
+            "static": list(here.static),
+            "offsets": encode_offsets(here.offsets),
+        }
+    return found
+
+
+def _applications(ground: RunContext, problems: list[str]) -> ActionGenerator[dict[str, str]]:
+    states: dict[str, str] = {}
+    roles: list[tuple[str, ApplicationRole]] = [
+        (name, "consumer") for name in (*ground.groups, *ground.taking_back.halted)
+    ]
+    roles += [(name, "producer") for name in ground.producers]
+    for name, role in roles:
+        seen = yield from perform_action(ReadApplication(name, role), ObservedApplication, ground.policy)
+        if role == "producer" and seen.state == "running" and seen.cluster == ground.flow.target:
+            problems.append(
+                f"producer {name} runs at {seen.cluster} already: what it writes there stands among what "
+                f"{ground.flow.source} has taken before it. Stop it"
+            )
+        if seen.by == "nobody":
+            problems.append(
+                f"{role} {name} has no control endpoint, and nobody can be asked to stop and start it: declare its "
+                f"address in migration.applications.{name}.http, or run `topology rollback` in a terminal without "
+                "--approve auto"
+            )
+        states[name] = seen.state
+    return states
+
+
+def start_flow_back(ground: RunContext, note: JsonObject) -> ActionGenerator[None]:
+    """The flow back runs, from the cut on: what lies below came from the source. The migration's flow lets go of the
+    topics first, as it would at the end of a migration: what comes back is not for it."""
+    flow, begin, topics = ground.flow, encode_offsets(ground.taking_back.cut), tuple(sorted(ground.wave.topics))
+    home = tuple(sorted(map(ground.rename, topics)))
+    there = yield from perform_action(RetireTopics(home, ground.taking_back.flow.id), ObservedFlow, ground.policy)
+    if there.state != "missing" and set(home) - there.retired:
+        raise Refused(f"flow {ground.taking_back.flow.id} was to let go of {', '.join(home)} and still copies them")
+    yield from perform_action(StartFlow(flow.id, begin), ObservedFlow, ground.policy)
+    seen = yield from perform_action(ServeTopics(topics), ObservedFlow, ground.policy)
+    if seen.state != "running" or seen.retired & set(topics):
+        raise Refused(f"flow {flow.id} was started and is {seen.state}: something else changes it")
+    note.update(flow=flow.id, cut=begin)
+
+
+def lower_migration_fence(ground: RunContext, note: JsonObject) -> ActionGenerator[None]:
+    """The migration's fence at the old source comes down, by what stood there before it rose."""
+    fence = ground.taking_back.fence
+    if fence is None:
+        note["lowered"] = "no fence of the migration stands there"
+    else:
+        yield from lower_journaled_fence(ground, note, fence, "target")
+
+
+def undo_lower_migration_fence(ground: RunContext, note: JsonObject) -> ActionGenerator[None]:
+    fence = ground.taking_back.fence
+    if fence is not None:
+        yield from raise_fence_again(ground, note, fence, "target")
+
+
+def start_halted_consumers(ground: RunContext, note: JsonObject) -> ActionGenerator[None]:
+    """Consumers that the migration had stopped at the old source and never moved: their offsets stand there still."""
+    note["started"] = {}
+    for name in ground.taking_back.halted:
+        seen = yield from perform_action(
+            StartApplication(name, "consumer", "target"), ObservedApplication, ground.policy
+        )
+        if seen.state == "stopped" or seen.cluster not in (None, ground.flow.target):
+            raise Refused(f"consumer {name} should run at {ground.flow.target}; it is {seen.state} at {seen.cluster}")
+        note["started"][name] = ground.flow.target
+
+
+def end_taken_back_run(ground: RunContext, note: JsonObject) -> ActionGenerator[None]:
+    """As before the migration: rights to write that were given where applications have left are taken away, and only
+    then our fence there comes down; the run that is taken back, if it was not finished, gives up its lock; and the flow
+    there goes on if it may."""
+    earlier = ground.taking_back
+    yield from take_rights(ground, note, earlier.rights, "source")
+    yield from lower_fence(ground, note)
+    yield from _forget_groups(ground, note)
+    why = f"behind the point of no return, by `topology rollback`; see the journal for run {{run}} ({earlier.run})"
+    if not earlier.state:
+        yield from perform_action(EndRun(earlier.run, "rolled_back", why), ActionDone, ground.policy)
+        note["ended"] = earlier.run
+    note["flow"] = yield from resume_forward_flow(ground)
+    yield ReportMessage(note["flow"])
+
+
+def _forget_groups(ground: RunContext, note: JsonObject) -> ActionGenerator[None]:
+    """Positions that are left where applications have been would be somebody else's to another migration of the wave.
+    They are in the journal (`translate_back`). What is alive there again is its owner's, and is told."""
+    note["forgotten"] = []
+    for group in ground.groups:
+        seen = yield from perform_action(ReadGroup("source", group), ObservedGroup, ground.policy)
+        if seen.members:
+            yield ReportMessage(
+                f"group {group} is alive at {ground.flow.source} again ({describe_members(seen)}): it stays there"
+            )
+        elif also := {place.topic for place in seen.offsets} - {*ground.partitions(), *ground.internal(group)}:
+            yield ReportMessage(
+                f"group {group} stays at {ground.flow.source}: it reads {', '.join(sorted(also))} there, too"
+            )
+        elif seen.kind != "unknown":
+            yield from perform_action(ForgetGroup("source", group), ObservedGroup, ground.policy)
+            note["forgotten"].append(group)

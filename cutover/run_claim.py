@@ -1,0 +1,253 @@
+"""Runs: who may act on a topology. Beginning, continuing and refusing, all decided from the journal's chain."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import time
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from cutover.errors import Locked, NothingToResume, PlanChanged, Superseded
+from cutover.journal.chain import (
+    RUN_STEP,
+    TAKEOVER_STEP,
+    EntryKind,
+    Journal,
+    JournalChain,
+    JournalEntry,
+    describe_holder,
+    find_step_outcome,
+)
+from cutover.run_plan import RunPlan
+from cutover.step_runner import RunResult, RunState
+from cutover.wave_states import refuse_early_wave
+from topology.migration_waves import WaveStrategy, compute_wave_hash
+from topology.plan import Plan
+
+
+@dataclass(frozen=True, slots=True)
+class RunClaim:
+    """This process holds the run. ended: the run is over already, with this result; nothing may be written then."""
+
+    journal: Journal
+    run: str
+    actor: str
+    plan_hash: str
+    wave: str
+    ended: RunResult | None = None
+
+    def outcome_of(self, step: str) -> tuple[dict[str, Any], str | None] | None:
+        return find_step_outcome(self.journal.chain.run(self.run), step)
+
+    def begun(self, deed: str) -> tuple[dict[str, Any], ...]:
+        """What the run's deeds of that kind were to do, whether they were done or not."""
+        entries = self.journal.chain.run(self.run)
+        return tuple(entry.observation for entry in entries if entry.deed == deed and entry.kind == "intent")
+
+    def begun_ago_ms(self, step: str) -> int:
+        """How long ago, by the wall clock, the run first began the step; 0 for a new one, and where clocks disagree."""
+        entries = self.journal.chain.run(self.run)
+        first = next((e for e in entries if e.step == step and e.kind == "intent" and not e.deed), None)
+        return 0 if first is None else max(0, self.journal.now_ms() - first.at_ms)
+
+    def write(self, step: str, kind: EntryKind, observation: dict[str, Any], deed: str = "") -> None:
+        """Raises Superseded when another process took the run over."""
+        self.journal.append(
+            self.run,
+            step,
+            kind,
+            observation,
+            actor=self.actor,
+            plan_hash=self.plan_hash,
+            wave=self.wave,
+            deed=deed,
+        )
+
+    def end_other(self, run: str, state: RunState, reason: str) -> None:
+        """Write down the end of a run that this one has taken back, once. Raises Superseded."""
+        entries = self.journal.chain.run(run)
+        if entries[-1].step == RUN_STEP and entries[-1].kind == "outcome":
+            return
+        step = next(entry.step for entry in reversed(entries) if entry.step not in (RUN_STEP, TAKEOVER_STEP))
+        ended = asdict(RunResult(state, step, reason))
+        first = entries[0]
+        self.journal.append(
+            run, RUN_STEP, "outcome", ended, actor=self.actor, plan_hash=first.plan_hash, wave=first.wave
+        )
+
+
+def claim_run(
+    journal: Journal,
+    plan: Plan,
+    course: RunPlan,
+    actor: str,
+    run: str | None,
+    *,
+    resume: bool,
+    begin: bool,
+    abandon: bool = False,
+) -> RunClaim:
+    """Begin a run, or continue the unfinished one when it is this `run` or `resume` says so.
+
+    begin: a new run may be begun. abandon: the run is only taken back, so another plan will do when it moves the same
+    applications by the same flow; the entries keep the run's plan. Raises Locked, PlanChanged, NothingToResume, and for
+    a new migration WaveBlocked and WaveDone.
+    """
+    chain = journal.refresh()
+    open_run = chain.unfinished()
+    earlier = course.earlier
+    if earlier is not None and open_run and open_run[0].run == earlier.run:
+        open_run = []  # it is what is taken back: its process, if it still lives, writes no further entry
+    if open_run:
+        return _continue(journal, open_run, plan, course, actor, run, resume, abandon)
+    before = chain.run(run) if run is not None else []
+    if before and (read_run_kind(before), before[0].wave) != (course.kind, course.wave.name):
+        raise NothingToResume(
+            f"run {run} was the {read_run_kind(before)} of wave {before[0].wave}, and this is the {course.kind} of wave "
+            f"{course.wave.name}: give it another name (--run), a run's is used once"
+        )
+    if before:
+        end = before[-1].observation
+        ended = RunResult(end["state"], end["step"], end["reason"])
+        return RunClaim(journal, before[0].run, actor, plan.hash, course.wave.name, ended)
+    if resume:
+        raise NothingToResume(f"topology {plan.topology} has no unfinished run; start one without --resume")
+    if not begin:
+        raise NothingToResume(
+            f"topology {plan.topology} has no unfinished run"
+            + (f" {run}" if run else "")
+            + ": this step has to wait for those before it; begin with preflight"
+        )
+    if earlier is not None and earlier.taken_back is not None:
+        raise NothingToResume(
+            f"wave {course.wave.name} of {plan.topology} (run {earlier.run}) was rolled back already, by run "
+            f"{earlier.taken_back}: its applications are at {course.flow.target}"
+        )
+    if course.kind == "migrate":
+        refuse_early_wave(plan, course.wave.name, chain)
+    wave = course.wave
+    new = RunClaim(journal, run or _new_name(), actor, plan.hash, wave.name)
+    try:
+        begun = {"topology": plan.topology, "kind": course.kind, "wave": wave.name, "plan": plan.hash}
+        begun["strategy"] = course.policy.strategy  # its operator may have chosen another one than the file's
+        if earlier is not None:
+            begun["takes_back"] = earlier.run
+        new.write(RUN_STEP, "intent", begun | {"work": encode_run_work(course), "wave_hash": compute_wave_hash(wave)})
+    except Superseded:
+        other = journal.chain.unfinished()
+        raise Locked(_locked(plan, other)) from None
+    return new
+
+
+def _continue(
+    journal: Journal,
+    entries: list[JournalEntry],
+    plan: Plan,
+    course: RunPlan,
+    actor: str,
+    run: str | None,
+    resume: bool,
+    abandon: bool,
+) -> RunClaim:
+    first, wave = entries[0], course.wave.name
+    if not resume and first.run != run:
+        raise Locked(_locked(plan, entries))
+    if resume and run is not None and first.run != run:
+        raise Locked(_locked(plan, entries))
+    kind = read_run_kind(entries)
+    if kind == "drill" and course.kind != kind:
+        raise Locked(_locked(plan, entries))
+    if kind != course.kind:
+        raise Locked(f"{_locked(plan, entries)} (it is a {kind}: `topology {kind} --resume`)")
+    same = first.wave == wave and (
+        first.plan_hash == plan.hash or (abandon and first.observation.get("work") == encode_run_work(course))
+    )
+    if not same:
+        raise PlanChanged(
+            f"run {first.run} was begun with plan {first.plan_hash} (wave {first.wave}), the file now gives "
+            f"{plan.hash} (wave {wave}): a run keeps its plan. "
+            + ("It moves other applications, topics or another flow. " if abandon and first.wave == wave else "")
+            + f"Restore the file that compiles to {first.plan_hash}"
+        )
+    strategy = str(first.observation.get("strategy", course.policy.strategy))
+    if strategy != course.policy.strategy:
+        raise PlanChanged(
+            f"run {first.run} was begun with the strategy {strategy}, this is {course.policy.strategy}: a run keeps "
+            "its order of steps. Continue it without --strategy, or where it was begun: clear its failed task in "
+            "Airflow"
+        )
+    found = RunClaim(journal, first.run, actor, first.plan_hash, wave)
+    if entries[-1].holder != journal.holder:
+        found.write(TAKEOVER_STEP, "intent", {"from": entries[-1].holder, "by": journal.holder})
+    return found
+
+
+def refuse_locked_topology(plan: Plan, chain: JournalChain) -> None:
+    """Raises Locked when a run of the topology is unfinished: said before anybody is asked whether to begin another."""
+    if entries := chain.unfinished():
+        raise Locked(_locked(plan, entries))
+
+
+def _locked(plan: Plan, entries: list[JournalEntry]) -> str:
+    who = describe_holder(entries) if entries else "another run"
+    if entries and read_run_kind(entries) == "drill":
+        return (
+            f"a rehearsal of {plan.topology} is unfinished: {who}. If that process is dead, end it with "
+            "`topology migrate FILE --drill --abandon`: it is never resumed, because its producers and consumers died "
+            "with it"
+        )
+    return (
+        f"a migration of {plan.topology} is unfinished: {who}. If that process is dead, continue its work with "
+        "--resume, or take it back with --abandon; two runs at once are never possible"
+    )
+
+
+def find_started_waves(chain: JournalChain) -> dict[str, str]:
+    """`topology/wave` → the hash of what it moves, of every wave under way or done (not of those taken back)."""
+    found: dict[str, str] = {}
+    for run in dict.fromkeys(entry.run for entry in chain.entries):
+        entries = chain.run(run)
+        first, last = entries[0], entries[-1]
+        ended = last.step == RUN_STEP and last.kind == "outcome"
+        began = first.observation.get("wave_hash")
+        if read_run_kind(entries) == "rollback" and ended and last.observation.get("state") == "done":
+            found.pop(f"{chain.topology}/{first.wave}", None)
+        if read_run_kind(entries) != "migrate":
+            continue
+        if isinstance(began, str) and not (ended and last.observation.get("state") != "done"):
+            found[f"{chain.topology}/{first.wave}"] = began
+    return found
+
+
+def read_run_kind(entries: list[JournalEntry]) -> str:
+    """What a run is; entries of earlier versions are migrations."""
+    return str(entries[0].observation.get("kind", "migrate"))
+
+
+def find_begun_strategy(chain: JournalChain, wave: str) -> WaveStrategy | None:
+    """The order of steps with which the unfinished migration of that wave was begun, which it keeps; None without
+    one."""
+    entries = chain.unfinished()
+    if not entries or read_run_kind(entries) != "migrate" or entries[0].wave != wave:
+        return None
+    found: WaveStrategy | None = entries[0].observation.get("strategy")
+    return found
+
+
+def encode_run_work(course: RunPlan) -> dict[str, Any]:
+    """What a run moves, as JSON: all that taking it back depends on. Addresses are not part of it."""
+    flow, wave = course.flow, course.wave
+    work = {
+        "flow": [flow.id, flow.source, flow.target],
+        "naming": asdict(flow.naming),
+        "topics": wave.topics,
+        "consumers": wave.consumers,
+        "producers": wave.producers,
+    }
+    found: dict[str, Any] = json.loads(json.dumps(work))
+    return found
+
+
+def _new_name() -> str:
+    return time.strftime("run-%Y%m%d-%H%M%S-", time.gmtime()) + secrets.token_hex(2)

@@ -1,0 +1,212 @@
+"""What every step of one migration stands on: the plan's part of it, and the outcomes of the steps before."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from clusters.topic_partition import TopicPartition
+from cutover.actions import ClusterSide, JsonObject, ReadCopies, ReadFlow, ReadLogs, ReadTopics
+from cutover.errors import Refused
+from cutover.observations import ObservedCopies, ObservedFlow, ObservedLogs, ObservedTopics
+from cutover.offsets import decode_offsets, list_partitions
+from cutover.policy import WavePolicy
+from cutover.polling import ActionGenerator, perform_action
+from replicator.ledger.offset_translation import CopiedPartition
+from topology.migration_waves import Wave
+from topology.plan import PlanFlow
+
+if TYPE_CHECKING:
+    from cutover.rollback.earlier_run import EarlierRun
+
+PREFLIGHT_STEPS = ("preflight", "preflight_back", "failover_preflight")
+_TRANSLATIONS = ("translate_offsets", "translate_back")
+
+
+@dataclass(frozen=True, slots=True)
+class RunContext:
+    """`outcomes`: step → its outcome; filled by the migration as it goes, or from the journal when it resumes.
+    ago_ms: step → how long ago it was first begun, for steps that let time pass: a driver that takes over does not
+    begin such a time anew. earlier: the run that this one takes back."""
+
+    flow: PlanFlow
+    wave: Wave
+    policy: WavePolicy
+    outcomes: dict[str, JsonObject] = field(default_factory=dict)
+    earlier: EarlierRun | None = None
+    ago_ms: dict[str, int] = field(default_factory=dict)
+
+    def left_ms(self, step: str, whole_ms: int) -> int:
+        """What is left of a time that the step lets pass, at least 0 and at most the whole of it."""
+        return max(0, whole_ms - self.ago_ms.get(step, 0))
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        return self.wave.consumers
+
+    @property
+    def producers(self) -> tuple[str, ...]:
+        return self.wave.producers
+
+    @property
+    def readers(self) -> tuple[str, ...]:
+        """Groups whose applications only read; those that write, too, stop and start with the producers."""
+        return tuple(group for group in self.groups if group not in self.producers)
+
+    @property
+    def taking_back(self) -> EarlierRun:
+        """The run that this one takes back; every way back has one."""
+        assert self.earlier is not None
+        return self.earlier
+
+    def partitions(self) -> dict[str, int]:
+        """Source topic → partition count, as preflight fixed it."""
+        return dict(self._preflight["partitions"])
+
+    def source_places(self) -> tuple[TopicPartition, ...]:
+        return list_partitions(self.partitions())
+
+    def target_places(self) -> tuple[TopicPartition, ...]:
+        return list_partitions({self.rename(topic): count for topic, count in self.partitions().items()})
+
+    def rename(self, topic: str) -> str:
+        return self.flow.target_topic(topic)
+
+    def at_target(self, place: TopicPartition) -> TopicPartition:
+        return TopicPartition(self.rename(place.topic), place.partition)
+
+    def ran_before(self, application: str) -> bool:
+        """Whether the application ran when the migration began: an undo starts only what it stopped."""
+        states: Mapping[str, str] = self._preflight.get("applications", {})
+        return states.get(application) != "stopped"
+
+    @property
+    def _preflight(self) -> JsonObject:
+        """What the run's first step came to, whichever kind of run it is."""
+        return next((self.outcomes[name] for name in PREFLIGHT_STEPS if name in self.outcomes), {})
+
+    def kind_of(self, group: str) -> str:
+        """`GroupSeen.kind` as preflight saw it: a Streams application in a classic group shows only while it runs."""
+        kind = self._known(group).get("kind", "unknown")
+        return "classic" if kind == "unknown" else str(kind)
+
+    def is_static(self, group: str) -> bool:
+        return bool(self._known(group).get("static"))
+
+    def internal(self, group: str) -> tuple[str, ...]:
+        """Topics that a Streams application keeps for itself."""
+        return tuple(self._known(group).get("internal", ()))
+
+    def read_by(self, group: str) -> tuple[TopicPartition, ...]:
+        """The source partitions in which the group needs a position: of the wave's topics that it reads."""
+        partitions = self.partitions()
+        return list_partitions({topic: partitions[topic] for topic in self._known(group).get("reads", partitions)})
+
+    def translated(self, group: str) -> JsonObject:
+        step = next(name for name in _TRANSLATIONS if name in self.outcomes)
+        moved: JsonObject = self.outcomes[step]["groups"][group]
+        return moved
+
+    def _known(self, group: str) -> JsonObject:
+        known: JsonObject = self._preflight.get("groups", {}).get(group, {})
+        return known
+
+    def behind(
+        self, held: Mapping[TopicPartition, CopiedPartition], logs: ObservedLogs, upto: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, int]:
+        """Source offsets below `upto` that are not on the target, without partitions that miss nothing.
+
+        A log that holds nothing and of which nothing was copied misses nothing. Raises Refused when the source's log
+        begins behind the copied position: what lay between is gone, and no waiting brings it.
+        """
+        out: dict[TopicPartition, int] = {}
+        expired: dict[TopicPartition, int] = {}
+        for place, end in sorted(upto.items()):
+            start = logs.starts[place]
+            position = held[place].position if place in held and held[place].map.runs else start
+            if position < start:
+                expired[place] = position
+            elif position < end:
+                out[place] = end - position
+        if expired:
+            named = "; ".join(f"{p}: source offsets {at} to {logs.starts[p] - 1}" for p, at in expired.items())
+            raise Refused(
+                f"{named} expired before they were copied: {self.flow.target} can never hold them. Raise the source's "
+                f"retention, and copy these topics anew with another flow before they are migrated",
+                {"expired": {str(p): logs.starts[p] - at for p, at in expired.items()}},
+            )
+        return out
+
+    @property
+    def cut(self) -> dict[TopicPartition, int] | None:
+        """Where the copy ends on the target and the applications' own writes begin; None before the switch."""
+        ends = self.outcomes.get("point_of_no_return", {}).get("target_ends")
+        return None if ends is None else decode_offsets(ends)
+
+    def offsets(self, step: str, what: str) -> dict[TopicPartition, int]:
+        """Offsets out of an earlier step's outcome."""
+        return decode_offsets(self.outcomes[step][what])
+
+
+def read_source_logs(ground: RunContext) -> ActionGenerator[ObservedLogs]:
+    return (yield from perform_action(ReadLogs("source", ground.source_places()), ObservedLogs, ground.policy))
+
+
+def read_target_logs(ground: RunContext) -> ActionGenerator[ObservedLogs]:
+    return (yield from perform_action(ReadLogs("target", ground.target_places()), ObservedLogs, ground.policy))
+
+
+def refuse_new_partitions(ground: RunContext) -> ActionGenerator[None]:
+    """Raises Refused when a topic of the wave has other partitions than preflight found: nobody would look at what is
+    in them, and groups would have no positions there."""
+    known, grown = ground.partitions(), []
+    sides: tuple[tuple[ClusterSide, str], ...] = (("source", ground.flow.source), ("target", ground.flow.target))
+    for side, alias in sides:
+        now = (yield from perform_action(ReadTopics(side), ObservedTopics, ground.policy)).partitions
+        for topic, count in known.items():
+            name = topic if side == "source" else ground.rename(topic)
+            if now.get(name, 0) != count:
+                grown.append(f"topic {name} has {now.get(name, 0)} partitions at {alias}, and had {count}")
+    if grown:
+        raise Refused(f"{'; '.join(grown)} when this run began: a new run moves what is there now", {"grown": grown})
+
+
+def read_copies(ground: RunContext, more: tuple[TopicPartition, ...] = ()) -> ActionGenerator[ObservedCopies]:
+    """Behind the cut stands nothing that was copied, so the target's log is taken to end there. more: source partitions
+    besides those that preflight found."""
+    seen = yield from perform_action(ReadCopies((*ground.source_places(), *more)), ObservedCopies, ground.policy)
+    cut = ground.cut
+    if cut is None:
+        return seen
+    held = {
+        p: replace(each, target_end=min(each.target_end, cut[ground.at_target(p)])) for p, each in seen.copies.items()
+    }
+    return replace(seen, copies=held)
+
+
+@dataclass(slots=True)
+class CopyProgress:
+    """Notices a flow that stands still: positions that do not change while something is left to copy."""
+
+    ground: RunContext
+    _positions: dict[TopicPartition, int] = field(default_factory=dict)
+    _since_ms: int | None = None
+
+    def look(self, seen: ObservedCopies, behind: Mapping[TopicPartition, int]) -> ActionGenerator[None]:
+        """Raises Refused when a partition is loud, or nothing moved for `policy.stall_ms`."""
+        policy, flow = self.ground.policy, self.ground.flow
+        positions = {place: held.position for place, held in seen.copies.items()}
+        if self._since_ms is None or positions != self._positions or not behind:
+            self._positions, self._since_ms = positions, seen.at_ms
+            return
+        if seen.at_ms - self._since_ms < policy.stall_ms:
+            return
+        state = yield from perform_action(ReadFlow(), ObservedFlow, policy)
+        named = ", ".join(str(place) for place in behind)
+        loud = "; ".join(f"{topic}: {why}" for topic, why in sorted(state.loud.items()))
+        raise Refused(
+            f"flow {flow.id} ({state.state}) copied nothing for {policy.stall_ms / 1000:g} s and misses {named}: "
+            + (loud or f"does a worker serve {flow.target}? `topology status` shows it"),
+            {"behind": {str(place): count for place, count in behind.items()}},
+        )

@@ -1,0 +1,81 @@
+"""What a run does: along which flow applications move, which of them, by which steps.
+
+A migration goes along the declared flow; a rollback, a failover and a failback are other steps over the same machinery
+(`cutover.step_runner`)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Literal
+
+from cutover.errors import NotSupported
+from cutover.policy import WavePolicy, build_wave_policy
+from cutover.step_texts import STEP_TEXTS, StepText
+from cutover.steps import Step, list_strategy_steps
+from topology.migration_waves import PlanMigration, ProofGate, Wave, WaveStrategy
+from topology.plan import Plan, PlanFlow
+
+if TYPE_CHECKING:
+    from cutover.rollback.earlier_run import EarlierRun
+
+RunKind = Literal["migrate", "rollback", "failover", "failback", "drill"]
+
+
+@dataclass(frozen=True, slots=True)
+class RunPlan:
+    """wave: in the topic names of the source of `flow`. journal: alias of the cluster with the topology's journal:
+    always the target of the migration's flow, so that every run of a topology is in one chain and takes one lock.
+    earlier: the run that this one takes back. words: of its steps, where they are not those of a migration."""
+
+    kind: RunKind
+    flow: PlanFlow
+    wave: Wave
+    policy: WavePolicy
+    steps: tuple[Step, ...]
+    journal: str
+    earlier: EarlierRun | None = None
+    words: Mapping[str, StepText] = field(default_factory=dict)
+
+    def shown(self, step: str) -> StepText:
+        """How a step is told: in this course's own words, or in those of a migration."""
+        return self.words.get(step) or STEP_TEXTS[step]
+
+
+def plan_migration(
+    plan: Plan, wave: str | None = None, policy: WavePolicy | None = None, strategy: WaveStrategy | None = None
+) -> RunPlan:
+    """The course of `topology migrate`. strategy: another one than the file's. Raises NotSupported, in words for the
+    person who wrote the file."""
+    migration, found = find_wave(plan, wave)
+    policy = policy or build_wave_policy(found, migration)
+    policy = replace(policy, strategy=strategy or policy.strategy)
+    flow = plan.flow(migration.flow)
+    return RunPlan(
+        "migrate", flow, found, policy, list_strategy_steps(policy, rights=flow.sync.acls.holds_back), flow.target
+    )
+
+
+def find_wave(plan: Plan, wave: str | None) -> tuple[PlanMigration, Wave]:
+    """The migration and the wave to run. Raises NotSupported, in words for the person who wrote the file."""
+    migration = plan.migration
+    if migration is None:
+        raise NotSupported(f"topology {plan.topology} declares no migration; add a `migration:` section")
+    names = [found.name for found in migration.waves]
+    if not names:
+        raise NotSupported(f"the migration of topology {plan.topology} has no waves")
+    if wave is None and len(names) > 1:
+        raise NotSupported(
+            f"the migration of {plan.topology} has {len(names)} waves: name one with --wave ({', '.join(names)})"
+        )
+    if wave is not None and wave not in names:
+        raise NotSupported(f"there is no wave {wave}; the migration has {', '.join(names)}")
+    found = migration.waves[0] if wave is None else migration.wave(wave)
+    for place, gates in (("before", found.gates_before), ("after", found.gates_after)):
+        for gate in gates:
+            if isinstance(gate, ProofGate) and gate.level == "L0":
+                raise NotSupported(
+                    f"wave {found.name}, gates.{place}: verify asks for level L0, which compares no record "
+                    "and so proves nothing; use L1, L2 or L3"
+                )
+    return migration, found

@@ -1,0 +1,105 @@
+"""A schema registry on this machine: Apicurio's, with nothing on disk but its log.
+
+`python -m lab.schema_registry` fetches it and prints where it is (make uses that).
+"""
+
+from __future__ import annotations
+
+import http.client
+import os
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from lab.broker import LOOPBACK_HOST, find_free_ports
+from lab.detached_process import ProcessIdentity, end_processes, is_alive, spawn_detached
+from lab.errors import LabError
+from lab.jars import fetch_jars, find_java
+
+_POM = Path(__file__).with_name("registry.pom.xml")
+_API = "/apis/ccompat/v7"
+_READY_S = 120.0  # two side by side: 25 s on two cores that are busy with other tests
+_JVM = ("-Xms96m", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xlog:disable")
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaRegistryProcess:
+    """A running process. `home` holds its log."""
+
+    home: Path
+    port: int
+    process: ProcessIdentity
+
+    @property
+    def url(self) -> str:
+        """The root of the Confluent-compatible API."""
+        return f"http://{LOOPBACK_HOST}:{self.port}{_API}"
+
+    @property
+    def log(self) -> Path:
+        return self.home / "output.log"
+
+    def stop(self) -> None:
+        end_processes([self.process], grace=5.0)
+
+
+def fetch_registry_jar(environ: Mapping[str, str] | None = None) -> Path:
+    """The runnable jar; fetched and unpacked when it is not there yet. Raises ToolMissing, LabError."""
+    found = sorted(fetch_jars(_POM, environ, name="registry").glob("*-runner.jar"))
+    if len(found) != 1:
+        raise LabError(f"the archive that {_POM} names holds {len(found)} runnable jars, not one")
+    return found[0]
+
+
+def _launch_registry(home: Path) -> SchemaRegistryProcess:
+    """An empty registry, about to answer. Raises ToolMissing, LabError."""
+    jar = fetch_registry_jar()
+    home.mkdir(parents=True, exist_ok=True)
+    (port,) = find_free_ports(1)
+    where = [f"-Dquarkus.http.host={LOOPBACK_HOST}", f"-Dquarkus.http.port={port}", "-Dquarkus.log.level=WARN"]
+    process = spawn_detached([find_java(), *_JVM, *where, "-jar", str(jar)], home / "output.log", dict(os.environ))
+    return SchemaRegistryProcess(home, port, process)
+
+
+def wait_for_registry(registry: SchemaRegistryProcess) -> SchemaRegistryProcess:
+    """Waits until it answers. Raises LabError when it ends instead."""
+    deadline = time.monotonic() + _READY_S
+    while not _answers(registry):
+        if not is_alive(registry.process) or time.monotonic() > deadline:
+            registry.stop()
+            raise LabError(f"the schema registry did not start, see {registry.log}")
+        time.sleep(0.1)
+    return registry
+
+
+@contextmanager
+def run_registries(home: Path, count: int = 1) -> Iterator[list[SchemaRegistryProcess]]:
+    """`count` registries that know nothing of each other, started side by side, ended with the block."""
+    started: list[SchemaRegistryProcess] = []
+    try:
+        started += (_launch_registry(home / f"registry-{number}") for number in range(count))
+        yield [wait_for_registry(each) for each in started]
+    finally:
+        for each in started:
+            each.stop()
+
+
+def _answers(registry: SchemaRegistryProcess) -> bool:
+    connection = http.client.HTTPConnection(LOOPBACK_HOST, registry.port, timeout=5)
+    try:
+        connection.request("GET", f"{_API}/subjects")
+        return connection.getresponse().status == 200
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()
+
+
+if __name__ == "__main__":
+    try:
+        print(fetch_registry_jar().parent)
+    except LabError as error:
+        sys.exit(f"lab: {error}")

@@ -1,0 +1,231 @@
+"""Programs that outlive the Airflow task that started them: Spark applications and fleets of workers.
+
+A program is one Python module, run as `python -m plugins.watershed.detached_process FOLDER MODULE ARGUMENT…` in a
+session of its own.  Its folder holds
+
+    process.json   pid, start time (ticks since boot), module, arguments
+    log            everything it prints
+    exit           its exit code, written last
+    lock           locked as long as it runs: no second one can start in the folder, and who holds the
+                   lock is alive whatever happened to pid numbers
+    orders         of one that takes them: a named pipe, its standard input
+
+A folder without `exit` whose lock is free belongs to a program that was killed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import runpy
+import signal
+import subprocess
+import sys
+import time
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from clusters.private_files import make_folder, open_for_append, read_file_end, replace_file
+from topology.text_escaping import escape_control_lines
+
+_LOG_END = 64 * 1024  # bytes of a log that are looked at for its last lines
+CODE_ROOT = Path(__file__).resolve().parent.parent
+_START_SECONDS = 30.0
+
+
+class ProcessStartFailed(Exception):
+    """The program could not be started; the message carries the end of its log."""
+
+
+@dataclass(frozen=True, slots=True)
+class DetachedProcess:
+    """A program by the folder it runs in."""
+
+    folder: Path
+
+    @property
+    def log(self) -> Path:
+        return self.folder / "log"
+
+    def pid(self) -> int | None:
+        with contextlib.suppress(OSError, ValueError):
+            return int(json.loads((self.folder / "process.json").read_text())["pid"])
+        return None
+
+    def alive(self) -> bool:
+        try:
+            with (self.folder / "lock").open("rb") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except FileNotFoundError:
+            return False
+        except BlockingIOError:
+            return True
+        return False
+
+    def exit_code(self) -> int | None:
+        """None while it runs, and for ever when it was killed."""
+        with contextlib.suppress(OSError, ValueError):
+            return int((self.folder / "exit").read_text())
+        return None
+
+    def tail(self, lines: int = 15) -> str:
+        """Its last lines, visible: what brokers and files are called stands in them."""
+        try:
+            text = read_file_end(self.log, _LOG_END).decode(errors="replace").expandtabs(4)
+            return escape_control_lines("\n".join(text.splitlines()[-lines:]))
+        except OSError:
+            return "(no log)"
+
+    def order(self, line: str) -> bool:
+        """Pass a line to its standard input; False when nobody is there to read it, or it does not fit a pipe."""
+        try:
+            pipe = os.open(self.folder / "orders", os.O_WRONLY | os.O_NONBLOCK)
+        except OSError:
+            return False
+        try:
+            return os.write(pipe, content := f"{line}\n".encode()) == len(content)
+        except OSError:
+            return False
+        finally:
+            os.close(pipe)
+
+    def dismiss(self) -> None:
+        """SIGTERM, without waiting for its end. What has ended, or runs on another machine, is left alone."""
+        pid = self.pid()
+        if pid is not None and self.alive() and self._is_here(pid):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGTERM)
+
+    def _is_here(self, pid: int) -> bool:
+        with contextlib.suppress(OSError, ValueError, KeyError):
+            return bool(json.loads((self.folder / "process.json").read_text())["started"] == _started(str(pid)))
+        return False
+
+    def end(self, grace: float = 20.0) -> None:
+        """SIGTERM to it (it ends its children), SIGKILL to its group after `grace` seconds; nothing to end is fine."""
+        pid = self.pid()
+        if pid is None or not self.alive():
+            return
+        for send, number, patience in ((os.kill, signal.SIGTERM, grace), (os.killpg, signal.SIGKILL, 5.0)):
+            if not self.alive():
+                return
+            with contextlib.suppress(ProcessLookupError):
+                send(pid, number)
+            deadline = time.monotonic() + patience
+            while self.alive() and time.monotonic() < deadline:
+                time.sleep(0.1)
+
+
+def start_detached(
+    folder: Path, module: str, arguments: Sequence[str], environ: Mapping[str, str], *, orders: bool = False
+) -> DetachedProcess:
+    """Start the module, or find it running in the folder. Returns once it holds its lock. orders: its standard input
+    takes them (`Detached.order`), and never ends.
+
+    Raises ProcessFailed.
+    """
+    program = DetachedProcess(folder)
+    if program.alive():
+        return program
+    make_folder(folder)
+    for name in ("process.json", "exit"):
+        (folder / name).unlink(missing_ok=True)
+    with os.fdopen(open_for_append(program.log), "ab") as log, _standard_input(folder, orders=orders) as stdin:
+        child = subprocess.Popen(
+            [sys.executable, "-m", "plugins.watershed.detached_process", str(folder), module, *arguments],
+            cwd=folder,
+            env={**environ, "PYTHONPATH": str(CODE_ROOT), "PYTHONUNBUFFERED": "1"},
+            stdin=stdin,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    deadline = time.monotonic() + _START_SECONDS
+    while program.pid() is None:
+        if child.poll() is not None and program.pid() is None:
+            raise ProcessStartFailed(f"{module} did not start:\n{program.tail()}")
+        if time.monotonic() > deadline:
+            raise ProcessStartFailed(f"{module} did not start within {_START_SECONDS:.0f} s; see {program.log}")
+        time.sleep(0.02)
+    return program
+
+
+@contextlib.contextmanager
+def _standard_input(folder: Path, *, orders: bool) -> Iterator[int]:
+    """What the program will read from. Open for writing, too, by the program itself: so it does not end with whoever
+    orders, and whoever orders is told when the program has ended."""
+    if orders:
+        (folder / "orders").unlink(missing_ok=True)
+        os.mkfifo(folder / "orders", 0o600)
+    opened = os.open(folder / "orders", os.O_RDWR) if orders else os.open(os.devnull, os.O_RDONLY)
+    try:
+        yield opened
+    finally:
+        os.close(opened)
+
+
+def build_clean_environment() -> dict[str, str]:
+    """The environment of a program: ours without Airflow's configuration (it holds signing keys).
+
+    `AIRFLOW_CONN_*` stays: plans refer to credentials by connection id.
+    """
+    return {name: value for name, value in os.environ.items() if not name.startswith("AIRFLOW__")}
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run one module under the folder's lock and leave its exit code there."""
+    folder, module, *rest = arguments
+    lock = os.fdopen(open_for_append(Path(folder) / "lock"), "ab")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return 0  # another one was faster: it is the one that counts
+    _write(Path(folder) / "process.json", json.dumps(_identity(module, rest), indent=1))
+    code = _run(module, rest)
+    _write(Path(folder) / "exit", str(code))
+    return code
+
+
+def _run(module: str, arguments: Sequence[str]) -> int:
+    sys.argv = [module, *arguments]
+    try:
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
+    except SystemExit as ending:
+        if ending.code is None:
+            return 0
+        if isinstance(ending.code, int):
+            return ending.code
+        print(ending.code, file=sys.stderr)
+        return 1
+    except BaseException:  # noqa: BLE001 (the exit code must be written whatever ends the module)
+        traceback.print_exc()
+        return 2
+    return 0
+
+
+def _identity(module: str, arguments: Sequence[str]) -> dict[str, object]:
+    return {
+        "schema": 1,
+        "pid": os.getpid(),
+        "started": _started("self"),
+        "module": module,
+        "arguments": list(arguments),
+    }
+
+
+def _started(process: str) -> int:
+    """Ticks since boot. Raises OSError when there is no such process."""
+    stat = Path(f"/proc/{process}/stat").read_text()
+    return int(stat[stat.rindex(")") + 2 :].split()[19])
+
+
+def _write(path: Path, text: str) -> None:
+    replace_file(path, text.encode())
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))

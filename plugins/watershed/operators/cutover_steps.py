@@ -1,0 +1,323 @@
+"""Operators of courses: one Airflow task a step (`plugins.watershed.steps.step_driver` does the step).
+
+What a step must not wait for in a worker, it waits for elsewhere, and comes back:
+
+    a proof      starts the Spark application, waits in the triggerer, comes back with its summary
+    an approval  parks as a required action of the Airflow UI, comes back with who decided
+    a long wait  goes on in the triggerer, from the beginning or after WORKER_SECONDS
+
+A task that was killed is tried again: the journal decides what is left to do. A refusal is never tried again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from airflow.providers.standard.operators.hitl import ApprovalOperator
+from airflow.sdk import BaseOperator, TriggerRule
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
+from airflow.triggers.base import BaseTrigger, TriggerEvent
+
+from plugins.watershed.dag_params import explain_options_as_params, parse_choices
+from plugins.watershed.operators.approval_evidence import render_approval_evidence
+from plugins.watershed.operators.spark_application import TRIGGER_SETTLE_S, ProcessEnded, attach_or_start_spark
+from plugins.watershed.state_folder import find_frozen_plan
+from plugins.watershed.steps.standby_proof import STANDBY_STAY_S, STANDBY_SUMMARY_FILE
+from plugins.watershed.steps.step_driver import (
+    NOTHING_BEGUN,
+    ApprovalAnswers,
+    ApprovalNeeded,
+    ApproveStep,
+    ProofNeeded,
+    StandbyNeeded,
+    StepOrder,
+    StillWaiting,
+    WaitBudget,
+    build_proof_arguments,
+    defer_approval,
+    list_steps_to_do,
+    run_steps,
+    take_back_wave,
+)
+from plugins.watershed.steps.waiting_steps import finish_waiting_steps
+from plugins.watershed.steps.wave_tasks import AS_DECLARED, WORKER_WAIT_S, StepTask, list_span_tasks, preview_run_plan
+from topology.text_escaping import escape_control_lines
+
+if TYPE_CHECKING:
+    from cutover.actions import AskApproval
+    from cutover.observations import ApprovalAnswer
+    from cutover.run_plan import RunKind
+    from cutover.step_runner import RunResult
+
+_WAIT_LIMIT = timedelta(days=400)  # every wait has a bound of its own in the step; a window may open next year
+_RETRIES = {"retries": 2, "retry_delay": timedelta(seconds=5)}
+# Steps that wait in the triggerer are looked at by threads: one each, of which many must fit.
+_WAITING = ThreadPoolExecutor(max_workers=256, thread_name_prefix="watershed-step")
+
+
+class CutoverStep:
+    """What operators of steps have in common; a mixin because an approval must be an ApprovalOperator."""
+
+    row: StepTask
+    kind: RunKind
+    plan: str
+    wave: str
+    strategy: str
+    rehearsal: bool | str
+    approval: str
+    log: Any
+    defer: Callable[..., None]
+    template_fields: Sequence[str] = ("plan", "strategy", "rehearsal", "approval")
+
+    def told(
+        self, row: StepTask, kind: RunKind, wave: str, plan: str, strategy: str, rehearsal: str, approval: str
+    ) -> None:
+        self.row, self.kind, self.wave, self.plan = row, kind, wave, plan
+        self.strategy, self.rehearsal, self.approval = strategy, rehearsal, approval
+
+    def order(self, context: Any) -> StepOrder:
+        ti = context["ti"]
+        other, steps = "" if self.strategy == AS_DECLARED else str(self.strategy), self.row.steps
+        if self.row.span:
+            rows = list_span_tasks(preview_run_plan(find_frozen_plan(self.plan).read(), self.kind, self.wave, other))
+            steps = next(row.steps for row in rows if row.task == self.row.task)
+        choices = parse_choices(self.kind, context["params"])
+        return StepOrder(
+            str(self.plan), self.wave, steps, ti.dag_id, ti.run_id, self.kind, other, self.row.span, choices
+        )
+
+    def begin(self, context: Any) -> None:
+        """The first try, and every other."""
+        if self.rehearsal is True:
+            for does, undo in self.rehearsed(context):
+                self.log.info("dry run: %s", does)
+                self.log.info("its undo: %s", undo or "nothing to undo")
+        elif self.row.waits:
+            self.wait(self.order(context))
+        else:
+            self.drive(context)
+
+    def rehearsed(self, context: Any) -> list[tuple[str, str | None]]:
+        """What the task would do, and how it is undone. What is chosen for a way back may add steps to it."""
+        if self.kind == "migrate":
+            return [(self.row.does, self.row.undo)]
+        order = self.order(context)
+        course = preview_run_plan(find_frozen_plan(order.plan).read(), self.kind, self.wave, choices=order.choices)
+        steps = {step.name: step for step in course.steps}
+        return [(steps[name].does, steps[name].undo) for name in list_steps_to_do(order, [*steps])]
+
+    def drive(self, context: Any) -> None:
+        """Do the steps, or leave them for later by deferring. Raises ApprovalNeeded; fails the task when refused."""
+        order = self.order(context)
+        try:
+            _require_not_refused(run_steps(order, self.log, self.approver(order), WaitBudget(WORKER_WAIT_S).sleep))
+        except ProofNeeded as needed:
+            application = attach_or_start_spark(
+                needed.folder,
+                "spark.verify",
+                build_proof_arguments(needed.wanted),
+                find_frozen_plan(order.plan).topology,
+                self.log,
+            )
+            self.defer(trigger=ProcessEnded(str(application.folder)), method_name="come_back", timeout=_WAIT_LIMIT)
+        except StandbyNeeded as needed:
+            order.standby.begin(
+                [*build_proof_arguments(needed.wanted), "--stay", str(STANDBY_STAY_S)],
+                find_frozen_plan(order.plan).topology,
+                self.log,
+            )
+            waiting = ProcessEnded(str(order.standby.process.folder), file=STANDBY_SUMMARY_FILE)
+            self.defer(trigger=waiting, method_name="come_back", timeout=_WAIT_LIMIT)
+        except StillWaiting:
+            self.wait(order)
+
+    def wait(self, order: StepOrder) -> None:
+        self.log.info("waiting in the triggerer")
+        self.defer(trigger=StepFinished(order), method_name="come_back", timeout=_WAIT_LIMIT)
+
+    def come_back(self, context: Any, event: dict[str, Any]) -> None:
+        """After a proof or a long wait: the journal knows how far the steps are."""
+        self.drive(context)
+
+    def approver(self, order: StepOrder) -> ApproveStep:
+        from cutover.driver import approve_all
+
+        return approve_all if self.approval == "auto" else defer_approval
+
+
+class CutoverStepOperator(CutoverStep, BaseOperator):
+    """Steps of a course."""
+
+    template_fields: Sequence[str] = CutoverStep.template_fields
+
+    def __init__(
+        self,
+        *,
+        row: StepTask,
+        kind: RunKind,
+        wave: str,
+        plan: str,
+        strategy: str,
+        rehearsal: str,
+        approval: str,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(task_id=row.task, doc_md=_doc(row), **_RETRIES, **kwargs)
+        self.told(row, kind, wave, plan, strategy, rehearsal, approval)
+
+    def execute(self, context: Any) -> None:
+        self.begin(context)
+
+
+class CutoverApprovalOperator(CutoverStep, ApprovalOperator):
+    """A step that a person decides: a required action of the UI, whose text is the evidence so far.
+
+    Rejecting fails the task, after everything done so far was taken back. With `approval` = `auto` nobody is
+    asked, and the journal says so. Where a step asks several people, each has such a task, and the last does the step.
+    """
+
+    template_fields: Sequence[str] = CutoverStep.template_fields
+
+    def __init__(
+        self,
+        *,
+        row: StepTask,
+        kind: RunKind,
+        wave: str,
+        plan: str,
+        strategy: str,
+        rehearsal: str,
+        approval: str,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(
+            task_id=row.task, subject=row.does, fail_on_reject=True, doc_md=_doc(row), **_RETRIES, **kwargs
+        )
+        self.told(row, kind, wave, plan, strategy, rehearsal, approval)
+        self.fresh: ApprovalAnswer | None = None
+
+    def execute(self, context: Any) -> None:
+        self.drive_or_ask(context, self.begin)
+
+    def come_back(self, context: Any, event: dict[str, Any]) -> None:
+        self.drive_or_ask(context, self.drive)
+
+    def drive_or_ask(self, context: Any, drive: Callable[[Any], None]) -> None:
+        try:
+            drive(context)
+        except ApprovalNeeded as needed:
+            if self.row.asks not in ("", needed.wanted.by):
+                if ApprovalAnswers.of(order := self.order(context)).given(order, str(self.row.asks)) is None:
+                    raise AirflowFailException(
+                        f"{needed.wanted.by} has not answered yet: clear that task, and then this one"
+                    ) from None
+                self.log.info("%s has answered; %s is asked next", self.row.asks, needed.wanted.by)
+                return
+            self.subject = needed.wanted.question[:1].upper() + needed.wanted.question[1:]
+            self.body = render_approval_evidence(needed.wanted)
+            super().execute(context)
+
+    def approver(self, order: StepOrder) -> ApproveStep:
+        decide, answers = super().approver(order), ApprovalAnswers.of(order)
+
+        def answer(asked: AskApproval) -> ApprovalAnswer:
+            kept = answers.given(order, asked.by)
+            if kept is None and self.fresh is not None:  # it answers whoever was asked: the first without an answer
+                kept, self.fresh = self.fresh, None
+                answers.keep(order, asked.by, kept)
+            return kept or decide(asked)
+
+        return answer
+
+    def execute_complete(self, context: Any, event: dict[str, Any]) -> None:
+        from cutover.observations import ApprovalAnswer
+
+        if "error" in event:
+            self.process_trigger_event_error(event)
+        granted = event["chosen_options"] == [self.APPROVE]
+        who = (event.get("responded_by_user") or {}).get("name") or "somebody"
+        self.fresh = ApprovalAnswer(0, granted=granted, by=who, note="in the Airflow UI or by its API")
+        self.drive_or_ask(context, self.drive)
+
+
+class TakeBackOperator(BaseOperator):
+    """Runs when a step failed: takes back what its wave did, or finishes a rollback that could not end."""
+
+    template_fields: Sequence[str] = ("plan", "strategy")
+
+    def __init__(self, *, kind: RunKind, wave: str, plan: str, strategy: str, **kwargs: Any) -> None:
+        again = {"retries": 3, "retry_delay": timedelta(seconds=10)}
+        super().__init__(task_id="take_back", trigger_rule=TriggerRule.ONE_FAILED, **again, **kwargs)
+        self.kind, self.wave, self.plan, self.strategy = kind, wave, plan, strategy
+
+    def execute(self, context: Any) -> None:
+        from clusters.errors import ClusterError
+        from cutover.errors import CutoverError
+
+        ti = context["ti"]
+        other = "" if self.strategy == AS_DECLARED else str(self.strategy)
+        choices = parse_choices(self.kind, context["params"])
+        order = StepOrder(self.plan, self.wave, (), ti.dag_id, ti.run_id, self.kind, other, choices=choices)
+        try:
+            result = take_back_wave(order, self.log)
+        except (ClusterError, CutoverError) as problem:
+            raise AirflowException(escape_control_lines(str(problem))) from None
+        if result.reason == NOTHING_BEGUN:
+            raise AirflowSkipException(f"wave {self.wave}: nothing had begun")
+        self.log.info("%s: %s", result.state, escape_control_lines(result.reason))
+        if result.state == "stopped":
+            raise AirflowFailException(escape_control_lines(result.reason))
+        if not result.finished:
+            raise AirflowException(escape_control_lines(result.reason))
+
+
+class WatcherOperator(BaseOperator):
+    """The last task: fails when any other did, so that the run fails although what was done was taken back."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(task_id="watcher", trigger_rule=TriggerRule.ONE_FAILED, retries=0, **kwargs)
+
+    def execute(self, context: Any) -> None:
+        raise AirflowFailException("a step failed; its log says why, and the task take_back what was taken back")
+
+
+class StepFinished(BaseTrigger):
+    """Has the rest of waiting steps done in a process apart, and fires when it is over or needs a worker."""
+
+    def __init__(self, order: StepOrder | dict[str, Any]) -> None:
+        super().__init__()
+        if isinstance(order, dict):
+            order = StepOrder.of_json(order)
+        self.order = order
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        return "plugins.watershed.operators.cutover_steps.StepFinished", {"order": self.order.to_json()}
+
+    async def run(self) -> AsyncIterator[TriggerEvent]:
+        stop = threading.Event()
+        await asyncio.sleep(TRIGGER_SETTLE_S)
+        try:
+            text = await asyncio.get_running_loop().run_in_executor(
+                _WAITING, finish_waiting_steps, self.order, self.log, stop
+            )
+        finally:
+            stop.set()  # cancelled: another triggerer goes on; the thread leaves at its next pause
+        yield TriggerEvent({"seen": text})
+
+
+def _require_not_refused(result: RunResult) -> None:
+    """A step that was refused fails its task, with what was taken back."""
+    if result.exit_code:
+        again = "" if result.state == "stopped" else ". To try again, trigger a new run"
+        raise AirflowFailException(
+            f"{result.state} at {result.step}: {escape_control_lines(explain_options_as_params(result.reason))}{again}"
+        )
+
+
+def _doc(row: StepTask) -> str:
+    return f"{row.does[:1].upper()}{row.does[1:]}.\n\n*Undo:* {row.undo or 'nothing is changed'}."

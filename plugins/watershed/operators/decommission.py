@@ -1,0 +1,184 @@
+"""What must be true before a source may be taken down, who decides it, and what a person may do then."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from airflow.providers.standard.operators.hitl import ApprovalOperator
+from airflow.sdk import BaseOperator
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
+
+from plugins.watershed.operators.spark_application import TRIGGER_SETTLE_S, list_attempts
+from plugins.watershed.operators.straggler_watch import DEFER_LIMIT, MovedWave, list_moved_waves, render_utc_time
+from plugins.watershed.state_folder import find_frozen_plan, locate_run_folder
+from plugins.watershed.steps.run_journal import open_migration_journal, read_chain_or_fail
+from topology.text_escaping import escape_control_lines
+
+if TYPE_CHECKING:
+    from topology.plan import Plan
+
+
+class RequirementsOperator(BaseOperator):
+    """Waits for `decommission.not_before`, then checks `decommission.requires` by journal and proofs. Returns the
+    evidence as Markdown. Skipped while a wave is not done: its own end asks again."""
+
+    template_fields: Sequence[str] = ("plan",)
+
+    def __init__(self, *, plan: str, proof: str, **kwargs: Any) -> None:
+        super().__init__(retries=2, **kwargs)
+        self.plan, self.proof = plan, proof
+
+    def execute(self, context: Any) -> str:
+        from airflow.providers.standard.triggers.temporal import TimeDeltaTrigger
+
+        plan = find_frozen_plan(self.plan).read()
+        migration = plan.migration
+        assert migration is not None
+        assert migration.decommission is not None
+        moved = list_moved_waves(plan, read_chain_or_fail(plan))
+        missing = {wave.name for wave in migration.waves} - {wave.wave for wave in moved}
+        if missing:
+            raise AirflowSkipException(f"not done yet: {', '.join(sorted(missing))}; the last wave's end asks again")
+        wait_ms = max(w.sealed_ms for w in moved) + migration.decommission.not_before_ms - time.time() * 1000
+        if wait_ms > 0:
+            self.log.info("the source stays for %s more", timedelta(seconds=int(wait_ms / 1000)))
+            self.defer(
+                trigger=TimeDeltaTrigger(timedelta(milliseconds=max(wait_ms, TRIGGER_SETTLE_S * 1000))),
+                method_name="come_back",
+                timeout=DEFER_LIMIT,
+            )
+        ti = context["ti"]
+        proof = _read_newest_verdict(locate_run_folder(ti.dag_id, ti.run_id) / self.proof) if self.proof else None
+        rows, unmet = check_requirements(moved, migration.decommission.requires, proof, time.time() * 1000)
+        if unmet:
+            raise AirflowFailException("the source may not be taken down: " + "; ".join(unmet))
+        return "\n".join(["| what | seen |", "|---|---|", *(f"| {what} | {seen} |" for what, seen in rows)])
+
+    def come_back(self, context: Any, event: Any) -> str:
+        return self.execute(context)
+
+
+def check_requirements(
+    moved: Sequence[MovedWave], requires: Sequence[str], proof: str | None, now_ms: float
+) -> tuple[list[tuple[str, str]], list[str]]:
+    """(what was seen, what is not fulfilled). proof: what this run's proof of the way back said, "" for nothing; None
+    where there is no way back."""
+    rows = [(f"wave {wave.wave}", f"{wave.run}, sealed {render_utc_time(wave.sealed_ms)}") for wave in moved]
+    unmet = []
+    for wave in moved:
+        tail = wave.outcomes.get("tail_proof", {})
+        seen = f"{tail.get('verdict', 'none')}, {tail.get('unproven', '?')} unproven, level {tail.get('level', '?')}"
+        rows.append((f"proof of wave {wave.wave} up to its barrier", seen))
+        if "verify_full" in requires and (tail.get("verdict"), tail.get("unproven")) != ("proven", 0):
+            unmet.append(f"verify_full: the proof of wave {wave.wave} says {seen}")
+        if "all_waves_soaked" in requires and wave.soaked_ms > now_ms:
+            unmet.append(
+                f"all_waves_soaked: wave {wave.wave} can be rolled back until {render_utc_time(wave.soaked_ms)}"
+            )
+    rows.append(("proof of the way back", "there is none" if proof is None else proof or "nothing"))
+    if "verify_full" in requires and proof is not None and not proof.startswith("proven"):
+        unmet.append(f"verify_full: the proof of the way back says {proof or 'nothing'}")
+    return rows, unmet
+
+
+def _read_newest_verdict(folder: Any) -> str:
+    """`proven, 0 unproven` of the newest attempt in the folder; "" without one."""
+    from cutover.evidence.proof_summary import read_proof_summary
+
+    tried = list_attempts(folder)
+    if not tried:
+        return ""
+    seen = read_proof_summary(tried[-1].folder / "summary.json")
+    return f"{seen.verdict}, {seen.unproven} unproven"
+
+
+class DecommissionApprovalOperator(ApprovalOperator):
+    """A person decides whether the source may be taken down, with what was checked in view. Who, and what was in view,
+    is in the journal before anybody is told what to do."""
+
+    template_fields: Sequence[str] = (*ApprovalOperator.template_fields, "plan")
+
+    def __init__(self, *, plan: str, evidence: str, question: str, **kwargs: Any) -> None:
+        super().__init__(subject=question, fail_on_reject=True, **kwargs)
+        self.plan, self.evidence = plan, evidence
+
+    def execute(self, context: Any) -> Any:
+        self.body = self.seen(context)
+        return super().execute(context)
+
+    def execute_complete(self, context: Any, event: dict[str, Any]) -> Any:
+        if "error" not in event:
+            who = (event.get("responded_by_user") or {}).get("name") or "somebody"
+            granted = event["chosen_options"] == [self.APPROVE]
+            self.log.info("%s by %s", "granted" if granted else "refused", who)
+            journal_decommission_answer(
+                find_frozen_plan(self.plan).read(), context["ti"], who, granted=granted, evidence=self.seen(context)
+            )
+        return super().execute_complete(context, event)
+
+    def seen(self, context: Any) -> str:
+        return str(context["ti"].xcom_pull(self.evidence) or "")
+
+
+def journal_decommission_answer(plan: Plan, ti: Any, who: str, *, granted: bool, evidence: str) -> None:
+    """Journal the decision, once a DAG run. Raises AirflowFailException when a wave was taken back meanwhile, or is
+    being moved; AirflowException for what another try may settle."""
+    from clusters.errors import ClusterError
+    from cutover.errors import CutoverError, Superseded
+    from cutover.journal.decommission import DECOMMISSION, write_decommission
+    from cutover.observations import ApprovalAnswer
+
+    assert plan.migration is not None
+    actor = f"airflow {ti.dag_id}"
+    try:
+        journal = open_migration_journal(plan, f"{actor} {ti.run_id}")
+        moved = list_moved_waves(plan, journal.refresh())
+        back = {wave.name for wave in plan.migration.waves} - {wave.wave for wave in moved}
+        if back and granted:
+            raise AirflowFailException(
+                f"not done any more: {', '.join(sorted(back))}; the source is needed, and nothing was journaled"
+            )
+        source = plan.flow(plan.migration.flow).source
+        told = {"source": source, "waves": {wave.wave: wave.run for wave in moved}, "evidence": evidence}
+        answer = ApprovalAnswer(0, granted=granted, by=who, note="in the Airflow UI or by its API")
+        name = f"{DECOMMISSION}.{ti.run_id}"
+        write_decommission(journal, name, "operator", answer, told, actor=actor, plan_hash=plan.hash)
+    except (Superseded, ClusterError) as problem:
+        raise AirflowException(escape_control_lines(str(problem))) from None
+    except CutoverError as problem:
+        raise AirflowFailException(f"{problem}. Clear this task to be asked again when that is over") from None
+
+
+class TellDecommissionOperator(BaseOperator):
+    """Says what a person may do now. Watershed itself deletes nothing."""
+
+    template_fields: Sequence[str] = ("plan",)
+
+    def __init__(self, *, plan: str, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.plan = plan
+
+    def execute(self, context: Any) -> list[str]:
+        told = list_cleanup_tasks(find_frozen_plan(self.plan).read())
+        for line in told:
+            self.log.info("%s", escape_control_lines(line))
+        return told
+
+
+def list_cleanup_tasks(plan: Plan) -> list[str]:
+    """What a person may do when the source is given up, in this order."""
+    assert plan.migration is not None
+    flow = plan.flow(plan.migration.flow)
+    back = sorted({w.rollback.reverse for w in plan.migration.waves if w.rollback and w.rollback.reverse})
+    fences = sorted({w.fence.kind for w in plan.migration.waves} - {"stop"})
+    topics = sorted({topic for wave in plan.migration.waves for topic in wave.topics})
+    return [
+        *(f"set flow {name} to `state: stopped` in the file and apply it: there is no way back then" for name in back),
+        *(f"leave the {kind} fence at {flow.source} up until its topics are gone" for kind in fences),
+        f"delete at {flow.source}, when nobody needs its history: {', '.join(topics)}",
+        f"delete the consumer groups' positions at {flow.source}, and the rights of the applications there",
+        f"remove the migration from the file, then {flow.source}; journal and evidence stay at {flow.target}",
+    ]

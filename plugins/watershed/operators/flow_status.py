@@ -1,0 +1,62 @@
+"""Looks at the flows of a plan, as they are taken in a process apart (`plugins.watershed.cluster_questions`): plain JSON.
+
+Nothing of Airflow is loaded here."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from plugins.watershed.state_folder import find_frozen_plan
+
+if TYPE_CHECKING:
+    from clusters.flow_records import FlowRecord
+    from topology.plan import Plan, PlanFlow
+
+
+def read_expected_partitions(plan: str) -> dict[str, Any]:
+    """What `watershed.flows` wants of the flows that the file wants running.
+
+    places: flow id → the [topic, partition] pairs to serve, as the source has them now. standing: flow id → its state,
+    of those that were stopped since."""
+    from clusters.admin import Admin
+    from clusters.flow_records import read_flows
+    from clusters.settings import resolve_connection_settings
+
+    compiled = find_frozen_plan(plan).read()
+    running = _running(compiled)
+    targets = sorted({flow.target for flow in running})
+    records = {alias: read_flows(resolve_connection_settings(compiled.cluster(alias))) for alias in targets}
+    places: dict[str, list[list[Any]]] = {}
+    standing: dict[str, str] = {}
+    for alias in sorted({flow.source for flow in running}):
+        with Admin(resolve_connection_settings(compiled.cluster(alias))) as admin:
+            topics = admin.topics().values()
+        for flow in (flow for flow in running if flow.source == alias):
+            record = records[flow.target].get(str(flow.id))
+            if record is not None and record.state != "running":
+                standing[str(flow.id)] = record.state
+            else:
+                places[str(flow.id)] = _selected(flow if record is None else record, topics)
+    return {"places": places, "standing": standing}
+
+
+def read_newest_reports(plan: str) -> list[dict[str, Any]]:
+    """Of every partition of the plan's flows."""
+    from clusters.partition_status import read_partition_statuses
+    from clusters.settings import resolve_connection_settings
+
+    compiled = find_frozen_plan(plan).read()
+    ours = {str(flow.id) for flow in _running(compiled)}
+    targets = sorted({flow.target for flow in _running(compiled)})
+    reports = [
+        r for alias in targets for r in read_partition_statuses(resolve_connection_settings(compiled.cluster(alias)))
+    ]
+    return [report.to_json() for report in reports if report.flow in ours]
+
+
+def _running(plan: Plan) -> list[PlanFlow]:
+    return [flow for flow in plan.flows if flow.state == "running"]
+
+
+def _selected(flow: PlanFlow | FlowRecord, topics: Any) -> list[list[Any]]:
+    return [[str(t.name), p] for t in topics if flow.selects(str(t.name)) for p in range(t.partitions)]

@@ -1,0 +1,290 @@
+"""The steps of `replicate__<name>`: freeze the plan, apply it, start the fleets, wait until every flow runs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import BaseOperator
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
+from airflow.triggers.base import BaseTrigger, TriggerEvent
+
+from plugins.watershed.cluster_questions import ask_client_process
+from plugins.watershed.detached_process import (
+    DetachedProcess,
+    ProcessStartFailed,
+    build_clean_environment,
+    start_detached,
+)
+from plugins.watershed.operators.spark_application import build_spark_environment
+from plugins.watershed.state_folder import find_frozen_plan, freeze_plan, locate_state_folder
+from topology.text_escaping import escape_control_lines
+
+if TYPE_CHECKING:
+    from topology.plan import Plan, PlanFlow
+
+_SERVED = ("running", "catching_up")
+_QUIET = ("starting", "aligning", "retrying", "paused", "stopped", *_SERVED)  # every other state is loud
+
+
+class FreezePlanOperator(BaseOperator):
+    """Compile the file once; the whole run reads this plan, whatever happens to the file meanwhile.
+
+    Fails for a plan hash other than `expected` ("" expects nothing). Returns the plan's hash.
+    """
+
+    template_fields: Sequence[str] = ("expected",)
+
+    def __init__(self, *, path: str, expected: str | None = "", **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.path = path
+        self.expected = expected
+
+    def execute(self, context: Any) -> str:
+        from topology.errors import InvalidTopology, UnreadableTopology
+
+        try:
+            plan = freeze_plan(Path(self.path))
+        except (InvalidTopology, UnreadableTopology) as problem:
+            raise AirflowFailException(escape_control_lines(str(problem))) from None
+        if self.expected and self.expected != plan.hash:
+            raise AirflowFailException(
+                f"{self.path} compiles to {plan.hash}, this run was asked for {self.expected}: the file has "
+                "changed since it was reviewed. Review the new plan and trigger with its hash."
+            )
+        flows = ", ".join(flow.id for flow in plan.read().flows)
+        self.log.info("plan %s frozen in %s; flows: %s", plan.hash, plan.folder, flows)
+        return plan.hash
+
+
+class ApplyPlanOperator(BaseOperator):
+    """Create control and target topics and write the desired flows, as `topology apply` does."""
+
+    template_fields: Sequence[str] = ("plan",)
+
+    def __init__(self, *, plan: str, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.plan = plan
+
+    def execute(self, context: Any) -> None:
+        from clusters.errors import ClusterError
+        from clusters.settings import resolve_connection_settings
+        from replicator.apply import apply_plan
+        from replicator.errors import ReplicatorError
+
+        plan = find_frozen_plan(self.plan).read()
+        try:
+            changes = apply_plan(
+                plan,
+                lambda alias: resolve_connection_settings(plan.cluster(alias)),
+                lambda change: self.log.info("%s: %s %s", change.cluster, change.what, change.name),
+            )
+        except (ClusterError, ReplicatorError) as problem:
+            raise AirflowException(escape_control_lines(str(problem))) from None
+        self.log.info("%d changes", len(changes))
+
+
+class StartFleetsOperator(BaseOperator):
+    """Start the workers of every target cluster as one detached program each, or find them running.
+
+    They survive Airflow, follow `watershed.flows`, and end when their fleet's record says `stopped`.
+    `workers` overrides the file's number. Returns the fleets' folders.
+    """
+
+    template_fields: Sequence[str] = ("plan", "workers")
+
+    def __init__(self, *, plan: str, workers: int | str | None = None, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.plan = plan
+        self.workers = workers
+
+    def execute(self, context: Any) -> list[str]:
+        frozen = find_frozen_plan(self.plan)
+        started = []
+        for fleet in list_fleets(frozen.read()):
+            count = int(self.workers) if self.workers else fleet.workers
+            folder = fleet.folder
+            module, arguments = fleet.program(frozen.topology, count, folder)
+            running = DetachedProcess(folder).alive()
+            try:
+                program = start_detached(
+                    folder, module, arguments, build_spark_environment() if fleet.spark else build_clean_environment()
+                )
+            except ProcessStartFailed as failure:
+                raise AirflowException(escape_control_lines(str(failure))) from None
+            self.log.info(
+                "fleet into %s: %s (%s, %d workers, pid %s), log %s",
+                fleet.target, "runs already" if running else "started", module, count, program.pid(), program.log,
+            )  # fmt: skip
+            started.append(str(folder))
+        return started
+
+
+class FlowsRunningOperator(BaseOperator):
+    """Wait, without a worker slot, until every partition of every flow is served.
+
+    Fails at once when a fleet's program ended or a partition is loud, with its coordinates and remedy.
+    """
+
+    template_fields: Sequence[str] = ("plan", "fleets")
+
+    def __init__(self, *, plan: str, fleets: Any, timeout: timedelta = timedelta(minutes=30), **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.plan = plan
+        self.fleets = fleets
+        self.timeout = timeout
+
+    def execute(self, context: Any) -> None:
+        folders = [str(folder) for folder in self.fleets]
+        self.defer(trigger=FlowsRunning(self.plan, folders), method_name="check", timeout=self.timeout)
+
+    def check(self, context: Any, event: dict[str, Any]) -> None:
+        if event["problem"]:
+            raise AirflowException(escape_control_lines(event["problem"]))
+        self.log.info("%s", escape_control_lines(event["seen"]))
+
+
+class FlowsRunning(BaseTrigger):
+    """Polls `watershed.status` on the plan's target clusters. Only reports that are newer than the first
+    look count: an earlier fleet may have left `running` behind."""
+
+    def __init__(self, plan: str, fleets: list[str], poll_seconds: float = 3.0) -> None:
+        super().__init__()
+        self.plan = plan
+        self.fleets = fleets
+        self.poll_seconds = poll_seconds
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        kwargs = {"plan": self.plan, "fleets": self.fleets, "poll_seconds": self.poll_seconds}
+        return "plugins.watershed.operators.replication.FlowsRunning", kwargs
+
+    async def run(self) -> AsyncIterator[TriggerEvent]:
+        from clusters.errors import ClusterError
+
+        plan = find_frozen_plan(self.plan).read()
+        first: dict[str, int] | None = None
+        said = ""
+        while True:
+            try:
+                wanted = await asyncio.to_thread(ask_expected_partitions, plan)
+                view = await asyncio.to_thread(ask_newest_reports, plan)
+                if first is None:
+                    first = {key: report.at_ms for key, report in view.items()}
+                found = judge_flow_reports(wanted, {k: r for k, r in view.items() if r.at_ms != first.get(k)})
+                text, problem, done = found.text, found.problem, found.done
+            except ClusterError as trouble:
+                text, problem, done = f"asking again: {trouble}", "", False
+            if text != said:
+                self.log.info("%s", escape_control_lines(text))
+                said = text
+            problem = problem or describe_dead_fleets(self.fleets)
+            if done or problem:
+                yield TriggerEvent({"seen": text, "problem": problem})
+                return
+            await asyncio.sleep(self.poll_seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    """The workers of one topology into one target cluster."""
+
+    topology: str
+    target: str
+    workers: int
+    spark: bool
+
+    @property
+    def folder(self) -> Path:
+        return locate_state_folder() / "fleets" / self.topology / self.target
+
+    def program(self, topology: Path, workers: int, folder: Path) -> tuple[str, list[str]]:
+        """Module and arguments."""
+        where = ["--topology", str(topology), "--target", self.target]
+        if self.spark:
+            state = ["--state", str(folder / "state.json")]
+            return "spark.replicate", [*where, "--workers", str(workers), *state]
+        return "cli.main", ["worker", str(topology), "--target", self.target, "--processes", str(workers)]
+
+
+@dataclass(frozen=True, slots=True)
+class FlowsProgress:
+    """What a look at the flows found: for people, what is wrong ("" nothing), and whether all are served."""
+
+    text: str
+    problem: str
+    done: bool
+
+
+def list_fleets(plan: Plan) -> list[Fleet]:
+    """One fleet a target cluster that a running flow writes to, or the flow back of a migration, which its switch
+    starts and a rollback needs; Spark unless all those flows ask for processes."""
+    served = [flow for flow in plan.flows if flow.state == "running" or _leads_back(plan, flow)]
+    fleets = []
+    for target in sorted({flow.target for flow in served}):
+        flows = [flow for flow in served if flow.target == target]
+        spark = any(flow.engine == "spark" for flow in flows)
+        fleets.append(Fleet(plan.topology, target, max(flow.workers for flow in flows), spark))
+    return fleets
+
+
+def _leads_back(plan: Plan, flow: PlanFlow) -> bool:
+    if plan.migration is None:
+        return False
+    there = plan.flow(plan.migration.flow)
+    return (flow.source, flow.target) == (there.target, there.source)
+
+
+@dataclass(frozen=True, slots=True)
+class ExpectedPartitions:
+    """What should run. places: flow id → the (topic, partition) pairs of its source that are to be served.
+
+    standing: flow id → `stopped` or `paused`; the file wants it to run, an operator or a migration has stopped it."""
+
+    places: dict[str, set[tuple[str, int]]]
+    standing: dict[str, str] = field(default_factory=dict)
+
+
+def ask_expected_partitions(plan: Plan) -> ExpectedPartitions:
+    """What `watershed.flows` wants of the plan's running flows now: a migration stops flows, and retires topics."""
+    told = ask_client_process(
+        plan.topology, "plugins.watershed.operators.flow_status:read_expected_partitions", {"plan": plan.hash}
+    )
+    places = {flow: {(topic, partition) for topic, partition in found} for flow, found in told["places"].items()}
+    return ExpectedPartitions(places, told["standing"])
+
+
+def ask_newest_reports(plan: Plan) -> dict[str, Any]:
+    """The newest report of every partition of the plan's flows, by its key."""
+    from clusters.partition_status import PartitionStatus
+
+    told = ask_client_process(
+        plan.topology, "plugins.watershed.operators.flow_status:read_newest_reports", {"plan": plan.hash}
+    )
+    return {report.key: report for report in map(PartitionStatus.from_json, told)}
+
+
+def judge_flow_reports(wanted: ExpectedPartitions, view: dict[str, Any]) -> FlowsProgress:
+    """Compare reports with what should be served."""
+    words, loud, done = [f"{flow}: {state}, not waited for" for flow, state in wanted.standing.items()], [], True
+    for flow, places in wanted.places.items():
+        reports = [r for r in view.values() if r.flow == flow and (r.topic, r.partition) in places]
+        served = [r for r in reports if r.state in _SERVED]
+        loud += [r for r in reports if r.state not in _QUIET]
+        lag = sum(r.lag_records or 0 for r in served)
+        words.append(f"{flow}: {len(served)} of {len(places)} partitions served, lag {lag:,} records")
+        done = done and len(served) == len(places)
+    problem = "\n".join(f"{r.flow} {r.topic}-{r.partition}: {r.state}: {r.error} {r.remedy or ''}" for r in loud)
+    return FlowsProgress("; ".join(words) or "no flow should run", problem, done)
+
+
+def describe_dead_fleets(folders: Sequence[str]) -> str:
+    """Which fleets' programs have ended, with the end of their logs; "" when all run."""
+    dead = [DetachedProcess(Path(folder)) for folder in folders if not DetachedProcess(Path(folder)).alive()]
+    return "\n".join(
+        f"the fleet in {each.folder} has ended (exit {each.exit_code()}); its log ends with:\n{each.tail()}"
+        for each in dead
+    )

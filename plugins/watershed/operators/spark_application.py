@@ -1,0 +1,185 @@
+"""Spark applications as tasks that hold no worker slot while they run.
+
+No Spark provider: it would install a second copy of PySpark over ours (docs/decisions).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import sys
+from collections.abc import AsyncIterator, Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from airflow.sdk import BaseOperator
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
+from airflow.triggers.base import BaseTrigger, TriggerEvent
+
+from clusters.private_files import read_private_file
+from cutover.evidence.proof_summary import PROOF_COUNTS
+from plugins.watershed.detached_process import (
+    DetachedProcess,
+    ProcessStartFailed,
+    build_clean_environment,
+    start_detached,
+)
+from plugins.watershed.state_folder import find_frozen_plan, locate_task_folder
+from spark.session import is_local_master, read_spark_master
+from topology.text_escaping import escape_control_lines, escape_controls
+
+# A trigger that fires while the scheduler still has the deferring process on its list makes Airflow fail the task
+# ("finished with state success, but the task instance's state attribute is queued").
+TRIGGER_SETTLE_S = 3.0
+
+
+class SparkApplicationOperator(BaseOperator):
+    """Run `python -m MODULE ARGUMENT…` as a detached Spark application and wait for it in the triggerer.
+
+    In `arguments`, `{topology}` becomes the frozen topology file of `plan` (a plan hash) and `{out}` the folder
+    of this attempt; empty ones are left out.  The application's exit code is the verdict: 0 fine, 1 different
+    (never tried again), 2 error, 3 incomplete.  A retry after a lost Airflow process finds the application that
+    is still running, or the result that nobody collected, and starts no second one; after a collected result it
+    starts afresh in a new folder, so that evidence is never overwritten.
+
+    Returns the path of `summary.json` when the application wrote one, else the folder.
+    """
+
+    template_fields: Sequence[str] = ("plan", "arguments")
+
+    def __init__(
+        self,
+        *,
+        module: str,
+        arguments: Sequence[str],
+        plan: str,
+        timeout: timedelta = timedelta(hours=12),
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.module = module
+        self.arguments = list(arguments)
+        self.plan = plan
+        self.timeout = timeout
+
+    def execute(self, context: Any) -> None:
+        topology = find_frozen_plan(self.plan).topology
+        application = attach_or_start_spark(
+            locate_task_folder(context), self.module, self.arguments, topology, self.log
+        )
+        self.defer(
+            trigger=ProcessEnded(folder=str(application.folder)),
+            method_name="collect",
+            timeout=self.timeout,
+        )
+
+    def collect(self, context: Any, event: dict[str, Any]) -> str:
+        application = DetachedProcess(Path(event["folder"]))
+        (application.folder / "collected").touch()
+        summary = application.folder / "summary.json"
+        counted = _counts(summary)
+        match application.exit_code():
+            case 0:
+                self.log.info("%s: %s", self.module, counted or "finished")
+                return str(summary if summary.exists() else application.folder)
+            case 1:
+                raise AirflowFailException(f"{self.module}: different: {counted}; evidence in {application.folder}")
+            case 3:
+                raise AirflowException(f"{self.module}: incomplete: {counted}; evidence in {application.folder}")
+            case None:
+                raise AirflowException(f"{self.module} was killed; its log ends with:\n{application.tail()}")
+            case code:
+                raise AirflowException(f"{self.module} failed (exit {code}); its log ends with:\n{application.tail()}")
+
+
+class ProcessEnded(BaseTrigger):
+    """Fires when the program of a folder has ended, however it ended; passes its log on meanwhile. file: of one that
+    goes on when it has come to a result, that result in its folder.
+
+    Somebody who marks or clears the waiting task ends the program; a restart of the triggerer does not.
+    """
+
+    def __init__(
+        self, folder: str, poll_seconds: float = 1.0, settle_seconds: float = TRIGGER_SETTLE_S, file: str = ""
+    ) -> None:
+        super().__init__()
+        self.folder, self.file = folder, file
+        self.poll_seconds, self.settle_seconds = poll_seconds, settle_seconds
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        kwargs = {"folder": self.folder, "poll_seconds": self.poll_seconds, "settle_seconds": self.settle_seconds}
+        return "plugins.watershed.operators.spark_application.ProcessEnded", kwargs | {"file": self.file}
+
+    async def run(self) -> AsyncIterator[TriggerEvent]:
+        program = DetachedProcess(Path(self.folder))
+        shown = 0
+        await asyncio.sleep(self.settle_seconds)
+        while True:
+            running = program.alive() and not (self.file and (program.folder / self.file).exists())
+            shown = self._pass_on(program, shown)
+            if not running:
+                yield TriggerEvent({"folder": self.folder, "exit_code": program.exit_code()})
+                return
+            await asyncio.sleep(self.poll_seconds)
+
+    async def on_kill(self) -> None:
+        await asyncio.to_thread(DetachedProcess(Path(self.folder)).end)
+
+    def _pass_on(self, program: DetachedProcess, shown: int) -> int:
+        """Log what the program printed since; returns the bytes shown so far (whole lines only)."""
+        with contextlib.suppress(OSError):
+            text = read_private_file(program.log, 64 * 1024, begin=shown)
+            whole = text[: text.rfind(b"\n") + 1]
+            for line in whole.decode(errors="replace").splitlines():
+                self.log.info("%s", escape_controls(line.expandtabs(4)))
+            return shown + len(whole)
+        return shown
+
+
+def attach_or_start_spark(
+    folder: Path, module: str, arguments: Sequence[Any], topology: Path, log: Any
+) -> DetachedProcess:
+    """The newest attempt below `folder` while it runs or waits to be collected, else a new one."""
+    tried = list_attempts(folder)
+    if tried:
+        last = tried[-1]
+        if last.alive() or (last.exit_code() is not None and not (last.folder / "collected").exists()):
+            log.info("found the application of an earlier try (pid %s) in %s", last.pid(), last.folder)
+            return last
+    fresh = folder / str(len(tried) + 1)
+    told = [str(a).replace("{topology}", str(topology)).replace("{out}", str(fresh)) for a in arguments if a]
+    try:
+        application = start_detached(fresh, module, told, build_spark_environment())
+    except ProcessStartFailed as failure:
+        raise AirflowException(escape_control_lines(str(failure))) from None
+    log.info("started %s (pid %s), log and results in %s", module, application.pid(), fresh)
+    return application
+
+
+def list_attempts(folder: Path) -> list[DetachedProcess]:
+    """Every attempt of a task, the newest last."""
+    numbers = sorted(int(path.name) for path in folder.glob("[0-9]*") if path.name.isdigit())
+    return [DetachedProcess(folder / str(number)) for number in numbers]
+
+
+def build_spark_environment() -> dict[str, str]:
+    """What every Spark application needs: this Python, and on a local master the loopback interface, unless Airflow's
+    own environment says otherwise. On other masters the application finds its own address (`spark.session`)."""
+    environ = build_clean_environment()
+    told = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
+    if is_local_master(read_spark_master(environ)):
+        told["SPARK_LOCAL_IP"] = "127.0.0.1"
+    return told | environ
+
+
+def _counts(summary: Path) -> str:
+    """One line for people from a proof's summary; empty without one."""
+    try:
+        told = json.loads(read_private_file(summary))
+    except (OSError, ValueError, RecursionError):
+        return ""
+    if not isinstance(told, dict):
+        return ""
+    return f"{told.get('verdict')}: " + ", ".join(f"{n} {told[n]}" for n in ("unproven", *PROOF_COUNTS) if n in told)

@@ -1,0 +1,243 @@
+"""The first half of `after_cutover__<name>`: what is still to be watched when applications have moved. Nothing here
+changes a cluster."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Generator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import BaseOperator
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
+from airflow.triggers.base import BaseTrigger, TriggerEvent
+
+from plugins.watershed.cluster_questions import QuestionFailed, ask_client_process
+from plugins.watershed.operators.spark_application import TRIGGER_SETTLE_S
+from plugins.watershed.state_folder import find_frozen_plan
+from plugins.watershed.steps.run_journal import find_done_waves, read_chain_or_fail
+from plugins.watershed.steps.wave_tasks import preview_run_plan
+from topology.text_escaping import escape_control_lines
+
+if TYPE_CHECKING:
+    from clusters.topic_partition import TopicPartition
+    from cutover.actions import Action
+    from cutover.journal.chain import JournalChain
+    from cutover.observations import Observation, ObservedLogs
+    from cutover.run_context import RunContext
+    from topology.plan import Plan
+
+_POLL_SECONDS = 30.0
+DEFER_LIMIT = timedelta(days=400)
+_WATCH_POOL = ThreadPoolExecutor(max_workers=16, thread_name_prefix="watershed-after")
+
+
+@dataclass(frozen=True, slots=True)
+class MovedWave:
+    """A wave that the journal has as done. sealed_ms: when, since 1970. soaked_ms: until when the way back is open."""
+
+    wave: str
+    run: str
+    sealed_ms: int
+    soaked_ms: int
+    outcomes: Mapping[str, dict[str, Any]]
+
+
+def list_moved_waves(plan: Plan, chain: JournalChain) -> list[MovedWave]:
+    """In the order in which they were done."""
+    from cutover.journal.chain import RUN_STEP, find_step_outcome
+
+    assert plan.migration is not None
+    found = []
+    for name, run in find_done_waves(plan, chain).items():
+        if name not in {wave.name for wave in plan.migration.waves}:
+            continue  # the file does not know it any more
+        entries, rollback = chain.run(run), plan.migration.wave(name).rollback
+        sealed = entries[-1].at_ms
+        steps = {entry.step for entry in entries} - {RUN_STEP}
+        outcomes = {step: seen[0] for step in steps if (seen := find_step_outcome(entries, step)) is not None}
+        until = rollback.until_ms if rollback is not None and rollback.until_ms is not None else 0
+        found.append(MovedWave(name, run, sealed, sealed + until, outcomes))
+    return found
+
+
+class StragglerWatchOperator(BaseOperator):
+    """Waits, without a worker slot, until no wave can be rolled back any more; fails as soon as anybody but the reverse
+    flow writes to a topic at the source whose applications have moved."""
+
+    template_fields: Sequence[str] = ("plan",)
+
+    def __init__(self, *, plan: str, **kwargs: Any) -> None:
+        super().__init__(retries=2, **kwargs)
+        self.plan = plan
+
+    def execute(self, context: Any) -> None:
+        if not list_moved_waves(plan := find_frozen_plan(self.plan).read(), read_chain_or_fail(plan)):
+            raise AirflowSkipException("no wave is done by the journal: there is nothing to watch")
+        self.defer(trigger=WavesSoaked(self.plan), method_name="come_back", timeout=DEFER_LIMIT)
+
+    def come_back(self, context: Any, event: dict[str, Any]) -> None:
+        if event["problem"]:
+            raise AirflowFailException(escape_control_lines(event["problem"]))
+        if not list_moved_waves(plan := find_frozen_plan(self.plan).read(), read_chain_or_fail(plan)):
+            raise AirflowSkipException("every wave was taken back: nothing has soaked")
+        self.log.info("%s", escape_control_lines(event["seen"]))
+
+
+class WavesSoaked(BaseTrigger):
+    """Looks again and again who writes to the source; fires when every done wave has soaked, or somebody did."""
+
+    def __init__(
+        self, plan: str, poll_seconds: float = _POLL_SECONDS, settle_seconds: float = TRIGGER_SETTLE_S
+    ) -> None:
+        super().__init__()
+        self.plan, self.poll_seconds, self.settle_seconds = plan, poll_seconds, settle_seconds
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        kwargs = {"plan": self.plan, "poll_seconds": self.poll_seconds, "settle_seconds": self.settle_seconds}
+        return "plugins.watershed.operators.straggler_watch.WavesSoaked", kwargs
+
+    async def run(self) -> AsyncIterator[TriggerEvent]:
+        loop, said = asyncio.get_running_loop(), ""
+        await asyncio.sleep(self.settle_seconds)
+        watch = SourceWatchProxy(find_frozen_plan(self.plan).read())
+        while True:
+            try:
+                text, problem, over = await loop.run_in_executor(_WATCH_POOL, watch.look)
+            except AirflowFailException as broken:
+                text, problem, over = "", str(broken), True
+            except AirflowException as trouble:
+                text, problem, over = f"looking again: {trouble}", "", False
+            if text != said:
+                self.log.info("%s", escape_control_lines(text))
+                said = text
+            if over or problem:
+                yield TriggerEvent({"seen": text, "problem": problem})
+                return
+            await asyncio.sleep(self.poll_seconds)
+
+
+class SourceWatch:
+    """The source's log ends, as far as they are known to hold nothing but what the reverse flow brought."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.ends: dict[str, dict[TopicPartition, int]] = {}
+
+    def look(self) -> tuple[str, str, bool]:
+        """(for people, who strands records, whether all waves have soaked)."""
+        from cutover.offsets import decode_offsets
+
+        moved, now = list_moved_waves(self.plan, read_chain_or_fail(self.plan)), time.time() * 1000
+        for wave in moved:
+            if "barrier" not in wave.outcomes:
+                continue  # a failover: its source was gone
+            ends = self.ends.get(wave.run) or decode_offsets(wave.outcomes["barrier"]["ends"])
+            try:
+                self.ends[wave.run] = require_no_stranded_records(self.plan, wave, ends)
+            except RecordsStranded as somebody:
+                return "", f"wave {wave.wave}: {somebody}", True
+        left = [wave for wave in moved if wave.soaked_ms > now]
+        when = ", ".join(f"{wave.wave} until {render_utc_time(wave.soaked_ms)}" for wave in left)
+        return (f"nobody writes to the source; soaking: {when}" if left else "every wave has soaked"), "", not left
+
+
+class SourceWatchProxy:
+    """A `Watch` whose looks are taken in a process apart, for the triggerer."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.ends: dict[str, Any] = {}
+
+    def look(self) -> tuple[str, str, bool]:
+        """As `Watch.look`. Raises AirflowException, AirflowFailException."""
+        from clusters.errors import ClusterError
+
+        about = {"plan": self.plan.hash, "ends": self.ends}
+        try:
+            told = ask_client_process(
+                self.plan.topology, "plugins.watershed.operators.straggler_watch:watch_source_once", about
+            )
+        except ClusterError as problem:
+            raise AirflowException(escape_control_lines(str(problem))) from None
+        except QuestionFailed as failed:
+            is_final = failed.kind == AirflowFailException.__name__
+            raise (AirflowFailException if is_final else AirflowException)(escape_control_lines(str(failed))) from None
+        self.ends = told["ends"]
+        return told["seen"], told["problem"], told["over"]
+
+
+def watch_source_once(plan: str, ends: dict[str, Any]) -> dict[str, Any]:
+    """One look, in the process apart; `ends` goes from one to the next."""
+    from cutover.offsets import decode_offsets, encode_offsets
+
+    watch = SourceWatch(find_frozen_plan(plan).read())
+    watch.ends = {run: decode_offsets(each) for run, each in ends.items()}
+    seen, problem, over = watch.look()
+    return {
+        "seen": seen,
+        "problem": problem,
+        "over": over,
+        "ends": {r: encode_offsets(e) for r, e in watch.ends.items()},
+    }
+
+
+class RecordsStranded(Exception):
+    """Somebody writes to the source."""
+
+
+def require_no_stranded_records(
+    plan: Plan, wave: MovedWave, ends: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, int]:
+    """The source's ends of today. Raises Stranded when an application wrote there since; AirflowException when the
+    cluster does not tell."""
+    from clusters.settings import resolve_connection_settings
+    from cutover.live.action_handler import LiveActionHandler
+    from cutover.live.application_control import ApplicationEndpoints
+    from cutover.run_context import RunContext
+
+    course = preview_run_plan(plan, "migrate", wave.wave)
+    ground = RunContext(course.flow, course.wave, course.policy, dict(wave.outcomes))
+    both = (course.flow.source, course.flow.target)
+    settings = {alias: resolve_connection_settings(plan.cluster(alias)) for alias in both}
+    world = LiveActionHandler(plan, course.flow, settings, ApplicationEndpoints({}, None), time.monotonic)
+    return drive_questions(_strangers(ground, ends), world.answer)
+
+
+def _strangers(
+    ground: RunContext, ends: Mapping[TopicPartition, int]
+) -> Generator[Action, Observation, dict[TopicPartition, int]]:
+    from cutover.fences.stragglers import refuse_stranded_records
+    from cutover.run_context import read_source_logs
+
+    now: ObservedLogs = yield from read_source_logs(ground)
+    return (yield from refuse_stranded_records(ground, ends, now))
+
+
+def drive_questions(asking: Generator[Action, Observation, Any], answer: Any) -> Any:
+    """Drive questions that change nothing to their end."""
+    from cutover.actions import PauseRun, ReportMessage
+    from cutover.errors import Refused
+    from cutover.observations import ActionDone
+
+    try:
+        action = next(asking)
+        while True:
+            if isinstance(action, PauseRun):
+                time.sleep(action.ms / 1000)
+            talk = isinstance(action, PauseRun | ReportMessage)
+            action = asking.send(ActionDone(int(time.monotonic() * 1000)) if talk else answer(action))
+    except StopIteration as end:
+        return end.value
+    except Refused as why:
+        if "stranded" in why.seen:
+            raise RecordsStranded(str(why)) from None
+        raise AirflowException(escape_control_lines(str(why))) from None
+
+
+def render_utc_time(ms: float) -> str:
+    """For people; ms since 1970."""
+    return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(ms / 1000))

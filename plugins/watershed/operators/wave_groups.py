@@ -1,0 +1,184 @@
+"""Waves as task groups: who may begin, the lane of steps, what takes it back, and how its end is told.
+
+Whether a wave is done, begun or somebody else's is read from the journal, never from task states.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import DAG, Asset, BaseBranchOperator, BaseOperator, Param, TaskGroup, TriggerRule
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+
+from plugins.watershed.dag_params import parse_choices, refuse_contradictions
+from plugins.watershed.operators.cutover_steps import (
+    CutoverApprovalOperator,
+    CutoverStepOperator,
+    TakeBackOperator,
+    WatcherOperator,
+)
+from plugins.watershed.operators.replication import FreezePlanOperator
+from plugins.watershed.state_folder import find_frozen_plan
+from plugins.watershed.steps.run_journal import find_done_waves, read_chain_or_fail, read_end_state
+from plugins.watershed.steps.step_driver import StepOrder
+from plugins.watershed.steps.wave_tasks import AS_DECLARED, StepTask, list_span_tasks, list_step_tasks, preview_run_plan
+
+if TYPE_CHECKING:
+    from cutover.run_plan import RunKind
+    from plugins.watershed.topology_dags import TopologyFile
+    from topology.migration_waves import Wave
+    from topology.plan import Plan
+
+
+def build_cutover_asset(topology: str) -> Asset:
+    """Emitted when a wave is sealed. Its event says which wave, run, plan, and where the evidence lies."""
+    return Asset(f"watershed://{topology}/cutover", group="watershed")
+
+
+def add_wave_groups(
+    dag: DAG,
+    file: TopologyFile,
+    kind: RunKind,
+    waves: Iterable[str],
+    params: Mapping[str, Param],
+    *,
+    outlet: Asset | None = None,
+) -> DAG:
+    """Fill a DAG with a group for every wave of this kind of course, one after the other."""
+    plan = file.plan
+    assert plan is not None
+    with dag:
+        compiled = FreezePlanOperator(task_id="compile", path=str(file.path), expected="{{ params.plan_hash }}")
+        before: BaseOperator = compiled
+        watcher = WatcherOperator()
+        compiled >> watcher
+        for wave in waves:
+            before = _group(plan, kind, wave, before, watcher, outlet)
+    # Not before: every task would get, copy and serialize a set of its own.
+    dag.params.update(params)
+    return dag
+
+
+def _group(
+    plan: Plan, kind: RunKind, wave: str, before: BaseOperator, watcher: BaseOperator, outlet: Asset | None
+) -> BaseOperator:
+    told: dict[str, Any] = {"kind": kind, "wave": wave, "plan": "{{ ti.xcom_pull('compile') }}"}
+    told["strategy"] = "{{ params.strategy }}" if kind == "migrate" else AS_DECLARED
+    asked = {"rehearsal": "{{ params.dry_run }}", "approval": "{{ params.approval }}"}
+    course = preview_run_plan(plan, kind, wave)
+    with TaskGroup(wave, tooltip=f"{kind} of wave {wave}, along {course.flow.id}"):
+        begin = BeginWaveOperator(rehearsal=asked["rehearsal"], **told)
+        end = EndWaveOperator(rehearsal=asked["rehearsal"], outlets=[outlet] if outlet else [], **told)
+        undo = TakeBackOperator(**told)
+        lanes = [_lane(list_step_tasks(course), told | asked)]
+        if kind == "migrate":
+            with TaskGroup("other_strategy", tooltip="The steps in the order that the run's strategy gives them"):
+                lanes.append(_lane(list_span_tasks(course), told | asked))
+        for lane in lanes:
+            begin >> lane[0]
+            lane[-1] >> end
+            lane >> undo
+            lane >> watcher
+        [begin, end, undo] >> watcher
+    before >> begin
+    return end
+
+
+def _lane(rows: Iterable[StepTask], told: dict[str, Any]) -> list[BaseOperator]:
+    tasks: list[BaseOperator] = []
+    for row in rows:
+        operator = CutoverStepOperator if row.asks is None else CutoverApprovalOperator
+        task = operator(row=row, **told)
+        if tasks:
+            tasks[-1] >> task
+        tasks.append(task)
+    return tasks
+
+
+class BeginWaveOperator(BaseBranchOperator):
+    """Decides from the journal whether the wave may begin, and in which lane. Skipped: not chosen, or done already.
+
+    Fails while another run holds the topology, naming it, and while a wave is not done that this one is `after`."""
+
+    template_fields: Sequence[str] = ("plan", "strategy", "rehearsal", "waves")
+
+    def __init__(self, *, kind: RunKind, wave: str, plan: str, strategy: str, rehearsal: str, **kwargs: Any) -> None:
+        super().__init__(task_id="begin", trigger_rule=TriggerRule.NONE_FAILED, retries=2, **kwargs)
+        self.kind, self.wave, self.plan, self.strategy, self.rehearsal = kind, wave, plan, strategy, rehearsal
+        self.waves: Any = "{{ params.get('waves') }}"
+
+    def choose_branch(self, context: Any) -> str:
+        if self.kind in ("migrate", "rollback"):  # the others have one group for whatever is chosen
+            if self.waves == []:
+                raise AirflowFailException("no wave is chosen: trigger the DAG again and choose at least one")
+            if isinstance(self.waves, list) and self.wave not in self.waves:
+                raise AirflowSkipException(f"wave {self.wave} is not among the chosen ones: {', '.join(self.waves)}")
+        choices = parse_choices(self.kind, context["params"])
+        if self.rehearsal is not True:
+            refuse_contradictions(self.kind, choices, str(context["params"].get("approval", "")))
+        plan = find_frozen_plan(self.plan).read()
+        course = preview_run_plan(plan, self.kind, self.wave)
+        if self.rehearsal is not True:
+            ti = context["ti"]
+            self.check(StepOrder(self.plan, self.wave, (), ti.dag_id, ti.run_id, self.kind), plan, course.wave)
+        if self.strategy in (AS_DECLARED, course.policy.strategy):
+            return f"{self.wave}.{list_step_tasks(course)[0].task}"
+        self.log.info("in the order of %s instead of %s", self.strategy, course.policy.strategy)
+        return f"{self.wave}.other_strategy.{list_span_tasks(course)[0].task}"
+
+    def check(self, order: StepOrder, plan: Plan, wave: Wave) -> None:
+        from cutover.journal.chain import describe_holder
+
+        if self.kind != "migrate":
+            return  # a way back may end the run that holds the topology: its first step decides
+        chain = read_chain_or_fail(plan)
+        held = chain.unfinished()
+        if held and held[0].run != order.journal_run:
+            raise AirflowFailException(
+                f"{chain.topology} is held by {describe_holder(held)}. Finish it (clear its failed task, or --resume), or "
+                "take it back (its task take_back, or --abandon); two runs at once are never possible"
+            )
+        done = find_done_waves(plan, chain)
+        if self.wave in done and done[self.wave] != order.journal_run:
+            raise AirflowSkipException(f"wave {self.wave} is done: {done[self.wave]} in the journal")
+        missing = [name for name in wave.after if name not in done]
+        if missing:
+            raise AirflowFailException(
+                f"wave {self.wave} has to wait: {', '.join(missing)} must be done first, and in the journal no run "
+                "did it. Choose it too"
+            )
+
+
+class EndWaveOperator(BaseOperator):
+    """The wave is done when the journal says so, whatever the tasks' states; then it is told."""
+
+    template_fields: Sequence[str] = ("plan", "strategy", "rehearsal")
+
+    def __init__(self, *, kind: RunKind, wave: str, plan: str, strategy: str, rehearsal: str, **kwargs: Any) -> None:
+        super().__init__(task_id="end", trigger_rule=TriggerRule.NONE_FAILED_MIN_ONE_SUCCESS, retries=2, **kwargs)
+        self.kind, self.wave, self.plan, self.strategy, self.rehearsal = kind, wave, plan, strategy, rehearsal
+
+    def execute(self, context: Any) -> dict[str, Any]:
+        if self.rehearsal is True:
+            raise AirflowSkipException("dry run: nothing was touched")
+        ti = context["ti"]
+        order = StepOrder(self.plan, self.wave, (), ti.dag_id, ti.run_id, self.kind)
+        entries = read_chain_or_fail(find_frozen_plan(self.plan).read()).run(order.journal_run)
+        if not entries:
+            raise AirflowFailException(f"the journal has no run {order.journal_run}: this wave never began. {_AGAIN}")
+        last = entries[-1]
+        if read_end_state(last) != "done":
+            raise AirflowFailException(
+                f"by the journal, wave {self.wave} is not done: its last entry is {last.step}, {last.kind} "
+                f"{read_end_state(last) or ''}. {_AGAIN}"
+            )
+        order.standby.process.dismiss()
+        told = {"wave": self.wave, "run": order.journal_run, "plan": self.plan, "sealed_ms": last.at_ms}
+        told |= {"kind": self.kind, "evidence": str(order.evidence), "journal_root": last.hash}
+        for asset in self.outlets:
+            context["outlet_events"][asset].extra = told
+        return told
+
+
+_AGAIN = "Clear the first task that was marked or skipped, and all after it; marking a task changes nothing outside"

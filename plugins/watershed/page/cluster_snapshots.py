@@ -1,0 +1,250 @@
+"""What the page knows of the clusters: one thread a cluster follows its control topics while somebody looks.
+
+No request of a browser ever reads from Kafka. It gets the newest snapshot, with the time of the cluster's last answer;
+a cluster that does not answer keeps what was seen of it last, and holds up nobody but its own thread. The threads ask a
+process apart (`clusters.client_process`), which alone holds Kafka's client: a broker can end that one, not the api-server.
+"""
+
+from __future__ import annotations
+
+import atexit
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+from clusters.client_process import ClientProcesses
+from clusters.control_follower import FollowedRecord
+from clusters.control_follower_proxy import ControlFollowerProxy
+from clusters.control_topics import FLOWS_TOPIC, JOURNAL_TOPIC, STATUS_TOPIC
+from clusters.control_values import decode_control_value, parse_control_record
+from clusters.flow_records import NON_FLOW_PREFIXES, FlowRecord
+from clusters.partition_status import PartitionStatus
+from clusters.sync_reports import SYNC_PREFIX, SyncReport
+from cutover.errors import BrokenChain
+from cutover.journal.chain import JournalChain, JournalEntry, VoidLine
+from cutover.journal.signing import TRUSTING, UNSIGNED
+from topology.plan import PlanCluster
+
+SNAPSHOT_PAUSE_S = 1.0  # between two snapshots
+_SOON_S = 0.1  # while much is to be read, at the beginning or after MANY records at once: others have their turn
+_MANY = 100
+CLUSTER_ANSWER_S = 4.0  # how long a cluster may take to answer before the page says that it does not
+CLUSTER_RETRY_S = 2.0  # after it did not
+_IDLE_S = 90.0  # nobody has asked for so long: the thread ends, and begins anew when somebody does
+_CLUSTERS = 100  # threads at most
+# One thread at a time turns records into values. Fifty that do so at once would leave the api-server, which has one
+# thread for all its requests, a fiftieth of the interpreter; none of them waits for a cluster while it has its turn.
+_TURN = threading.Lock()
+_JournalOf = tuple[str, bool]  # topology, whether its file names a key
+
+
+@dataclass(frozen=True, slots=True)
+class JournalView:
+    """The chain of one topology. broken: why what follows the entries cannot be trusted. unverified: how many entries
+    are signed with a key that the page has not."""
+
+    entries: tuple[JournalEntry, ...] = ()
+    void: int = 0
+    broken: str | None = None
+    foreign: tuple[VoidLine, ...] = ()
+    unverified: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterSnapshot:
+    """One cluster. flows: the records of `watershed.flows`; reports and sync: by flow; journals: by topology, and
+    by whether its file names a key: nobody here has keys, so who reads without one must not believe a signed line.
+
+    answered_at: seconds since 1970, None before the first answer. since: it is asked since then, without a break;
+    before, nobody looked. problem: why it does not answer now. complete: its control topics have been read to their
+    end; before that nothing of them is told.
+    """
+
+    flows: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    reports: Mapping[str, Mapping[str, PartitionStatus]] = field(default_factory=dict)
+    sync: Mapping[str, Mapping[str, Mapping[str, Any]]] = field(default_factory=dict)
+    journals: Mapping[_JournalOf, JournalView] = field(default_factory=dict)
+    answered_at: float | None = None
+    since: float = 0.0
+    problem: str | None = None
+    complete: bool = False
+
+
+class ControlTopicsView:
+    """The newest values of the control topics, taken record by record. What cannot be read is left out, as the workers
+    leave it out: it must not hide everything else."""
+
+    def __init__(self) -> None:
+        self.flows: dict[str, Mapping[str, Any]] = {}
+        self.reports: dict[str, dict[str, PartitionStatus]] = {}
+        self.sync: dict[str, dict[str, Mapping[str, Any]]] = {}
+        self._chains: dict[_JournalOf, JournalChain] = {}
+        self._broken: dict[_JournalOf, str] = {}
+
+    def take(self, records: Iterable[FollowedRecord]) -> None:
+        newest: dict[tuple[str, str], bytes | None] = {}
+        for record in records:
+            if record.topic == JOURNAL_TOPIC:
+                self._journal(record)
+            else:
+                newest[record.topic, record.key] = record.payload
+        for (topic, key), payload in newest.items():
+            value = _parsed(payload)
+            if topic == FLOWS_TOPIC and not key.startswith(NON_FLOW_PREFIXES):
+                self._flow(key, value, gone=payload is None)
+            elif topic == STATUS_TOPIC:
+                self._status(key, value)
+
+    def snapshot(self, answered_at: float) -> ClusterSnapshot:
+        return ClusterSnapshot(
+            flows=dict(self.flows),
+            reports={flow: dict(each) for flow, each in self.reports.items()},
+            sync={flow: dict(each) for flow, each in self.sync.items()},
+            journals={
+                key: JournalView(
+                    tuple(chain.entries), len(chain.void), self._broken.get(key), chain.foreign, chain.signed
+                )
+                for key, chain in self._chains.items()
+            },
+            answered_at=answered_at,
+            complete=True,
+        )
+
+    def _flow(self, key: str, value: dict[str, Any] | None, *, gone: bool) -> None:
+        """What cannot be read changes nothing, as for the workers."""
+        try:
+            if value is not None:
+                parse_control_record(FlowRecord.from_json, value, key)
+        except ValueError:
+            return
+        if gone or value is not None:
+            _put(self.flows, key, value)
+
+    def _status(self, key: str, value: dict[str, Any] | None) -> None:
+        about, bare = (self.sync, key[len(SYNC_PREFIX) :]) if key.startswith(SYNC_PREFIX) else (self.reports, key)
+        of_flow: dict[str, Any] = about.setdefault(bare.partition("|")[0], {})
+        try:
+            if value is not None and about is self.reports:
+                _put(of_flow, key, parse_control_record(PartitionStatus.from_json, value))
+            else:
+                _put(
+                    of_flow, key, None if value is None else parse_control_record(SyncReport.from_json, value).to_json()
+                )
+        except ValueError:
+            of_flow.pop(key, None)
+
+    def _journal(self, record: FollowedRecord) -> None:
+        value = _parsed(record.payload)
+        name = None if value is None else value.get("topology")
+        if value is None or not isinstance(name, str):
+            return
+        for key in ((name, False), (name, True)):
+            if key not in self._broken:
+                chain = self._chains.setdefault(key, JournalChain(name, signing=TRUSTING if key[1] else UNSIGNED))
+                try:
+                    chain.follow([(record.offset, value)])
+                except BrokenChain as error:
+                    self._broken[key] = str(error)
+
+
+class ClusterReader:
+    """Follows one cluster in a thread of its own, for as long as `look` is called now and then."""
+
+    def __init__(self, cluster: PlanCluster, follow: Callable[[PlanCluster], ControlFollowerProxy]) -> None:
+        self.cluster = cluster
+        self._follow = follow
+        self._snapshot = ClusterSnapshot()
+        self._asked = 0.0
+        self._stop = threading.Event()
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+
+    def look(self) -> ClusterSnapshot:
+        """The newest snapshot, at once."""
+        self._asked = time.monotonic()
+        with self._lock:
+            if (self._thread is None or not self._thread.is_alive()) and not self._stop.is_set():
+                self._snapshot = replace(self._snapshot, since=time.time(), problem=None)
+                self._thread = threading.Thread(target=self._run, name=f"page {self.cluster.alias}", daemon=True)
+                self._thread.start()
+        return self._snapshot
+
+    def stop(self) -> None:
+        self._stop.set()
+
+    def join(self, timeout: float) -> None:
+        if self._thread is not None:
+            self._thread.join(timeout)
+
+    @property
+    def _wanted(self) -> bool:
+        return not self._stop.is_set() and time.monotonic() - self._asked < _IDLE_S
+
+    def _run(self) -> None:
+        while self._wanted:
+            try:
+                with self._follow(self.cluster) as following:
+                    self._read(following)
+            except Exception as error:  # noqa: BLE001 (whatever it is: it is said on the page, and tried again)
+                self._snapshot = replace(self._snapshot, problem=str(error) or repr(error))
+                self._stop.wait(CLUSTER_RETRY_S)
+
+    def _read(self, following: ControlFollowerProxy) -> None:
+        view = ControlTopicsView()
+        while self._wanted:
+            following.ask(CLUSTER_ANSWER_S)
+            answered_at = time.time()
+            found = following.read(0.0)
+            with _TURN:
+                view.take(found)
+            if following.complete:
+                self._snapshot = view.snapshot(answered_at)
+            else:  # half a reading would tell old reports for the newest; what was seen before is better
+                self._snapshot = replace(self._snapshot, answered_at=answered_at)
+            self._stop.wait(SNAPSHOT_PAUSE_S if following.complete and len(found) < _MANY else _SOON_S)
+
+
+class ClusterReaders:
+    """The readers of all clusters, by how the plan reaches them."""
+
+    def __init__(self) -> None:
+        self._readers: dict[PlanCluster, ClusterReader] = {}
+        self._apart = ClientProcesses()
+        self._lock = threading.Lock()
+        atexit.register(self.stop)
+
+    def look(self, cluster: PlanCluster) -> ClusterSnapshot:
+        """The newest snapshot of a cluster, at once; the first call begins to read it."""
+        with self._lock:
+            reader = self._readers.get(cluster)
+            if reader is None:
+                if len(self._readers) >= _CLUSTERS:
+                    return ClusterSnapshot(problem=f"not read: this page follows {_CLUSTERS} clusters already")
+                reader = self._readers[cluster] = ClusterReader(cluster, partial(ControlFollowerProxy, self._apart))
+        return reader.look()
+
+    def stop(self) -> None:
+        """Within two seconds or so."""
+        for reader in self._readers.values():
+            reader.stop()
+        self._apart.stop()
+        deadline = time.monotonic() + 2 * SNAPSHOT_PAUSE_S
+        for reader in self._readers.values():
+            reader.join(max(0.0, deadline - time.monotonic()))
+
+
+def _parsed(payload: bytes | None) -> dict[str, Any] | None:
+    try:
+        return None if payload is None else decode_control_value(payload)
+    except ValueError:
+        return None
+
+
+def _put(into: dict[str, Any], key: str, value: Any) -> None:
+    if value is None:
+        into.pop(key, None)
+    else:
+        into[key] = value

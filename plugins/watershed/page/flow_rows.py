@@ -1,0 +1,230 @@
+"""What the page says of flows and clusters, as JSON: plain functions over a plan and snapshots of its clusters."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from clusters.partition_status import PartitionStatus
+from plugins.watershed.page.cluster_snapshots import CLUSTER_ANSWER_S, SNAPSHOT_PAUSE_S, ClusterSnapshot
+from plugins.watershed.page.graph_layout import MAX_DRAWN_ARROWS, FlowArrow, build_flow_arrows, lay_out_graph
+from replicator.worker.flow_state import SILENT_STATE, is_halted, mark_if_silent, pick_worst_state
+from topology.plan import Plan, PlanFlow
+
+Row = dict[str, Any]
+_Snapshots = Mapping[str, ClusterSnapshot]  # by alias
+
+_NOT_APPLIED, _NO_ANSWER, _READING = "not_applied", "unknown", "reading"
+_LEVELS = {"running": "ok", "catching_up": "busy", "aligning": "busy", "starting": "busy", "retrying": "warn"}
+_LEVELS |= {
+    SILENT_STATE: "warn",
+    "paused": "idle",
+    "stopped": "idle",
+    _NOT_APPLIED: "idle",
+    _NO_ANSWER: "warn",
+    _READING: "idle",
+}
+_RANK = ("ok", "busy", "idle", "warn", "bad")
+_ATTENTION = ("bad", "warn")
+_LATE_S = CLUSTER_ANSWER_S + SNAPSHOT_PAUSE_S + 2.0  # a cluster whose last answer is older does not answer
+_PAGE = 100  # partitions at once
+_BESIDE = 50  # things beside records at once
+_SELECTORS = 6
+
+
+def build_flows_overview(plan: Plan, seen: _Snapshots, now: float, only: str = "") -> Row:
+    """Clusters, flows, and where the graph draws them. now: seconds since 1970.
+
+    only: `attention`, or text that a flow's id, clusters or topics contain.
+    """
+    rows = [_build_flow_row(flow, plan, seen, now) for flow in plan.flows]
+    shown = [row for row in rows if _matches(row, only)]
+    names = {alias for row in shown for alias in (row["source"], row["target"])}
+    names = names if only else {cluster.alias for cluster in plan.clusters}
+    drawn = build_flow_arrows((row["id"], row["source"], row["target"]) for row in shown)
+    by_id = {row["id"]: row for row in shown}
+    return {
+        "topology": plan.topology,
+        "plan": plan.hash,
+        "at": int(now * 1000),
+        "clusters": [build_cluster_row(alias, seen[alias], now) for alias in sorted(names)],
+        "flows": shown,
+        "count": len(rows),
+        "totals": _totals(rows),
+        "graph": None if len(drawn) > MAX_DRAWN_ARROWS else lay_out_graph(sorted(names), drawn),
+        "arrows": [_arrow(each, by_id) for each in drawn[:MAX_DRAWN_ARROWS]],
+        "too_many": len(drawn) > MAX_DRAWN_ARROWS,
+    }
+
+
+def build_cluster_row(alias: str, seen: ClusterSnapshot, now: float) -> Row:
+    """state: answers | reading | silent. age_ms: of its last answer, None before the first. Time in which nobody
+    looked, and so nobody asked, is no silence."""
+    age = None if seen.answered_at is None else max(0.0, now - seen.answered_at)
+    if age is None:
+        state = "silent" if seen.problem else "reading"
+    elif min(age, now - seen.since) > _LATE_S:
+        state = "silent"
+    else:
+        state = "answers" if seen.complete and age <= _LATE_S else "reading"
+    return {
+        "alias": alias,
+        "state": state,
+        "age_ms": None if age is None else int(age * 1000),
+        "problem": seen.problem if state != "answers" else None,
+    }
+
+
+def _build_flow_row(flow: PlanFlow, plan: Plan, seen: _Snapshots, now: float) -> Row:
+    """One flow in all; `state` as in `topology status`; or `not_applied`; or, before its target was read,
+    `reading`, or `unknown` when it does not answer."""
+    target = seen[flow.target]
+    record = _record(flow, plan, target)
+    reports = _reports(flow, plan, target, now)
+    states = Counter(report.state for report in reports)
+    answers = build_cluster_row(flow.target, target, now)["state"]
+    if record is not None:
+        desired = str(record.get("state"))
+    elif target.complete:
+        desired = _NOT_APPLIED
+    else:
+        desired = _NO_ANSWER if answers == "silent" else _READING
+    state = desired if desired != "running" else pick_worst_state(states or {"starting"})
+    if answers == "silent" and desired == "running":
+        state = pick_worst_state([state, SILENT_STATE])
+    elif answers == "reading" and desired == "running":
+        state = _READING  # what was seen of it is from before
+    loud = next((report for report in reports if report.state == state and report.error), None)
+    return {
+        "id": flow.id,
+        "source": flow.source,
+        "target": flow.target,
+        "topics": _topics(flow),
+        "state": state,
+        "level": find_state_level(state),
+        "desired": desired,
+        "partitions": len(reports),
+        "states": dict(states),
+        "lag_records": _sum(report.lag_records for report in reports),
+        "lag_ms": max((report.lag_ms for report in reports if report.lag_ms is not None), default=None),
+        "rate_bytes": sum(report.rate_bytes for report in reports),
+        "error": loud.error if loud is not None else None,
+        "changed": record is not None and record.get("plan_hash") != plan.hash,
+    }
+
+
+def build_flow_detail(flow: PlanFlow, plan: Plan, seen: _Snapshots, now: float, first: int = 0) -> Row:
+    """A flow, PAGE of its partitions from the `first` on, those that need attention before the others, and what travels
+    beside its records."""
+    target = seen[flow.target]
+    row = _build_flow_row(flow, plan, seen, now)
+    reports = sorted(_reports(flow, plan, target, now), key=_attention_first)
+    sync = [] if _record(flow, plan, target) is None else list(target.sync.get(flow.id, {}).values())
+    beside = Counter((str(each.get("kind")), str(each.get("state"))) for each in sync)
+    amiss = [each for each in sync if each.get("state") not in ("equal", "carried")]
+    return row | {
+        "naming": flow.naming.policy,
+        "offsets": flow.offsets,
+        "offsets_reason": flow.offsets_reason,
+        "delivery": flow.delivery,
+        "quota": flow.quota,
+        "engine": flow.engine,
+        "workers": sorted({f"{report.worker}" for report in reports if report.worker})[:_PAGE],
+        "first": first,
+        "rows": [_partition(report, now) for report in reports[first : first + _PAGE]],
+        "beside": [{"kind": kind, "state": state, "count": n} for (kind, state), n in sorted(beside.items())],
+        "amiss": [{key: each.get(key) for key in ("kind", "name", "state", "why")} for each in amiss[:_BESIDE]],
+        "cluster": build_cluster_row(flow.target, target, now),
+    }
+
+
+def find_state_level(state: str) -> str:
+    """ok | busy | idle | warn | bad: the colour; a state that is not listed is a loud one."""
+    return _LEVELS.get(state, "bad")
+
+
+def _record(flow: PlanFlow, plan: Plan, target: ClusterSnapshot) -> Mapping[str, Any] | None:
+    """The desired flow; None for another topology's of the same id, which this user may not be allowed to see."""
+    record = target.flows.get(flow.id)
+    return record if record is not None and record.get("topology") == plan.topology else None
+
+
+def _reports(flow: PlanFlow, plan: Plan, target: ClusterSnapshot, now: float) -> list[PartitionStatus]:
+    if _record(flow, plan, target) is None:
+        return []
+    return [mark_if_silent(report, int(now * 1000)) for report in target.reports.get(flow.id, {}).values()]
+
+
+def _partition(report: PartitionStatus, now: float) -> Row:
+    return {
+        "topic": report.topic,
+        "target_topic": report.target_topic,
+        "partition": report.partition,
+        "state": report.state,
+        "level": find_state_level(report.state),
+        "position": report.source_position,
+        "source_end": report.source_end,
+        "target_end": report.target_end,
+        "lag_records": report.lag_records,
+        "lag_ms": report.lag_ms,
+        "rate_bytes": report.rate_bytes,
+        "copied_bytes": report.copied_bytes,
+        "error": report.error,
+        "remedy": report.remedy,
+        "note": report.note,
+        "aligning": report.aligning,
+        "worker": report.worker,
+        "age_ms": max(0, int(now * 1000) - report.at_ms),
+    }
+
+
+def _arrow(each: FlowArrow, by_id: Mapping[str, Row]) -> Row:
+    rows = [by_id[flow] for flow in each.flows]
+    state = max((row["state"] for row in rows), key=lambda each: (_RANK.index(find_state_level(each)), each))
+    return {
+        "key": each.key,
+        "source": each.source,
+        "target": each.target,
+        "flows": list(each.flows),
+        "state": state,
+        "level": find_state_level(state),
+        "states": dict(Counter(row["state"] for row in rows)),
+        "lag_records": _sum(row["lag_records"] for row in rows),
+        "lag_ms": max((row["lag_ms"] for row in rows if row["lag_ms"] is not None), default=None),
+        "rate_bytes": sum(row["rate_bytes"] for row in rows),
+    }
+
+
+def _totals(rows: Sequence[Row]) -> Row:
+    return {
+        "states": dict(Counter(row["state"] for row in rows)),
+        "levels": dict(Counter(row["level"] for row in rows)),
+        "lag_records": _sum(row["lag_records"] for row in rows),
+        "lag_ms": max((row["lag_ms"] for row in rows if row["lag_ms"] is not None), default=None),
+        "rate_bytes": sum(row["rate_bytes"] for row in rows),
+        "partitions": sum(row["partitions"] for row in rows),
+    }
+
+
+def _matches(row: Row, only: str) -> bool:
+    if only == "attention":
+        return row["level"] in _ATTENTION
+    text = only.casefold()
+    return any(text in str(row[name]).casefold() for name in ("id", "source", "target", "topics", "state"))
+
+
+def _attention_first(report: PartitionStatus) -> tuple[Any, ...]:
+    rank = {"bad": 0, "warn": 1}.get(find_state_level(report.state), 2)
+    return (rank, not is_halted(report.state), report.topic, report.partition)
+
+
+def _topics(flow: PlanFlow) -> str:
+    names = [each.text for each in flow.topics.include]
+    more = f" and {len(names) - _SELECTORS} more" if len(names) > _SELECTORS else ""
+    return ", ".join(names[:_SELECTORS]) + more
+
+
+def _sum(values: Iterable[int | None]) -> int | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None

@@ -1,0 +1,136 @@
+"""Reports of proofs in Airflow's interface: the tab "Proof" of every DAG run, and what its links lead to.
+
+Airflow protects no route of a plugin by itself: this one asks for a user who may read runs of the DAG, which has to be
+one that Airflow knows by exactly this id. It serves one kind of file, `report.html`, from the folder of one run,
+whatever a link says.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from airflow.plugins_manager import AirflowPlugin
+
+from clusters.private_files import read_private_file
+from plugins.watershed.detached_process import DetachedProcess
+from plugins.watershed.operators.spark_application import list_attempts
+from plugins.watershed.state_folder import locate_run_folder, locate_state_folder, make_file_name
+from plugins.watershed.steps.standby_proof import is_standby_attempt
+
+PROOF_REPORT_FILE = "report.html"
+_PROOF_MODULE = "spark.verify"
+_LINES = 12  # of a running proof's log
+_HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'self'; "
+    "base-uri 'none'; form-action 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-store",
+}
+_STYLE = """:root{color-scheme:light dark}body{font:15px/1.5 system-ui,sans-serif;margin:1.5rem;max-width:62rem}
+pre{white-space:pre-wrap;overflow-wrap:anywhere;border:1px solid;border-radius:.3rem;padding:.8rem}"""
+
+
+def serve_proof_report(dag_id: str, run_id: str, task_id: str = "") -> Any:
+    """The report of a run's proof: the newest attempt's. Several tasks with proofs are listed."""
+    from fastapi.responses import HTMLResponse
+
+    return HTMLResponse(_shown(dag_id, run_id, task_id), headers=_HEADERS)
+
+
+def _shown(dag_id: str, run_id: str, task_id: str) -> str:
+    from plugins.watershed.operators.proof import build_report_path
+    from spark.evidence.page.html_element import e
+
+    tasks = _tasks(dag_id, run_id, task_id)
+    if not tasks:
+        return _page("No proof", e("p", "This run holds no proof, or none yet."))
+    if len(tasks) > 1:
+        named = [(task.name, build_report_path(dag_id, run_id, task.name).rpartition("/")[2]) for task in tasks]
+        return _page("Proofs of this run", e("ul", [e("li", e("a", name, href=link)) for name, link in named]))
+    newest = list_unlinked_attempts(tasks[0])[-1]
+    report = newest.folder / PROOF_REPORT_FILE
+    if report.is_file() and _is_inside(report):
+        return read_private_file(report).decode(errors="replace")
+    if newest.alive():
+        return _page("The proof runs", e("pre", newest.tail(_LINES)), again=True)
+    return _page("No report", e("p", "The proof ended without one. Its last words:"), e("pre", newest.tail(_LINES)))
+
+
+def _tasks(dag_id: str, run_id: str, task_id: str) -> list[Path]:
+    """Folders of the tasks of one run that proved something, the oldest first."""
+    run = locate_run_folder(dag_id, run_id)
+    found = [run / make_file_name(task_id)] if task_id else list(run.glob("*"))
+    tried = [
+        (task.stat().st_mtime_ns, task) for task in found if any(map(is_proof_attempt, list_unlinked_attempts(task)))
+    ]
+    return [task for _, task in sorted(tried)]
+
+
+def list_unlinked_attempts(task: Path) -> list[DetachedProcess]:
+    """The attempts in folders of their own: neither they nor their logs are links."""
+    return [each for each in list_attempts(task) if _is_inside(each.folder) and _is_inside(each.log)]
+
+
+def _is_inside(path: Path) -> bool:
+    """A link leads nowhere, not even to another run: its readers may be others."""
+    return path.is_relative_to(locate_state_folder() / "runs") and path.resolve() == path
+
+
+def is_proof_attempt(program: DetachedProcess) -> bool:
+    """Whether this program is a proof, or one was ordered of another that is."""
+    if is_standby_attempt(program):
+        return True
+    try:
+        return bool(json.loads(read_private_file(program.folder / "process.json"))["module"] == _PROOF_MODULE)
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return False
+
+
+def _page(title: str, *content: Any, again: bool = False) -> str:
+    from spark.evidence.page.html_element import e, render_html
+
+    style = e("style")
+    style.text = _STYLE
+    refresh = e("meta", http_equiv="refresh", content="5") if again else None
+    head = e("head", e("meta", charset="utf-8"), refresh, e("title", title), style)
+    return render_html(e("html", head, e("body", e("h1", title), content), lang="en"))
+
+
+@cache
+def _routes() -> Any:
+    """Made for the first request: every process of Airflow loads this file, one of them serves pages."""
+    from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity
+    from airflow.api_fastapi.core_api.security import requires_access_dag
+    from fastapi import Depends, FastAPI
+
+    from plugins.watershed.page.user_rights import require_one_known_dag
+
+    routes = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
+    allowed = Depends(requires_access_dag("GET", DagAccessEntity.RUN))
+    dependencies = [allowed, Depends(require_one_known_dag)]
+    routes.add_api_route("/proof", serve_proof_report, methods=["GET"], dependencies=dependencies, response_model=None)
+    return routes
+
+
+async def handle_report_request(scope: Any, receive: Any, send: Any) -> None:
+    """What Airflow mounts at `/watershed`."""
+    await _routes()(scope, receive, send)
+
+
+class WatershedReports(AirflowPlugin):
+    """The route, and the tab that shows it."""
+
+    name = "watershed_reports"
+    fastapi_apps = [{"app": handle_report_request, "url_prefix": "/watershed", "name": "Watershed"}]  # noqa: RUF012 (Airflow's form)
+    external_views = [  # noqa: RUF012
+        {
+            "name": "Proof",
+            "href": "watershed/proof?dag_id={DAG_ID}&run_id={RUN_ID}",
+            "destination": "dag_run",
+            "url_route": "proof",
+        }
+    ]

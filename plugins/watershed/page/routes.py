@@ -1,0 +1,247 @@
+"""The page "Replication" of Airflow's interface, and the same page filtered on the tabs of a DAG and of a run.
+
+Airflow protects no route of a plugin by itself: each of these asks for its user, and every answer about a topology for
+the right to read the DAGs it is about (`plugins.watershed.page.user_rights`). Nothing here changes anything, and nothing
+here reads from Kafka: threads follow the clusters while somebody looks (`plugins.watershed.page.cluster_snapshots`).
+"""
+
+from __future__ import annotations
+
+import time
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from airflow.plugins_manager import AirflowPlugin
+
+if TYPE_CHECKING:
+    from plugins.watershed.page.user_rights import UserRights
+    from topology.plan import Plan
+
+PAGE_URL_PREFIX = "/replication"
+PAGE_FILES = Path(__file__).parent / "static" / "replication"
+_TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+MAX_SAFE_INTEGER = 2**53 - 1  # what a browser's numbers hold
+_MAX_NESTING = 20
+_RELIST_TOPOLOGIES_S = 5.0  # how long the folder of topologies is not looked at again
+_HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
+    "connect-src 'self'; frame-src 'self'; frame-ancestors 'self'; base-uri 'none'; form-action 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "same-origin",
+    "Cache-Control": "no-cache",
+}
+_PRIVATE = _HEADERS | {"Cache-Control": "no-store"}
+
+
+class ReplicationPage:
+    """The routes; one object a process, made for the first request."""
+
+    def __init__(self) -> None:
+        from plugins.watershed.page.cluster_snapshots import ClusterReaders
+
+        self.readers = ClusterReaders()
+        self._files: tuple[float, dict[str, tuple[Plan | None, str]]] = (float("-inf"), {})
+
+    def topologies(self, user: Any) -> dict[str, Any]:
+        """The topologies that the user may see; `problem`: why one does not compile."""
+        from plugins.watershed.page.user_rights import find_user_rights
+
+        files = self.files()
+        seen = sorted(name for name, found in find_user_rights(user, list(files)).items() if found.sees())
+        return {"topologies": [{"name": name, "problem": files[name][1]} for name in seen]}
+
+    def flows(self, user: Any, topology: str, only: str = "") -> dict[str, Any]:
+        from plugins.watershed.page.flow_rows import build_flows_overview
+
+        may, plan = self.seen(user, topology)
+        seen = {cluster.alias: self.readers.look(cluster) for cluster in plan.clusters}
+        return build_flows_overview(plan, seen, time.time(), only[:200]) | {"actions": may.actions()}
+
+    def flow(self, user: Any, topology: str, flow: str, first: int = 0) -> dict[str, Any]:
+        from plugins.watershed.page.flow_rows import build_flow_detail
+        from topology.errors import NotInPlan
+
+        _, plan = self.seen(user, topology)
+        try:
+            found = plan.flow(flow)
+        except NotInPlan:
+            raise _missing(f"no flow {flow}") from None
+        seen = {alias: self.readers.look(plan.cluster(alias)) for alias in (found.source, found.target)}
+        return build_flow_detail(found, plan, seen, time.time(), max(0, first))
+
+    def migrations(self, user: Any, topology: str, run: str = "") -> dict[str, Any]:
+        from plugins.watershed.page.cluster_snapshots import ClusterSnapshot, JournalView
+        from plugins.watershed.page.flow_rows import build_cluster_row
+        from plugins.watershed.page.migration_rows import build_migrations_view
+
+        may, plan = self.seen(user, topology)
+        if plan.migration is None:
+            return {"topology": topology, "declared": False, "actions": may.actions()}
+        if not may.sees_runs("migrate"):
+            raise _missing(f"no migrations of {topology}")
+        target = plan.cluster(plan.flow(plan.migration.flow).target)
+        snapshot: ClusterSnapshot = self.readers.look(target)
+        signed = plan.migration is not None and plan.migration.journal is not None
+        told = build_migrations_view(plan, snapshot.journals.get((topology, signed), JournalView()), _plan_of, run)
+        now = time.time()
+        cluster = build_cluster_row(target.alias, snapshot, now)
+        return told | {"declared": True, "at": int(now * 1000), "cluster": cluster, "actions": may.actions()}
+
+    def proofs(self, user: Any, topology: str, run: str = "") -> dict[str, Any]:
+        from plugins.watershed.page.proof_rows import list_newest_proofs
+        from plugins.watershed.page.user_rights import DAGS_WITH_PROOFS, read_run_ids
+
+        may, _ = self.seen(user, topology)
+        dags = may.readable(DAGS_WITH_PROOFS)
+        found, known = list_newest_proofs(dags, run), read_run_ids(dags)
+        for each in found:
+            each["run_id"] = known.get((each["dag"], each["run"]))
+        return {"topology": topology, "proofs": found, "actions": may.actions()}
+
+    def seen(self, user: Any, topology: str) -> tuple[UserRights, Plan]:
+        """Raises 404 alike for what is not there and for what this user may not see."""
+        from plugins.watershed.page.user_rights import find_user_rights
+
+        plan, problem = self.files().get(topology, (None, ""))
+        may = find_user_rights(user, [topology])[topology]
+        if not may.sees() or (plan is None and not problem):
+            raise _missing(f"no topology {topology}")
+        if plan is None:
+            from fastapi import HTTPException
+
+            raise HTTPException(422, problem, headers=_PRIVATE)
+        return may, plan
+
+    def files(self) -> dict[str, tuple[Plan | None, str]]:
+        """Plan, or why there is none, by name."""
+        from plugins.watershed.topology_dags import list_dag_topologies
+
+        read_at, found = self._files
+        if time.monotonic() - read_at > _RELIST_TOPOLOGIES_S:
+            found = {file.name: (file.plan, file.problem) for file in list_dag_topologies()}
+            self._files = (time.monotonic(), found)
+        return found
+
+
+def serve_page_file(name: str = "index.html") -> Any:
+    """A file of the page. Only those that there are, whatever a link says."""
+    from fastapi.responses import FileResponse
+
+    if name not in {path.name for path in PAGE_FILES.iterdir()}:
+        raise _missing("no such file")
+    path = PAGE_FILES / name
+    return FileResponse(path, media_type=_TYPES[path.suffix], headers=_HEADERS)
+
+
+def _missing(what: str) -> Exception:
+    from fastapi import HTTPException
+
+    return HTTPException(404, what, headers=_PRIVATE)
+
+
+def _plan_of(plan_hash: str) -> Plan | None:
+    from plugins.watershed.state_folder import find_frozen_plan
+    from topology.errors import UnreadablePlan
+
+    try:
+        return find_frozen_plan(plan_hash).read()
+    except (OSError, UnreadablePlan):
+        return None
+
+
+def _visible(value: Any, depth: int = 0) -> Any:
+    """Characters that nobody sees, or that turn the order of reading, stand as escapes: names come from clusters. So do
+    values: a number that JSON or a browser cannot hold is unknown, what is nested too deeply is left out."""
+    if isinstance(value, str):
+        return value if value.isascii() and value.isprintable() else _escaped(value)
+    if isinstance(value, int | float):
+        return value if abs(value) <= MAX_SAFE_INTEGER else None  # not a number is not below either
+    if isinstance(value, dict | list | tuple) and depth >= _MAX_NESTING:
+        return "…"
+    if isinstance(value, dict):
+        return {_escaped(str(key)): _visible(each, depth + 1) for key, each in value.items()}
+    return [_visible(each, depth + 1) for each in value] if isinstance(value, list | tuple) else value
+
+
+def _escaped(text: str) -> str:
+    from topology.text_escaping import escape_control_lines
+
+    return escape_control_lines(text)
+
+
+@cache
+def build_page_app() -> Any:
+    """Made for the first request: every process of Airflow loads this file, one of them serves pages."""
+    from airflow.api_fastapi.core_api.security import get_user
+    from fastapi import Depends, FastAPI
+    from fastapi.responses import JSONResponse
+
+    page = ReplicationPage()
+    app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None, dependencies=[Depends(get_user)])
+    app.state.page = page
+
+    # fmt: off
+    app.get("/")(lambda: serve_page_file())
+    app.get("/static/{name}")(lambda name: serve_page_file(name))
+    # fmt: on
+
+    def told(answer: dict[str, Any]) -> JSONResponse:
+        return JSONResponse(_visible(answer), headers=_PRIVATE)
+
+    @app.get("/api/topologies")
+    def topologies(user: Any = Depends(get_user)) -> Any:  # noqa: B008 (FastAPI's form)
+        return told(page.topologies(user))
+
+    @app.get("/api/flows")
+    def flows(topology: str, only: str = "", user: Any = Depends(get_user)) -> Any:  # noqa: B008
+        return told(page.flows(user, topology, only))
+
+    @app.get("/api/flow")
+    def flow(topology: str, flow: str, first: int = 0, user: Any = Depends(get_user)) -> Any:  # noqa: B008
+        return told(page.flow(user, topology, flow, first))
+
+    @app.get("/api/migrations")
+    def migrations(topology: str, run: str = "", user: Any = Depends(get_user)) -> Any:  # noqa: B008
+        return told(page.migrations(user, topology, run))
+
+    @app.get("/api/proofs")
+    def proofs(topology: str, run: str = "", user: Any = Depends(get_user)) -> Any:  # noqa: B008
+        return told(page.proofs(user, topology, run))
+
+    return app
+
+
+async def handle_page_request(scope: Any, receive: Any, send: Any) -> None:
+    """What Airflow mounts at `/replication`."""
+    await build_page_app()(scope, receive, send)
+
+
+class WatershedPage(AirflowPlugin):
+    """The routes, the entry of the navigation, and the two tabs."""
+
+    name = "watershed_page"
+    fastapi_apps = [{"app": handle_page_request, "url_prefix": PAGE_URL_PREFIX, "name": "Watershed Replication"}]  # noqa: RUF012 (Airflow's form)
+    external_views = [  # noqa: RUF012
+        {
+            "name": "Replication",
+            "href": "replication/",
+            "destination": "nav",
+            "nav_top_level": True,
+            "url_route": "replication",
+            "icon": "replication/static/icon.svg",
+            "icon_dark_mode": "replication/static/icon-dark.svg",
+        },
+        {
+            "name": "Replication",
+            "href": "replication/?dag={DAG_ID}",
+            "destination": "dag",
+            "url_route": "replication-dag",
+        },
+        {
+            "name": "Replication",
+            "href": "replication/?dag={DAG_ID}&run={RUN_ID}",
+            "destination": "dag_run",
+            "url_route": "replication-run",
+        },
+    ]

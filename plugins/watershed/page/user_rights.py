@@ -1,0 +1,143 @@
+"""Who may see and do what: Airflow's own answer for each DAG of a topology, asked at every request.
+
+A topology is seen by whoever may read `replicate__<name>`; its migrations by whoever may read runs of the DAGs that
+move applications; its proofs likewise, DAG by DAG. What Airflow does not know belongs to nobody, and is seen by nobody;
+a DAG that is stale is still its team's, and starts nothing. The page itself starts nothing: buttons call Airflow's
+public REST interface, which decides again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity, DagDetails
+from airflow.api_fastapi.core_api import security
+from airflow.models.dag import DagModel
+from fastapi import HTTPException, Request
+
+from plugins.watershed.state_folder import make_file_name
+
+# what a DAG does with a topology, in the order of the buttons; the words are the button's
+_DAGS = {
+    "replicate": "Start replication",
+    "verify": "Prove",
+    "migrate": "Migrate",
+    "rollback": "Roll back",
+    "failover": "Fail over",
+    "failback": "Fail back",
+}
+_MOVES = ("migrate", "rollback", "failover", "failback")  # those whose runs are in the journal
+DAGS_WITH_PROOFS = ("verify", *_MOVES, "after_cutover")
+_RUNS = 1_000
+_Method = Literal["GET", "POST", "PUT"]
+
+
+@dataclass(frozen=True, slots=True)
+class KnownDag:
+    """A DAG that Airflow has parsed. stale: it is in no file any more, or its file has an import error."""
+
+    id: str
+    team: str | None
+    paused: bool
+    stale: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class UserRights:
+    """One user's, for one topology. dags: by what they do, those that Airflow has parsed."""
+
+    user: Any
+    topology: str
+    dags: dict[str, KnownDag]
+
+    def sees(self) -> bool:
+        return self._may("replicate", "GET", None)
+
+    def sees_runs(self, what: str) -> bool:
+        return self._may(what, "GET", DagAccessEntity.RUN)
+
+    def readable(self, what: Iterable[str]) -> list[str]:
+        """Ids of the DAGs of these kinds whose runs the user may read."""
+        return [build_dag_id(each, self.topology) for each in what if self.sees_runs(each)]
+
+    def actions(self) -> list[dict[str, Any]]:
+        """What the buttons of the page do, and why the user may not do it; only DAGs that there are."""
+        found = []
+        for what, words in _DAGS.items():
+            known = self.dags.get(what)
+            if known is None or known.stale or not self.sees_runs(what):
+                continue
+            allowed = self._may(what, "POST", DagAccessEntity.RUN)
+            answers = self._may(what, "PUT", DagAccessEntity.HITL_DETAIL)
+            found.append(
+                {
+                    "what": what,
+                    "words": words,
+                    "dag": known.id,
+                    "paused": known.paused,
+                    "allowed": allowed,
+                    "why_not": "" if allowed else f"You may look, and not start runs of {known.id} (Airflow's rights).",
+                    "unpauses": self._may(what, "PUT", None),
+                    "answers": answers,
+                    "why_no_answer": "" if answers else f"You may look, and not answer for {known.id}.",
+                }
+            )
+        return found
+
+    def _may(self, what: str, method: _Method, entity: DagAccessEntity | None) -> bool:
+        known = self.dags.get(what)
+        if known is None:  # Airflow would answer for a DAG of no team
+            return False
+        details = DagDetails(id=known.id, team_name=known.team)
+        manager = security.get_auth_manager()
+        return bool(manager.is_authorized_dag(method=method, access_entity=entity, details=details, user=self.user))
+
+
+def find_user_rights(user: Any, topologies: Sequence[str]) -> dict[str, UserRights]:
+    """By topology, with one question to Airflow's database."""
+    ids = {build_dag_id(what, name): (name, what) for name in topologies for what in (*_DAGS, "after_cutover")}
+    found = {name: UserRights(user, name, {}) for name in topologies}
+    for known in _known(list(ids)):
+        name, what = ids[known.id]
+        found[name].dags[what] = known
+    return found
+
+
+def read_run_ids(dags: Sequence[str]) -> dict[tuple[str, str], str]:
+    """(DAG, folder of the run) → the run's id, of the newest runs: folders are named a little differently."""
+    from airflow.models.dagrun import DagRun
+    from airflow.utils.session import create_session
+    from sqlalchemy import select
+
+    with create_session() as session:
+        asked = select(DagRun.dag_id, DagRun.run_id).where(DagRun.dag_id.in_(dags)).order_by(DagRun.id.desc())
+        return {(dag, make_file_name(run)): run for dag, run in session.execute(asked.limit(_RUNS))}
+
+
+def is_known_dag(dag_id: str) -> bool:
+    """Whether Airflow has parsed a DAG of exactly this id, however long ago."""
+    return [each.id for each in _known([dag_id])] == [dag_id]
+
+
+def require_one_known_dag(request: Request) -> None:
+    """Rights were asked for one id. Raises 404 unless it is the only one, and of a DAG with a folder of its own."""
+    asked = request.query_params.getlist("dag_id")
+    if len(asked) != 1 or make_file_name(asked[0]) != asked[0] or not is_known_dag(asked[0]):
+        raise HTTPException(404, "no such DAG", headers={"Cache-Control": "no-store"})
+
+
+def build_dag_id(what: str, topology: str) -> str:
+    return f"{what}__{topology}"
+
+
+def _known(ids: list[str]) -> list[KnownDag]:
+    from airflow.utils.session import create_session
+    from sqlalchemy import select
+
+    with create_session() as session:
+        asked = select(DagModel.dag_id, DagModel.is_paused, DagModel.is_stale).where(DagModel.dag_id.in_(ids))
+        rows = session.execute(asked).all()
+    teams = DagModel.get_dag_id_to_team_name_mapping(ids)
+    return [KnownDag(found, teams.get(found), bool(paused), bool(stale)) for found, paused, stale in rows]

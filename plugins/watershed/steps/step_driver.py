@@ -1,0 +1,311 @@
+"""Steps of one course, as a process of Airflow does them: through the journal on the target cluster.
+
+`cutover.driver.RunDriver` does the work and remembers it; it is only asked for some steps.  A step that needs
+what a process must not wait for leaves the driver by an exception and is asked for again later; the journal
+makes that safe (an unfinished step is resumed, a finished one is not done again).
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
+
+from plugins.watershed.detached_process import DetachedProcess
+from plugins.watershed.operators.spark_application import list_attempts
+from plugins.watershed.state_folder import find_frozen_plan, locate_run_folder, make_file_name, write_json_file
+from plugins.watershed.steps.run_journal import open_migration_journal
+from plugins.watershed.steps.standby_proof import (
+    StandbyProof,
+    is_standby_attempt,
+    plan_standby_proof,
+    read_standby_verdict,
+)
+from plugins.watershed.steps.wave_tasks import (
+    ALL_WAVES,
+    NO_CHOICES,
+    RunChoices,
+    plan_run_from_journal,
+    preview_run_plan,
+)
+from topology.text_escaping import escape_control_lines
+
+if TYPE_CHECKING:
+    from cutover.actions import AskApproval, RequestProof
+    from cutover.driver import RunDriver, RunEvent
+    from cutover.observations import ApprovalAnswer, ProofOutcome
+    from cutover.run_plan import RunKind
+    from cutover.step_runner import RunResult
+
+_PROOF_ATTEMPTS = 2  # a proof that was killed or failed as a tool is tried once more
+
+ApproveStep = Callable[["AskApproval"], "ApprovalAnswer"]
+
+
+@dataclass(frozen=True, slots=True)
+class StepOrder:
+    """What a step's task, its trigger and its rollback are told: all of it ids, so that it fits a trigger.
+
+    steps: what is to be done, one after the other. The first is the task's own; with span, all are. strategy: "" is the
+    file's."""
+
+    plan: str
+    wave: str
+    steps: tuple[str, ...]
+    dag: str
+    run: str
+    kind: RunKind = "migrate"
+    strategy: str = ""
+    span: bool = False
+    choices: RunChoices = NO_CHOICES
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self) | {"steps": [*self.steps], "choices": self.choices.to_json()}
+
+    @classmethod
+    def of_json(cls, told: dict[str, Any]) -> StepOrder:
+        choices = RunChoices.of_json(told["choices"]) if "choices" in told else NO_CHOICES
+        return cls(**{**told, "steps": tuple(told["steps"]), "choices": choices})
+
+    @property
+    def journal_run(self) -> str:
+        """The run's name in the journal: every wave of a DAG run is a run of its own there."""
+        return f"{self.kind}.{self.run}" + ("" if self.wave == ALL_WAVES else f".{self.wave}")
+
+    @property
+    def evidence(self) -> Path:
+        return locate_run_folder(self.dag, self.run) / "evidence" / make_file_name(self.wave)
+
+    def folder(self, step: str) -> Path:
+        """Where a step's Spark applications run."""
+        return locate_run_folder(self.dag, self.run) / make_file_name(f"{self.wave}.{step}")
+
+    @property
+    def standby(self) -> StandbyProof:
+        """The application that is warm when its producers are fenced."""
+        return StandbyProof(DetachedProcess(self.folder("standby")))
+
+    def migration(self, **hooks: Any) -> RunDriver:
+        """The driver for this run. Raises ClusterError, CutoverError."""
+        from clusters.settings import resolve_connection_settings
+        from cutover.driver import RunDriver
+
+        plan = find_frozen_plan(self.plan).read()
+        # One holder for all tasks of a run: its chain still refuses two processes that act at once.
+        journal = open_migration_journal(plan, f"airflow {self.journal_run}")
+        chain = journal.refresh()
+        course = plan_run_from_journal(plan, self.kind, self.wave, self.strategy, chain, self.journal_run, self.choices)
+        return RunDriver(
+            plan,
+            self.wave,
+            {str(cluster.alias): resolve_connection_settings(cluster) for cluster in plan.clusters},
+            journal=journal,
+            course=course,
+            run_id=self.journal_run,
+            actor=f"airflow {self.dag}",
+            evidence=self.evidence,
+            **hooks,
+        )
+
+
+class ProofNeeded(Exception):
+    """The step has to wait for a Spark application with these properties, in this folder."""
+
+    def __init__(self, wanted: RequestProof, folder: Path) -> None:
+        self.wanted, self.folder = wanted, folder
+        super().__init__(f"a proof of {wanted.flow}")
+
+
+class StandbyNeeded(Exception):
+    """Before producers are fenced, an application has to be warm that first proves this."""
+
+    def __init__(self, wanted: RequestProof) -> None:
+        self.wanted = wanted
+        super().__init__("an application that stands by")
+
+
+class ApprovalNeeded(Exception):
+    """The step has to wait for a person."""
+
+    def __init__(self, wanted: AskApproval) -> None:
+        self.wanted = wanted
+        super().__init__(wanted.question)
+
+
+class StillWaiting(Exception):
+    """The step has waited for as long as a worker may."""
+
+
+class WaitBudget:
+    """Sleeping with an end: raises StillWaiting after `seconds` of sleep in all, or when `stop` is set."""
+
+    def __init__(self, seconds: float | None) -> None:
+        self.left = seconds
+        self.stop = threading.Event()
+
+    def sleep(self, seconds: float) -> None:
+        if self.left is not None:
+            self.left -= seconds
+            if self.left < 0:
+                raise StillWaiting
+        if self.stop.wait(seconds):
+            raise StillWaiting
+
+
+def run_steps(order: StepOrder, log: Any, approve: ApproveStep, sleep: Callable[[float], None]) -> RunResult:
+    """Do the steps up to the first that is not `paused`; a step behind the task's own that is refused is left to its
+    own task to tell.
+
+    Raises ProofNeeded, StandbyNeeded, ApprovalNeeded, StillWaiting; AirflowFailException for what cannot go on;
+    AirflowException for what another try may settle.
+    """
+    from clusters.errors import ClusterError
+    from cutover.errors import CutoverError, Superseded
+    from cutover.journal.chain import find_step_outcome
+    from cutover.step_runner import RunResult
+
+    at = order.steps[0]
+
+    def say(event: RunEvent) -> None:
+        if event.kind != "skipped" or event.step == at:  # earlier steps are told by their own tasks
+            log.info("%s: %s: %s", event.step, event.kind, escape_control_lines(event.text))
+
+    def prove(wanted: RequestProof) -> ProofOutcome:
+        seen = _prove_by_standby(order, at, wanted, sleep) if wanted.final else None
+        return seen or _read_step_proof(order.folder(at), wanted, order.plan)
+
+    try:
+        migration = order.migration(prove=prove, approve=approve, say=say, sleep=sleep)
+        result = RunResult("paused", at)
+        for at in list_steps_to_do(order, [step.name for step in migration.steps]):
+            if at == "fence_producers":
+                require_warm_standby(order, migration)
+            result = migration.run_step(at)
+            if result.state != "paused":
+                break
+        own = find_step_outcome(migration.journal.chain.run(order.journal_run), order.steps[0])
+    except Superseded as problem:  # the other one goes on; should it end, the next try does
+        raise AirflowException(escape_control_lines(str(problem))) from None
+    except (ClusterError, CutoverError) as problem:
+        raise AirflowFailException(escape_control_lines(str(problem))) from None
+    if result.exit_code and not order.span and result.step != order.steps[0] and own is not None and own[1] is None:
+        log.info("this step is done; %s behind it: %s", result.step, result.state)
+        return RunResult("paused", order.steps[0])
+    return result
+
+
+def list_steps_to_do(order: StepOrder, there: Sequence[str]) -> list[str]:
+    """The steps to be done, of those that the run has (`there`). A way back may need some that the DAG does not show,
+    because they depend on the journal: whoever comes behind does them. What the run does not need is passed over."""
+    if order.kind == "migrate":
+        return list(order.steps)
+    course = preview_run_plan(find_frozen_plan(order.plan).read(), order.kind, order.wave)
+    shown = {step.name for step in course.steps}
+    found: list[str] = []
+    for name in there:
+        if name in order.steps:
+            found.append(name)
+            if name == order.steps[-1]:
+                return found
+        elif name in shown:
+            found = [each for each in found if each in order.steps]
+        else:
+            found.append(name)
+    return [each for each in found if each in order.steps]
+
+
+def take_back_wave(order: StepOrder, log: Any) -> RunResult:
+    """Give up the run, so that the driver takes back what was done; or finish a rollback (`cutover.run_abandonment`)."""
+    from cutover.run_abandonment import abandon_run
+    from cutover.step_runner import RunResult
+
+    if not order.plan or order.plan == "None":
+        return RunResult("refused", "compile", NOTHING_BEGUN)
+
+    def say(event: RunEvent) -> None:
+        log.info("%s: %s: %s", event.step, event.kind, escape_control_lines(event.text))
+
+    order.standby.process.dismiss()
+
+    def opened(**hooks: Any) -> RunDriver:
+        return order.migration(abandon=True, **hooks)  # a file that moves the same will do for taking it back
+
+    return abandon_run(opened, "the task of this step failed or was ended", say, order.journal_run)
+
+
+NOTHING_BEGUN = "nothing had begun"
+
+
+def require_warm_standby(order: StepOrder, migration: RunDriver) -> None:
+    """Raises StandbyNeeded while the application that will prove the tail is not warm, and may still become so."""
+    wanted = plan_standby_proof(migration, order.journal_run)
+    if wanted is not None and not (order.standby.begun and order.standby.told):
+        raise StandbyNeeded(wanted)
+
+
+def _prove_by_standby(
+    order: StepOrder, at: str, wanted: RequestProof, sleep: Callable[[float], None]
+) -> ProofOutcome | None:
+    """The tail's verdict by the application that is warm; None where it did not come to one. Raises StillWaiting."""
+    folder, topology = order.folder(at), find_frozen_plan(order.plan).topology
+    if not order.standby.prove(folder, build_proof_arguments(wanted), topology, sleep):
+        return None
+    order.standby.process.dismiss()
+    return read_standby_verdict(folder, order.plan)
+
+
+def _read_step_proof(folder: Path, wanted: RequestProof, plan_hash: str) -> ProofOutcome:
+    """The verdict of the newest attempt in the step's folder. Raises ProofNeeded while there is none."""
+    from cutover.evidence.proof_summary import read_proof_summary
+
+    tried = list_attempts(folder)
+    if not tried or tried[-1].alive():
+        raise ProofNeeded(wanted, folder)
+    last = tried[-1]
+    if last.exit_code() not in (0, 1, 3):
+        (last.folder / "collected").touch()
+        if len(tried) < _PROOF_ATTEMPTS + is_standby_attempt(tried[0]):
+            raise ProofNeeded(wanted, folder)
+    return read_proof_summary(last.folder / "summary.json", plan_hash)
+
+
+def build_proof_arguments(wanted: RequestProof) -> list[str]:
+    arguments = ["--topology", "{topology}", "--out", "{out}", "--flow", wanted.flow]
+    arguments += ["--topics", ",".join(wanted.topics), "--level", wanted.level]
+    arguments += ["--final"] if wanted.final else []
+    return arguments + (["--since", wanted.since] if wanted.since else [])
+
+
+def defer_approval(wanted: AskApproval) -> ApprovalAnswer:
+    raise ApprovalNeeded(wanted)
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovalAnswers:
+    """What people decided in one DAG run, kept until the step that asked is done: a step may ask several people, and
+    each of them answers in a task of his own."""
+
+    folder: Path
+
+    @classmethod
+    def of(cls, order: StepOrder) -> ApprovalAnswers:
+        return cls(locate_run_folder(order.dag, order.run) / "answers")
+
+    def keep(self, order: StepOrder, by: str, seen: ApprovalAnswer) -> None:
+        write_json_file(self._path(order, by), {"granted": seen.granted, "by": seen.by, "note": seen.note})
+
+    def given(self, order: StepOrder, by: str) -> ApprovalAnswer | None:
+        from cutover.observations import ApprovalAnswer
+
+        try:
+            return ApprovalAnswer(0, **json.loads(self._path(order, by).read_text(encoding="utf-8")))
+        except FileNotFoundError:
+            return None
+
+    def _path(self, order: StepOrder, by: str) -> Path:
+        return self.folder / make_file_name(f"{order.wave}.{order.steps[0]}.{by}.json")

@@ -1,0 +1,218 @@
+"""Courses as lanes of tasks: which tasks a wave has in a DAG, made from the plan alone.
+
+A task does a step. Between the fence and the switch producers write nowhere, and a task costs Airflow seconds: there a
+task goes on with the steps behind its own, and their tasks find them done in the journal.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from cutover.journal.chain import JournalChain
+    from cutover.run_plan import RunKind, RunPlan
+    from cutover.steps import Step
+    from topology.migration_waves import PlanMigration, Wave
+    from topology.plan import Plan
+
+STRATEGIES = ("consumers_first", "producers_first", "fenced")
+AS_DECLARED = "as in the file"
+ALL_WAVES = "everything"  # what the migration names, as one wave
+WORKER_WAIT_S = 30.0  # so long a step may wait in a worker; longer it waits in the triggerer
+_LONG_STEPS = ("window", "hold_before", "hold_after", "straggler_watch")
+
+
+@dataclass(frozen=True, slots=True)
+class RunChoices:
+    """What a person decides beforehand when triggering a way back. accept_loss: so many records may be missing, None:
+    somebody is asked. stranded: where groups go on that meet records of the old source alone, None refuses them.
+    waves: those to be promoted, or that were, () for all of them."""
+
+    accept_loss: int | None = None
+    though_source_answers: bool = False
+    stranded: Literal["skip", "reread"] | None = None
+    waves: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self) | {"waves": [*self.waves]}
+
+    @classmethod
+    def of_json(cls, told: dict[str, Any]) -> RunChoices:
+        return cls(**{**told, "waves": tuple(told["waves"])})
+
+
+NO_CHOICES = RunChoices()
+
+
+@dataclass(frozen=True, slots=True)
+class StepTask:
+    """A task. steps: what it does, its own step first. asks: it puts a step's question to a person, and to whom; ""
+    is whoever is asked. waits: it waits in the triggerer from the beginning. span: all its steps are its own, and which
+    they are depends on the run's strategy."""
+
+    task: str
+    steps: tuple[str, ...]
+    does: str
+    undo: str | None
+    asks: str | None = None
+    waits: bool = False
+    span: bool = False
+
+
+def preview_run_plan(
+    plan: Plan, kind: RunKind, wave: str, strategy: str = "", choices: RunChoices = NO_CHOICES
+) -> RunPlan:
+    """The course of one wave as the plan alone has it: asks no cluster. strategy: another one than the file's.
+
+    Raises NotSupported."""
+    match kind:
+        case "rollback":
+            from cutover.rollback.rollback_plan import preview_rollback
+
+            return preview_rollback(plan, wave)
+        case "failover":
+            return _failover(plan, choices, None, None)
+        case "failback":
+            from cutover.failover.failback_plan import preview_failback
+
+            return preview_failback(plan, _joined(plan, choices))
+    from cutover.run_plan import plan_migration
+
+    course = plan_migration(plan, wave)
+    if strategy in ("", AS_DECLARED, course.policy.strategy):
+        return course
+    return plan_migration(plan, wave, replace(course.policy, strategy=strategy))  # type: ignore[arg-type]
+
+
+def plan_run_from_journal(
+    plan: Plan,
+    kind: RunKind,
+    wave: str,
+    strategy: str,
+    chain: JournalChain,
+    run: str | None = None,
+    choices: RunChoices = NO_CHOICES,
+) -> RunPlan:
+    """The same for the run that begins now, or goes on: the ways back depend on what the journal says.
+
+    Raises CutoverError: there is nothing to be taken back."""
+    match kind:
+        case "rollback":
+            from cutover.rollback.rollback_plan import plan_rollback
+
+            return plan_rollback(plan, wave, chain, stranded=choices.stranded)
+        case "failover":
+            return _failover(plan, choices, chain, run)
+        case "failback":
+            from cutover.failover.failback_plan import plan_failback
+
+            return plan_failback(plan, _joined(plan, choices), chain, stranded=choices.stranded)
+    return preview_run_plan(plan, kind, wave, strategy)
+
+
+def _failover(plan: Plan, choices: RunChoices, chain: JournalChain | None, run: str | None) -> RunPlan:
+    from cutover.failover.failover_plan import plan_failover
+
+    wave = _joined(plan, choices)
+    course = plan_failover(plan, wave, None, chain, run)
+    decided = replace(
+        course.policy, accept_loss=choices.accept_loss, though_source_answers=choices.though_source_answers
+    )
+    return plan_failover(plan, wave, decided, chain, run) if decided != course.policy else course
+
+
+def _joined(plan: Plan, choices: RunChoices) -> str | None:
+    """The chosen waves under the one name that they have together, in the order of the file; None for all."""
+    from cutover.wave_states import WAVE_SEPARATOR
+
+    waves = plan.migration.waves if plan.migration is not None else ()
+    return WAVE_SEPARATOR.join(wave.name for wave in waves if wave.name in choices.waves) or None
+
+
+def list_wave_groups(plan: Plan | None, kind: RunKind) -> list[str]:
+    """The waves that a DAG of this kind has, in their order; none where the file has no such way."""
+    from cutover.errors import NotSupported
+
+    if plan is None or plan.migration is None:
+        return []
+    waves = [wave.name for wave in order_waves(plan.migration)]
+    names = {"migrate": waves, "rollback": waves[::-1]}.get(kind, [ALL_WAVES])
+    found = []
+    for name in names:
+        with contextlib.suppress(NotSupported):
+            preview_run_plan(plan, kind, name)
+            found.append(name)
+    return found
+
+
+def order_waves(migration: PlanMigration) -> list[Wave]:
+    """The waves, each behind those that its `after` names; else as in the file. One at a time: they share a lock."""
+    left = list(migration.waves)
+    ordered: list[Wave] = []
+    while left:
+        names = {wave.name for wave in left}
+        ready = next((wave for wave in left if not names & set(wave.after)), left[0])
+        ordered.append(ready)
+        left.remove(ready)
+    return ordered
+
+
+def list_step_tasks(course: RunPlan) -> list[StepTask]:
+    """A task a step, in their order; where several people are asked, a task each."""
+    rows: list[StepTask] = []
+    for at, step in enumerate(course.steps):
+        steps = (step.name, *_ahead(course.steps, at))
+        row = StepTask(step.name, steps, step.does, step.undo, waits=_waits(step))
+        if step.actor != "person":
+            rows.append(row)
+            continue
+        names = _asked(course, step)
+        rows += [replace(row, task=f"{step.name}_{name}" if len(names) > 1 else step.name,
+                         asks=name if len(names) > 1 else "") for name in names]  # fmt: skip
+    return rows
+
+
+def list_span_tasks(course: RunPlan) -> list[StepTask]:
+    """The same steps in as few tasks as the questions allow. The tasks are the same whatever the strategy."""
+    rows: list[StepTask] = []
+    pending: list[str] = []
+    for row in list_step_tasks(course):
+        if row.asks is None:
+            pending.append(row.steps[0])
+            continue
+        if pending:
+            rows.append(_span(f"to_{row.steps[0]}", pending))
+        rows.append(row)
+        pending = []
+    return [*rows, _span("to_end", pending)]
+
+
+def _span(task: str, names: Sequence[str]) -> StepTask:
+    told = f"{names[0]} to {names[-1]}, in the order of the run's strategy".replace("_", " ")
+    return StepTask(task, tuple(names), told, "each step's own; `topology migrate --dry-run` tells them", span=True)
+
+
+def _asked(course: RunPlan, step: Step) -> Sequence[str]:
+    if course.kind != "migrate":
+        return ("",)
+    return (course.policy.soak_approvals if step.name == "soak" else course.policy.approvals) or ("operator",)
+
+
+def _waits(step: Step) -> bool:
+    return step.actor == "hook" or step.name in _LONG_STEPS or step.usual_ms > WORKER_WAIT_S * 1000
+
+
+def _ahead(steps: tuple[Step, ...], at: int) -> Iterator[str]:
+    """The steps that follow while nobody can write, up to one that somebody else has to do."""
+    names = [step.name for step in steps]
+    if "fence_producers" not in names or "switch_producers" not in names:
+        return
+    if not names.index("fence_producers") <= at < names.index("switch_producers"):
+        return
+    for step in steps[at + 1 : names.index("switch_producers") + 1]:
+        if _waits(step) or step.actor == "person":
+            return
+        yield step.name

@@ -1,0 +1,85 @@
+"""What `topology apply` refuses: changes that would undo what was copied."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from clusters.flow_records import FlowRecord
+from replicator.errors import ReplicatorError
+from topology.plan import Plan, PlanFlow
+from topology.reserved_topics import explain_reserved_topic, find_reserved_targets
+
+_ANEW = "give the flow a `suffix` and target names of its own (`naming`), which starts a second copy"
+
+
+class CannotApply(ReplicatorError):
+    """The plan asks for something that this version does not do, or that would change what is copied already."""
+
+
+def refuse_reserved_targets(flow: PlanFlow) -> None:
+    """A plan need not come from our compiler. Raises CannotApply."""
+    for name, there in find_reserved_targets(flow):
+        what = "every topic" if name == "*" else f"topic {name}"
+        raise CannotApply(
+            f"flow {flow.id} would call {what} {there} at {flow.target}, a name that no flow may write "
+            f"({explain_reserved_topic(there.replace('*', 'x'))}); give the flow another `naming`"
+        )
+
+
+def refuse_change(plan: Plan, flow: PlanFlow, before: FlowRecord, source_id: str) -> None:
+    """`before` is the flow as it was applied last; source_id: the cluster that it would copy from now. Raises
+    CannotApply."""
+    if before.topology != plan.topology:
+        raise CannotApply(
+            f"flow {flow.id} into {flow.target} belongs to topology {before.topology}; "
+            f"give the flow of {plan.topology} a suffix, or remove it from one of the two files"
+        )
+    if before.flow.naming != flow.naming:
+        raise CannotApply(
+            f"flow {flow.id} already copies with other target names; a changed naming would copy everything again. "
+            "Give the flow a suffix to start a second one, or restore the naming"
+        )
+    if before.source_cluster_id not in (None, source_id):
+        raise CannotApply(
+            f"flow {flow.id} copied from cluster {before.source_cluster_id} so far, and {flow.source} is {source_id}; "
+            "give the flow a suffix to copy from the other cluster"
+        )
+
+
+def refuse_changed_schema_ids(flow: PlanFlow, before: PlanFlow, copied: Callable[[], bool]) -> None:
+    """A log in which old records have the ids of one registry and new ones those of another is right for nobody, and no
+    proof could tell where the one ends. Raises CannotApply."""
+    was, now = before.sync.schemas.translated, flow.sync.schemas.translated
+    if was != now and copied():
+        changed = "with the schema ids of the target" if was else "with the schema ids of the source"
+        raise CannotApply(
+            f"flow {flow.id} has copied records {changed} (sync.schemas.ids), and they stay as they are. "
+            f"Restore `ids: {'translate' if was else 'preserve'}`, or {_ANEW}"
+        )
+
+
+def keep_delivery(flow: PlanFlow, before: PlanFlow, copied: Callable[[], bool]) -> PlanFlow:
+    """The flow, with the delivery that it has to keep. copied: whether it has copied anything.
+
+    Transactions are right beside other writers and without them, so a flow that began with them goes on. What was
+    copied by sequence numbers does not become right beside other writers, and a producer id that told nothing of the
+    way tells nothing of it later; while the flow is paused nobody needs either. Raises CannotApply.
+    """
+    if (flow.delivery, flow.paths) == (before.delivery, before.paths) or not copied():
+        return flow
+    if flow.delivery == "sequence" or (before.delivery == "transactions" and not flow.paths):
+        reason = flow.delivery_reason or "it has copied in transactions so far"
+        return replace(flow, delivery="transactions", delivery_reason=reason, paths=before.paths)
+    if flow.state == "paused":
+        return replace(flow, delivery=before.delivery, delivery_reason=before.delivery_reason, paths=before.paths)
+    if before.delivery == "sequence":
+        raise CannotApply(
+            f"flow {flow.id} has copied by sequence numbers, for which it must be the only writer of its target "
+            f"partitions, and now it is to copy in transactions: {flow.delivery_reason}. "
+            f"Undo what makes it so, or {_ANEW}"
+        )
+    raise CannotApply(
+        f"flow {flow.id} now lies on a ring of clusters, and what it has copied does not tell which way it came: "
+        f"on the ring it would come back to where it was. Undo what closes the ring, use `forward: local`, or {_ANEW}"
+    )

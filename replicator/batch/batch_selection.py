@@ -1,0 +1,111 @@
+"""What becomes of a Fetch answer: batches that are passed on or repacked, gaps, and the first that cannot be copied.
+
+`sift` follows the Java consumer (CompletedFetch) for aborted transactions: the answer's list of aborted
+transactions is complete for the returned range, so nothing has to be remembered from one Fetch to the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import closing
+from typing import NamedTuple
+
+from replicator.batch.header_rewrite import BATCH_HEADER_BYTES
+from replicator.batch.record_batch import UNKNOWN_RECORD_COUNT, RawBatch, decode_batches
+from replicator.batch.repack import RejectedRecord, Repacker, RepackTerms
+from replicator.errors import BadBatch, CompactionHole
+
+_ABORT = 0
+_AS_THEY_COME = RepackTerms()
+
+
+class SelectedBatches(NamedTuple):
+    """What one Fetch answer holds for one partition.
+
+    batches: to be copied, in order. position: the next offset to fetch, also behind what was left out.
+    refused: the first batch that cannot be copied, if any; `position` then stands in front of it.
+    rejected: records that were left out of `batches` because the target does not take them. holes: of this part of
+    the log something is missing, taken by compaction or not taken by the target.
+    """
+
+    batches: list[RawBatch]
+    position: int
+    leader_epoch: int
+    refused: BadBatch | None = None
+    rejected: tuple[RejectedRecord, ...] = ()
+    holes: bool = False
+
+
+def select_batches(
+    fetched: memoryview,
+    position: int,
+    aborted: tuple[tuple[int, int], ...] = (),
+    *,
+    leave_out: Callable[[RawBatch], bool] = lambda _batch: False,
+    terms: RepackTerms = _AS_THEY_COME,
+) -> SelectedBatches:
+    """Decide about every batch of a Fetch answer that was asked for at `position`, or about the first of them, where
+    opening them costs more than one answer may.
+
+    `leave_out` says which producers' batches must not travel on (the loop guard). Control batches, aborted
+    records and batches emptied by the cleaner are gaps: nothing is copied, the position moves on. `terms` say what
+    the target takes.
+    """
+    waiting = sorted(aborted, key=lambda entry: entry[1], reverse=True)
+    aborting: set[int] = set()
+    epoch = -1
+    refused: BadBatch | None = None
+    holes = False
+    with closing(Repacker(terms)) as packing:
+        try:
+            for batch in decode_batches(fetched):
+                while waiting and waiting[-1][1] < batch.end:
+                    aborting.add(waiting.pop()[0])
+                gap = batch.control or batch.records == 0
+                if batch.control:
+                    if batch.records and _control_type(batch) == _ABORT:
+                        aborting.discard(batch.producer_id)
+                elif batch.transactional and batch.producer_id in aborting:
+                    gap = True
+                if batch.end <= position:
+                    continue
+                if packing.must_wait(batch, position):
+                    break
+                if _follows_hole(batch, position):
+                    if not terms.holes():
+                        raise CompactionHole(batch.base)
+                    holes = True
+                if not gap and not leave_out(batch):
+                    packing.take(batch, position)
+                position, epoch = batch.end, batch.leader_epoch
+        except BadBatch as error:
+            error.__context__ = None  # the frames that they came through hold what was opened
+            refused = error.with_traceback(None)
+        packing.flush()
+    # A record that is left out here is one that another worker may have written: as good as a hole.
+    return SelectedBatches(
+        packing.ready, position, epoch, refused, tuple(packing.rejected), holes or bool(packing.rejected)
+    )
+
+
+def _follows_hole(batch: RawBatch, position: int) -> bool:
+    """Whether offsets are missing in front of the batch or in it. Brokers leave none out, only the cleaner does.
+
+    An old message may be a wrapper with holes inside, which its front does not say.
+    """
+    return batch.records == UNKNOWN_RECORD_COUNT or batch.base > position or batch.records != batch.end - batch.base
+
+
+def _control_type(batch: RawBatch) -> int:
+    """0 abort, 1 commit: the second int16 of the key of the batch's only record (never compressed). Raises BadBatch."""
+    at, size = BATCH_HEADER_BYTES, len(batch.data)
+    for field in range(5):  # length, attributes (one byte), timestamp delta, offset delta, key length
+        if field == 1:
+            at += 1
+            continue
+        while at < size and batch.data[at] & 0x80:
+            at += 1
+        at += 1
+    if at + 4 > size:
+        raise BadBatch("is a marker of a transaction that is cut off", batch.base)
+    return int.from_bytes(batch.data[at + 2 : at + 4], "big")

@@ -1,0 +1,299 @@
+"""Repacking: building v2 batches from the records of batches that cannot be passed on as they are.
+
+A batch is repacked where the target would refuse it or keep something else than the source has: offsets in it are
+missing (compaction), the copy begins inside it, it is larger than the target's limit, its format is old, or the source
+broker set its timestamps. And where passing it on would cost more: of many tiny batches one is made, because a
+partition gets one batch a Produce request. Batches of at least SMALL bytes are never touched for that reason.
+
+Every batch is checked against its CRC before its records leave it (decision 0017).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from replicator.batch.codecs import CODEC_NAMES, NONE
+from replicator.batch.header_rewrite import BATCH_HEADER_BYTES
+from replicator.batch.legacy_formats import decode_legacy_records
+from replicator.batch.record_batch import LOG_APPEND_TIME, UNKNOWN_RECORD_COUNT, RawBatch
+from replicator.batch.records import (
+    MAX_RECORD_OVERHEAD_BYTES,
+    RawRecord,
+    build_raw_batch,
+    decode_record_fields,
+    decode_records,
+)
+from replicator.errors import BadBatch, CompactionHole, OversizedBatch
+from replicator.limits import TargetLimits
+
+SMALL_BATCH_BYTES: Final = (
+    8 << 10
+)  # bytes of a batch that is worth merging; above it a Produce request costs less than the walk
+MERGED_BATCH_BYTES: Final = 128 << 10  # bytes of records, uncompressed, at which a merged batch is full
+# Bytes of memory of the records that are taken out of their batches for one answer. What stands behind comes with the
+# next one, after the other partitions' turn.
+_OPENED: Final = 16 << 20
+# Fetchers run side by side. A batch that holds more than OPENED takes several times that while it is made anew, so one
+# of them is opened at a time in a process.
+_LARGE: Final = threading.Lock()
+_A_RECORD: Final = 150  # bytes of memory besides what the record holds: the tuple, two numbers, the front of the bytes
+
+
+@dataclass(frozen=True, slots=True)
+class RejectedRecord:
+    """A record that the target does not take, with its bytes as they stood on the source.
+
+    timestamp in ms (-1: none); headers in order, repeats kept, a value may be null; reason: what the target said.
+    """
+
+    source_offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[bytes, bytes | None], ...]
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class RepackTerms:
+    """How batches may be cut. refused: source offset → reason, of records that the target does not take: they are
+    left out and handed over as Rejected. isolate: so is a record that no batch can hold; otherwise it is a BadBatch.
+    small: bytes of a batch below which it is merged with its neighbours. lane: only batches of one lane are merged,
+    so that what is told by their producer (the way that records came) stays true of all of them. holes: whether what
+    compaction left out, or the target does not take, may be stepped over now (`replicator.recovery.producer_epochs`). dense: every batch
+    covers consecutive source offsets, so that it can have the very same ones on the target (`replicator.copy.aligned`).
+    change: makes for every answer what rewrites its records, key and value, without changing their lengths
+    (`replicator.copy.schema_ids`); then every batch is opened.
+    """
+
+    limits: TargetLimits = field(default_factory=TargetLimits)
+    refused: Mapping[int, str] = field(default_factory=dict)
+    isolate: bool = False
+    small: int = SMALL_BATCH_BYTES
+    lane: Callable[[RawBatch], object] = lambda _batch: None
+    holes: Callable[[], bool] = lambda: True
+    dense: bool = False
+    change: Callable[[], Callable[[RawRecord], RawRecord]] | None = None
+
+
+@dataclass(slots=True)
+class Repacker:
+    """Batches in, batches out, in order. `position`: what lies below it is settled already.
+
+    `ready` holds what can be sent (a merged batch names the producer of its first), `rejected` the records that were
+    left out. Records wait in here until their batch is full or `flush` is called. When `take` raises BadBatch, nothing
+    of that batch has been taken. `close` when all is done: others may wait to open a large batch.
+    """
+
+    terms: RepackTerms
+    ready: list[RawBatch] = field(default_factory=list)
+    rejected: list[RejectedRecord] = field(default_factory=list)
+    _alone: RawBatch | None = None  # the batch that the waiting records are, as long as there is only this one
+    _waiting: list[RawRecord] = field(default_factory=list)
+    _bytes: int = 0
+    _first: RawBatch | None = None  # that the waiting records began with
+    _end: int = -1
+    _epoch: int = -1
+    _change: Callable[[RawRecord], RawRecord] | None = None
+    _opened: int = 0
+    _has_large: bool = False  # we hold _LARGE
+
+    def __post_init__(self) -> None:
+        self._change = None if self.terms.change is None else self.terms.change()
+
+    def take(self, batch: RawBatch, position: int) -> None:
+        """Raises BadBatch with the source offset of the batch, or of the record, that cannot be copied."""
+        small = len(batch.data) < self.terms.small
+        if not small or not self._goes_with(batch):
+            self.flush()
+        if self._passes(batch, position):
+            if not small:
+                self.ready.append(batch)
+                return
+            if self._alone is None and not self._waiting:
+                self._alone = batch
+                return
+            try:
+                stored = None if self._is_spent() else decode_records(batch, MERGED_BATCH_BYTES)
+            except OversizedBatch:
+                self._opened += MERGED_BATCH_BYTES
+                stored = None
+            if stored is None:  # as it is it costs nobody anything
+                self.flush()
+                self.ready.append(batch)
+                return
+        else:
+            stored = self._opened_records(batch, position)
+        records = self._allowed(batch, stored, stored if self._change is None else _changed(stored, self._change))
+        if self._alone is not None:
+            first, self._alone = self._alone, None
+            try:
+                opened = decode_records(first, MERGED_BATCH_BYTES)
+            except BadBatch:  # large once it is opened; or damaged, which is the target's to refuse
+                self._opened += MERGED_BATCH_BYTES
+                self.ready.append(first)
+            else:
+                self._add(first, opened)
+        self._add(batch, records)
+        if not small:
+            self.flush()
+
+    def must_wait(self, batch: RawBatch, position: int) -> bool:
+        """Whether it has to be opened, and as much was opened already as one answer may cost."""
+        return self._is_spent() and not self._passes(batch, position)
+
+    def close(self) -> None:
+        """Let others open large batches. What was opened here must have been flushed."""
+        if self._has_large:
+            self._has_large = False
+            _LARGE.release()
+
+    def _opened_records(self, batch: RawBatch, position: int) -> list[RawRecord]:
+        """The records of a batch that cannot pass; of a large one when no other is being worked on."""
+        if not self._has_large:
+            if batch.records * _A_RECORD <= _OPENED:
+                with contextlib.suppress(OversizedBatch):
+                    return _records(batch, position, _OPENED)
+            _LARGE.acquire()
+            self._has_large = True
+        return _records(batch, position)
+
+    def _is_spent(self) -> bool:
+        return self._opened >= _OPENED
+
+    def flush(self) -> None:
+        """Make a batch, or several, of what waits."""
+        if self._alone is not None:
+            self.ready.append(self._alone)
+            self._alone = None
+        if self._waiting:
+            assert self._first is not None
+            for records, end in self._pieces():
+                for batch in build_batches_within_limit(
+                    records, self._first.codec, end, self.terms.limits, self._epoch
+                ):
+                    self.ready.append(batch._replace(producer_id=self._first.producer_id))
+            self._waiting, self._bytes = [], 0
+        self._first = None
+
+    def _pieces(self) -> list[tuple[list[RawRecord], int]]:
+        """What waits, with the source offset behind it; dense: in stretches of consecutive offsets."""
+        if not self.terms.dense:
+            return [(self._waiting, self._end)]
+        waiting = self._waiting
+        starts = [at for at in range(1, len(waiting)) if waiting[at].offset != waiting[at - 1].offset + 1]
+        stretches = [waiting[at:end] for at, end in zip([0, *starts], [*starts, None], strict=True)]
+        return [(records, records[-1].offset + 1) for records in stretches]
+
+    def _goes_with(self, batch: RawBatch) -> bool:
+        """Whether it may become one batch with what waits."""
+        first = self._alone or self._first
+        if self.terms.dense and first is not None and batch.base != (self._end if self._waiting else first.end):
+            return False
+        return first is None or (
+            first.codec == batch.codec
+            and first.leader_epoch == batch.leader_epoch
+            and self.terms.lane(first) == self.terms.lane(batch)
+        )
+
+    def _passes(self, batch: RawBatch, position: int) -> bool:
+        return (
+            self._change is None
+            and batch.records == batch.end - batch.base
+            and batch.base >= position
+            and not batch.attributes & LOG_APPEND_TIME
+            and len(batch.data) <= self.terms.limits.max_batch
+            and not (self.terms.refused and any(batch.base <= offset < batch.end for offset in self.terms.refused))
+        )
+
+    def _add(self, batch: RawBatch, records: list[RawRecord]) -> None:
+        size = sum([len(record.rest) for record in records]) + 8 * len(records)
+        self._opened += size + _A_RECORD * len(records)
+        if self._bytes + size > MERGED_BATCH_BYTES:
+            self.flush()
+        self._waiting += records
+        self._bytes += size
+        self._first = self._first or batch
+        self._end, self._epoch = batch.end, batch.leader_epoch
+
+    def _allowed(self, batch: RawBatch, stored: list[RawRecord], records: list[RawRecord]) -> list[RawRecord]:
+        """Without the records that the target does not take. stored: the same ones as the source has them."""
+        most, refused = self.terms.limits.max_batch, self.terms.refused
+        suspects = [
+            record
+            for record in records
+            if record.offset in refused or BATCH_HEADER_BYTES + MAX_RECORD_OVERHEAD_BYTES + len(record.rest) > most
+        ]  # fmt: skip
+        out: dict[int, str] = {}
+        for record in suspects:
+            if record.offset in refused:
+                out[record.offset] = refused[record.offset]
+                continue
+            smallest = len(build_raw_batch([record], batch.codec, record.offset + 1).data)
+            if smallest > most and batch.codec != NONE:
+                smallest = min(smallest, len(build_raw_batch([record], NONE, record.offset + 1).data))
+            if smallest > most:
+                reason = f"takes {smallest} bytes by itself, and the target takes {most}"
+                if not self.terms.isolate:
+                    raise BadBatch(f"the record at source offset {record.offset} {reason}", batch.base)
+                out[record.offset] = reason
+        if out and not self.terms.holes():
+            # The target's limits decide what is left out, and another worker may know others: no function of the log.
+            raise CompactionHole(batch.base, "holds records that the target does not take")
+        self.rejected += [_rejected(record, out[record.offset]) for record in stored if record.offset in out]
+        return [record for record in records if record.offset not in out] if out else records
+
+
+def build_batches_within_limit(
+    records: Sequence[RawRecord], codec: int, end: int, limits: TargetLimits, leader_epoch: int = -1
+) -> Iterator[RawBatch]:
+    """Batches of `records`, none above the limit; each record must fit alone (see Repacking).
+
+    Halves what is too large: with a codec nobody knows beforehand how many records fit.
+    """
+    batch = build_raw_batch(records, codec, end, leader_epoch)
+    if len(batch.data) <= limits.max_batch:
+        yield batch
+    elif len(records) == 1:  # random bytes: larger by a codec than without it
+        yield build_raw_batch(records, NONE, end, leader_epoch)
+    else:
+        parts = max(2, -(-len(batch.data) // limits.max_batch))
+        step = -(-len(records) // parts)
+        for at in range(0, len(records), step):
+            behind = at + step
+            last = behind >= len(records)
+            yield from build_batches_within_limit(
+                records[at:behind], codec, end if last else records[behind - 1].offset + 1, limits, leader_epoch
+            )
+
+
+def _records(batch: RawBatch, position: int, most: int | None = None) -> list[RawRecord]:
+    """Its records from `position` on. most: bytes that it may hold (codecs.MOST)."""
+    if batch.records == UNKNOWN_RECORD_COUNT:
+        opened: Callable[[RawBatch, int | None], list[RawRecord]] = decode_legacy_records
+    elif batch.codec >= len(CODEC_NAMES):
+        raise BadBatch(f"is packed by codec {batch.codec}, which this version does not know", batch.base, "unsupported")
+    else:
+        opened = decode_records
+    records = opened(batch, most)
+    return records if not records or records[0].offset >= position else [r for r in records if r.offset >= position]
+
+
+def _changed(stored: list[RawRecord], change: Callable[[RawRecord], RawRecord]) -> list[RawRecord]:
+    """Raises BadBatch, and what `change` raises."""
+    try:
+        return [change(record) for record in stored]
+    except (IndexError, ValueError):
+        raise BadBatch("holds a record that cannot be read", stored[0].offset) from None
+
+
+def _rejected(record: RawRecord, reason: str) -> RejectedRecord:
+    try:
+        key, value, headers = decode_record_fields(record.rest)
+    except (IndexError, ValueError):
+        raise BadBatch("holds a record that cannot be read", record.offset) from None
+    return RejectedRecord(record.offset, record.timestamp, key, value, headers, reason)

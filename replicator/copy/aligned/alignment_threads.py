@@ -1,0 +1,193 @@
+"""What an aligned partition needs beside fetching and sending: the fill before it, and its gaps.
+
+Both wait for brokers, so they run in threads of their own, and never while something of the partition is in flight.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final
+
+from clusters.errors import ClusterError, RequestRefused, Unauthorised
+from clusters.settings import ConnectionSettings
+from clusters.wire.alignment_requests import AlignmentWire
+from clusters.wire.connection import open_connection
+from replicator.copy.aligned.aligned_copy import AlignedCopy, OffsetGap
+from replicator.copy.aligned.gap_filler import GapFiller, GapMethod
+from replicator.copy.aligned.log_filler import FillProgress, fill_log
+from replicator.copy.aligned.target_log import TargetLog, build_deleter_connect
+from replicator.copy.transactions.produce_answers import SessionLost
+from replicator.copy.transactions.slot_sender import read_transaction_version
+from replicator.errors import Misaligned
+from replicator.recovery.log_inspection import BrokerAddress
+from replicator.states import Halt, Reinspect
+from replicator.transport.active_copy import ActiveCopy
+
+log = logging.getLogger("watershed.aligned")
+
+_FILLED_AT_ONCE: Final = 4  # partitions of one worker; the broker spends a core on each
+_CLOSED_AT_ONCE: Final = 16
+_FILLED: Final = "the empty log was brought to the source's log start"
+
+
+@dataclass(slots=True)
+class _Part:
+    route: ActiveCopy
+    log: TargetLog
+    way: GapMethod = "transactions"
+    gaps: GapFiller | None = None
+    goal: int = -1
+    prepare: Callable[[], str] = str
+    begun: bool = False
+
+
+@dataclass(slots=True)
+class AlignmentThreads:
+    """`add` and `remove` a partition's route, as with a link. version: the target's transaction.version."""
+
+    target: ConnectionSettings
+    version: Callable[[], int]
+    _bump: bool | None = None
+    _parts: dict[int, _Part] = field(default_factory=dict)
+    _fills: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(_FILLED_AT_ONCE, "fill"))
+    _closes: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(_CLOSED_AT_ONCE, "gap"))
+
+    @staticmethod
+    def of(target: ConnectionSettings) -> AlignmentThreads:
+        return AlignmentThreads(target, partial(read_transaction_version, target))
+
+    def add(self, route: ActiveCopy, way: GapMethod) -> None:
+        """A partition that is copied: its gaps are closed whenever nothing else can be sent. Raises ClusterError."""
+        copy = _aligned(route)
+        stored = self._log(copy)
+        gaps = GapFiller(stored, copy.key.flow, way, bump=self._bumps())
+        self._parts[id(route)] = _Part(route, stored, way, gaps)
+        route.between = partial(self._between, route)
+
+    def add_filling(self, route: ActiveCopy, way: GapMethod, goal: int, prepare: Callable[[], str]) -> None:
+        """A partition that is to be filled up to `goal`, as soon as the ledger has heard of it (`route.wake`). prepare
+        gives the topic the settings that it takes; "" or why not."""
+        self._parts[id(route)] = _Part(route, self._log(_aligned(route)), way=way, goal=goal, prepare=prepare)
+        route.wake = partial(self._filled, route)
+
+    def remove(self, route: ActiveCopy) -> None:
+        """Nothing of it may be under way."""
+        part = self._parts.pop(id(route), None)
+        if part is not None:
+            if part.gaps is not None:
+                part.gaps.close()
+            part.log.close()
+
+    def end(self) -> None:
+        for part in list(self._parts.values()):
+            _aligned(part.route).stop.set()
+        for pool in (self._fills, self._closes):
+            pool.shutdown(wait=False, cancel_futures=True)
+
+    # -- filling -----------------------------------------------------------------------------------------------
+
+    def _filled(self, route: ActiveCopy) -> None:
+        part = self._parts.get(id(route))
+        if part is not None and not part.begun:
+            part.begun = True
+            copy = _aligned(route)
+            copy.closing = OffsetGap(copy.acked, part.goal)
+            self._fills.submit(self._fill, part)
+
+    def _fill(self, part: _Part) -> None:
+        copy = _aligned(part.route)
+        trouble: Halt | Reinspect = Reinspect(_FILLED)
+        try:
+            why_not = part.prepare() if copy.trouble is None else ""
+            if why_not:
+                trouble = Halt("unsupported", why_not)
+            elif copy.trouble is None:
+                copy.acked = copy.copied_through = self._filled_up(part, copy)
+        except Misaligned as misaligned:
+            trouble = Reinspect(str(misaligned), "target_foreign_write")
+        except SessionLost as lost:
+            trouble = lost.trouble
+        except Unauthorised as refused:
+            trouble = Halt("unauthorised", str(refused))
+        except ClusterError as error:
+            copy.unanswered = True
+            trouble = Reinspect(str(error), "rejected" if isinstance(error, RequestRefused) else None)
+        except Exception as error:
+            copy.unanswered = True
+            log.exception("fill failed", extra={"topic": copy.key.target_topic, "partition": copy.key.partition})
+            trouble = Reinspect(f"filling failed ({type(error).__name__}: {error})", "failed")
+        copy.not_closed(trouble)
+
+    def _filled_up(self, part: _Part, copy: AlignedCopy) -> int:
+        def told(progress: FillProgress) -> None:
+            copy.progress = progress
+            copy.acked = copy.copied_through = progress.done
+            if copy.trouble is not None:
+                copy.stop.set()
+
+        return fill_log(
+            part.log,
+            part.goal,
+            copy.key.flow,
+            self._bumps(),
+            bare=part.way == "markers",
+            max_batch=part.route.terms.limits.max_batch,
+            progress=told,
+            stop=copy.stop,
+        )
+
+    # -- gaps --------------------------------------------------------------------------------------------------
+
+    def _between(self, route: ActiveCopy) -> None:
+        copy = _aligned(route)
+        gap = copy.due()
+        if gap is not None:
+            self._closes.submit(self._close, route, gap)
+
+    def _close(self, route: ActiveCopy, gap: OffsetGap) -> None:
+        copy, part = _aligned(route), self._parts.get(id(route))
+        if part is None or part.gaps is None:
+            copy.not_closed(Reinspect("the partition was given up"))
+            return
+        try:
+            end = part.gaps.advance(gap.end, copy.stop)
+        except Misaligned as misaligned:
+            copy.overshot(gap, misaligned.end)
+        except SessionLost as lost:
+            copy.not_closed(lost.trouble)
+        except Unauthorised as refused:
+            copy.not_closed(Halt("unauthorised", str(refused)))
+        except ClusterError as error:
+            copy.not_closed(Reinspect(str(error)))
+        except Exception as error:
+            log.exception("gap failed", extra={"topic": copy.key.target_topic, "partition": copy.key.partition})
+            copy.not_closed(Reinspect(f"closing a gap failed ({type(error).__name__}: {error})", "failed"))
+        else:
+            if end == gap.end:
+                copy.closed(gap)
+            else:
+                copy.not_closed(Reinspect(f"stopped at offset {end} in the gap up to {gap.end}"))
+        route.wake()
+
+    def _bumps(self) -> bool:
+        """Whether every transaction of the target has an epoch of its own. Raises ClusterError."""
+        if self._bump is None:
+            self._bump = self.version() >= 2
+        return self._bump
+
+    def _log(self, copy: AlignedCopy) -> TargetLog:
+        key = copy.key
+        alias, deleting = self.target.alias, build_deleter_connect(self.target)
+        return TargetLog(self._connect, alias, key.target_topic, copy.target_id, key.partition, deleting)
+
+    def _connect(self, address: BrokerAddress | None) -> AlignmentWire:
+        return open_connection(self.target, address)
+
+
+def _aligned(route: ActiveCopy) -> AlignedCopy:
+    assert isinstance(route.copy, AlignedCopy)
+    return route.copy

@@ -1,0 +1,194 @@
+"""Taking partitions over that are copied in transactions: fence, read the ledger, look at the logs, go on.
+
+The order is what makes it exact. `SlotSender.open` ends whatever the owner before us had open, one way or the other;
+only then is the ledger read, and what it says cannot change any more except through us.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+from clusters.control_topics import ControlWriter
+from clusters.errors import ClusterError, TopicMissing, Unauthorised
+from clusters.flow_records import FlowRecord
+from clusters.settings import ConnectionSettings
+from clusters.wire.messages import READ_COMMITTED, READ_UNCOMMITTED
+from replicator.copy.partition_copy import PartitionKey
+from replicator.copy.transactions.produce_answers import SessionLost
+from replicator.copy.transactions.slot_sender import SlotSender, SlotSenders
+from replicator.errors import ReplicatorError
+from replicator.ledger.leader_epochs import LeaderEpochEntry
+from replicator.ledger.ledger import Ledger, read_ledger
+from replicator.ledger.transaction_positions import PositionAndRuns
+from replicator.recovery.log_inspection import LeaderLog, SettledLogEnds, find_log_truncations, read_leader_logs
+from replicator.recovery.operator_decisions import (
+    OperatorDecision,
+    bind_lost_offsets,
+    build_policy_decision,
+    journal_decision_outcome,
+    journal_policy_decision,
+)
+from replicator.recovery.transaction_recovery_point import (
+    InspectedRanges,
+    RecoveryTrouble,
+    TransactionRecoveryPoint,
+    apply_transaction_decision,
+    find_transaction_recovery_point,
+)
+from replicator.states import Halt, Reinspect
+
+_InspectedPartition = tuple[
+    LeaderLog, LeaderLog, InspectedRanges
+]  # the source's leader, the target's, and both logs' ranges
+
+
+@dataclass(frozen=True, slots=True)
+class TakenTransactionPartition:
+    """A partition that can go on in this session of its slot's sender. begins: the ledger has to hear of it first."""
+
+    known: PositionAndRuns
+    begins: bool
+    source: LeaderLog
+    target: LeaderLog
+    sender: SlotSender
+    session: int
+
+
+@dataclass(slots=True)
+class TransactionTakeover:
+    """Decides for partitions of one flow how they go on; `orders` are what persons decided about some of them,
+    `control` journals what the flow's policy decides."""
+
+    record: FlowRecord
+    source: ConnectionSettings
+    target: ConnectionSettings
+    stillness: SettledLogEnds
+    senders: SlotSenders
+    control: ControlWriter
+    orders: Mapping[PartitionKey, OperatorDecision] = field(default_factory=dict)
+
+    def of(self, slots: Mapping[PartitionKey, int]) -> dict[PartitionKey, TakenTransactionPartition | RecoveryTrouble]:
+        """The partitions come with their slots. Never raises ClusterError."""
+        found: dict[PartitionKey, TakenTransactionPartition | RecoveryTrouble] = {}
+        sessions: dict[int, tuple[SlotSender, int]] = {}
+        for slot, opened in self._opened(set(slots.values())).items():
+            if isinstance(opened, tuple):
+                sessions[slot] = opened
+            else:
+                found |= {key: opened for key, at in slots.items() if at == slot}
+        keys = [key for key, slot in slots.items() if slot in sessions]
+        if not keys:
+            return found
+        try:
+            ledger = read_ledger(self.target, flow=self.record.flow.id, slots=sorted(sessions), tolerant=True)
+            looked = self._looked(keys, ledger)
+        except (ClusterError, ReplicatorError) as error:
+            return found | {key: Reinspect(str(error)) for key in keys}
+        for key, seen in looked.items():
+            if isinstance(seen, ClusterError):
+                found[key] = _trouble(seen, self.source.alias)
+                continue
+            if (halted := ledger.halted(key)) is not None:
+                found[key] = halted
+                continue
+            here, there, ends = seen
+            goes = self._decided(key, ledger, ends)
+            if isinstance(goes, TransactionRecoveryPoint):
+                found[key] = TakenTransactionPartition(goes.known, goes.begins, here, there, *sessions[slots[key]])
+            else:
+                found[key] = goes
+        return found
+
+    def _decided(
+        self, key: PartitionKey, ledger: Ledger, ends: InspectedRanges
+    ) -> TransactionRecoveryPoint | RecoveryTrouble:
+        """What the logs say, and what was ordered or is the flow's policy."""
+        known = ledger.positions.get(key)
+        if known is None and key in ledger.partitions:
+            return Reinspect("the ledger knows this partition as copied by sequence numbers")
+        start = self.record.start_of(key.topic, key.partition)
+        decided = find_transaction_recovery_point(key, known, ends, start)
+        if known is None:
+            return decided
+        order = self.orders.get(key)
+        if order is not None:
+            before, decided = decided, apply_transaction_decision(order, decided, known, ends, start)
+            outcome = bind_lost_offsets(order, before)
+            if (
+                isinstance(decided, TransactionRecoveryPoint) and decided.begins and outcome != order
+            ):  # otherwise the journal has it
+                try:
+                    generation = decided.known.position.generation
+                    journal_decision_outcome(self.control, outcome, self.record.topology, generation, "")
+                except ClusterError as error:
+                    return Reinspect(f"the outcome of an order could not be journaled: {error}")
+        if not isinstance(decided, Halt) or decided.state != "source_expired" or self.record.flow.on_gap != "continue":
+            return decided
+        policy = build_policy_decision(key, decided, known.position.generation, int(time.time() * 1000))
+        decided = apply_transaction_decision(policy, decided, known, ends, start)
+        if isinstance(decided, TransactionRecoveryPoint):
+            try:
+                journal_policy_decision(self.control, policy, self.record.topology)
+            except ClusterError as error:
+                return Reinspect(f"the decision could not be journaled: {error}")
+        return decided
+
+    def _looked(
+        self, keys: list[PartitionKey], ledger: Ledger
+    ) -> dict[PartitionKey, _InspectedPartition | ClusterError]:
+        at_source = read_leader_logs(self.source, [(key.topic, key.partition) for key in keys], READ_COMMITTED)
+        at_target = read_leader_logs(self.target, [(key.target_topic, key.partition) for key in keys], READ_UNCOMMITTED)
+        found: dict[PartitionKey, _InspectedPartition | ClusterError] = {}
+        copied: dict[PartitionKey, tuple[LeaderLog, int, tuple[LeaderEpochEntry, ...]]] = {}
+        for key in keys:
+            here, there = at_source[key.topic, key.partition], at_target[key.target_topic, key.partition]
+            if isinstance(here, ClusterError):
+                found[key] = here
+            elif isinstance(there, ClusterError):
+                found[key] = there
+            else:
+                settled = self.stillness.settled(key, "source", here.end, time.monotonic())
+                found[key] = here, there, InspectedRanges.of(here, there, settled)
+                at = ledger.positions[key].position if key in ledger.positions else None
+                if (
+                    at is not None
+                    and at.source_id == here.topic_id
+                    and at.leader_epoch >= 0 <= at.position - here.start
+                ):
+                    copied[key] = here, at.position, (LeaderEpochEntry(at.position - 1, at.leader_epoch),)
+        for key, offset in find_log_truncations(self.source, copied).items():
+            seen = found[key]
+            if not isinstance(seen, ClusterError):
+                here, there, ends = seen
+                found[key] = here, there, ends.parted_at(offset)
+        return found
+
+    def _opened(self, slots: Iterable[int]) -> dict[int, tuple[SlotSender, int] | RecoveryTrouble]:
+        """Open all sessions at once: each waits for its coordinator."""
+
+        def opened(slot: int) -> tuple[SlotSender, int] | RecoveryTrouble:
+            try:
+                sender = self.senders.of(self.record, slot)
+                return sender, sender.open()
+            except SessionLost as lost:
+                return lost.trouble
+            except Unauthorised as error:
+                return Halt("unauthorised", str(error))
+            except (ClusterError, ReplicatorError) as error:
+                return Reinspect(str(error))
+
+        ordered = sorted(slots)
+        with ThreadPoolExecutor(max_workers=8, thread_name_prefix="open") as pool:
+            return dict(zip(ordered, pool.map(opened, ordered), strict=True))
+
+
+def _trouble(error: ClusterError, source_alias: str) -> RecoveryTrouble:
+    if isinstance(error, TopicMissing):
+        # A broker that has not heard of a new topic yet says the same.
+        return Reinspect(str(error), "source_gone" if error.alias == source_alias else "target_gone")
+    if isinstance(error, Unauthorised):
+        return Halt("unauthorised", str(error))
+    return Reinspect(str(error))

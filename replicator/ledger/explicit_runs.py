@@ -1,0 +1,131 @@
+"""The offset map of a partition that others write to as well: stretches with explicit lengths.
+
+Between two of our stretches lie other producers' records and markers, so no stretch follows from its neighbours, and
+the target's log end says nothing. What is known is exactly what our transactions have written down.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import chain, compress, pairwise
+from operator import add, gt, ne, or_, sub
+
+from replicator.errors import NotCopied, ReplicatorError
+from replicator.ledger.column_rows import ColumnRows
+from replicator.ledger.offset_map import ExplicitRun, OffsetMap, OffsetRun
+
+
+@dataclass(frozen=True, slots=True)
+class ExplicitRunMap(OffsetMap):
+    """Stretches in log order. `begin`: where the copy began (target's log end then, first source offset); `position`:
+    the source is copied through (everything below) this offset.
+
+    Raises ReplicatorError for stretches that overlap or run backwards on either side.
+    """
+
+    counted: ColumnRows[ExplicitRun]
+    begin: OffsetRun
+    position: int
+    _end: int = field(init=False, repr=False, compare=False)  # on the target, behind our last record
+
+    @staticmethod
+    def over(counted: Iterable[ExplicitRun], begin: OffsetRun, position: int) -> ExplicitRunMap:
+        """The map of these stretches. `runs` are their beginnings, or `begin` while nothing is copied."""
+        stretches = ColumnRows.of(ExplicitRun, counted)
+        targets, sources, _ = stretches.columns
+        return ExplicitRunMap(
+            ColumnRows(OffsetRun, (targets, sources)) if stretches else (begin,), stretches, begin, position
+        )
+
+    def __post_init__(self) -> None:
+        targets, sources, records = self.counted.columns
+        ends = array("q", map(add, targets, records)), array("q", map(add, sources, records))
+        if any(map(gt, ends[0], targets[1:])) or any(map(gt, ends[1], sources[1:])):
+            before, after = next(
+                (a, b)
+                for a, b in pairwise(self.counted)
+                if b.target < a.target + a.records or b.source < a.source + a.records
+            )
+            raise ReplicatorError(f"the offset map contradicts itself: {before} then {after}")
+        if ends[1] and self.position < ends[1][-1]:
+            last = self.counted[-1]
+            raise ReplicatorError(f"the offset map contradicts itself: copied through {self.position}, but {last}")
+        object.__setattr__(self, "_sources", sources)
+        object.__setattr__(self, "_targets", targets)
+        object.__setattr__(self, "_end", ends[0][-1] if ends[0] else self.begin.target)
+
+    def to_target(self, source_offset: int, target_end: int) -> int:
+        """See OffsetMap. At the position itself: the offset behind our last record, so that nothing is skipped."""
+        at = bisect_right(self._sources, source_offset) - 1
+        if source_offset > self.position:
+            raise NotCopied(source_offset, self.source_position(target_end))
+        if at >= 0 and source_offset < _source_end(self.counted[at]):
+            target = self.counted[at].target + source_offset - self.counted[at].source
+        elif at + 1 < len(self.counted):
+            target = self.counted[at + 1].target
+            if at < 0:
+                return min(target, target_end)
+        else:
+            target = self._end
+        if target > target_end:
+            raise NotCopied(source_offset, self.source_position(target_end))
+        return target
+
+    def to_source(self, target_offset: int) -> int:
+        """The source offset that stands at `target_offset`; at a foreign record or marker that of our next record."""
+        at = bisect_right(self._targets, target_offset) - 1
+        if at < 0 and target_offset < self.begin.target:
+            raise ReplicatorError(f"target offset {target_offset} lies before the first copied record")
+        if at >= 0 and target_offset < _target_end(self.counted[at]):
+            return self.counted[at].source + target_offset - self.counted[at].target
+        return self.counted[at + 1].source if at + 1 < len(self.counted) else self.position
+
+    def source_position(self, target_end: int) -> int:
+        return self.position if target_end >= self._end else self.to_source(target_end)
+
+    def stretches(self, target_end: int) -> Iterator[ExplicitRun]:
+        for target, source, records in self.counted:
+            if target < target_end:
+                yield ExplicitRun(target, source, min(records, target_end - target))
+
+    def extended(self, run: OffsetRun) -> OffsetMap:
+        raise ReplicatorError(f"a run without a length ({run}) cannot extend a map of stretches")
+
+
+def _source_end(stretch: ExplicitRun) -> int:
+    return stretch.source + stretch.records
+
+
+def _target_end(stretch: ExplicitRun) -> int:
+    return stretch.target + stretch.records
+
+
+def join_explicit_runs(stretches: Iterable[ExplicitRun]) -> list[ExplicitRun]:
+    """Stretches in log order, joined where both offsets advance equally."""
+    joined: list[ExplicitRun] = []
+    for stretch in stretches:
+        if joined and (_target_end(joined[-1]), _source_end(joined[-1])) == (stretch.target, stretch.source):
+            joined[-1] = joined[-1]._replace(records=joined[-1].records + stretch.records)
+        else:
+            joined.append(stretch)
+    return joined
+
+
+def concatenate_explicit_runs(pieces: Iterable[ColumnRows[ExplicitRun]]) -> ColumnRows[ExplicitRun]:
+    """What `coalesced` makes of all pieces together, in columns."""
+    targets, sources, records = array("q"), array("q"), array("q")
+    for piece in pieces:
+        for all_of_it, more in zip((targets, sources, records), piece.columns, strict=True):
+            all_of_it.extend(more)
+    if not targets:
+        return ColumnRows(ExplicitRun, (targets, sources, records))
+    target_ends = array("q", map(add, targets, records))
+    source_ends = map(add, sources, records)
+    first = [True, *map(or_, map(ne, targets[1:], target_ends), map(ne, sources[1:], source_ends))]
+    last = chain(first[1:], (True,))
+    starts = array("q", compress(targets, first))
+    lengths = array("q", map(sub, compress(target_ends, last), starts))
+    return ColumnRows(ExplicitRun, (starts, array("q", compress(sources, first)), lengths))

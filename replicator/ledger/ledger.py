@@ -1,0 +1,463 @@
+"""The ledger: the runs of every partition, announced before they are used.
+
+Key   `<flow>|<topic>|<partition>|<generation>.<worker>|<number>`
+Value some runs with what is needed to trust them: identity, topic ids, where this generation began.
+
+A *generation* is one look at the logs (a takeover, or the same worker looking again). It begins at the target's
+log end of that moment and holds for all records behind it, so what an older generation announced beyond that
+point never happened. Records of one generation never overwrite another's: a worker that was believed dead
+cannot spoil the map. Runs go to the log before the batches that they describe; a run that was announced and not
+used is harmless.
+
+No key is ever used twice: whoever writes anew (`replicator.ledger.ledger_writer`, `replicator.ledger.consolidation`) deletes what
+it repeats, and never what a slow worker wrote since (decision 0023).
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+from clusters.control_records import ControlRecord, ControlValue, read_control_log
+from clusters.control_topics import LEDGER_TOPIC
+from clusters.control_values import UNREADABLE_ERRORS, log_invalid_record
+from clusters.errors import ProtocolError, TopicMissing
+from clusters.settings import ConnectionSettings
+from replicator.copy.partition_copy import PartitionKey, ProducerIdentity
+from replicator.errors import NoLedger
+from replicator.ledger.column_rows import ColumnRows
+from replicator.ledger.foreign_part import (
+    FOREIGN_RECORD_KIND,
+    ForeignPart,
+    ForeignPartKey,
+    JoinedOffsetMap,
+    decode_foreign_parts,
+)
+from replicator.ledger.generation_merge import GenerationRuns, drop_continuing_runs, merge_generations
+from replicator.ledger.leader_epochs import LeaderEpochEntry
+from replicator.ledger.offset_map import BrokenOffsetMap, OffsetMap, OffsetRun, build_offset_map
+from replicator.ledger.record_format import FlowPartition, build_unreadable_error, parse_ledger_key, require_field_types
+from replicator.ledger.run_json import decode_runs, encode_runs
+from replicator.ledger.transaction_positions import TRANSACTION_RECORD_KINDS, PositionAndRuns, decode_positions
+from replicator.recovery.recovery_point import LedgerState
+from replicator.states import Halt
+
+_SCHEMA = 2
+BLOCK_RUNS = 2048
+LEDGER_READ_TIMEOUT_S = (
+    45.0  # above the 30 s that a transaction may be open, and the 10 s until its coordinator looks again
+)
+
+
+class Generation(NamedTuple):
+    """Order of takeovers; two workers that took over at once differ by their names."""
+
+    number: int
+    worker: str
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerBlock:
+    """One ledger record: up to BLOCK_RUNS runs of one generation of one partition, in any order.
+
+    number: counts the records of its generation, in the order in which they were written.
+
+    epochs, since, order, note, adopted: see `replicator.recovery.recovery_point.LedgerState`. needs_epoch: whoever looks next must not
+    write under this producer epoch. closed: this generation sends nothing more, and everything it sent was answered.
+    after: of a producer epoch that was begun to be alone, the newest one that had landed something; those between never
+    count.
+    filling, given_up: see `replicator.recovery.recovery_point.LedgerState`.
+    """
+
+    key: PartitionKey
+    generation: Generation
+    number: int
+    start: int  # the target's log end when this generation began
+    identity: ProducerIdentity
+    source_id: uuid.UUID
+    target_id: uuid.UUID
+    runs: Sequence[OffsetRun]
+    at: int = -1  # its offset in the ledger, when it was read from there
+    epochs: tuple[LeaderEpochEntry, ...] = ()
+    since: int = 0
+    order: str = ""
+    note: str = ""
+    needs_epoch: bool = False
+    closed: bool = False
+    after: int = -1
+    adopted: str = ""
+    filling: bool = False
+    given_up: int = -1
+
+    @property
+    def record_key(self) -> str:
+        generation = f"{self.generation.number}.{self.generation.worker}"
+        return f"{self.key.flow}|{self.key.topic}|{self.key.partition}|{generation}|{self.number}"
+
+    def to_json(self) -> ControlValue:
+        """What stands in the key is not said again, nor what is as it mostly is."""
+        value: ControlValue = {
+            "schema": _SCHEMA,
+            "flow": self.key.flow,
+            "start": self.start,
+            "producer_id": self.identity.producer_id,
+            "epoch": self.identity.epoch,
+            "base": self.identity.base,
+            "source_id": str(self.source_id),
+            "target_id": str(self.target_id),
+        } | encode_runs(self.runs)
+        if self.key.target_topic != self.key.topic:
+            value["target_topic"] = self.key.target_topic
+        if self.epochs:
+            value["epochs"] = [list(epoch) for epoch in self.epochs]
+        said = {name: getattr(self, name) for name in _MOSTLY}
+        return value | {name: what for name, what in said.items() if what != _MOSTLY[name]}
+
+    @staticmethod
+    def from_record(record: ControlRecord) -> LedgerBlock:
+        """Raises ProtocolError for a record that is not a block of a schema that is known here."""
+        value = record.value or {}
+        try:
+            key, generation, number = _placed(record.key, value)
+            require_field_types(value, _MOSTLY)
+            return LedgerBlock(
+                key=key,
+                generation=generation,
+                number=number,
+                start=value["start"],
+                identity=ProducerIdentity(value["producer_id"], value["epoch"], value["base"]),
+                source_id=uuid.UUID(value["source_id"]),
+                target_id=uuid.UUID(value["target_id"]),
+                runs=decode_runs(value),
+                at=record.offset,
+                epochs=tuple(LeaderEpochEntry(source, epoch) for source, epoch in value.get("epochs", ())),
+                **{name: value.get(name, default) for name, default in _MOSTLY.items()},
+            )
+        except UNREADABLE_ERRORS as error:
+            raise build_unreadable_error(record, repr(error)) from None
+
+
+# What a block mostly says of the rest; only what is otherwise is written down.
+_MOSTLY: dict[str, Any] = {
+    "since": 0,
+    "order": "",
+    "note": "",
+    "needs_epoch": False,
+    "closed": False,
+    "after": -1,
+    "adopted": "",
+    "filling": False,
+    "given_up": -1,
+}
+
+
+def _placed(record_key: str, value: ControlValue) -> tuple[PartitionKey, Generation, int]:
+    """Partition, generation, number. Raises KeyError and ValueError for what is none of ours."""
+    if value["schema"] == 1:
+        key = PartitionKey(value["flow"], value["topic"], value["target_topic"], value["partition"])
+        return key, Generation(value["generation"], value["worker"]), value["block"]
+    if value["schema"] != _SCHEMA:
+        raise ValueError(f"schema {value['schema']}")
+    flow, topic, partition, written_by, number = record_key.split("|")
+    generation, worker = written_by.split(".", 1)
+    if value["flow"] != flow:
+        raise ValueError("it is about another flow than its key")
+    key = PartitionKey(flow, topic, value.get("target_topic", topic), int(partition))
+    return key, Generation(int(generation), worker), int(number)
+
+
+CLAIM_NUMBER = 0  # number of the block that holds the first run of what a partition begins with, and nothing else
+
+
+class DecisionBasis(NamedTuple):
+    """The newest generation, the newest order that was obeyed (empty: none), and the topic that is written."""
+
+    generation: int
+    order: str
+    target_id: uuid.UUID
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """What the ledger says, by partition. `records`: the keys of the ledger records that it comes from, with the
+    producer epoch that each is about."""
+
+    partitions: dict[PartitionKey, tuple[LedgerState, int]]  # and the newest generation's number
+    positions: dict[PartitionKey, PositionAndRuns] = field(
+        default_factory=dict
+    )  # those that are copied in transactions
+    records: dict[PartitionKey, dict[str, int]] = field(default_factory=dict)
+    invalid: Mapping[FlowPartition, ProtocolError] = field(
+        default_factory=dict
+    )  # partitions that are left out, and why
+
+    def halted(self, key: PartitionKey) -> Halt | None:
+        """The state of a partition of which a record cannot be read: as if it had none, it would be copied twice."""
+        error = self.invalid.get(FlowPartition(key.flow, key.topic, key.partition))
+        return None if error is None else Halt("ledger_invalid", str(error))
+
+    def remembered(self, key: PartitionKey) -> tuple[LedgerState | None, int]:
+        """What is known of a partition, and the number of the newest generation (0: none)."""
+        return self.partitions.get(key, (None, 0))
+
+    def map(self, flow: str, topic: str, partition: int) -> OffsetMap:
+        """The offset map of a partition; `topic` is its name on the source or on the target. Raises NoLedger."""
+        for key, (offsets, _) in self.copies().items():
+            if key.flow == flow and topic in (key.topic, key.target_topic) and key.partition == partition:
+                return offsets
+        raise NoLedger(flow, topic, partition)
+
+    def standing(self) -> dict[PartitionKey, DecisionBasis]:
+        """Every partition as orders have to name it, however it is copied."""
+        by_sequence = {
+            key: DecisionBasis(generation, known.order, known.target_id)
+            for key, (known, generation) in self.partitions.items()
+        }
+        return by_sequence | {
+            key: DecisionBasis(known.position.generation, known.position.order, known.position.target_id)
+            for key, known in self.positions.items()
+        }
+
+    def copies(self) -> dict[PartitionKey, tuple[OffsetMap, tuple[uuid.UUID, uuid.UUID]]]:
+        """Every partition's map and topic ids (source, target), however it is copied."""
+        return {key: (known.map, (known.source_id, known.target_id)) for key, (known, _) in self.partitions.items()}
+
+
+def read_ledger(
+    settings: ConnectionSettings,
+    flow: str | None = None,
+    slots: Iterable[int] | None = None,
+    *,
+    tolerant: bool = False,
+) -> Ledger:
+    """Read the ledger of a target cluster, whole or some slots or one flow. An absent ledger is an empty one.
+
+    Raises ProtocolError where a record cannot be read; tolerant: its partition stands in `invalid` then, for callers
+    who stop at it (`Ledger.halted`) and go on with all others.
+    """
+    newest = read_newest_records(settings, flow, slots)
+    return build_tolerant_ledger(newest) if tolerant else build_ledger(newest)
+
+
+def build_ledger(newest: Iterable[ControlRecord]) -> Ledger:
+    """What the newest record of every key says. Raises ProtocolError for an unreadable one."""
+    ledger = build_tolerant_ledger(newest)
+    for error in ledger.invalid.values():
+        raise error
+    return ledger
+
+
+def build_tolerant_ledger(newest: Iterable[ControlRecord]) -> Ledger:
+    """What the newest record of every key says, without the partitions of which one cannot be read."""
+    by_place: dict[FlowPartition, list[ControlRecord]] = defaultdict(list)
+    for record in newest:
+        place = parse_ledger_key(record.key)
+        if place is not None:
+            by_place[place].append(record)
+    whole, invalid = Ledger({}), {}
+    for place, records in by_place.items():
+        try:
+            one = _of_one_place(place, records)
+        except ProtocolError as error:
+            invalid[place] = error
+            continue
+        whole.partitions.update(one.partitions)
+        whole.positions.update(one.positions)
+        whole.records.update(one.records)
+    return replace(whole, invalid=invalid)
+
+
+def _of_one_place(place: FlowPartition, newest: list[ControlRecord]) -> Ledger:
+    """Raises ProtocolError."""
+    for record in newest:
+        if record.why:
+            raise build_unreadable_error(record, record.why)
+        value = record.value or {}
+        if value.get("kind") is not None and (value.get("flow"), value.get("topic"), value.get("partition")) != place:
+            raise build_unreadable_error(record, "it is about something else than its key")
+    try:
+        blocks = decode_blocks(newest)
+        records: dict[PartitionKey, dict[str, int]] = defaultdict(dict)
+        for block in blocks:
+            records[block.key][block.record_key] = block.identity.epoch
+        if any((key.flow, key.topic, key.partition) != place for key in records):
+            raise ValueError("a block is about something else than its key")
+        positions = decode_positions(select_transaction_records(newest))
+        in_transactions = {key: (_remembered(known), known.position.generation) for key, known in positions.items()}
+        foreign = decode_foreign_parts(
+            record for record in newest if (record.value or {}).get("kind") == FOREIGN_RECORD_KIND
+        )
+        return Ledger(assemble_partitions(blocks, foreign) | in_transactions, positions, records)
+    except ProtocolError:
+        raise
+    except UNREADABLE_ERRORS as error:
+        at = newest[-1]
+        raise build_unreadable_error(
+            at, f"what is under the keys of this partition does not fit together: {error!r}"
+        ) from None
+
+
+def _remembered(known: PositionAndRuns) -> LedgerState:
+    """A partition that is copied in transactions writes as nobody in particular: producer ids come and go there."""
+    at = known.position
+    epochs = (LeaderEpochEntry(at.position - 1, at.leader_epoch),) if at.leader_epoch >= 0 else ()
+    nobody = ProducerIdentity(-1, -1, at.begin.target)
+    return LedgerState(known.map, nobody, at.source_id, at.target_id, epochs, order=at.order, note=at.note)
+
+
+def read_blocks(
+    settings: ConnectionSettings, flow: str | None = None, slots: Iterable[int] | None = None
+) -> list[LedgerBlock]:
+    """The blocks of runs as compaction would leave them, without the partitions of which one cannot be read."""
+    by_place: dict[FlowPartition | None, list[ControlRecord]] = defaultdict(list)
+    for record in read_newest_records(settings, flow, slots):
+        by_place[parse_ledger_key(record.key)].append(record)
+    found: list[LedgerBlock] = []
+    for place, records in by_place.items():
+        with suppress(ProtocolError):  # who takes such a partition over is told (`Ledger.halted`)
+            if place is not None and not any(record.why for record in records):
+                found += decode_blocks(records)
+    return found
+
+
+def decode_blocks(newest: list[ControlRecord]) -> list[LedgerBlock]:
+    others = TRANSACTION_RECORD_KINDS | {FOREIGN_RECORD_KIND}
+    return [LedgerBlock.from_record(record) for record in newest if (record.value or {}).get("kind") not in others]
+
+
+def select_transaction_records(newest: list[ControlRecord]) -> list[ControlRecord]:
+    return [record for record in newest if (record.value or {}).get("kind") in TRANSACTION_RECORD_KINDS]
+
+
+def read_newest_records(
+    settings: ConnectionSettings, flow: str | None = None, slots: Iterable[int] | None = None
+) -> list[ControlRecord]:
+    """The ledger's records as compaction would leave them. Whole: a run that was acknowledged counts, even while some
+    transaction is open below it; such a one ends by itself after TRANSACTION_TIMEOUT_MS at the latest."""
+    newest: dict[str, ControlRecord] = {}
+    try:
+        for record in read_control_log(
+            settings, LEDGER_TOPIC, slots, timeout=LEDGER_READ_TIMEOUT_S, whole=True, invalid=True
+        ):
+            if record.why:
+                log_invalid_record(record.invalid(settings.alias, LEDGER_TOPIC))
+            if record.value is None and not record.why:
+                newest.pop(record.key, None)
+            elif flow is None or record.key.startswith(f"{flow}|"):  # the value may be anybody's
+                newest[record.key] = record
+    except TopicMissing:
+        return []
+    return list(newest.values())
+
+
+def assemble_partitions(
+    blocks: Iterable[LedgerBlock], foreign: Mapping[ForeignPartKey, ForeignPart] | None = None
+) -> dict[PartitionKey, tuple[LedgerState, int]]:
+    """Blocks in any order → what they say together, by partition. foreign: what others copied, by the id of the order
+    to adopt it."""
+    by_partition: dict[PartitionKey, list[LedgerBlock]] = defaultdict(list)
+    for block in blocks:
+        by_partition[block.key].append(block)
+    return {key: _one_partition(found, foreign or {}) for key, found in by_partition.items()}
+
+
+def _one_partition(blocks: list[LedgerBlock], foreign: Mapping[ForeignPartKey, ForeignPart]) -> tuple[LedgerState, int]:
+    """What all blocks say together. `since` leaves out those of a copy that was given up."""
+    newest = max(blocks, key=lambda block: (block.identity.epoch, block.generation, block.number))
+    landed, after = _landed(blocks, newest)
+    older = [block for block in blocks if block.identity.epoch < newest.identity.epoch]
+    own = build_offset_map(
+        drop_continuing_runs(_laid([block for block in landed if block.identity.epoch >= newest.since]))
+    )
+    remembered = LedgerState(
+        own
+        if not newest.adopted
+        else _behind(foreign.get(ForeignPartKey(newest.key, newest.adopted)), own, newest.adopted),
+        newest.identity,
+        newest.source_id,
+        newest.target_id,
+        # of the newest producer epoch only: the order that began it may have left source offsets out
+        epochs=tuple(
+            sorted({entry for block in blocks if block.identity == newest.identity for entry in block.epochs})
+        ),
+        since=newest.since,
+        order=newest.order,
+        note=newest.note,
+        needs_epoch=any(block.needs_epoch for block in _lasts(blocks, newest.identity)),
+        closed=all(block.closed for block in _lasts(blocks, newest.identity)),
+        last_epoch=newest.identity.epoch,
+        after=after,
+        without_newest=(lambda: _one_partition(older, foreign)[0]) if older and newest.after >= 0 else None,
+        adopted=newest.adopted,
+        filling=newest.filling,
+        given_up=newest.given_up,
+    )
+    # Not the newest producer epoch's: what is written anew may stand under an older one (`replicator.ledger.consolidation`).
+    return remembered, max(block.generation.number for block in blocks)
+
+
+def _behind(foreign: ForeignPart | None, own: OffsetMap, order: str) -> OffsetMap:
+    """Our runs behind what another tool copied."""
+    if foreign is not None:
+        return JoinedOffsetMap.over(foreign, own)
+    return BrokenOffsetMap(own.runs, f"{LEDGER_TOPIC} lacks the part that order {order} adopted")
+
+
+def _landed(blocks: list[LedgerBlock], newest: LedgerBlock) -> tuple[list[LedgerBlock], int]:
+    """Without the producer epochs that were begun and never landed anything, as those that came after them tell; and
+    the producer epoch that the newest follows (-1: not said)."""
+    follows = {block.identity.epoch: block.after for block in blocks if 0 <= block.after < block.identity.epoch}
+    epochs = {newest.identity.epoch}
+    at = newest.identity.epoch
+    while at in follows:
+        at = follows[at]
+        epochs.add(at)
+    counting = [block for block in blocks if block.identity.epoch in epochs or block.identity.epoch < at]
+    return counting, follows.get(newest.identity.epoch, -1)
+
+
+def _lasts(blocks: list[LedgerBlock], identity: ProducerIdentity) -> list[LedgerBlock]:
+    """The newest block of each generation that wrote under this producer epoch: what it says of itself now."""
+    lasts: dict[Generation, LedgerBlock] = {}
+    for block in blocks:
+        if block.identity == identity and block.number >= lasts.get(block.generation, block).number:
+            lasts[block.generation] = block
+    return list(lasts.values())
+
+
+def _laid(blocks: list[LedgerBlock]) -> ColumnRows[OffsetRun]:
+    """Lay the generations over each other, oldest first.
+
+    A generation is right from its first run to the last that it announced. Behind that, what an older one announced
+    still counts: its worker may have been slow rather than dead, and its batches may have landed after all (our next
+    batch then got OUT_OF_ORDER and we looked again). Runs are a function of the source's log, so where both announced
+    something they agree: behind a compaction hole nobody writes under a shared producer epoch.
+
+    A producer epoch begins with an order, or to be alone with holes (`replicator.recovery.producer_epochs`), at its identity's base:
+    what older ones announced behind that never counts, because their batches are fenced.
+    """
+    by_generation: dict[tuple[int, int, Generation], list[LedgerBlock]] = defaultdict(list)
+    for block in sorted(blocks, key=lambda block: block.number):
+        if block.runs:
+            by_generation[block.identity.epoch, block.start, block.generation].append(block)
+    layers: list[GenerationRuns] = []
+    at = min((epoch for epoch, _, _ in by_generation), default=0)
+    for (epoch, _, _), own in sorted(by_generation.items(), key=_order):
+        # Two threads may have announced side by side, so the runs of a record need not be in order.
+        pieces = [
+            ColumnRows.of(OffsetRun, each.runs if isinstance(each.runs, ColumnRows) else sorted(each.runs))
+            for each in own
+        ]
+        layers.append(GenerationRuns(pieces, own[0].identity.base if epoch > at else None))
+        at = max(at, epoch)
+    return merge_generations(layers)
+
+
+def _order(item: tuple[tuple[int, int, Generation], list[LedgerBlock]]) -> tuple[int, int, int, int, str]:
+    """Oldest first. Of two that began at once, the one whose claim came first in the ledger counts, so it is last."""
+    (epoch, start, generation), own = item
+    return epoch, start, generation.number, -own[0].at, generation.worker

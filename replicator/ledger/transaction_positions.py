@@ -1,0 +1,297 @@
+"""What the ledger holds of a partition that is copied in transactions.
+
+Key   `<flow>|<topic>|<partition>|position`      the position, and the newest stretches
+Key   `<flow>|<topic>|<partition>|stretches|<n>` block n of those before them; the last one grows
+
+Both go to the ledger in the very transaction that holds the records they speak of, so there is nothing to announce
+and nothing to reconcile. The position is written with every transaction and so has few stretches; when there are too
+many of them, they go into the last block, which is written again (decision 0023). A block is deleted (tombstone) in a
+later transaction when the target has deleted all of its records: what remains grows with what the target retains, not
+with what was ever copied.
+"""
+
+from __future__ import annotations
+
+import uuid
+from array import array
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import accumulate
+from operator import add
+from typing import Any, Final, NamedTuple
+
+from clusters.control_records import ControlRecord, ControlValue
+from clusters.control_topics import LEDGER_TOPIC
+from clusters.errors import ProtocolError
+from replicator.copy.partition_copy import PartitionKey
+from replicator.errors import ReplicatorError
+from replicator.ledger import column_packing
+from replicator.ledger.column_rows import ColumnRows
+from replicator.ledger.explicit_runs import ExplicitRunMap, concatenate_explicit_runs, join_explicit_runs
+from replicator.ledger.offset_map import BrokenOffsetMap, ExplicitRun, OffsetMap, OffsetRun
+
+_SCHEMA: Final = 2
+_SCHEMAS: Final = (1, _SCHEMA)  # that can be read
+RUNS_PER_BLOCK: Final = 2048
+RUNS_IN_POSITION: Final = 64  # at most, of a position: it is written again with every transaction
+_PLAIN_STRETCHES: Final = 8  # that stand readable in a record; more are packed
+POSITION, STRETCHES, _PATH = "position", "stretches", "path"
+TRANSACTION_RECORD_KINDS: Final = frozenset({POSITION, STRETCHES, _PATH})
+
+LedgerEntry = tuple[str, ControlValue | None]  # key and value of a ledger record; None is a tombstone
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionPosition:
+    """A partition as of one transaction. begin: where its copy began; position: the next source offset; leader_epoch:
+    of the source batch before it (-1: unknown); stretches: the newest, which stand in no block; block: number of the
+    last block; filled: how many of its stretches count.
+    generation: grows with every order that was obeyed; order, note: the newest of them (replicator.recovery.operator_decisions); since: the
+    first block that counts, what older ones describe was given up by an order to reseed."""
+
+    key: PartitionKey
+    source_id: uuid.UUID
+    target_id: uuid.UUID
+    begin: OffsetRun
+    position: int
+    leader_epoch: int = -1
+    block: int = 0
+    stretches: tuple[ExplicitRun, ...] = ()
+    generation: int = 1
+    order: str = ""
+    note: str = ""
+    since: int = 0
+    filled: int = 0
+
+    @property
+    def target_end(self) -> int:
+        """Behind our last record. No stretches are here only while nothing is copied."""
+        return self.stretches[-1].target + self.stretches[-1].records if self.stretches else self.begin.target
+
+    def to_json(self) -> ControlValue:
+        return _about(self.key, POSITION) | {
+            "target_topic": self.key.target_topic,
+            "source_id": str(self.source_id),
+            "target_id": str(self.target_id),
+            "begin": list(self.begin),
+            "position": self.position,
+            "leader_epoch": self.leader_epoch,
+            "block": self.block,
+            "stretches": encode_explicit_runs(self.stretches),
+            "generation": self.generation,
+            "order": self.order,
+            "note": self.note,
+            "since": self.since,
+            "filled": self.filled,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class PositionAndRuns:
+    """All that the ledger says of a partition: its position, and its blocks by number, of the last what counts.
+
+    stale: numbers of blocks that do not count any more and may be deleted.
+    """
+
+    position: TransactionPosition
+    blocks: Mapping[int, ColumnRows[ExplicitRun]] = field(default_factory=dict)
+    stale: tuple[int, ...] = ()
+    _map: list[OffsetMap] = field(init=False, repr=False, compare=False, default_factory=list)  # once it was asked for
+
+    @property
+    def map(self) -> OffsetMap:
+        """Broken when what was written down contradicts itself."""
+        if not self._map:
+            self._map.append(self._laid())
+        return self._map[0]
+
+    def _laid(self) -> OffsetMap:
+        here = self.position
+        pieces = [*(self.blocks[number] for number in sorted(self.blocks)), ColumnRows.of(ExplicitRun, here.stretches)]
+        try:
+            return ExplicitRunMap.over(concatenate_explicit_runs(pieces), here.begin, here.position)
+        except ReplicatorError as error:
+            return BrokenOffsetMap((here.begin,), str(error))
+
+
+class _Advance(NamedTuple):
+    """What `Track` is after a transaction: full blocks that came (number, target end) and how many went."""
+
+    position: TransactionPosition
+    filled: list[tuple[int, int]]
+    gone: int
+    open_block: ColumnRows[ExplicitRun]
+
+
+class PositionTracker:
+    """A partition's position while it is copied: `advance` before a commit, then `committed` or `rolled_back`."""
+
+    def __init__(self, known: PositionAndRuns) -> None:
+        self.position = known.position
+        self._blocks = deque(
+            (number, block[-1].target + block[-1].records)
+            for number, block in sorted(known.blocks.items())
+            if number < known.position.block
+        )
+        self._open = known.blocks.get(known.position.block, ColumnRows.of(ExplicitRun, ()))
+        self._stale = known.stale
+        self._next: _Advance | None = None
+
+    def advance(
+        self, landed: Iterable[ExplicitRun], position: int, leader_epoch: int, log_start: int = -1
+    ) -> list[LedgerEntry]:
+        """The ledger records of a transaction in which `landed` was written and the source is copied through
+        `position`. log_start: the target's, if it is known."""
+        here = self.position
+        newest, number, open_block = join_explicit_runs([*here.stretches, *landed]), here.block, self._open
+        entries: list[LedgerEntry] = [(f"{_prefix(here.key)}|{STRETCHES}|{stale}", None) for stale in self._stale]
+        filled: list[tuple[int, int]] = []
+        while len(newest) > RUNS_IN_POSITION:  # the last one stays: it may go on, and says where the target ends
+            moved = newest[: min(RUNS_PER_BLOCK - len(open_block), len(newest) - 1)]
+            newest = newest[len(moved) :]
+            block = [*open_block, *moved]
+            value = _about(here.key, STRETCHES) | {"block": number, STRETCHES: encode_explicit_runs(block)}
+            entries.append((f"{_prefix(here.key)}|{STRETCHES}|{number}", value))
+            open_block = ColumnRows.of(ExplicitRun, block)
+            if len(block) >= RUNS_PER_BLOCK:
+                filled.append((number, block[-1].target + block[-1].records))
+                number, open_block = number + 1, ColumnRows.of(ExplicitRun, ())
+        gone = 0
+        while gone < len(self._blocks) and self._blocks[gone][1] <= log_start:
+            entries.append((f"{_prefix(here.key)}|{STRETCHES}|{self._blocks[gone][0]}", None))
+            gone += 1
+        after = replace(
+            here,
+            position=position,
+            leader_epoch=leader_epoch,
+            block=number,
+            stretches=tuple(newest),
+            filled=len(open_block),
+        )
+        entries.append((f"{_prefix(here.key)}|{POSITION}", after.to_json()))
+        self._next = _Advance(after, filled, gone, open_block)
+        return entries
+
+    def committed(self) -> None:
+        if self._next is not None:
+            self.position, filled, gone, self._open = self._next
+            for _ in range(gone):
+                self._blocks.popleft()
+            self._blocks.extend(filled)
+            self._next, self._stale = None, ()
+
+    def rolled_back(self) -> None:
+        self._next = None
+
+
+def decode_positions(records: Iterable[ControlRecord]) -> dict[PartitionKey, PositionAndRuns]:
+    """The newest record of every key → what is known, by partition. Raises ProtocolError for an unreadable record, or
+    where one is missing."""
+    positions: dict[tuple[str, str, int], TransactionPosition] = {}
+    blocks: dict[tuple[str, str, int], dict[int, ColumnRows[ExplicitRun]]] = {}
+    for record in records:
+        value = record.value or {}
+        try:
+            if value["schema"] not in _SCHEMAS:
+                raise ValueError(f"schema {value['schema']}")
+            if value["kind"] == _PATH:
+                continue
+            where = (value["flow"], value["topic"], value["partition"])
+            if value["kind"] == STRETCHES:
+                blocks.setdefault(where, {})[value["block"]] = decode_explicit_runs(value[STRETCHES])
+            elif value["kind"] == POSITION:
+                positions[where] = _position(value)
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
+            raise ProtocolError(
+                f"{LEDGER_TOPIC} holds a record at partition {record.partition} offset {record.offset} "
+                f"that this version cannot read ({error!r})",
+                topic=LEDGER_TOPIC,
+                partition=record.partition,
+            ) from None
+    return {position.key: _known(position, blocks.get(where, {})) for where, position in positions.items()}
+
+
+def _known(position: TransactionPosition, blocks: dict[int, ColumnRows[ExplicitRun]]) -> PositionAndRuns:
+    """The last block may have been read in a newer version than the position: it only ever grows."""
+    counting = {number: block for number, block in blocks.items() if position.since <= number < position.block}
+    if position.filled:
+        last = blocks.get(position.block, ())
+        if len(last) < position.filled:
+            raise ProtocolError(
+                f"{LEDGER_TOPIC} lacks stretches of {position.key}: block {position.block} holds {len(last)}, and "
+                f"the position counts {position.filled}",
+                topic=LEDGER_TOPIC,
+            )
+        counting[position.block] = blocks[position.block][: position.filled]
+    return PositionAndRuns(
+        position,
+        counting,
+        tuple(sorted(number for number in blocks if number < position.since)),
+    )
+
+
+def build_path_entry(flow: str, slot: int, path: tuple[str, ...]) -> LedgerEntry:
+    """The ledger record that says: this slot of a flow writes what came this way."""
+    value = {"schema": _SCHEMA, "kind": _PATH, "flow": flow, "slot": slot, "path": list(path)}
+    return f"{flow}|{slot}|{_PATH}|{'>'.join(path)}", value
+
+
+def encode_explicit_runs(stretches: Iterable[ExplicitRun]) -> list[list[int]] | str:
+    """[gap on the target, gap on the source, records] by stretch: small numbers, counted from the end of the last. Many
+    of them as one text (`replicator.ledger.column_packing`)."""
+    rows: list[list[int]] = []
+    target_end = source_end = 0
+    for target, source, records in stretches:
+        rows.append([target - target_end, source - source_end, records])
+        target_end, source_end = target + records, source + records
+    if (
+        len(rows) <= _PLAIN_STRETCHES or min(map(min, rows)) < 0
+    ):  # negative: they contradict themselves, the reader says
+        return rows
+    return column_packing.encode_columns([*zip(*rows, strict=True)])
+
+
+def decode_explicit_runs(rows: Iterable[list[int]] | str) -> ColumnRows[ExplicitRun]:
+    """The inverse of `packed`. Raises ValueError, TypeError, OverflowError for what is none."""
+    if isinstance(rows, str):
+        columns = column_packing.decode_columns(rows, 3)
+    else:
+        columns = [(), (), ()]
+        for at, column in enumerate(zip(*((*_three(row),) for row in rows), strict=True)):
+            columns[at] = column
+    target_gaps, source_gaps, records = columns
+    before = (0, *records[:-1]) if records else ()
+    starts = (accumulate(map(add, column, before)) for column in (target_gaps, source_gaps))
+    return ColumnRows(ExplicitRun, (*(array("q", column) for column in starts), array("q", records)))
+
+
+def _three(row: list[int]) -> tuple[int, int, int]:
+    target_gap, source_gap, records = row
+    return target_gap, source_gap, records
+
+
+def _position(value: dict[str, Any]) -> TransactionPosition:
+    return TransactionPosition(
+        key=PartitionKey(value["flow"], value["topic"], value["target_topic"], value["partition"]),
+        source_id=uuid.UUID(value["source_id"]),
+        target_id=uuid.UUID(value["target_id"]),
+        begin=OffsetRun(*value["begin"]),
+        position=value["position"],
+        leader_epoch=value["leader_epoch"],
+        block=value["block"],
+        stretches=tuple(decode_explicit_runs(value[STRETCHES])),
+        generation=value["generation"],
+        order=value["order"],
+        note=value["note"],
+        since=value["since"],
+        filled=value.get("filled", 0),
+    )
+
+
+def _about(key: PartitionKey, kind: str) -> ControlValue:
+    return {"schema": _SCHEMA, "kind": kind, "flow": key.flow, "topic": key.topic, "partition": key.partition}
+
+
+def _prefix(key: PartitionKey) -> str:
+    return f"{key.flow}|{key.topic}|{key.partition}"

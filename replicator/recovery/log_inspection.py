@@ -1,0 +1,362 @@
+"""Looking at both logs: the I/O behind `replicator.recovery.recovery_point`, for many partitions of one flow at once."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from clusters.admin import Admin
+from clusters.claim_rules import ClaimedPartition
+from clusters.errors import ClusterError, RequestRefused, TopicMissing, Unauthorised
+from clusters.settings import ConnectionSettings
+from clusters.wire import error_codes
+from clusters.wire.connection import Connection, open_connection
+from clusters.wire.messages import EARLIEST, LATEST, READ_COMMITTED, READ_UNCOMMITTED, FetchPartition
+from replicator.batch.batch_selection import select_batches
+from replicator.batch.record_batch import RawBatch, decode_batches
+from replicator.batch.repack import RepackTerms
+from replicator.copy.partition_copy import PartitionKey
+from replicator.ledger.leader_epochs import LeaderEpochEntry, find_leader_epoch_below
+from replicator.recovery.recovery_point import LogInspection
+
+LOG_SETTLE_S = 35.0  # above the 30 s that a Produce may be under way
+_SEARCHED = 8 << 20  # bytes of a target's log that are asked for at once
+_GAP_S = (
+    12.0  # between two looks at one partition: the longest back-off is 5 s, and a broker that hangs takes some more
+)
+
+
+class BrokerAddress(NamedTuple):
+    host: str
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
+class LeaderLog:
+    """A partition's leader and what it says of the log; epochs are those of the first record and of the end."""
+
+    topic_id: uuid.UUID
+    leader: BrokerAddress
+    start: int
+    end: int
+    start_epoch: int = -1
+    end_epoch: int = -1
+
+
+class SettledLogEnds:
+    """Since when the end of each log has stood still, by a monotonic clock."""
+
+    def __init__(self) -> None:
+        self._since: dict[tuple[PartitionKey, str], tuple[int, float, float]] = {}  # end, since when, last look
+
+    def settled(self, key: PartitionKey, side: str, end: int, now: float) -> bool:
+        """Whether `end` was the same at every look of the last SETTLE_S seconds. Who did not look for a while (the
+        partition was another worker's meanwhile) begins again: what was seen before says nothing of what was sent."""
+        seen, since, last = self._since.get((key, side), (end, now, now))
+        if seen != end or now - last > _GAP_S:
+            since = now
+        self._since[key, side] = (end, since, now)
+        return now - since >= LOG_SETTLE_S
+
+    def forget(self, key: PartitionKey) -> None:
+        """The partition is copied again: what was seen before says nothing about requests that are sent now."""
+        for side in ("source", "target"):
+            self._since.pop((key, side), None)
+
+
+def inspect_logs(
+    keys: Iterable[PartitionKey],
+    source: ConnectionSettings,
+    target: ConnectionSettings,
+    producer_id: int,
+    expiration_ms: int,
+    stillness: SettledLogEnds,
+    aligned: Collection[PartitionKey] = (),
+    guard: Callable[[ClaimedPartition], Callable[[RawBatch], bool]] = lambda _where: lambda _batch: False,
+) -> dict[PartitionKey, tuple[LogInspection, LeaderLog, LeaderLog] | ClusterError]:
+    """What both logs look like now: (seen, source leader, target leader) by partition.
+
+    aligned: those of `keys` whose offsets are the source's own; behind their last record there may be any number of
+    markers, where the source has no records either, or only some that are left out (`guard`).
+
+    Raises Unreachable when a cluster does not answer at all; trouble with one partition stands in its place.
+    """
+    wanted = list(keys)
+    at_source = read_leader_logs(source, [(key.topic, key.partition) for key in wanted], READ_COMMITTED)
+    at_target = read_leader_logs(target, [(key.target_topic, key.partition) for key in wanted], READ_UNCOMMITTED)
+    found: dict[PartitionKey, tuple[LogInspection, LeaderLog, LeaderLog] | ClusterError] = {}
+    connections: dict[BrokerAddress, Connection] = {}
+    try:
+        for key in wanted:
+            here, there = at_source[key.topic, key.partition], at_target[key.target_topic, key.partition]
+            if isinstance(here, ClusterError):
+                found[key] = here
+            elif isinstance(there, ClusterError):
+                found[key] = there
+            else:
+                if there.leader not in connections:
+                    connections[there.leader] = open_connection(target, there.leader)
+                connection = connections[there.leader]
+                last = _newest if key in aligned else _tail
+                seen = _seen(key, here, there, connection, producer_id, expiration_ms, stillness, last)
+                if key in aligned and isinstance(seen, LogInspection):
+                    seen = _with_missed(key, seen, source, here, guard)
+                elif isinstance(seen, LogInspection) and seen.tail is None and there.end > there.start:
+                    seen = _without_tail(key, seen, target)
+                found[key] = seen if isinstance(seen, ClusterError) else (seen, here, there)
+    finally:
+        for connection in connections.values():
+            connection.close()
+    return found
+
+
+def _seen(
+    key: PartitionKey,
+    here: LeaderLog,
+    there: LeaderLog,
+    connection: Connection,
+    producer_id: int,
+    expiration_ms: int,
+    stillness: SettledLogEnds,
+    last: Callable[[Connection, LeaderLog, int], RawBatch | ClusterError | None],
+) -> LogInspection | ClusterError:
+    error, states = connection.describe_producers(key.target_topic, key.partition)
+    if error:
+        return _refused(connection.alias, "DescribeProducers", key.target_topic, key.partition, error)
+    tail: RawBatch | None = None
+    if there.end > there.start:
+        stored = last(connection, there, key.partition)
+        if isinstance(stored, ClusterError):
+            return stored
+        tail = stored
+    ours = next((state for state in states if state.producer_id == producer_id), None)
+    return LogInspection(
+        source_id=here.topic_id,
+        source_start=here.start,
+        source_end=here.end,
+        target_id=there.topic_id,
+        target_start=there.start,
+        target_end=there.end,
+        tail=tail,
+        producer=None if ours is None else (ours.epoch, ours.last_sequence, ours.last_timestamp),
+        now=int(time.time() * 1000),
+        expiration=expiration_ms,
+        settled=stillness.settled(key, "target", there.end, time.monotonic()),
+        source_settled=stillness.settled(key, "source", here.end, time.monotonic()),
+    )
+
+
+def _tail(connection: Connection, there: LeaderLog, partition: int) -> RawBatch | ClusterError | None:
+    """The last stored batch. Asking for the last offset brings the whole batch that holds it (KIP-74)."""
+    (answer,) = connection.fetch(
+        (FetchPartition(there.topic_id, partition, there.end - 1),), max_wait_ms=0, isolation=READ_UNCOMMITTED
+    )
+    if answer.error:
+        return _refused(connection.alias, "Fetch", str(there.topic_id), partition, answer.error)
+    return next((batch for batch in decode_batches(answer.records) if batch.end == there.end), None)
+
+
+def _newest(connection: Connection, there: LeaderLog, partition: int) -> RawBatch | ClusterError | None:
+    """The last batch that is no marker, searched from the log's end in longer and longer steps."""
+    high, step = there.end, 16
+    while high > there.start:
+        low = at = max(there.start, high - step)
+        found: RawBatch | None = None
+        while at < high:
+            asked = FetchPartition(there.topic_id, partition, at, max_bytes=_SEARCHED)
+            (answer,) = connection.fetch((asked,), max_wait_ms=0, isolation=READ_UNCOMMITTED)
+            if answer.error:
+                return _refused(connection.alias, "Fetch", str(there.topic_id), partition, answer.error)
+            before = at
+            for batch in decode_batches(answer.records):
+                if not batch.control and batch.base < high:
+                    found = batch
+                at = max(at, batch.end)
+            if at == before:
+                break
+        if found is not None:
+            return found
+        high, step = low, min(step * 16, 1 << 20)
+    return None
+
+
+def _with_missed(
+    key: PartitionKey,
+    seen: LogInspection,
+    source: ConnectionSettings,
+    here: LeaderLog,
+    guard: Callable[[ClaimedPartition], Callable[[RawBatch], bool]],
+) -> LogInspection | ClusterError:
+    """With the first record of the source that should stand where the target's log has nothing but markers behind its
+    last record: somebody else's, then."""
+    position = max(seen.target_start if seen.tail is None else seen.tail.end, here.start)
+    end = min(seen.target_end, here.end)
+    if position >= end:
+        return seen
+    leave_out = guard(ClaimedPartition(key.topic, here.topic_id, key.partition))
+    with closing(open_connection(source, here.leader)) as connection:
+        while position < end:
+            asked = FetchPartition(here.topic_id, key.partition, position, max_bytes=_SEARCHED)
+            (answer,) = connection.fetch((asked,), max_wait_ms=0, isolation=READ_COMMITTED)
+            if answer.error:
+                return _refused(connection.alias, "Fetch", key.topic, key.partition, answer.error)
+            sifted = select_batches(
+                answer.records, position, answer.aborted, leave_out=leave_out, terms=RepackTerms(dense=True)
+            )
+            if sifted.batches and sifted.batches[0].base < end:
+                return replace(seen, missed=sifted.batches[0].base)
+            if sifted.position == position:
+                break
+            position = sifted.position
+    return seen
+
+
+def _without_tail(key: PartitionKey, seen: LogInspection, target: ConnectionSettings) -> LogInspection | ClusterError:
+    """The log holds offsets, and its last batch did not come. Only the cleaner takes it away for good; otherwise it
+    is about to be there (a leader that has just changed), and what it says must not go unread."""
+    try:
+        with Admin(target) as admin:
+            policy = admin.effective_configs([key.target_topic]).get(key.target_topic, {}).get("cleanup.policy", "")
+    except ClusterError as error:
+        return error
+    if "compact" in policy:
+        return seen
+    return ClusterError(
+        f"cluster {target.alias} holds {key.target_topic}-{key.partition} up to offset {seen.target_end - 1}, "
+        "but does not give the last batch",
+        alias=target.alias,
+        topic=key.target_topic,
+        partition=key.partition,
+    )
+
+
+def read_leader_logs(
+    settings: ConnectionSettings, partitions: list[tuple[str, int]], isolation: int
+) -> dict[tuple[str, int], LeaderLog | ClusterError]:
+    """Who leads each (topic, partition), and its log's range; trouble with one stands in its place.
+
+    Raises Unreachable when the cluster does not answer at all.
+    """
+    found: dict[tuple[str, int], LeaderLog | ClusterError] = {}
+    leaders: dict[tuple[str, int], tuple[uuid.UUID, BrokerAddress]] = {}
+    with closing(open_connection(settings)) as connection:
+        metadata = connection.metadata(tuple(sorted({topic for topic, _ in partitions})))
+    topics = {topic.name: topic for topic in metadata.topics}
+    for topic, partition in partitions:
+        described = topics.get(topic)
+        if described is not None and described.error == error_codes.TOPIC_AUTHORIZATION_FAILED:
+            found[topic, partition] = Unauthorised(
+                f"cluster {settings.alias} does not let this principal see topic {topic}: DESCRIBE on it is missing",
+                alias=settings.alias,
+                topic=topic,
+            )
+            continue
+        if described is not None and described.error not in (error_codes.NONE, error_codes.UNKNOWN_TOPIC_OR_PARTITION):
+            found[topic, partition] = _refused(settings.alias, "Metadata", topic, partition, described.error)
+            continue
+        if described is None or described.error or partition >= len(described.partitions):
+            found[topic, partition] = TopicMissing(
+                f"cluster {settings.alias} has no topic {topic} with a partition {partition}",
+                alias=settings.alias,
+                topic=topic,
+                partition=partition,
+            )
+            continue
+        leader = metadata.brokers.get(described.partitions[partition].node)
+        if leader is None:
+            found[topic, partition] = _refused(
+                settings.alias, "Metadata", topic, partition, error_codes.LEADER_NOT_AVAILABLE
+            )
+            continue
+        leaders[topic, partition] = (described.topic_id, BrokerAddress(*leader))
+    by_leader: dict[BrokerAddress, list[tuple[str, int]]] = defaultdict(list)
+    for where, (_topic_id, address) in leaders.items():
+        by_leader[address].append(where)
+    for address, led in by_leader.items():
+        with closing(open_connection(settings, address)) as connection:
+            asked = tuple(led)
+            starts = {(a.topic, a.partition): a for a in connection.list_offsets(asked, EARLIEST)}
+            ends = {(a.topic, a.partition): a for a in connection.list_offsets(asked, LATEST, isolation=isolation)}
+        for where in led:
+            error = starts[where].error or ends[where].error
+            if error:
+                found[where] = _refused(settings.alias, "ListOffsets", *where, error)
+            else:
+                topic_id, _ = leaders[where]
+                start, end = starts[where], ends[where]
+                found[where] = LeaderLog(
+                    topic_id, address, start.offset, end.offset, start.leader_epoch, end.leader_epoch
+                )
+    return found
+
+
+def find_leaderless_partitions(settings: ConnectionSettings, topic: str, partitions: Iterable[int]) -> set[int]:
+    """Those of `partitions` that nobody leads now. A topic that is not there misses none. Raises Unreachable."""
+    with closing(open_connection(settings)) as connection:
+        metadata = connection.metadata((topic,))
+    led = [each for described in metadata.topics if not described.error for each in described.partitions]
+    absent = {each.partition for each in led if each.node not in metadata.brokers}
+    return absent & set(partitions)
+
+
+def find_log_truncations(
+    source: ConnectionSettings, copied: Mapping[PartitionKey, tuple[LeaderLog, int, Sequence[LeaderEpochEntry]]]
+) -> dict[PartitionKey, int]:
+    """Where the source's log and what was copied of it part: the first copied offset that is not the source's any more,
+    for those partitions (leader, position, epochs copied) where there is one. A source that was truncated and has grown
+    again is found too (KIP-320). Raises ClusterError."""
+    found: dict[PartitionKey, int] = {}
+    by_leader: dict[BrokerAddress, dict[PartitionKey, tuple[LeaderLog, int, Sequence[LeaderEpochEntry]]]] = defaultdict(
+        dict
+    )
+    for key, (led, position, epochs) in copied.items():
+        if find_leader_epoch_below(epochs, position) >= 0:
+            by_leader[led.leader][key] = led, position, epochs
+    for address, open_questions in by_leader.items():
+        with closing(open_connection(source, address)) as connection:
+            while open_questions:
+                lower = _parted(connection, open_questions)
+                found |= lower
+                # An answer names the largest common epoch; what was copied of that one may part lower still (KIP-595).
+                open_questions = {
+                    key: (led, lower[key], epochs)
+                    for key, (led, _, epochs) in open_questions.items()
+                    if key in lower and lower[key] > led.start and find_leader_epoch_below(epochs, lower[key]) >= 0
+                }
+    return found
+
+
+def _parted(
+    connection: Connection, copied: Mapping[PartitionKey, tuple[LeaderLog, int, Sequence[LeaderEpochEntry]]]
+) -> dict[PartitionKey, int]:
+    """One question about each position; a lower one for those whose log parts below it."""
+    by_partition = {(led.topic_id, key.partition): key for key, (led, _, _) in copied.items()}
+    asked = tuple(
+        FetchPartition(led.topic_id, key.partition, position, find_leader_epoch_below(epochs, position), max_bytes=1)
+        for key, (led, position, epochs) in copied.items()
+    )
+    lower: dict[PartitionKey, int] = {}
+    for answer in connection.fetch(asked, max_wait_ms=0, isolation=READ_COMMITTED):
+        key = by_partition[answer.topic_id, answer.partition]
+        led, position, epochs = copied[key]
+        if answer.diverging_epoch is not None:
+            common, end = answer.diverging_epoch
+            ours_end = min((entry.source for entry in epochs if entry.epoch > common), default=position)
+            lower[key] = max(min(end, ours_end, position - 1), led.start)
+    return lower
+
+
+def _refused(alias: str, what: str, topic: str, partition: int, code: int) -> RequestRefused:
+    error = RequestRefused(
+        f"cluster {alias} answers {error_codes.describe_error_code(code)} to {what} for {topic}-{partition}",
+        alias=alias,
+        topic=topic,
+        partition=partition,
+    )
+    error.code = code
+    return error

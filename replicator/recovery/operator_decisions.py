@@ -1,0 +1,352 @@
+"""Orders: what a person decided about a loud partition, and whether it still fits what is there.
+
+An order names what it answers: the loud state, the ledger's newest generation, and either the very source offsets that
+may be given up or the empty topic that is to be filled. A partition that has moved on since refuses it, so an order is
+obeyed once or not at all (decision 0021). Obeying one is a new *content generation* (docs/research/sequence-numbers.md,
+§6 point 5): the producer epoch grows by one and sequence numbers begin again at the target's log end, so a worker
+that froze before the order finds its batches fenced.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+import uuid
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from clusters.control_topics import FLOWS_TOPIC, JOURNAL_TOPIC, ControlWriter, encode_control_value
+from clusters.errors import ProtocolError
+from clusters.flow_records import DECISION_PREFIX, JOURNALED_PREFIX, StartPosition
+from replicator.copy.partition_copy import MAX_BATCHES_IN_FLIGHT, PartitionKey, ProducerIdentity
+from replicator.recovery.producer_epochs import drop_unlanded_epochs, find_unused_epoch
+from replicator.recovery.recovery_point import LedgerState, LogInspection, RecoveryPoint
+from replicator.states import Halt, OffsetSpan, Reinspect
+
+Kind = Literal["accept-gap", "reseed", "adopt", "rejoin", "copy-foreign"]
+COPY_FOREIGN = "copy-foreign"  # the kind that no look obeys: the loop guard lets the offsets pass that it names
+CONTINUING_KINDS = (
+    "adopt",
+    "rejoin",
+)  # kinds that go on behind records of others, which the ledger's foreign part tells
+_SCHEMA = 1
+_BY_POLICY = "on_gap: continue"  # who decided, where the flow's own policy did
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorDecision:
+    """One decision about one partition. `topic` is the source's name.
+
+    generation: the ledger's newest when it was given (0: nothing there). lost: for accept-gap, the source offsets that
+    are given up. through: for accept-gap, the source offset up to which (not with it) more may be given up, if it is
+    lost when the order is obeyed; -1: only `lost`. target_id: for reseed, the id of the empty topic. actor: who gave
+    it. at_ms: when, milliseconds since 1970. For adopt: source_id and target_id are the topics that were compared, tool
+    says who copied, base is the target's log end as it was proven, position the source offset where copying goes on.
+    For copy-foreign, lost has the source offsets at which the guard believes no producer id, source_id their topic.
+    For rejoin the same as for adopt, and `tool` is the flow back that carried to the source what applications wrote at
+    the target.
+    """
+
+    kind: Kind
+    flow: str
+    topic: str
+    partition: int
+    state: str
+    generation: int
+    actor: str
+    lost: OffsetSpan | None = None
+    target_id: uuid.UUID | None = None
+    id: str = ""
+    at_ms: int = 0
+    through: int = -1
+    source_id: uuid.UUID | None = None
+    base: int = -1
+    position: int = -1
+    tool: str = ""
+
+    @property
+    def key(self) -> str:
+        return build_decision_key(self.flow, self.topic, self.partition)
+
+    @property
+    def note(self) -> str:
+        """For the status, as long as this order is the partition's newest."""
+        when = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(self.at_ms / 1000))
+        if self.kind == "accept-gap":
+            return f"source offsets {self.lost} were given up on {when} by {self.actor}"
+        if self.kind == COPY_FOREIGN:
+            return f"source offsets {self.lost} are copied as an application's since {when}, by order of {self.actor}"
+        if self.kind == "adopt":
+            return f"target offsets below {self.base} were copied by {self.tool}; adopted on {when} by {self.actor}"
+        if self.kind == "rejoin":
+            return f"goes on at target offset {self.base}, behind what flow {self.tool} carried back, since {when}"
+        return f"copied again from the start since {when} by order of {self.actor}"
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "schema": _SCHEMA,
+            "kind": self.kind,
+            "flow": self.flow,
+            "topic": self.topic,
+            "partition": self.partition,
+            "state": self.state,
+            "generation": self.generation,
+            "actor": self.actor,
+            "lost": None if self.lost is None else list(self.lost),
+            "target_id": None if self.target_id is None else str(self.target_id),
+            "id": self.id,
+            "at_ms": self.at_ms,
+            "through": self.through,
+            "source_id": None if self.source_id is None else str(self.source_id),
+            "base": self.base,
+            "position": self.position,
+            "tool": self.tool,
+        }
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> OperatorDecision:
+        """Raises `ProtocolError` for a record of another schema or without its fields."""
+        try:
+            if value["schema"] != _SCHEMA:
+                raise ValueError(f"schema {value['schema']}")
+            return cls(
+                kind=value["kind"],
+                flow=value["flow"],
+                topic=value["topic"],
+                partition=value["partition"],
+                state=value["state"],
+                generation=value["generation"],
+                actor=value["actor"],
+                lost=None if value["lost"] is None else OffsetSpan(*value["lost"]),
+                target_id=None if value["target_id"] is None else uuid.UUID(value["target_id"]),
+                id=value["id"],
+                at_ms=value["at_ms"],
+                through=value.get("through", -1),
+                source_id=None if value.get("source_id") is None else uuid.UUID(value["source_id"]),
+                base=value.get("base", -1),
+                position=value.get("position", -1),
+                tool=value.get("tool", ""),
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise ProtocolError(f"an order in watershed.flows cannot be read ({error!r})") from None
+
+
+def build_decision_key(flow: str, topic: str, partition: int) -> str:
+    return f"{DECISION_PREFIX}{flow}|{topic}|{partition}"
+
+
+def build_policy_decision(key: PartitionKey, found: Halt, generation: int, now_ms: int) -> OperatorDecision:
+    """The order that `on_gap: continue` stands for. Two workers that find the same give the same."""
+    name = f"policy-{generation}-{found.source}".replace(" ", "-")
+    return OperatorDecision(
+        "accept-gap", key.flow, key.topic, key.partition, found.state, generation, _BY_POLICY, found.source, None, name,
+        now_ms,
+    )  # fmt: skip
+
+
+def find_foreign_offsets_to_copy(order: OperatorDecision | None, source_id: uuid.UUID) -> OffsetSpan | None:
+    """The source offsets that an order has copied, whoever they claim to be from; None without such an order."""
+    passes = order is not None and order.kind == COPY_FOREIGN and order.source_id == source_id
+    return order.lost if order is not None and passes else None
+
+
+def apply_decision(
+    order: OperatorDecision,
+    decided: RecoveryPoint | Halt | Reinspect,
+    remembered: LedgerState | None,
+    generation: int,
+    seen: LogInspection,
+    start: StartPosition,
+) -> RecoveryPoint | Halt | Reinspect:
+    """What becomes of a partition for which `resume` decided as it did, now that there is an order.
+
+    Returns `decided` itself when the order was obeyed before or nothing is left to obey; a refused order is said in
+    the error of the loud state that remains.
+    """
+    if remembered is None or order.id == remembered.order:
+        return decided
+    why_not = _unfit(order, decided, generation, seen)
+    if why_not:
+        if not isinstance(decided, Halt):
+            return decided  # it healed, or is about to: nothing to order
+        told = f"{order.kind} {order.id} of {order.actor} is refused: {why_not}"
+        return replace(decided, error=f"{decided.error}; {told}")
+    order = bind_lost_offsets(order, decided)
+    if not seen.settled:
+        return Reinspect(f"{order.kind} is ordered; waiting until nothing can be under way to the target")
+    epoch = find_unused_epoch(remembered)
+    if isinstance(epoch, Halt):
+        return epoch
+    identity = remembered.identity
+    afresh = order.kind == "reseed"
+    disowned = remembered.last_epoch > identity.epoch  # begun behind a hole, and an older one's batch came first
+    return RecoveryPoint(
+        identity=ProducerIdentity(identity.producer_id, epoch, seen.target_end),
+        position=_beginning(remembered, seen, start) if afresh or order.lost is None else order.lost.end,
+        target_end=seen.target_end,
+        depth=1,
+        depth_confirmed=MAX_BATCHES_IN_FLIGHT,
+        since=epoch if afresh else remembered.since,
+        order=order.id,
+        note=order.note,
+        claims=True,
+        after=drop_unlanded_epochs(remembered, seen).identity.epoch if disowned and not afresh else -1,
+        adopted="" if afresh else remembered.adopted,
+    )
+
+
+def apply_adoption(
+    order: OperatorDecision,
+    decided: RecoveryPoint | Halt | Reinspect,
+    remembered: LedgerState | None,
+    generation: int,
+    seen: LogInspection,
+    producer_id: int,
+) -> RecoveryPoint | Halt | Reinspect:
+    """As `obeyed`, for an order to go on behind what others left on the target, where that is what was proven, to the
+    offset. `adopt`: only where this flow has written nothing; `rejoin`: only where it has, and nothing since.
+
+    Our first batch is of producer epoch 1, or of one that nobody began: a worker that has looked before there was an
+    order, and thought the partition empty or its own, would go on with an older one and is fenced."""
+    if remembered is not None and order.id in (remembered.order, remembered.adopted):
+        return decided
+    why_not = _of_another(order, remembered, generation) or _moved(order, seen)
+    if why_not:
+        if not isinstance(decided, Halt):
+            return decided
+        return replace(
+            decided, error=f"{decided.error}; {order.kind} {order.id} of {order.actor} is refused: {why_not}"
+        )
+    if not seen.settled:
+        return Reinspect(f"{order.kind} is ordered; waiting until nothing can be under way to the target")
+    epoch: int | Halt = 1
+    if remembered is not None:
+        begun = (
+            seen.producer[0] if seen.producer is not None else -1
+        )  # a fence has one of its own (replicator.recovery.flow_fence)
+        epoch = find_unused_epoch(replace(remembered, last_epoch=max(remembered.last_epoch, begun)))
+    if isinstance(epoch, Halt):
+        return epoch
+    return RecoveryPoint(
+        identity=ProducerIdentity(producer_id, epoch, seen.target_end),
+        position=order.position,
+        target_end=seen.target_end,
+        depth=1,
+        depth_confirmed=MAX_BATCHES_IN_FLIGHT,
+        since=epoch,
+        order=order.id,
+        note=order.note,
+        claims=True,
+        adopted=order.id,
+    )
+
+
+def _of_another(order: OperatorDecision, remembered: LedgerState | None, generation: int) -> str:
+    """Why the ledger is not what the order was given for; empty when it is."""
+    if order.kind == "adopt":
+        return "this flow has copied into the partition itself" if remembered is not None else ""
+    if remembered is None:
+        return "this flow has copied nothing into the partition"
+    if order.generation != generation:
+        return f"it answers generation {order.generation} of the ledger, the newest is {generation}"
+    return ""
+
+
+def _moved(order: OperatorDecision, seen: LogInspection) -> str:
+    """Why the logs are not those that were proven; empty when they are."""
+    there = (seen.source_id, seen.target_id)
+    if there != (order.source_id, order.target_id):
+        compared = f"topics {order.source_id} and {order.target_id}"
+        return f"it compared {compared}, now there are {there[0]} and {there[1]}; give it again"
+    if seen.target_end != order.base:
+        return (
+            f"it proved the target up to offset {order.base}, now the log ends at {seen.target_end}: somebody still "
+            "writes; stop that writer and give the order again"
+        )
+    if seen.source_start > order.position:
+        gone = OffsetSpan(order.position, seen.source_start)
+        return f"source offsets {gone}, where copying was to go on, have expired since; give it again"
+    return ""
+
+
+def _unfit(
+    order: OperatorDecision, decided: RecoveryPoint | Halt | Reinspect, generation: int, seen: LogInspection
+) -> str:
+    """Why the order does not answer what is there; empty when it does."""
+    if order.generation != generation:
+        return f"it answers generation {order.generation} of the ledger, the newest is {generation}; give it again"
+    if order.kind == "accept-gap":
+        if not isinstance(decided, Halt) or decided.state != order.state:
+            return f"it answers {order.state}"
+        return explain_outgrown_gap(order, decided.source)
+    if seen.target_id != order.target_id:
+        return f"it is for the target topic with id {order.target_id}, now there is {seen.target_id}; give it again"
+    if seen.target_start != seen.target_end:
+        return f"the target still holds offsets {OffsetSpan(seen.target_start, seen.target_end)}; empty it first"
+    return ""
+
+
+def explain_outgrown_gap(order: OperatorDecision, gone: OffsetSpan | None) -> str:
+    """Why an accepted gap is not what is there; empty when it is, or has grown no further than was allowed."""
+    if gone == order.lost:
+        return ""
+    if order.lost is not None and gone is not None and gone.first == order.lost.first:
+        if order.lost.end < gone.end <= order.through:
+            return ""
+        allowed = f" and no more than {OffsetSpan(gone.first, order.through)}" if order.through >= 0 else ""
+        return (
+            f"it gives up source offsets {order.lost}{allowed}, but {gone} are gone; give it again, with --through "
+            "and the last source offset that may be lost if more expires meanwhile"
+        )
+    return f"it gives up source offsets {order.lost}, but {gone} are gone; give it again"
+
+
+def bind_lost_offsets(order: OperatorDecision, found: object) -> OperatorDecision:
+    """The order as it is obeyed now: an accepted gap with the very offsets that are lost."""
+    if order.kind == "accept-gap" and isinstance(found, Halt) and found.source is not None:
+        return replace(order, lost=found.source)
+    return order
+
+
+def _beginning(remembered: LedgerState, seen: LogInspection, start: StartPosition) -> int:
+    """Where a new copy begins: with the source's log, or where the first copy was told to begin."""
+    runs = remembered.map.runs
+    if start == "earliest" or seen.source_id != remembered.source_id or not runs:
+        return seen.source_start
+    return min(max(runs[0].source, seen.source_start), seen.source_end)
+
+
+def journal_decision(writer: ControlWriter, order: OperatorDecision, topology: str) -> None:
+    """Write the decision down for good, before anybody acts on it. The line is no part of a migration's hash chain (it
+    has no run), but it carries the hash of its own content. Raises ClusterError."""
+    writer.put(JOURNAL_TOPIC, _name(order), _line("order", order, topology), 0)
+
+
+def journal_policy_decision(writer: ControlWriter, order: OperatorDecision, topology: str) -> None:
+    """The same for a decision of the flow's own policy. Workers have no right to write to the journal: it goes beside
+    the flows, under a key that nothing overwrites. Raises ClusterError."""
+    writer.put(FLOWS_TOPIC, JOURNALED_PREFIX + _name(order), _line("order", order, topology), 0)
+
+
+def journal_decision_outcome(
+    writer: ControlWriter, order: OperatorDecision, topology: str, generation: int, worker: str
+) -> None:
+    """Write down what exactly an order is about to give up, as `generation` of the ledger by `worker`. Two workers may
+    find something else; the ledger's claim of that generation says who began. Raises ClusterError."""
+    line = _line("order-obeyed", order, topology, {"obeyed_as": generation, "worker": worker})
+    writer.put(FLOWS_TOPIC, f"{JOURNALED_PREFIX}{_name(order)}/{generation}.{worker}", line, 0)
+
+
+def _name(order: OperatorDecision) -> str:
+    return f"order/{order.flow}/{order.topic}/{order.partition}/{order.id}"
+
+
+def _line(record: str, order: OperatorDecision, topology: str, told: dict[str, Any] | None = None) -> dict[str, Any]:
+    line = {"record": record, "of": topology} | order.to_json() | (told or {})
+    return line | {"hash": "sha256:" + hashlib.sha256(encode_control_value(line)).hexdigest()}
+
+
+def submit_decision(writer: ControlWriter, order: OperatorDecision, topology: str) -> None:
+    """Journal the decision, then order it. Raises ClusterError."""
+    journal_decision(writer, order, topology)
+    writer.put(FLOWS_TOPIC, order.key, order.to_json())

@@ -1,0 +1,168 @@
+"""How a partition goes on that is copied in transactions: the ledger, one look at both logs, an order; no I/O.
+
+There is less to judge than where sequence numbers count (`replicator.recovery.recovery_point`): the position was committed with the
+records, so the target's log is not asked for anything but its topic id.
+"""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass, replace
+
+from clusters.flow_records import StartPosition
+from replicator.copy.partition_copy import PartitionKey
+from replicator.ledger.offset_map import BrokenOffsetMap, OffsetRun
+from replicator.ledger.transaction_positions import PositionAndRuns, TransactionPosition
+from replicator.recovery.log_inspection import LeaderLog
+from replicator.recovery.operator_decisions import OperatorDecision, bind_lost_offsets, explain_outgrown_gap
+from replicator.recovery.recovery_point import check_topic_ids, find_start_offset
+from replicator.states import Halt, OffsetSpan, Reinspect
+
+RecoveryTrouble = Halt | Reinspect
+
+
+@dataclass(frozen=True, slots=True)
+class InspectedRanges:
+    """Topic ids and ranges of both logs. source_settled: the source's end stood still for long; diverges_at: the first
+    copied source offset that is not the source's any more (KIP-320), None while all are."""
+
+    source_id: uuid.UUID
+    source_start: int
+    source_end: int
+    target_id: uuid.UUID
+    target_start: int
+    target_end: int
+    source_settled: bool = False
+    diverges_at: int | None = None
+
+    @staticmethod
+    def of(source: LeaderLog, target: LeaderLog, settled: bool) -> InspectedRanges:
+        return InspectedRanges(
+            source.topic_id, source.start, source.end, target.topic_id, target.start, target.end, source_settled=settled
+        )
+
+    def parted_at(self, offset: int) -> InspectedRanges:
+        return replace(self, diverges_at=offset)
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionRecoveryPoint:
+    """Go on from what is known. begins: the ledger has to be told of it before anything else."""
+
+    known: PositionAndRuns
+    begins: bool = False
+
+
+def find_transaction_recovery_point(
+    key: PartitionKey, known: PositionAndRuns | None, ends: InspectedRanges, start: StartPosition
+) -> TransactionRecoveryPoint | RecoveryTrouble:
+    """What the ledger and the logs say. `start` counts for a partition that nobody has copied yet."""
+    if known is None:
+        position = find_start_offset(start, ends)
+        begun = TransactionPosition(key, ends.source_id, ends.target_id, OffsetRun(ends.target_end, position), position)
+        return TransactionRecoveryPoint(PositionAndRuns(begun), begins=True)
+    at, offsets = known.position, known.map
+    if isinstance(offsets, BrokenOffsetMap):
+        return _recreated(at, ends) or Halt("duplicated", offsets.error)
+    return (
+        _recreated(at, ends) or _target_range(at, ends) or _source_range(known, ends) or TransactionRecoveryPoint(known)
+    )
+
+
+def apply_transaction_decision(
+    order: OperatorDecision,
+    decided: TransactionRecoveryPoint | RecoveryTrouble,
+    known: PositionAndRuns,
+    ends: InspectedRanges,
+    start: StartPosition,
+) -> TransactionRecoveryPoint | RecoveryTrouble:
+    """What becomes of a partition for which `decide` decided as it did, now that there is an order (replicator.recovery.operator_decisions):
+    nothing new, when it was obeyed before or there is nothing left to obey; a refused order is said in the error."""
+    at = known.position
+    if order.id == at.order or not isinstance(decided, Halt):
+        return decided
+    why_not = _unfit(order, decided, at, ends)
+    if why_not:
+        told = f"{order.kind} {order.id} of {order.actor} is refused: {why_not}"
+        return replace(decided, error=f"{decided.error}; {told}")
+    order = bind_lost_offsets(order, decided)
+    noted = replace(at, generation=at.generation + 1, order=order.id, note=order.note)
+    if order.kind == "accept-gap" and order.lost is not None:
+        gone_on = replace(noted, position=order.lost.end, leader_epoch=-1)
+        return TransactionRecoveryPoint(replace(known, position=gone_on), begins=True)
+    source = at.begin.source if start != "earliest" and ends.source_id == at.source_id else ends.source_start
+    source = min(max(source, ends.source_start), ends.source_end)
+    afresh = replace(
+        noted,
+        source_id=ends.source_id,
+        target_id=ends.target_id,
+        begin=OffsetRun(ends.target_end, source),
+        position=source,
+        leader_epoch=-1,
+        block=at.block + 1,
+        stretches=(),
+        since=at.block + 1,
+        filled=0,
+    )
+    return TransactionRecoveryPoint(
+        PositionAndRuns(afresh, {}, tuple(sorted({*known.blocks, *known.stale}))), begins=True
+    )
+
+
+def _unfit(order: OperatorDecision, decided: Halt, at: TransactionPosition, ends: InspectedRanges) -> str:
+    """Why the order does not answer what is there; empty when it does."""
+    if order.generation != at.generation:
+        return f"it answers generation {order.generation} of the ledger, the newest is {at.generation}; give it again"
+    if order.kind == "accept-gap":
+        if decided.state != order.state:
+            return f"it answers {order.state}"
+        return explain_outgrown_gap(order, decided.source)
+    if ends.target_id != order.target_id:
+        return f"it is for the target topic with id {order.target_id}, now there is {ends.target_id}; give it again"
+    if ends.target_id == at.target_id and ends.target_start != ends.target_end:
+        return f"the target still holds offsets {OffsetSpan(ends.target_start, ends.target_end)}; empty it first"
+    return ""
+
+
+def _recreated(at: TransactionPosition, ends: InspectedRanges) -> Halt | None:
+    return check_topic_ids((at.source_id, at.target_id), ends, lambda: at.position)
+
+
+def _target_range(at: TransactionPosition, ends: InspectedRanges) -> RecoveryTrouble | None:
+    """What was committed must be there still: the ledger is another log, and was not truncated with this one."""
+    if at.target_end <= ends.target_end:
+        return None
+    lost = OffsetSpan(ends.target_end, at.target_end)
+    return Reinspect(f"the target's log ends at {lost.first}, but target offsets {lost} were committed", "target_gone")
+
+
+def _source_range(known: PositionAndRuns, ends: InspectedRanges) -> RecoveryTrouble | None:
+    position = known.position.position
+    if position < ends.source_start:
+        lost = OffsetSpan(position, ends.source_start)
+        return Halt(
+            "source_expired",
+            f"source offsets {lost} are gone, at most {lost.end - lost.first} records: the log now starts at "
+            f"{ends.source_start}",
+            source=lost,
+        )
+    if ends.diverges_at is not None:
+        return _truncated(ends.diverges_at, known, ends)
+    if position <= ends.source_end:
+        return None
+    if not ends.source_settled:
+        return Reinspect(f"the source's log ends at {ends.source_end}, below {position}: it may still be recovering")
+    return _truncated(ends.source_end, known, ends)
+
+
+def _truncated(first: int, known: PositionAndRuns, ends: InspectedRanges) -> Halt:
+    """`first`: the first source offset that was copied and is not the source's any more."""
+    gone = OffsetSpan(first, known.position.position)
+    kept = OffsetSpan(known.map.to_target(first, ends.target_end), known.position.target_end)
+    return Halt(
+        "source_truncated",
+        f"source offsets {gone} were copied and do not exist there any more (its log now ends at {ends.source_end}); "
+        f"between target offsets {kept} stands what the source lost",
+        source=gone,
+        target=kept,
+    )

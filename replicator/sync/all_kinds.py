@@ -1,0 +1,22 @@
+"""The kinds, in the order in which they are compared and carried over: topics before what refers to them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from replicator.sync.acls import AclKind
+from replicator.sync.configs import TopicConfigKind
+from replicator.sync.groups import GroupKind
+from replicator.sync.quotas import QuotaKind
+from replicator.sync.schemas import SchemaKind
+from replicator.sync.sync_kind import SyncKind
+from replicator.sync.users import ScramUserKind
+
+SYNC_KINDS: Final[tuple[SyncKind, ...]] = (
+    TopicConfigKind(),
+    ScramUserKind(),
+    AclKind(),
+    QuotaKind(),
+    SchemaKind(),
+    GroupKind(),
+)

@@ -1,0 +1,204 @@
+"""What is written down of groups beside flows, in `watershed.flows` of the target cluster.
+
+Key `group|carried|<flow>|<group>`  what the flow carried last: source offsets and the target offsets made from them
+Key `group|order|<flow>|<group>`    a journaled decision that a group may go back, or be taken from somebody else
+
+The marks on the positions themselves tell which are ours (`group_moves`). A record of what was carried is needed only
+where a mark cannot tell: for share groups, which keep no text, and where a flow the other way has to know from which
+of its own positions the source's were made. It is written before the commit, so both sides of a crash are in it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from clusters.control_records import ControlRecord, ControlValue, read_control_log
+from clusters.control_topics import FLOWS_TOPIC, JOURNAL_TOPIC, ControlWriter, encode_control_value
+from clusters.control_values import log_invalid_record, parse_control_record
+from clusters.errors import ProtocolError, TopicMissing
+from clusters.flow_records import GROUP_PREFIX, JOURNALED_PREFIX, NON_FLOW_PREFIXES, FlowRecord
+from clusters.settings import ConnectionSettings
+from clusters.topic_partition import TopicPartition
+
+_SCHEMA: Final = 1
+_CARRIED, _ORDER = f"{GROUP_PREFIX}carried|", f"{GROUP_PREFIX}order|"
+
+
+@dataclass(frozen=True, slots=True)
+class SyncedPositions:
+    """Of one group. source: source partition → offset; target: target partition → the offset made from it; before:
+    what `target` said before the newest write, which may not have come to pass."""
+
+    flow: str
+    group: str
+    source: Mapping[TopicPartition, int] = field(default_factory=dict)
+    target: Mapping[TopicPartition, int] = field(default_factory=dict)
+    before: Mapping[TopicPartition, int] = field(default_factory=dict)
+
+    @property
+    def key(self) -> str:
+        return f"{_CARRIED}{self.flow}|{self.group}"
+
+    def and_now(self, source: Mapping[TopicPartition, int], target: Mapping[TopicPartition, int]) -> SyncedPositions:
+        return replace(self, source={**self.source, **source}, target={**self.target, **target}, before={**self.target})
+
+    def ours(self, place: TopicPartition, offset: int) -> bool:
+        """Whether the target's position is one that we may have set."""
+        return offset in (self.target.get(place), self.before.get(place))
+
+    def to_json(self) -> ControlValue:
+        return {
+            "schema": _SCHEMA,
+            "flow": self.flow,
+            "group": self.group,
+            "source": _packed(self.source),
+            "target": _packed(self.target),
+            "before": _packed(self.before),
+        }
+
+    @classmethod
+    def from_json(cls, value: ControlValue) -> SyncedPositions:
+        """Raises ProtocolError."""
+        try:
+            return cls(
+                value["flow"], value["group"], _read(value["source"]), _read(value["target"]), _read(value["before"])
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise _unreadable(error) from None
+
+
+@dataclass(frozen=True, slots=True)
+class GroupResetDecision:
+    """`flow` may set `group` (as it is called at the target), although that goes back or takes it from somebody else:
+    once, and only while the target's positions are those in `answers` (None: none). at_ms: since 1970."""
+
+    flow: str
+    group: str
+    answers: Mapping[TopicPartition, int | None]
+    actor: str
+    id: str = field(default_factory=lambda: uuid.uuid4().hex[:12])
+    at_ms: int = field(default_factory=lambda: time.time_ns() // 1_000_000)
+
+    @property
+    def key(self) -> str:
+        return f"{_ORDER}{self.flow}|{self.group}"
+
+    def to_json(self) -> ControlValue:
+        return {
+            "schema": _SCHEMA,
+            "kind": "reset-group",
+            "flow": self.flow,
+            "group": self.group,
+            "answers": _packed(self.answers),
+            "actor": self.actor,
+            "id": self.id,
+            "at_ms": self.at_ms,
+        }
+
+    @classmethod
+    def from_json(cls, value: ControlValue) -> GroupResetDecision:
+        """Raises ProtocolError."""
+        try:
+            answers = {
+                TopicPartition(topic, int(number)): None if offset is None else int(offset)
+                for topic, numbers in value["answers"].items()
+                for number, offset in numbers.items()
+            }
+            return cls(value["flow"], value["group"], answers, value["actor"], value["id"], value["at_ms"])
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise _unreadable(error) from None
+
+
+def journal_group_reset(writer: ControlWriter, order: GroupResetDecision, topology: str) -> None:
+    """Write the decision down for good, then order it. Raises ClusterError."""
+    line: dict[str, Any] = {"record": "order", "of": topology} | order.to_json()
+    writer.put(JOURNAL_TOPIC, _name(line, order), _hashed(line), 0)
+    writer.put(FLOWS_TOPIC, order.key, order.to_json(), 0)
+
+
+def close_group_reset(writer: ControlWriter, order: GroupResetDecision, outcome: Mapping[TopicPartition, str]) -> None:
+    """Write down for good what became of it by partition, then take it back: it is never obeyed again. Workers have no
+    right to write to the journal, so both are beside the flows. Raises ClusterError."""
+    told = {str(place): text for place, text in sorted(outcome.items())}
+    line: dict[str, Any] = {"record": "order-obeyed", **order.to_json(), "outcome": told}
+    writer.put(FLOWS_TOPIC, JOURNALED_PREFIX + _name(line, order), _hashed(line), 0)
+    writer.put(FLOWS_TOPIC, order.key, None, 0)
+
+
+def _name(line: Mapping[str, Any], order: GroupResetDecision) -> str:
+    return f"{line['record']}/{order.flow}/group/{order.group}/{order.id}"
+
+
+def _hashed(line: dict[str, Any]) -> dict[str, Any]:
+    return line | {"hash": "sha256:" + hashlib.sha256(encode_control_value(line)).hexdigest()}
+
+
+class FlowsFollower:
+    """`watershed.flows` of one cluster, followed: flows, and what is written down of groups. Not thread-safe."""
+
+    def __init__(self, settings: ConnectionSettings) -> None:
+        self._settings = settings
+        self._next = 0
+        self._flows: dict[str, FlowRecord] = {}
+        self._carried: dict[str, SyncedPositions] = {}
+        self._orders: dict[str, GroupResetDecision] = {}
+
+    def read(self) -> None:
+        """Raises ClusterError. A cluster without control topics has none."""
+        try:
+            for record in read_control_log(self._settings, FLOWS_TOPIC, [0], self._next):
+                self._next = record.offset + 1
+                self._take(record)
+        except TopicMissing:
+            for known in (self._flows, self._carried, self._orders):
+                known.clear()
+            self._next = 0
+
+    def flows(self) -> dict[str, FlowRecord]:
+        return dict(self._flows)
+
+    def carried(self, flow: str, group: str) -> SyncedPositions:
+        nothing = SyncedPositions(flow, group)
+        return self._carried.get(nothing.key, nothing)
+
+    def order(self, flow: str, group: str) -> GroupResetDecision | None:
+        return self._orders.get(f"{_ORDER}{flow}|{group}")
+
+    def _take(self, record: ControlRecord) -> None:
+        """What cannot be read changes nothing, as for the workers (`replicator.worker.desired_state`)."""
+        kinds: tuple[tuple[str | tuple[str, ...], dict[str, Any] | None, Callable[[ControlValue], Any]], ...] = (
+            (_CARRIED, self._carried, SyncedPositions.from_json),
+            (_ORDER, self._orders, GroupResetDecision.from_json),
+            (NON_FLOW_PREFIXES, None, dict),
+            ("", self._flows, FlowRecord.from_json),
+        )
+        known, read = next((known, read) for beginning, known, read in kinds if record.key.startswith(beginning))
+        if known is None:
+            return
+        if record.value is None:
+            known.pop(record.key, None)
+            return
+        try:
+            known[record.key] = parse_control_record(read, record.value, record.key)
+        except ValueError as error:
+            log_invalid_record(record.invalid(self._settings.alias, FLOWS_TOPIC, str(error)))
+
+
+def _packed(offsets: Mapping[TopicPartition, Any]) -> dict[str, dict[str, Any]]:
+    found: dict[str, dict[str, Any]] = {}
+    for place in sorted(offsets):
+        found.setdefault(place.topic, {})[str(place.partition)] = offsets[place]
+    return found
+
+
+def _read(value: Mapping[str, Mapping[str, int]]) -> dict[TopicPartition, int]:
+    return {TopicPartition(name, int(at)): int(offset) for name, own in value.items() for at, offset in own.items()}
+
+
+def _unreadable(error: Exception) -> ProtocolError:
+    return ProtocolError(f"{FLOWS_TOPIC} holds a record of a group that cannot be read ({error!r})", topic=FLOWS_TOPIC)

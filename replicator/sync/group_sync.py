@@ -1,0 +1,361 @@
+"""Looking at the groups of one flow on both sides, and committing what `group_moves` decided."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from clusters.control_topics import FLOWS_TOPIC, SLOT_COUNT, ControlWriter
+from clusters.group_offsets import CommittedOffsets, CommittedPosition, GroupOffsets, ListedGroup
+from clusters.topic_partition import TopicPartition
+from replicator.ledger.ledger_follower import LedgerFollower
+from replicator.sync.group_control_records import FlowsFollower, GroupResetDecision, SyncedPositions, close_group_reset
+from replicator.sync.group_decisions import (
+    GroupObservation,
+    PositionDecision,
+    PositionMark,
+    TranslatedPosition,
+    decide_positions,
+    defer_commit,
+)
+from replicator.sync.group_translation import CopiedLogs, CopyDirections, collect_offset_maps
+from replicator.sync.sync_kind import SyncClusters
+from topology.kafka_streams import find_streams_topics, is_streams_internal_topic
+from topology.plan import PlanFlow
+from topology.sync_settings import GroupSync, is_tool_group
+
+_AT_ONCE = 50  # groups between the last look at the target and the commit
+# A worker that stood still between that look and the commit (a zombie) must not set back a group that moved meanwhile.
+_FRESH_S = 5.0
+_TOPICS_S = 60.0
+
+
+@dataclass(slots=True)
+class GroupSyncer:
+    """Not thread-safe. Follows the ledger and `watershed.flows` from one look to the next. named: groups at the source
+    that count as selected, whatever the file says."""
+
+    flow: PlanFlow
+    sides: SyncClusters
+    named: frozenset[str] = frozenset()
+    _ledger: LedgerFollower = field(init=False)
+    _here: FlowsFollower = field(init=False)
+    _there: FlowsFollower = field(init=False)
+    _back: dict[str, LedgerFollower] = field(default_factory=dict)
+    _topics: tuple[float, list[str]] = (0.0, [])
+
+    def __post_init__(self) -> None:
+        self._ledger = LedgerFollower(self.sides.target, self.flow.id, range(SLOT_COUNT))
+        self._here, self._there = FlowsFollower(self.sides.source), FlowsFollower(self.sides.target)
+
+    def look(self, only: Collection[str] | None = None) -> list[GroupObservation]:
+        """The groups that are selected, and hold a position in a topic that the flow copies (or are refused as a
+        whole), by their ids at the source. only: ids at the source. Reads only. Raises ClusterError."""
+        with GroupOffsets(self.sides.source) as source, GroupOffsets(self.sides.target) as target:
+            return self._look(source, target, only)
+
+    def carry(
+        self, sights: Sequence[GroupObservation], places: Collection[TopicPartition] | None = None
+    ) -> dict[str, list[PositionDecision]]:
+        """Commit what may be; by group id at the source, what became of each partition. places: of the target, all
+        others are left. Raises ClusterError."""
+        found: dict[str, list[PositionDecision]] = {sight.group: decide_positions(sight) for sight in sights}
+        writing = [sight for sight in sights if any(move.write for move in found[sight.group])]
+        ordered = [sight for sight in sights if sight.ordered and not sight.refusal]
+        if not writing and not ordered:
+            return found
+        with GroupOffsets(self.sides.target) as target:
+            for start in range(0, len(writing), _AT_ONCE):
+                some = writing[start : start + _AT_ONCE]
+                looked = time.monotonic()
+                fresh = self._target_held(target, some)
+                now = [_with_target(sight, fresh[sight.target_group]) for sight in some]
+                decided = {sight.group: [_within(move, places) for move in decide_positions(sight)] for sight in now}
+                self._remember([(sight, decided[sight.group]) for sight in now])
+                for sight in now:
+                    if sight.refusal:
+                        found[sight.group] = [_refused(move, sight.refusal) for move in found[sight.group]]
+                    elif time.monotonic() - looked > _FRESH_S:
+                        found[sight.group] = [_late(move) for move in decided[sight.group]]
+                    else:
+                        found[sight.group] = _written(target, sight, decided[sight.group])
+        for sight in ordered:
+            self._close(sight, found[sight.group])
+        return found
+
+    def _look(self, source: GroupOffsets, target: GroupOffsets, only: Collection[str] | None) -> list[GroupObservation]:
+        sync = self.flow.sync.groups
+        every = {
+            name: group
+            for name, group in source.listed().items()
+            if name in self.named or is_group_selected(sync, group)
+        }
+        listed = {name: group for name, group in every.items() if only is None or name in only}
+        self._here.read()
+        self._there.read()
+        back = [record.flow for record in self._here.flows().values() if record.source_cluster_id == target.cluster_id]
+        share = {name for name, group in listed.items() if group.type == "share"}
+        held = source.held(set(listed) - share) | (source.share_held(share) if share else {})
+        about = {name: self._about(held[name], back) for name in listed}
+        places = {place for each in about.values() for place in each}
+        copies = self._copies(source, target, places, back)
+        refusals = {name: self._refusal(source, group, held[name], about[name]) for name, group in listed.items()}
+        shown = [name for name in sorted(listed) if about[name] or refusals[name]]
+        there = target.listed() if shown else {}
+        sights = [
+            self._sight(
+                listed[name], there, held[name], about[name], copies, back, source.cluster_id, target.cluster_id
+            )
+            for name in shown
+        ]
+        double = find_target_name_clashes(sync, every)
+        sights = [replace(sight, refusal=refusals[sight.group] or double.get(sight.group, "")) for sight in sights]
+        at_target = self._target_held(target, sights)
+        return [_with_target(sight, at_target[sight.target_group]) for sight in sights]
+
+    def _about(self, held: CommittedOffsets, back: list[PlanFlow]) -> set[TopicPartition]:
+        return {
+            place
+            for place in {*held.positions, *held.unstable}
+            if self.flow.selects(place.topic) or any(_came_by(each, place.topic) for each in back)
+        }
+
+    def _copies(
+        self, source: GroupOffsets, target: GroupOffsets, places: set[TopicPartition], back: list[PlanFlow]
+    ) -> CopiedLogs:
+        """Log ends first: runs are announced before their batches are written, so the maps cover these ends."""
+        if not places:
+            return CopiedLogs({}, {}, {}, {})
+        ways = {place: CopyDirections(self._arriving(place), _returning(place, back)) for place in places}
+        here = source.logs(places)
+        wanted = {each for way in ways.values() for each in (way.forward, way.backward) if each is not None}
+        there = target.logs(wanted)
+        for each in back:
+            self._back.setdefault(each.id, LedgerFollower(self.sides.source, each.id, range(SLOT_COUNT)))
+        ledgers = [self._ledger.read(), *(self._back[each.id].read() for each in back)]
+        return CopiedLogs(ways, here, there, collect_offset_maps(ledgers), self.flow.offsets == "aligned")
+
+    def _arriving(self, place: TopicPartition) -> TopicPartition | None:
+        if not self.flow.selects(place.topic):
+            return None
+        return TopicPartition(self.flow.target_topic(place.topic), place.partition)
+
+    def _sight(
+        self,
+        group: ListedGroup,
+        there: Mapping[str, ListedGroup],
+        held: CommittedOffsets,
+        about: set[TopicPartition],
+        copies: CopiedLogs,
+        back: list[PlanFlow],
+        here_id: str,
+        there_id: str,
+    ) -> GroupObservation:
+        name = self.flow.sync.groups.target_group(group.id)
+        landings: dict[TopicPartition, TranslatedPosition] = {}
+        lag: dict[TopicPartition, int] = {}
+        for place in about:
+            position = held.positions.get(place)
+            if position is None:
+                way = copies.ways[place]
+                why = "the source's commit is part of a transaction that is still open"
+                landings[place] = TranslatedPosition(way.forward or way.backward or place, None, why=why)
+                continue
+            found = copies.landing(self.flow.id, place, position.offset)
+            if found is not None:
+                landings[place] = found
+            if place in copies.here:
+                lag[place] = max(0, copies.here[place].stable - position.offset)
+        carried = [self._here.carried(each.id, group.id) for each in back]
+        if group.type == "share":
+            held = _as_marked(held, carried, there_id)
+        order = self._there.order(self.flow.id, name)
+        return GroupObservation(
+            flow=self.flow.id,
+            group=group.id,
+            target_group=name,
+            here=group,
+            there=there.get(name),
+            source=held,
+            target=CommittedOffsets(),
+            landings=landings,
+            here_id=here_id,
+            there_id=there_id,
+            target_alias=self.sides.target.alias,
+            lag=lag,
+            returned={place: at for each in carried for place, at in each.source.items()},
+            ordered=order.answers if order is not None else {},
+            two_ways=bool(back),
+        )
+
+    def _target_held(self, target: GroupOffsets, sights: list[GroupObservation]) -> dict[str, CommittedOffsets]:
+        share = [sight for sight in sights if sight.here.type == "share"]
+        others = [sight.target_group for sight in sights if sight.here.type != "share"]
+        found = target.held(others)
+        shared = target.share_held([sight.target_group for sight in share]) if share else {}
+        for sight in share:
+            carried = self._there.carried(self.flow.id, sight.target_group)
+            found[sight.target_group] = _as_marked(shared[sight.target_group], [carried], sight.here_id)
+        return found
+
+    def _refusal(
+        self, source: GroupOffsets, group: ListedGroup, held: CommittedOffsets, about: set[TopicPartition]
+    ) -> str:
+        """Why the group as a whole is left alone; empty when it is not."""
+        if held.error:
+            return held.error
+        if group.protocol == "connect":
+            return "the workers of Kafka Connect share work under this id: it holds no positions of records"
+        if not about:
+            return ""
+        internal = self._internal(source, group.id) if group.type == "classic" else ""
+        if group.type == "streams" or internal:
+            known = f" (by its topic {internal})" if internal else ""
+            return (
+                f"an application of Kafka Streams{known}: its state stores are not moved, and positions without them "
+                "would make it go on with wrong results"
+            )
+        return ""
+
+    def _internal(self, source: GroupOffsets, group: str) -> str:
+        """A topic that a classic Streams application keeps under its own name; empty where there is none."""
+        read_at, names = self._topics
+        if read_at == 0.0 or time.monotonic() - read_at > _TOPICS_S:
+            names = [name for name in source.topic_names() if is_streams_internal_topic(name)]
+            self._topics = time.monotonic(), names
+        return next(iter(find_streams_topics(group, names)), "")
+
+    def _remember(self, found: list[tuple[GroupObservation, list[PositionDecision]]]) -> None:
+        """Before the commits: what a mark cannot tell later."""
+        needed = [
+            (sight, [move for move in each if move.write])
+            for sight, each in found
+            if sight.here.type == "share" or sight.two_ways
+        ]
+        records: list[SyncedPositions] = []
+        for sight, writes in needed:
+            if writes:
+                before = self._there.carried(self.flow.id, sight.target_group)
+                records.append(
+                    before.and_now(
+                        {move.place: move.committed for move in writes if move.committed is not None},
+                        {move.there: move.write.offset for move in writes if move.there and move.write},
+                    )
+                )
+        if records:
+            with ControlWriter(self.sides.target, "watershed-groups") as writer:
+                for record in records:
+                    writer.put_nowait(FLOWS_TOPIC, record.key, record.to_json(), 0)
+
+    def _close(self, sight: GroupObservation, found: list[PositionDecision]) -> None:
+        """Take the order back once nothing of it is left to do."""
+        order = self._there.order(self.flow.id, sight.target_group)
+        if order is None:
+            return
+        outcome = describe_reset_outcome(order, found)
+        if outcome is not None:
+            with ControlWriter(self.sides.target, "watershed-groups") as writer:
+                close_group_reset(writer, order, outcome)
+
+
+def is_group_selected(sync: GroupSync, group: ListedGroup) -> bool:
+    """Groups of tools only where the file names them (SYC506)."""
+    return sync.names.selects(group.id) and (bool(sync.names.include) or not is_tool_group(group.id))
+
+
+def find_target_name_clashes(sync: GroupSync, groups: Collection[str]) -> dict[str, str]:
+    """Groups that would be one at the target, with why they are left alone: the one that is further would make the
+    others skip records."""
+    by_target: dict[str, list[str]] = {}
+    for name in sorted(groups):
+        by_target.setdefault(sync.target_group(name), []).append(name)
+    return {
+        name: f"{' and '.join(names)} would both be {at} at the target, by `sync.groups.rename`: leave one out "
+        "(`exclude`), or give it another name"
+        for at, names in by_target.items()
+        if len(names) > 1
+        for name in names
+    }
+
+
+def _came_by(back: PlanFlow, topic: str) -> bool:
+    return back.source_topic(topic) is not None
+
+
+def _returning(place: TopicPartition, back: list[PlanFlow]) -> tuple[str, TopicPartition] | None:
+    """The flow the other way that brought the topic, and the partition that it came from."""
+    for each in back:
+        topic = each.source_topic(place.topic)
+        if topic is not None:
+            return each.id, TopicPartition(topic, place.partition)
+    return None
+
+
+def _as_marked(held: CommittedOffsets, carried: Sequence[SyncedPositions], path: str) -> CommittedOffsets:
+    """Share groups keep no text: what the record says that a flow carried is marked as such."""
+    positions = dict(held.positions)
+    for place, position in held.positions.items():
+        by = next((each for each in carried if each.ours(place, position.offset)), None)
+        if by is not None:
+            positions[place] = CommittedPosition(position.offset, str(PositionMark(by.flow, 0, (path,))))
+    return replace(held, positions=positions)
+
+
+def _with_target(sight: GroupObservation, target: CommittedOffsets) -> GroupObservation:
+    sight = replace(sight, target=target)
+    return replace(sight, refusal=target.error) if target.error and not sight.refusal else sight
+
+
+def _refused(move: PositionDecision, why: str) -> PositionDecision:
+    """The target does not tell the group's positions any more: nothing is known to be ours to write over."""
+    return replace(defer_commit(move), state="refused", why=why, write=None, obeys=False)
+
+
+def _late(move: PositionDecision) -> PositionDecision:
+    """Decided by a look that is too old by now."""
+    return replace(defer_commit(move), write=None, obeys=False)
+
+
+def _within(move: PositionDecision, places: Collection[TopicPartition] | None) -> PositionDecision:
+    if move.write is None or places is None or move.there in places:
+        return move
+    return replace(move, state="waiting", why="not asked for", write=None)
+
+
+def _written(target: GroupOffsets, sight: GroupObservation, found: list[PositionDecision]) -> list[PositionDecision]:
+    wanted = {move.there: move.write for move in found if move.there is not None and move.write is not None}
+    if not wanted:
+        return found
+    if sight.here.type == "share":
+        errors = target.alter_share(sight.target_group, {place: at.offset for place, at in wanted.items()})
+    else:
+        errors = target.commit(sight.target_group, wanted)
+    return [_outcome_of(move, errors) for move in found]
+
+
+def _outcome_of(move: PositionDecision, errors: Mapping[TopicPartition, str]) -> PositionDecision:
+    if move.write is None or move.there is None:
+        return move
+    if move.there in errors:
+        return replace(move, state="refused", why=errors[move.there], write=None, obeys=False)
+    return replace(move, at_target=move.write.offset)
+
+
+def describe_reset_outcome(
+    order: GroupResetDecision, found: list[PositionDecision]
+) -> dict[TopicPartition, str] | None:
+    """What became of an order by partition; None while something of it can still be done."""
+    outcome: dict[TopicPartition, str] = {}
+    by_place = {move.there: move for move in found}
+    for place, answered in order.answers.items():
+        move = by_place.get(place)
+        if move is None:
+            outcome[place] = "the group holds no position of it at the source"
+        elif move.obeys and move.write is not None:
+            outcome[place] = f"set from {answered} to {move.write.offset}"
+        elif move.at_target != answered or move.state == "equal":
+            outcome[place] = f"not obeyed: the target stands at {move.at_target}"
+        else:
+            return None
+    return outcome

@@ -1,0 +1,65 @@
+"""What every kind of thing that travels beside records looks like to those who carry it over."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol, runtime_checkable
+
+from clusters.settings import ConnectionSettings
+from clusters.sync_reports import SyncReport
+from topology.drift import FieldDrift
+from topology.plan import PlanFlow
+from topology.sync_settings import SyncMode
+
+METADATA_INTERVAL_MS: Final = 30_000  # how often configs, rights, quotas and users are compared again
+
+
+@dataclass(frozen=True, slots=True)
+class SyncClusters:
+    """The two clusters of a flow. flows: all that are known to run into the target, this one among them; what several
+    of them bring must not be set to and fro."""
+
+    source: ConnectionSettings
+    target: ConnectionSettings
+    flows: tuple[PlanFlow, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class DifferenceOutcome:
+    """What became of one difference: `error` says why it could not be carried over, None when it was."""
+
+    difference: FieldDrift
+    error: str | None = None
+
+
+class SyncKind(Protocol):
+    """`name` is the key under `sync:`. Differences have `kind`, `name` and `field` as people read them, `live` and
+    `wanted` as text; `applied` only where `carry` would do it."""
+
+    @property
+    def name(self) -> str: ...
+
+    def mode(self, flow: PlanFlow) -> SyncMode: ...
+
+    def every_ms(self, flow: PlanFlow) -> int:
+        """How often it is compared again while it is `continuous`."""
+        ...
+
+    def compare(self, flow: PlanFlow, sides: SyncClusters) -> list[FieldDrift]:
+        """What differs now; reads only. Raises ClusterError."""
+        ...
+
+    def carry(self, flow: PlanFlow, sides: SyncClusters, differences: Sequence[FieldDrift]) -> list[DifferenceOutcome]:
+        """Make the target so, for those with `applied`. One that is refused does not stop the others.
+        Raises ClusterError when the target cannot be reached at all."""
+        ...
+
+
+@runtime_checkable
+class ReportingSyncKind(Protocol):
+    """A kind that compares and carries over in one go while it is `continuous`, and reports more than differences."""
+
+    def keep(self, flow: PlanFlow, sides: SyncClusters) -> list[SyncReport]:
+        """One round: every thing that it is about, with what became of it. Raises ClusterError."""
+        ...

@@ -1,0 +1,76 @@
+"""A partition on its way: what the links know of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+from replicator.batch.record_batch import RawBatch
+from replicator.batch.repack import RepackTerms
+from replicator.copy.partition_copy import PartitionCopy
+from replicator.copy.quarantine import QuarantineWriter
+from replicator.copy.schema_ids import SchemaIdCounts
+from replicator.copy.transactions.transaction_copy import TransactionCopy
+from replicator.ledger.ledger_writer import PartitionLedgerWriter
+from replicator.recovery.log_inspection import BrokerAddress
+from replicator.transport.broker_connection import TrafficClass
+from replicator.transport.rate_limit import RateLimit
+
+_FEW: Final = 64 << 10  # bytes of an answer that says: nothing has piled up
+CALM_FETCHES: Final = 3  # so many of them in a row make a partition of the bulk lane live again
+
+
+@dataclass(slots=True)
+class ActiveCopy:
+    """A partition on its way: its copy, its ledger, its limits, and the terms on which batches are cut.
+
+    kind: the lane that is to carry it; carrier: the lane that sends it as long as something of it is on its way.
+    `wake` says that there may be something to send, `room` that its buffer has room again; the links set them. The
+    sending side calls `between` when there is nothing that it may send now.
+    """
+
+    copy: PartitionCopy | TransactionCopy
+    ledger: PartitionLedgerWriter | None  # None where the ledger is written with the records
+    rate: RateLimit
+    leave_out: Callable[[RawBatch], bool]
+    source: BrokerAddress
+    target: BrokerAddress
+    weight: int = 1
+    terms: RepackTerms = field(default_factory=RepackTerms)
+    kind: TrafficClass = "live"
+    carrier: TrafficClass = "live"
+    wake: Callable[[], None] = field(default=lambda: None)
+    room: Callable[[], None] = field(default=lambda: None)
+    between: Callable[[], None] = field(default=lambda: None)
+    quarantine: QuarantineWriter | None = None  # where records go that the target does not take
+    counted: SchemaIdCounts = field(default_factory=SchemaIdCounts)  # of a flow that rewrites schema ids
+    _calm: int = 0
+
+    @property
+    def by_sequence(self) -> PartitionCopy:
+        """The copy, where it is one that a link sends for."""
+        assert isinstance(self.copy, PartitionCopy)
+        return self.copy
+
+    @property
+    def flow(self) -> str:
+        return self.copy.key.flow
+
+    def fetched(self, size: int) -> None:
+        """An answer with `size` bytes was taken: choose the lane. One live answer that does not reach the log's end
+        is enough to leave the live lane; coming back takes several calm ones.
+
+        Only the lane of this kind fetches and delivers, so it calls this when it is done with the answer: a new kind
+        hands the partition to the other lane, which is woken."""
+        before = self.kind
+        at_end = self.copy.position >= self.copy.source_end
+        if self.kind == "live":
+            if not at_end:
+                self._calm, self.kind = 0, "bulk"
+        else:
+            self._calm = self._calm + 1 if at_end and size < _FEW else 0
+            if self._calm >= CALM_FETCHES:
+                self._calm, self.kind = 0, "live"
+        if self.kind != before:
+            self.room()

@@ -1,0 +1,103 @@
+"""Which partitions a worker is to serve: flows, their topics, the slots it was given, and the placement, together."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from operator import attrgetter
+
+from clusters.control_topics import compute_slot
+from clusters.flow_records import FlowRecord
+from clusters.partition_status import PartitionStatus
+from replicator.copy.aligned.gap_filler import GapMethod
+from replicator.copy.partition_copy import PartitionKey
+from replicator.topic_mapping import HoldReason, MappedTopic
+from topology.plan import PlanFlow
+
+_CLOCKS = ("at_ms", "event_age_ms", "source_seen_ms")  # what changes in a report while nothing happens
+_content = attrgetter(*(field.name for field in fields(PartitionStatus) if field.name not in _CLOCKS))
+_UNCHANGED_S = 5.0  # how often a partition is reported that does nothing; after 15 s of silence readers say `silent`
+
+
+@dataclass(frozen=True, slots=True)
+class _AssignedPartition:
+    """A partition of ours. `serving` is the slot that makes it ours; `held` says why it cannot be copied, `way` how
+    gaps are closed where offsets are equal."""
+
+    record: FlowRecord
+    serving: int
+    held: HoldReason | None = None
+    hint: str = ""
+    way: GapMethod | None = None
+
+
+def assign_partitions(
+    flows: Mapping[str, FlowRecord],
+    topics: Mapping[str, Sequence[MappedTopic]],
+    slots: Collection[int],
+    placed: Mapping[str, int],
+) -> dict[PartitionKey, _AssignedPartition]:
+    """`placed`: `flow|topic|partition` → slot, where that is not the partition's own (clusters.fleet.PlacementRecord).
+
+    A flow that copies in transactions is never placed: the transactional id is that of the ledger's slot.
+    """
+    found: dict[PartitionKey, _AssignedPartition] = {}
+    for flow_id, record in flows.items():
+        moves = placed if record.flow.delivery != "transactions" else {}
+        for mapped in topics.get(flow_id, ()):
+            if not record.selects(mapped.topic):
+                continue
+            for partition in range(mapped.partitions):
+                serving = moves.get(f"{flow_id}|{mapped.topic}|{partition}", -1)
+                if serving < 0:
+                    serving = compute_slot(flow_id, mapped.topic, partition)
+                if serving in slots:
+                    key = PartitionKey(flow_id, mapped.topic, mapped.target_topic, partition)
+                    held = mapped.held if partition >= mapped.copied else mapped.refused
+                    note = mapped.note if partition == 0 else ""
+                    found[key] = _AssignedPartition(record, serving, held, note, mapped.way)
+    return found
+
+
+def compute_quota_shares(
+    ours: Collection[PartitionKey], flows: Mapping[str, FlowRecord], topics: Mapping[str, Sequence[MappedTopic]]
+) -> dict[str, float]:
+    """What part of each flow's partitions is ours, and so of its quota: all workers together must not exceed it."""
+    mine = Counter(key.flow for key in ours)
+    everybody = {
+        flow_id: sum(mapped.partitions for mapped in topics.get(flow_id, ()) if record.selects(mapped.topic))
+        for flow_id, record in flows.items()
+    }
+    return {flow_id: mine[flow_id] / total for flow_id, total in everybody.items() if total}
+
+
+def can_keep_copying(before: PlanFlow, after: PlanFlow) -> bool:
+    """Whether partitions that are being copied may go on as they are: only what is discovered, created or asked for
+    elsewhere has changed."""
+    return before == replace(
+        after,
+        topics=before.topics,
+        engine=before.engine,
+        workers=before.workers,
+        discovery_ms=before.discovery_ms,
+        start=before.start,
+        replication_factor=before.replication_factor,
+        sync_configs=before.sync_configs,
+        sync_configs_include=before.sync_configs_include,
+        sync_configs_exclude=before.sync_configs_exclude,
+        configs_set=before.configs_set,
+        verify=before.verify,
+        merge=before.merge,
+        delivery_reason=before.delivery_reason,
+        grow=before.grow,
+        offsets_reason=before.offsets_reason,
+        sync=before.sync,
+    ) and before.sync.schemas.writes_as(after.sync.schemas)
+
+
+def needs_report(report: PartitionStatus, last: PartitionStatus | None) -> bool:
+    """Whether a report says something new, or it is time to show that somebody is there."""
+    if last is None or report.at_ms - last.at_ms >= _UNCHANGED_S * 1000:
+        return True
+    return _content(report) != _content(last)

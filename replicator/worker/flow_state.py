@@ -1,0 +1,33 @@
+"""What a whole flow is doing, from the reports of its partitions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Final
+
+from clusters.partition_status import PartitionStatus
+
+SILENT_STATE: Final = "silent"  # no worker has reported lately; nobody writes this state down
+_SILENT_MS: Final = 15_000  # workers report every second, and every five what does nothing
+_ORDER: Final = ("running", "catching_up", "aligning", "paused", "stopped", "starting", "retrying", SILENT_STATE)
+
+
+def mark_if_silent(report: PartitionStatus, now_ms: int) -> PartitionStatus:
+    """The report, or that it is too old to be believed. now_ms: since 1970."""
+    if now_ms - report.at_ms <= _SILENT_MS:
+        return report
+    told = "no worker has reported for this partition lately"
+    if report.error is not None:  # and its remedy stands beside it
+        told += f"; the last report said {report.state.replace('_', ' ')}: {report.error}"
+    return replace(report, state=SILENT_STATE, rate_bytes=0.0, error=told)
+
+
+def pick_worst_state(states: Iterable[str]) -> str:
+    """The state that needs most attention; one not in the list is a loud one."""
+    return max(states, key=lambda state: (_ORDER.index(state) if state in _ORDER else len(_ORDER), state))
+
+
+def is_halted(state: str) -> bool:
+    """Whether somebody has to decide something (`replicator.states.REMEDIES`)."""
+    return state not in _ORDER

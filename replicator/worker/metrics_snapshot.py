@@ -1,0 +1,21 @@
+"""What a worker tells of itself when it is asked: plain data, read by `replicator.worker.metrics`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from clusters.partition_status import PartitionStatus
+from clusters.sync_reports import SyncReport
+
+
+@dataclass(frozen=True, slots=True)
+class MetricsSnapshot:
+    """reports: of every partition that the worker serves; counters: what its links count since it started
+    (`fetched_bytes`, `throttled_seconds`, …); buffered: bytes of record batches in memory; beside: of what travels
+    beside records, as far as this worker keeps it."""
+
+    reports: Iterable[PartitionStatus]
+    counters: Mapping[str, float]
+    buffered: int
+    beside: Iterable[SyncReport] = ()

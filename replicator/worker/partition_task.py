@@ -1,0 +1,226 @@
+"""One partition as a worker sees it: what is wanted of it, what it does, what is reported."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+
+from clusters.control_topics import compute_slot
+from clusters.flow_records import FlowRecord
+from clusters.partition_status import PartitionStatus
+from replicator import states
+from replicator.copy.aligned.aligned_copy import AlignedCopy
+from replicator.copy.aligned.gap_filler import GapMethod
+from replicator.copy.partition_copy import PartitionCopy, PartitionKey
+from replicator.copy.transactions.transaction_copy import TransactionCopy
+from replicator.recovery.operator_decisions import OperatorDecision
+from replicator.states import Halt, Reinspect
+from replicator.topic_mapping import HoldReason
+from replicator.transport.active_copy import ActiveCopy
+from replicator.worker.partition_lag import PartitionLag
+
+_FIRST_DELAY_S, _LONGEST_DELAY_S = 0.1, 5.0
+_TIMES_THE_SAME, SAME_FOR_S = 3, 5.0  # before a suspicious answer is a loud state
+_NEAR = 5_000  # offsets behind the source's end that still count as running
+
+
+@dataclass(slots=True)
+class PartitionTask:
+    """`route` is there while the partition is being copied. `wanted`: still ours, and its flow is to run."""
+
+    key: PartitionKey
+    record: FlowRecord
+    wanted: bool = True
+    route: ActiveCopy | None = None
+    looking: bool = False
+    stopped: Halt | None = None
+    waiting_for: str = ""  # why it is looked at again
+    not_before: float = 0.0  # monotonic
+    delay: float = _FIRST_DELAY_S
+    order: OperatorDecision | None = None  # the newest that was given for this partition
+    judged: str = ""  # id of the order that a look obeyed or refused
+    looking_at: str = ""  # id of the order that the look under way was told
+    note: str = ""  # what was given up on the way, and by whose order
+    retry: float = states.RETRY_FIRST_S  # of a loud state that may heal by itself
+    serving: int = -1  # the slot that makes it ours: its own, or where the placement puts it
+    held: HoldReason | None = None  # why it has no place on the target
+    way: GapMethod | None = None  # how gaps are closed, where offsets are equal; None: they are translated
+    hint: str = ""  # what a person should know although it is copied
+    published: PartitionStatus | None = None
+    alone: bool = False  # a look that took on others as well failed in an unknown way
+    same: int = 0  # how often in a row the same reason came back
+    _last_reason: str = ""
+    _since: float = 0.0  # when that reason came first
+    _source_position: int = -1
+    _source_end: int = -1
+    _target_end: int = -1
+    _source_seen: float = 0.0  # monotonic
+    _bytes: int = 0
+    _from: int = 0  # source offset at the last report
+    _lag: PartitionLag = field(default_factory=PartitionLag)
+    _at: float = field(default_factory=time.monotonic)
+
+    @property
+    def slot(self) -> int:
+        """Where its ledger and status records are, for ever."""
+        return compute_slot(self.key.flow, self.key.topic, self.key.partition)
+
+    def ready_to_look(self, now: float) -> bool:
+        return (
+            self.wanted
+            and self.held is None
+            and self.route is None
+            and not self.looking
+            and (self.stopped is None or self.stopped.state in states.SELF_HEALING_STATES or self.ordered)
+            and self.record.state == "running"
+            and now >= self.not_before
+        )
+
+    def waits(self, soon: float) -> bool:
+        """Whether the worker's loop has something to do for it before `soon`."""
+        if self.looking or not self.wanted:
+            return True
+        return self.ready_to_look(soon) if self.route is None else self.route.copy.trouble is not None
+
+    @property
+    def ordered(self) -> bool:
+        """Whether an order waits that no look has judged."""
+        return self.order is not None and self.order.id != self.judged
+
+    def given(self, order: OperatorDecision) -> None:
+        """The newest order for this partition; one that is new is looked into at once, also where copying went on: a
+        partition without traffic does not notice that its target is another one."""
+        if order == self.order:
+            return
+        self.order, self.not_before = order, 0.0
+        if self.route is not None:
+            self.route.copy.halt(f"{order.kind} is ordered")
+
+    def looks(self) -> None:
+        """A look at the logs begins."""
+        self.looking, self.looking_at = True, "" if self.order is None else self.order.id
+
+    def looked(self, *, judged: bool) -> None:
+        """It ended; `judged`: whatever was ordered is obeyed or refused now."""
+        self.looking = False
+        if judged:
+            self.judged = self.looking_at
+
+    def took_route(self, route: ActiveCopy, note: str = "") -> None:
+        self.route, self.waiting_for, self.stopped, self.note = route, "", None, note
+        self.alone = False
+        self._bytes, self._at, self._from = 0, time.monotonic(), route.copy.copied_through
+
+    def left_route(self) -> None:
+        """It is not copied any more; how far it came is remembered for the reports."""
+        assert self.route is not None
+        self._stands(self.route.copy)
+        self.route = None
+
+    def _stands(self, copy: PartitionCopy | TransactionCopy) -> None:
+        self._source_position, self._target_end = copy.copied_through, copy.acked
+        self._source_end = max(copy.source_end, copy.copied_through)
+        self._source_seen = max(copy.source_seen, self._source_seen)
+
+    def found(self, trouble: Halt | Reinspect, now: float) -> None:
+        """A look, or copying, ended in `trouble`."""
+        if isinstance(trouble, Halt):
+            self.stopped, self.waiting_for, self.not_before = trouble, "", now + self.retry
+            self.retry = min(self.retry * 2, states.RETRY_LONGEST_S)
+            if trouble.state == "source_expired" and trouble.source is not None:  # lag stays true while it stands still
+                self._source_end = max(self._source_end, trouble.source.end)
+                self._lag.saw_end(self._source_end, now)
+            return
+        if trouble.reason != self._last_reason:
+            self.same, self._since = 0, now
+        self.same += 1
+        self._last_reason = trouble.reason
+        if trouble.in_the_end is not None and self.same >= _TIMES_THE_SAME and now - self._since >= SAME_FOR_S:
+            self.found(Halt(trouble.in_the_end, f"{trouble.reason}, {self.same} times in a row"), now)
+            return
+        self.waiting_for = trouble.reason
+        self.not_before = now + self.delay
+        self.delay = min(self.delay * 2, _LONGEST_DELAY_S)
+
+    def report(self, worker: str, pid: int) -> PartitionStatus:
+        """The status to publish; remembers the last positions while nothing is copied."""
+        now, rate, age_ms, open_records, copied_bytes = time.monotonic(), 0.0, None, 0, 0
+        if self.route is not None:
+            copy = self.route.copy
+            self._stands(copy)
+            rate = max(copy.copied_bytes - self._bytes, 0) / max(now - self._at, 1e-3)
+            self._lag.fetched(copy.copied_through - self._from, copy.copied_bytes - self._bytes)
+            self._bytes, self._at, self._from = copy.copied_bytes, now, copy.copied_through
+            copied_bytes, open_records = copy.copied_bytes, max(copy.high_watermark - self._source_end, 0)
+            if copy.source_end >= 0:
+                self._lag.saw_end(self._source_end, now)
+            if copy.copied_bytes:
+                self.delay, self.retry = _FIRST_DELAY_S, states.RETRY_FIRST_S
+            if copy.copied_timestamp > 0:
+                age_ms = max(int(time.time() * 1000) - copy.copied_timestamp, 0)
+        behind = self._lag.behind_s(self._source_position, now)
+        aligning = self._aligning()  # while it lasts nothing is copied, so how much is to come is not known
+        known = self._source_position >= 0 and self._source_end >= 0 and aligning is None
+        return PartitionStatus(
+            flow=self.key.flow,
+            topic=self.key.topic,
+            target_topic=self.key.target_topic,
+            partition=self.key.partition,
+            state=self._state(),
+            source_position=self._source_position,
+            source_end=self._source_end,
+            target_end=self._target_end,
+            lag_records=max(self._source_end - self._source_position, 0) if known else None,
+            lag_ms=None if behind is None else round(behind * 1000),
+            lag_bytes=self._lag.bytes_behind(self._source_position),
+            event_age_ms=age_ms,
+            open_records=open_records,
+            aligning=aligning,
+            rate_bytes=round(rate, 1),
+            copied_bytes=copied_bytes,
+            error=self._error(),
+            remedy=self._remedy(),
+            seen=self.stopped.to_json() if self.stopped else None,
+            note="; ".join(text for text in (self.note, self.hint, self._schemas()) if text) or None,
+            young=self.route is not None and self.route.copy.depth > 1,
+            source_seen_ms=int((time.time() - now + self._source_seen) * 1000) if self._source_seen else None,
+            worker=worker,
+            pid=pid,
+            at_ms=int(time.time() * 1000),
+        )
+
+    def _aligning(self) -> dict[str, float | None] | None:
+        copy = self.route.copy if self.route is not None else None
+        if not isinstance(copy, AlignedCopy) or copy.progress is None:
+            return None
+        at = copy.progress
+        return {"done": at.done, "of": at.of, "rate": round(at.rate, 1), "seconds_left": at.seconds_left}
+
+    def _schemas(self) -> str:
+        return "" if self.route is None else str(self.route.counted)
+
+    def _remedy(self) -> str | None:
+        if self.held is not None:
+            return self.held.remedy
+        return self.stopped.remedy_for(self.key.flow, self.key.topic, self.key.partition) if self.stopped else None
+
+    def _error(self) -> str | None:
+        if self.held is not None:
+            return self.held.error
+        said = [self.stopped.error if self.stopped else "", self.waiting_for]
+        return "; ".join(text for text in said if text) or None
+
+    def _state(self) -> str:
+        if self.stopped is not None:
+            return self.stopped.state
+        if self.record.state != "running":
+            return states.PAUSED if self.record.state == "paused" else states.STOPPED
+        if self.held is not None:
+            return self.held.state
+        if self.route is None:
+            return states.RETRYING if self.waiting_for else states.STARTING
+        if isinstance(self.route.copy, AlignedCopy) and self.route.copy.filling:
+            return states.ALIGNING
+        if self.route.copy.source_end < 0 or self._source_end - self._source_position > _NEAR:
+            return states.CATCHING_UP
+        return states.RUNNING

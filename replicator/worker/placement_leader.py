@@ -1,0 +1,137 @@
+"""Deciding the placement of a fleet: done by the worker that serves slot 0, beside the copying (decision 0020)."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+from confluent_kafka import KafkaException
+
+from clusters.admin import Admin
+from clusters.control_topics import ControlWriter
+from clusters.errors import ClusterError
+from clusters.fleet import PlacementRecord, read_slot_owners, write_placement
+from clusters.flow_records import FlowRecord
+from clusters.partition_status import PartitionStatus, StatusFollower
+from clusters.settings import ConnectionSettings
+from replicator.worker.partition_placement import PartitionLoad, balance_partitions
+
+log = logging.getLogger("watershed.placement")
+
+LEADING_SLOT = 0
+_FIRST_S = 30.0  # of reports, before the first decision of a new leader
+_SMOOTH = 0.1  # share of the newest report: about the mean of ten seconds
+_OLD_S = 15.0  # a report from before says nothing about now
+
+
+@dataclass(slots=True)
+class _Seen:
+    report: PartitionStatus
+    rate: float
+    at: float
+
+
+@dataclass(slots=True)
+class _ObservedRates:
+    """What partitions carried lately, from reports as they come in."""
+
+    _seen: dict[str, _Seen] = field(default_factory=dict)
+
+    def take(self, reports: Iterable[PartitionStatus], now: float) -> None:
+        for report in reports:
+            before = self._seen.get(report.key)
+            rate = report.rate_bytes if before is None else before.rate + _SMOOTH * (report.rate_bytes - before.rate)
+            self._seen[report.key] = _Seen(report, rate, now)
+
+    def loads(self, flows: Mapping[str, FlowRecord], now: float) -> list[PartitionLoad]:
+        """Those of `flows`; what is not reported any more is left out."""
+        self._seen = {key: seen for key, seen in self._seen.items() if now - seen.at < _OLD_S}
+        return [
+            PartitionLoad(
+                key, seen.report.slot, seen.rate, seen.report.young and _can_be_moved(flows[seen.report.flow])
+            )
+            for key, seen in self._seen.items()
+            if seen.report.flow in flows
+        ]
+
+
+def _can_be_moved(record: FlowRecord) -> bool:
+    """With transactions the transactional id is that of the ledger's slot, so whoever serves the slot must copy."""
+    return record.flow.delivery != "transactions"
+
+
+class PlacementLeader:
+    """`step` never waits."""
+
+    def __init__(
+        self, target: ConnectionSettings, topology: str, worker_id: str, writer: ControlWriter, *, period_s: float
+    ) -> None:
+        self._target, self._topology, self._worker_id, self._writer = target, topology, worker_id, writer
+        self._period_s = period_s
+        self._rates = _ObservedRates()
+        self._reports: StatusFollower | None = None
+        self._admin: Admin | None = None
+        self._due = 0.0
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="placement")
+        self._deciding: Future[None] | None = None
+
+    def step(self, slots: Iterable[int], flows: Mapping[str, FlowRecord], placement: PlacementRecord | None) -> None:
+        """One round: `slots` are this worker's, `placement` is the newest record."""
+        if LEADING_SLOT not in slots:
+            self._stop_leading()
+            return
+        now = time.monotonic()
+        if self._reports is None:
+            try:
+                self._reports = StatusFollower(self._target)
+            except (ClusterError, KafkaException) as error:  # in the middle of a rotation, perhaps
+                log.warning("placement not decided", extra={"reason": str(error)})
+                return
+            self._due = now + min(_FIRST_S, self._period_s)
+        self._rates.take(self._reports.read(), now)
+        if now < self._due or (self._deciding is not None and not self._deciding.done()):
+            return
+        self._due = now + self._period_s
+        table = {
+            key: slot
+            for key, slot in (placement.slots if placement is not None else {}).items()
+            if _still_meant(key, flows)
+        }
+        loads = self._rates.loads(flows, now)
+        self._deciding = self._pool.submit(self._decide, loads, table, placement)
+
+    def close(self) -> None:
+        self._stop_leading()
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def _stop_leading(self) -> None:
+        if self._reports is not None:
+            self._reports.close()
+            self._reports, self._admin, self._rates = None, None, _ObservedRates()
+
+    def _decide(self, loads: list[PartitionLoad], table: dict[str, int], before: PlacementRecord | None) -> None:
+        """Runs in a thread of its own."""
+        try:
+            admin = self._admin = self._admin or Admin(self._target)
+            after = balance_partitions(loads, table, read_slot_owners(admin, self._topology))
+            if after == dict(before.slots if before is not None else {}):
+                return
+            record = PlacementRecord(
+                self._topology, self._target.alias, after, self._worker_id, time.time_ns() // 1_000_000
+            )
+            write_placement(self._writer, record)
+            changed = sorted(key for key in {*after, *table} if after.get(key) != table.get(key))
+            log.info("placement", extra={"moved": changed[:20], "partitions": len(changed)})
+        except ClusterError as error:  # nothing depends on it: the next period comes
+            log.warning("placement not decided", extra={"reason": str(error)})
+        except Exception:
+            log.exception("placement not decided")
+
+
+def _still_meant(key: str, flows: Mapping[str, FlowRecord]) -> bool:
+    flow_id, topic, _partition = key.split("|")
+    record = flows.get(flow_id)
+    return record is not None and _can_be_moved(record) and record.selects(topic)

@@ -1,0 +1,66 @@
+"""Whether strange records of a foreign copy are those of aborted transactions: a copier that reads uncommitted records
+(MirrorMaker 2 as it comes) copies them, too, and to whoever reads the copy they are as good as any other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from uuid import UUID
+
+from clusters.errors import ClusterError
+from clusters.settings import resolve_connection_settings
+from spark.errors import SparkError
+from spark.fingerprint import fingerprint_slices
+from spark.judging.proof_inputs import ProofPartition
+from spark.judging.verdict import ConfirmedDifference
+from spark.reading.batch_decoding import BatchView, locate_records
+from spark.reading.fetch_answers import OffsetsExpired, PartitionAddress
+from spark.reading.offset_range import OffsetRange
+from spark.reading.range_reader import read_record_batches
+from topology.plan import Plan
+
+_MOST = 2_000_000  # source offsets of a range that are read for this; no more is said of larger ones
+
+
+def find_copied_aborted_records(
+    plan: Plan, subjects: Sequence[ProofPartition], confirmed: Sequence[ConfirmedDifference]
+) -> list[str]:
+    """A sentence for every partition where that is so, of the foreign records that are named one by one."""
+    by_place = {subject.window.place: subject for subject in subjects}
+    found: dict[str, int] = {}
+    for each in confirmed:
+        strange = {e.target_fp for e in each.difference.examples if e.kind == "foreign"}
+        subject = by_place[each.place]
+        # a little before the range as well: what was aborted in front of its first record is copied behind the cut
+        span = OffsetRange(max(subject.window.source.start, each.source.start - 10_000), each.source.end + 10_000)
+        if strange and span.end - span.start <= _MOST:
+            span = OffsetRange(span.start, min(span.end, subject.window.tail.end))
+            count = len(strange & _aborted(plan, subject, span))
+            where = f"{each.place.topic}-{each.place.partition}"
+            found[where] = found.get(where, 0) + count
+    return [
+        f"{where}: {count} of the foreign records are records of aborted transactions on the source. Whoever made this "
+        "copy reads uncommitted records (MirrorMaker 2 does, without `consumer.isolation.level: read_committed`)"
+        for where, count in found.items()
+        if count
+    ]
+
+
+def _aborted(plan: Plan, subject: ProofPartition, span: OffsetRange) -> set[int | None]:
+    """Fingerprints of the aborted records of the source."""
+    unit = subject.unit(0, span, 0)
+    settings = resolve_connection_settings(plan.cluster(unit.cluster))
+    address = PartitionAddress(settings, unit.topic, UUID(unit.topic_id), unit.partition, unit.timestamps)
+    prints: set[int | None] = set()
+    try:
+        count = {batch.base_offset for batch in read_record_batches(address, span)}
+        for batch in _others(address, span, count):
+            prints |= set(fingerprint_slices(locate_records([batch]), timestamps=unit.timestamps).fp.tolist())
+    except (OffsetsExpired, ClusterError, SparkError):
+        return set()  # it was only to be said
+    return prints
+
+
+def _others(address: PartitionAddress, span: OffsetRange, count: set[int]) -> Iterator[BatchView]:
+    for batch in read_record_batches(address, span, committed=False):
+        if batch.count and not batch.control and batch.base_offset not in count:
+            yield batch

@@ -1,0 +1,48 @@
+"""What MirrorMaker 2 noted of its copy, as hints where to look: its offset syncs, on whichever cluster they are.
+
+They are sparse, may be years old and of another copy of the same name. So they are tried, never believed, and that they
+cannot be read is no hindrance.
+"""
+
+from __future__ import annotations
+
+import re
+
+from clusters.admin import Admin
+from clusters.control_records import read_messages
+from clusters.errors import ClusterError
+from clusters.settings import ConnectionSettings
+from clusters.topic_partition import TopicPartition
+from replicator.adoption.mirrormaker_format import UnreadableNote, decode_offset_sync
+from spark.foreign.inferred_alignment import HintReader, OffsetHint
+from spark.judging.flow_observation import FlowFacts
+
+_SYNCS = re.compile(r"mm2-offset-syncs\..+\.internal")
+_READ_S = 10.0
+_MOST = 200_000  # offsets of such a topic that are read, the newest
+
+
+def build_hint_reader(source: ConnectionSettings, facts: FlowFacts) -> HintReader:
+    """Hints by source topic and partition, in the order in which they were written."""
+
+    def hints(_facts: FlowFacts) -> dict[tuple[str, int], list[OffsetHint]]:
+        found: dict[tuple[str, int], list[OffsetHint]] = {}
+        for settings, admin in ((source, facts.source), (facts.target_settings, facts.target)):
+            try:
+                _read(settings, admin, found)
+            except (ClusterError, UnreadableNote):
+                continue
+        return found
+
+    return hints
+
+
+def _read(settings: ConnectionSettings, admin: Admin, found: dict[tuple[str, int], list[OffsetHint]]) -> None:
+    for topic in sorted(name for name in admin.shapes() if _SYNCS.fullmatch(name)):
+        ranges = admin.offsets([TopicPartition(topic, 0)])
+        todo = {key.partition: (max(span.start, span.end - _MOST), span.end) for key, span in ranges.items()}
+        for message in read_messages(settings, topic, {k: v for k, v in todo.items() if v[0] < v[1]}, _READ_S):
+            if message.value() is not None:
+                sync = decode_offset_sync(message.key(), message.value())
+                hint = OffsetHint(sync.upstream, sync.downstream)
+                found.setdefault((sync.topic, sync.partition), []).append(hint)

@@ -1,0 +1,147 @@
+"""What differs, record by record: every range whose sums differ is read once more on both sides and compared.
+
+A range is compared by itself at first. Where one of a partition lost records and another has more than it should,
+records may have moved between them: then both are compared with all that stands in between. A record that the range's
+source does not hold is looked for near by, so that what was copied twice is told from what is foreign.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from itertools import groupby, pairwise
+from typing import NamedTuple
+
+from spark.judging.proof_inputs import ProofPartition, ProofReaders, RangeComparison
+from spark.judging.proof_window import PartitionPair
+from spark.judging.verdict import ChunkRow, ConfirmedDifference, join_different_chunks, select_different_chunks
+from spark.reading.offset_range import OffsetRange
+from spark.reading.range_requests import RangeRequest
+
+_JOINED = 2_000_000  # records compared one by one at once; beyond, counts are lower bounds
+_NEAR = 2_000_000  # offsets of the source before and behind a range in which a record may stand that its copy has twice
+_TAIL = 200_000  # pending offsets that are counted record by record; beyond, by offsets
+
+
+class _ComparedRange(NamedTuple):
+    """What is compared at once. inside: records of chunks in it that are equal, and counted as such."""
+
+    place: PartitionPair
+    source: OffsetRange
+    target: OffsetRange
+    inside: int = 0
+
+
+def confirm_differences(
+    rows: Sequence[ChunkRow], subjects: dict[PartitionPair, ProofPartition], readers: ProofReaders, named: int
+) -> list[ConfirmedDifference]:
+    """The differences of all rows that differ. named: so many of a range are told one by one."""
+    found = _compared(
+        [_ComparedRange(*each) for each in join_different_chunks(select_different_chunks(rows), _JOINED)],
+        subjects,
+        readers,
+        named,
+    )
+    joined = [
+        whole
+        for whole in (_joined(some, rows, subjects[some[0].place]) for some in _by_place(found))
+        if whole is not None
+    ]
+    again = {each.place: each for each in _compared(joined, subjects, readers, named)}
+    kept = [each for each in found if each.place not in again]
+    return sorted([*kept, *again.values()], key=lambda each: (each.place, each.target))
+
+
+def find_displaced_ranges(confirmed: Iterable[ConfirmedDifference]) -> list[str]:
+    """Of ranges that hold the same records in the same order, though not where the offset map cuts them."""
+    return [
+        f"{each.place.topic}-{each.place.partition}: the records of source offsets {each.source.start} to "
+        f"{each.source.end - 1} are on the target, but not at the offsets that the offset map gives; positions "
+        "translated by it are wrong there"
+        for each in confirmed
+        if each.by == "records" and not each.difference.different and not each.difference.quarantined
+    ]
+
+
+def is_small_tail(tail: OffsetRange) -> bool:
+    """Whether its records are counted one by one."""
+    return 0 < tail.end - tail.start <= _TAIL
+
+
+def _compared(
+    ranges: Sequence[_ComparedRange], subjects: dict[PartitionPair, ProofPartition], readers: ProofReaders, named: int
+) -> list[ConfirmedDifference]:
+    jobs = [_job(each, subjects[each.place], named) for each in ranges]
+    found = []
+    for each, job, difference in zip(ranges, jobs, readers.differences(jobs) if jobs else (), strict=True):
+        cut_off = any(
+            other.place == each.place
+            and (each.target.end == other.target.start or each.target.start == other.target.end)
+            for other in ranges
+            if other is not each
+        )
+        if cut_off:  # a neighbour was left apart for its size: what moved over the cut counts twice
+            difference = replace(difference, exact=False)
+        difference = replace(difference, proven=max(0, difference.proven - each.inside))
+        found.append(
+            ConfirmedDifference(each.place, OffsetRange(job.source.start, job.source.end), each.target, difference)
+        )
+    return found
+
+
+def _job(each: _ComparedRange, s: ProofPartition, named: int) -> RangeComparison:
+    source, window = each.source, s.window
+    last = each.target.end == window.target.end
+    if last and source.end == window.tail.start and is_small_tail(window.tail):
+        source = OffsetRange(source.start, window.tail.end)  # a lost record makes the map end too early
+    near = (
+        OffsetRange(max(window.source.start, source.start - _NEAR), source.start),
+        OffsetRange(
+            source.end, min(window.tail.end if is_small_tail(window.tail) else window.source.end, source.end + _NEAR)
+        ),
+    )
+    around: tuple[RangeRequest, ...] = tuple(
+        s.unit(0, span, 2 + at) for at, span in enumerate(near) if span.end > span.start
+    )
+    sides, kept = (s.unit(0, source, 0), s.unit(1, each.target, 1)), s.kept_in(source)
+    return RangeComparison(*sides, last and window.open_end, named, around, kept)
+
+
+def _by_place(found: Iterable[ConfirmedDifference]) -> Iterable[list[ConfirmedDifference]]:
+    ordered = sorted(found, key=lambda each: (each.place, each.target))
+    return (list(some) for _, some in groupby(ordered, key=lambda each: each.place))
+
+
+def _joined(
+    found: Sequence[ConfirmedDifference], rows: Sequence[ChunkRow], subject: ProofPartition
+) -> _ComparedRange | None:
+    """The whole from the first to the last of a partition's ranges (its tail is one, too), if records may have moved
+    from one to another and all that stands in between can be compared with them."""
+    lost = sum(each.difference.missing + each.difference.pending for each in found)
+    more = sum(each.difference.duplicates + each.difference.foreign for each in found)
+    window, ends = subject.window, (found[-1].source.end, found[-1].target.end)
+    tail = is_small_tail(window.tail) and ends[0] < window.tail.end
+    if (len(found) < 2 and not tail) or not (lost or tail) or not more:
+        return None
+    if tail:
+        ends = window.source.end, window.target.end
+    place, source = found[0].place, OffsetRange(found[0].source.start, ends[0])
+    target = OffsetRange(found[0].target.start, ends[1])
+    if max(source.end - source.start, target.end - target.start) > _JOINED:
+        return None
+    within = sorted(
+        (row for row in rows if row.place == place and _inside(row.source, source) and _inside(row.target, target)),
+        key=lambda row: (row.target, row.source),
+    )
+    whole = all((a.source.end, a.target.end) == (b.source.start, b.target.start) for a, b in pairwise(within)) and all(
+        row.status in ("equal", "different") for row in within
+    )
+    ends = min(ends[0], window.source.end), ends[1]
+    if not whole or (within[-1].source.end, within[-1].target.end) != ends:  # not read in this proof, or gone
+        return None
+    inside = sum(row.source_sum.n for row in within if row.status == "equal")
+    return _ComparedRange(place, OffsetRange(source.start, within[-1].source.end), target, inside)
+
+
+def _inside(span: OffsetRange, whole: OffsetRange) -> bool:
+    return whole.start <= span.start and span.end <= whole.end

@@ -1,0 +1,318 @@
+"""Level 0: what both clusters say about the topics of a flow, before a record is read.
+
+Gives the facts a window is made of (`Observed`), findings that forbid the word proven, and notes for the report.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from clusters.admin import Admin
+from clusters.claim_rules import ClaimedPartition, PartitionClaims, find_partition_claims
+from clusters.cluster_protocol import ReadIsolation, TopicDescription
+from clusters.flow_records import read_flows
+from clusters.settings import ConnectionSettings
+from clusters.topic_partition import TopicPartition
+from replicator.ledger.ledger import read_ledger
+from replicator.ledger.offset_map import BrokenOffsetMap, OffsetMap
+from spark.errors import WrongUse
+from spark.judging.proof_window import ObservedPartition, PartitionPair
+from spark.judging.record_ownership import (
+    is_target_shared,
+    read_producers_to_skip,
+    read_source_claims,
+    read_target_writers,
+)
+from spark.judging.verdict import Counts
+from topology.plan import PlanFlow
+
+_CONFIGS = ("cleanup.policy", "message.timestamp.type", "max.message.bytes")
+_KEPT = ("retention.ms", "retention.bytes")  # -1: for ever
+_ISOLATIONS: tuple[ReadIsolation, ReadIsolation] = ("read_committed", "read_uncommitted")
+
+
+class PartitionAlignment(NamedTuple):
+    """The offset map of a partition, and the topic ids (source, target) that it was made for, if known."""
+
+    map: OffsetMap
+    ids: tuple[uuid.UUID, uuid.UUID] | None = None
+
+
+# (settings of the target cluster, flow id) -> (source topic, partition) -> alignment
+AlignmentReader = Callable[[ConnectionSettings, str], Mapping[tuple[str, int], PartitionAlignment]]
+
+
+def read_ledger_alignment(target: ConnectionSettings, flow: str) -> dict[tuple[str, int], PartitionAlignment]:
+    """The alignment that the flow's own ledger gives."""
+    ledger = read_ledger(target, flow)
+    return {
+        (key.topic, key.partition): PartitionAlignment(offsets, ids)
+        for key, (offsets, ids) in ledger.copies().items()
+        if key.flow == flow
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class TopicPair:
+    """A topic and its copy."""
+
+    source: TopicDescription
+    target: TopicDescription
+    compacted: bool
+    timestamps: bool  # False: the target stamps append times, so times are not compared
+    only_copy_compacts: bool = False  # the target's cleaner takes what the source keeps
+
+
+@dataclass(slots=True)
+class FlowFacts:
+    """A flow on both clusters. `blocks`: findings that forbid the word proven; `notes`: what is not compared.
+
+    skip: producer ids whose batches at the source the flow leaves out; only: those that alone count at the target
+    (none: all); writers: those of all flows there. claims: what the flows into the source claim as their writes, where
+    some are skipped. unusable: partitions with nothing that says which records belong
+    together, with what is known of them; lost: records that the source does not have any more. source_settings: where
+    its control topics may be read. copied: source topics that the ledger knows. foreign: another tool made the copy;
+    alignments: how that of each of its partitions was found, by source topic; begins: where the flow was told to begin,
+    by source topic and partition.
+    """
+
+    flow: PlanFlow
+    source: Admin
+    target: Admin
+    target_settings: ConnectionSettings
+    selected: list[TopicDescription] = field(default_factory=list)
+    pairs: list[TopicPair] = field(default_factory=list)
+    skip: tuple[int, ...] = ()
+    only: tuple[int, ...] = ()
+    writers: tuple[int, ...] = ()
+    claims: Mapping[ClaimedPartition, PartitionClaims] = field(default_factory=dict)
+    unusable: dict[PartitionPair, Counts] = field(default_factory=dict)
+    lost: dict[PartitionPair, int] = field(default_factory=dict)
+    source_settings: ConnectionSettings | None = None
+    blocks: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    copied: frozenset[str] = frozenset()
+    foreign: bool = False
+    alignments: dict[str, list[str]] = field(default_factory=dict)
+    begins: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
+
+    def claims_of(self, topic: str, topic_id: uuid.UUID, partition: int) -> PartitionClaims | None:
+        """Where the producers to skip are believed at the source."""
+        return find_partition_claims(self.claims, topic, topic_id, partition) if self.skip else None
+
+
+def read_flow_facts(
+    flow: PlanFlow,
+    source: Admin,
+    target: Admin,
+    settings: tuple[ConnectionSettings, ConnectionSettings],
+    only: Iterable[str] | None = None,
+    foreign: bool = False,
+) -> FlowFacts:
+    """Topics of a flow and their parity. `only`: source names of topics; WrongUse for one that is not the flow's.
+    foreign: another tool made the copy, no control topic is read."""
+    facts = FlowFacts(flow, source, target, settings[1], foreign=foreign)
+    have, there = source.topics(), target.topics()
+    selected = sorted(name for name in have if flow.selects(name))
+    if only is not None:
+        wanted = list(only)
+        for name in wanted:
+            if not flow.selects(name):
+                raise WrongUse(f"flow {flow.id} does not select topic {name}; see `topology explain {flow.id}`")
+            if name not in have:
+                raise WrongUse(
+                    f"cluster {flow.source} has no topic {name}, or does not show it to this user (right Describe). "
+                    "`topology acls` names the rights of a proof"
+                )
+        selected = sorted(wanted)
+    facts.selected = [have[name] for name in selected]
+    found = [(have[name], there.get(flow.target_topic(name))) for name in selected]
+    present = [(one, two) for one, two in found if two is not None]
+    ours = source.effective_configs([one.name for one, _ in present]) if present else {}
+    theirs = target.effective_configs([two.name for _, two in present]) if present else {}
+    for one, two in found:
+        if two is None:
+            facts.blocks.append(
+                f"topic {flow.target_topic(one.name)} is missing on {flow.target}, or not shown to this user (right "
+                f"Describe): nothing of {one.name} was compared"
+            )
+            continue
+        if one.partitions > two.partitions:
+            facts.blocks.append(
+                f"topic {two.name} has {two.partitions} partitions on {flow.target}, {one.partitions} on {flow.source}"
+            )
+        a, b = ours.get(one.name, {}), theirs.get(two.name, {})
+        facts.notes += _compare_topic_configs(one.name, (flow.source, a), (flow.target, b))
+        appended = b.get("message.timestamp.type") == "LogAppendTime"
+        if appended:
+            facts.notes.append(f"{one.name}: timestamps not compared, {flow.target} stamps append times")
+        compacted = any("compact" in c.get("cleanup.policy", "") for c in (a, b))
+        declared = "cleanup.policy" in dict(flow.configs_set)
+        only_copy = compacted and "compact" not in a.get("cleanup.policy", "") and not declared
+        facts.pairs.append(TopicPair(one, two, compacted, not appended, only_copy))
+    if foreign:
+        facts.notes.append(
+            f"flow {flow.id}: another tool made the copy; which records belong together is inferred from their content"
+        )
+    else:
+        facts.source_settings = settings[0]
+    _open_transactions(facts)
+    return facts
+
+
+def _compare_topic_configs(
+    topic: str, source: tuple[str, Mapping[str, str]], target: tuple[str, Mapping[str, str]]
+) -> Iterator[str]:
+    """Settings that let both sides drift apart. source, target: (alias, what is in force there)."""
+    (here, a), (there, b) = source, target
+    for key in _CONFIGS:
+        if a.get(key) != b.get(key):
+            yield f"{topic}: {key} is {a.get(key, 'unknown')} on {here}, {b.get(key, 'unknown')} on {there}"
+    for key in _KEPT:
+        ours, theirs = int(a.get(key, -1)), int(b.get(key, -1))
+        if theirs >= 0 and (ours < 0 or theirs < ours):
+            kept = "for ever" if ours < 0 else str(ours)
+            yield (
+                f"{topic}: {key} is {kept} on {here} and {theirs} on {there}: what the target deletes before it was "
+                "compared is unverifiable"
+            )
+
+
+def _open_transactions(facts: FlowFacts) -> None:
+    """Logs whose last stable offset stands below their end. On the source what stands behind it comes later than this
+    proof; on the target it is not there yet for anybody who reads committed records, so it is pending."""
+    places = [place for place, _ in list_partition_pairs(facts)]
+    sides = (
+        (facts.source, facts.flow.source, [TopicPartition(place.topic, place.partition) for place in places]),
+        (facts.target, facts.flow.target, [TopicPartition(place.target_topic, place.partition) for place in places]),
+    )
+    for admin, alias, keys in sides:
+        stable, whole = (admin.offsets(keys, isolation) if keys else {} for isolation in _ISOLATIONS)
+        held: dict[str, list[str]] = {}
+        for key in keys:
+            if stable[key].end < whole[key].end:
+                held.setdefault(key.topic, []).append(f"{key.partition}@{stable[key].end}")
+        facts.notes += [
+            f"{topic} on {alias}: transactions were open when the proof began; what stands behind their beginning is "
+            f"beyond this proof (partition@offset: {', '.join(found[:8])}{' ...' if len(found) > 8 else ''}). One that "
+            "stays open over several proofs may have lost its producer: `kafka-transactions.sh find-hanging` tells"
+            for topic, found in held.items()
+        ]
+
+
+def observe_partitions(
+    facts: FlowFacts,
+    alignment: AlignmentReader,
+    *,
+    wait: float = 0.0,
+    settled: Callable[[ObservedPartition], bool] | None = None,
+) -> list[ObservedPartition]:
+    """Fix the barrier, then wait up to `wait` seconds until the flow has copied up to it.
+
+    `settled` may say of a partition that nothing is left to copy although offsets are (a marker at the end).
+    """
+    places = list_partition_pairs(facts)
+    if not places:
+        facts.copied = frozenset(topic for topic, _ in alignment(facts.target_settings, facts.flow.id))
+        return []
+    at_source = [TopicPartition(place.topic, place.partition) for place, _ in places]
+    at_target = [TopicPartition(place.target_topic, place.partition) for place, _ in places]
+    barrier = {key: log.end for key, log in facts.source.offsets(at_source).items()}
+    _leave_out(facts)
+    deadline = time.monotonic() + wait
+    calm: set[tuple[PartitionPair, int]] = set()
+    while True:
+        targets = facts.target.offsets(at_target)
+        aligned = alignment(facts.target_settings, facts.flow.id)
+        sources = facts.source.offsets(at_source)
+        seen = []
+        hopeless: set[PartitionPair] = set()  # nothing will come of waiting for these
+        for (place, pair), key, there in zip(places, at_source, at_target, strict=True):
+            found = aligned.get((place.topic, place.partition), PartitionAlignment(OffsetMap(())))
+            ids = (pair.source.topic_id, pair.target.topic_id)
+            map_ = found.map
+            if _unusable(facts, found, ids):
+                map_ = OffsetMap(())
+                hopeless.add(place)
+            seen.append(ObservedPartition(place, sources[key], targets[there], map_, barrier[key], ids))
+        if time.monotonic() >= deadline:
+            break
+        waited = [o for o in seen if o.place not in hopeless]
+        behind = [o for o in waited if o.map.source_position(o.target.end) < o.barrier and o.source.start < o.barrier]
+        if all(_is_calm(o, calm, settled) for o in behind):
+            break
+        time.sleep(0.5)
+    if not aligned and any(o.source.start < o.barrier for o in seen):
+        raise WrongUse(
+            f"there is no ledger of flow {facts.flow.id} on {facts.flow.target}, so nothing says which records "
+            "belong together. Has a worker served this flow yet? `topology status` shows what runs."
+        )
+    facts.copied = frozenset(topic for topic, _ in aligned)
+    for o in seen:
+        known = aligned.get((o.place.topic, o.place.partition))
+        why = _unusable(facts, known, o.ids) if known is not None else ""
+        if why:
+            facts.blocks.append(f"{o.place.topic}-{o.place.partition}: {why}")
+            waiting = max(0, o.barrier - o.source.start)
+            facts.unusable[o.place] = Counts(
+                pending=waiting, unverifiable=0 if waiting else o.target.end - o.target.start
+            )
+    facts.blocks[:] = list(dict.fromkeys(facts.blocks))
+    if is_target_shared(facts.flow):  # asked behind the target's ends: an id is in the registry before its batches
+        writers = read_target_writers(facts.flow, facts.target_settings)
+        facts.only, facts.writers = writers.ours, writers.known
+    return [o for o in seen if o.place not in facts.unusable]
+
+
+def _leave_out(facts: FlowFacts) -> None:
+    """Behind the barrier, for the same reason."""
+    flow = facts.flow
+    if facts.source_settings is None:
+        return
+    facts.skip = read_producers_to_skip(flow, facts.source_settings, facts.target.cluster_id())
+    known = read_flows(facts.target_settings).get(flow.id)
+    facts.begins = known.begins if known is not None else {}
+    if facts.skip:
+        facts.claims = read_source_claims(facts.source_settings)
+        facts.notes.append(
+            f"flow {flow.id}: records that other flows brought to {flow.source} stay there; what stands there under a "
+            "flow's producer id and is not claimed by that flow's ledger is somebody else's, and was compared"
+        )
+
+
+def _unusable(facts: FlowFacts, found: PartitionAlignment, ids: tuple[uuid.UUID, uuid.UUID]) -> str:
+    """Why nothing says which records of a partition belong together; empty when something does."""
+    if found.ids is not None and found.ids != ids:
+        side, at = (facts.flow.source, 0) if found.ids[0] != ids[0] else (facts.flow.target, 1)
+        return (
+            f"its topic was deleted and made anew on {side} since the flow copied it (id {found.ids[at]}, now "
+            f"{ids[at]}). `topology status` shows the partition's state and how the flow goes on"
+        )
+    if isinstance(found.map, BrokenOffsetMap):
+        return f"its ledger cannot be used: {found.map.error}. `topology status` shows its state and the remedy"
+    return ""
+
+
+def _is_calm(
+    o: ObservedPartition, calm: set[tuple[PartitionPair, int]], settled: Callable[[ObservedPartition], bool] | None
+) -> bool:
+    position = o.map.source_position(o.target.end)
+    if (o.place, position) in calm:
+        return True
+    if settled is not None and o.map.runs and o.barrier - position <= 10_000 and settled(o):
+        calm.add((o.place, position))
+        return True
+    return False
+
+
+def list_partition_pairs(facts: FlowFacts) -> list[tuple[PartitionPair, TopicPair]]:
+    """The partitions that both sides have."""
+    return [
+        (PartitionPair(facts.flow.id, pair.source.name, pair.target.name, number), pair)
+        for pair in facts.pairs
+        for number in range(min(pair.source.partitions, pair.target.partitions))
+    ]

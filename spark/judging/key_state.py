@@ -1,0 +1,199 @@
+"""The state of a compacted partition: the last record of every key, a tombstone being none.
+
+The cleaner works on each side for itself, so two logs with the same state may hold different records: what was
+overwritten is gone on one side and there on the other, and so are tombstones. Where the chunks of a compacted topic
+differ, keys are compared in their place:
+
+- *missing*: the source has the key, the target does not. *foreign*: the other way round; also a key whose tombstone
+  never came. *altered*: both have it, with different last records, named by the components that differ.
+- *pending*: it differs, and it was written again behind the window on one of the sides: what stood in the window may
+  have been cleaned away there for that.
+- *quarantined*: the target lacks the key's last record, which is kept in its quarantine.
+- *unverifiable*: one side does not have it, and where the other has it the log has expired there (`compact,delete`).
+
+Pure: arrays in, counts out. Keys are told by their hash (`spark.fingerprint`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from spark.fingerprint import ConsumedRecord, RecordFingerprints, fingerprint_records
+from spark.judging.quarantine_side import is_quarantined
+from spark.judging.record_difference import DifferenceExample, RecordDifference
+from spark.reading.range_requests import QuarantinedOffset
+from spark.reading.xxh64 import I64, U64
+
+_COLUMNS = ("kh", "offset", "fp", "vh", "hh", "ts")
+_NOTHING = fingerprint_records([ConsumedRecord(None, None, 0)])
+_NO_KEY = int(_NOTHING.kh[0])
+_TOMBSTONE = int(_NOTHING.vh[0])
+
+RewrittenKeys = Callable[[U64], npt.NDArray[np.bool_]]  # hashes of keys → which of them were written behind the window
+
+
+@dataclass(frozen=True, slots=True)
+class KeyState:
+    """The last record of every key, by the key's hash, rising: columns of shape (n,) like those of `Prints`. keyless:
+    records without a key, which have no place in a state."""
+
+    kh: U64
+    offset: I64
+    fp: U64
+    vh: U64
+    hh: U64
+    ts: I64
+    keyless: int = 0
+
+    def __len__(self) -> int:
+        return len(self.kh)
+
+    def at(self, index: npt.NDArray[np.intp] | npt.NDArray[np.bool_]) -> KeyState:
+        return KeyState(*(getattr(self, name)[index] for name in _COLUMNS))
+
+    @property
+    def alive(self) -> npt.NDArray[np.bool_]:
+        return np.asarray(self.vh != np.uint64(_TOMBSTONE))
+
+
+class KeyStateDifference(NamedTuple):
+    """keyless: records without a key, on source and target."""
+
+    difference: RecordDifference
+    keyless: tuple[int, int] = (0, 0)
+
+
+_NO_KEYS = KeyState(*(np.empty(0, dtype=np.int64 if name in ("offset", "ts") else np.uint64) for name in _COLUMNS))
+
+
+def find_last_by_key(prints: RecordFingerprints) -> KeyState:
+    """Of records in log order."""
+    keyed = prints.kh != np.uint64(_NO_KEY)
+    keyless = len(prints) - int(keyed.sum())
+    kh, first = np.unique(prints.kh[keyed][::-1], return_index=True)
+    last = len(prints) - keyless - 1 - first
+    others = (getattr(prints, name)[keyed][last] for name in _COLUMNS[1:])
+    return KeyState(kh, *others, keyless=keyless)
+
+
+def join_key_states(parts: Sequence[KeyState]) -> KeyState:
+    """Of several parts of a log, in any order."""
+    if not parts:
+        return _NO_KEYS
+    columns = {name: np.concatenate([getattr(part, name) for part in parts]) for name in _COLUMNS}
+    order = np.lexsort((columns["offset"], columns["kh"]))
+    kh = columns["kh"][order]
+    last = order[np.append(kh[1:] != kh[:-1], True)] if len(kh) else order
+    return KeyState(*(columns[name][last] for name in _COLUMNS), keyless=sum(part.keyless for part in parts))
+
+
+def split_by_key_hash(keyed: KeyState, buckets: int) -> list[KeyState]:
+    """By the keys' hashes, so that equal keys meet in a bucket; keyless records count in the first."""
+    bucket = keyed.kh % np.uint64(buckets)
+    parts = [keyed.at(bucket == np.uint64(number)) for number in range(buckets)]
+    first = parts[0]
+    return [KeyState(*(getattr(first, name) for name in _COLUMNS), keyless=keyed.keyless), *parts[1:]]
+
+
+def compare_key_states(
+    source: KeyState,
+    target: KeyState,
+    rewritten: RewrittenKeys,
+    *,
+    low: tuple[int, int] = (-1, -1),
+    in_place: bool = False,
+    kept: Mapping[int, QuarantinedOffset] = MappingProxyType({}),
+    limit: int,
+) -> KeyStateDifference:
+    """The difference of two states in numbers of keys; keys that are absent on both sides do not count.
+
+    rewritten is asked only of keys that differ. low: offsets on source and target below which the *other* side has
+    expired. in_place: equal records stand at equal offsets. kept: by source offset. limit: as in `difference.compare`.
+    """
+    _, i, j = np.intersect1d(source.kh, target.kh, assume_unique=True, return_indices=True)
+    one, two = source.at(i), target.at(j)
+    both = one.alive & two.alive
+    same = both & (one.fp == two.fp) & ((one.offset == two.offset) | (not in_place))
+    only = np.ones(len(source), dtype=np.bool_)
+    only[i] = False
+    more = np.ones(len(target), dtype=np.bool_)
+    more[j] = False
+    rows: list[tuple[str, int, int]] = []  # kind, index in source, index in target (-1: none)
+    rows += [("missing", int(n), -1) for n in np.flatnonzero(only & source.alive)]
+    rows += [("missing", int(i[n]), int(j[n])) for n in np.flatnonzero(one.alive & ~two.alive)]
+    rows += [("altered", int(i[n]), int(j[n])) for n in np.flatnonzero(both & ~same)]
+    rows += [("foreign", int(i[n]), int(j[n])) for n in np.flatnonzero(~one.alive & two.alive)]
+    rows += [("foreign", -1, int(n)) for n in np.flatnonzero(more & target.alive)]
+    keys = np.array([source.kh[s] if s >= 0 else target.kh[t] for _, s, t in rows], dtype=np.uint64)
+    later = rewritten(keys) if rows else np.empty(0, dtype=np.bool_)
+    counts = {"missing": 0, "altered": 0, "foreign": 0, "pending": 0, "unverifiable": 0, "quarantined": 0}
+    examples: list[DifferenceExample] = []
+    named: dict[str, int] = {}
+    components: set[str] = set()
+    for (kind, s, t), is_later in zip(rows, later.tolist(), strict=True):
+        gone = (kind == "missing" and source.offset[s] < low[0]) or (kind == "foreign" and target.offset[t] < low[1])
+        word = "pending" if is_later else "unverifiable" if gone else kind
+        if kind in ("missing", "altered") and is_quarantined(kept, int(source.offset[s]), int(source.fp[s])):
+            word = "quarantined"
+        counts[word] += 1
+        if word in ("pending", "unverifiable"):
+            continue
+        differ = _components(source, s, target, t, in_place) if word == "altered" else ()
+        components.update(differ)
+        named[word] = named.get(word, 0) + 1
+        if named[word] <= limit:
+            examples.append(_example(word, source, s, target, t, differ))
+    difference = RecordDifference(
+        proven=int(same.sum()),
+        missing=counts["missing"],
+        altered=counts["altered"],
+        foreign=counts["foreign"],
+        pending=counts["pending"],
+        unverifiable=counts["unverifiable"],
+        quarantined=counts["quarantined"],
+        components=tuple(name for name in ("key", "value", "headers", "timestamp", "offset") if name in components),
+        examples=tuple(examples),
+    )
+    return KeyStateDifference(difference, (source.keyless, target.keyless))
+
+
+def add_key_differences(parts: Sequence[KeyStateDifference], limit: int) -> KeyStateDifference:
+    """Of all buckets of a partition."""
+    differences = [part.difference for part in parts]
+    names = {name for d in differences for name in d.components}
+    whole = RecordDifference(
+        proven=sum(d.proven for d in differences),
+        missing=sum(d.missing for d in differences),
+        altered=sum(d.altered for d in differences),
+        foreign=sum(d.foreign for d in differences),
+        pending=sum(d.pending for d in differences),
+        unverifiable=sum(d.unverifiable for d in differences),
+        quarantined=sum(d.quarantined for d in differences),
+        components=tuple(name for name in ("key", "value", "headers", "timestamp", "offset") if name in names),
+        examples=tuple(e for d in differences for e in d.examples)[:limit],
+    )
+    keyless = sum(part.keyless[0] for part in parts), sum(part.keyless[1] for part in parts)
+    return KeyStateDifference(whole, keyless)
+
+
+def _components(source: KeyState, s: int, target: KeyState, t: int, in_place: bool) -> tuple[str, ...]:
+    names = [("value", "vh"), ("headers", "hh"), ("timestamp", "ts"), *([("offset", "offset")] if in_place else [])]
+    return tuple(name for name, column in names if getattr(source, column)[s] != getattr(target, column)[t])
+
+
+def _example(
+    kind: str, source: KeyState, s: int, target: KeyState, t: int, components: tuple[str, ...]
+) -> DifferenceExample:
+    def of(keyed: KeyState, at: int, name: str) -> int | None:
+        return int(getattr(keyed, name)[at]) if at >= 0 else None
+
+    key = of(source, s, "kh") if s >= 0 else of(target, t, "kh")
+    offsets = of(source, s, "offset"), of(target, t, "offset")
+    prints = of(source, s, "fp"), of(target, t, "fp"), of(source, s, "ts"), of(target, t, "ts")
+    return DifferenceExample(kind, *offsets, components, *prints, key)

@@ -1,0 +1,174 @@
+"""Reading the states of compacted partitions: each task reads a range and gives the last record of every key in it,
+shared out by the keys' hashes; each bucket is then compared by itself. Never a record travels, and never all keys meet.
+
+A key that differs is looked for behind the window *after* the window was read: what the cleaner took away meanwhile, it
+took because of a later record, which is there by then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from clusters.admin import Admin
+from clusters.topic_partition import TopicPartition
+from spark.fingerprint import RecordFingerprints
+from spark.judging.key_state import (
+    KeyState,
+    KeyStateDifference,
+    RewrittenKeys,
+    add_key_differences,
+    compare_key_states,
+    find_last_by_key,
+    join_key_states,
+    split_by_key_hash,
+)
+from spark.reading.fetch_answers import OffsetsExpired, PartitionAddress
+from spark.reading.offset_range import OffsetRange
+from spark.reading.range_address import build_partition_address
+from spark.reading.range_reader import read_fingerprints
+from spark.reading.range_requests import QuarantinedOffset, RangeRequest
+from topology.plan import PlanCluster
+
+_BUCKET = 1_000_000  # records whose keys are compared at once
+
+
+class KeyStateJob(NamedTuple):
+    """A partition: the ranges to read on both sides. low: as in `state.compare_states`. records: about so many are in
+    the ranges, for the number of buckets."""
+
+    source: tuple[RangeRequest, ...]
+    target: tuple[RangeRequest, ...]
+    records: int
+    low: tuple[int, int] = (-1, -1)
+    limit: int = 0
+    kept: tuple[QuarantinedOffset, ...] = ()
+
+    @property
+    def buckets(self) -> int:
+        return max(1, -(-self.records // _BUCKET))
+
+
+class KeyStateResult(NamedTuple):
+    """expired: where the logs of source and target began when a range turned out not to be there any more, else -1."""
+
+    compared: KeyStateDifference
+    expired: tuple[int, int] = (-1, -1)
+
+
+_Side = tuple[PlanCluster, RangeRequest]
+BucketNumber = tuple[int, int]  # number of the job, of the bucket
+BucketRead = tuple[int, KeyState, int]  # side, its keys, where its log begins if something expired, else -1
+
+
+def build_key_state_tasks(
+    jobs: Sequence[KeyStateJob], cluster: Callable[[str], PlanCluster]
+) -> list[tuple[int, int, int, _Side]]:
+    """(job, its buckets, side, what to read)."""
+    return [
+        (number, job.buckets, side, (cluster(unit.cluster), unit))
+        for number, job in enumerate(jobs)
+        for side, units in enumerate((job.source, job.target))
+        for unit in units
+    ]
+
+
+def read_key_states(tasks: Iterable[tuple[int, int, int, _Side]]) -> Iterator[tuple[BucketNumber, BucketRead]]:
+    """Raises NotReadable, ClusterError."""
+    for job, buckets, side, (cluster, unit) in tasks:
+        keys, expired = _keys_in(build_partition_address(cluster, unit), unit)
+        for bucket, part in enumerate(split_by_key_hash(keys, buckets)):
+            yield (job, bucket), (side, part, expired)
+
+
+def compare_bucket(
+    job: KeyStateJob, sides: tuple[PlanCluster, PlanCluster], reads: Iterable[BucketRead]
+) -> KeyStateResult:
+    """Raises NotReadable, ClusterError."""
+    parts: tuple[list[KeyState], list[KeyState]] = ([], [])
+    expired = [-1, -1]
+    for side, keys, log_start in reads:
+        parts[side].append(keys)
+        expired[side] = max(expired[side], log_start)
+    units = job.source[-1], job.target[-1]
+    rewritten = _behind([(cluster, unit) for cluster, unit in zip(sides, units, strict=True)])
+    in_place = job.source[0].in_place
+    source, target = join_key_states(parts[0]), join_key_states(parts[1])
+    kept = {each.offset: each for each in job.kept}
+    found = compare_key_states(source, target, rewritten, low=job.low, in_place=in_place, kept=kept, limit=job.limit)
+    return KeyStateResult(found, (expired[0], expired[1]))
+
+
+def merge_key_state_results(
+    jobs: Sequence[KeyStateJob], found: Iterable[tuple[BucketNumber, KeyStateResult]]
+) -> list[KeyStateResult]:
+    """One answer for every job."""
+    by_job: dict[int, list[KeyStateResult]] = {number: [] for number in range(len(jobs))}
+    for (job, _), each in found:
+        by_job[job].append(each)
+    return [
+        KeyStateResult(
+            add_key_differences([each.compared for each in some], jobs[number].limit),
+            (max((e.expired[0] for e in some), default=-1), max((e.expired[1] for e in some), default=-1)),
+        )
+        for number, some in by_job.items()
+    ]
+
+
+def compare_states_locally(jobs: Sequence[KeyStateJob], cluster: Callable[[str], PlanCluster]) -> list[KeyStateResult]:
+    """All of it in this process: what Spark does with tasks."""
+    buckets: dict[BucketNumber, list[BucketRead]] = {}
+    for key, read in read_key_states(build_key_state_tasks(jobs, cluster)):
+        buckets.setdefault(key, []).append(read)
+    found = [
+        (key, compare_bucket(jobs[key[0]], find_job_clusters(jobs[key[0]], cluster), some))
+        for key, some in buckets.items()
+    ]
+    return merge_key_state_results(jobs, found)
+
+
+def find_job_clusters(job: KeyStateJob, cluster: Callable[[str], PlanCluster]) -> tuple[PlanCluster, PlanCluster]:
+    return cluster(job.source[0].cluster), cluster(job.target[0].cluster)
+
+
+def _keys_in(address: PartitionAddress, unit: RangeRequest) -> tuple[KeyState, int]:
+    """(the last record of every key that is still there, where the log begins if something was not, else -1)."""
+    found: list[KeyState] = []
+    start, expired = unit.start, -1
+    while start < unit.end:
+        try:
+            for block in read_fingerprints(address, OffsetRange(start, unit.end)):
+                found.append(find_last_by_key(block.without(unit.left_out)))
+                if len(found) == 32:
+                    found = [join_key_states(found)]
+            break
+        except OffsetsExpired as gone:
+            start = expired = max(gone.log_start, start + 1)
+            found = []
+    return join_key_states(found), expired
+
+
+def _behind(sides: Sequence[_Side]) -> RewrittenKeys:
+    """Which keys were written behind these ranges, on either side, as of now. Where what stood there expired, all."""
+
+    def rewritten(kh: np.ndarray) -> np.ndarray:
+        found = np.zeros(len(kh), dtype=np.bool_)
+        for cluster, unit in sides:
+            address = build_partition_address(cluster, unit)
+            with Admin(address.settings) as admin:
+                key = TopicPartition(unit.topic, unit.partition)
+                end = admin.offsets([key])[key].end
+            try:
+                for block in _blocks(address, unit.end, end):
+                    found |= np.isin(kh, block.kh)
+            except OffsetsExpired:
+                found[:] = True
+        return found
+
+    return rewritten
+
+
+def _blocks(address: PartitionAddress, start: int, end: int) -> Iterator[RecordFingerprints]:
+    return read_fingerprints(address, OffsetRange(start, end)) if end > start else iter(())

@@ -1,0 +1,33 @@
+"""How large partitions are, so that chunks can be cut by bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from clusters.errors import ClusterError
+from clusters.settings import ConnectionSettings
+from clusters.topic_partition import TopicPartition
+from clusters.wire import admin_reads
+from clusters.wire.admin_connection import AdminConnection
+from clusters.wire.connection import open_connection
+
+
+def read_partition_bytes(settings: ConnectionSettings, topics: Iterable[str]) -> dict[TopicPartition, int]:
+    """Bytes of each log on disk, of its largest replica. What no broker tells (DescribeLogDirs needs DESCRIBE on the
+    cluster) is not in the answer: sizes only help to share out the work. Raises ClusterError when no broker answers."""
+    wanted, found = set(topics), dict[TopicPartition, int]()
+    link = open_connection(settings)
+    try:
+        brokers = link.metadata(()).brokers
+    finally:
+        link.close()
+    for address in brokers.values():
+        try:
+            with AdminConnection(settings, address) as inquiry:
+                sizes = admin_reads.read_log_sizes(inquiry)
+        except ClusterError:
+            continue
+        for key, size in sizes.items():
+            if key.topic in wanted:
+                found[key] = max(size, found.get(key, 0))
+    return found

@@ -1,0 +1,125 @@
+"""What is proven (`Subject`), and how ranges are read (`Readers`): by Spark, or by a plain loop in tests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from clusters.claim_rules import PartitionClaims
+from replicator.ledger.foreign_part import JoinedOffsetMap
+from replicator.ledger.offset_map import OffsetMap
+from spark.judging.proof_window import DEFAULT_CHUNK_OFFSETS, ProofWindow
+from spark.judging.record_difference import MAX_DIFFERENCE_EXAMPLES, RecordDifference
+from spark.reading.offset_range import OffsetRange
+from spark.reading.range_requests import QuarantinedOffset, RangeRequest, SumKind
+from spark.reading.range_sums import RangeSum
+from spark.reading.schema_id_pairs import NO_ID_REWRITE, KeyValueIdPairs
+
+if TYPE_CHECKING:
+    from spark.judging.key_state_reading import KeyStateJob, KeyStateResult
+    from spark.judging.verdict import ChunkRow
+
+
+@dataclass(frozen=True, slots=True)
+class ProofPartition:
+    """One partition to prove. `clusters` and `topic_ids`: source, then target. ids: schema ids that are rewritten.
+
+    claims: what the flows into the source have written there; producers to `skip` are believed there only (None:
+    everywhere). in_place: the copy has the source's offsets (`offsets: aligned`), so each record is expected at its
+    own. chunk: in source offsets. earlier: chunks that an earlier proof has proven, in log order and apart from one
+    another; they are not read, but for those `again`. kept: what is in quarantine for it, by rising offsets.
+    only_copy_compacts: the target's cleaner takes what the source keeps.
+    """
+
+    window: ProofWindow
+    map: OffsetMap
+    clusters: tuple[str, str]
+    compacted: bool = False
+    timestamps: bool = True
+    skip: tuple[int, ...] = ()
+    only: tuple[int, ...] = ()
+    claims: PartitionClaims | None = None
+    ids: KeyValueIdPairs = NO_ID_REWRITE
+    in_place: bool = False
+    chunk: int = DEFAULT_CHUNK_OFFSETS
+    earlier: tuple[ChunkRow, ...] = ()
+    again: tuple[ChunkRow, ...] = ()
+    kept: tuple[QuarantinedOffset, ...] = ()
+    only_copy_compacts: bool = False
+
+    @property
+    def by_batches(self) -> bool:
+        """Whether its copy can be the source's batches as they are."""
+        return self.timestamps and self.ids == NO_ID_REWRITE and not self.left_out
+
+    @property
+    def left_out(self) -> tuple[tuple[int, int], ...]:
+        """Target offsets of records that another copier left there twice, say, and that were accepted by name."""
+        return self.map.extra if isinstance(self.map, JoinedOffsetMap) else ()
+
+    def kept_in(self, source: OffsetRange) -> tuple[QuarantinedOffset, ...]:
+        return tuple(each for each in self.kept if source.start <= each.offset < source.end)
+
+    def unit(
+        self, side: int, span: OffsetRange, number: int, by: SumKind = "records", known: Sequence[tuple[int, int]] = ()
+    ) -> RangeRequest:
+        """What a task is told. side: 0 is the source, 1 the target. known: offsets that need not be read."""
+        place = self.window.place
+        left_out = sorted((*known, *(self.left_out if side == 1 else ())))
+        return RangeRequest(
+            number,
+            self.clusters[side],
+            (place.topic, place.target_topic)[side],
+            str(self.window.ids[side]),
+            place.partition,
+            span.start,
+            span.end,
+            self.timestamps,
+            self.skip if side == 0 else (),
+            self.ids if side == 0 else NO_ID_REWRITE,
+            tuple(each for each in left_out if each[0] < span.end and each[1] > span.start),
+            by,
+            self.in_place,
+            self.only if side == 1 else (),
+            around_known=bool(known),
+            claims=self.claims if side == 0 else None,
+        )
+
+
+class RangeComparison(NamedTuple):
+    """Two ranges to be compared record by record; `open_end` and `limit` as in `difference.compare`. near: ranges of
+    the source around its own, in which records may stand that the copy has twice. kept: in quarantine."""
+
+    source: RangeRequest
+    target: RangeRequest
+    open_end: bool = False
+    limit: int = MAX_DIFFERENCE_EXAMPLES
+    near: tuple[RangeRequest, ...] = ()
+    kept: tuple[QuarantinedOffset, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ProofReaders:
+    sums: Callable[[Sequence[RangeRequest]], dict[int, RangeSum]]
+    differences: Callable[[Sequence[RangeComparison]], list[RecordDifference]]
+    states: Callable[[Sequence[KeyStateJob]], list[KeyStateResult]] | None = (
+        None  # None: compacted logs that differ are told
+    )
+
+
+class ReadFailed(Exception):
+    """Ranges that could not be read."""
+
+    def __init__(self, errors: list[str]) -> None:
+        super().__init__(*errors)
+        self.errors = errors
+
+
+def require_range_sums(units: Sequence[RangeRequest], readers: ProofReaders) -> dict[int, RangeSum]:
+    """Raises ReadFailed."""
+    read = readers.sums(units) if units else {}
+    errors = [f"{r.detail}." for r in read.values() if r.state == "failed"]
+    if errors:
+        raise ReadFailed(errors)
+    return read

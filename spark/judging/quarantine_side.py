@@ -1,0 +1,167 @@
+"""The quarantine as a third side of a proof: records that the target did not take and that are kept beside it.
+
+The quarantine's own words are not believed: a record counts as kept where its bytes there have the fingerprint of the
+record at its offset on the source. Of one that is too large to be kept whole there is the fingerprint that the worker
+took before it left the rest out: what it set aside must have been the record that stands there.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from clusters.errors import Unauthorised
+from clusters.record_fingerprint import encode_headers_bin
+from clusters.settings import ConnectionSettings
+from replicator.copy.quarantine import QuarantinedRecord, read_quarantine
+from spark.fingerprint import RecordFingerprints, RecordSlices, fingerprint_slices
+from spark.judging.record_difference import DifferenceExample, RecordDifference
+from spark.reading.offset_range import OffsetRange
+from spark.reading.range_requests import QuarantinedOffset
+from spark.reading.schema_id_pairs import NO_ID_REWRITE, KeyValueIdPairs
+from spark.reading.schema_id_rewrite import rewrite_schema_ids
+from topology.plan import PlanFlow
+
+if TYPE_CHECKING:
+    from spark.judging.proof_inputs import ProofPartition
+    from spark.judging.verdict import ConfirmedDifference
+
+
+class _SourceSetAside(NamedTuple):
+    """The source without what is kept for it; how many records that are; offsets of kept ones that are others than the
+    source's; the records themselves, told one by one."""
+
+    source: RecordFingerprints
+    count: int
+    others: tuple[int, ...] = ()
+    examples: tuple[DifferenceExample, ...] = ()
+
+
+def read_quarantined_records(
+    settings: ConnectionSettings, flow: PlanFlow
+) -> dict[tuple[str, int], tuple[QuarantinedRecord, ...]]:
+    """What is in quarantine for a flow, by source topic and partition, in order of offsets; also what an earlier policy
+    of the flow has left there, if it may be read. Raises ClusterError."""
+    found: dict[tuple[str, int], list[QuarantinedRecord]] = {}
+    try:
+        records = read_quarantine(settings, flow.id)
+    except Unauthorised:
+        if flow.rejected == "quarantine":
+            raise
+        records = []
+    for each in records:
+        found.setdefault((each.topic, each.partition), []).append(each)
+    return {key: tuple(records) for key, records in found.items()}
+
+
+def build_quarantined_offsets(
+    records: Iterable[QuarantinedRecord], *, timestamps: bool, ids: KeyValueIdPairs
+) -> tuple[QuarantinedOffset, ...]:
+    """As a task of the proof is told of them. A kept record has the schema ids of the source: the proof compares with
+    those of the target, as everywhere."""
+    return tuple(_kept(each, timestamps, ids) for each in records)
+
+
+def set_aside_quarantined(
+    source: RecordFingerprints, target: RecordFingerprints, kept: Sequence[QuarantinedOffset], limit: int
+) -> _SourceSetAside:
+    """Takes from a run of the source what is kept for it and does not stand on the target as well."""
+    if not kept or not len(source):
+        return _SourceSetAside(source, 0)
+    at = {offset: index for index, offset in enumerate(source.offset.tolist())}
+    mine: list[int] = []
+    others: list[int] = []
+    for each in kept:
+        index = at.get(each.offset)
+        if index is None:
+            continue
+        if each.prints and int(source.fp[index]) not in each.prints:
+            others.append(each.offset)
+        else:
+            mine.append(index)
+    stay = np.ones(len(source), dtype=np.bool_)
+    stay[mine] = False
+    wanted = {int(source.fp[index]) for index in mine}
+    there = Counter(fp for fp in target.fp.tolist() if fp in wanted)
+    there.subtract(fp for fp in source.fp[stay].tolist() if fp in wanted)
+    gone: list[int] = []
+    for index in mine:
+        fp = int(source.fp[index])
+        if there[fp] > 0:  # it stands on the target as well
+            there[fp] -= 1
+        else:
+            gone.append(index)
+    spans = [(int(source.offset[index]), int(source.offset[index]) + 1) for index in gone]
+    examples = tuple(
+        DifferenceExample(
+            "quarantined",
+            int(source.offset[index]),
+            None,
+            (),
+            int(source.fp[index]),
+            None,
+            int(source.ts[index]),
+            None,
+            int(source.kh[index]),
+        )
+        for index in gone[:limit]
+    )
+    return _SourceSetAside(source.without(spans), len(gone), tuple(others), examples)
+
+
+def add_quarantined(difference: RecordDifference, aside: _SourceSetAside) -> RecordDifference:
+    """The difference of what was left of the source, and what was set aside before."""
+    examples = (*aside.examples, *difference.examples)
+    return replace(difference, quarantined=aside.count, kept_otherwise=aside.others, examples=examples)
+
+
+def build_quarantine_facts(
+    subjects: Sequence[ProofPartition], confirmed: Sequence[ConfirmedDifference]
+) -> dict[str, Any]:
+    """What the quarantine holds of what was looked at. alone: entries that are their record's only copy; copied_too:
+    how many are on the target as well; others: those whose content is not the source's, by name."""
+    entries = sum(len(s.kept_in(OffsetRange(s.window.source.start, s.window.tail.end))) for s in subjects)
+    alone = sum(each.difference.quarantined for each in confirmed)
+    others = [
+        {**each.place._asdict(), "source_offset": offset}
+        for each in confirmed
+        for offset in each.difference.kept_otherwise
+    ]
+    return {"entries": entries, "alone": alone, "others": others, "copied_too": max(0, entries - alone - len(others))}
+
+
+def is_quarantined(kept: Mapping[int, QuarantinedOffset], offset: int, fp: int) -> bool:
+    each = kept.get(offset)
+    return each is not None and (not each.prints or fp in each.prints)
+
+
+def _kept(each: QuarantinedRecord, timestamps: bool, ids: KeyValueIdPairs) -> QuarantinedOffset:
+    if not each.whole:
+        if each.fingerprint is None or not timestamps or ids != NO_ID_REWRITE:
+            return QuarantinedOffset(each.offset)
+        return QuarantinedOffset(each.offset, (each.fingerprint,))
+    slices = _slices(each)
+    both = (slices,) if ids == NO_ID_REWRITE else (rewrite_schema_ids(slices, ids), slices)
+    prints = {int(fingerprint_slices(one, timestamps=timestamps).fp[0]) for one in both}
+    return QuarantinedOffset(each.offset, tuple(sorted(prints)), each.key is None)
+
+
+def _slices(each: QuarantinedRecord) -> RecordSlices:
+    """One record as a batch of one would have it."""
+    key, value, headers = each.key or b"", each.value or b"", encode_headers_bin(each.headers)
+    numbers = (
+        each.offset,
+        each.timestamp,
+        0,
+        -1 if each.key is None else len(key),
+        len(key),
+        -1 if each.value is None else len(value),
+        len(key) + len(value),
+        len(headers),
+    )
+    columns = (np.array([number], dtype=np.int64) for number in numbers)
+    return RecordSlices(np.frombuffer(key + value + headers + bytes(16), dtype=np.uint8), *columns)

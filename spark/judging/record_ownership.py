@@ -1,0 +1,91 @@
+"""Whose records count: producer ids that a flow leaves out at its source, and those that are its own at the target.
+
+A batch carries the id of its producer for ever, and the registry of a cluster says which ids are Watershed's, for which
+flow, and which clusters their records were in (`clusters.producer_registry`). An id is registered before its first batch: what
+is read behind a log's end names every producer of ours below that end, and any other id is an application's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from clusters.claim_rules import ClaimedPartition, PartitionClaims
+from clusters.flow_records import read_flows
+from clusters.producer_registry import read_producers
+from clusters.settings import ConnectionSettings
+from replicator.ledger.claims import read_claims
+from topology.plan import PlanFlow
+
+if TYPE_CHECKING:
+    from spark.judging.proof_inputs import ProofPartition, ProofReaders
+
+NO_KNOWN_PRODUCER = -2  # no producer's id (-1 is that of batches without one)
+
+
+def is_target_shared(flow: PlanFlow) -> bool:
+    """Whether the plan says that others may write into the flow's target partitions: it copies in transactions then."""
+    return flow.merge or flow.delivery == "transactions"
+
+
+def read_producers_to_skip(flow: PlanFlow, source: ConnectionSettings, target_id: str) -> tuple[int, ...]:
+    """As the flow's loop guard has it (`replicator.copy.loop_guard`): what any flow brought when it forwards its own cluster's
+    only, else what was in the target before."""
+    if flow.guard == "none" and flow.forward != "local":
+        return ()
+    paths: dict[int, tuple[str | None, ...]] = {
+        record.producer_id: (record.source_cluster_id,)
+        for record in read_flows(source).values()
+        if record.producer_id is not None
+    }
+    paths |= {id_: producer.path for id_, producer in read_producers(source).items()}
+    return tuple(sorted(id_ for id_, path in paths.items() if flow.forward == "local" or target_id in path))
+
+
+def read_source_claims(source: ConnectionSettings) -> dict[ClaimedPartition, PartitionClaims]:
+    """What the flows into a cluster have written there, by their ledgers: only there their ids are believed. Everything
+    that was written before it is asked for is in it. Raises ClusterError."""
+    mapped = {id_ for id_, record in read_flows(source).items() if record.flow.offsets != "aligned"}
+    return read_claims(source, mapped)
+
+
+@dataclass(frozen=True, slots=True)
+class TargetWriters:
+    """Producer ids at a flow's target, in order. ours: that the flow writes with, or wrote with earlier; never empty.
+    known: of all flows."""
+
+    ours: tuple[int, ...]
+    known: tuple[int, ...]
+
+
+def read_target_writers(flow: PlanFlow, target: ConnectionSettings) -> TargetWriters:
+    """Raises ClusterError."""
+    flows = read_flows(target)
+    by_id = {record.producer_id: id_ for id_, record in flows.items() if record.producer_id is not None}
+    by_id |= {id_: producer.flow for id_, producer in read_producers(target).items()}
+    ours = tuple(sorted(id_ for id_, written in by_id.items() if written == flow.id))
+    return TargetWriters(ours or (NO_KNOWN_PRODUCER,), tuple(sorted(by_id)))
+
+
+def read_own_producer_ids(flow: PlanFlow, target: ConnectionSettings) -> tuple[int, ...]:
+    """Of the flow itself. Raises ClusterError."""
+    return read_target_writers(flow, target).ours
+
+
+def describe_application_records(
+    subjects: Sequence[ProofPartition], known: Sequence[int], readers: ProofReaders
+) -> Iterator[str]:
+    """What applications wrote into the windows of a flow's shared target partitions, by their batches' headers."""
+    units = [
+        replace(subject.unit(1, subject.window.target, number, "batches"), only=(), skip=tuple(known))
+        for number, subject in enumerate(subjects)
+        if subject.window.target.end > subject.window.target.start
+    ]
+    for number, read in sorted(readers.sums(units).items() if units else ()):
+        place, alias = subjects[number].window.place, subjects[number].clusters[1]
+        if read.sums.n:
+            yield (
+                f"{place.target_topic}-{place.partition} on {alias}: {read.sums.n} records of applications stand among "
+                f"those of flow {place.flow}; the plan says that others write there, so they are none of its"
+            )

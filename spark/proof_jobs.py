@@ -1,0 +1,228 @@
+"""Readers that let Spark do the reading: ranges and comparisons are its tasks, sums and differences come back.
+
+A task is plain Python over a stretch of units; the data source (`spark.source`) reads by the same functions, but to
+plan one costs a proof several seconds of Spark SQL (decision 0034). A task that is tried again, or run twice by
+speculation, only reads: Spark gives each task's result once, and results are found by the number of their unit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from functools import partial
+from typing import TYPE_CHECKING
+
+from spark.errors import SparkError
+from spark.failure_text import raise_as_spark_error
+from spark.fingerprint import RecordFingerprints
+from spark.judging.key_state_reading import (
+    BucketNumber,
+    BucketRead,
+    KeyStateJob,
+    KeyStateResult,
+    build_key_state_tasks,
+    compare_bucket,
+    find_job_clusters,
+    merge_key_state_results,
+    read_key_states,
+)
+from spark.judging.near import build_neighbour_search
+from spark.judging.proof_inputs import ProofPartition, ProofReaders, RangeComparison
+from spark.judging.quarantine_side import add_quarantined, set_aside_quarantined
+from spark.judging.record_difference import RecordDifference, compare_records
+from spark.progress import DriverAddress, ProgressCallback, ProgressListener, ProgressReporter
+from spark.reading.broker_connections import BrokerConnections
+from spark.reading.fetch_answers import OffsetsExpired
+from spark.reading.lag_pause import wait_for_lag
+from spark.reading.offset_range import OffsetRange
+from spark.reading.range_address import build_partition_address
+from spark.reading.range_reader import read_all_fingerprints
+from spark.reading.range_requests import RangeRequest, split_into_streams
+from spark.reading.range_sums import RangeSum, sum_ranges
+from spark.reading.read_limits import (
+    NO_READ_LIMITS,
+    LimitedTask,
+    ReadLimits,
+    SparkTask,
+    TaskResult,
+    TaskRow,
+    plan_read_tasks,
+)
+from spark.reading.read_rate import ReadRate
+from spark.resource_wait import warn_while_waiting
+from spark.session import find_driver_address
+from topology.plan import Plan, PlanCluster
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+_TASKS_PER_CORE = 2
+_SMALL = 256 << 10  # bytes of an answer, where a few records are wanted
+_STRETCH = 2_000_000  # offsets a task reads at most (a chunk is never cut): what a lost executor has to read again
+_WHAT = "the Spark job of the proof failed"
+_REMEDY = "Nothing was found to differ, and nothing was proven; run the proof again"
+
+_Stretch = tuple[PlanCluster, tuple[RangeRequest, ...]]
+
+
+def build_spark_readers(
+    session: Callable[[], SparkSession],
+    plan: Plan,
+    progress: ProgressCallback | None = None,
+    manners: ReadLimits = NO_READ_LIMITS,
+    say: Callable[[str], None] = lambda _line: None,
+) -> ProofReaders:
+    """`session` is called when there is something to read: a session costs ten seconds.
+
+    progress is called while tasks read, from another thread; `say` with what manners made the reading wait for.
+    Readers raise SparkError.
+    """
+
+    def politely(
+        context: SparkContext, tasks: int, task: SparkTask[TaskRow, TaskResult]
+    ) -> LimitedTask[TaskRow, TaskResult]:
+        wait_for_lag(manners.pauses, manners.patience_s, say)
+        return LimitedTask(manners.of_task(tasks, context.defaultParallelism), task)
+
+    def sums(units: Sequence[RangeRequest]) -> dict[int, RangeSum]:
+        with raise_as_spark_error(_WHAT, _REMEDY):
+            context = session().sparkContext
+            length = sum(unit.end - unit.start for unit in units)
+            tasks = max(_TASKS_PER_CORE * context.defaultParallelism, -(-length // _STRETCH))
+            polite = plan_read_tasks(units, tasks, manners, plan.cluster)
+            some = [(plan.cluster(stretch[0].cluster), tuple(stretch)) for stretch in polite]
+            rows = context.parallelize(some, max(1, len(some)))
+            with _listening(context, units, progress) as listener, warn_while_waiting(context, say):
+                task = partial(run_sum_task, None if listener is None else listener.line)
+                found = rows.mapPartitions(politely(context, len(some), task)).collect()
+                if listener is not None:
+                    listener.complete(found)
+        return require_each_range_once(units, found)
+
+    def differences(jobs: Sequence[RangeComparison]) -> list[RecordDifference]:
+        pairs = [((plan.cluster(job.source.cluster), plan.cluster(job.target.cluster)), job) for job in jobs]
+        with raise_as_spark_error(_WHAT, _REMEDY):
+            context, slices = session().sparkContext, manners.tasks(len(pairs))
+            return (
+                context.parallelize(pairs, slices)
+                .mapPartitions(politely(context, slices, run_comparison_task))
+                .collect()
+            )
+
+    def states(jobs: Sequence[KeyStateJob]) -> list[KeyStateResult]:
+        tasks = build_key_state_tasks(jobs, plan.cluster)
+        sides = [find_job_clusters(job, plan.cluster) for job in jobs]
+        with raise_as_spark_error(_WHAT, _REMEDY):
+            context, slices = session().sparkContext, manners.tasks(len(tasks))
+            read = context.parallelize(tasks, slices).mapPartitions(politely(context, slices, read_key_states))
+            count = manners.tasks(sum(job.buckets for job in jobs))
+            compare = politely(context, count, partial(_run_bucket_task, jobs, sides))
+            found = read.groupByKey(count).mapPartitions(compare).collect()
+        return merge_key_state_results(jobs, found)
+
+    return ProofReaders(sums, differences, states)
+
+
+def _listening(
+    context: SparkContext, units: Sequence[RangeRequest], progress: ProgressCallback | None
+) -> AbstractContextManager[ProgressListener | None]:
+    """Where tasks tell how far they are; None where nobody asked, or the driver's address cannot be listened at."""
+    if progress is None:
+        return nullcontext()
+    bind, host = find_driver_address(context)
+    try:
+        return ProgressListener(units, progress, bind=bind, host=host)
+    except OSError:  # spark.driver.host is a name for others only: the proof goes on in silence
+        return nullcontext()
+
+
+def _run_bucket_task(
+    jobs: Sequence[KeyStateJob],
+    sides: Sequence[tuple[PlanCluster, PlanCluster]],
+    buckets: Iterable[tuple[BucketNumber, Iterable[BucketRead]]],
+) -> Iterator[tuple[BucketNumber, KeyStateResult]]:
+    """A task that compares the states of the keys of some buckets."""
+    for key, reads in buckets:
+        yield key, compare_bucket(jobs[key[0]], sides[key[0]], reads)
+
+
+def require_each_range_once(units: Sequence[RangeRequest], found: Iterable[RangeSum]) -> dict[int, RangeSum]:
+    """What was read, by unit. Raises SparkError unless every unit was answered exactly once."""
+    results: dict[int, RangeSum] = {}
+    for each in found:
+        if each.unit in results:
+            raise SparkError(f"{_WHAT}: Spark gave the result of range {each.unit} twice. {_REMEDY}")
+        results[each.unit] = each
+    if results.keys() != {unit.id for unit in units}:
+        raise SparkError(f"{_WHAT}: Spark gave {len(results)} results for {len(units)} ranges. {_REMEDY}")
+    return results
+
+
+def run_sum_task(line: DriverAddress | None, stretches: Iterator[_Stretch]) -> Iterator[RangeSum]:
+    """A task of the proof. Runs on executors, as often as Spark likes: it only reads."""
+    with ProgressReporter(line) as teller:
+        for cluster, units in stretches:
+            for run in split_into_streams(units):
+                for read in sum_ranges(cluster, run):
+                    teller.tell(read)
+                    yield read
+
+
+def run_comparison_task(
+    pairs: Iterator[tuple[tuple[PlanCluster, PlanCluster], RangeComparison]],
+) -> Iterator[RecordDifference]:
+    """A task that compares two ranges record by record."""
+    for clusters, job in pairs:
+        source, target = (
+            read_all_fingerprints(build_partition_address(cluster, unit), OffsetRange(unit.start, unit.end)).without(
+                unit.left_out
+            )
+            for cluster, unit in zip(clusters, (job.source, job.target), strict=True)
+        )
+        near = build_neighbour_search(
+            build_partition_address(clusters[0], job.source), [OffsetRange(unit.start, unit.end) for unit in job.near]
+        )
+        in_place = job.source.in_place
+        aside = set_aside_quarantined(source, target, job.kept, job.limit)
+        found = compare_records(
+            aside.source, target, open_end=job.open_end, in_place=in_place, limit=job.limit, elsewhere=near
+        )
+        yield add_quarantined(found, aside)
+
+
+def count_range_records(plan: Plan, unit: RangeRequest) -> int:
+    """How many records a small range still holds, read here and now. Raises NotReadable, ClusterError."""
+    start = unit.start
+    while start < unit.end:
+        try:
+            return len(
+                read_all_fingerprints(
+                    build_partition_address(plan.cluster(unit.cluster), unit), OffsetRange(start, unit.end)
+                )
+            )
+        except OffsetsExpired as expired:
+            start = expired.log_start
+    return 0
+
+
+@contextmanager
+def open_small_range_reader(
+    plan: Plan, subjects: Sequence[ProofPartition]
+) -> Iterator[Callable[[int, str, int, OffsetRange], RecordFingerprints]]:
+    """Reads small ranges of a side (0 is the source) of these partitions of one flow, here and now, in small answers.
+
+    What it gives raises Expired, NotReadable, ClusterError.
+    """
+    by_place = {(subject.window.place.topic, subject.window.place.partition): subject for subject in subjects}
+    with ExitStack() as stack:
+        links: dict[str, BrokerConnections] = {}
+
+        def read(side: int, topic: str, partition: int, span: OffsetRange) -> RecordFingerprints:
+            unit = by_place[topic, partition].unit(side, span, 0)
+            address = build_partition_address(plan.cluster(unit.cluster), unit)
+            if unit.cluster not in links:
+                links[unit.cluster] = stack.enter_context(BrokerConnections(address.settings, ReadRate(largest=_SMALL)))
+            return read_all_fingerprints(address, span, links[unit.cluster])
+
+        yield read

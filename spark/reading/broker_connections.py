@@ -1,0 +1,85 @@
+"""What a task reads one cluster through: a connection to each broker that it needs, kept from range to range, and how
+much it may read."""
+
+from __future__ import annotations
+
+from clusters.errors import Unreachable
+from clusters.settings import ConnectionSettings
+from clusters.wire.connection import Connection, open_connection
+from clusters.wire.transport import ReceiveBuffer
+from spark.reading.read_rate import ReadRate
+
+PROOF_CLIENT_ID = "watershed-verify"
+
+
+class BrokerConnections:
+    """Connections of one task to one cluster, made when they are needed. Not thread-safe; one fetch at a time.
+
+    Brokers see the client id `watershed-verify-<alias>`, so that a quota can be laid on what proofs read.
+    """
+
+    def __init__(self, settings: ConnectionSettings, pace: ReadRate | None = None) -> None:
+        self.settings, self.pace, self.room = settings, pace or ReadRate(), ReceiveBuffer()
+        self.rack = settings.rack or ""
+        self.busy = False  # with a range whose answers are not all taken in
+        self.client_id = f"{PROOF_CLIENT_ID}-{settings.alias}"
+        self._open: dict[tuple[str, int], Connection] = {}
+        self._brokers: dict[int, tuple[str, int]] = {}
+        self._leaders: dict[tuple[str, int], int] = {}
+
+    def __enter__(self) -> BrokerConnections:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def leader(self, topic: str, partition: int) -> Connection:
+        """To the broker that leads the partition. Raises Unreachable when none does just now, or it does not answer."""
+        if (topic, partition) not in self._leaders:
+            self._ask(topic)
+        node = self._leaders.get((topic, partition))
+        if node is None or node not in self._brokers:
+            self.forget()
+            raise Unreachable(
+                f"{topic}-{partition} on {self.settings.alias} has no leader just now", alias=self.settings.alias
+            )
+        return self.node(node)
+
+    def node(self, node: int) -> Connection:
+        """To this broker. Raises Unreachable, also for one that the cluster has not named."""
+        if node not in self._brokers:
+            raise Unreachable(f"cluster {self.settings.alias} has no broker {node}", alias=self.settings.alias)
+        address = self._brokers[node]
+        there = self._open.get(address)
+        if there is not None and there.ended():
+            self.lost(there)
+        if address not in self._open:
+            self._open[address] = open_connection(self.settings, address, self.client_id)
+        return self._open[address]
+
+    def forget(self) -> None:
+        """Leaders have moved: the next range asks anew who they are."""
+        self._leaders.clear()
+
+    def lost(self, link: Connection | None) -> None:
+        """Nothing more can be asked there: a connection that broke, or with an answer that nobody waits for."""
+        if link is not None:
+            link.close()
+            self._open = {address: each for address, each in self._open.items() if each is not link}
+
+    def close(self) -> None:
+        for link in self._open.values():
+            link.close()
+        self._open.clear()
+        self.forget()
+
+    def _ask(self, topic: str) -> None:
+        link = open_connection(self.settings, None, self.client_id)
+        try:
+            answer = link.metadata((topic,))
+        finally:
+            link.close()
+        self._brokers = answer.brokers
+        for found in answer.topics:
+            for partition in found.partitions:
+                self._leaders[found.name, partition.partition] = partition.node

@@ -1,0 +1,12 @@
+"""Offsets from one to another."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class OffsetRange(NamedTuple):
+    """Offsets start <= offset < end."""
+
+    start: int
+    end: int

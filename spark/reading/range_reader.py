@@ -1,0 +1,194 @@
+"""Reading a range of one partition as batches, as digests of batches, or as fingerprints of records, from raw record
+batches (`clusters.wire`). Checksums of all bytes are verified. Only committed records count.
+
+This reader shares no code with the replicator, whose work it is to judge.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import numpy as np
+
+from clusters.wire.messages import READ_COMMITTED, READ_UNCOMMITTED
+from spark.errors import NotReadable
+from spark.fingerprint import RecordFingerprints, fingerprint_slices
+from spark.reading.batch_decoding import (
+    HEADER_BYTES,
+    BatchView,
+    CorruptBatch,
+    decode_batch_view,
+    decompress_bounded,
+    locate_payload_records,
+)
+from spark.reading.batch_digests import BatchDigests, digest_batches, hash_payload
+from spark.reading.batch_headers import (
+    APPEND_TIME,
+    CODEC,
+    BatchHeaders,
+    BatchMask,
+    check_checksums,
+    compute_last_offsets,
+    decode_batch_headers,
+    find_counted_batches,
+    hash_payloads,
+)
+from spark.reading.broker_connections import BrokerConnections
+from spark.reading.fetch_answers import FetchAnswer, PartitionAddress, fetch_range
+from spark.reading.offset_range import OffsetRange
+from spark.reading.read_limits import borrow_connections
+from spark.reading.schema_id_rewrite import rewrite_schema_ids
+from spark.reading.xxh64 import I64
+
+_BLOCK_RECORDS = 40_000  # hashed together; numpy wants many, memory wants few
+_OPENED_BYTES = 64 << 20  # of decompressed batches that are hashed together
+_BLOCK_BATCHES = 20_000  # of digests, 60 bytes each
+
+
+def read_fingerprints(
+    address: PartitionAddress,
+    span: OffsetRange,
+    left_out: Sequence[tuple[int, int]] = (),
+    links: BrokerConnections | None = None,
+) -> Iterator[RecordFingerprints]:
+    """Fingerprints of the committed records of `span`, block by block in log order. left_out: offsets (first, end), in
+    order and apart from one another; a batch wholly in them is not opened. links: what to read through, if not what the
+    task has.
+
+    Raises Expired, NotReadable, ClusterError.
+    """
+    with _readable(address, links) as through:
+        for answer in fetch_range(address, span, through):
+            heads = decode_batch_headers(answer.records, answer.edges)
+            check_checksums(answer.records, answer.edges, heads)
+            rows = np.flatnonzero(_wanted(address, span, answer, heads, left_out))
+            records = np.cumsum(heads["count"][rows], dtype=np.int64)
+            turns = np.flatnonzero(np.diff(records // _BLOCK_RECORDS)) + 1
+            for block in np.split(rows, turns) if len(rows) else ():
+                yield from _prints(address, answer, heads, block, span)
+
+
+def read_batch_digests(address: PartitionAddress, span: OffsetRange) -> Iterator[BatchDigests]:
+    """Digests of the committed batches that `span` touches, block by block in log order: the first may begin before it
+    and the last may end behind it.
+
+    Raises Expired, NotReadable, ClusterError.
+    """
+    waiting: list[BatchHeaders] = []
+    payloads: list[int] = []
+    with _readable(address) as links:
+        for answer in fetch_range(address, span, links):
+            heads = decode_batch_headers(answer.records, answer.edges)
+            check_checksums(answer.records, answer.edges, heads)
+            hashes = hash_payloads(answer.records, answer.edges, hash_payload)
+            wanted = _wanted(address, span, answer, heads)
+            if wanted.all():
+                waiting.append(heads)
+                payloads += hashes
+            else:
+                waiting.append(heads[wanted])
+                payloads += [hashes[row] for row in np.flatnonzero(wanted).tolist()]
+            if len(payloads) >= _BLOCK_BATCHES:
+                yield digest_batches(np.concatenate(waiting), payloads)
+                waiting, payloads = [], []
+    if payloads:
+        yield digest_batches(np.concatenate(waiting), payloads)
+
+
+def read_record_batches(
+    address: PartitionAddress, span: OffsetRange, *, committed: bool = True, left_out: Sequence[tuple[int, int]] = ()
+) -> Iterator[BatchView]:
+    """Batches with records that touch `span`, in log order: the first may begin before it, the last end behind it.
+
+    committed: without markers, what was aborted and what was emptied by the cleaner; else all that the log holds,
+    up to its high watermark. left_out: as for `read_prints`. Raises Expired, NotReadable, ClusterError.
+    """
+    isolation = READ_COMMITTED if committed else READ_UNCOMMITTED
+    with _readable(address) as links:
+        for answer in fetch_range(address, span, links, isolation=isolation, keep=True):
+            heads = decode_batch_headers(answer.records, answer.edges)
+            check_checksums(answer.records, answer.edges, heads)
+            wanted = _wanted(address, span, answer, heads, left_out, committed=committed)
+            for row in np.flatnonzero(wanted).tolist():
+                yield decode_batch_view(answer.records, answer.edges[row], answer.edges[row + 1])
+
+
+def read_all_fingerprints(
+    address: PartitionAddress, span: OffsetRange, links: BrokerConnections | None = None
+) -> RecordFingerprints:
+    """The whole span as one block (for record-level comparison of a small one)."""
+    blocks = list(read_fingerprints(address, span, links=links))
+    names = ("offset", "fp", "kh", "vh", "hh", "ts", "size")
+    types = (np.int64, np.uint64, np.uint64, np.uint64, np.uint64, np.int64, np.int64)
+    columns = [
+        np.concatenate([getattr(b, name) for b in blocks]) if blocks else np.empty(0, dtype=kind)
+        for name, kind in zip(names, types, strict=True)
+    ]
+    return RecordFingerprints(*columns)
+
+
+def _wanted(
+    address: PartitionAddress,
+    span: OffsetRange,
+    answer: FetchAnswer,
+    heads: BatchHeaders,
+    left_out: Sequence[tuple[int, int]] = (),
+    *,
+    committed: bool = True,
+) -> BatchMask:
+    """Which batches of an answer have something to say of the span."""
+    last = compute_last_offsets(heads)
+    wanted: BatchMask = (last >= answer.position) & (heads["base"] < span.end)
+    if committed:
+        wanted &= find_counted_batches(answer.records, answer.edges, heads, answer.aborted, *address.whose)
+    if left_out:
+        wanted &= ~_within(heads["base"].astype(np.int64), last, left_out)
+    return wanted
+
+
+def _prints(
+    address: PartitionAddress, answer: FetchAnswer, heads: BatchHeaders, rows: I64, span: OffsetRange
+) -> Iterator[RecordFingerprints]:
+    """Of these batches of an answer, which may hold any number of times what they take compressed: not more than
+    OPENED_BYTES and one batch are opened at a time. Raises NotReadable."""
+    edges, records, codecs = answer.edges, answer.records, (heads["attributes"] & CODEC).tolist()
+    bodies: list[bytes | memoryview] = []
+    begun = size = 0
+    try:
+        for index, row in enumerate(rows.tolist()):
+            block = records[edges[row] + HEADER_BYTES : edges[row + 1]]
+            bodies.append(decompress_bounded(codecs[row], block, int(heads["base"][row])))
+            size += len(bodies[-1])
+            if size >= _OPENED_BYTES or index + 1 == len(rows):
+                yield _printed(address, heads[rows[begun : index + 1]], bodies).between(span.start, span.end)
+                bodies, begun, size = [], index + 1, 0
+    except (CorruptBatch, ValueError, OSError, EOFError, IndexError) as error:
+        raise NotReadable(f"{address}: {error}") from None
+
+
+def _printed(address: PartitionAddress, some: BatchHeaders, bodies: list[bytes | memoryview]) -> RecordFingerprints:
+    base, count, first, newest = (some[name].astype(np.int64) for name in ("base", "count", "first", "newest"))
+    slices = locate_payload_records(bodies, base, count, first, newest, some["attributes"] & APPEND_TIME != 0)
+    return fingerprint_slices(rewrite_schema_ids(slices, address.ids), timestamps=address.timestamps)
+
+
+def _within(base: I64, last: I64, spans: Sequence[tuple[int, int]]) -> BatchMask:
+    """Which batches lie wholly in one of the spans."""
+    first, end = np.array(spans, dtype=np.int64).T
+    at = np.searchsorted(first, base, side="right") - 1
+    found: BatchMask = (at >= 0) & (last < end[np.maximum(at, 0)])
+    return found
+
+
+@contextmanager
+def _readable(address: PartitionAddress, links: BrokerConnections | None = None) -> Iterator[BrokerConnections]:
+    """Links for as long as a range is read; what the log itself holds wrong is told with its place."""
+    try:
+        if links is not None:
+            yield links
+        else:
+            with borrow_connections(address.settings) as found:
+                yield found
+    except (CorruptBatch, ValueError) as error:
+        raise NotReadable(f"{address}: {error}") from None

@@ -1,0 +1,175 @@
+"""How a proof behaves towards the clusters that it reads, and the part of that which one task has.
+
+A task of Spark reads through whatever functions it likes; what it may take is laid on the links that they read through
+(`links_to`), for as long as the task runs in its process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field, replace
+from typing import Final, Generic, TypeAlias, TypeVar
+
+from clusters.settings import ConnectionSettings, resolve_connection_settings
+from clusters.wire.connection import open_connection
+from spark.reading.broker_connections import PROOF_CLIENT_ID, BrokerConnections
+from spark.reading.lag_pause import LagLimit, LagPause
+from spark.reading.range_requests import RangeRequest, group_into_tasks
+from spark.reading.read_rate import ReadRate
+from topology.plan import Plan, PlanCluster, PlanFlow
+
+TaskRow = TypeVar("Row")
+TaskResult = TypeVar("Result")
+SparkTask: TypeAlias = Callable[[Iterator[TaskRow]], Iterable[TaskResult]]
+MAX_LAG_PAUSE_S = 600.0  # a round of reading waits so long at most for flows that lag
+
+
+@dataclass(frozen=True, slots=True)
+class ReadLimits:
+    """rate: bytes a second that are read of one cluster, by all tasks together; fetches: how many tasks read from one
+    broker at a time; pauses: the flows that must not lag meanwhile; patience_s: for how long a task waits for them.
+    """
+
+    rate: int | None = None
+    fetches: int | None = None
+    pauses: tuple[LagLimit, ...] = ()
+    patience_s: float = MAX_LAG_PAUSE_S
+
+    def tasks(self, wanted: int) -> int:
+        """How many tasks may be made of work whose brokers are not known: then no broker sees more of them."""
+        return max(1, wanted if self.fetches is None else min(wanted, self.fetches))
+
+    def of_task(self, tasks: int, cores: int) -> ReadLimits:
+        """The part of one of so many tasks, of which at most `cores` run at a time, so that all keep to the whole."""
+        if not tasks:
+            return self
+        at_a_time = max(1, min(tasks, cores))
+        rate = None if self.rate is None else max(1, self.rate // at_a_time)
+        return replace(self, rate=rate, patience_s=self.patience_s / -(-tasks // at_a_time))
+
+
+NO_READ_LIMITS: Final = ReadLimits()
+
+
+def build_read_limits(plan: Plan, flows: Sequence[PlanFlow], max_rate: int | None = None) -> ReadLimits:
+    """For flows that are proven together: the strictest of what they say. max_rate, in bytes a second, goes before."""
+    rates = [flow.verify.rate for flow in flows if flow.verify.rate is not None]
+    fetches = [flow.verify.fetches for flow in flows if flow.verify.fetches is not None]
+    pauses = tuple(
+        LagLimit(flow.id, plan.cluster(flow.target), flow.verify.pause_at_lag_ms)
+        for flow in flows
+        if flow.verify.pause_at_lag_ms is not None
+    )
+    return ReadLimits(
+        max_rate if max_rate is not None else min(rates, default=None), min(fetches, default=None), pauses
+    )
+
+
+def plan_read_tasks(
+    units: Sequence[RangeRequest], tasks: int, manners: ReadLimits, cluster: Callable[[str], PlanCluster]
+) -> list[list[RangeRequest]]:
+    """Units as about so many tasks, but never more than `fetches` for what one broker leads: then no more can run.
+
+    Raises ClusterError, where a bound makes it ask who leads.
+    """
+    if manners.fetches is None:
+        return group_into_tasks(units, tasks)
+    by_broker: dict[tuple[str, int], list[RangeRequest]] = {}
+    leaders = {
+        alias: _leaders(
+            resolve_connection_settings(cluster(alias)), sorted({unit.topic for unit in units if unit.cluster == alias})
+        )
+        for alias in sorted({unit.cluster for unit in units})
+    }
+    for unit in units:
+        leader = leaders[unit.cluster].get((unit.topic, unit.partition), -1)
+        by_broker.setdefault((unit.cluster, leader), []).append(unit)
+    share = max(1, tasks // len(by_broker)) if by_broker else 1
+    found = [each for some in by_broker.values() for each in _at_most(some, min(share, manners.fetches))]
+    return sorted(found, key=lambda some: -sum(unit.end - unit.start for unit in some))
+
+
+def _at_most(units: list[RangeRequest], tasks: int) -> list[list[RangeRequest]]:
+    """`stretch_units` may give a few more: the shortest are then read by the task that has least to do."""
+    found = group_into_tasks(units, tasks)
+    while len(found) > tasks:
+        last = found.pop()
+        found[-1] = found[-1] + last
+    return found
+
+
+def _leaders(settings: ConnectionSettings, topics: list[str]) -> dict[tuple[str, int], int]:
+    link = open_connection(settings, None, f"{PROOF_CLIENT_ID}-{settings.alias}")
+    try:
+        answer = link.metadata(tuple(topics))
+    finally:
+        link.close()
+    return {(topic.name, each.partition): each.node for topic in answer.topics for each in topic.partitions}
+
+
+@dataclass(slots=True)
+class _RunningTask:
+    """A task while it runs: its links, and one pace for each cluster however many links there are."""
+
+    manners: ReadLimits
+    links: dict[str, BrokerConnections] = field(default_factory=dict)
+    paces: dict[str, ReadRate] = field(default_factory=dict)
+    hold: LagPause | None = None
+
+    def pace(self, alias: str) -> ReadRate:
+        if self.manners.pauses and self.hold is None:
+            self.hold = LagPause(self.manners.pauses, self.manners.patience_s)
+        if alias not in self.paces:
+            self.paces[alias] = ReadRate(self.manners.rate, self.hold)
+        return self.paces[alias]
+
+    def close(self) -> None:
+        for links in self.links.values():
+            links.close()
+        if self.hold is not None:
+            self.hold.close()
+
+
+_visit: ContextVar[_RunningTask | None] = ContextVar("visit", default=None)
+
+
+class LimitedTask(Generic[TaskRow, TaskResult]):
+    """A task that keeps to manners: `task` with them, in a form that Spark can send to executors."""
+
+    def __init__(self, manners: ReadLimits, task: SparkTask[TaskRow, TaskResult]) -> None:
+        self._manners, self._task = manners, task
+
+    def __call__(self, rows: Iterator[TaskRow]) -> Iterator[TaskResult]:
+        visit = _RunningTask(self._manners)
+        before = _visit.set(visit)
+        try:
+            yield from self._task(rows)
+        finally:
+            _visit.reset(before)
+            visit.close()
+
+
+@contextmanager
+def borrow_connections(settings: ConnectionSettings) -> Iterator[BrokerConnections]:
+    """Links to read one range through: those of the task that runs here, or some for this range alone.
+
+    Two ranges of one cluster that are read in turns do not share links: answers come in the order of the questions.
+    """
+    visit = _visit.get()
+    pace = visit.pace(settings.alias) if visit is not None else ReadRate()
+    kept = visit.links.get(settings.alias) if visit is not None else None
+    if kept is not None and not kept.busy and kept.settings == settings:
+        links = kept
+    else:
+        links = BrokerConnections(settings, pace)
+        if visit is not None and kept is None:
+            visit.links[settings.alias] = kept = links
+    links.busy = True
+    try:
+        yield links
+    finally:
+        links.busy = False
+        if links is not kept:
+            links.close()

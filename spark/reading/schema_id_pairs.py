@@ -1,0 +1,7 @@
+"""Schema ids and what a flow writes in their place, as it travels to Spark's tasks."""
+
+from __future__ import annotations
+
+SchemaIdPairs = tuple[tuple[int, int], ...]  # id at the source → id at the target
+KeyValueIdPairs = tuple[SchemaIdPairs | None, SchemaIdPairs | None]  # of keys, of values; None: they travel as they are
+NO_ID_REWRITE: KeyValueIdPairs = (None, None)

@@ -1,0 +1,303 @@
+"""Which flows share their target partitions with other writers, and which must tell the way that each batch came.
+
+A flow that is the only writer of its target partitions copies by sequence numbers. It is not the only one where the
+file allows merges, where another running flow writes a name that it writes, and on a loop of running flows that brings
+names back: there applications write at both ends. Such flows copy in Kafka's transactions.
+
+A flow that forwards what others brought writes with one producer id a path where a record could return to a cluster
+that it was in before the flow's source: on a ring of three clusters or more. The direct way back needs none, because
+every producer id tells the flow's source.
+
+What is paused does not write, so it makes no other flow shared; a paused flow itself is judged as if it alone had been
+started. It does count for rings: when it starts, it meets batches that were written long before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from topology.collisions import list_collision_candidates
+from topology.model import Flow, Topology
+from topology.name_propagation import follow_names
+from topology.naming import Naming
+from topology.selection_overlap import MAX_OVERLAP_WORK, MAX_OVERLAP_WORK_PER_FLOW, limit_overlap_work
+from topology.selectors import TopicSelection
+from topology.text_escaping import shorten_and_escape
+from topology.topic_graph import OutgoingFlows, TopicGraph, TopicNode
+from topology.topic_symbols import TopicSymbol, carry_symbol, list_source_symbols
+
+_MAX_STEPS = 3_000_000  # of all searches together; beyond that a flow counts as being on a ring, which is always safe
+_MAX_PAIRS, _MAX_PAIRS_PER_NAME = 200_000, 20
+_MAX_TOLD_NAME = 70
+
+
+@dataclass(frozen=True, slots=True)
+class DeliveryMode:
+    """How one flow writes, as in `PlanFlow`."""
+
+    delivery: Literal["sequence", "transactions"] = "sequence"
+    reason: str = ""
+    paths: bool = False
+
+
+def choose_delivery_modes(topology: Topology) -> dict[str, DeliveryMode]:
+    """By flow id. The order of the file changes nothing."""
+    graph = TopicGraph()
+    with limit_overlap_work(MAX_OVERLAP_WORK + MAX_OVERLAP_WORK_PER_FLOW * len(topology.flows)):
+        lanes = OutgoingFlows(topology)
+        follow_names(graph, lanes, list(lanes.births()))
+        found = _Found(topology, graph)
+        return {flow.id: found.judged(flow) for flow in topology.flows}
+
+
+@dataclass(slots=True)
+class _Found:
+    """What is asked of the name graph, for every flow. edges: of each flow, as (from, to)."""
+
+    topology: Topology
+    graph: TopicGraph
+    edges: dict[str, list[tuple[TopicNode, TopicNode]]] = field(default_factory=dict)
+    leaving: dict[TopicNode, dict[TopicNode, list[Flow]]] = field(default_factory=dict)
+    arriving: dict[TopicNode, dict[TopicNode, list[Flow]]] = field(default_factory=dict)
+    also: dict[str, tuple[str, str]] = field(default_factory=dict)  # flow → (another running writer, name)
+    loops: dict[TopicNode, int] = field(default_factory=dict)  # node → its loop of running flows
+    back: dict[tuple[TopicNode, bool], str] = field(default_factory=dict)  # node → the first flow that brings it back
+    steps: int = _MAX_STEPS
+
+    def __post_init__(self) -> None:
+        for (source, target, flow_id), flow in sorted(self.graph.edges.items(), key=lambda edge: _order(edge[0])):
+            self.edges.setdefault(flow_id, []).append((source, target))
+            self.leaving.setdefault(source, {}).setdefault(target, []).append(flow)
+            self.arriving.setdefault(target, {}).setdefault(source, []).append(flow)
+        self.also = _find_other_writers(self.topology, self.graph)
+        running = {
+            node: [target for target, flows in targets.items() if any(map(_runs, flows))]
+            for node, targets in self.leaving.items()
+        }
+        self.loops = number_loop_components(running)
+
+    def judged(self, flow: Flow) -> DeliveryMode:
+        plan = flow.plan
+        third = self._third(flow) if plan.guard == "producer_id" and plan.forward == "all" else None
+        if plan.delivery == "transactions":
+            return DeliveryMode("transactions", plan.delivery_reason, third is not None)
+        reason = self._merging(flow) or self._returning(flow)
+        if not reason and third is not None:
+            reason = f"records may come round by {third} to where they were, so each batch tells the way it came"
+        return DeliveryMode("transactions" if reason else "sequence", reason, third is not None)
+
+    def _merging(self, flow: Flow) -> str:
+        other = self.also.get(flow.id)
+        if other is not None:
+            return f"{other[0]} writes {other[1]} in {flow.target}, too"
+        if flow.merge_allowed:
+            return f"the file lets other writers share its topics in {flow.target} (`merge.allowed`)"
+        return ""
+
+    def _returning(self, flow: Flow) -> str:
+        """Whether what it brings can come back under its name, by running flows and itself."""
+        for source, target in self.edges.get(flow.id, ()):
+            if _runs(flow):
+                found = source in self.loops and self.loops[source] == self.loops.get(target)
+            else:
+                found = self._leads(target, source, lambda each: _runs(each) or each is flow)
+            if found:
+                return self._told_return(flow, source)
+        if not self.graph.complete and self._back_by_clusters(flow):
+            return f"there are too many names to tell whether they come back from {flow.target} to {flow.source}"
+        return ""
+
+    def _told_return(self, flow: Flow, source: TopicNode) -> str:
+        key = (source, _runs(flow))
+        if key not in self.back:
+            self.back[key] = min(
+                (
+                    each.id
+                    for before, flows in self.arriving.get(source, {}).items()
+                    for each in flows
+                    if _runs(each) and (not _runs(flow) or self.loops.get(before) == self.loops.get(source))
+                ),
+                default=flow.id,
+            )
+        name = shorten_and_escape(str(source[1]), _MAX_TOLD_NAME)
+        return f"{self.back[key]} brings {name} back to {flow.source}, so applications may write at both ends"
+
+    def _back_by_clusters(self, flow: Flow) -> bool:
+        todo, seen = [flow.target], {flow.target}
+        following: dict[str, set[str]] = {}
+        for each in self.topology.flows:
+            if _runs(each):
+                following.setdefault(each.source, set()).add(each.target)
+        while todo:
+            for cluster in following.get(todo.pop(), set()) - seen:
+                seen.add(cluster)
+                todo.append(cluster)
+        return flow.source in seen
+
+    def _third(self, flow: Flow) -> str | None:
+        """A third cluster that is before the source and behind the target, neither by way of the other end (there the
+        guard knows enough). Under which names does not matter: the guard asks for clusters."""
+        thirds = (self._between(source, target) for source, target in self.edges.get(flow.id, ()))
+        return next((third for third in thirds if third is not None), None)
+
+    def _between(self, source: TopicNode, target: TopicNode) -> str | None:
+        ends = (source[0], target[0])
+
+        def onward(node: TopicNode) -> list[TopicNode]:
+            return [after for after in self.leaving.get(node, ()) if after[0] not in ends]
+
+        def back(node: TopicNode) -> list[TopicNode]:
+            return [before for before in self.arriving.get(node, ()) if before[0] not in ends]
+
+        met = self._meeting(target, onward, source, back, key=lambda node: node[0])
+        return None if met is None else str(met)
+
+    def _leads(self, start: TopicNode, goal: TopicNode, taken: Callable[[Flow], bool]) -> bool:
+        def onward(node: TopicNode) -> list[TopicNode]:
+            return [after for after, flows in self.leaving.get(node, {}).items() if any(map(taken, flows))]
+
+        def back(node: TopicNode) -> list[TopicNode]:
+            return [before for before, flows in self.arriving.get(node, {}).items() if any(map(taken, flows))]
+
+        return self._meeting(start, onward, goal, back, key=lambda node: node, ends=True) is not None
+
+    def _meeting(
+        self,
+        start: TopicNode,
+        onward: Callable[[TopicNode], list[TopicNode]],
+        goal: TopicNode,
+        back: Callable[[TopicNode], list[TopicNode]],
+        key: Callable[[TopicNode], Hashable],
+        ends: bool = False,
+    ) -> Hashable | None:
+        """Where both searches come to one place. The smaller one goes on, so that a hub with thousands of spokes costs
+        as little as one of them. ends: the two themselves are such places."""
+        seen = ({start}, {goal})
+        met: tuple[set[Hashable], set[Hashable]] = (set(), set())
+        if ends:
+            met = ({key(start)}, {key(goal)})
+        borders = ([start], [goal])
+        neighbours = (self.leaving, self.arriving)
+
+        def degree(side: int, node: TopicNode) -> int:
+            return len(neighbours[side].get(node, ()))
+
+        while borders[0] or borders[1]:
+            done = [side for side in (0, 1) if not borders[side]]
+            if done and (ends or not met[done[0]]):
+                return None
+            side = 1 - done[0] if done else int(degree(1, borders[1][-1]) < degree(0, borders[0][-1]))
+            node = borders[side].pop()
+            for found in (onward, back)[side](node):
+                self.steps -= 1
+                if found not in seen[side]:
+                    seen[side].add(found)
+                    met[side].add(key(found))
+                    borders[side].append(found)
+                    if key(found) in met[1 - side]:
+                        return key(found)
+            if self.steps < 0:
+                return key(start)
+        return None
+
+
+def _find_other_writers(topology: Topology, graph: TopicGraph) -> dict[str, tuple[str, str]]:
+    """flow id → (the first running flow that writes a name of its, that name), for flows that are not alone."""
+    found: dict[str, tuple[str, str]] = {}
+
+    def tell(flows: Iterable[Flow], others: Iterable[Flow], name: str) -> None:
+        first = sorted({each.id for each in others if _runs(each)})[:2]
+        for flow in flows:
+            told = next(((other, name) for other in first if other != flow.id), None)
+            if told is not None and (flow.id not in found or told < found[flow.id]):
+                found[flow.id] = told
+
+    for by_symbol in _written(topology).values():
+        if len({flow.id for flows in by_symbol.values() for flow in flows}) < 2:
+            continue
+        most = _MAX_PAIRS + _MAX_PAIRS_PER_NAME * sum(map(len, by_symbol.values()))
+        for number, (one, two) in enumerate(list_collision_candidates(by_symbol)):
+            if number >= most:
+                graph.complete = False
+                break
+            tells = _tells(by_symbol[one], by_symbol[two]) or _tells(by_symbol[two], by_symbol[one])
+            if tells and (one is two or one.collides(two)):
+                name = shorten_and_escape(max(str(one), str(two), key=lambda text: (len(text), text)), _MAX_TOLD_NAME)
+                tell(by_symbol[one], by_symbol[two], name)
+                if one is not two:
+                    tell(by_symbol[two], by_symbol[one], name)
+    return found
+
+
+def _written(topology: Topology) -> dict[str, dict[TopicSymbol, list[Flow]]]:
+    """cluster → what is written there → by which flows. An application may write any name that a flow takes, so what
+    other flows bring to its source adds nothing."""
+    found: dict[str, dict[TopicSymbol, list[Flow]]] = {}
+    known: dict[tuple[TopicSelection, Naming], tuple[TopicSymbol, ...]] = {}
+    for flow in topology.flows:
+        if flow.source == flow.target:
+            continue
+        key = (flow.plan.topics, flow.plan.naming)
+        if key not in known:
+            arriving = (symbol for birth in list_source_symbols(flow.plan) for symbol in carry_symbol(flow.plan, birth))
+            known[key] = tuple(dict.fromkeys(arriving))
+        by_symbol = found.setdefault(flow.target, {})
+        for symbol in known[key]:
+            by_symbol.setdefault(symbol, []).append(flow)
+    return found
+
+
+def _tells(flows: list[Flow], others: list[Flow]) -> bool:
+    """Whether one of the others would be company for one of these."""
+    running = {other.id for other in others if _runs(other)}
+    return any(running - {flow.id} for flow in flows)
+
+
+def number_loop_components(following: Mapping[TopicNode, list[TopicNode]]) -> dict[TopicNode, int]:
+    """node → number of its strongly connected component, for nodes on some loop (Tarjan, without recursion)."""
+    order: dict[TopicNode, int] = {}
+    lowest: dict[TopicNode, int] = {}
+    open_: list[TopicNode] = []
+    waiting: set[TopicNode] = set()
+    loops: dict[TopicNode, int] = {}
+    for root in following:
+        if root in order:
+            continue
+        order[root] = lowest[root] = len(order)
+        open_.append(root)
+        waiting.add(root)
+        path = [(root, iter(following[root]))]
+        while path:
+            node, rest = path[-1]
+            for after in rest:
+                if after not in order:
+                    order[after] = lowest[after] = len(order)
+                    open_.append(after)
+                    waiting.add(after)
+                    path.append((after, iter(following.get(after, ()))))
+                    break
+                if after in waiting:
+                    lowest[node] = min(lowest[node], order[after])
+            else:
+                path.pop()
+                if path:
+                    lowest[path[-1][0]] = min(lowest[path[-1][0]], lowest[node])
+                if lowest[node] == order[node]:
+                    members = [open_.pop()]
+                    while members[-1] is not node:
+                        members.append(open_.pop())
+                    waiting.difference_update(members)
+                    if len(members) > 1:
+                        loops |= dict.fromkeys(members, order[node])
+    return loops
+
+
+def _runs(flow: Flow) -> bool:
+    return flow.plan.state == "running"
+
+
+def _order(edge: tuple[TopicNode, TopicNode, str]) -> tuple[str, str, str, str, str]:
+    (here, name), (there, arriving), flow_id = edge
+    return flow_id, here, str(name), there, str(arriving)

@@ -1,0 +1,180 @@
+"""How a Kafka client of the foreign file connects, as the `security` section of a cluster. Only references come over:
+where the file holds a secret itself, the topology gets the name of an environment variable, and the value is dropped
+without having been part of any message."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from topology.interop.import_notes import ForeignSetting, ImportNotes
+
+_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_SSL", "SASL_PLAINTEXT")
+SASL_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI")
+# in part from confluentinc/kcp's list of redacted keys, in part from the clients' ConfigDefs (type PASSWORD)
+_SECRET = re.compile(r"(?i)(?:.*[._-])?(?:password|passwd|secret|token|jaas\.config|api[._-]?key|keystore\.key)$")
+_REFERENCE = re.compile(r"\$\{(?P<provider>[^:{}]+):(?:(?P<path>[^{}]*?):)?(?P<key>[^:{}]*)\}")
+_IN_JAAS = re.compile(r'(?i)(?:password|secret)\s*=\s*(?:"([^"]*)"|\'([^\']*)\'|([^\s;]+))')
+_HALF = re.compile(r"[_.-]?(?:USER_?NAME|USER|PASSWORD|PASS)$", re.IGNORECASE)
+
+
+def is_secret_key(key: str) -> bool:
+    """Whether the value under this key is a secret."""
+    return _SECRET.fullmatch(key) is not None
+
+
+def name_secret_variable(alias: str, what: str = "") -> str:
+    """The environment variable in which a person puts a secret of this cluster: KAFKA_US_EAST."""
+    return "KAFKA_" + re.sub(r"[^A-Z0-9]", "_", alias.upper()) + (f"_{what}" if what else "")
+
+
+def build_client_security(alias: str, config: Mapping[str, ForeignSetting], notes: ImportNotes) -> dict[str, Any]:
+    """`config` holds the client settings of one cluster by plain key (`sasl.mechanism`). {} without any."""
+    said = config.get("security.protocol")
+    protocol = said.text.strip().upper() if said is not None else ""
+    if said is not None and protocol not in _PROTOCOLS:
+        notes.say("SYN011", f"`{said.name}`: no protocol of Kafka; one of {', '.join(_PROTOCOLS)}", said.span)
+        protocol = ""
+    if not protocol:
+        stray = [each for key, each in sorted(config.items()) if key.startswith(("ssl.", "sasl."))]
+        if not stray or said is not None:
+            return {}
+        # Kafka's default: these settings change nothing
+        notes.say(
+            "SEC603",
+            f"`{stray[0].name}` changes nothing: the client speaks PLAINTEXT unless `security.protocol` is set",
+            stray[0].key,
+            "set `security.protocol` to SSL or SASL_SSL",
+            severity="warning",
+        )
+        return {}
+    out: dict[str, Any] = {"protocol": protocol}
+    if protocol.startswith("SASL"):
+        out |= _sasl(alias, config, notes, protocol)
+    if protocol.endswith("SSL"):
+        out |= _tls(alias, config, notes)
+    return out
+
+
+def check_literal_secrets(settings: list[ForeignSetting], notes: ImportNotes) -> None:
+    """SEC601 for every secret that stands in the file itself."""
+    for said in settings:
+        if not is_secret_key(said.name) or not said.text.strip():
+            continue
+        texts = [said.text]
+        if said.name.endswith("jaas.config"):
+            texts = [next(filter(None, groups), "") for groups in _IN_JAAS.findall(said.text)]
+        if all(_REFERENCE.search(text) for text in texts):
+            continue  # also a JAAS text without a password
+        notes.say(
+            "SEC601",
+            f"`{said.name}` holds a secret in the file itself",
+            said.key,
+            "give it to the process as `${env:NAME}` or `${file:PATH:KEY}` (config.providers), and change the secret",
+        )
+
+
+def _sasl(alias: str, config: Mapping[str, ForeignSetting], notes: ImportNotes, protocol: str) -> dict[str, Any]:
+    out: dict[str, Any] = {}
+    said = config.get("sasl.mechanism")
+    mechanism = said.text.strip().upper() if said is not None else ""
+    if mechanism in SASL_MECHANISMS:
+        out["mechanism"] = mechanism
+    elif said is not None:
+        notes.leave(
+            f"`{said.name}`", f"a mechanism that Watershed does not speak ({', '.join(SASL_MECHANISMS)})", said.span
+        )
+    else:
+        out["mechanism"] = "GSSAPI"  # Kafka's default
+    if protocol == "SASL_PLAINTEXT" and mechanism == "PLAIN":
+        place = config["security.protocol"]
+        notes.say("SEC602", f"cluster {alias}: the password travels readable", place.span, "use SASL_SSL")
+    jaas = config.get("sasl.jaas.config")
+    if jaas is not None:
+        out["credentials"] = _reference(jaas.text) or {"env": name_secret_variable(alias)}
+        kind, name = next(iter(out["credentials"].items()))
+        kinds = {"env": "environment variable", "file": "file", "airflow_connection": "Airflow connection"}
+        held = f"in the {kinds[kind]} {name}"
+        notes.leave(f"`{jaas.name}`", f"the topology holds references only; provide `user:password` {held}", jaas.span)
+    endpoint, service = config.get("sasl.oauthbearer.token.endpoint.url"), config.get("sasl.kerberos.service.name")
+    carried = {"sasl.mechanism", "sasl.jaas.config"}
+    if endpoint is not None and mechanism == "OAUTHBEARER":
+        scope = config.get("sasl.oauthbearer.scope")
+        out["oauth"] = {"token_endpoint": endpoint.text.strip()} | ({"scope": scope.text.strip()} if scope else {})
+        carried |= {"sasl.oauthbearer.token.endpoint.url", "sasl.oauthbearer.scope"}
+    if service is not None and out.get("mechanism") == "GSSAPI":
+        out["kerberos"] = {"service": service.text.strip()}
+        carried.add("sasl.kerberos.service.name")
+    for key, each in sorted(config.items()):
+        if key.startswith("sasl.") and key not in carried:
+            notes.leave(f"`{each.name}`", "Watershed's client takes a user and a password, and no callbacks", each.span)
+    return out
+
+
+def _tls(alias: str, config: Mapping[str, ForeignSetting], notes: ImportNotes) -> dict[str, Any]:
+    out: dict[str, Any] = {}
+    for store, role in (("ssl.truststore", "ca"), ("ssl.keystore", "certificate")):
+        location, inline = config.get(f"{store}.location"), config.get(f"{store}.certificates")
+        inline = inline or config.get(f"{store}.certificate.chain")
+        if location is not None:
+            kind = config.get(f"{store}.type")
+            pem = (kind is not None and kind.text.strip().upper() == "PEM") or location.text.endswith(
+                (".pem", ".crt", ".cert")
+            )
+            path = _reference(location.text) or {"file": location.text.strip()}
+            out[role] = (
+                path
+                if pem or "env" in path
+                else {"file": re.sub(r"\.(?:jks|p12|pkcs12|pfx)$", "", path["file"]) + ".pem"}
+            )
+            if not pem and "file" in path:
+                what = "a PEM file" if role == "ca" else "a PEM file with certificate and key"
+                notes.leave(
+                    f"`{location.name}`", f"a Java key store; convert it to {what}: {out[role]['file']}", location.span
+                )
+        elif inline is not None:
+            out[role] = _reference(inline.text) or {"env": name_secret_variable(alias, role.upper())}
+            notes.leave(f"`{inline.name}`", "the topology names a PEM file (a variable holds its path)", inline.span)
+    check = config.get("ssl.endpoint.identification.algorithm")
+    if check is not None and check.text.strip().lower() != "https":
+        notes.say(
+            "SEC604",
+            f"`{check.name}` is empty: the client accepts any broker's certificate",
+            check.key,
+            "set it to `https`, and put the brokers' names into their certificates",
+        )
+        notes.leave(f"`{check.name}`", "the names in certificates are always checked", check.span)
+    done = ("ssl.truststore.", "ssl.keystore.")
+    for key, each in sorted(config.items()):
+        if key.startswith("ssl.") and key != "ssl.endpoint.identification.algorithm":
+            if key.startswith(done) and not is_secret_key(key):
+                continue
+            why = (
+                "PEM files are read without a password"
+                if is_secret_key(key)
+                else "Watershed's TLS client has its own choice"
+            )
+            notes.leave(f"`{each.name}`", why, each.span)
+    return out
+
+
+def _reference(text: str) -> dict[str, str] | None:
+    """`${env:KAFKA_X_PASSWORD}` is {env: KAFKA_X}, `${file:/p:key}` {file: /p}; other providers have no path here."""
+    found = list(_REFERENCE.finditer(text))
+    if not found:
+        return None
+    match = found[-1]
+    path = match["path"]
+    if path and path.startswith("/"):
+        return {
+            "file": path
+            if match["provider"] != "dir" and match["provider"] != "directory"
+            else f"{path}/{match['key']}"
+        }
+    if path:
+        return None
+    name = _HALF.sub("", match["key"]) or match["key"]
+    if name.startswith("AIRFLOW_CONN_"):
+        return {"airflow_connection": name.removeprefix("AIRFLOW_CONN_").lower()}
+    return {"env": name} if re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) else None

@@ -1,0 +1,117 @@
+"""What a foreign file does wrong between its clusters and flows: loops, two directions, aliases, addresses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import combinations
+
+from topology.finding import FileSpan, Label
+from topology.interop.import_notes import ImportNotes, parse_java_boolean
+from topology.interop.imported_topology import ImportedCluster
+from topology.interop.mm2_flow import MirrorCluster, MirrorPair
+
+_RELATIVE = {"local", "remote", "source", "target", "primary", "secondary", "backup", "dr", "src", "dst", "destination"}
+
+
+def check_mirror_pairs(pairs: Sequence[MirrorPair], notes: ImportNotes) -> None:
+    """Between flows that run: GRF201 for same names both ways, SYC502 for groups both ways, NAM310 for separators."""
+    running = [pair for pair in pairs if pair.running]
+    for one, other in combinations(running, 2):
+        if (one.source, one.target) != (other.target, other.source):
+            continue
+        ids = (one.id, other.id)
+        if one.identity and other.identity:
+            notes.say(
+                "GRF201",
+                f"{one.source.name}->{one.target.name} and back keep the topics' names: MirrorMaker copies every "
+                "record in a circle, without end",
+                _policy(one),
+                "use the DefaultReplicationPolicy, or one direction; the imported flows stop the loop by producer id",
+                more=(Label(_policy(other), "the way back"),) if _policy(other) != _policy(one) else (),
+                ids=ids,
+            )
+        first, second = one.config.get("sync.group.offsets.enabled"), other.config.get("sync.group.offsets.enabled")
+        if (
+            first is not None
+            and second is not None
+            and parse_java_boolean(first, False)
+            and parse_java_boolean(second, False)
+        ):
+            notes.say(
+                "SYC502",
+                f"group offsets go {one.source.name}->{one.target.name} and back: a group that exists on both sides is "
+                "moved to and fro",
+                first.span,
+                "synchronise groups in one direction, or use other group ids at each side",
+                more=(Label(second.span, "the way back"),) if second.span != first.span else (),
+                ids=ids,
+            )
+    by_separator = {pair.separator: pair for pair in running if not pair.identity}
+    if len(by_separator) > 1:
+        shown = ", ".join(f"`{each}`" for each in sorted(by_separator))
+        place = max((_separator(pair) for pair in by_separator.values()), default=None)
+        if place is not None:
+            notes.say(
+                "NAM310", f"several separators in one set of flows ({shown}): origins cannot be told apart", place
+            )
+
+
+def check_cluster_aliases(ends: Mapping[MirrorCluster, FileSpan], notes: ImportNotes) -> None:
+    for end, place in ends.items():
+        if end.name.lower() in _RELATIVE:
+            notes.say(
+                "CLU103",
+                f"the alias `{end.name}` says a role, not a place: the file at the other site calls another cluster so",
+                place,
+                "name clusters by where they are; the alias becomes part of topic names",
+                ids=(end.alias,),
+            )
+
+
+def check_shared_addresses(
+    clusters: Iterable[ImportedCluster], places: Mapping[str, FileSpan], notes: ImportNotes
+) -> None:
+    """CLU102: one address under two aliases defeats MirrorMaker's loop check, which trusts aliases (KAFKA-9914)."""
+    seen: dict[str, str] = {}
+    for cluster in clusters:
+        for address in cluster.bootstrap:
+            other = seen.setdefault(address, cluster.alias)
+            if other != cluster.alias:
+                notes.say(
+                    "CLU102",
+                    f"clusters {other} and {cluster.alias} have the address {address} in common: one cluster "
+                    "with two names copies itself",
+                    places[cluster.alias],
+                    "give every cluster its own addresses",
+                    more=(Label(places[other], "first here"),),
+                    ids=(other, cluster.alias),
+                )
+                break
+
+
+def find_reachable_clusters(edges: Iterable[tuple[str, str]]) -> dict[str, set[str]]:
+    """From every node, the nodes that a path leads to."""
+    following: dict[str, set[str]] = {}
+    for source, target in edges:
+        following.setdefault(source, set()).add(target)
+    out: dict[str, set[str]] = {}
+    for node in following:
+        seen: set[str] = set()
+        todo = list(following[node])
+        while todo:
+            here = todo.pop()
+            if here not in seen:
+                seen.add(here)
+                todo += following.get(here, ())
+        out[node] = seen
+    return out
+
+
+def _policy(pair: MirrorPair) -> FileSpan:
+    said = pair.config.get("replication.policy.class")
+    return said.span if said is not None else pair.where
+
+
+def _separator(pair: MirrorPair) -> FileSpan:
+    said = pair.config.get("replication.policy.separator")
+    return said.span if said is not None else pair.where

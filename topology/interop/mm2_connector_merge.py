@@ -1,0 +1,45 @@
+"""The source and the checkpoint connector of one pair are one flow: whose settings count for what, and where the two
+disagree, which MirrorMaker does not notice."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from topology.finding import Label
+from topology.interop.import_notes import ForeignSetting, ImportNotes
+
+# MirrorCheckpointConfig; all else that is carried over belongs to the source connector
+_CHECKPOINT = re.compile(r"(?:sync\.group\.offsets|groups)(?:\..+)?")
+# must be equal in both, which nothing verifies: key -> (its default, what goes wrong)
+_NAMES = "offsets are translated for topics that have other names"
+_SHARED = {
+    "replication.policy.class": ("org.apache.kafka.connect.mirror.DefaultReplicationPolicy", _NAMES),
+    "replication.policy.separator": (".", _NAMES),
+    "offset-syncs.topic.location": (
+        "source",
+        "the checkpoint connector waits for offset syncs where nobody writes them",
+    ),
+}
+
+
+def merge_connector_settings(
+    source: Mapping[str, ForeignSetting], checkpoint: Mapping[str, ForeignSetting] | None, notes: ImportNotes
+) -> dict[str, ForeignSetting]:
+    """The effective settings. Without a checkpoint connector no group offsets are written."""
+    out = {key: said for key, said in source.items() if not _CHECKPOINT.fullmatch(key)}
+    if checkpoint is None:
+        return out
+    for key, (default, harm) in _SHARED.items():
+        one, other = source.get(key), checkpoint.get(key)
+        if (one.text.strip() if one else default) != (other.text.strip() if other else default):
+            place, more = (one or other), (other if one else None)
+            assert place is not None, "one of them says it"
+            notes.say(
+                "NAM310",
+                f"`{key}` differs between the source and the checkpoint connector: {harm}",
+                place.span,
+                "say the same in both",
+                more=(Label(more.span, "the other connector"),) if more is not None else (),
+            )
+    return out | {key: said for key, said in checkpoint.items() if _CHECKPOINT.fullmatch(key)}

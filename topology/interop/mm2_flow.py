@@ -1,0 +1,281 @@
+"""One MirrorMaker 2 pair of clusters, from the settings that its connectors end up with, as a flow.
+
+The three foreign forms (properties, Strimzi, connector JSON) differ in where a setting stands; what it means is here.
+Source of every default: apache/kafka connect/mirror, MirrorSourceConfig and MirrorCheckpointConfig.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from topology.finding import FileSpan
+from topology.interop.import_notes import ForeignSetting, ImportNotes, parse_java_boolean
+from topology.interop.imported_topology import ImportedFlow
+from topology.interop.mm2_selection import MirrorSelection, build_mirror_selection
+from topology.resolver import DEFAULT_EXCLUDED_CONFIGS
+
+DEFAULT_REPLICATION_POLICY = "DefaultReplicationPolicy"
+IDENTITY_REPLICATION_POLICY = "IdentityReplicationPolicy"
+_LEGACY_POLICY = "LegacyReplicationPolicy"
+_KEY = re.compile(r"[a-z][a-z0-9.]*")
+
+
+@dataclass(frozen=True, slots=True)
+class MirrorCluster:
+    """A cluster by its foreign name and its alias in the topology."""
+
+    name: str
+    alias: str
+
+
+@dataclass(frozen=True, slots=True)
+class MirrorPair:
+    """`config` has the effective connector settings by plain key, those of the source's consumer as `consumer.…`.
+    `where` is the line that makes the flow. others: all foreign names of clusters; returns: whether records that this
+    flow brought to its target can come back to its source."""
+
+    source: MirrorCluster
+    target: MirrorCluster
+    config: Mapping[str, ForeignSetting]
+    where: FileSpan
+    running: bool = True
+    others: tuple[str, ...] = ()
+    returns: bool = False
+    lines: tuple[str, ...] = ()
+
+    @property
+    def id(self) -> str:
+        return f"{self.source.alias}-to-{self.target.alias}"
+
+    @property
+    def policy(self) -> str:
+        said = self.config.get("replication.policy.class")
+        return said.text.strip().rpartition(".")[2] if said is not None else DEFAULT_REPLICATION_POLICY
+
+    @property
+    def separator(self) -> str:
+        said = self.config.get("replication.policy.separator")
+        return said.text if said is not None else "."
+
+    @property
+    def identity(self) -> bool:
+        return self.policy == IDENTITY_REPLICATION_POLICY
+
+
+def build_mirror_flow(pair: MirrorPair, notes: ImportNotes) -> ImportedFlow:
+    """Never raises: what cannot be said goes to the notes."""
+    settings: dict[str, Any] = {}
+    settings |= _naming(pair, notes)
+    if not pair.running:
+        settings["state"] = "paused"
+    settings |= _delivery(pair, notes)
+    settings |= _replication_factor(pair, notes)
+    sync = _sync(pair, notes)
+    if sync:
+        settings["sync"] = sync
+    settings |= _workers(pair, notes)
+    chosen: MirrorSelection = build_mirror_selection(pair, notes)
+    if chosen.allow_internal:
+        settings["topics"] = {"allow_internal": True}
+    return ImportedFlow(pair.source.alias, pair.target.alias, chosen.include, chosen.exclude, settings=settings)
+
+
+def _naming(pair: MirrorPair, notes: ImportNotes) -> dict[str, Any]:
+    said = pair.config.get("replication.policy.class")
+    if pair.policy == IDENTITY_REPLICATION_POLICY:
+        return {"naming": {"policy": "identity"}}
+    if said is not None and pair.policy not in (DEFAULT_REPLICATION_POLICY, _LEGACY_POLICY):
+        notes.leave(
+            f"`{said.name}` = {pair.policy}",
+            "a class that names topics cannot be read; the flow has the names of the default policy, look at `naming`",
+            said.span,
+        )
+    separator = pair.separator
+    place = pair.config.get("replication.policy.separator")
+    if place is not None and re.fullmatch(r"[a-zA-Z0-9._-]{0,20}", separator) is None:
+        notes.say(
+            "NAM302", f"`{place.name}`: a topic's name cannot hold this separator", place.span, "use `.`, `-` or `_`"
+        )
+        separator = "."
+    if separator and separator in pair.source.name:
+        notes.say(
+            "NAM309",
+            f"the alias `{pair.source.name}` holds the separator `{separator}`: MirrorMaker takes "
+            f"`{pair.source.name.partition(separator)[0]}` for the origin of `{pair.source.name}{separator}…`",
+            pair.where,
+            "choose another separator, or an alias without it",
+            ids=(pair.source.alias,),
+        )
+    before = pair.source.name + separator
+    if pair.source.name == pair.source.alias and re.fullmatch(r"[._-]{1,3}", separator):
+        return {"naming": {"policy": "prefix"} | ({} if separator == "." else {"separator": separator})}
+    if re.fullmatch(r"[a-zA-Z0-9._-]+", before) is None:
+        notes.say(
+            "NAM302",
+            f"the alias `{pair.source.name}` cannot be part of a topic's name",
+            pair.where,
+            "choose an alias of letters, digits, `-` and `_`",
+        )
+        before = pair.source.alias + separator
+    return {"naming": {"policy": "template", "template": before + "{topic}"}}
+
+
+def _delivery(pair: MirrorPair, notes: ImportNotes) -> dict[str, Any]:
+    out: dict[str, Any] = {}
+    start, isolation = pair.config.get("consumer.auto.offset.reset"), pair.config.get("consumer.isolation.level")
+    once = pair.config.get("exactly.once.source.support") or pair.config.get("exactly.once.support")
+    exact = once is not None and once.text.strip().lower() in ("enabled", "required")
+    if exact:
+        out["semantics"] = "exactly_once"
+    if isolation is not None and isolation.text.strip().lower() in ("read_committed", "read_uncommitted"):
+        out["isolation"] = isolation.text.strip().lower()
+    if exact and once is not None and out.get("isolation") != "read_committed":
+        notes.say(
+            "SYC515",
+            f"{pair.source.name}->{pair.target.name}: exactly once, but the source's consumer reads records of aborted "
+            "transactions, and they become committed at the target",
+            once.span,
+            f"set `{pair.source.name}.consumer.isolation.level = read_committed`",
+            ids=(pair.id,),
+        )
+        out["isolation"] = "read_committed"
+    if start is not None and start.text.strip().lower() in ("earliest", "latest"):
+        out["start"] = start.text.strip().lower()
+    elif start is not None:
+        notes.leave(f"`{start.name}` = {start.text}", "a flow starts `earliest` or `latest`", start.span)
+    return {"delivery": out} if out else {}
+
+
+def _replication_factor(pair: MirrorPair, notes: ImportNotes) -> dict[str, Any]:
+    said = pair.config.get("replication.factor")
+    number = _number(said, notes)
+    if said is None:
+        notes.leave(
+            f"replication factor of {pair.source.name}->{pair.target.name}",
+            "MirrorMaker's default is 2; the topology leaves it to the target's brokers (`replication_factor`)",
+            pair.where,
+        )
+        return {}
+    if number is None or number < 1 or number > 32:
+        if number is not None and number != -1:
+            notes.say("SYN011", f"`{said.name}`: expected -1, or a number from 1 to 32", said.span)
+        return {}
+    if number < 3:
+        notes.say(
+            "TPC405",
+            f"topics are created at the target with {number} {'replica' if number == 1 else 'replicas'}: "
+            f"{'a' if number == 1 else 'with min.insync.replicas 2 a'} single broker's restart stops the flow",
+            said.span,
+            "3 on a cluster of three or more brokers, or -1 for the brokers' default",
+        )
+    return {"replication_factor": number}
+
+
+def _sync(pair: MirrorPair, notes: ImportNotes) -> dict[str, Any]:
+    configs: dict[str, Any] = {
+        "mode": "continuous" if parse_java_boolean(pair.config.get("sync.topic.configs.enabled"), True) else "once"
+    }
+    excluded = pair.config.get("config.properties.exclude")
+    if excluded is not None:
+        texts = [each.strip() for each in excluded.text.split(",") if each.strip()]
+        keys = sorted({plain for each in texts if _KEY.fullmatch(plain := re.sub(r"\\(.)", r"\1", each))})
+        for each in texts:
+            if not _KEY.fullmatch(re.sub(r"\\(.)", r"\1", each)):
+                notes.leave(
+                    f"`{excluded.name}`: {each}", "`sync.configs.exclude` names keys, not patterns", excluded.span
+                )
+        for lost in ("min.insync.replicas", "unclean.leader.election.enable"):
+            if keys and lost not in keys:
+                notes.say(
+                    "SYC510",
+                    f"`{excluded.name}` replaces MirrorMaker's own list, so `{lost}` is copied to the target",
+                    excluded.span,
+                    "it belongs to the target's number of brokers; add it to the list",
+                )
+        if keys and tuple(keys) != DEFAULT_EXCLUDED_CONFIGS:
+            configs["exclude"] = keys
+    out: dict[str, Any] = {"configs": configs}
+    acls = pair.config.get("sync.topic.acls.enabled")
+    if parse_java_boolean(acls, True):
+        out["acls"] = {"mode": "continuous", "include_write": "never"}
+        if acls is not None:
+            notes.say(
+                "SYC511",
+                f"{pair.source.name}->{pair.target.name}: the ACLs that MirrorMaker copies let nobody write: "
+                "producers are refused after a failover",
+                acls.span,
+                "create the WRITE rights at the target, or `sync.acls.include_write: on_failover`",
+                ids=(pair.id,),
+            )
+    else:
+        out["acls"] = {"mode": "never"}
+    out["groups"] = _groups(pair, notes)
+    return out
+
+
+def _groups(pair: MirrorPair, notes: ImportNotes) -> dict[str, Any]:
+    from topology.interop.mm2_selection import build_group_selectors
+
+    enabled = pair.config.get("sync.group.offsets.enabled")
+    if not parse_java_boolean(enabled, False):
+        if pair.running:
+            notes.say(
+                "SYC508",
+                f"{pair.source.name}->{pair.target.name}: consumer groups are not written at the target "
+                "(`sync.group.offsets.enabled` is false): after a failover they start where their clients' default is",
+                enabled.span if enabled is not None else pair.where,
+                "set it to true, or translate the offsets when you switch",
+                ids=(pair.id,),
+                severity="info",
+            )
+        named = pair.config.get("groups")
+        if named is not None:
+            why = "no group offsets are written; Watershed translates the offsets of any group on demand"
+            notes.leave(f"`{named.name}`", why, named.span)
+        return {"mode": "never"}
+    out: dict[str, Any] = {"mode": "continuous"}
+    interval = pair.config.get("sync.group.offsets.interval.seconds")
+    seconds = _number(interval, notes)
+    out["interval"] = render_seconds(60 if seconds is None else max(1, seconds))
+    include, exclude = build_group_selectors(pair, notes)
+    if include:
+        out["include"] = list(include)
+    if exclude:
+        out["exclude"] = list(exclude)
+    out["when_target"] = "empty"
+    return out
+
+
+def _workers(pair: MirrorPair, notes: ImportNotes) -> dict[str, Any]:
+    out: dict[str, Any] = {}
+    tasks = pair.config.get("tasks.max")
+    number = _number(tasks, notes)
+    if tasks is not None and number is not None:
+        if 1 <= number <= 1000:
+            out["count"] = number
+        else:
+            notes.say("SYN011", f"`{tasks.name}`: expected a number from 1 to 1000", tasks.span)
+    refresh = pair.config.get("refresh.topics.interval.seconds")
+    seconds = _number(refresh, notes)
+    if refresh is not None and seconds is not None and seconds > 0:
+        out["discovery"] = render_seconds(seconds)
+    return {"workers": out} if out else {}
+
+
+def render_seconds(seconds: int) -> str:
+    """`90s`, `10m`, `2h`."""
+    if seconds % 3600 == 0:
+        return f"{seconds // 3600}h"
+    return f"{seconds // 60}m" if seconds % 60 == 0 else f"{seconds}s"
+
+
+def _number(said: ForeignSetting | None, notes: ImportNotes) -> int | None:
+    if said is None:
+        return None
+    if re.fullmatch(r"-?[0-9]{1,9}", said.text.strip()) is None:
+        notes.say("SYN011", f"`{said.name}`: expected a whole number", said.span)
+        return None
+    return int(said.text)

@@ -1,0 +1,165 @@
+"""MirrorMaker 2's own file, `connect-mirror-maker.properties`, with all its layers.
+
+For the connectors of `a->b`: top-level connector settings, then `a.` and `b.` (how to connect; `a.consumer.…`), then
+`a->b.…`; of one client setting `source.consumer.` wins over `consumer.`. Whatever stands in another layer than the one
+that reads it has no effect, and MirrorMaker does not say so. Source: apache/kafka MirrorMakerConfig.java,
+MirrorConnectorConfig.java.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import PurePath
+
+from topology.errors import UnreadableTopology
+from topology.finding import FileSpan
+from topology.interop import mm2_settings
+from topology.interop.bootstrap_servers import parse_bootstrap_servers
+from topology.interop.client_security import build_client_security, check_literal_secrets
+from topology.interop.import_checks import (
+    check_cluster_aliases,
+    check_mirror_pairs,
+    check_shared_addresses,
+    find_reachable_clusters,
+)
+from topology.interop.import_formats import ForeignDocument
+from topology.interop.import_notes import ForeignSetting, ImportNotes, parse_java_boolean
+from topology.interop.imported_topology import ImportedCluster, ImportedTopology
+from topology.interop.java_properties import parse_properties
+from topology.interop.mm2_flow import MirrorCluster, MirrorPair, build_mirror_flow
+from topology.interop.mm2_layers import SettingLayers, split_into_layers
+from topology.interop.topology_writer import build_cluster_alias
+
+_PAIR = re.compile(r"^[ \t]*[^\s#!=:>][^\s=:>]*->[^\s=:>]+\.[a-z]", re.MULTILINE)
+_CLUSTERS = re.compile(r"^[ \t]*clusters[ \t]*[=:][ \t]*\S", re.MULTILINE)
+_BOOTSTRAP = re.compile(r"^[ \t]*[^\s#!=:]+\.bootstrap\.servers[ \t]*[=: ]", re.MULTILINE)
+
+
+def recognises(document: ForeignDocument) -> bool:
+    text = document.text
+    return text.lstrip()[:1] not in ("{", "[") and (
+        _PAIR.search(text) is not None or (_CLUSTERS.search(text) is not None and _BOOTSTRAP.search(text) is not None)
+    )
+
+
+def read(documents: tuple[ForeignDocument, ...]) -> ImportedTopology:
+    """Raises UnreadableTopology when no clusters are declared, or for several files."""
+    if len(documents) > 1:
+        raise UnreadableTopology(f"{documents[1].file}: a second MirrorMaker file; import one at a time")
+    [document] = documents
+    notes = ImportNotes()
+    said = parse_properties(document.text, document.file, notes)
+    check_literal_secrets(said, notes)
+    names, declared = _names(said, document, notes)
+    layers = split_into_layers(said, names, notes)
+    aliases: dict[str, str] = {}
+    for name in names:
+        aliases[build_cluster_alias(name, aliases)] = name
+    ends = {name: MirrorCluster(name, alias) for alias, name in aliases.items()}
+    clusters = tuple(_cluster(ends[name], layers, notes) for name in names)
+    places = {end.alias: _place(end, layers, declared) for end in ends.values()}
+    check_cluster_aliases({end: places[end.alias] for end in ends.values()}, notes)
+    check_shared_addresses(clusters, places, notes)
+    pairs = _pairs(ends, layers, declared, tuple(document.text.splitlines()), notes)
+    check_mirror_pairs(pairs, notes)
+    flows = tuple(build_mirror_flow(pair, notes) for pair in pairs)
+    return ImportedTopology(
+        format="mm2",
+        name=build_cluster_alias(PurePath(document.file).stem),
+        file=document.file,
+        text=document.text,
+        clusters=clusters,
+        flows=flows,
+        not_carried=notes.not_carried,
+        problems=notes.problems,
+    )
+
+
+def _names(
+    said: list[ForeignSetting], document: ForeignDocument, notes: ImportNotes
+) -> tuple[tuple[str, ...], FileSpan]:
+    declared = next((each for each in said if each.name == "clusters"), None)
+    if declared is None:
+        raise UnreadableTopology(f"{document.file}: no `clusters = …`, without which MirrorMaker does not start")
+    names = tuple(dict.fromkeys(each.strip() for each in declared.text.split(",") if each.strip()))
+    if not names:
+        raise UnreadableTopology(f"{document.file}:{declared.span.line}: `clusters` names no cluster")
+    for name in names:
+        if re.search(r"\s", name):
+            notes.say("SYN011", f"`clusters`: `{name}` is one alias with a space in it", declared.span, "put commas")
+    return names, declared.span
+
+
+def _cluster(end: MirrorCluster, layers: SettingLayers, notes: ImportNotes) -> ImportedCluster:
+    own = layers.clusters.get(end.name, {})
+    client = {key: said for key, said in {**layers.top, **own}.items() if mm2_settings.is_connection_key(key)}
+    bootstrap = parse_bootstrap_servers(end.alias, client.get("bootstrap.servers"), notes)
+    return ImportedCluster(end.alias, bootstrap, security=build_client_security(end.alias, client, notes))
+
+
+def _place(end: MirrorCluster, layers: SettingLayers, declared: FileSpan) -> FileSpan:
+    said = layers.clusters.get(end.name, {}).get("bootstrap.servers")
+    return said.key if said is not None else declared
+
+
+def _pairs(
+    ends: dict[str, MirrorCluster],
+    layers: SettingLayers,
+    declared: FileSpan,
+    lines: tuple[str, ...],
+    notes: ImportNotes,
+) -> list[MirrorPair]:
+    """Every pair that has settings of its own, or runs; those that only beat are listed."""
+    found: list[MirrorPair] = []
+    beating: list[str] = []
+    for source in ends.values():
+        for target in ends.values():
+            own = layers.pairs.get((source.name, target.name), {})
+            if source is target:
+                continue
+            enabled = own.get("enabled") or layers.top.get("enabled")
+            running = parse_java_boolean(enabled, False)
+            beats = parse_java_boolean(
+                own.get("emit.heartbeats.enabled") or layers.top.get("emit.heartbeats.enabled"), True
+            )
+            if not running and beats:
+                beating.append(f"{source.name}->{target.name}")
+            if not running and (source.name, target.name) not in layers.pairs:
+                continue
+            if enabled is None:
+                first = min((each.key for each in own.values()), default=declared)
+                notes.say(
+                    "GRF216",
+                    f"{source.name}->{target.name} has settings but no `enabled = true`: nothing is copied",
+                    first,
+                    f"write `{source.name}->{target.name}.enabled = true`; the imported flow is paused",
+                    ids=(f"{source.alias}-to-{target.alias}",),
+                    severity="warning",
+                )
+            elif enabled.text.strip().lower() not in ("true", "false"):
+                notes.say("SYN011", f"`{enabled.name}`: expected true or false; it counts as false", enabled.span)
+            where = enabled.key if enabled is not None else min((each.key for each in own.values()), default=declared)
+            config = _effective(source, target, layers)
+            found.append(MirrorPair(source, target, config, where, running, tuple(ends), False, lines))
+    if beating:
+        why = "only heartbeats go there, unless `emit.heartbeats.enabled = false`; there are no heartbeats here"
+        notes.leave(f"pairs that are not enabled: {', '.join(sorted(beating))}", why, declared)
+    ways = find_reachable_clusters((pair.source.name, pair.target.name) for pair in found)
+    return [replace(pair, returns=pair.source.name in ways.get(pair.target.name, set())) for pair in found]
+
+
+def _effective(source: MirrorCluster, target: MirrorCluster, layers: SettingLayers) -> dict[str, ForeignSetting]:
+    """What the connectors of the pair read, by plain key."""
+    own = layers.pairs.get((source.name, target.name), {})
+    config = {key: said for key, said in layers.top.items() if key in mm2_settings.CARRIED_MM2_KEYS}
+    config |= {key: said for key, said in own.items() if key in mm2_settings.CARRIED_MM2_KEYS}
+    reads = layers.clusters.get(source.name, {})
+    for key in ("consumer.auto.offset.reset", "consumer.isolation.level"):
+        chosen = own.get(f"source.{key}") or reads.get(key) or own.get(key)
+        if chosen is not None:
+            config[key] = chosen
+    writes = layers.clusters.get(target.name, {}).get("exactly.once.source.support")
+    if writes is not None:
+        config["exactly.once.source.support"] = writes
+    return config

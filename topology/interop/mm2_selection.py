@@ -1,0 +1,206 @@
+"""What a MirrorMaker 2 pair copies, with everything that MirrorMaker leaves out without being told.
+
+Source: DefaultTopicFilter (the default exclude), ReplicationPolicy.isInternalTopic, MirrorSourceConnector.isCycle and
+DefaultGroupFilter of apache/kafka connect/mirror.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from topology.errors import BadSelector
+from topology.finding import FileSpan, Label
+from topology.interop import mm2_topic_list
+from topology.interop.import_notes import ForeignSetting, ImportNotes
+from topology.interop.java_properties import has_dropped_backslash
+from topology.selection_overlap import find_overlap
+from topology.selectors import INTERNAL_TOPIC_GLOBS, Selector, TopicSelection, is_internal_topic
+
+if TYPE_CHECKING:
+    from topology.interop.mm2_flow import MirrorPair
+
+_REPLICA = Selector("glob", "*.replica")
+NEVER_MIRRORED_TOPICS = (Selector("glob", "*-internal"), Selector("glob", "*.internal"))
+_MAX_NAMES = 30
+_MAX_ENTRIES = 200
+_MAX_TRAPS = 20
+_TOOL_GROUPS = tuple(Selector("glob", text) for text in ("__*", "connect-*", "console-consumer-*"))
+_EVERYTHING = {Selector("glob", "*"), Selector("regex", ".+"), Selector("glob", "?*")}
+# internal topics that MirrorMaker's own exclude lets through
+_FORGOTTEN = "`_schemas`, `connect-…`, `…-changelog` and `…-repartition`"
+
+
+@dataclass(frozen=True, slots=True)
+class MirrorSelection:
+    include: tuple[Selector, ...]
+    exclude: tuple[Selector, ...]
+    allow_internal: bool = False
+
+
+def build_mirror_selection(pair: MirrorPair, notes: ImportNotes) -> MirrorSelection:
+    said, banned = pair.config.get("topics"), pair.config.get("topics.exclude")
+    include, ahead = _read(pair, said, notes, "topics") if said is not None else ([Selector("glob", "*")], [])
+    exclude, _ = _read(pair, banned, notes, "topics.exclude") if banned is not None else ([_REPLICA], [])
+    exclude += ahead
+    if _EVERYTHING & set(include):
+        _catches_everything(pair, said, banned, notes)
+    literals = [each for each in include if each.kind == "literal"]
+    for each in literals:
+        if any(always.matches(each.text) for always in NEVER_MIRRORED_TOPICS) or each.text.startswith("__"):
+            notes.say(
+                "TPC401",
+                f"MirrorMaker never copies `{each.text}`: it takes every such name for an internal topic",
+                said.span if said is not None else pair.where,
+                "leave it out, or rename the topic",
+            )
+            include.remove(each)
+    exclude += NEVER_MIRRORED_TOPICS
+    if pair.returns and not pair.identity:
+        exclude += _returning(pair, include)
+    kept = tuple(
+        each for each in sorted(set(exclude)) if each.text not in INTERNAL_TOPIC_GLOBS and _meet(tuple(include), each)
+    )
+    allow = any(is_internal_topic(each.text) for each in include if each.kind == "literal")
+    return MirrorSelection(tuple(sorted(set(include))), kept, allow)
+
+
+def build_group_selectors(pair: MirrorPair, notes: ImportNotes) -> tuple[tuple[Selector, ...], tuple[Selector, ...]]:
+    said, banned = pair.config.get("groups"), pair.config.get("groups.exclude")
+    include, ahead = _read(pair, said, notes, "groups") if said is not None else ([Selector("glob", "*")], [])
+    exclude, _ = _read(pair, banned, notes, "groups.exclude") if banned is not None else (list(_TOOL_GROUPS), [])
+    if banned is not None and _EVERYTHING & set(include):
+        lost = [each.text for each in _TOOL_GROUPS if each not in exclude]
+        if lost:
+            notes.say(
+                "SYC506",
+                f"`{banned.name}` replaces MirrorMaker's own list, so groups of tools are copied: {', '.join(lost)}",
+                banned.span,
+                "add `console-consumer-.*, connect-.*, __.*` to it",
+            )
+    if banned is None:  # MirrorMaker's own list: only what it changes
+        exclude = [each for each in exclude if any(_meet_group(one, each) for one in include)]
+    kept = tuple(sorted({*exclude, *ahead}))
+    return tuple(sorted(set(include))), kept
+
+
+def build_cycle_excludes(target: str, separator: str) -> tuple[Selector, ...]:
+    """Names in whose chain of prefixes the target stands: MirrorMaker takes them for copies of its own and skips
+    them (isCycle)."""
+    if separator == "" or re.fullmatch(r"[a-zA-Z0-9._-]+", target + separator) is None:
+        return ()
+    return Selector("glob", f"{target}{separator}*"), Selector("glob", f"*{separator}{target}{separator}*")
+
+
+def _returning(pair: MirrorPair, include: list[Selector]) -> list[Selector]:
+    """Only when a name that copies really have (prefixes of declared clusters) would be taken again."""
+    separator, target = pair.separator, pair.target.name
+    if re.fullmatch(r"[a-zA-Z0-9._-]{1,20}", separator) is None:
+        return []
+    legal = [name for name in pair.others if re.fullmatch(r"[a-zA-Z0-9._-]+", name)]
+    if target not in legal:
+        return []
+    names = build_cycle_excludes(target, separator)
+    if len(legal) > _MAX_NAMES:
+        return list(names) if any(_meet(tuple(include), each) for each in names) else []
+    between = _plain(separator)
+    prefixes = "|".join(f"{_plain(name)}{between}" for name in legal)
+    copies = Selector("regex", f"(?:{prefixes})*{_plain(target)}{between}.*")
+    try:
+        again = _meet(tuple(include), copies)
+    except BadSelector:  # too large a pattern to decide
+        again = True
+    return list(names) if again else []
+
+
+def _plain(text: str) -> str:
+    """A regex of exactly this text."""
+    return re.sub(r"([._-])", r"[\1]", text)
+
+
+def _read(
+    pair: MirrorPair, said: ForeignSetting, notes: ImportNotes, key: str
+) -> tuple[list[Selector], list[Selector]]:
+    """The selectors of a list, and what negative look-aheads exclude."""
+    found, ahead = [], []
+    entries = mm2_topic_list.parse_topic_list(said.text)
+    whole = {"topics": "nothing is copied", "groups": "no group is synchronised"}
+    if not entries and key in whole:
+        notes.say("SYN010", f"`{said.name}` is empty: {whole[key]}", said.span, "name topics, or leave the key out")
+    what = "group" if key.startswith("groups") else "topic"
+    traps = 0
+    for each in entries:
+        if each.selector is None or (each.excluded is not None and len(entries) > 1):
+            notes.leave(f"`{said.name}`: {each.text}", each.why or "a look-ahead among other entries", said.span)
+            if "never closed" in each.why or "without its" in each.why or "repeats nothing" in each.why:
+                help_ = "MirrorMaker stops with it; an entry of the list is a Java regex without a comma"
+                notes.say("SYN011", f"`{said.name}`: `{each.text}` is no regex: {each.why}", said.span, help_)
+            continue
+        found.append(each.selector)
+        if each.excluded is not None:
+            ahead.append(each.excluded)
+        if not each.trap:
+            continue
+        traps += 1
+        if traps > _MAX_TRAPS:
+            continue
+        dropped = bool(pair.lines) and has_dropped_backslash(said, each.text, pair.lines)
+        why = "the properties syntax drops a single backslash; " if dropped else ""
+        example = mm2_topic_list.encode_java_regex(each.selector) or ""
+        if each.trap == "loose dots":
+            wider = each.text.replace(".", "X", 1)
+            written = example.replace("\\", "\\\\") if pair.lines else example
+            notes.say(
+                "NAM306",
+                f"`{said.name}`: {why}`{each.text}` is a regex, its dots match any character (also {what} `{wider}`)",
+                said.span,
+                f"write `{written}`; imported as the exact name",
+            )
+        else:
+            notes.say(
+                "NAM306",
+                f"`{said.name}`: {why}a dot in `{each.text}` matches any character, not only a dot",
+                said.span,
+                "escape it: `\\\\.` in a properties file" if pair.lines else "escape it: `\\.`",
+            )
+    if traps > _MAX_TRAPS:
+        more = f"`{said.name}`: {traps - _MAX_TRAPS} more entries with dots that match any character"
+        notes.say("NAM306", more, said.span, "escape them, too")
+    return found, ahead
+
+
+def _catches_everything(
+    pair: MirrorPair, said: ForeignSetting | None, banned: ForeignSetting | None, notes: ImportNotes
+) -> None:
+    place: FileSpan = said.span if said is not None else pair.where
+    route = f"{pair.source.name}->{pair.target.name}"
+    by = f"`{said.name}` is" if said is not None else f"{route} says no `topics`, so they are"
+    more = (Label(banned.span, "its excludes"),) if banned is not None else ()
+    if pair.running:
+        notes.say(
+            "NAM307",
+            f"{by} `.*`: every topic of the source, also those of other teams and tests",
+            place,
+            "name what belongs together, as `team-a-.*`",
+            more=more,
+        )
+    notes.leave(
+        f"internal topics of {route}",
+        f"MirrorMaker also copies {_FORGOTTEN}; "
+        "Watershed leaves them out, unless named literally with `allow_internal`",
+        place,
+    )
+
+
+def _meet(include: tuple[Selector, ...], each: Selector) -> bool:
+    """Whether a topic of `include` matches; true when that is too much work to say."""
+    if not include or len(include) > _MAX_ENTRIES:
+        return bool(include)
+    sides = (TopicSelection(include), TopicSelection((each,)))
+    return find_overlap(frozenset(("", "", side) for side in sides)).found
+
+
+def _meet_group(one: Selector, each: Selector) -> bool:
+    """Groups know no internal names, which topics do: those patterns are always kept."""
+    return one.kind != "literal" or each.matches(one.text)

@@ -1,0 +1,144 @@
+"""The settings of MirrorMaker 2 by what becomes of them: carried over, left behind for a reason, or unknown.
+
+Source: the ConfigDefs of apache/kafka connect/mirror (MirrorConnectorConfig, MirrorSourceConfig,
+MirrorCheckpointConfig, MirrorHeartbeatConfig), connect/runtime (ConnectorConfig, SourceConnectorConfig,
+DistributedConfig) and the clients, of Kafka 2.4 to 4.x; keys that a later version removed are known, too.
+"""
+
+from __future__ import annotations
+
+import re
+
+from topology.interop.import_notes import ForeignSetting, ImportNotes
+
+# what `mirror` and `security` read
+_CARRIED = """
+enabled topics topics.exclude topics.blacklist topics.whitelist groups groups.exclude groups.blacklist
+groups.whitelist replication.policy.class replication.policy.separator replication.factor
+sync.topic.configs.enabled sync.topic.acls.enabled sync.group.offsets.enabled
+sync.group.offsets.interval.seconds config.properties.exclude config.properties.blacklist
+refresh.topics.interval.seconds tasks.max source.cluster.alias target.cluster.alias exactly.once.source.support
+exactly.once.support consumer.auto.offset.reset consumer.isolation.level name connector.class
+"""
+CARRIED_MM2_KEYS = frozenset(_CARRIED.split())
+# what older versions, and people, call a setting; the `whitelist` names never were MirrorMaker 2's
+RENAMED_MM2_KEYS = {
+    "topics.whitelist": "topics",
+    "topics.blacklist": "topics.exclude",
+    "groups.whitelist": "groups",
+    "groups.blacklist": "groups.exclude",
+    "config.properties.blacklist": "config.properties.exclude",
+}
+BASIC_CONNECTION_KEYS = frozenset({"security.protocol", "bootstrap.servers"})
+_SECURITY = re.compile(r"(?:sasl|ssl)\.[a-z0-9._]+")
+
+_LEDGER = "Watershed keeps its positions and its exact offset map in a ledger on the target"
+_CONNECT = "a setting of the Connect worker; Watershed has none"
+_CLIENT = "tuning of a Kafka client; Watershed tunes its own"
+_FOLLOWED = "topics, partitions and groups are always followed; `workers.discovery` says how often"
+# the first pattern that fits says why
+_LEFT: tuple[tuple[re.Pattern[str], str], ...] = tuple(
+    (re.compile(pattern), why)
+    for pattern, why in (
+        (r"offset-syncs\.topic\..*|emit\.offset-syncs\.enabled|offset\.lag\.max", _LEDGER),
+        (r"(?:emit\.)?checkpoints\.(?:topic\.)?.*", _LEDGER),
+        (r"(?:emit\.)?heartbeats\..*", "`topology status` shows lag and progress itself; there are no heartbeats"),
+        (r"sync\.topic\.(?:configs|acls)\.interval\.seconds", "Watershed compares every 30 seconds"),
+        (r"refresh\.(?:topics|groups)\.(?:enabled|interval\.seconds)", _FOLLOWED),
+        (r"topic\.filter\.class", "a class that selects topics cannot be read; say its choice in `topics`"),
+        (r"group\.filter\.class", "a class that selects groups cannot be read; say its choice in `sync.groups`"),
+        (r"config\.property\.filter\.class", "a class cannot be read; say its choice in `sync.configs`"),
+        (r"use\.defaults\.from", "defaults stay those of the target; name what matters in `sync.configs.set`"),
+        (r"use\.incremental\.alter\.configs", "configurations are always altered one by one"),
+        (r"replication\.policy\.internal\.topic\.separator\.enabled", "it names MirrorMaker's own topics only"),
+        (r"replication\.policy\..+", "a parameter of a replication policy class that cannot be read"),
+        (
+            r"forwarding\.admin\.class",
+            "topics are created with the admin client of the target; no class can be plugged in",
+        ),
+        (r"admin\.timeout\.ms|consumer\.poll\.timeout\.ms", _CLIENT),
+        (
+            r"add\.source\.alias\.to\.metrics|metric\.reporters|metrics\..*|auto\.include\.jmx\.reporter",
+            "metrics have names of their own",
+        ),
+        (r"(?:transforms|predicates)(?:\..+)?", "records are copied byte for byte; nothing transforms them on the way"),
+        (r"(?:key|value|header)\.converter(?:\..+)?", "records are copied byte for byte, without converters"),
+        (r"errors\..*", "`delivery.rejected` says what becomes of a record that the target refuses"),
+        (r"topic\.creation\..*", "topics are created like at the source; see `replication_factor` and `sync.configs`"),
+        (r"config\.providers(?:\..+)?", "secrets are references here; the provider itself is not needed"),
+        (r"dedicated\.mode\.enable\.internal\.rest|listeners.*|rest\..*|admin\.listeners.*", _CONNECT),
+        (r"(?:offset|config|status)\.storage\..*|offset\.flush\..*|offsets\.storage\.topic", _CONNECT),
+        (
+            r"group\.id|client\.id|client\.rack|plugin\..*|worker\..*|task\..*|tasks\.max\.enforce|config\.action\.reload",
+            _CONNECT,
+        ),
+        (r"transaction\.boundary.*|access\.control\..*|response\..*|connector\.client\.config\..*", _CONNECT),
+        (
+            r"connect\.protocol|inter\.worker\..*|scheduled\.rebalance\..*|rebalance\..*|heartbeat\.interval\.ms",
+            _CONNECT,
+        ),
+        (r"session\.timeout\.ms|topic\.tracking\..*|exactly\.once\..*|header\.version|kafka\.version", _CONNECT),
+        (r"(?:producer|consumer|admin)\.override\..*", _CLIENT),
+        (r"(?:source\.|target\.)?(?:producer|consumer|admin)\..*", _CLIENT),
+        (
+            r"request\.timeout\.ms|retry\.backoff.*|reconnect\.backoff.*|connections\.max\.idle\.ms|metadata\..*|retries"
+            r"|default\.api\.timeout\.ms|socket\..*|send\.buffer\.bytes|receive\.buffer\.bytes|client\.dns\.lookup"
+            r"|interceptor\.classes|bootstrap\.controllers|bootstrap\.resolve\.timeout\.ms|bootstrap\.servers\..*",
+            _CLIENT,
+        ),
+    )
+)
+# for the nearest known word: keys that people write by hand
+_OFTEN = """
+emit.heartbeats.enabled emit.heartbeats.interval.seconds emit.checkpoints.enabled
+emit.checkpoints.interval.seconds emit.offset-syncs.enabled offset-syncs.topic.location
+offset-syncs.topic.replication.factor checkpoints.topic.replication.factor heartbeats.topic.replication.factor
+heartbeats.replication.enabled refresh.topics.enabled refresh.groups.enabled refresh.groups.interval.seconds
+sync.topic.configs.interval.seconds sync.topic.acls.interval.seconds offset.lag.max topic.filter.class
+group.filter.class config.property.filter.class forwarding.admin.class use.defaults.from admin.timeout.ms
+consumer.poll.timeout.ms bootstrap.servers security.protocol sasl.mechanism sasl.jaas.config
+ssl.truststore.location ssl.truststore.password ssl.keystore.location ssl.keystore.password ssl.key.password
+offset.storage.replication.factor config.storage.replication.factor status.storage.replication.factor
+offset.storage.topic config.storage.topic status.storage.topic offset.flush.interval.ms
+"""
+_COMMON = CARRIED_MM2_KEYS | frozenset(_OFTEN.split())
+
+
+def is_connection_key(key: str) -> bool:
+    """Whether the key says how a client connects."""
+    return key in BASIC_CONNECTION_KEYS or _SECURITY.fullmatch(key) is not None
+
+
+def explain_not_carried(key: str) -> str | None:
+    """Why a known setting is not carried over; None when it is carried, or unknown."""
+    if key in CARRIED_MM2_KEYS or is_connection_key(key):
+        return None
+    return next((why for pattern, why in _LEFT if pattern.fullmatch(key)), None)
+
+
+def is_known_mm2_key(key: str) -> bool:
+    return key in CARRIED_MM2_KEYS or is_connection_key(key) or explain_not_carried(key) is not None
+
+
+def suggest_mm2_key(key: str) -> str | None:
+    """What an unknown key most likely means."""
+    from topology.spelling import suggest_word
+
+    for suffix in (".enabled", "d", "s"):
+        if key + suffix in _COMMON:
+            return key + suffix
+    return suggest_word(key, _COMMON)
+
+
+def resolve_renamed_key(key: str, said: ForeignSetting, notes: ImportNotes) -> str:
+    """The name of a setting in Kafka 4; says when the file has another one."""
+    name = RENAMED_MM2_KEYS.get(key)
+    if name is None:
+        return key
+    shown = said.name[: len(said.name) - len(key)] + name if said.name.endswith(key) else name
+    if "whitelist" in key:
+        message = f"`{said.name}` is no setting of MirrorMaker 2, which then copies `.*`"
+        notes.say("SYN003", message, said.key, f"write `{shown}`; imported as that")
+    else:
+        notes.say("SYN008", f"`{said.name}`: Kafka 4 does not know this name any more", said.key, f"write `{shown}`")
+    return name

@@ -1,0 +1,149 @@
+"""Records followed from their birth, guards and forwarding applied: where they arrive, twice, or for ever.
+
+A guard sees the path that guarded flows kept; an unguarded flow forgets all but its own two ends. In a topology without
+duplicates every birth arrives at most once at each name, so following it costs what it reaches; a branch that arrives
+where another one was is reported and not followed (unless it is allowed), so that meshes do not explode.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from topology.model import Flow
+from topology.topic_graph import MAX_PATH_HOPS, FlowPath, OutgoingFlows, TopicGraph, TopicNode
+from topology.topic_symbols import MAX_SYMBOL_NAME_LETTERS, TopicSymbol
+
+_MAX_STEPS = 3_000_000
+# Flows passed by all routes together, which are kept; fewer when the names were too many and nothing is proven anyway.
+_MAX_PASSED = 500_000
+_MAX_PASSED_UNPROVEN = 50_000
+_MAX_TOLD = 2_000
+_MAX_TOLD_OF_ONE = 50
+
+
+@dataclass(frozen=True, slots=True)
+class TracedRecord:
+    """A record at the end of a route. memories: for each node of the route, the clusters that a guard there knows."""
+
+    route: FlowPath
+    memories: tuple[frozenset[str], ...]
+
+    @property
+    def memory(self) -> frozenset[str]:
+        return self.memories[-1]
+
+
+def follow_records(graph: TopicGraph, lanes: OutgoingFlows, begun: Iterable[TopicNode], loops: frozenset[str]) -> None:
+    """Fill cycles, returns, twice, stopped and deliveries."""
+    steps = passed = 0
+    for birth in begun:
+        one = _Birth(graph, lanes, birth, loops)
+        bound = _MAX_PASSED if graph.complete else _MAX_PASSED_UNPROVEN
+        steps += one.follow(_MAX_STEPS - steps, bound - passed)
+        passed += one.passed
+        if steps >= _MAX_STEPS or passed >= bound:
+            graph.complete = False
+            return
+
+
+class _Birth:
+    def __init__(self, graph: TopicGraph, lanes: OutgoingFlows, birth: TopicNode, loops: frozenset[str]) -> None:
+        self.graph = graph
+        self.lanes = lanes
+        self.loops = loops
+        self.birth = birth
+        self.todo = deque([TracedRecord(FlowPath((birth,)), (frozenset({birth[0]}),))])
+        self.arrived: dict[str, list[FlowPath]] = {}
+        self._by_name: dict[tuple[str, int], list[tuple[str, TopicSymbol, FlowPath]]] = {}
+        self._arrive(FlowPath((birth,)))
+        self.told = 0
+        self.passed = 0
+
+    def follow(self, budget: int, passing: int) -> int:
+        """The steps taken, at most about `budget`; the routes pass about `passing` flows at most."""
+        steps = 0
+        stopped: list[tuple[FlowPath, Flow]] = []
+        while self.todo and steps < budget and self.passed < passing and self.told < _MAX_TOLD_OF_ONE:
+            copy = self.todo.popleft()
+            for symbol, flows in self.lanes.out_of(copy.route.end):
+                steps += len(flows)
+                for flow in flows:
+                    if copy.route.flows and flow.plan.forward == "local":
+                        stopped.append((copy.route, flow))
+                    else:
+                        self._step(copy, flow, symbol)
+        routes = [route for found in self.arrived.values() for route in found if route.flows]
+        if routes:
+            self.graph.deliveries[self.birth] = routes
+        self.graph.stopped += [(route, flow) for route, flow in stopped if flow.target not in self.arrived]
+        return steps + 1
+
+    def _step(self, copy: TracedRecord, flow: Flow, symbol: TopicSymbol) -> None:
+        route, graph = copy.route, self.graph
+        following = route.then(flow, symbol)
+        looping = flow.target in self.loops  # elsewhere nothing comes back, so nobody has to remember it
+        visits = [index for index, node in enumerate(route.nodes) if node[0] == flow.target] if looping else []
+        earlier = [index for index in visits if symbol.meets(route.nodes[index][1])]
+        guarded = flow.plan.guard == "producer_id"
+        if guarded and flow.target in copy.memory:
+            if earlier:
+                graph.returns.append(following)
+            return
+        memory = (copy.memory | {flow.target} if looping else copy.memory) if guarded else self._ends(flow)
+        grew = any(symbol.grew_from(route.nodes[index][1]) for index in visits)
+        if grew and (graph.growth or symbol.shortest > MAX_SYMBOL_NAME_LETTERS):
+            return  # told by `follow_names`, or no topic can have that name
+        if any(index > 0 and copy.memories[index] == memory for index in earlier):
+            graph.cycles.append(following)
+            self.told += 1
+            return
+        if len(following.flows) >= MAX_PATH_HOPS:
+            graph.complete = False
+            return
+        twin = self._twin(flow.target, symbol)
+        if twin is not None:
+            self._twice(twin, following)
+            if not earlier and not flow.duplicates_allowed:
+                self.arrived[flow.target].append(following)  # it is there, too, though nobody follows it
+                return
+        else:
+            self._arrive(following)
+        self.passed += len(following.flows)
+        if route.flows:
+            graph.consecutive[route.flows[-1].id, flow.id] = (route.flows[-1], flow)
+        self.todo.append(TracedRecord(following, (*copy.memories, memory)))
+
+    def _arrive(self, route: FlowPath) -> None:
+        cluster, symbol = route.end
+        found = self.arrived.setdefault(cluster, [])
+        found.append(route)
+        self._by_name.setdefault(_key(cluster, symbol), []).append((symbol.before, symbol, route))
+
+    def _twin(self, cluster: str, symbol: TopicSymbol) -> FlowPath | None:
+        """The first that arrived there with a name in common."""
+        mine = symbol.before
+        for before, other, route in self._by_name.get(_key(cluster, symbol), ()):
+            # one name can only begin with both when one of them begins with the other
+            if (before.startswith(mine) or mine.startswith(before)) and other.meets(symbol):
+                return route
+        return None
+
+    def _ends(self, flow: Flow) -> frozenset[str]:
+        """What a guard knows of a record that an unguarded flow wrote."""
+        return self.loops & {flow.source, flow.target}
+
+    def _twice(self, twin: FlowPath, following: FlowPath) -> None:
+        """Both ways must allow it; the birth itself is a way that allows nothing."""
+        allowed = following.flows[-1].duplicates_allowed and bool(twin.flows) and twin.flows[-1].duplicates_allowed
+        if not allowed and len(self.graph.twice) < _MAX_TOLD:
+            self.graph.twice.append((twin, following))
+            self.told += 1
+
+
+def _key(cluster: str, symbol: TopicSymbol) -> tuple[str, int]:
+    """Two symbols of one birth that meet have this in common: how much was added to the name since."""
+    if symbol.birth is not None and symbol.now is not None:
+        return cluster, len(symbol.now) - len(symbol.birth)
+    return cluster, len(symbol.before) + len(symbol.after)

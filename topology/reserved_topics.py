@@ -1,0 +1,37 @@
+"""Names at a target that no flow may write: Kafka's own topics, and those in which Watershed keeps its state."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from topology.plan import PlanFlow
+
+DRILL_TOPIC_PREFIX = "watershed.drill."  # copies of a rehearsal, which Watershed makes and deletes itself
+_KEPT = (
+    ("__", "Kafka's brokers and tools keep their own state there"),
+    ("watershed.", "Watershed keeps its own state there"),
+    ("_watershed", "Watershed keeps its own state there"),
+)
+_CONTROL = ("watershed.flows", "watershed.ledger", "watershed.status", "watershed.journal")
+
+
+def explain_reserved_topic(name: str) -> str:
+    """Who keeps what under this name; empty for a topic that a flow may write."""
+    if name.startswith(DRILL_TOPIC_PREFIX):
+        return ""
+    if "_" in name and name.replace("_", ".") in _CONTROL:
+        return "Kafka then refuses to create Watershed's own topic, whose name differs by `.` and `_` only"
+    return next((whose for start, whose in _KEPT if name.startswith(start)), "")
+
+
+def find_reserved_targets(flow: PlanFlow) -> Iterator[tuple[str, str]]:
+    """What of a flow's naming leads to such names, whatever else its source holds: source name or `*`, target name."""
+    if flow.naming.policy != "map" and explain_reserved_topic(
+        f"{flow.naming.before}x"
+    ):  # what stands before the name decides for all
+        yield "*", f"{flow.naming.before}*{flow.naming.after}"
+        return
+    named = {each.text for each in flow.topics.include if each.kind == "literal" and flow.selects(each.text)}
+    for name in sorted(named.union(flow.naming.there)):
+        if explain_reserved_topic(flow.target_topic(name)):
+            yield name, flow.target_topic(name)

@@ -1,0 +1,400 @@
+"""From checked values to the plan's objects: clusters, flows with their naming, the migration."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from topology import naming
+from topology.finding import Label, Problem
+from topology.migration_waves import (
+    ApprovalGate,
+    ConsumerLagGate,
+    Decommission,
+    GroupPolicy,
+    HoldGate,
+    HookGate,
+    JournalKeys,
+    LagGate,
+    PlanApplication,
+    PlanHook,
+    PlanMigration,
+    ProofGate,
+    RollbackPolicy,
+    StragglersGate,
+    Wave,
+    WaveFence,
+    WaveGate,
+    WaveHooks,
+    WaveWindow,
+)
+from topology.model import CheckedValue, Flow, Topology
+from topology.naming import Naming
+from topology.pattern_expansion import FlowDraft, expand_flows, merge_settings
+from topology.plan import PlanCluster, PlanFlow, PlanKerberos, PlanOAuth, PlanRegistry, PlanSecurity
+from topology.proof_policy import DEFAULT_RECHECK_SHARE, ProofPolicy
+from topology.selectors import TopicSelection, sort_selectors
+from topology.sync_settings import (
+    GROUP_SYNC_INTERVAL_MS,
+    NO_SYNC,
+    AclSync,
+    GroupSync,
+    NameFilter,
+    QuotaSync,
+    SchemaSync,
+    SyncSettings,
+    UserSync,
+)
+
+# never carried over by default: they belong to the target's brokers (apache/kafka DefaultConfigPropertyFilter.java)
+DEFAULT_EXCLUDED_CONFIGS = (
+    "follower.replication.throttled.replicas",
+    "leader.replication.throttled.replicas",
+    "message.timestamp.difference.max.ms",
+    "message.timestamp.type",
+    "min.insync.replicas",
+    "unclean.leader.election.enable",
+)
+
+
+def resolve_topology(root: CheckedValue, file: str) -> tuple[Topology, list[Problem]]:
+    """Whatever could be read becomes part of the topology; a flow without source, target or topics does not."""
+    drafts, problems = expand_flows(root)
+    flows = []
+    shared = _Shared()
+    for draft in drafts:
+        if not draft.settings.list("topics", "include"):
+            if draft.settings.at("topics", "include") is None:
+                message = f"flow {draft.id} says no `topics.include`"
+                problems.append(Problem("SYN012", message, (Label(draft.declared),), draft.path, ids=(draft.id,)))
+            continue
+        flows.append(Flow(_plan_flow(draft, shared), draft.settings, draft.declared, draft.path))
+    clusters = root.at("clusters")
+    for alias, value in clusters.fields.items() if clusters else ():
+        problems += _connection_problems(alias, value)
+    topology = Topology(
+        file=file,
+        name=root.get("metadata", "name", default=""),
+        root=root,
+        clusters={alias: _cluster(alias, value) for alias, value in (clusters.fields if clusters else {}).items()},
+        flows=tuple(flows),
+        migration=_migration(root.at("migration")),
+    )
+    return topology, problems
+
+
+def _connection_problems(alias: str, cluster: CheckedValue) -> Iterable[Problem]:
+    """What a client would refuse only when it connects."""
+    security = cluster.at("security")
+    if security is None or security.at("protocol") is None:
+        return
+    protocol, mechanism, path = security.get("protocol"), security.get("mechanism"), f"clusters.{alias}.security"
+    here = security.at("mechanism") or security.at("protocol")
+    assert here is not None, "the protocol is there"
+    if protocol.startswith("SASL_") and mechanism is None:
+        yield Problem("SYN012", f"`{path}`: {protocol} needs a `mechanism`", (Label(here.span),), path)
+    elif protocol.startswith("SASL_") and mechanism != "GSSAPI" and security.at("credentials") is None:
+        message, help_ = f"`{path}`: {mechanism} needs `credentials`", "say where they are: {env: NAME}, {file: path}"
+        yield Problem("SYN012", message, (Label(here.span),), path, help=help_)
+    elif mechanism is not None and not protocol.startswith("SASL_"):
+        message = f"`{path}`: `mechanism: {mechanism}` needs the protocol SASL_SSL (or SASL_PLAINTEXT), not {protocol}"
+        yield Problem("SYN009", message, (Label(here.span),), path, help="change the protocol, or drop the mechanism")
+    for section, wanted in (("oauth", "OAUTHBEARER"), ("kerberos", "GSSAPI")):
+        said = security.at(section)
+        if said is not None and mechanism != wanted:
+            message = (
+                f"`{path}`: `{section}` goes with `mechanism: {wanted}`, not {mechanism or f'with {protocol} alone'}"
+            )
+            yield Problem("SYN009", message, (Label(said.span),), path, help=f"set that mechanism, or drop `{section}`")
+    if mechanism == "OAUTHBEARER" and security.at("oauth") is None:
+        message = f"`{path}`: OAUTHBEARER needs `oauth`, which says where tokens come from"
+        yield Problem("SYN012", message, (Label(here.span),), path, help="oauth: {token_endpoint: https://…}")
+
+
+def build_section_selection(settings: CheckedValue, defaults: CheckedValue | None) -> TopicSelection | None:
+    """What a section's `topics` select, `defaults` under it; None when it includes nothing."""
+    merged = merge_settings(defaults, settings)
+    return _selection(merged) if merged.list("topics", "include") else None
+
+
+def _selection(settings: CheckedValue) -> TopicSelection:
+    return TopicSelection(
+        include=sort_selectors(settings.texts("topics", "include")),
+        exclude=sort_selectors(settings.texts("topics", "exclude")),
+        allow_internal=settings.get("topics", "allow_internal", default=False),
+    )
+
+
+def _fields(value: CheckedValue | None) -> Iterable[tuple[str, CheckedValue]]:
+    return () if value is None else value.fields.items()
+
+
+def _cluster(alias: str, value: CheckedValue) -> PlanCluster:
+    security = value.at("security")
+    return PlanCluster(
+        alias=alias,
+        bootstrap=value.texts("bootstrap"),
+        cluster_id=value.get("cluster_id"),
+        security=PlanSecurity() if security is None else _security(security),
+        registry=_registry(value.at("schema_registry")),
+        rack=value.get("rack"),
+    )
+
+
+def _registry(value: CheckedValue | None) -> PlanRegistry | None:
+    if value is None or value.get("url") is None:
+        return None
+    references = ("credentials", "ca", "certificate", "key", "key_password")
+    return PlanRegistry(value.get("url").rstrip("/"), **{name: value.get(name) for name in references})
+
+
+def _security(value: CheckedValue) -> PlanSecurity:
+    oauth, kerberos = value.at("oauth"), value.at("kerberos")
+    extensions = _fields(oauth.at("extensions")) if oauth else ()
+    return PlanSecurity(
+        protocol=value.get("protocol", default="PLAINTEXT"),
+        mechanism=value.get("mechanism"),
+        credentials=value.get("credentials"),
+        align_credentials=value.get("align_credentials"),
+        ca=value.get("ca"),
+        certificate=value.get("certificate"),
+        key=value.get("key"),
+        key_password=value.get("key_password"),
+        oauth=None
+        if oauth is None or oauth.get("token_endpoint") is None
+        else PlanOAuth(
+            token_endpoint=oauth.get("token_endpoint"),
+            scope=oauth.get("scope"),
+            extensions=tuple(sorted((name, each.data) for name, each in extensions)),
+            ca=oauth.get("ca"),
+        ),
+        kerberos=None
+        if kerberos is None
+        else PlanKerberos(
+            service=kerberos.get("service", default="kafka"),
+            principal=kerberos.get("principal"),
+            keytab=kerberos.get("keytab"),
+        ),
+    )
+
+
+class _Shared:
+    """What many flows have from one place (`defaults:`, a pattern) is made once: ten thousand flows may share ten
+    thousand names. Keyed by the values themselves, which all live as long as the file."""
+
+    def __init__(self) -> None:
+        self._selections: dict[tuple[int, int, bool], TopicSelection] = {}
+        self._maps: dict[int, Naming] = {}
+
+    def selection(self, settings: CheckedValue) -> TopicSelection:
+        include, exclude = settings.at("topics", "include"), settings.at("topics", "exclude")
+        key = (id(include), id(exclude), settings.get("topics", "allow_internal", default=False))
+        found = self._selections.get(key)
+        if found is None:
+            found = self._selections[key] = _selection(settings)
+        return found
+
+    def naming(self, draft: FlowDraft) -> Naming:
+        renames = draft.settings.at("naming", "map")
+        if renames is None or draft.settings.get("naming", "policy") != "map":
+            return _naming(draft)
+        found = self._maps.get(id(renames))
+        if found is None:
+            found = self._maps[id(renames)] = _naming(draft)
+        return found
+
+
+def _plan_flow(draft: FlowDraft, shared: _Shared) -> PlanFlow:
+    settings = draft.settings
+    transactions = settings.get("delivery", "semantics") == "transactions"
+    sync, offsets = _sync(settings), settings.get("offsets", default="mapped")
+    rewritten = offsets == "aligned" and sync.schemas.translated
+    return PlanFlow(
+        id=draft.id,
+        source=draft.source,
+        target=draft.target,
+        topics=shared.selection(settings),
+        naming=shared.naming(draft),
+        guard=settings.get("provenance", "guard", default="producer_id"),
+        forward=settings.get("provenance", "forward", default="all"),
+        engine=settings.get("workers", "engine", default="spark"),
+        workers=settings.get("workers", "count", default=1),
+        quota=settings.get("workers", "quota"),
+        discovery_ms=settings.get("workers", "discovery", default=10_000),
+        state=settings.get("state", default="running"),
+        offsets="mapped" if rewritten else offsets,
+        offsets_reason="records get other schema ids on their way (sync.schemas.ids)" if rewritten else "",
+        start=settings.get("delivery", "start", default="earliest"),
+        replication_factor=settings.get("replication_factor"),
+        sync_configs=settings.get("sync", "configs", "mode", default="once"),
+        sync_configs_include=_sorted(settings.texts("sync", "configs", "include")),
+        sync_configs_exclude=_sorted(settings.texts("sync", "configs", "exclude")) or DEFAULT_EXCLUDED_CONFIGS,
+        configs_set=tuple(sorted((key, value.data) for key, value in _fields(settings.at("sync", "configs", "set")))),
+        verify=_proof_policy(settings),
+        merge=settings.get("merge", "allowed", default=False),
+        delivery="transactions" if transactions else "sequence",  # `topology.delivery_mode` may change it
+        delivery_reason="the file asks for them" if transactions else "",
+        isolation=settings.get("delivery", "isolation", default="read_committed"),
+        on_gap=settings.get("delivery", "on_gap", default="stop"),
+        rejected=settings.get("delivery", "rejected", default="stop"),
+        weight=settings.get("workers", "weight", default=1),
+        grow=settings.get("partitions", "mode", default="grow") == "grow",
+        sync=sync,
+    )
+
+
+def _sync(settings: CheckedValue) -> SyncSettings:
+    if settings.at("sync") is None:
+        return NO_SYNC
+    renames = _fields(settings.at("sync", "groups", "rename"))
+    return SyncSettings(
+        GroupSync(
+            settings.get("sync", "groups", "mode", default="never"),
+            _names(settings, "groups"),
+            settings.get("sync", "groups", "interval", default=GROUP_SYNC_INTERVAL_MS),
+            tuple(sorted((name, to.data) for name, to in renames)),
+        ),
+        AclSync(
+            settings.get("sync", "acls", "mode", default="never"),
+            _names(settings, "acls"),
+            settings.get("sync", "acls", "include_write", default="never"),
+        ),
+        QuotaSync(settings.get("sync", "quotas", "mode", default="never"), _names(settings, "quotas")),
+        UserSync(settings.get("sync", "users", "mode", default="never"), _names(settings, "users")),
+        SchemaSync(
+            settings.get("sync", "schemas", "mode", default="never"),
+            _names(settings, "schemas"),
+            settings.get("sync", "schemas", "ids", default="preserve"),
+            settings.get("sync", "schemas", "subjects", default="keep"),
+        ),
+    )
+
+
+def _proof_policy(settings: CheckedValue) -> ProofPolicy:
+    return ProofPolicy(
+        every_ms=settings.get("verify", "every"),
+        level=settings.get("verify", "level", default="L1"),
+        rate=settings.get("verify", "rate"),
+        fetches=settings.get("verify", "fetches"),
+        pause_at_lag_ms=settings.get("verify", "pause_at_lag"),
+        recheck=settings.get("verify", "recheck", default=DEFAULT_RECHECK_SHARE),
+    )
+
+
+def _names(settings: CheckedValue, kind: str) -> NameFilter:
+    at = ("sync", kind)
+    return NameFilter(sort_selectors(settings.texts(*at, "include")), sort_selectors(settings.texts(*at, "exclude")))
+
+
+def _naming(draft: FlowDraft) -> Naming:
+    policy = draft.settings.get("naming", "policy", default="identity")
+    if policy == "prefix":
+        return naming.build_prefix_naming(draft.source, draft.settings.get("naming", "separator", default="."))
+    if policy == "template":
+        return naming.build_template_naming(draft.settings.get("naming", "template"), draft.source, draft.target)
+    if policy == "map":
+        renames = draft.settings.at("naming", "map")
+        assert renames is not None, "checked by the language"
+        return Naming("map", map=tuple(sorted((name, to.data) for name, to in renames.fields.items())))
+    return Naming()
+
+
+def _migration(value: CheckedValue | None) -> PlanMigration | None:
+    if value is None or value.get("flow") is None or not value.list("waves"):
+        return None
+    strategy = value.get("strategy", default="consumers_first")
+    applications = value.at("applications")
+    decommission, hooks, groups = value.at("decommission"), value.at("hooks"), value.at("groups")
+    return PlanMigration(
+        flow=value.get("flow"),
+        strategy=strategy,
+        waves=tuple(_wave(wave, strategy, value.at("fence")) for wave in value.list("waves")),
+        applications={
+            name: PlanApplication(each.get("http"), each.get("principal"), each.get("client_id"))
+            for name, each in sorted((applications.fields if applications else {}).items())
+        },
+        decommission=None
+        if decommission is None
+        else Decommission(decommission.get("not_before", default=0), _sorted(decommission.texts("requires"))),
+        hooks={name: _hook(each) for name, each in sorted((hooks.fields if hooks else {}).items())},
+        groups={
+            name: GroupPolicy(
+                each.get("uncommitted"),
+                each.get("state", default="refuse"),
+                each.get("redelivery", default="refuse"),
+                each.get("session_timeout"),
+            )
+            for name, each in sorted((groups.fields if groups else {}).items())
+        },
+        journal=_journal(value.at("journal")),
+    )
+
+
+def _journal(value: CheckedValue | None) -> JournalKeys | None:
+    if value is None or value.get("key") is None:
+        return None
+    return JournalKeys(value.get("key"), tuple(each.data for each in value.list("earlier_keys")))
+
+
+def _hook(value: CheckedValue) -> PlanHook:
+    return PlanHook(
+        airflow_task=value.get("airflow_task"),
+        http=value.get("http"),
+        python=value.get("python"),
+        secret=value.get("secret"),
+        timeout_ms=value.get("timeout", default=60_000),
+        on_failure=value.get("on_failure", default="refuse"),
+    )
+
+
+def _fence(value: CheckedValue | None, migrations: CheckedValue | None) -> WaveFence:
+    chosen = value or migrations
+    if chosen is None:
+        return WaveFence()
+    return WaveFence(chosen.get("kind", default="stop"), chosen.get("hook"), chosen.get("rate", default=1))
+
+
+def _wave(value: CheckedValue, strategy: str, fence: CheckedValue | None) -> Wave:
+    rollback, window, hooks = value.at("rollback"), value.at("window"), value.at("hooks")
+    return Wave(
+        name=value.get("name", default=""),
+        topics=tuple(selector.text for selector in value.texts("topics")),
+        consumers=value.texts("consumers"),
+        producers=value.texts("producers"),
+        after=value.texts("after"),
+        strategy=value.get("strategy", default=strategy),
+        gates_before=tuple(_gates(value.list("gates", "before"))),
+        gates_after=tuple(_gates(value.list("gates", "after"))),
+        rollback=None
+        if rollback is None
+        else RollbackPolicy(rollback.get("until"), rollback.get("reverse"), rollback.get("none")),
+        window=None if window is None else WaveWindow(window.get("opens", default=""), window.get("length", default=0)),
+        fence=_fence(value.at("fence"), fence),
+        hooks=WaveHooks()
+        if hooks is None
+        else WaveHooks(
+            hooks.texts("before"), hooks.texts("fenced"), hooks.texts("switched"), hooks.texts("rolled_back")
+        ),
+    )
+
+
+def _gates(values: Iterable[CheckedValue]) -> Iterable[WaveGate]:
+    for value in values:
+        for kind, gate in value.fields.items():
+            if kind == "lag":
+                yield LagGate(gate.get("max_records", default=0), gate.get("hold", default=0))
+            elif kind == "verify":
+                yield ProofGate(gate.get("level", default="L1"), gate.get("sample", default=1.0))
+            elif kind == "approval":
+                yield ApprovalGate(gate.data)
+            elif kind == "stragglers":
+                yield StragglersGate(gate.get("watch", default=0))
+            elif kind == "consumer_lag":
+                yield ConsumerLagGate(gate.get("max_records", default=0), gate.get("within", default=0))
+            elif kind == "hold":
+                yield HoldGate(gate.get("for", default=0))
+            elif kind == "check":
+                yield HookGate(gate.get("hook", default=""))
+
+
+def _sorted(texts: Iterable[str]) -> tuple[str, ...]:
+    return tuple(sorted(set(texts)))

@@ -1,0 +1,109 @@
+"""A rule's docstring as its manual: title, why, a bad and a good example, source.
+
+Where a rule looks at clusters, an example goes on behind a line `--- # topology scan` with what a scan saw, shortened:
+`{a: {topics: {orders: {partitions: 3, configs: {cleanup.policy: compact}}}, brokers: 3, groups: {…}, acls: […]}}`.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from textwrap import dedent
+from typing import Any
+
+from topology.inventory import (
+    Inventory,
+    InventoryAcl,
+    InventoryBroker,
+    InventoryCluster,
+    InventoryFlow,
+    InventoryGroup,
+    InventoryTopic,
+)
+from topology.rule import Rule
+
+_PREAMBLE = {
+    "apiVersion": "apiVersion: topology/v1alpha1",
+    "kind": "kind: Topology",
+    "metadata": "metadata: {name: example}",
+}
+_CLUSTER = "  {alias}: {{bootstrap: [k1.{alias}.example.internal:9093]}}\n"
+_TAKEN_MS = 1_767_225_600_000  # 2026-01-01T00:00Z, the moment of every example
+_SECTION = re.compile(r"^(Why|Bad|Good|Source):", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class RuleManual:
+    """bad and good are YAML, parts of a file; `complete` makes them whole."""
+
+    title: str
+    why: str
+    bad: str
+    good: str
+    source: str
+
+
+def parse_rule_manual(rule: Rule) -> RuleManual:
+    """Raises ValueError when the docstring lacks a part."""
+    head, *parts = _SECTION.split(rule.manual)
+    sections = dict(zip(parts[::2], parts[1::2], strict=True))
+    if set(sections) != {"Why", "Bad", "Good", "Source"} or not head.startswith(f"{rule.code} {rule.name}: "):
+        raise ValueError(f"the manual of {rule.code} lacks a part")
+    return RuleManual(
+        title=" ".join(head.partition(": ")[2].split()),
+        why=" ".join(sections["Why"].split()),
+        bad=dedent(sections["Bad"]).strip("\n") + "\n",
+        good=dedent(sections["Good"]).strip("\n") + "\n",
+        source=" ".join(sections["Source"].split()),
+    )
+
+
+_SCAN = "--- # topology scan\n"
+
+
+def complete_example(example: str) -> str:
+    """The example as a whole file: the parts that it does not show come before it, and those of the clusters a, b, c, d
+    that it names (a and b when it names none)."""
+    example = example.partition(_SCAN)[0]
+    said = set(re.findall(r"^([A-Za-z]+):", example, re.MULTILINE))
+    before = "".join(f"{text}\n" for name, text in _PREAMBLE.items() if name not in said)
+    if "clusters" not in said:
+        named = sorted(set(re.findall(r"\b[abcd]\b", example))) or ["a", "b"]
+        before += "clusters:\n" + "".join(_CLUSTER.format(alias=alias) for alias in named)
+    return before + example
+
+
+def build_example_inventory(example: str, *, live: bool = False) -> Inventory | None:
+    """What the example's scan saw; None when it shows none."""
+    import yaml
+
+    _, shown, scan = example.partition(_SCAN)
+    if not shown:
+        return None
+    return Inventory({alias: _cluster(alias, said) for alias, said in yaml.safe_load(scan).items()}, live)
+
+
+def _cluster(alias: str, said: dict[str, Any]) -> InventoryCluster:
+    brokers = said.pop("brokers", 1)
+    racks = said.pop("racks", None)
+    topics = {
+        name: InventoryTopic(name, None, **{"partitions": 1, "replication_factor": 1, **each})
+        for name, each in said.pop("topics", {}).items()
+    }
+    groups = {name: InventoryGroup(name, **{"state": "Empty", **each}) for name, each in said.pop("groups", {}).items()}
+    acls = said.pop("acls", None)
+    flows = {name: InventoryFlow(**each) for name, each in said.pop("flows", {}).items()}
+    return InventoryCluster(
+        alias,
+        said.pop("cluster_id", f"id-of-{alias}"),
+        said.pop("taken_ms", _TAKEN_MS),
+        brokers=tuple(
+            InventoryBroker(number, f"k{number}", None if racks is None else f"r{number % racks}")
+            for number in range(1, brokers + 1)
+        ),
+        topics=topics,
+        groups=groups,
+        acls=None if acls is None else tuple(InventoryAcl(**each) for each in acls),
+        flows=flows,
+        **said,
+    )

@@ -1,0 +1,194 @@
+"""What travels beside records, as the file says it (`sync:`): positions of groups, rights, quotas, users, schemas.
+
+Topic configs are older than this and stand in the flow itself (`PlanFlow.sync_configs*`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from typing import Any, Final, Literal
+
+from topology.selectors import Selector, Selectors
+
+SyncMode = Literal["never", "once", "continuous"]
+GROUP_SYNC_INTERVAL_MS = 10_000
+# Groups of tools: never of an application. apache/kafka DefaultGroupFilter.java excludes the first three.
+TOOL_GROUP_GLOBS = ("console-consumer-*", "connect-*", "__*", "_confluent*", "watershed.*")
+
+
+def is_tool_group(group: str) -> bool:
+    return any(fnmatchcase(group, tool) for tool in TOOL_GROUP_GLOBS)
+
+
+@dataclass(frozen=True, slots=True)
+class NameFilter:
+    """Which things of one kind: `include` (empty: all of them) without `exclude`."""
+
+    include: tuple[Selector, ...] = ()
+    exclude: tuple[Selector, ...] = ()
+
+    def selects(self, name: str) -> bool:
+        return (not self.include or Selectors(self.include).match(name)) and not Selectors(self.exclude).match(name)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "include": [selector.to_json() for selector in self.include],
+            "exclude": [selector.to_json() for selector in self.exclude],
+        }
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> NameFilter:
+        return cls(
+            include=tuple(map(Selector.from_json, value.get("include", ()))),
+            exclude=tuple(map(Selector.from_json, value.get("exclude", ()))),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSync:
+    """rename: group id at the source → id at the target; others keep theirs."""
+
+    mode: SyncMode = "never"
+    names: NameFilter = NameFilter()
+    interval_ms: int = GROUP_SYNC_INTERVAL_MS
+    rename: tuple[tuple[str, str], ...] = ()
+
+    def target_group(self, group: str) -> str:
+        return dict(self.rename).get(group, group)
+
+
+@dataclass(frozen=True, slots=True)
+class AclSync:
+    """names are of topics and groups at the source. include_write: when rights to write are given at the target.
+    fences: (principal, topic at the source) whose denied WRITE is a migration's fence and stays there."""
+
+    mode: SyncMode = "never"
+    names: NameFilter = NameFilter()
+    include_write: Literal["never", "on_failover", "always"] = "never"
+    fences: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def holds_back(self) -> bool:
+        """Whether rights to write wait until applications move."""
+        return self.include_write == "on_failover" and self.mode != "never"
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaSync:
+    """names are of the quota's entity: a user, a client id, or `default`. fences: (user, client id) whose producer byte
+    rate at the source is a migration's fence and stays there; every client id of a user without one."""
+
+    mode: SyncMode = "never"
+    names: NameFilter = NameFilter()
+    fences: tuple[tuple[str | None, str | None], ...] = ()
+
+    def is_fence(self, entity: Mapping[str, str | None]) -> bool:
+        """Whether the producer byte rate of this entity (`user`, `client-id` → name) is a fence."""
+        return any(
+            entity.get("user") == user and (client_id is None or entity.get("client-id") == client_id)
+            if user is not None
+            else dict(entity) == {"client-id": client_id}
+            for user, client_id in self.fences
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class UserSync:
+    """SCRAM users. Brokers never hand out credentials, so what can be carried over is which users and how many
+    iterations; names are of users."""
+
+    mode: SyncMode = "never"
+    names: NameFilter = NameFilter()
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaSync:
+    """names are of subjects. ids `translate`: the id in front of each record's value and key is rewritten on the way.
+    subjects `follow_topic`: a subject that is named after a topic is renamed as the topic is."""
+
+    mode: SyncMode = "never"
+    names: NameFilter = NameFilter()
+    ids: Literal["preserve", "translate"] = "preserve"
+    subjects: Literal["keep", "follow_topic"] = "keep"
+
+    @property
+    def translated(self) -> bool:
+        """Whether records get other ids on the way."""
+        return self.mode != "never" and self.ids == "translate"
+
+    def writes_as(self, other: SchemaSync) -> bool:
+        """Whether records arrive the same under both."""
+        if not self.translated or not other.translated:
+            return self.translated == other.translated
+        return (self.names, self.subjects) == (other.names, other.subjects)
+
+
+@dataclass(frozen=True, slots=True)
+class SyncSettings:
+    """Of one flow."""
+
+    groups: GroupSync = field(default_factory=GroupSync)
+    acls: AclSync = field(default_factory=AclSync)
+    quotas: QuotaSync = field(default_factory=QuotaSync)
+    users: UserSync = field(default_factory=UserSync)
+    schemas: SchemaSync = field(default_factory=SchemaSync)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "groups": {
+                "mode": self.groups.mode,
+                **self.groups.names.to_json(),
+                "interval_ms": self.groups.interval_ms,
+                "rename": dict(self.groups.rename),
+            },
+            "acls": {
+                "mode": self.acls.mode,
+                **self.acls.names.to_json(),
+                "include_write": self.acls.include_write,
+                **_fences(self.acls.fences),
+            },
+            "quotas": {"mode": self.quotas.mode, **self.quotas.names.to_json(), **_fences(self.quotas.fences)},
+            "users": {"mode": self.users.mode, **self.users.names.to_json()},
+            "schemas": {
+                "mode": self.schemas.mode,
+                **self.schemas.names.to_json(),
+                "ids": self.schemas.ids,
+                "subjects": self.schemas.subjects,
+            },
+        }
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> SyncSettings:
+        """Raises KeyError, TypeError or ValueError for anything else than what `to_json` gave."""
+        groups, acls, schemas = value["groups"], value["acls"], value["schemas"]
+        return cls(
+            GroupSync(
+                groups["mode"],
+                NameFilter.from_json(groups),
+                groups["interval_ms"],
+                tuple(sorted(groups["rename"].items())),
+            ),
+            AclSync(
+                acls["mode"],
+                NameFilter.from_json(acls),
+                acls["include_write"],
+                tuple((str(principal), str(topic)) for principal, topic in acls.get("fences", ())),
+            ),
+            QuotaSync(
+                value["quotas"]["mode"],
+                NameFilter.from_json(value["quotas"]),
+                tuple((user, client_id) for user, client_id in value["quotas"].get("fences", ())),
+            ),
+            UserSync(value["users"]["mode"], NameFilter.from_json(value["users"])),
+            SchemaSync(schemas["mode"], NameFilter.from_json(schemas), schemas["ids"], schemas["subjects"]),
+        )
+
+
+def _fences(fences: tuple[tuple[str | None, str | None], ...]) -> dict[str, Any]:
+    """Absent where there are none, so that plans without any keep their hash."""
+    return {"fences": [list(each) for each in fences]} if fences else {}
+
+
+NO_SYNC: Final = SyncSettings()

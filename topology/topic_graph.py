@@ -1,0 +1,245 @@
+"""What travels where: names and records followed over (cluster, topic symbol) nodes until nothing new appears.
+
+Two things travel and stop differently. *Names*: a flow creates every topic that it selects, whatever guard drops the
+records, so a rename on a loop grows names for ever (`names.py`). *Records*: a guarded flow skips what has been at its
+target, and `forward: local` skips what another flow brought (`delivery.py`).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from topology.model import Flow, Topology
+from topology.text_escaping import shorten_and_escape
+from topology.topic_symbols import TopicSymbol, carry_symbol, list_source_symbols
+
+if TYPE_CHECKING:
+    import networkx
+
+TopicNode = tuple[str, TopicSymbol]
+MAX_PATH_HOPS = 64
+_MAX_TOLD_NODES = 16
+_MAX_TOLD_NAME = 70
+# What is followed before the search gives up and nothing is proven: see `names` and `delivery`.
+MAX_GRAPH_NODES = 50_000
+MAX_GRAPH_NODES_PER_FLOW = 20
+
+
+@dataclass(frozen=True, slots=True)
+class FlowPath:
+    """The nodes passed and the flows taken between them: one more node than flows."""
+
+    nodes: tuple[TopicNode, ...]
+    flows: tuple[Flow, ...] = ()
+
+    def __str__(self) -> str:
+        told = [f"{cluster}/{shorten_and_escape(str(symbol), _MAX_TOLD_NAME)}" for cluster, symbol in self.nodes]
+        if len(told) > _MAX_TOLD_NODES:
+            ends = _MAX_TOLD_NODES // 2
+            told = [*told[:ends], f"({len(told) - 2 * ends} more)", *told[-ends:]]
+        return " -> ".join(told)
+
+    @property
+    def birth(self) -> TopicNode:
+        return self.nodes[0]
+
+    @property
+    def end(self) -> TopicNode:
+        return self.nodes[-1]
+
+    @property
+    def running(self) -> bool:
+        return all(flow.plan.state == "running" for flow in self.flows)
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """Shortest first, then by names: the order of witnesses."""
+        return (len(self.flows), [(cluster, str(symbol)) for cluster, symbol in self.nodes], self.ids)
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        return tuple(flow.id for flow in self.flows)
+
+    def then(self, flow: Flow, symbol: TopicSymbol) -> FlowPath:
+        return FlowPath((*self.nodes, (flow.target, symbol)), (*self.flows, flow))
+
+    def loop(self) -> FlowPath:
+        """The part from the first visit of the last cluster on."""
+        start = next(index for index, (cluster, _) in enumerate(self.nodes) if cluster == self.end[0])
+        return FlowPath(self.nodes[start:], self.flows[start:])
+
+    def rotated(self) -> FlowPath:
+        """A loop, begun at its smallest name: the same loop is then always told the same way."""
+        around = self.nodes[:-1]
+        start = min(range(len(around)), key=lambda index: (around[index][0], str(around[index][1])))
+        nodes = (*around[start:], *around[:start])
+        return FlowPath((*nodes, nodes[0]), (*self.flows[start:], *self.flows[:start]))
+
+
+@dataclass(frozen=True, slots=True)
+class NameGrowth:
+    """A route on which a name comes back longer. certain: one name was followed until it was too long for Kafka."""
+
+    route: FlowPath
+    certain: bool
+
+
+@dataclass(slots=True)
+class TopicGraph:
+    """What was found.
+
+    cycles: records return under their name for ever. returns: they would, but for the guard. growth: names come back
+    longer. twice: pairs of routes that deliver one record at one name. stopped: routes that end before a flow which
+    selects the topic but takes only local records, with that flow. writers: for each cluster, what each flow writes
+    there. deliveries: for each birth, the routes that arrive (the birth itself is not among them). ways: from which
+    cluster to which some flow leads. consecutive: pairs of flows that a record can pass one after the other, by ids.
+    complete is False when a bound stopped the search: then nothing is proven.
+    """
+
+    edges: dict[tuple[TopicNode, TopicNode, str], Flow] = field(default_factory=dict)
+    nodes: dict[TopicNode, None] = field(default_factory=dict)
+    cycles: list[FlowPath] = field(default_factory=list)
+    returns: list[FlowPath] = field(default_factory=list)
+    growth: list[NameGrowth] = field(default_factory=list)
+    twice: list[tuple[FlowPath, FlowPath]] = field(default_factory=list)
+    stopped: list[tuple[FlowPath, Flow]] = field(default_factory=list)
+    writers: dict[str, dict[tuple[str, TopicSymbol], Flow]] = field(default_factory=dict)
+    deliveries: dict[TopicNode, list[FlowPath]] = field(default_factory=dict)
+    ways: frozenset[tuple[str, str]] = frozenset()
+    consecutive: dict[tuple[str, str], tuple[Flow, Flow]] = field(default_factory=dict)
+    complete: bool = True
+
+    def digraph(self) -> networkx.MultiDiGraph[Any]:
+        """Nodes (cluster, topic), edges keyed by flow id."""
+        import networkx
+
+        graph: networkx.MultiDiGraph[Any] = networkx.MultiDiGraph()
+        for source, target, flow_id in sorted(self.edges, key=str):
+            graph.add_edge((source[0], str(source[1])), (target[0], str(target[1])), key=flow_id)
+        return graph
+
+    def proofs(self) -> dict[str, Any]:
+        """What the plan may say about a topology without findings."""
+        return {
+            "no_unbounded_copy": not self.cycles,
+            "no_name_growth": not self.growth,
+            "no_duplicate_delivery": not self.twice,
+            "topic_nodes": len({(cluster, str(symbol)) for cluster, symbol in self.nodes}),
+            "guarded_loops": sorted({" ".join(sorted(set(route.loop().ids))) for route in self.returns}),
+            "complete": self.complete,
+        }
+
+
+class OutgoingFlows:
+    """Flows by the cluster they leave, those with equal topics and naming in one lane: what a lane carries of a symbol
+    is decided once for all of its flows."""
+
+    def __init__(self, topology: Topology) -> None:
+        self.flows = len(topology.flows)
+        lanes: dict[str, dict[Any, list[Flow]]] = {}
+        for flow in topology.flows:
+            if flow.source != flow.target:
+                lanes.setdefault(flow.source, {}).setdefault((flow.plan.topics, flow.plan.naming), []).append(flow)
+        self._lanes: Mapping[str, _Leaving] = {
+            cluster: _Leaving([(topics.prefixes, tuple(flows)) for (topics, _), flows in found.items()])
+            for cluster, found in lanes.items()
+        }
+        self._carried: dict[tuple[str, TopicSymbol], tuple[tuple[TopicSymbol, tuple[Flow, ...]], ...]] = {}
+
+    def births(self) -> Iterator[TopicNode]:
+        """What flows can take at their sources, each once."""
+        found: dict[TopicNode, None] = {}
+        for cluster, lanes in self._lanes.items():
+            for flows in lanes.all:
+                for symbol in list_source_symbols(flows[0].plan):
+                    found[cluster, symbol] = None
+        return iter(found)
+
+    def out_of(self, node: TopicNode) -> tuple[tuple[TopicSymbol, tuple[Flow, ...]], ...]:
+        """What leaves a node: each arriving symbol with the flows that bring it."""
+        known = self._carried.get(node)
+        if known is None:
+            cluster, symbol = node
+            lanes = self._lanes.get(cluster)
+            known = tuple(
+                (arriving, flows)
+                for flows in (lanes.touching(symbol) if lanes is not None else ())
+                for arriving in carry_symbol(flows[0].plan, symbol)
+            )
+            self._carried[node] = known
+        return known
+
+
+class _Leaving:
+    """The lanes of one cluster, found by how names begin."""
+
+    def __init__(self, lanes: list[tuple[tuple[str, ...], tuple[Flow, ...]]]) -> None:
+        self.all = [flows for _, flows in lanes]
+        self._by_prefix: dict[str, list[int]] = {}
+        for number, (prefixes, _) in enumerate(lanes):
+            for prefix in prefixes:
+                self._by_prefix.setdefault(prefix, []).append(number)
+        self._sorted = sorted(self._by_prefix)
+        self._lengths = sorted({len(prefix) for prefix in self._sorted})
+
+    def touching(self, symbol: TopicSymbol) -> list[tuple[Flow, ...]]:
+        """Those with a selector whose names can begin like the symbol's, in order."""
+        found: set[int] = set()
+        for prefix in symbol.prefixes:
+            for length in self._lengths:
+                if length >= len(prefix):
+                    break
+                found.update(self._by_prefix.get(prefix[:length], ()))
+            for place in range(bisect_left(self._sorted, prefix), len(self._sorted)):
+                if not self._sorted[place].startswith(prefix):
+                    break
+                found.update(self._by_prefix[self._sorted[place]])
+        return [self.all[number] for number in sorted(found)]
+
+
+def build_topic_graph(topology: Topology) -> TopicGraph:
+    """Follow every birth. The order of the file changes nothing."""
+    from topology.name_propagation import follow_names
+    from topology.record_propagation import follow_records
+
+    graph, lanes = (
+        TopicGraph(ways=frozenset((flow.source, flow.target) for flow in topology.flows)),
+        OutgoingFlows(topology),
+    )
+    begun = list(lanes.births())
+    follow_names(graph, lanes, begun)
+    follow_records(graph, lanes, begun, _find_clusters_on_loops(topology))
+    graph.cycles.sort(key=lambda route: route.key)
+    graph.returns.sort(key=lambda route: route.key)
+    graph.growth.sort(key=lambda growth: growth.route.key)
+    graph.twice.sort(key=lambda pair: (pair[0].key, pair[1].key))
+    graph.stopped.sort(key=lambda pair: (pair[0].key, pair[1].id))
+    return graph
+
+
+def _find_clusters_on_loops(topology: Topology) -> frozenset[str]:
+    """Clusters on some loop of flows, or between two loops: only there can a record come back. What nothing leads to,
+    or from, is taken away until nothing more can be."""
+    ways = {(flow.source, flow.target) for flow in topology.flows if flow.source != flow.target}
+    forward = _left(ways)
+    return _left({(target, source) for source, target in ways if source in forward and target in forward})
+
+
+def _left(ways: Collection[tuple[str, str]]) -> frozenset[str]:
+    """What stays when everything that nothing leads to is taken away, again and again."""
+    leaving: dict[str, list[str]] = {}
+    waiting: dict[str, int] = {}
+    for source, target in ways:
+        leaving.setdefault(source, []).append(target)
+        waiting.setdefault(source, 0)
+        waiting[target] = waiting.get(target, 0) + 1
+    ready = [alias for alias, count in waiting.items() if count == 0]
+    for alias in ready:
+        for target in leaving.get(alias, ()):
+            waiting[target] -= 1
+            if waiting[target] == 0:
+                ready.append(target)
+    return frozenset(waiting).difference(ready)

@@ -1,0 +1,459 @@
+"""What a value may look like. One description serves three: it checks the file, converts scalars, and gives the JSON
+Schema for editors. A shape never stops at the first problem; it reports and reads on."""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from topology import quantities
+from topology.finding import FileSpan, Label, Problem
+from topology.model import CheckedValue, build_mapping
+from topology.spelling import suggest_word
+from topology.text_escaping import shorten_and_escape
+from topology.value_wording import (
+    describe_ambiguity,
+    describe_node,
+    describe_yaml_type,
+    is_possible_secret,
+    render_node_text,
+)
+from topology.yaml_syntax_help import find_invisible_letter
+from topology.yaml_tree import MAX_FILE_PROBLEMS, YamlNode
+
+AMBIGUOUS_SCALAR = re.compile(
+    r"(?:y|Y|yes|Yes|YES|n|N|no|No|NO|on|On|ON|off|Off|OFF|True|TRUE|False|FALSE)|[-+]?0[0-9_]+|[-+]?[0-9][0-9_]*(?::[0-5]?[0-9])+"
+)
+NUMERIC_SCALAR = re.compile(
+    r"[-+]?(?:[0-9][0-9_]*\.?[0-9_]*(?:[eE][-+]?[0-9]+)?|\.[0-9]+|0[xob][0-9a-fA-F_]+|\.inf|\.nan)"
+    r"|[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}(?:[Tt ].*)?|true|false",
+)
+NULL_SCALARS = {"", "~", "null", "Null", "NULL"}
+
+
+class ProblemCollector:
+    """Collects problems while shapes read. After MAX_PROBLEMS it is `full`: it says so once and keeps no more.
+    `said` counts them all."""
+
+    def __init__(self) -> None:
+        self.problems: list[Problem] = []
+        self.said = 0
+
+    def full(self) -> bool:
+        """Whether another problem would not be kept; it is counted then, and needs no message."""
+        full = self.said > MAX_FILE_PROBLEMS
+        self.said += full
+        return full
+
+    def say(
+        self, code: str, message: str, span: FileSpan, path: str, *, help_: str = "", more: tuple[Label, ...] = ()
+    ) -> None:
+        if self.full():
+            return
+        if self.said == MAX_FILE_PROBLEMS:
+            code, message, more = "SYN001", f"more than {MAX_FILE_PROBLEMS} problems up to here", ()
+            help_ = "mend those above first; what follows is not listed"
+        self.said += 1
+        self.problems.append(Problem(code, message, (Label(span), *more), path=path, help=help_))
+
+
+class YamlShape(ABC):
+    """`expected` completes the sentence `expected …`."""
+
+    expected: str
+
+    @abstractmethod
+    def read(self, node: YamlNode, path: str, reader: ProblemCollector) -> CheckedValue | None:
+        """The value of `node`, or None when it was wrong, which the reader was then told."""
+
+    @abstractmethod
+    def schema(self, defs: dict[str, Any]) -> dict[str, Any]:
+        """The same shape as JSON Schema; named shapes are put into `defs` and referred to."""
+
+    def wrong(self, node: YamlNode, path: str, reader: ProblemCollector) -> None:
+        if not node.refused and not reader.full():
+            message = f"`{path}` is {describe_node(node, path)}; expected {self.expected}"
+            reader.say("SYN011", message, node.span, path, help_=self.instead(node, path))
+
+    def instead(self, node: YamlNode, path: str) -> str:
+        """What to write in place of a node of the wrong kind, with the value that is there where it fits; or ""."""
+        return ""
+
+    def example(self) -> str:
+        """A value in the language's own words, or `…`."""
+        return "…"
+
+
+@dataclass(frozen=True, slots=True)
+class ShapeKey:
+    """A key of a record: its shape, what it means (one or two sentences for editors and the reference manual), and in
+    words what holds when it is not said."""
+
+    shape: YamlShape
+    doc: str
+    default: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ScalarShape(YamlShape):
+    """Any scalar that `convert` accepts; it raises ValueError with the rest of the sentence, `MissingUnit` for a bare
+    number. quoted: YAML would read some of these values as numbers, so those must be in quotes; bare: a number or a
+    truth value, which is none in quotes. old: spellings of earlier versions that are still read, and how they are said
+    now. mend: what a text that YAML readers make something else of should be, as it is written, or ""."""
+
+    convert: Callable[[str], Any]
+    expected: str
+    json: Mapping[str, Any]
+    quoted: bool = False
+    old: Mapping[str, str] = field(default_factory=dict)
+    bare: bool = False
+    mend: Callable[[str], str] = str
+
+    def example(self) -> str:
+        said = [*self.json.get("examples", ()), *self.json.get("enum", ()), *map(str, [self.json.get("minimum", "…")])]
+        return str(said[0])
+
+    def accepts(self, text: str) -> bool:
+        try:
+            self.convert(text)
+        except ValueError:
+            return False
+        return True
+
+    def read(self, node: YamlNode, path: str, reader: ProblemCollector) -> CheckedValue | None:
+        if node.kind != "scalar" or (node.plain and node.text in NULL_SCALARS):
+            self.wrong(node, path, reader)
+            return None
+        if node.refused:
+            return None
+        if node.plain and (
+            AMBIGUOUS_SCALAR.fullmatch(node.text) or (self.quoted and NUMERIC_SCALAR.fullmatch(node.text))
+        ):
+            if not reader.full():
+                self._ambiguous(node, path, reader)
+            return None
+        if self.bare and not node.plain and self.accepts(node.text):
+            message = f"`{path}` is a text in quotes; expected {self.expected}"
+            reader.say(
+                "SYN011", message, node.span, path, help_=f"write it without quotes: `{render_node_text(node, path)}`"
+            )
+            return None
+        said = self.old.get(node.text, node.text)
+        if said != node.text:
+            message = f"`{path}: {node.text}` is an old spelling"
+            reader.say("SYN008", message, node.span, path, help_=f"write `{said}`")
+        try:
+            return CheckedValue(node.span, self.convert(said))
+        except quantities.MissingUnit as error:
+            reader.say("SYN005", f"`{path}: {render_node_text(node, path)}` {error}", node.span, path)
+        except ValueError as error:
+            reader.say("SYN011", f"`{path}` is {describe_node(node, path)}; {error}", node.span, path)
+        return None
+
+    def _ambiguous(self, node: YamlNode, path: str, reader: ProblemCollector) -> None:
+        text, mended = render_node_text(node, path), self.mend(node.text)
+        if mended != node.text:
+            help_ = f"write `{mended}`" if mended else f"expected {self.expected}"
+        elif not self.bare and self.accepts(node.text):
+            help_ = f'put it in quotes: "{text}"'
+        else:
+            help_ = f"expected {self.expected}"
+        if AMBIGUOUS_SCALAR.fullmatch(node.text):
+            message = f"is read differently by different YAML readers: as {describe_ambiguity(node.text)}"
+        else:
+            message = f"is {describe_yaml_type(node.text)} to YAML; expected {self.expected}"
+        reader.say("SYN004", f"`{path}: {text}` {message}", node.span, path, help_=help_)
+
+    def schema(self, defs: dict[str, Any]) -> dict[str, Any]:
+        return dict(self.json)
+
+
+@dataclass(frozen=True, slots=True)
+class ListShape(YamlShape):
+    """An optional `empty` says why an empty list is refused."""
+
+    item: YamlShape
+    empty: str = ""
+    expected: str = "a list"
+
+    def read(self, node: YamlNode, path: str, reader: ProblemCollector) -> CheckedValue | None:
+        if node.kind != "list":
+            self.wrong(node, path, reader)
+            return None
+        if not node.items and self.empty:
+            reader.say("SYN010", f"`{path}` is empty: {self.empty}", node.span, path)
+        items = [self.item.read(each, f"{path}[{index}]", reader) for index, each in enumerate(node.items)]
+        return CheckedValue(node.span, items=tuple(item for item in items if item is not None))
+
+    def instead(self, node: YamlNode, path: str) -> str:
+        if node.kind == "map":
+            return "begin each entry with `- `"
+        if not node.text or is_possible_secret(node, path):
+            return f"write `{self.example()}`"
+        parts = [_scalar_text(part.strip()) for part in node.text.split(",") if part.strip()]
+        return f"write `[{shorten_and_escape(', '.join(parts))}]`"
+
+    def example(self) -> str:
+        return f"[{self.item.example()}]"
+
+    def schema(self, defs: dict[str, Any]) -> dict[str, Any]:
+        return {"type": "array", "items": self.item.schema(defs)} | ({"minItems": 1} if self.empty else {})
+
+
+@dataclass(frozen=True, slots=True)
+class MapShape(YamlShape):
+    """Names of the user's choice → one shape. names: what `name` accepts, as JSON Schema."""
+
+    value: YamlShape
+    name: Callable[[str], Any] = str
+    expected: str = "a mapping"
+    names: Mapping[str, Any] = field(default_factory=dict)
+
+    def instead(self, node: YamlNode, path: str) -> str:
+        return "write each name as a key: `name: …`, without `- `" if node.kind == "list" else "write `{name: …}`"
+
+    def read(self, node: YamlNode, path: str, reader: ProblemCollector) -> CheckedValue | None:
+        fields: dict[str, CheckedValue] = {}
+        for key, each in read_entries(self, node, path, reader):
+            try:
+                self.name(key.text)
+            except ValueError as error:
+                reader.say("SYN011", f"`{_below(path, key)}`: {error}", key.span, path)
+            value = self.value.read(each, _below(path, key), reader)
+            if value is not None:
+                fields[key.text] = CheckedValue(value.span, value.data, value.fields, value.items, key.span)
+        return build_mapping(node.span, fields)
+
+    def schema(self, defs: dict[str, Any]) -> dict[str, Any]:
+        names = {"propertyNames": dict(self.names)} if self.names else {}
+        return {"type": "object", "additionalProperties": self.value.schema(defs)} | names
+
+
+@dataclass(frozen=True, slots=True)
+class RecordShape(YamlShape):
+    """Known keys; `required` must be there. one_of: exactly one of the keys (a union, chosen by presence). usual: an
+    example as it is written. bare_list: the key that a list without a key is meant for."""
+
+    fields: Mapping[str, ShapeKey]
+    required: tuple[str, ...] = ()
+    one_of: bool = False
+    expected: str = "a mapping"
+    usual: str = ""
+    bare_list: str = ""
+
+    def instead(self, node: YamlNode, path: str) -> str:
+        text = "" if is_possible_secret(node, path) else node.text
+        if self.bare_list and (node.kind == "list" or text):
+            plain = [text] if text else [each.text for each in node.items]
+            globs = [f'{{glob: "{each}"}}' if {"*", "?"} & set(each) else _scalar_text(each) for each in plain]
+            said = ", ".join(globs) if all(plain) else "…"
+            return f"write `{{{self.bare_list}: [{shorten_and_escape(said)}]}}`"
+        if node.kind == "list":
+            return f"write its keys without `- `: `{self.example()}`"
+        return f"write `{self.example(text)}`"
+
+    def example(self, text: str = "") -> str:
+        """The required keys, or the first; `text` stands at the first of them that takes it."""
+        if self.usual:
+            return self.usual
+        said = []
+        for name in self.required or tuple(self.fields)[:1]:
+            shape = self.fields[name].shape
+            scalar = shape.inner if isinstance(shape, NamedShape) else shape
+            takes = text and isinstance(scalar, ScalarShape) and scalar.accepts(text)
+            said.append(f"{name}: {_scalar_text(text) if takes else shape.example()}")
+            text = "" if takes else text
+        return f"{{{', '.join(said)}}}"
+
+    def read(self, node: YamlNode, path: str, reader: ProblemCollector) -> CheckedValue | None:
+        if node.kind != "map":
+            self.wrong(node, path, reader)
+            return None
+        found: dict[str, CheckedValue] = {}
+        seen: dict[str, FileSpan] = {}
+        meant: set[str] = set()
+        for key, each in read_entries(self, node, path, reader):
+            known = self.fields.get(key.text)
+            below = f"{path}.{key.text}" if path else key.text
+            if known is None:
+                if key.text != "<<" or not each.refused:  # a merge key's alias was refused already
+                    meant.add(self._unknown(key, path, reader))
+                continue
+            seen[key.text] = key.span
+            value = known.shape.read(each, below, reader)
+            if value is not None:
+                found[key.text] = CheckedValue(value.span, value.data, value.fields, value.items, key.span)
+        self._complete(node, path, seen, meant, reader)
+        return build_mapping(node.span, found)
+
+    def _unknown(self, key: YamlNode, path: str, reader: ProblemCollector) -> str:
+        """The key that was probably meant, or ""."""
+        if reader.full():
+            return ""
+        near = suggest_word(key.text, self.fields)
+        hidden = find_invisible_letter(key.text)
+        reader.say(
+            "SYN003",
+            f"unknown key `{shorten_and_escape(key.text)}`" + (f" in `{path}`" if path else ""),
+            key.span,
+            _below(path, key),
+            help_=(f"it holds {hidden}; write blanks. " if hidden else "")
+            + (f"did you mean `{near}`? " if near else "")
+            + f"known here: {', '.join(sorted(self.fields))}",
+        )
+        return near or ""
+
+    def _complete(
+        self, node: YamlNode, path: str, seen: Mapping[str, FileSpan], meant: set[str], reader: ProblemCollector
+    ) -> None:
+        """meant: what unknown keys probably were, or "" for one that is like none; each was reported with what is
+        known here, and is not missing as well."""
+        missing = [name for name in self.required if name not in seen and name not in meant]
+        if not missing and (not self.one_of or len(seen) == 1 or (meant and not seen)):
+            return
+        if reader.full():
+            return
+        where = f"`{path}`" if path else "the file"
+        head = FileSpan(node.span.file, node.span.line, node.span.column, node.span.line, node.span.column + 1)
+        if self.one_of and len(seen) != 1:
+            names = " | ".join(self.fields)
+            if not seen:
+                reader.say("SYN012", f"{where} needs one of: {names}", head, path)
+            else:
+                first, *others = sorted(seen, key=lambda name: seen[name])
+                more = tuple(Label(seen[name], f"and `{name}`") for name in others)
+                message = f"{where} takes exactly one of: {names}"
+                reader.say("SYN009", message, seen[first], path, help_="keep one of them", more=more)
+        if missing:
+            reader.say("SYN012", f"{where} needs {', '.join(f'`{name}`' for name in missing)}", head, path)
+
+    def schema(self, defs: dict[str, Any]) -> dict[str, Any]:
+        result: dict[str, Any] = {
+            "type": "object",
+            "additionalProperties": False,
+            "properties": {name: _described(key, defs) for name, key in self.fields.items()},
+        }
+        if self.required:
+            result["required"] = list(self.required)
+        if self.one_of:
+            result |= {"minProperties": 1, "maxProperties": 1}
+        return result
+
+
+@dataclass(frozen=True, slots=True)
+class ScalarOrShape(YamlShape):
+    """A scalar of one shape, or a mapping of another."""
+
+    scalar: YamlShape
+    other: YamlShape
+    expected: str = "a value"
+
+    def example(self) -> str:
+        return self.other.example()
+
+    def read(self, node: YamlNode, path: str, reader: ProblemCollector) -> CheckedValue | None:
+        return (self.scalar if node.kind == "scalar" else self.other).read(node, path, reader)
+
+    def schema(self, defs: dict[str, Any]) -> dict[str, Any]:
+        return {"oneOf": [self.scalar.schema(defs), self.other.schema(defs)]}
+
+
+@dataclass(frozen=True, slots=True)
+class ConvertedShape(YamlShape):
+    """A shape whose whole value becomes one datum; convert raises ValueError with the sentence."""
+
+    inner: YamlShape
+    convert: Callable[[CheckedValue], Any]
+    code: str = "SYN011"
+
+    def example(self) -> str:
+        return self.inner.example()
+
+    def read(self, node: YamlNode, path: str, reader: ProblemCollector) -> CheckedValue | None:
+        count = reader.said
+        value = self.inner.read(node, path, reader)
+        if value is None or reader.said > count:
+            return None
+        try:
+            return CheckedValue(value.span, self.convert(value), value.fields, value.items)
+        except ValueError as error:
+            reader.say(self.code, f"`{path}`: {error}", node.span, path)
+            return None
+
+    def schema(self, defs: dict[str, Any]) -> dict[str, Any]:
+        return self.inner.schema(defs)
+
+
+@dataclass(frozen=True, slots=True)
+class NamedShape(YamlShape):
+    """A shape that the schema and the manual describe once, under this name."""
+
+    name: str
+    inner: YamlShape
+
+    @property
+    def expected(self) -> str:  # type: ignore[override]
+        return self.inner.expected
+
+    def example(self) -> str:
+        return self.inner.example()
+
+    def read(self, node: YamlNode, path: str, reader: ProblemCollector) -> CheckedValue | None:
+        return self.inner.read(node, path, reader)
+
+    def schema(self, defs: dict[str, Any]) -> dict[str, Any]:
+        if self.name not in defs:
+            defs[self.name] = {}  # a place, before what it refers to
+            defs[self.name] = self.inner.schema(defs)
+        return {"$ref": f"#/$defs/{self.name}"}
+
+
+def _described(key: ShapeKey, defs: dict[str, Any]) -> dict[str, Any]:
+    text = f"{key.doc} Default: {key.default}." if key.default else key.doc
+    return {"description": text, **key.shape.schema(defs)}
+
+
+def _below(path: str, key: YamlNode) -> str:
+    """The path of a value; a key that no file should have stays readable in it."""
+    name = shorten_and_escape(key.text)
+    return f"{path}.{name}" if path else name
+
+
+def _scalar_text(text: str) -> str:
+    """As it is written in brackets: in quotes when it is more than a word."""
+    plain = re.fullmatch(r"[\w.%/-]+", text) is not None and NUMERIC_SCALAR.fullmatch(text) is None
+    return text if plain or re.fullmatch("[0-9]+", text) else f'"{text}"'
+
+
+def read_entries(
+    shape: YamlShape, node: YamlNode, path: str, reader: ProblemCollector
+) -> list[tuple[YamlNode, YamlNode]]:
+    """A mapping's entries, each key once; what is not a mapping, a name or unique is reported."""
+    if node.kind != "map":
+        shape.wrong(node, path, reader)
+        return []
+    first: dict[str, YamlNode] = {}
+    kept = []
+    for key, value in node.entries:
+        if key.kind != "scalar":
+            reader.say("SYN011", f"a key in `{path}` is {key.what}; expected a name", key.span, path)
+        elif key.plain and (AMBIGUOUS_SCALAR.fullmatch(key.text) or key.text in NULL_SCALARS):
+            message = f"key `{shorten_and_escape(key.text)}` is read differently by different YAML readers"
+            reader.say("SYN004", message, key.span, path, help_=f'put it in quotes: "{shorten_and_escape(key.text)}"')
+        elif key.text in first:
+            more = (Label(first[key.text].span, "first here"),)
+            reader.say(
+                "SYN002",
+                f"key `{shorten_and_escape(key.text)}` twice",
+                key.span,
+                _below(path, key),
+                help_="keep one of them",
+                more=more,
+            )
+        else:
+            first[key.text] = key
+            kept.append((key, value))
+    return kept

@@ -63,7 +63,8 @@ def _want(order: str, flow_id: str, path: Path) -> int:
     record = read_flows(target).get(flow_id)
     if record is None:
         raise click.UsageError(
-            f"flow {flow_id} was never applied to {target.alias}; run `{render_shell_command('topology', 'apply', path)}` first"
+            f"flow {flow_id} was never applied to {target.alias}; run "
+            f"`{render_shell_command('topology', 'apply', path)}` first"
         )
     changed = record.with_state(_WANTED[order])
     if order == "restart":

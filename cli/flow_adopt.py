@@ -120,7 +120,8 @@ def adopt(
     unknown = sorted(accepted - ACCEPTABLE_FINDINGS)
     if unknown:
         raise click.UsageError(
-            f"--accept {unknown[0]}: what can be accepted is {', '.join(sorted(ACCEPTABLE_FINDINGS))}; whatever else is found "
+            f"--accept {unknown[0]}: what can be accepted is {', '.join(sorted(ACCEPTABLE_FINDINGS))}; whatever "
+            f"else is found "
             "is content that the source never had there, and the topic has to be copied anew"
         )
     only_mm2 = {"--alias": alias, "--target-alias": target_alias, "--connect-offsets": connect_offsets,
@@ -175,7 +176,8 @@ def _staged(flow_id: str, asked: _Asked, *, applied: bool) -> _Stage:
         )
     if applied and flow_id not in read_flows(stage.target):
         raise click.UsageError(
-            f"flow {flow_id} was never applied to {flow.target}; run `{render_shell_command('topology', 'apply', asked.path)}` "
+            f"flow {flow_id} was never applied to {flow.target}; run "
+            f"`{render_shell_command('topology', 'apply', asked.path)}` "
             "first. Its workers write nothing into a partition that holds another's records"
         )
     return stage
@@ -326,7 +328,8 @@ def _print(stage: _Stage, proofs: Sequence[PartitionProof]) -> None:
                 " (tolerated)" if kind in TOLERATED_FINDINGS else " (accepted)" if kind in stage.asked.accepted else ""
             )
             click.echo(
-                f"    {kind}{mark}: {verdict.counts[kind]:,} records {FINDING_MEANINGS[kind]}; {render_findings(places)}"
+                f"    {kind}{mark}: {verdict.counts[kind]:,} records {FINDING_MEANINGS[kind]}; "
+                f"{render_findings(places)}"
             )
 
 

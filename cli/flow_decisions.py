@@ -90,7 +90,8 @@ def accept_gap(
     lost = (report.seen or {}).get("source")
     if report.state not in GAP_ACCEPTABLE_STATES or not lost:
         raise click.UsageError(
-            f"{topic}-{partition} of {flow_id} is {report.state}; accept-gap answers {', '.join(sorted(GAP_ACCEPTABLE_STATES))}"
+            f"{topic}-{partition} of {flow_id} is {report.state}; accept-gap answers "
+            f"{', '.join(sorted(GAP_ACCEPTABLE_STATES))}"
         )
     span = OffsetSpan(*lost)
     click.echo(
@@ -293,7 +294,8 @@ def _reseedable(scene: _Scene, topic: str, partition: int, target_id: str) -> st
     if str(_known(scene, topic, partition).target_id) != target_id:
         return "target_gone"
     raise click.UsageError(
-        f"{topic}-{partition} of {scene.flow.id} is {report.state}; reseed answers {', '.join(sorted(RESEEDABLE_STATES))}. "
+        f"{topic}-{partition} of {scene.flow.id} is {report.state}; reseed answers "
+        f"{', '.join(sorted(RESEEDABLE_STATES))}. "
         "Name single partitions with --partition"
     )
 
@@ -326,7 +328,9 @@ def _not_ready(scene: _Scene, admin: Admin, topic: str, numbers: Sequence[int], 
         needed = max(lacking) + 1
         return (
             f"topic {name} on {scene.flow.target} has {found.partitions} partitions, {needed} are needed:\n"
-            f"  {render_shell_command('kafka-topics', *call, '--alter', '--topic', name, '--partitions', needed)}\n{again}"
+            "  "
+            f"{render_shell_command('kafka-topics', *call, '--alter', '--topic', name, '--partitions', needed)}"
+            f"\n{again}"
         )
     spans = admin.offsets([TopicPartition(name, number) for number in numbers], "read_uncommitted")
     aligned = topic in scene.aligned  # a log that was only emptied goes on where it ended

@@ -86,7 +86,8 @@ def _pending(document: Mapping[str, Any], file: Path) -> list[str]:
     if not (ours and records) or document["findings"]:
         return []  # another tool's copy, keys of a compacted topic, or a finding says why
     return [
-        f"pending records were not copied yet; whether the flow goes on: {render_shell_command('topology', 'status', file)}"
+        f"pending records were not copied yet; whether the flow goes on: "
+        f"{render_shell_command('topology', 'status', file)}"
     ]
 
 

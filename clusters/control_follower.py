@@ -1,7 +1,7 @@
 """The control topics of one cluster as they grow, for a reader that stays: everything once, then what is new.
 
-`clusters.control_records.read_latest_values` reads a topic from its start at every call; a page that is looked at all day cannot. Records
-come as bytes: of a status topic most are replaced by newer ones before anybody needs to parse them.
+`clusters.control_records.read_latest_values` reads a topic from its start at every call; a page that is looked at all
+day cannot. Records come as bytes: of a status topic most are replaced by newer ones before anybody needs to parse them.
 """
 
 from __future__ import annotations

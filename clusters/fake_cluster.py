@@ -1,7 +1,7 @@
 """A Kafka cluster in memory, with the broker's own rules: for tests, dry runs and properties, instead of mocks.
 
-`FakeCluster` answers everything `clusters.cluster_protocol.ClusterProtocol` asks and hands out connections (`wire()`) that
-carry raw batches. The rest of its methods play the part of applications and of fate: producers, transactions,
+`FakeCluster` answers everything `clusters.cluster_protocol.ClusterProtocol` asks and hands out connections (`wire()`)
+that carry raw batches. The rest of its methods play the part of applications and of fate: producers, transactions,
 consumers, restarts, deletions, truncations. One broker (node 1), one replica. May be shared by threads.
 """
 

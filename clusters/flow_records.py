@@ -136,7 +136,8 @@ class FlowRecord:
             )
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise ProtocolError(
-                f"{FLOWS_TOPIC} holds a flow record that cannot be read ({error!r}). Write it again with `topology apply`.",
+                f"{FLOWS_TOPIC} holds a flow record that cannot be read ({error!r}). Write it again with "
+                f"`topology apply`.",
                 topic=FLOWS_TOPIC,
             ) from None
 

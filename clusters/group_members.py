@@ -1,6 +1,7 @@
 """Who is in a group, and of what type it is, by the describing request of that type.
 
-librdkafka's own describing aborts the whole process at times (see `clusters.admin_requests`), and does not know all types.
+librdkafka's own describing aborts the whole process at times (see `clusters.admin_requests`), and does not know all
+types.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The groups of one cluster with what is committed for them, many groups a request (KIP-709), of every type.
 
 librdkafka reads one group a request, does not hand back what share groups hold, and describes groups unsafely (see
-`clusters.admin_requests`). Here every round asks the brokers anew over raw connections: coordinators move, sessions expire,
-secrets rotate, and a round is rare.
+`clusters.admin_requests`). Here every round asks the brokers anew over raw connections: coordinators move, sessions
+expire, secrets rotate, and a round is rare.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """One partition of a control topic, read up to its end again and again: connections stay from one read to the next.
 
-`clusters.control_records.read_control_log` connects anew at every call, which costs more than the few records that a tail holds.
+`clusters.control_records.read_control_log` connects anew at every call, which costs more than the few records that a
+tail holds.
 """
 
 from __future__ import annotations

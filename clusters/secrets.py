@@ -22,8 +22,8 @@ class SecretResolver:
     """Resolves the references of one cluster; `what` is the key under `clusters.<alias>.<section>`, or under `where`.
     own: the reference is a setting of whoever runs this, which needs nobody's permission.
 
-    Only references that whoever runs this allows (`clusters.allowed_references`) are read. Raises SecretMissing, which names the
-    reference and never its content. Nothing is kept: every call reads anew.
+    Only references that whoever runs this allows (`clusters.allowed_references`) are read. Raises SecretMissing, which
+    names the reference and never its content. Nothing is kept: every call reads anew.
     """
 
     alias: str

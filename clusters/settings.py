@@ -99,9 +99,9 @@ class ConnectionSettings:
     def librdkafka(self, extra: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Configuration of a confluent-kafka client made now; `extra` (dotted keys) wins. Its own log is silent.
 
-        A client that lives long is kept at the secrets of the day by `clusters.secret_rotation`. Raises `SecretMissing`;
-        ProtocolError for a broker whose answers would end this process; with OAUTHBEARER also what `tokens.token`
-        raises; with GSSAPI ProtocolError where librdkafka does not know it.
+        A client that lives long is kept at the secrets of the day by `clusters.secret_rotation`. Raises
+        `SecretMissing`; ProtocolError for a broker whose answers would end this process; with OAUTHBEARER also what
+        `tokens.token` raises; with GSSAPI ProtocolError where librdkafka does not know it.
         """
         from clusters.broker_precheck import require_kafka_brokers
 

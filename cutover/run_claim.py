@@ -104,7 +104,8 @@ def claim_run(
     before = chain.run(run) if run is not None else []
     if before and (read_run_kind(before), before[0].wave) != (course.kind, course.wave.name):
         raise NothingToResume(
-            f"run {run} was the {read_run_kind(before)} of wave {before[0].wave}, and this is the {course.kind} of wave "
+            f"run {run} was the {read_run_kind(before)} of wave {before[0].wave}, and this is the {course.kind} "
+            f"of wave "
             f"{course.wave.name}: give it another name (--run), a run's is used once"
         )
     if before:

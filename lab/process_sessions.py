@@ -1,7 +1,7 @@
 """Sessions: a process we started, with everything that it started in turn.
 
-Programs of the lab lead a session of their own (`lab.detached_process.spawn_detached`).  Airflow's tasks and PySpark's workers
-move to process groups of their own, but none of them leaves the session, so a session is what can be ended
+Programs of the lab lead a session of their own (`lab.detached_process.spawn_detached`).  Airflow's tasks and PySpark's
+workers move to process groups of their own, but none of them leaves the session, so a session is what can be ended
 whole, even when its leader is gone.
 """
 

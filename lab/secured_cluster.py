@@ -57,7 +57,9 @@ class SecuredCluster:
 
 @contextlib.contextmanager
 def run_secured_cluster(directory: Path, alias: str = "secured") -> Iterator[SecuredCluster]:
-    """One broker, ended (and its data removed) on leaving. SCRAM users are yours to make (`lab.secured_cluster.create_scram_user`)."""
+    """One broker, ended (and its data removed) on leaving. SCRAM users are yours to make
+    (`lab.secured_cluster.create_scram_user`).
+    """
     home = directory / "secrets"
     authority = CertificateAuthority("Watershed lab authority")
     shown = {

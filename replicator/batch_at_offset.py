@@ -48,7 +48,8 @@ def read_batch_at(settings: ConnectionSettings, topic: str, partition: int, offs
         (answer,) = connection.fetch((asked,), max_wait_ms=0, isolation=READ_COMMITTED)
     if answer.error:
         raise NoRecordAtOffset(
-            f"{settings.alias} answers {error_codes.describe_error_code(answer.error)} to a Fetch of {where} at {offset}"
+            f"{settings.alias} answers {error_codes.describe_error_code(answer.error)} to a Fetch of {where} at "
+            f"{offset}"
         )
     if offset >= answer.last_stable:
         raise NoRecordAtOffset(f"{where}, offset {offset}: it stands in, or behind, a transaction that is still open")

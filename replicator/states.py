@@ -1,8 +1,8 @@
 """The states of a partition, and what a person can do about each loud one.
 
 A loud state concerns its partition only; the others of the flow go on. Nothing is skipped: a loud partition
-stands still until somebody decides (`replicator.recovery.operator_decisions`) or its policy already has. docs/states.md has a section
-for each.
+stands still until somebody decides (`replicator.recovery.operator_decisions`) or its policy already has. docs/states.md
+has a section for each.
 """
 
 from __future__ import annotations

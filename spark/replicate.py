@@ -158,7 +158,7 @@ def build_fleet_settings(workers: int) -> dict[str, str]:
         "spark.executor.memoryOverhead": "1g",  # of YARN and Kubernetes: what a worker may take
         "spark.executor.cores": "1",
         "spark.executor.instances": str(workers),  # of YARN and Kubernetes
-        "spark.resource_wait.max": str(workers),  # of a standalone cluster: leave the rest to others
+        "spark.cores.max": str(workers),  # of a standalone cluster: leave the rest to others
         "spark.task.maxFailures": str(_FAILURES),
         "spark.speculation": "false",  # a worker does not end, so there is nothing to be won by a second one
         "spark.executor.logs.rolling.strategy": "size",

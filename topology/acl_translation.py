@@ -95,7 +95,10 @@ def translate_acls(flow: PlanFlow, acls: Iterable[InventoryAcl]) -> _AclTranslat
     for acl, patterns in allowed:
         denial = next((each for each in denied if _takes_from(each, acl)), None)
         if denial is not None:
-            why = f"{render_acl(denial)} takes away from it at the source and cannot be carried over, so this would give more"
+            why = (
+                f"{render_acl(denial)} takes away from it at the source and cannot be carried over, so this "
+                f"would give more"
+            )
             left.append(_UntranslatedAcl(acl, why))
             continue
         for pattern in patterns:

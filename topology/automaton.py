@@ -240,7 +240,10 @@ def compile_regex(text: str) -> Automaton:
 def _bit(char: str, text: str) -> int:
     if char not in LETTER_BITS:
         raise BadSelector(
-            f"`{shorten_and_escape(char)}` in `{shorten_and_escape(text)}` cannot be part of a topic name (letters, digits, `.`, `_`, `-`)"
+            (
+                f"`{shorten_and_escape(char)}` in `{shorten_and_escape(text)}` cannot be part of a topic name "
+                f"(letters, digits, `.`, `_`, `-`)"
+            )
             + ("; in a glob only `*` and `?` are special" if char in "[]{}" else "")
         )
     return LETTER_BITS[char]

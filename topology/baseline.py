@@ -17,5 +17,8 @@ def read_baseline(path: Path) -> frozenset[str]:
         rows = [*report["findings"], *report.get("known", ())]
         return frozenset(str(row["fingerprint"]) for row in rows)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        message = f"{path}: not a report; write one with `topology lint --format json PATH > {quote_shell_argument(path.name)}`"
+        message = (
+            f"{path}: not a report; write one with `topology lint --format json PATH > "
+            f"{quote_shell_argument(path.name)}`"
+        )
         raise UnreadableTopology(message) from None

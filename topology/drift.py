@@ -126,7 +126,8 @@ def _existing(
 def _partitions(
     flow: PlanFlow, here: InventoryTopic, there: InventoryTopic, alias: str, *, known: bool
 ) -> Iterator[FieldDrift]:
-    """A topic grows with the source's (replicator/topic_mapping.py) where the flow lets it, and where its records are the
+    """A topic grows with the source's (replicator/topic_mapping.py) where the flow lets it, and where its records are
+    the
     flow's: known says that the flow was applied before."""
     if there.partitions == here.partitions:
         return
@@ -159,7 +160,9 @@ def _is_number(text: str) -> bool:
 
 
 def _configs(flow: PlanFlow, here: InventoryTopic) -> dict[str, str]:
-    """What the flow gives a topic: the source topic's own settings, and what the file sets (replicator/topic_mapping.py)."""
+    """What the flow gives a topic: the source topic's own settings, and what the file sets
+    (replicator/topic_mapping.py).
+    """
     only = set(flow.sync_configs_include) or set(here.overridden)
     left_out = NEVER_SYNCED_CONFIGS | set(flow.sync_configs_exclude)
     keys = set() if flow.sync_configs == "never" else set(here.overridden) & only - left_out

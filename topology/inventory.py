@@ -91,7 +91,8 @@ class InventoryCluster:
     when unknown. acls is None when the cluster has no authorizer or does not show them; quotas maps an entity such as
     `user=app` to its limits. configs are broker-wide values (`auto.create.topics.enable`…), from the lowest broker id.
     flows are the orders in its topic `watershed.flows`, by flow id; empty where Watershed writes nothing. started_waves
-    maps `topology/wave` to `topology.migration_waves.compute_wave_hash` of the wave as it was started, from `watershed.journal`; None:
+    maps `topology/wave` to `topology.migration_waves.compute_wave_hash` of the wave as it was started, from
+    `watershed.journal`; None:
     not read. not_seen says in words what could not be read and why."""
 
     alias: str

@@ -65,7 +65,8 @@ def decode_inventory(text: str) -> Inventory:
         )
     if document.get("schema") != INVENTORY_SCHEMA_VERSION:
         raise UnreadableInventory(
-            f"the inventory has schema {document.get('schema')!r}, this Watershed reads {INVENTORY_SCHEMA_VERSION}; scan again with it"
+            f"the inventory has schema {document.get('schema')!r}, this Watershed reads "
+            f"{INVENTORY_SCHEMA_VERSION}; scan again with it"
         )
     try:
         _text(document, "taken", optional=True)

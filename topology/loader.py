@@ -248,7 +248,10 @@ def _check_kind(node: YamlNode, file: str) -> None:
         what = f"a {shorten_and_escape(kind)}" if kind else "some other YAML document"
         raise _unreadable(file, f"this is {what}, a {language.TOPOLOGY_KIND} is expected; one begins with {_head()}")
     if version is not None and version != language.TOPOLOGY_API_VERSION:
-        why = f"apiVersion {shorten_and_escape(version)} in line {at['apiVersion']}; this Watershed reads `{language.TOPOLOGY_API_VERSION}`"
+        why = (
+            f"apiVersion {shorten_and_escape(version)} in line {at['apiVersion']}; this Watershed reads "
+            f"`{language.TOPOLOGY_API_VERSION}`"
+        )
         raise _unreadable(file, why)
 
 

@@ -50,7 +50,8 @@ class RegexPart:
     def __post_init__(self) -> None:
         if self.size > MAX_PATTERN_LETTERS or self.links > _MAX_LINKS:
             raise BadSelector(
-                f"the pattern is too large: written out it has more than {MAX_PATTERN_LETTERS} letters or too many optional "
+                f"the pattern is too large: written out it has more than {MAX_PATTERN_LETTERS} letters or too "
+                f"many optional "
                 "parts in a row; use `*`, `+` or smaller repetitions, or write several selectors"
             )
 

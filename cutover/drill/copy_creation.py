@@ -113,8 +113,13 @@ def _filled(
             except BufferError:
                 producer.poll(0.1)
             except KafkaException as error:
-                raise librdkafka.build_cluster_error(source, librdkafka.extract_kafka_error(error), librdkafka.LibrdkafkaErrors(),
-                                               doing=f"filling {copy}", topic=copy) from None  # fmt: skip
+                raise librdkafka.build_cluster_error(
+                    source,
+                    librdkafka.extract_kafka_error(error),
+                    librdkafka.LibrdkafkaErrors(),
+                    doing=f"filling {copy}",
+                    topic=copy,
+                ) from None
         producer.poll(0)
         tally.copied(topic, key, value)
         count += 1

@@ -44,8 +44,9 @@ def run_drill(
     policy: WavePolicy | None = None,
     back_policy: WavePolicy | None = None,
 ) -> DrillResult:
-    """drill: `cutover.drill.drill_topology.build_drill_topology`. opened: the driver of a course under a run's name. end: ends one that
-    cannot go on (`cutover.drill.drill_abandonment`), with the reason; there is nobody who could repair a cause and resume.
+    """drill: `cutover.drill.drill_topology.build_drill_topology`. opened: the driver of a course under a run's name.
+    end: ends one that cannot go on (`cutover.drill.drill_abandonment`), with the reason; there is nobody who could
+    repair a cause and resume.
 
     Raises what `Migration.run` raises.
     """

@@ -28,8 +28,8 @@ _ProveIn = Callable[[Path, RequestProof], ProofOutcome]  # into a folder
 
 
 class DrillSession:
-    """`opened` and `end` are for `cutover.drill.drill_sequence.run_drill`. On the way out producers and consumers end; and
-    where it is interrupted, or fails, the rehearsal is ended as `topology migrate --drill --abandon` would.
+    """`opened` and `end` are for `cutover.drill.drill_sequence.run_drill`. On the way out producers and consumers end;
+    and where it is interrupted, or fails, the rehearsal is ended as `topology migrate --drill --abandon` would.
 
     folder: of the evidence; that of the way back is in `back` below it.
     """

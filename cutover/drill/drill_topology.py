@@ -1,8 +1,8 @@
 """What a rehearsal moves, as a plan of its own: the wave's topics, groups and applications under names that are ours.
 
 Copies are called `watershed.drill.<id>.<topic>`. Names that begin with `watershed.` are internal
-(`topology.selectors.INTERNAL_TOPIC_GLOBS`): no pattern of any flow takes them, on either side, whatever it says. That is why a
-renamed copy keeps this beginning at the target, and the flow's own renaming comes behind it.
+(`topology.selectors.INTERNAL_TOPIC_GLOBS`): no pattern of any flow takes them, on either side, whatever it says. That
+is why a renamed copy keeps this beginning at the target, and the flow's own renaming comes behind it.
 """
 
 from __future__ import annotations
@@ -129,7 +129,8 @@ def _refuse_long(name: str, wave: Wave) -> None:
     if len(name) > MAX_TOPIC_NAME_CHARS:
         raise NotSupported(
             f"a copy for the rehearsal of wave {wave.name} would be called {name}, which has {len(name)} characters; "
-            f"topics have {MAX_TOPIC_NAME_CHARS} at most. This topic cannot be rehearsed: leave it out of a wave for the rehearsal"
+            f"topics have {MAX_TOPIC_NAME_CHARS} at most. This topic cannot be rehearsed: leave it out of a wave "
+            f"for the rehearsal"
         )
 
 

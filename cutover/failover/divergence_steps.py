@@ -43,7 +43,8 @@ def list_divergent_records(ground: RunContext, note: JsonObject) -> ActionGenera
     yield ReportMessage(f"DIVERGENCE: {describe_divergence(found.stretches, old)}", dict(note))
     if found.stretches and policy.stranded is None:
         raise Refused(
-            f"{describe_divergence(found.stretches, old)}. They were never copied, and are never merged: say --divergence skip (they "
+            f"{describe_divergence(found.stretches, old)}. They were never copied, and are never merged: say "
+            f"--divergence skip (they "
             f"stay in the log of {old}, and groups go on behind them) or --divergence reread (groups go on in front of "
             "them, and read again what follows); --report FILE writes each one's coordinates",
             note,

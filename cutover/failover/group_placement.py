@@ -83,7 +83,8 @@ def plan_group_placement(ground: RunContext, group: str, logs: ObservedLogs) -> 
     if others:
         found.problems.append(
             f"group {group} holds positions at {flow.target} that flow {flow.id} did not bring there "
-            f"({render_offsets(others)}): leave the group out of wave {ground.wave.name}, and it goes on where it committed"
+            f"({render_offsets(others)}): leave the group out of wave {ground.wave.name}, and it goes on where it "
+            f"committed"
         )
     if silent:
         named = ", ".join(map(str, silent[:5])) + (f" and {len(silent) - 5} more" if len(silent) > 5 else "")
@@ -140,7 +141,8 @@ def start_promoted_consumers(ground: RunContext, note: JsonObject) -> ActionGene
         there = yield from perform_action(ReadGroup("target", group), ObservedGroup, ground.policy)
         if not there.members and any(there.offsets.get(place) != at for place, at in wanted.items()):
             raise Refused(
-                f"group {group} was to go on at {render_offsets(wanted)} and holds {render_offsets(there.offsets)} at {alias} now: "
+                f"group {group} was to go on at {render_offsets(wanted)} and holds "
+                f"{render_offsets(there.offsets)} at {alias} now: "
                 "something else commits for this group id"
             )
         seen = yield from perform_action(

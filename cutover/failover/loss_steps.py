@@ -128,7 +128,8 @@ def promote_target(ground: RunContext, note: JsonObject) -> ActionGenerator[None
     note["loss"] = now.to_json()
     note["target_ends"] = encode_offsets((yield from read_target_logs(ground)).ends)
     yield ReportMessage(
-        f"POINT OF NO RETURN: next, {flow.target} is promoted for {list_application_names(ground)}. What is missing stays at "
+        f"POINT OF NO RETURN: next, {flow.target} is promoted for {list_application_names(ground)}. What is "
+        f"missing stays at "
         f"{flow.source}, if that ever comes back. The way back: `topology failback`"
     )
 

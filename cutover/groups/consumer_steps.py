@@ -123,13 +123,15 @@ def start_consumers(ground: RunContext, note: JsonObject) -> ActionGenerator[Non
         if ground.cut is None and settled and dict(here.offsets) != before:
             raise Refused(
                 f"group {group} was at {render_offsets(before)} at {ground.flow.source} when it was stopped, and is at "
-                f"{render_offsets(here.offsets)} now: something still reads there under this group id. Find it and stop it"
+                f"{render_offsets(here.offsets)} now: something still reads there under this group id. Find it "
+                f"and stop it"
             )
         wanted = decode_offsets(ground.translated(group)["target"])
         there = yield from perform_action(ReadGroup("target", group), ObservedGroup, ground.policy)
         if not there.members and any(there.offsets.get(place) != at for place, at in wanted.items()):
             raise Refused(
-                f"group {group} was committed {render_offsets(wanted)} at {ground.flow.target} and holds {render_offsets(there.offsets)} "
+                f"group {group} was committed {render_offsets(wanted)} at {ground.flow.target} and holds "
+                f"{render_offsets(there.offsets)} "
                 "now: something else commits for this group id"
             )
     yield from _start_all(ground, "target", note, ground.readers)

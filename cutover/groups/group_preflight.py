@@ -88,7 +88,8 @@ def _at_target(ground: RunContext, group: str, here: ObservedGroup, there: Obser
         yield f"group {group} is alive at {target} ({describe_members(there)})"
     elif there.others():
         yield (
-            f"group {group} has offsets at {target} already: {render_offsets(there.others())}; they are not ours to overwrite"
+            f"group {group} has offsets at {target} already: {render_offsets(there.others())}; they are not "
+            f"ours to overwrite"
         )
     elif is_kind_conflict(here.kind, there.kind):
         yield (

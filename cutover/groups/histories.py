@@ -17,7 +17,9 @@ _Copies = dict[TopicPartition, CopiedPartition]
 
 
 def read_copies_without_holes(ground: RunContext, more: tuple[TopicPartition, ...] = ()) -> ActionGenerator[_Copies]:
-    """As `copies`, and without holes where applications have been at the target before (`replicator.ledger.round_trip_map`)."""
+    """As `copies`, and without holes where applications have been at the target before
+    (`replicator.ledger.round_trip_map`).
+    """
     found, reverse = dict((yield from read_copies(ground, more)).copies), ground.policy.reverse
     if ground.flow.delivery != "transactions" or reverse is None:
         return found

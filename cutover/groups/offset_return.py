@@ -63,7 +63,8 @@ def _translate(
         gone = {place: at for place, at in found.offsets.items() if at < logs.starts[place]}
         if gone:
             raise Refused(
-                f"group {group} has yet to read {render_offsets(gone)} at {ground.flow.target}, and its log begins behind that: "
+                f"group {group} has yet to read {render_offsets(gone)} at {ground.flow.target}, and its log "
+                f"begins behind that: "
                 f"let the group read on at {ground.flow.source} first",
                 {"expired": encode_offsets(gone)},
             )
@@ -127,13 +128,15 @@ def commit_offsets_back(ground: RunContext, note: JsonObject) -> ActionGenerator
         here = yield from perform_action(ReadGroup("source", group), ObservedGroup, ground.policy)
         if here.members or dict(here.offsets) != held:
             raise Refused(
-                f"group {group} moved at {ground.flow.source} after it was stopped ({describe_members(here)}, committed "
+                f"group {group} moved at {ground.flow.source} after it was stopped ({describe_members(here)}, "
+                f"committed "
                 f"{render_offsets(here.offsets)}, was {render_offsets(held)}): something else uses this group id"
             )
         there = yield from perform_action(ReadGroup("target", group), ObservedGroup, ground.policy)
         if there.members:
             raise Refused(
-                f"group {group} is alive at {ground.flow.target} ({describe_members(there)}): a live group is never reset; "
+                f"group {group} is alive at {ground.flow.target} ({describe_members(there)}): a live group is "
+                f"never reset; "
                 "stop whatever uses this group id there"
             )
         if other := find_foreign_offsets(ground.taking_back, there, wanted):

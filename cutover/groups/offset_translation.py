@@ -78,7 +78,8 @@ def translate_group_offsets(ground: RunContext, group: str) -> ActionGenerator[J
 
     yield from wait_for_condition(look, policy.copied_bound_ms, policy)
     yield ReportMessage(
-        f"group {group}: {render_offsets(decode_offsets(result['source']))} → {render_offsets(decode_offsets(result['target']))}",
+        f"group {group}: {render_offsets(decode_offsets(result['source']))} → "
+        f"{render_offsets(decode_offsets(result['target']))}",
         result,
     )
     for text in _told(group, result):
@@ -125,7 +126,8 @@ def refuse_unmovable_progress(ground: RunContext, group: str, seen: ObservedGrou
     if again and group not in ground.policy.redelivery:
         raise Refused(
             f"share group {group} is done with {sum(again.values())} offsets behind its start offsets "
-            f"({render_offsets(again)}), which would be delivered again: accept that (migration.groups.{group}.redelivery: "
+            f"({render_offsets(again)}), which would be delivered again: accept that "
+            f"(migration.groups.{group}.redelivery: "
             "accept), or let its consumers read everything first",
             {"again": encode_offsets(again)},
         )
@@ -174,12 +176,14 @@ def commit_group_offsets(ground: RunContext, group: str) -> ActionGenerator[Json
     if here.members or dict(here.offsets) != before:
         raise Refused(
             f"group {group} moved at {ground.flow.source} after it was stopped ({describe_members(here)}, "
-            f"committed {render_offsets(here.offsets)}, was {render_offsets(before)}): something else uses this group id"
+            f"committed {render_offsets(here.offsets)}, was {render_offsets(before)}): something else uses this "
+            f"group id"
         )
     there = yield from perform_action(ReadGroup("target", group), ObservedGroup, ground.policy)
     if there.members:
         raise Refused(
-            f"group {group} is alive at {ground.flow.target} ({describe_members(there)}): a live group is never reset; stop "
+            f"group {group} is alive at {ground.flow.target} ({describe_members(there)}): a live group is never "
+            f"reset; stop "
             "whatever uses this group id there"
         )
     if is_kind_conflict(kind, there.kind):

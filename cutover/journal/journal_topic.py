@@ -37,7 +37,8 @@ class JournalTopicLog:
             return
         if self._tail.begins > from_offset:
             raise BrokenChain(
-                f"the entries of {JOURNAL_TOPIC} at {self.settings.alias} before offset {self._tail.begins} were removed, "
+                f"the entries of {JOURNAL_TOPIC} at {self.settings.alias} before offset {self._tail.begins} were "
+                f"removed, "
                 "and with them what runs have done and who holds the lock. Keep it for ever (retention.ms=-1, "
                 "retention.bytes=-1, cleanup.policy=delete); where no run is unfinished, delete the topic to begin "
                 "anew",

@@ -131,12 +131,14 @@ def _groups(ground: RunContext, problems: list[str]) -> ActionGenerator[JsonObje
         there = yield from perform_action(ReadGroup("target", group), ObservedGroup, ground.policy)
         if there.members:
             problems.append(
-                f"group {group} is alive at {flow.target} ({describe_members(there)}), and was moved to {flow.source}: stop "
+                f"group {group} is alive at {flow.target} ({describe_members(there)}), and was moved to "
+                f"{flow.source}: stop "
                 "whatever uses this group id there"
             )
         elif other := find_foreign_offsets(earlier, there, {}):
             problems.append(
-                f"group {group} has offsets at {flow.target} that no run of this migration left there: {render_offsets(other)}; "
+                f"group {group} has offsets at {flow.target} that no run of this migration left there: "
+                f"{render_offsets(other)}; "
                 "they are not ours to overwrite"
             )
         before = earlier.outcomes["preflight"]

@@ -111,7 +111,8 @@ def _begin(stage: DemoFolders, say: Callable[[str], None], records: int, fault: 
         say(f"producers and consumers run at {DEMO_SOURCE}: {', '.join(stages.DEMO_APPLICATIONS)}")
         stages.preload_demo_topics(stage, lab, records)
         say(
-            f"{records:,} records preloaded into {len(stages.DEMO_TOPICS)} topics of {stages.DEMO_PARTITIONS} partitions"
+            f"{records:,} records preloaded into {len(stages.DEMO_TOPICS)} topics of {stages.DEMO_PARTITIONS} "
+            f"partitions"
         )
         running = airflow.wait_until_healthy(web.result())
     client = AirflowClient(running.url)

@@ -168,7 +168,8 @@ class DigestedLogBuilder:
 
 
 def compute_record_digest(key: bytes, rest: bytes, timestamp: int | None) -> bytes:
-    """Of one record: `rest` is its key, value and headers as they are encoded (`replicator.batch.records`); timestamp in ms,
+    """Of one record: `rest` is its key, value and headers as they are encoded (`replicator.batch.records`); timestamp
+    in ms,
     None where timestamps do not count."""
     time = b"" if timestamp is None else timestamp.to_bytes(_TIME_BYTES, "big", signed=True)
     return blake2b(time + rest, digest_size=DIGEST_BYTES, key=key).digest()

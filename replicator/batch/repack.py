@@ -64,10 +64,10 @@ class RepackTerms:
     left out and handed over as Rejected. isolate: so is a record that no batch can hold; otherwise it is a BadBatch.
     small: bytes of a batch below which it is merged with its neighbours. lane: only batches of one lane are merged,
     so that what is told by their producer (the way that records came) stays true of all of them. holes: whether what
-    compaction left out, or the target does not take, may be stepped over now (`replicator.recovery.producer_epochs`). dense: every batch
-    covers consecutive source offsets, so that it can have the very same ones on the target (`replicator.copy.aligned`).
-    change: makes for every answer what rewrites its records, key and value, without changing their lengths
-    (`replicator.copy.schema_ids`); then every batch is opened.
+    compaction left out, or the target does not take, may be stepped over now (`replicator.recovery.producer_epochs`).
+    dense: every batch covers consecutive source offsets, so that it can have the very same ones on the target
+    (`replicator.copy.aligned`). change: makes for every answer what rewrites its records, key and value, without
+    changing their lengths (`replicator.copy.schema_ids`); then every batch is opened.
     """
 
     limits: TargetLimits = field(default_factory=TargetLimits)

@@ -1,10 +1,11 @@
 """Targets that put their own time in place of the records' (`message.timestamp.type=LogAppendTime`).
 
 A copy in such a topic is complete and wrong: whatever goes by time (retention, offsets for times, stream windows) sees
-the time of copying. A topic that says so is held before the first batch (`replicator.topic_mapping`); one that says something
-else, or was changed meanwhile, is found by the broker's own answers.
+the time of copying. A topic that says so is held before the first batch (`replicator.topic_mapping`); one that says
+something else, or was changed meanwhile, is found by the broker's own answers.
 
-A batch that somebody else wrote under our producer id is answered for in the same way: see `replicator.recovery.ambiguous_answers`.
+A batch that somebody else wrote under our producer id is answered for in the same way: see
+`replicator.recovery.ambiguous_answers`.
 """
 
 from __future__ import annotations

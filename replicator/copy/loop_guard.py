@@ -2,8 +2,8 @@
 its header.
 
 A batch that a Watershed flow wrote carries that flow's producer id for ever, and the registry of its cluster
-(`clusters.producer_registry`) says which clusters its records were in. What was in this flow's target must not go back there;
-with `forward: local` nothing that any flow brought travels on.
+(`clusters.producer_registry`) says which clusters its records were in. What was in this flow's target must not go back
+there; with `forward: local` nothing that any flow brought travels on.
 
 Whoever may write to a topic may write under a flow's id, too. So the id is believed only where that flow's ledger
 claims the batch (decision 0052); one that nobody claims stops its partition, and is copied when a person says so.
@@ -70,7 +70,8 @@ class LoopGuard:
         if known == UNKNOWN_PATH:
             del self._known[producer_id]  # asked for again: it may have been healed
             raise ProtocolError(
-                f"the record about producer id {producer_id} in {FLOWS_TOPIC} cannot be read, so the loop guard cannot tell "
+                f"the record about producer id {producer_id} in {FLOWS_TOPIC} cannot be read, so the loop guard "
+                f"cannot tell "
                 f"which way its batches came. Write it again with `topology apply` for the flow that has the id, or, "
                 f"where it is no flow's, write a tombstone under key {PRODUCER_PREFIX}{producer_id}",
                 topic=FLOWS_TOPIC,

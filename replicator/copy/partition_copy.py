@@ -1,8 +1,8 @@
 """Copying one partition, as decisions without I/O.
 
 The fetching side calls `accept`, the sending side `next_outgoing` and `answered`; the ledger calls `durable`.
-A `PartitionCopy` lives from one look at the logs to the next (`replicator.recovery.recovery_point`): whenever anything is in
-doubt it is thrown away and a new one starts from what the target's log says.
+A `PartitionCopy` lives from one look at the logs to the next (`replicator.recovery.recovery_point`): whenever anything
+is in doubt it is thrown away and a new one starts from what the target's log says.
 """
 
 from __future__ import annotations
@@ -118,7 +118,8 @@ class PartitionCopy:
     quarantine: bool = False  # records that the target refuses are left out at the next attempt, instead of stopping
     refused_records: dict[int, str] = field(default_factory=dict)  # source offset → what the target said
     too_large: bool = False  # the target's limit is lower than we thought
-    alone: bool = False  # nobody else writes under this producer epoch: holes may be copied (`replicator.recovery.producer_epochs`)
+    # Nobody else writes under this producer epoch: holes may be copied (`replicator.recovery.producer_epochs`).
+    alone: bool = False
     needs_epoch: bool = False  # what the ledger tells whoever looks next: this producer epoch is not to be shared
     unanswered: bool = False  # something was sent and nobody knows whether it landed
     expiration_ms: int | None = None  # the target's producer.id.expiration.ms

@@ -166,7 +166,8 @@ def _fingerprint(record: RejectedRecord) -> int:
 @dataclass(frozen=True, slots=True)
 class QuarantinedRecord:
     """A record in the quarantine. offset, timestamp (ms): as on the source. size: bytes it had there. whole: its key,
-    value and headers are kept; otherwise only these coordinates are, and its fingerprint (`clusters.record_fingerprint`; None
+    value and headers are kept; otherwise only these coordinates are, and its fingerprint
+    (`clusters.record_fingerprint`; None
     in what an older worker wrote)."""
 
     flow: str

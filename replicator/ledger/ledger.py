@@ -9,8 +9,8 @@ point never happened. Records of one generation never overwrite another's: a wor
 cannot spoil the map. Runs go to the log before the batches that they describe; a run that was announced and not
 used is harmless.
 
-No key is ever used twice: whoever writes anew (`replicator.ledger.ledger_writer`, `replicator.ledger.consolidation`) deletes what
-it repeats, and never what a slow worker wrote since (decision 0023).
+No key is ever used twice: whoever writes anew (`replicator.ledger.ledger_writer`, `replicator.ledger.consolidation`)
+deletes what it repeats, and never what a slow worker wrote since (decision 0023).
 """
 
 from __future__ import annotations
@@ -66,11 +66,10 @@ class LedgerBlock:
 
     number: counts the records of its generation, in the order in which they were written.
 
-    epochs, since, order, note, adopted: see `replicator.recovery.recovery_point.LedgerState`. needs_epoch: whoever looks next must not
-    write under this producer epoch. closed: this generation sends nothing more, and everything it sent was answered.
-    after: of a producer epoch that was begun to be alone, the newest one that had landed something; those between never
-    count.
-    filling, given_up: see `replicator.recovery.recovery_point.LedgerState`.
+    epochs, since, order, note, adopted: see `replicator.recovery.recovery_point.LedgerState`. needs_epoch: whoever
+    looks next must not write under this producer epoch. closed: this generation sends nothing more, and everything it
+    sent was answered. after: of a producer epoch that was begun to be alone, the newest one that had landed something;
+    those between never count. filling, given_up: see `replicator.recovery.recovery_point.LedgerState`.
     """
 
     key: PartitionKey
@@ -396,7 +395,7 @@ def _one_partition(blocks: list[LedgerBlock], foreign: Mapping[ForeignPartKey, F
         filling=newest.filling,
         given_up=newest.given_up,
     )
-    # Not the newest producer epoch's: what is written anew may stand under an older one (`replicator.ledger.consolidation`).
+    # Not the newest producer epoch's: a record written anew may carry an older one (`replicator.ledger.consolidation`).
     return remembered, max(block.generation.number for block in blocks)
 
 
@@ -437,8 +436,8 @@ def _laid(blocks: list[LedgerBlock]) -> ColumnRows[OffsetRun]:
     batch then got OUT_OF_ORDER and we looked again). Runs are a function of the source's log, so where both announced
     something they agree: behind a compaction hole nobody writes under a shared producer epoch.
 
-    A producer epoch begins with an order, or to be alone with holes (`replicator.recovery.producer_epochs`), at its identity's base:
-    what older ones announced behind that never counts, because their batches are fenced.
+    A producer epoch begins with an order, or to be alone with holes (`replicator.recovery.producer_epochs`), at its
+    identity's base: what older ones announced behind that never counts, because their batches are fenced.
     """
     by_generation: dict[tuple[int, int, Generation], list[LedgerBlock]] = defaultdict(list)
     for block in sorted(blocks, key=lambda block: block.number):

@@ -33,7 +33,8 @@ def parse_ledger_key(record_key: str) -> FlowPartition | None:
 def build_unreadable_error(record: ControlRecord, why: str) -> ProtocolError:
     """Names the record, so that a person can find it."""
     return ProtocolError(
-        f"{LEDGER_TOPIC} holds a record at partition {record.partition} offset {record.offset} that this version cannot read "
+        f"{LEDGER_TOPIC} holds a record at partition {record.partition} offset {record.offset} that this version "
+        f"cannot read "
         f"({why}), under key {record.key!r:.200}",
         topic=LEDGER_TOPIC,
         partition=record.partition,

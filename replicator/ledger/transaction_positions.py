@@ -47,7 +47,8 @@ class TransactionPosition:
     """A partition as of one transaction. begin: where its copy began; position: the next source offset; leader_epoch:
     of the source batch before it (-1: unknown); stretches: the newest, which stand in no block; block: number of the
     last block; filled: how many of its stretches count.
-    generation: grows with every order that was obeyed; order, note: the newest of them (replicator.recovery.operator_decisions); since: the
+    generation: grows with every order that was obeyed; order, note: the newest of them
+    (replicator.recovery.operator_decisions); since: the
     first block that counts, what older ones describe was given up by an order to reseed."""
 
     key: PartitionKey

@@ -66,7 +66,8 @@ def _first_time(seen: LogInspection, producer_id: int) -> RecoveryPoint | Halt:
     if seen.target_end != seen.target_start or seen.target_end > seen.source_start:
         return Halt(
             "target_foreign_write",
-            f"the target partition already holds offsets {OffsetSpan(seen.target_start, seen.target_end)}, and the ledger "
+            f"the target partition already holds offsets {OffsetSpan(seen.target_start, seen.target_end)}, and "
+            f"the ledger "
             f"knows nothing of them; the source's log begins at {seen.source_start}",
             target=OffsetSpan(seen.target_start, seen.target_end),
         )
@@ -251,7 +252,8 @@ def _foreign(identity: ProducerIdentity, tail: RawBatch | None) -> Halt | None:
             return None
         return Halt(
             "duplicated",
-            f"the batch at target offsets {OffsetSpan(tail.base, tail.end)} was sent before producer epoch {identity.epoch} "
+            f"the batch at target offsets {OffsetSpan(tail.base, tail.end)} was sent before producer epoch "
+            f"{identity.epoch} "
             f"began at offset {identity.base}, and landed after it",
             target=OffsetSpan(identity.base, tail.end),
         )
@@ -266,7 +268,8 @@ def _counted_from(identity: ProducerIdentity, tail: RawBatch) -> int | Halt:
         return identity.base + gaps
     return Halt(
         "duplicated",
-        f"the batch at target offsets {OffsetSpan(tail.base, tail.end)} carries sequence {tail.base_sequence}, and only "
+        f"the batch at target offsets {OffsetSpan(tail.base, tail.end)} carries sequence {tail.base_sequence}, "
+        f"and only "
         f"{tail.base - identity.base} records have room between it and the beginning of its producer epoch at "
         f"{identity.base}",
         target=OffsetSpan(tail.base, tail.end),

@@ -124,7 +124,8 @@ def _records(
             (answer,) = link.fetch((asked,), max_wait_ms=500, isolation=READ_COMMITTED)
             if answer.error:
                 raise RequestRefused(
-                    f"cluster {settings.alias} answers {error_codes.describe_error_code(answer.error)} to a Fetch of {place}, {position}",
+                    f"cluster {settings.alias} answers {error_codes.describe_error_code(answer.error)} to a "
+                    f"Fetch of {place}, {position}",
                     alias=settings.alias,
                     topic=place.topic,
                     partition=place.partition,

@@ -1,4 +1,4 @@
-"""Looking at both logs: the I/O behind `replicator.recovery.recovery_point`, for many partitions of one flow at once."""
+"""Read both logs of many partitions of one flow at once: the I/O behind `replicator.recovery.recovery_point`."""
 
 from __future__ import annotations
 

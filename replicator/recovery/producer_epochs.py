@@ -56,7 +56,8 @@ def find_unused_epoch(remembered: LedgerState) -> int | Halt:
         return last + 1
     return Halt(
         "unsupported",
-        f"{MAX_PRODUCER_EPOCH} producer epochs were begun on this partition (by orders, or behind records that were left out), "
+        f"{MAX_PRODUCER_EPOCH} producer epochs were begun on this partition (by orders, or behind records that "
+        f"were left out), "
         "and there are none left",
     )
 

@@ -1,7 +1,7 @@
 """How a partition goes on that is copied in transactions: the ledger, one look at both logs, an order; no I/O.
 
-There is less to judge than where sequence numbers count (`replicator.recovery.recovery_point`): the position was committed with the
-records, so the target's log is not asked for anything but its topic id.
+There is less to judge than where sequence numbers count (`replicator.recovery.recovery_point`): the position was
+committed with the records, so the target's log is not asked for anything but its topic id.
 """
 
 from __future__ import annotations
@@ -76,7 +76,8 @@ def apply_transaction_decision(
     ends: InspectedRanges,
     start: StartPosition,
 ) -> TransactionRecoveryPoint | RecoveryTrouble:
-    """What becomes of a partition for which `decide` decided as it did, now that there is an order (replicator.recovery.operator_decisions):
+    """What becomes of a partition for which `decide` decided as it did, now that there is an order
+    (replicator.recovery.operator_decisions):
     nothing new, when it was obeyed before or there is nothing left to obey; a refused order is said in the error."""
     at = known.position
     if order.id == at.order or not isinstance(decided, Halt):

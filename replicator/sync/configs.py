@@ -1,9 +1,9 @@
 """Topic configs that are kept equal: the source topic's own values and what the file sets; elsewhere the target's
 brokers decide.
 
-A new topic gets its configs when it is created, also with `once` (`replicator/topic_mapping.py`); this is about topics that
-are there, so it is only for `continuous`. What is safe to change is changed; what could delete or refuse records is
-shown, with its class (`topology/drift.py`), and left to a person.
+A new topic gets its configs when it is created, also with `once` (`replicator/topic_mapping.py`); this is about topics
+that are there, so it is only for `continuous`. What is safe to change is changed; what could delete or refuse records
+is shown, with its class (`topology/drift.py`), and left to a person.
 """
 
 from __future__ import annotations

@@ -133,7 +133,8 @@ class DesiredState:
         """Anybody's records stand here, of other topologies and other versions. What cannot be read is told, and
         changes nothing: the record that stood under its key before still counts."""
         if key.startswith((GROUP_PREFIX, ALIGNMENT_PREFIX, WITHHELD_RIGHTS_PREFIX, JOURNALED_PREFIX)):
-            return  # read where groups are (`replicator.sync.group_control_records`), where topics are placed, and by people
+            # read where groups are (`replicator.sync.group_control_records`), where topics are placed, and by people
+            return
         known, read = next((known, read) for prefix, known, read in self._kinds if key.startswith(prefix))
         self.unreadable.pop(key, None)
         if payload is None:
@@ -147,8 +148,14 @@ class DesiredState:
             self.unreadable[key] = str(error)
             log.error(
                 "record unreadable",
-                extra={"topic": FLOWS_TOPIC, "partition": 0, "offset": offset, "key": key, "reason": self.unreadable[key],
-                       "cluster": self.settings.alias,
-                       "remedy": "what stood there before still counts; write it again with `topology apply`, with the "
-                       "version of Watershed that the workers have"},
-            )  # fmt: skip
+                extra={
+                    "topic": FLOWS_TOPIC,
+                    "partition": 0,
+                    "offset": offset,
+                    "key": key,
+                    "reason": self.unreadable[key],
+                    "cluster": self.settings.alias,
+                    "remedy": "what stood there before still counts; write it again with `topology apply`, with the "
+                    "version of Watershed that the workers have",
+                },
+            )

@@ -1,8 +1,8 @@
 """A worker: serves its share of all flows into one target cluster until it is stopped.
 
-One loop on one thread decides; fetching and sending run on their own threads (`replicator.transport.broker_threads`), looks at logs
-and topic discovery in a small pool. The worker keeps nothing on disk: everything it needs to know stands on the
-target cluster.
+One loop on one thread decides; fetching and sending run on their own threads (`replicator.transport.broker_threads`),
+looks at logs and topic discovery in a small pool. The worker keeps nothing on disk: everything it needs to know stands
+on the target cluster.
 """
 
 from __future__ import annotations

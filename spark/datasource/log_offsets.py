@@ -164,7 +164,8 @@ class LogOffsetReader:
             raise _Again(f"topic {topic} answers {error_codes.describe_error_code(error)}")
         if error == error_codes.TOPIC_AUTHORIZATION_FAILED:
             raise Unauthorised(
-                f"cluster {alias} does not let us read topic {topic} ({error_codes.describe_error_code(error)}); READ and DESCRIBE on it "
+                f"cluster {alias} does not let us read topic {topic} ({error_codes.describe_error_code(error)}); "
+                f"READ and DESCRIBE on it "
                 "are needed",
                 alias=alias,
                 topic=topic,

@@ -198,7 +198,8 @@ class _Attempt:
         remedy = {
             error_codes.MESSAGE_TOO_LARGE: "max.message.bytes of the topic is smaller; raise it",
             error_codes.TOPIC_AUTHORIZATION_FAILED: "WRITE on the topic is missing",
-            error_codes.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "WRITE on transactional ids that begin with watershed-spark-",
+            error_codes.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "WRITE on transactional ids that begin with "
+            "watershed-spark-",
             error_codes.CORRUPT_MESSAGE: "the payload is not what its checksum says",
         }.get(answer.error, answer.message or "the task is tried again, if Spark tries tasks again")
         reasons = "; ".join(f"record {at}: {reason}" for at, reason in answer.record_errors[:3])

@@ -133,7 +133,8 @@ def check_evidence_folder(directory: Path, ticket: str | None = None) -> list[st
     noted = document.get("tables")
     if not isinstance(noted, dict):
         raise WrongUse(
-            f"{directory / SUMMARY_FILE} has schema {document.get('schema')}, which names no tables; check needs 2 or later"
+            f"{directory / SUMMARY_FILE} has schema {document.get('schema')}, which names no tables; check "
+            f"needs 2 or later"
         )
     for entry in (*noted.values(), *([document["report"]] if "report" in document else [])):
         path = directory / str(entry["file"])

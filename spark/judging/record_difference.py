@@ -50,7 +50,8 @@ class DifferenceExample:
 
 @dataclass(frozen=True, slots=True)
 class RecordDifference:
-    """Counts of records, or of keys (`spark.judging.key_state`). exact: False means lower bounds, because too much differs
+    """Counts of records, or of keys (`spark.judging.key_state`). exact: False means lower bounds, because too much
+    differs
     to align record by record. kept_otherwise: source offsets of records that the quarantine holds otherwise."""
 
     proven: int

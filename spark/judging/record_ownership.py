@@ -1,8 +1,9 @@
 """Whose records count: producer ids that a flow leaves out at its source, and those that are its own at the target.
 
 A batch carries the id of its producer for ever, and the registry of a cluster says which ids are Watershed's, for which
-flow, and which clusters their records were in (`clusters.producer_registry`). An id is registered before its first batch: what
-is read behind a log's end names every producer of ours below that end, and any other id is an application's.
+flow, and which clusters their records were in (`clusters.producer_registry`). An id is registered before its first
+batch: what is read behind a log's end names every producer of ours below that end, and any other id is an
+application's.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ def is_target_shared(flow: PlanFlow) -> bool:
 
 
 def read_producers_to_skip(flow: PlanFlow, source: ConnectionSettings, target_id: str) -> tuple[int, ...]:
-    """As the flow's loop guard has it (`replicator.copy.loop_guard`): what any flow brought when it forwards its own cluster's
+    """As the flow's loop guard has it (`replicator.copy.loop_guard`): what any flow brought when it forwards its own
+    cluster's
     only, else what was in the target before."""
     if flow.guard == "none" and flow.forward != "local":
         return ()

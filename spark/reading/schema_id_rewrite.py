@@ -1,7 +1,8 @@
 """The source as the target should have it, where a flow translates schema ids: done to bytes before they are hashed.
 
-Which id stands for which is asked of both registries when the window is fixed (`clusters.registry.schema_id_translation`); how
-they are written shares no code with the replicator, whose work it is to judge.
+Which id stands for which is asked of both registries when the window is fixed
+(`clusters.registry.schema_id_translation`); how they are written shares no code with the replicator, whose work it is
+to judge.
 """
 
 from __future__ import annotations

@@ -103,7 +103,7 @@ class Live:
     plan: Plan
     airflow: airflow.LocalAirflow
     client: AirflowClient
-    apps: dict[str, apps.SampleApplication]
+    apps: dict[str, sample_applications.SampleApplication]
     database: str
 
     @property

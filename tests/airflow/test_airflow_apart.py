@@ -188,7 +188,10 @@ def test_a_watch_looks_in_the_process(hub: str, asking: ClientProcesses, tmp_pat
 
 
 def test_looks_at_flows_load_nothing_of_airflow() -> None:
-    asked = "import sys, plugins.watershed.operators.flow_status, clusters.control_follower_proxy; print('airflow' in sys.modules)"
+    asked = (
+        "import sys, plugins.watershed.operators.flow_status, clusters.control_follower_proxy; "
+        "print('airflow' in sys.modules)"
+    )
     told = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, timeout=120, check=True)
     assert told.stdout.strip() == "False"
 

@@ -120,8 +120,13 @@ def test_a_fence_that_was_begun_waits_for_nothing(standby: Callable[[str], World
 
 
 def test_a_process_that_comes_later_waits_for_the_order_of_the_one_before_it(state: Path) -> None:
-    process = start_detached(state / "w", "tests.airflow.programs.standby", ["proves", "--out", str(state / "w"), "--stay=9"],
-                    standby_proof.build_spark_environment(), orders=True)  # fmt: skip
+    process = start_detached(
+        state / "w",
+        "tests.airflow.programs.standby",
+        ["proves", "--out", str(state / "w"), "--stay=9"],
+        standby_proof.build_spark_environment(),
+        orders=True,
+    )
     stands_by = StandbyProof(process)
     deadline = time.monotonic() + 180
     while not stands_by.ready:

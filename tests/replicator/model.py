@@ -121,7 +121,8 @@ class Simulation:
     """`step(choice, amount)` does one of the things that can happen now. `drain` lets one worker finish the copy.
 
     compaction: records have keys that come again, and the cleaner may come at any moment. fencing: whether workers
-    follow `replicator.recovery.producer_epochs`; without it compaction is silent corruption. mapped: as `replicator.ledger.claims` takes it.
+    follow `replicator.recovery.producer_epochs`; without it compaction is silent corruption. mapped: as
+    `replicator.ledger.claims` takes it.
     """
 
     mapped: Collection[str] = (KEY.flow,)

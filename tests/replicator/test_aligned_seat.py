@@ -19,9 +19,16 @@ ALL = TopicSelection((Selector("glob", "*"),))
 def test_while_it_is_filled_nobody_knows_the_lag() -> None:
     key = PartitionKey("f", "orders", "orders", 0)
     copy = AlignedCopy(
-        key=key, source_id=uuid.uuid4(), target_id=uuid.uuid4(), identity=ProducerIdentity(1, 0, 0), position=0, acked=0,
-        depth=1, depth_confirmed=1, filling=True,
-    )  # fmt: skip
+        key=key,
+        source_id=uuid.uuid4(),
+        target_id=uuid.uuid4(),
+        identity=ProducerIdentity(1, 0, 0),
+        position=0,
+        acked=0,
+        depth=1,
+        depth_confirmed=1,
+        filling=True,
+    )
     copy.source_end = 0
     seat = PartitionTask(
         key, FlowRecord(PlanFlow("f", "a", "b", ALL), "", ""), route=SimpleNamespace(copy=copy, counted="")

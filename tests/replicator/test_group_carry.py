@@ -28,10 +28,19 @@ MINE = str(PositionMark("a-to-b", 50, ("A",)))
 def sight(held: CommittedOffsets, **more) -> GroupObservation:
     """Whose group stands at 200 at the source, which is 100 at the target."""
     return GroupObservation(
-        flow="a-to-b", group="billing", target_group="billing", here=ListedGroup("billing", "Empty"), there=None,
-        source=CommittedOffsets({PLACE: CommittedPosition(200)}), target=held, landings={PLACE: TranslatedPosition(PLACE, 100)},
-        here_id="A", there_id="B", target_alias="b", **more,
-    )  # fmt: skip
+        flow="a-to-b",
+        group="billing",
+        target_group="billing",
+        here=ListedGroup("billing", "Empty"),
+        there=None,
+        source=CommittedOffsets({PLACE: CommittedPosition(200)}),
+        target=held,
+        landings={PLACE: TranslatedPosition(PLACE, 100)},
+        here_id="A",
+        there_id="B",
+        target_alias="b",
+        **more,
+    )
 
 
 @dataclass

@@ -174,9 +174,16 @@ def _back(at: int, here: CommittedPosition, there: CommittedPosition, returned=N
     """The same group as the flow b-to-a sees it."""
     given = sight(state="Empty")
     return replace(
-        given, flow="b-to-a", source=CommittedOffsets({THERE: here}), target=CommittedOffsets({HERE: there}),
-        landings={THERE: TranslatedPosition(HERE, at)}, here_id="B", there_id="A", target_alias="a", returned=returned or {},
-    )  # fmt: skip
+        given,
+        flow="b-to-a",
+        source=CommittedOffsets({THERE: here}),
+        target=CommittedOffsets({HERE: there}),
+        landings={THERE: TranslatedPosition(HERE, at)},
+        here_id="B",
+        there_id="A",
+        target_alias="a",
+        returned=returned or {},
+    )
 
 
 def test_a_group_that_is_refused_as_a_whole_moves_nowhere():

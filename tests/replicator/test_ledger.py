@@ -196,9 +196,23 @@ def test_a_block_as_earlier_versions_wrote_it() -> None:
     }  # fmt: skip
     read = LedgerBlock.from_record(as_record(value, "onprem-to-cloud|orders|3|4.w1|3"))
     assert read == LedgerBlock(
-        KEY, Generation(4, "w1"), 3, 10, ProducerIdentity(7, 2, 5), SOURCE, TARGET, (OffsetRun(10, 12), OffsetRun(20, 23)), 40,
-        (LeaderEpochEntry(3, 1),), 1, "o", "n", True, False, 0,
-    )  # fmt: skip
+        KEY,
+        Generation(4, "w1"),
+        3,
+        10,
+        ProducerIdentity(7, 2, 5),
+        SOURCE,
+        TARGET,
+        (OffsetRun(10, 12), OffsetRun(20, 23)),
+        40,
+        (LeaderEpochEntry(3, 1),),
+        1,
+        "o",
+        "n",
+        True,
+        False,
+        0,
+    )
     assert read.record_key == "onprem-to-cloud|orders|3|4.w1|3"
 
 

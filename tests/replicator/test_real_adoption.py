@@ -29,7 +29,10 @@ from topology import compile_path
 
 pytestmark = pytest.mark.kafka
 
-QUICK = "import replicator.recovery.log_inspection; replicator.recovery.log_inspection.LOG_SETTLE_S = 3.0"  # nothing of these tests is under way for longer
+QUICK = (
+    "import replicator.recovery.log_inspection; replicator.recovery.log_inspection.LOG_SETTLE_S "
+    "= 3.0"
+)  # nothing of these tests is under way for longer
 _TOPOLOGY = """\
 apiVersion: topology/v1alpha1
 kind: Topology

@@ -112,9 +112,19 @@ def test_its_claim_is_what_counts_from_then_on() -> None:
         KEY, Generation(7, "w"), 1, 0, ProducerIdentity(7, 3, 0), SOURCE, TARGET, (OffsetRun(0, 100),), at=1
     )
     claim = LedgerBlock(
-        KEY, Generation(8, "w"), 0, 16, ProducerIdentity(7, 4, 16), SOURCE, TARGET, (OffsetRun(16, 118),), at=9, since=4,
-        order=ORDER.id, adopted=ORDER.id,
-    )  # fmt: skip
+        KEY,
+        Generation(8, "w"),
+        0,
+        16,
+        ProducerIdentity(7, 4, 16),
+        SOURCE,
+        TARGET,
+        (OffsetRun(16, 118),),
+        at=9,
+        since=4,
+        order=ORDER.id,
+        adopted=ORDER.id,
+    )
     ((remembered, generation),) = assemble_partitions([older, claim], decode_foreign_parts(stored)).values()
     assert (generation, remembered.identity) == (8, ProducerIdentity(7, 4, 16))
     assert list(remembered.map.stretches(18)) == [ExplicitRun(0, 100, 15), ExplicitRun(16, 118, 2)]

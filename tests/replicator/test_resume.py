@@ -17,7 +17,7 @@ from clusters.record_batch import build_simple_batch
 from clusters.settings import ConnectionSettings
 from replicator.batch.record_batch import RawBatch
 from replicator.copy.partition_copy import (
-    MAX_BATCHES_IN_FLIGHT,
+    DEPTH,
     PRODUCER_EXPIRY_MARGIN_MS,
     PartitionKey,
     ProducerIdentity,
@@ -83,26 +83,30 @@ class Case:
 OLD = {"producer": (0, 99, NOW - DAY)}
 CASES = [
     # §6 (1), nobody has copied it yet
-    Case("first time", (0, 1, MAX_BATCHES_IN_FLIGHT), None, EMPTY),
-    Case("first time, a source that begins later", (40, 1, MAX_BATCHES_IN_FLIGHT), None, EMPTY | {"source_start": 40}),
-    Case("first time, from the end", (500, 1, MAX_BATCHES_IN_FLIGHT), None, EMPTY, start="latest"),
-    Case("first time, into a partition whose records were deleted", (0, 1, MAX_BATCHES_IN_FLIGHT), None,
+    Case("first time", (0, 1, DEPTH), None, EMPTY),
+    Case("first time, a source that begins later", (40, 1, DEPTH), None, EMPTY | {"source_start": 40}),
+    Case("first time, from the end", (500, 1, DEPTH), None, EMPTY, start="latest"),
+    Case("first time, into a partition whose records were deleted", (0, 1, DEPTH), None,
          EMPTY | {"target_start": 30, "target_end": 30}),
     Case("first time, but there are records", "target_foreign_write", None, {"producer": None}, says="0 to 99"),
     # §4 R1, R4: young, state present: resume at the log end, pipelined
-    Case("young", (100, MAX_BATCHES_IN_FLIGHT, MAX_BATCHES_IN_FLIGHT)),
-    Case("young, behind a gap", (111, MAX_BATCHES_IN_FLIGHT, MAX_BATCHES_IN_FLIGHT), known((0, 0), (90, 101))),
-    Case("young, a gap announced and not reached", (100, MAX_BATCHES_IN_FLIGHT, MAX_BATCHES_IN_FLIGHT), known((0, 0), (150, 170))),
-    Case("young, a gap announced and reached", (120, MAX_BATCHES_IN_FLIGHT, MAX_BATCHES_IN_FLIGHT), known((0, 0), (100, 120))),
-    Case("young, just", (100, MAX_BATCHES_IN_FLIGHT, MAX_BATCHES_IN_FLIGHT), seen={"producer": (0, 99, NOW - DAY + PRODUCER_EXPIRY_MARGIN_MS + 1)}),
+    Case("young", (100, DEPTH, DEPTH)),
+    Case("young, behind a gap", (111, DEPTH, DEPTH), known((0, 0), (90, 101))),
+    Case("young, a gap announced and not reached", (100, DEPTH, DEPTH),
+
+
+                         known((0, 0), (150, 170))),
+    Case("young, a gap announced and reached", (120, DEPTH, DEPTH), known((0, 0), (100, 120))),
+    Case("young, just", (100, DEPTH, DEPTH), seen={"producer": (0, 99, NOW - DAY + PRODUCER_EXPIRY_MARGIN_MS + 1)}),
     Case("no longer young", Reinspect, seen={"producer": (0, 99, NOW - DAY + PRODUCER_EXPIRY_MARGIN_MS)}),
-    Case("young by a longer expiration", (100, MAX_BATCHES_IN_FLIGHT, MAX_BATCHES_IN_FLIGHT),
-         seen={"producer": (0, 99, NOW - 20 * DAY), "expiration": 24 * DAY}),
-    Case("young with all records deleted: the state decides", (100, MAX_BATCHES_IN_FLIGHT, MAX_BATCHES_IN_FLIGHT),
+    Case("young by a longer expiration", (100, DEPTH, DEPTH),
+
+                 seen={"producer": (0, 99, NOW - 20 * DAY), "expiration": 24 * DAY}),
+    Case("young with all records deleted: the state decides", (100, DEPTH, DEPTH),
          seen={"target_start": 100, "tail": None}),
-    Case("young, a base", (500, MAX_BATCHES_IN_FLIGHT, MAX_BATCHES_IN_FLIGHT), known((70, 470), identity=ProducerIdentity(7, 0, 70)),
+    Case("young, a base", (500, DEPTH, DEPTH), known((70, 470), identity=ProducerIdentity(7, 0, 70)),
          {"tail": tail(90, 100, sequence=20), "producer": (0, 29, NOW)}),
-    Case("young, sequence wrapped", (2**31 + 60, MAX_BATCHES_IN_FLIGHT, MAX_BATCHES_IN_FLIGHT), known(),
+    Case("young, sequence wrapped", (2**31 + 60, DEPTH, DEPTH), known(),
          {"target_end": 2**31 + 60, "source_end": 2**31 + 90, "tail": tail(2**31 - 10, 2**31 + 60, sequence=2**31 - 10),
           "producer": (0, 59, NOW)}),
     # §6 (1): the state is ahead of the log end: not replicated yet
@@ -116,11 +120,12 @@ CASES = [
     Case("old, settled", (100, 1, 1), seen=OLD | {"settled": True}),
     Case("no state", Reinspect, seen={"producer": None}, says="forgotten"),
     Case("no state, settled", (100, 1, 1), seen={"producer": None, "settled": True}),
-    Case("no state, all records deleted", Reinspect, seen={"producer": None, "target_start": 100, "tail": None}),
+    Case("no state, all records deleted", Reinspect,
+         seen={"producer": None, "target_start": 100, "tail": None}),
     Case("no state, all records deleted, settled", (100, 1, 1),
          seen={"producer": None, "target_start": 100, "tail": None, "settled": True}),
-    Case("announced, nothing written yet", (0, 1, MAX_BATCHES_IN_FLIGHT), known(), EMPTY),
-    Case("announced from the end, nothing written yet", (480, 1, MAX_BATCHES_IN_FLIGHT), known((0, 480)), EMPTY, start="latest"),
+    Case("announced, nothing written yet", (0, 1, DEPTH), known(), EMPTY),
+    Case("announced from the end, nothing written yet", (480, 1, DEPTH), known((0, 480)), EMPTY, start="latest"),
     # §0 (3): the tail's header against the formula
     Case("tail by somebody else", "target_foreign_write", seen={"tail": tail(90, 100, producer=8)}, says="producer 8"),
     Case("tail without a producer", "target_foreign_write", seen={"tail": tail(90, 100, producer=-1, epoch=-1)}),
@@ -133,8 +138,8 @@ CASES = [
     Case("source created again", "source_recreated", seen={"source_id": OTHER}, says=str(OTHER)),
     # the source's log
     Case("expired", "source_expired", seen={"source_start": 101}, says="100 to 100"),
-    Case("not expired yet", (100, MAX_BATCHES_IN_FLIGHT, MAX_BATCHES_IN_FLIGHT), seen={"source_start": 100}),
-    Case("all copied", (100, MAX_BATCHES_IN_FLIGHT, MAX_BATCHES_IN_FLIGHT), seen={"source_end": 100}),
+    Case("not expired yet", (100, DEPTH, DEPTH), seen={"source_start": 100}),
+    Case("all copied", (100, DEPTH, DEPTH), seen={"source_end": 100}),
     Case("shorter than what is copied", Reinspect, seen={"source_end": 99}),
     Case("shorter for good", "source_truncated", seen={"source_end": 99, "source_settled": True}),
 ]  # fmt: skip

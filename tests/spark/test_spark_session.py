@@ -120,7 +120,7 @@ def test_a_file_wins_over_what_an_application_wants_but_not_over_what_it_needs(t
     told = merge_spark_settings(build_fleet_settings(3), REQUIRED_SETTINGS, {"WATERSHED_SPARK_CONF": str(path)})
     assert (told["spark.driver.memory"], told["spark.executor.cores"], told["spark.x"]) == ("3g", "4", "y")
     assert told["spark.dynamicAllocation.enabled"] == "false"
-    assert (told["spark.resource_wait.max"], told["spark.speculation"], told["spark.ui.enabled"]) == (
+    assert (told["spark.cores.max"], told["spark.speculation"], told["spark.ui.enabled"]) == (
         "3",
         "false",
         "false",

@@ -32,7 +32,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow, pytest.mar
 RECORDS = 40_000
 CHUNK = 1_000
 # both executors are there before the first task is given out
-BOTH = {"spark.resource_wait.max": "4", "spark.scheduler.minRegisteredResourcesRatio": "1.0"}
+BOTH = {"spark.cores.max": "4", "spark.scheduler.minRegisteredResourcesRatio": "1.0"}
 SPECULATION = {
     "spark.speculation": "true",
     "spark.speculation.interval": "50ms",

@@ -33,7 +33,7 @@ RECORDS = 20_000
 WORKERS = 2
 # Room for two attempts at both tasks; Spark starts the second when a task has run for a second, on another host.
 SPECULATION = {
-    "spark.resource_wait.max": "4",
+    "spark.cores.max": "4",
     "spark.executor.cores": "2",
     "spark.speculation": "true",
     "spark.speculation.interval": "100ms",

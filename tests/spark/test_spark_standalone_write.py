@@ -32,7 +32,7 @@ to.option("transactionTimeout", 120).save()
 end_session(session)
 """
 SPECULATION = {
-    "spark.resource_wait.max": "4",
+    "spark.cores.max": "4",
     "spark.scheduler.minRegisteredResourcesRatio": "1.0",  # both executors are there before the first task
     "spark.speculation": "true",
     "spark.speculation.interval": "50ms",

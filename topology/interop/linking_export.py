@@ -94,7 +94,10 @@ def _possible(flow: Flow, opposite: Sequence[Flow], topology: Topology, notes: I
     elif naming.map or naming.after:
         notes.leave(what, "a link renames by a prefix only; the flow is left out", named)
     elif len(naming.before) > MAX_LINK_PREFIX_LETTERS:
-        why = f"a link's prefix has at most {MAX_LINK_PREFIX_LETTERS} characters, `{naming.before}` has {len(naming.before)}"
+        why = (
+            f"a link's prefix has at most {MAX_LINK_PREFIX_LETTERS} characters, `{naming.before}` has "
+            f"{len(naming.before)}"
+        )
         notes.leave(what, f"{why}; the flow is left out", named)
     elif flow.plan.merge:
         why = "a mirror topic has one source, so flows cannot be merged; the flow is left out"

@@ -110,7 +110,10 @@ def _naming(link: ClusterLink, notes: ImportNotes) -> dict[str, Any]:
         notes.leave(f"`{said.name}`", "no prefix of a topic's name; the flow keeps the names", said.span)
         return {"naming": {"policy": "identity"}}
     if len(prefix) > linking_settings.MAX_LINK_PREFIX_LETTERS:
-        message = f"`{said.name}` has {len(prefix)} characters; a link takes at most {linking_settings.MAX_LINK_PREFIX_LETTERS}"
+        message = (
+            f"`{said.name}` has {len(prefix)} characters; a link takes at most "
+            f"{linking_settings.MAX_LINK_PREFIX_LETTERS}"
+        )
         notes.say("NAM301", message, said.span, "choose a shorter prefix")
     separator = prefix.removeprefix(link.source)
     if separator != prefix and re.fullmatch(r"[._-]{1,3}", separator):

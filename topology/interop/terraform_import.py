@@ -192,7 +192,10 @@ def _credentials(block: HclBlock, where: str, alias: str, clusters: TerraformClu
     """Nothing of a key or a secret is kept; only that there is one."""
     notes = clusters.notes
     clusters.credentials.add(alias)
-    why = f"the topology holds references only; provide `key:secret` in the environment variable {name_secret_variable(alias)}"
+    why = (
+        f"the topology holds references only; provide `key:secret` in the environment variable "
+        f"{name_secret_variable(alias)}"
+    )
     notes.leave(f"`{where}.credentials`", why, block.span)
     secret = block.value("secret")
     found = clusters.module.known(secret)

@@ -74,7 +74,8 @@ def render_svg(title: str, edges: list[Edge], alone: Iterable[str] = ()) -> str:
     return "\n".join(
         [
             f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{height:.0f}" '
-            f'viewBox="0 0 {width:.0f} {height:.0f}" role="img" aria-label={_quote_svg_attribute(f"{title}: {about}")}>',
+            f'viewBox="0 0 {width:.0f} {height:.0f}" role="img" '
+            f"aria-label={_quote_svg_attribute(f'{title}: {about}')}>",
             f"<style>{_STYLE}</style>",
             _arrows(),
             '<rect class="paper" width="100%" height="100%"/>',

@@ -107,7 +107,8 @@ def find_partition_obstacle(
     if limit is None and target.brokers and all_replicas > _REPLICAS_A_BROKER * len(target.brokers):
         return Obstacle(
             None,
-            f"{target.alias} would hold {all_replicas:,} replicas on {rounded_amounts.render_counted_noun(len(target.brokers), 'broker')}; "
+            f"{target.alias} would hold {all_replicas:,} replicas on "
+            f"{rounded_amounts.render_counted_noun(len(target.brokers), 'broker')}; "
             f"{_REPLICAS_A_BROKER:,} a broker is advised at most",
             (),
             f"add brokers, or state clusters.{target.alias}.limits.partitions if the cluster is known to carry more",
@@ -132,7 +133,8 @@ def _message_size(pair: _PlannedTopic) -> Iterator[_Found]:
     largest, taken = pair.source.number("max.message.bytes"), pair.will_be_number("max.message.bytes")
     if largest is not None and taken is not None and taken < largest:
         yield (
-            f"batches of up to {rounded_amounts.render_rounded_size(largest)} are allowed at {pair.flow.source}, {rounded_amounts.render_rounded_size(taken)} "
+            f"batches of up to {rounded_amounts.render_rounded_size(largest)} are allowed at {pair.flow.source}, "
+            f"{rounded_amounts.render_rounded_size(taken)} "
             f"at {pair.flow.target}: larger ones are refused and stop the partition",
             f"set max.message.bytes={largest} on the topics at {pair.flow.target}",
         )
@@ -169,7 +171,8 @@ def _retention(pair: _PlannedTopic) -> Iterator[_Found]:
     if ours is not None and theirs is not None and theirs >= 0 and (ours < 0 or theirs < ours):
         kept = "for ever" if ours < 0 else rounded_amounts.render_rounded_duration(ours / 1000)
         yield (
-            f"kept {kept} at {pair.flow.source}, {rounded_amounts.render_rounded_duration(theirs / 1000)} at {pair.flow.target}: what is older is "
+            f"kept {kept} at {pair.flow.source}, {rounded_amounts.render_rounded_duration(theirs / 1000)} at "
+            f"{pair.flow.target}: what is older is "
             "deleted as soon as it is copied",
             f"set retention.ms={ours} on the target topics",
         )
@@ -178,7 +181,8 @@ def _retention(pair: _PlannedTopic) -> Iterator[_Found]:
 def _partitions(pair: _PlannedTopic) -> Iterator[_Found]:
     if pair.there is not None and pair.there.partitions != pair.source.partitions:
         yield (
-            f"{rounded_amounts.render_counted_noun(pair.source.partitions, 'partition')} at {pair.flow.source}, {pair.there.partitions} at "
+            f"{rounded_amounts.render_counted_noun(pair.source.partitions, 'partition')} at {pair.flow.source}, "
+            f"{pair.there.partitions} at "
             f"{pair.flow.target}: keys would land in other partitions after the move",
             "create the target topics anew with the source's partition count, while they are empty",
         )
@@ -194,7 +198,8 @@ def _replication(pair: _PlannedTopic) -> Iterator[_Found]:
         )
     elif pair.replicas < pair.source.replication_factor:
         yield (
-            f"{rounded_amounts.render_counted_noun(pair.source.replication_factor, 'replica')} at {pair.flow.source}, {pair.replicas} at "
+            f"{rounded_amounts.render_counted_noun(pair.source.replication_factor, 'replica')} at "
+            f"{pair.flow.source}, {pair.replicas} at "
             f"{pair.flow.target}",
             "accept less durability, or add brokers and replicas at the target before applications move",
         )

@@ -126,7 +126,8 @@ def _cost(gib: float, planning: MigrationEstimate) -> str:
 def _doubts(what: str, estimate: CopyEstimate) -> Iterator[PageBlock]:
     if estimate.catch_up_s is None:
         yield Sentence(
-            f"{what} never catches up: {render_rounded_rate(estimate.written)} are written, {render_rounded_rate(estimate.copy_rate)} are copied. "
+            f"{what} never catches up: {render_rounded_rate(estimate.written)} are written, "
+            f"{render_rounded_rate(estimate.copy_rate)} are copied. "
             "Raise the quota, or move fewer topics at a time.",
             "warning",
         )
@@ -195,7 +196,8 @@ def _wave(each: WaveEstimate) -> Iterator[PageBlock]:
     for bystander in each.bystanders:
         where = f"moves with wave {bystander.wave}" if bystander.wave else "moves with no wave"
         yield Sentence(
-            f"Group {bystander.id} ({render_counted_noun(bystander.members, 'member')}) reads {render_first_names(bystander.topics)} and "
+            f"Group {bystander.id} ({render_counted_noun(bystander.members, 'member')}) reads "
+            f"{render_first_names(bystander.topics)} and "
             f"{where}: add it to this wave, or keep the flow running until it has moved.",
             "warning",
         )
@@ -222,7 +224,8 @@ def _cluster(each: ClusterOverview, planning: MigrationEstimate) -> Iterator[Pag
         days = planning.assumptions.idle_days
         total = sum(topic.size_bytes or 0 for topic in each.idle)
         yield Sentence(
-            f"{render_counted_noun(len(each.idle), 'topic')}, {render_rounded_size(total)}: not written to during the sample, empty or with no "
+            f"{render_counted_noun(len(each.idle), 'topic')}, {render_rounded_size(total)}: not written to during "
+            f"the sample, empty or with no "
             f"record newer than {days} days. Ask their owners before they are copied."
         )
         yield Table(
@@ -246,7 +249,8 @@ def _cluster(each: ClusterOverview, planning: MigrationEstimate) -> Iterator[Pag
     if each.internal:
         total = sum(topic.size_bytes or 0 for topic in each.internal)
         yield Sentence(
-            f"{render_counted_noun(len(each.internal), 'topic')}, {render_rounded_size(total)}: no flow takes them unless it names them."
+            f"{render_counted_noun(len(each.internal), 'topic')}, {render_rounded_size(total)}: no flow takes "
+            f"them unless it names them."
         )
         yield Bullets(tuple(topic.name for topic in each.internal[:_LISTED]))
         yield from _more(len(each.internal))

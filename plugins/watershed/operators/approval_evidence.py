@@ -62,7 +62,8 @@ def _loss(outcome: Mapping[str, Any]) -> list[str]:
         f"| seconds of writes, up to when the source was last seen | {_seconds(loss['rpo_ms'])} |",
         f"| seconds of writes, if producers reached the source until now | {_seconds(loss['at_most_ms'])} |",
         f"| offsets in transactions that were open | {_cell(loss['open_records'])} |",
-        f"| everything written until then is here | {'unknown' if complete is None else render_utc_instant(complete)} |",
+        f"| everything written until then is here | "
+        f"{'unknown' if complete is None else render_utc_instant(complete)} |",
         f"| the source was last seen | {'never' if last is None else render_utc_instant(last)} |",
         f"| partitions of which nothing is known | {_cell(', '.join(loss['unseen']) or 'none')} |",
         *_table("| partition | copied through | source's end | missing, at most |", partitions),

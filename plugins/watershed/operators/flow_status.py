@@ -1,4 +1,5 @@
-"""Looks at the flows of a plan, as they are taken in a process apart (`plugins.watershed.cluster_questions`): plain JSON.
+"""Looks at the flows of a plan, as they are taken in a process apart (`plugins.watershed.cluster_questions`): plain
+JSON.
 
 Nothing of Airflow is loaded here."""
 

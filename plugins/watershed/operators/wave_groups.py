@@ -136,7 +136,8 @@ class BeginWaveOperator(BaseBranchOperator):
         held = chain.unfinished()
         if held and held[0].run != order.journal_run:
             raise AirflowFailException(
-                f"{chain.topology} is held by {describe_holder(held)}. Finish it (clear its failed task, or --resume), or "
+                f"{chain.topology} is held by {describe_holder(held)}. Finish it (clear its failed task, or "
+                f"--resume), or "
                 "take it back (its task take_back, or --abandon); two runs at once are never possible"
             )
         done = find_done_waves(plan, chain)

@@ -2,7 +2,8 @@
 
 No request of a browser ever reads from Kafka. It gets the newest snapshot, with the time of the cluster's last answer;
 a cluster that does not answer keeps what was seen of it last, and holds up nobody but its own thread. The threads ask a
-process apart (`clusters.client_process`), which alone holds Kafka's client: a broker can end that one, not the api-server.
+process apart (`clusters.client_process`), which alone holds Kafka's client: a broker can end that one, not the
+api-server.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """The page "Replication" of Airflow's interface, and the same page filtered on the tabs of a DAG and of a run.
 
 Airflow protects no route of a plugin by itself: each of these asks for its user, and every answer about a topology for
-the right to read the DAGs it is about (`plugins.watershed.page.user_rights`). Nothing here changes anything, and nothing
-here reads from Kafka: threads follow the clusters while somebody looks (`plugins.watershed.page.cluster_snapshots`).
+the right to read the DAGs it is about (`plugins.watershed.page.user_rights`). Nothing here changes anything, and
+nothing here reads from Kafka: threads follow the clusters while somebody looks
+(`plugins.watershed.page.cluster_snapshots`).
 """
 
 from __future__ import annotations

@@ -220,7 +220,7 @@ def list_steps_to_do(order: StepOrder, there: Sequence[str]) -> list[str]:
 
 
 def take_back_wave(order: StepOrder, log: Any) -> RunResult:
-    """Give up the run, so that the driver takes back what was done; or finish a rollback (`cutover.run_abandonment`)."""
+    """Give up the run: the driver takes back what was done, or finishes a rollback (`cutover.run_abandonment`)."""
     from cutover.run_abandonment import abandon_run
     from cutover.step_runner import RunResult
 

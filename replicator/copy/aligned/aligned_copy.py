@@ -1,8 +1,9 @@
 """Copying one partition so that every record keeps its offset, as decisions without I/O.
 
-Like `replicator.copy.partition_copy.PartitionCopy`, except for what the source has no records for (markers, aborted and compacted
-records). Such a *gap* is closed before anything behind it is sent: `due` hands it out once everything in front of it is
-acknowledged, and `closed` says that the target's log ends behind it. A gap takes offsets and no sequence numbers.
+Like `replicator.copy.partition_copy.PartitionCopy`, except for what the source has no records for (markers, aborted and
+compacted records). Such a *gap* is closed before anything behind it is sent: `due` hands it out once everything in
+front of it is acknowledged, and `closed` says that the target's log ends behind it. A gap takes offsets and no sequence
+numbers.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ class OffsetGap(NamedTuple):
 class AlignedCopy(PartitionCopy):
     """`acked` and `position` are offsets of both logs: `position` lies ahead by what is fetched and not yet written.
 
-    filling: nothing is copied yet, the empty log is brought to the source's log start (`replicator.copy.aligned.alignment_threads`).
+    filling: nothing is copied yet, the empty log is brought to the source's log start
+    (`replicator.copy.aligned.alignment_threads`).
     """
 
     gaps: deque[OffsetGap] = field(default_factory=deque)

@@ -65,7 +65,8 @@ class AlignmentCost:
 
     def __str__(self) -> str:
         return (
-            f"{self.offsets:,} offsets to fill, about {render_cost_duration(self.seconds)}, {render_cost_duration(self.cpu_s)} of a broker's "
+            f"{self.offsets:,} offsets to fill, about {render_cost_duration(self.seconds)}, "
+            f"{render_cost_duration(self.cpu_s)} of a broker's "
             f"core, {render_cost_bytes(self.wire_bytes)} sent, at most {render_cost_bytes(self.disk_bytes)} on disk"
         )
 
@@ -140,7 +141,8 @@ def explain_excessive_cost(
     if filling > limits.cpu_s:
         return (
             f"the source logs of {topic} begin at {cost.offsets:,} offsets in total, which would cost about "
-            f"{render_cost_duration(filling)} of a broker's core to fill; the limit is {render_cost_duration(limits.cpu_s)}"
+            f"{render_cost_duration(filling)} of a broker's core to fill; the limit is "
+            f"{render_cost_duration(limits.cpu_s)}"
         )
     for each in found:
         where = f"partition {each.partition} of {topic}"

@@ -231,7 +231,10 @@ class LogEnd:
                 raise SessionLost(Reinspect(told))
             if error == error_codes.TRANSACTION_COORDINATOR_FENCED:
                 self._fenced, self._others = True, False  # until its next marker tells the epoch; nothing was written
-                told = f"{error_codes.describe_error_code(error)} to WriteTxnMarkers: another broker coordinates for {self.log}"
+                told = (
+                    f"{error_codes.describe_error_code(error)} to WriteTxnMarkers: another broker "
+                    f"coordinates for {self.log}"
+                )
                 raise SessionLost(Reinspect(told))
             if error:
                 raise self.log.refused("WriteTxnMarkers", error)

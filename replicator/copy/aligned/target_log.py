@@ -153,7 +153,10 @@ class TargetLog:
 
     def refused(self, doing: str, code: int) -> ClusterError:
         """The error for an answer of the leader."""
-        told = f"cluster {self.alias} answers {error_codes.describe_error_code(code)} to {doing} for {self.topic}-{self.partition}"
+        told = (
+            f"cluster {self.alias} answers {error_codes.describe_error_code(code)} to {doing} for "
+            f"{self.topic}-{self.partition}"
+        )
         if code in (error_codes.TOPIC_AUTHORIZATION_FAILED, error_codes.CLUSTER_AUTHORIZATION_FAILED):
             return Unauthorised(told, alias=self.alias, topic=self.topic, partition=self.partition)
         if code in (error_codes.UNKNOWN_TOPIC_ID, error_codes.INCONSISTENT_TOPIC_ID):

@@ -115,7 +115,10 @@ class OpenTransaction:
                 first = number == 0 and not self._answered  # so nothing was written yet, and asking again is safe
                 if not first or answer.error != error_codes.CONCURRENT_TRANSACTIONS or time.monotonic() > deadline:
                     raise_for_session(answer.error, "Produce", self.producer.transactional_id)
-                    told = f"the target answers {error_codes.describe_error_code(answer.error)} to a record of {LEDGER_TOPIC}-{self.ledger.slot}"
+                    told = (
+                        f"the target answers {error_codes.describe_error_code(answer.error)} to a record of "
+                        f"{LEDGER_TOPIC}-{self.ledger.slot}"
+                    )
                     raise SessionLost(Reinspect(f"{told}: {answer.message}" if answer.message else told))
                 time.sleep(COORDINATOR_PAUSE_S)
 

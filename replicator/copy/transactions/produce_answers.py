@@ -98,7 +98,10 @@ def raise_for_session(error: int, doing: str, transactional_id: str) -> None:
         told = f"{error_codes.describe_error_code(error)} to {doing}: another worker writes as {transactional_id} now"
         raise SessionLost(Reinspect(told))
     if error == error_codes.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
-        told = f"the target answers {error_codes.describe_error_code(error)}: WRITE on the transactional id {transactional_id} is missing"
+        told = (
+            f"the target answers {error_codes.describe_error_code(error)}: WRITE on the transactional id "
+            f"{transactional_id} is missing"
+        )
         raise SessionLost(Halt("unauthorised", told))
     if error == error_codes.CLUSTER_AUTHORIZATION_FAILED:
         told = (

@@ -133,7 +133,8 @@ def _pieces(partition: Mapping[str, Any], chunks: Sequence[Mapping[str, Any]]) -
 
 def _told(name: str, kind: str, c: Mapping[str, Any]) -> str:
     return (
-        f"{name}: offsets {render_offset_range(c['source_start'], c['source_end'])} → {render_offset_range(c['target_start'], c['target_end'])}: "
+        f"{name}: offsets {render_offset_range(c['source_start'], c['source_end'])} → "
+        f"{render_offset_range(c['target_start'], c['target_end'])}: "
         f"{_SAID.get(kind, kind)}; {c['source_records']:,} records"
         + (f", {render_count(c['reads'], 'read')}" if c["reads"] else "")
         + (f"; {c['why']}" if c["why"] else "")

@@ -94,7 +94,10 @@ def _provenance(document: Mapping[str, Any], chunks: Rows) -> Element:
     rate = (
         f", about {render_byte_size(read / seconds)}/s of both sides with all that it cost" if read and seconds else ""
     )
-    started = f"{render_iso_time(document.get('started_at'))} to {render_iso_time(document.get('ended_at'))} ({seconds:,.1f} s)"
+    started = (
+        f"{render_iso_time(document.get('started_at'))} to {render_iso_time(document.get('ended_at'))} "
+        f"({seconds:,.1f} s)"
+    )
     engine = document.get("engine") or "–"
     spark = f", Spark {document['spark_version']}" if document.get("spark_version") else ""
     done = document["verdict"] != "error"

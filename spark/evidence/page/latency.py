@@ -24,7 +24,8 @@ def render_latency(chunks: Sequence[Mapping[str, Any]], partitions: Sequence[Map
             e(
                 "p",
                 f"Of {records:,} records the target stamps the time of append; the record's own time is the source's. "
-                f"These are means of {render_count(len(late), 'chunk')}: single records can be later, and clocks differ.",
+                f"These are means of {render_count(len(late), 'chunk')}: single records can be later, and clocks "
+                f"differ.",
             ),
             render_table(
                 ["of the records", "arrived within"], rows, numbers={"arrived within"}, caption="Replication latency"
@@ -69,7 +70,10 @@ def _lag(partitions: Sequence[Mapping[str, Any]]) -> list[Element | None]:
         return [e("p", "At the barrier nothing was left to copy.")]
     total = sum(p["pending"] for p in behind)
     rows = [[e("code", render_partition_name(dict(p))), p["flow"], p["pending"]] for p in behind[:_MOST]]
-    said = f"At the barrier {render_count(total, 'record')} of {render_count(len(behind), 'partition')} had not been copied"
+    said = (
+        f"At the barrier {render_count(total, 'record')} of {render_count(len(behind), 'partition')} had not "
+        f"been copied"
+    )
     said += f", most of them in these {_MOST}." if len(behind) > _MOST else "."
     return [
         e("p", said),

@@ -62,7 +62,8 @@ def render_records_over_time(chunks: Sequence[Mapping[str, Any]]) -> Element | N
     )
     said = e(
         "p",
-        f"Records in each {render_milliseconds(step)} by their own timestamps (UTC), from {render_count(len(chunks), 'chunk')}: "
+        f"Records in each {render_milliseconds(step)} by their own timestamps (UTC), from "
+        f"{render_count(len(chunks), 'chunk')}: "
         "those of a chunk are spread evenly between its first and its last timestamp. "
         "Where the line leaves the area, one side has more.",
     )

@@ -1,8 +1,9 @@
 """Record batches as a broker's answer brings them: the worker's sifting and repacking, the reading of a proof.
 
 The first byte of an input says whether checksums are made right after the mutation (odd: yes, or else nothing behind
-the checksum would ever be read), and at which offset one reads. `clusters.record_batch.decode_batch_records` is not here: it reads
-what tests have built. Oracle: of batches with right checksums, the worker passes on none with a wrong one.
+the checksum would ever be read), and at which offset one reads. `clusters.record_batch.decode_batch_records` is not
+here: it reads what tests have built. Oracle: of batches with right checksums, the worker passes on none with a wrong
+one.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@ moves.
 
 Only the rules of replication are in here: what a flow selects and how it names it, that it creates every topic it
 selects, one producer id for each (flow, path), what guard and `forward` skip. Batches are fetched, sifted, rewritten
-and produced as the data plane does it (`replicator.batch.batch_selection.select_batches`, `replicator.batch.header_rewrite.rewrite_header`), and the broker's own
-checks answer.
+and produced as the data plane does it (`replicator.batch.batch_selection.select_batches`,
+`replicator.batch.header_rewrite.rewrite_header`), and the broker's own checks answer.
 """
 
 from __future__ import annotations

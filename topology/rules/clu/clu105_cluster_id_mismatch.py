@@ -37,7 +37,8 @@ def check(context: RuleContext) -> Iterator[Problem]:
             continue
         yield Problem(
             "CLU105",
-            f"`{alias}` is cluster {shorten_and_escape(seen.cluster_id)}, but the file pins {shorten_and_escape(cluster.cluster_id or '')}",
+            f"`{alias}` is cluster {shorten_and_escape(seen.cluster_id)}, but the file pins "
+            f"{shorten_and_escape(cluster.cluster_id or '')}",
             (Label(topology.root.where("clusters", alias, "cluster_id"), "pinned here"),),
             path=f"clusters.{alias}.cluster_id",
             ids=(alias,),

@@ -95,7 +95,8 @@ def _problem(
     said = None if cluster is None else (cluster.at("facts", "kafka") or cluster)
     return Problem(
         "CLU112",
-        f"`{alias}` runs Kafka {kafka}; as the {newest.end} of {render_some_names([flow.id for flow in flows])} it needs "
+        f"`{alias}` runs Kafka {kafka}; as the {newest.end} of {render_some_names([flow.id for flow in flows])} "
+        f"it needs "
         f"{_text(newest)}",
         build_labels((None if said is None else said.span, f"Kafka {kafka}"), (flows[0].declared, flows[0].id)),
         path=f"clusters.{alias}.facts.kafka",

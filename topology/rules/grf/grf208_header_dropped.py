@@ -56,7 +56,8 @@ def check(context: RuleContext) -> Iterator[Problem]:
             silent, saying = (one, two) if find_provenance_header(one) is None else (two, one)
             yield Problem(
                 "GRF208",
-                f"{saying.id} writes the header `{find_provenance_header(saying)}`, {silent.id} on the same way does not",
+                f"{saying.id} writes the header `{find_provenance_header(saying)}`, {silent.id} on the same way "
+                f"does not",
                 (Label(silent.declared, "no header"), Label(saying.settings.where("provenance", "header"), saying.id)),
                 path=silent.path,
                 ids=tuple(sorted((one.id, two.id))),

@@ -116,7 +116,8 @@ def _seen(
         found = sorted(((waves[index], topic) for index, topic in parts.items()), key=lambda part: part[0].name)
         yield Problem(
             "MIG803",
-            f"group `{shorten_and_escape(name)}` reads topics of the waves {render_some_names([move.name for move, _ in found])}",
+            f"group `{shorten_and_escape(name)}` reads topics of the waves "
+            f"{render_some_names([move.name for move, _ in found])}",
             build_labels(
                 *((move.value.where("topics"), f"it reads `{topic}`") for move, topic in found[:MAX_SHOWN_WAVES])
             ),

@@ -84,7 +84,8 @@ def check(context: RuleContext) -> Iterator[Problem]:
                 reader, group = min(found, key=lambda each: each[0].name)
                 yield Problem(
                     "MIG804",
-                    f"`{shorten_and_escape(producer.data)}` produces in wave `{move.name}` and consumes in wave `{reader.name}`",
+                    f"`{shorten_and_escape(producer.data)}` produces in wave `{move.name}` and consumes in wave "
+                    f"`{reader.name}`",
                     build_labels((producer.span, "writes here"), (group.span, "reads here")),
                     path=f"{move.path}.producers",
                     ids=(producer.data, move.name, reader.name),

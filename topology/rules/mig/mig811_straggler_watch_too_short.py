@@ -64,7 +64,8 @@ def check(context: RuleContext) -> Iterator[Problem]:
                 continue
             yield Problem(
                 "MIG811",
-                f"wave `{move.name}` watches for stragglers for {render_duration(watch)}; clients look for their brokers "
+                f"wave `{move.name}` watches for stragglers for {render_duration(watch)}; clients look for their "
+                f"brokers "
                 f"every {render_duration(_METADATA_AGE_MS)}",
                 build_labels((gate.where("watch"), "too short to see them"), (move.span, "this wave")),
                 path=f"{move.path}.gates",

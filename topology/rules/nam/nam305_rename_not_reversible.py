@@ -85,7 +85,8 @@ def _lost(renames: CheckedValue, name: str, flow: Flow) -> Problem:
     to = renames.fields[name].data
     return Problem(
         "NAM305",
-        f"flow {flow.id} copies `{to}` under its own name, but the map keeps that name for `{shorten_and_escape(name)}`, which is "
+        f"flow {flow.id} copies `{to}` under its own name, but the map keeps that name for "
+        f"`{shorten_and_escape(name)}`, which is "
         "not copied: the copy's original cannot be found",
         (Label(renames.fields[name].span, "mapped here"),),
         path=f"{flow.path}.naming.map.{shorten_and_escape(name)}",

@@ -51,7 +51,8 @@ def check(context: RuleContext) -> Iterator[Problem]:
         cluster = topology.root.at("clusters", flow.source)
         yield Problem(
             "NAM309",
-            f"flow {flow.id} separates with `{shorten_and_escape(separator)}`, which is also in the alias `{flow.source}`",
+            f"flow {flow.id} separates with `{shorten_and_escape(separator)}`, which is also in the alias "
+            f"`{flow.source}`",
             build_labels(
                 (flow.settings.where("naming"), "separated here"),
                 (None if cluster is None else cluster.key, "the alias"),

@@ -114,7 +114,8 @@ def _shared(topology: Topology, other: Topology) -> Iterator[Problem]:
         if twin is not None and _is_one(topology, flow.target, other, twin.target):
             yield Problem(
                 "OPS902",
-                f"flow {flow.id} into this cluster is also in the topology {shorten_and_escape(other.name)} ({shorten_and_escape(other.file)})",
+                f"flow {flow.id} into this cluster is also in the topology {shorten_and_escape(other.name)} "
+                f"({shorten_and_escape(other.file)})",
                 build_labels((flow.declared, "declared here, too")),
                 path=flow.path,
                 ids=(flow.id, other.name),

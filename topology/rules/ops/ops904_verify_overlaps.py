@@ -56,7 +56,8 @@ def _problem(shortest: Flow, flows: list[Flow], every: int, needed: int, derived
     same = sort_unique_names(flow.id for flow in flows if flow.plan.verify.every_ms == every)
     return Problem(
         "OPS904",
-        f"{render_plural(len(same), 'flow')} shall be proven every {render_duration(every)}, and a proof takes {takes} or more",
+        f"{render_plural(len(same), 'flow')} shall be proven every {render_duration(every)}, and a proof takes "
+        f"{takes} or more",
         build_labels((shortest.settings.where("verify", "every"), f"every {render_duration(every)}")),
         path=f"{shortest.path}.verify.every",
         ids=same,

@@ -84,7 +84,8 @@ def _two_plans(live: list[tuple[Flow, InventoryFlow]], plans: list[str]) -> Prob
     first = [next(flow for flow, order in live if order.plan_hash == plan) for plan in plans]
     return Problem(
         "OPS905",
-        f"flows follow {len(plans)} plans at once: {'; '.join(f'{_short(p)} {render_some_names(by_plan[p])}' for p in plans)}",
+        f"flows follow {len(plans)} plans at once: "
+        f"{'; '.join(f'{_short(p)} {render_some_names(by_plan[p])}' for p in plans)}",
         tuple(
             Label(flow.declared, f"{flow.id} follows {_short(plan)}") for flow, plan in zip(first, plans, strict=True)
         ),

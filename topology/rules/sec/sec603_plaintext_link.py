@@ -75,7 +75,8 @@ def _problem(topology: Topology, alias: str, flows: list[tuple[Flow, str]]) -> P
     speaks = "speaks PLAINTEXT (no `security` says otherwise)" if undeclared else "speaks PLAINTEXT"
     return Problem(
         "SEC603",
-        f"{alias} {speaks}, and {render_some_names(names)} {'runs' if len(names) == 1 else 'run'} between sites: {because}",
+        f"{alias} {speaks}, and {render_some_names(names)} {'runs' if len(names) == 1 else 'run'} between "
+        f"sites: {because}",
         build_labels(
             (cluster.where("security", "protocol") if cluster is not None else None, "no TLS"),
             (first.declared, because),

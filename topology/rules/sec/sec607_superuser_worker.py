@@ -65,7 +65,8 @@ def check(context: RuleContext) -> Iterator[Problem]:
         declared = topology.root.at("clusters", alias)
         yield Problem(
             "SEC607",
-            f"{render_some_names(tuple(principals))} may do everything at {alias}, and no narrower user could run the workers there",
+            f"{render_some_names(tuple(principals))} may do everything at {alias}, and no narrower user could "
+            f"run the workers there",
             build_labels((declared.key if declared is not None else None, "this cluster")),
             path=f"clusters.{alias}",
             ids=(alias, *principals),

@@ -75,7 +75,8 @@ def _problem(owner: CheckedValue, found: list[LabelledPath]) -> Problem:
     over = f" (by way of {first.route})" if len(first.flows) > 1 else ""
     return Problem(
         "SEC609",
-        f"flow {last.id} carries {render_some_names(names)} ({shorten_and_escape(first.label)}) to {first.target}, which belongs to "
+        f"flow {last.id} carries {render_some_names(names)} ({shorten_and_escape(first.label)}) to "
+        f"{first.target}, which belongs to "
         f"{shorten_and_escape(owner.data)}{over}",
         build_labels(
             (last.declared, "carries it there"),

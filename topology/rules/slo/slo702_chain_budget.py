@@ -64,7 +64,8 @@ def _problem(kind: str, span: FileSpan, path: BudgetPath) -> Problem:
     rest = path.flows[_SHOWN:]
     if rest:
         parts.append(
-            f"{render_plural(len(rest), 'more hop')} {render_duration(sum(find_lag_budget(flow, kind) for flow in rest))}"
+            f"{render_plural(len(rest), 'more hop')} "
+            f"{render_duration(sum(find_lag_budget(flow, kind) for flow in rest))}"
         )
     budgets = ((flow.settings.where("slo", "lag", kind), "a hop's budget") for flow in path.flows[:_SHOWN])
     return Problem(

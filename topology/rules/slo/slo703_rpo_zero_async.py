@@ -41,7 +41,8 @@ def check(context: RuleContext) -> Iterator[Problem]:
     for span, flows in sorted(groups.items()):
         yield Problem(
             "SLO703",
-            f"{render_flow_names(flows)} {'promises' if len(flows) == 1 else 'promise'} to lose nothing, but records are copied "
+            f"{render_flow_names(flows)} {'promises' if len(flows) == 1 else 'promise'} to lose nothing, but "
+            f"records are copied "
             "after they were acknowledged",
             (Label(span, "asks for no loss at all"),),
             path=f"{flows[0].path}.slo.rpo",

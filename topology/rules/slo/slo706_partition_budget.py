@@ -86,7 +86,8 @@ def _over(context: RuleContext, alias: str, limit: CheckedValue, arriving: list[
         path=f"clusters.{alias}.limits.partitions",
         ids=(alias, *sorted(flows)),
         notes=(
-            f"{before:,} in {render_plural(len(there), 'topic')} of the cluster + {added:,} in {render_plural(len(new), 'topic')} "
+            f"{before:,} in {render_plural(len(there), 'topic')} of the cluster + {added:,} in "
+            f"{render_plural(len(new), 'topic')} "
             "that flows create",
         ),
         help="copy fewer topics, or to another cluster; raise the limit only together with the brokers",

@@ -48,13 +48,16 @@ def check(context: RuleContext) -> Iterator[Problem]:
         seen = " (as a scan saw it)" if first.declared is None else ""
         yield Problem(
             "SLO707",
-            f"{render_flow_names(each.flow for each in peaks)} may copy {render_rate(first.flow.plan.quota or 0)}, but producers "
+            f"{render_flow_names(each.flow for each in peaks)} may copy "
+            f"{render_rate(first.flow.plan.quota or 0)}, but producers "
             f"write {render_rate(rate)}{seen}: a lag never closes",
             build_labels((span, "the most that is copied"), (first.declared, "what is written")),
             path=f"{first.flow.path}.workers.quota",
             ids=tuple(each.flow.id for each in peaks),
             notes=("time to close a lag = outage × ingress / (quota − ingress)",),
-            help=f"raise the quota well above {render_rate(rate)}; half as much again closes the lag in twice the outage",
+            help=(
+                f"raise the quota well above {render_rate(rate)}; half as much again closes the lag in twice the outage"
+            ),
             confidence="certain" if first.declared is not None else "likely",
         )
 

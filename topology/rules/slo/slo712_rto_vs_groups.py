@@ -56,7 +56,8 @@ def check(context: RuleContext) -> Iterator[Problem]:
             parts = f"{render_duration(interval)} between translations of positions + {parts}"
         yield Problem(
             "SLO712",
-            f"{render_flow_names(flows)} cannot be back within {render_duration(first.settings.get('slo', 'rto'))}: a failover takes "
+            f"{render_flow_names(flows)} cannot be back within "
+            f"{render_duration(first.settings.get('slo', 'rto'))}: a failover takes "
             f"{render_duration(needed)}",
             build_labels((span, "the promise"), (_said(first), "translated this often")),
             path=f"{first.path}.slo.rto",

@@ -89,7 +89,8 @@ def _with_members(context: RuleContext, groups: DeclaredGroupSync, moved: set[st
             path=f"{groups.flow.path}.sync.groups",
             ids=(groups.flow.id, *names[:3]),
             notes=(
-                f"`{names[0]}` at {groups.flow.target}: {active[0].state}, {render_plural(active[0].members, 'member')}",
+                f"`{names[0]}` at {groups.flow.target}: {active[0].state}, "
+                f"{render_plural(active[0].members, 'member')}",
             ),
             help="exclude the groups, or give the applications of the two sides different group ids",
         )

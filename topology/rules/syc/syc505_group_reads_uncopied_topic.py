@@ -56,7 +56,8 @@ def check(context: RuleContext) -> Iterator[Problem]:
             topics = sort_unique_names(topic for each in missing.values() for topic in each)
             yield Problem(
                 "SYC505",
-                f"flow {flow.id} carries positions of {render_some_names(list(missing))} to {flow.target}, but no flow carries "
+                f"flow {flow.id} carries positions of {render_some_names(list(missing))} to {flow.target}, but no "
+                f"flow carries "
                 f"{render_some_names(topics)}, read by the same groups",
                 build_labels(
                     (groups.span, "positions are carried over"), (flow.settings.where("topics", "include"), "topics")

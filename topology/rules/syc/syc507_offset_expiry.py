@@ -68,7 +68,8 @@ def check(context: RuleContext) -> Iterator[Problem]:
             idle = source.taken_ms - (source.topics[topic].last_append_ms or 0)
             yield Problem(
                 "SYC507",
-                f"{flow.target} forgets the positions of {render_some_names(list(resting))} after {render_duration(kept)}, and for "
+                f"{flow.target} forgets the positions of {render_some_names(list(resting))} after "
+                f"{render_duration(kept)}, and for "
                 "longer than that there was nothing new to read",
                 build_labels((groups.span, "carries positions over")),
                 path=f"{flow.path}.sync.groups",

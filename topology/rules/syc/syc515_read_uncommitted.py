@@ -55,7 +55,8 @@ def check(context: RuleContext) -> Iterator[Problem]:
         elif found := [topic for topic in topics if topic.source.transactional]:
             yield Problem(
                 "SYC515",
-                f"flow {flow.id} copies aborted records of {render_some_names([topic.label for topic in found])}, written in "
+                f"flow {flow.id} copies aborted records of {render_some_names([topic.label for topic in found])}, "
+                f"written in "
                 "transactions",
                 build_labels((where, "aborted records too"), (found[0].source.span, "transactional")),
                 path=f"{flow.path}.delivery.isolation",

@@ -120,7 +120,8 @@ def _problem(flow: Flow, needed: OutageBudget, short: list[_ShortRetention]) -> 
     sampled = bool(first.because) and first.by is None
     return Problem(
         "TPC406",
-        f"{flow.source} keeps {render_some_names([each.topic.label for each in short])} for {least}, but flow {flow.id} needs "
+        f"{flow.source} keeps {render_some_names([each.topic.label for each in short])} for {least}, but flow "
+        f"{flow.id} needs "
         f"{total}: {needed}",
         build_labels(
             (first.topic.source.span, f"kept for {least}"),

@@ -61,7 +61,8 @@ def check(context: RuleContext) -> Iterator[Problem]:
         first = topics[names[0]]
         yield Problem(
             "TPC409",
-            f"{render_some_names(list(ids))} write the compacted {render_some_names(names)} at {flows[0].target}: equal keys overwrite "
+            f"{render_some_names(list(ids))} write the compacted {render_some_names(names)} at {flows[0].target}: "
+            f"equal keys overwrite "
             "each other",
             build_labels(
                 *((flow.declared, flow.id) for flow in flows),

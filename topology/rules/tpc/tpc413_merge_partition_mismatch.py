@@ -75,7 +75,8 @@ def check(context: RuleContext) -> Iterator[Problem]:
         said = ", ".join(f"{count} by {flow_id}" for flow_id, count in counts)
         yield Problem(
             "TPC413",
-            f"the sources of {render_some_names(names)} at {topics[0].flow.target} have different partition counts: {said}",
+            f"the sources of {render_some_names(names)} at {topics[0].flow.target} have different partition "
+            f"counts: {said}",
             build_labels(
                 *(
                     (topic.source.span, f"{topic.source.partitions} at {topic.flow.source}")

@@ -77,7 +77,8 @@ def _problem(flow: Flow, side: TargetTopics, found: dict[tuple[int, int], list[F
     limit = said.span if said is not None else first.target.span or side.cluster.span
     return Problem(
         "TPC414",
-        f"{flow.source} takes messages of {render_size(large)} in {render_some_names([topic.label for topic in topics])}, "
+        f"{flow.source} takes messages of {render_size(large)} in "
+        f"{render_some_names([topic.label for topic in topics])}, "
         f"{flow.target} only {render_size(small)}",
         build_labels(
             (limit, f"at most {render_size(small)}"),

@@ -52,7 +52,8 @@ def _problem(flow: Flow, found: dict[str, str]) -> Problem:
     naming = flow.settings.at("naming")
     return Problem(
         "TPC421",
-        f"flow {flow.id} calls {what} `{there}` at {flow.target}{more}: {explain_reserved_topic(there.replace('*', 'x'))}",
+        f"flow {flow.id} calls {what} `{there}` at {flow.target}{more}: "
+        f"{explain_reserved_topic(there.replace('*', 'x'))}",
         (Label(find_selector_span(flow, name) if naming is None else naming.span, "named here"),),
         path=f"{flow.path}.naming",
         ids=(flow.id, *sorted(found)[:3]),

@@ -29,5 +29,5 @@ class _Quantity(click.ParamType):
         return amount
 
 
-DURATION_PARAM = _Quantity("duration_ms", "duration")
-RATE_PARAM = _Quantity("rate_bytes", "rate", least=1)
+DURATION_PARAM = _Quantity("parse_duration", "duration")
+RATE_PARAM = _Quantity("parse_rate", "rate", least=1)

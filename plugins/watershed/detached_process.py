@@ -33,7 +33,7 @@ from clusters.private_files import make_folder, open_for_append, read_file_end, 
 from topology.text_escaping import escape_control_lines
 
 _LOG_END = 64 * 1024  # bytes of a log that are looked at for its last lines
-CODE_ROOT = Path(__file__).resolve().parent.parent
+CODE_ROOT = Path(__file__).resolve().parents[2]
 _START_SECONDS = 30.0
 
 

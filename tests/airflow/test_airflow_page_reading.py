@@ -55,7 +55,7 @@ class Script:
 
 @pytest.fixture
 def script(monkeypatch: pytest.MonkeyPatch) -> Script:
-    for name in ("AGAIN_S", "WAIT_S", "_SOON_S"):
+    for name in ("CLUSTER_RETRY_S", "SNAPSHOT_PAUSE_S", "_SOON_S"):
         monkeypatch.setattr(f"plugins.watershed.page.cluster_snapshots.{name}", 0.01)
     return Script()
 

@@ -70,7 +70,7 @@ def test_nothing_but_reading_is_served(page: TestClient) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["..%2f..%2fwatershed_page.py", "%2e%2e", "nothing.js", "..%5cmain.js", "%2fetc%2fpasswd"]
+    "name", ["..%2froutes.py", "%2e%2e", "nothing.js", "..%5cmain.js", "%2fetc%2fpasswd"]
 )
 def test_only_the_pages_own_files_are_served(page: TestClient, name: str) -> None:
     assert page.get(f"/static/{name}").status_code == 404
@@ -116,7 +116,7 @@ def test_the_plugin_is_as_airflow_wants_it() -> None:
     assert [view["destination"] for view in views] == ["nav", "dag", "dag_run"]
     assert len({view["url_route"] for view in views}) == 3
     assert all(view["href"].startswith(routes.PAGE_URL_PREFIX.strip("/")) for view in views)
-    assert "watershed_page_reading" not in sys.modules
+    assert "cluster_snapshots" not in sys.modules
 
 
 def test_every_route_is_one_whose_rights_are_known(page: TestClient) -> None:

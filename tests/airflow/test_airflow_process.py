@@ -74,8 +74,8 @@ def test_program_survives_who_started_it(state: Path) -> None:
     folder = state / "p"
     code = (
         "from pathlib import Path; from plugins.watershed.detached_process import *;"
-        f"start(Path({str(folder)!r}), {PROGRAM!r}, ['--out', {str(folder)!r}, '--verdict', 'proven',"
-        " '--seconds', '5'], clean_environment())"
+        f"start_detached(Path({str(folder)!r}), {PROGRAM!r}, ['--out', {str(folder)!r}, '--verdict', 'proven',"
+        " '--seconds', '5'], build_clean_environment())"
     )
     subprocess.run([sys.executable, "-c", code], check=True, env={**os.environ, "PYTHONPATH": str(CODE_ROOT)})
     program = DetachedProcess(folder)

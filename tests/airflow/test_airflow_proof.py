@@ -324,4 +324,4 @@ def test_airflow_loads_the_two_plugins_and_nothing_else_of_the_folder() -> None:
     assert not [path for path in errors if "watershed" in path]
     ours = sorted(str(plugin.name) for plugin in plugins if "watershed" in str(plugin.name))
     assert ours == ["watershed_page", "watershed_reports"]
-    assert "watershed_spark" not in sys.modules
+    assert "spark_application" not in sys.modules

@@ -73,9 +73,9 @@ def times(**seconds: float) -> str:
     under way). patience: how long a raw connection waits for an answer. session: of the group membership.
     """
     known = {
-        "settle": ("replicator.recovery.log_inspection", "SETTLE_S", seconds.get("settle")),
+        "settle": ("replicator.recovery.log_inspection", "LOG_SETTLE_S", seconds.get("settle")),
         "patience": ("clusters.wire.connection", "_PATIENCE_S", seconds.get("patience")),
-        "session": ("replicator.worker.membership", "SESSION_MS", seconds.get("session", 0) * 1000),
+        "session": ("replicator.worker.membership", "WORKER_SESSION_MS", seconds.get("session", 0) * 1000),
     }
     lines = ["import importlib"]
     for name in seconds:

@@ -12,6 +12,6 @@ if TYPE_CHECKING:
 
 def render_lint_report(results: list[LintResult], form: str, *, colour: bool = False) -> str:
     """The report in one of the formats, ending in a newline unless it is empty."""
-    render = getattr(import_module(f"topology.reports.{form}"), form)
+    render = getattr(import_module(f"topology.reports.{form}"), f"render_{form}")
     report: str = render(results, colour=colour) if form == "text" else render(results)
     return f"{report}\n" if report else ""

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from topology.plan import Plan
 
 PAGE_URL_PREFIX = "/replication"
-PAGE_FILES = Path(__file__).parent / "static" / "replication"
+PAGE_FILES = Path(__file__).parent / "static"
 _TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 MAX_SAFE_INTEGER = 2**53 - 1  # what a browser's numbers hold
 _MAX_NESTING = 20

@@ -1,6 +1,6 @@
 """Steps that wait, done in a process apart for the triggerer (`plugins.watershed.cluster_questions`).
 
-`finish_apart` is the triggerer's end; below it is what runs in the process. Should that end, the task goes back to a
+`finish_waiting_steps` is the triggerer's end; below it is what runs in the process. Should that end, the task goes back to a
 worker, which finds in the journal what is left to do.
 """
 
@@ -37,10 +37,10 @@ def finish_waiting_steps(order: StepOrder, log: Any, stop: threading.Event) -> s
     topology = order.dag.partition("__")[2] or order.dag
     try:
         with shared_client_processes().using(topology, name_topology_clusters(topology)) as child:
-            number = child.call(f"{_HERE}begin", {"order": order.to_json()})
+            number = child.call(f"{_HERE}begin_waiting_steps", {"order": order.to_json()})
             shared_client_processes().hear(topology, child)
             while True:
-                told = child.call(f"{_HERE}look", {"number": number, "stop": stop.is_set()})
+                told = child.call(f"{_HERE}poll_waiting_steps", {"number": number, "stop": stop.is_set()})
                 for line in told["lines"]:
                     log.info("%s", escape_controls(line))
                 if told["ended"] is not None:

@@ -23,7 +23,7 @@ _IDS = (
     "../..", "a/b", "a%2fb", "", ".", "con", "a" * 300, "\x00", "\u202eshop", "ſhop", "shop\n", "*", "'", "\\..\\",
 )  # fmt: skip
 _PATHS = (
-    "/", "/static/index.html", "/static/icon.svg", "/static/..%2f..%2fwatershed_page.py", "/static/%2e%2e/x", "/api/",
+    "/", "/static/index.html", "/static/icon.svg", "/static/..%2froutes.py", "/static/%2e%2e/x", "/api/",
     "/api/topologies", "/api/flows?topology=shop", "/api/flows?topology=shop&only=orders", "/docs", "//", "/api/../",
     "/api/flow?topology=shop&flow=onprem-to-cloud&first=0", "/api/flow?topology=shop&flow=x&first=-1",
     "/api/flow?topology=shop&flow=onprem-to-cloud&first=99999999999999999999", "/api/migrations?topology=shop&run=r1",

@@ -1,0 +1,6 @@
+"""The one module that Airflow loads from this folder (`.airflowignore`): the tab with proofs and the page *Replication*."""
+
+from plugins.watershed.page.proof_reports import WatershedReports
+from plugins.watershed.page.routes import WatershedPage
+
+__all__ = ["WatershedPage", "WatershedReports"]

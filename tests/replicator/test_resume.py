@@ -17,7 +17,7 @@ from clusters.record_batch import build_simple_batch
 from clusters.settings import ConnectionSettings
 from replicator.batch.record_batch import RawBatch
 from replicator.copy.partition_copy import (
-    DEPTH,
+    MAX_BATCHES_IN_FLIGHT as DEPTH,
     PRODUCER_EXPIRY_MARGIN_MS,
     PartitionKey,
     ProducerIdentity,

@@ -1,4 +1,4 @@
-"""The one module that Airflow loads from this folder (`.airflowignore`): the tab with proofs and the page *Replication*."""
+"""The one module that Airflow loads from this folder (`.airflowignore`): tab with proofs, page *Replication*."""
 
 from plugins.watershed.page.proof_reports import WatershedReports
 from plugins.watershed.page.routes import WatershedPage

@@ -69,9 +69,7 @@ def test_nothing_but_reading_is_served(page: TestClient) -> None:
     assert {method for route in page.app.routes for method in route.methods} <= {"GET", "HEAD"}  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize(
-    "name", ["..%2froutes.py", "%2e%2e", "nothing.js", "..%5cmain.js", "%2fetc%2fpasswd"]
-)
+@pytest.mark.parametrize("name", ["..%2froutes.py", "%2e%2e", "nothing.js", "..%5cmain.js", "%2fetc%2fpasswd"])
 def test_only_the_pages_own_files_are_served(page: TestClient, name: str) -> None:
     assert page.get(f"/static/{name}").status_code == 404
 

@@ -89,6 +89,6 @@ def popen(*args, **more):
         os.kill(os.getpid(), signal.SIGTERM)
     return process
 subprocess.Popen = popen
-raise SystemExit(keep_alive([{command("import time; time.sleep(600)")!r}] * 3, print))
+raise SystemExit(keep_processes_alive([{command("import time; time.sleep(600)")!r}] * 3, print))
 """
     assert subprocess.run(command(script), check=False, timeout=60).returncode == 0

@@ -85,7 +85,7 @@ def test_a_warning_of_a_command_says_what_it_is_about() -> None:
     program = (
         "from cli.main import main; main(['rules'])\n"
         "from clusters.control_values import InvalidControlRecord, log_invalid_record\n"
-        "tell_invalid(InvalidRecord('cloud', 'watershed.status', 3, 41, 'k', 'not JSON'))"
+        "log_invalid_record(InvalidControlRecord('cloud', 'watershed.status', 3, 41, 'k', 'not JSON'))"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert "warning record invalid cluster=cloud topic=watershed.status partition=3 offset=41" in done.stderr

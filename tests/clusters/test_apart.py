@@ -182,7 +182,7 @@ def test_the_process_has_no_key_of_airflow(monkeypatch: pytest.MonkeyPatch, ende
 PARENT = """
 import time
 from clusters.client_process import ClientProcess
-child = Child(lambda child: None)
+child = ClientProcess(lambda child: None)
 print(child.call("tests.clusters.test_apart:add", {"a": 1, "b": 1})["pid"], flush=True)
 time.sleep(1000)
 """

@@ -50,6 +50,7 @@ def settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConnectionSet
 def _properties(port: int, realm: kerberos.KerberosRealm) -> dict[str, str]:
     keytab = realm.keytab("broker/localhost")
     login = f'com.sun.security.auth.module.Krb5LoginModule required useKeyTab=true storeKey=true keyTab="{keytab}" '
+    login += f'principal="broker/localhost@{kerberos.KERBEROS_REALM}";'
     listening = f"PLAINTEXT://{{host}}:{{port}},KERBEROS://localhost:{port}"
     return {
         "listeners": listening + ",CONTROLLER://{host}:{controller_port}",
@@ -57,7 +58,7 @@ def _properties(port: int, realm: kerberos.KerberosRealm) -> dict[str, str]:
         "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,KERBEROS:SASL_PLAINTEXT",
         "sasl.enabled.mechanisms": "GSSAPI",
         "sasl.kerberos.service.name": "broker",
-        "listener.name.kerberos.gssapi.sasl.jaas.config": f'{login}principal="broker/localhost@{kerberos.KERBEROS_REALM}";',
+        "listener.name.kerberos.gssapi.sasl.jaas.config": login,
     }
 
 

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.kafka
 ABORTED = """
 from clusters.control_follower import ControlFollower
 from clusters.settings import ConnectionSettings
-with Following(ConnectionSettings("bad", ("{address}",))) as following:
+with ControlFollower(ConnectionSettings("bad", ("{address}",))) as following:
     following.ask(30.0)
 """
 

@@ -415,7 +415,7 @@ from cutover import actions
 from tests.cutover.fence_scene import POLICY, Scene, writes
 from dataclasses import replace
 from topology.plan import decode_plan
-plan, told = plan_from_json(Path(sys.argv[1]).read_text()), json.loads(sys.argv[2])
+plan, told = decode_plan(Path(sys.argv[1]).read_text()), json.loads(sys.argv[2])
 settings = {alias: ConnectionSettings(alias, (each,)) for alias, each in told["addresses"].items()}
 deed = getattr(actions, told["deed"])
 def died(action, done):

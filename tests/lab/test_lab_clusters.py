@@ -82,7 +82,7 @@ def test_up_status_down(home: Path) -> None:
 
 
 def test_what_a_killed_up_left_is_found_and_ended(home: Path) -> None:
-    program = "import sys; from lab import clusters; clusters.up(sys.argv[1], ['alpha', 'beta'])"
+    program = "import sys; from lab import clusters; clusters.start_clusters(sys.argv[1], ['alpha', 'beta'])"
     up = subprocess.Popen([sys.executable, "-c", program, str(home)])
     deadline = time.monotonic() + 180
     while not processes(home) and time.monotonic() < deadline:

@@ -63,11 +63,11 @@ from replicator.worker.log_format import configure_logging
 from replicator.worker.worker import run_worker
 from topology.plan import decode_plan
 exec(sys.argv[3])
-plan = plan_from_json(open(sys.argv[1]).read())
-connect = lambda alias: connection_settings(plan.cluster(alias))
+plan = decode_plan(open(sys.argv[1]).read())
+connect = lambda alias: resolve_connection_settings(plan.cluster(alias))
 stop = threading.Event()
 signal.signal(signal.SIGTERM, lambda *_: stop.set())
-log_events()
+configure_logging()
 run_worker(connect(sys.argv[2]), connect, topology=plan.topology, worker_id=f"w{os.getpid()}", stop=stop)
 """
 

@@ -39,10 +39,10 @@ from replicator.copy.aligned.log_filler import fill_log
 from replicator.copy.aligned.target_log import TargetLog
 bootstrap, topic, topic_id, until = sys.argv[1:]
 settings = ConnectionSettings("cloud", (bootstrap,))
-to = lambda address: connect(settings, address)
+to = lambda address: open_connection(settings, address)
 log = TargetLog(to, "cloud", topic, uuid.UUID(topic_id), 0)
 print("ready", flush=True)
-fill(log, int(until), "onprem-to-cloud")
+fill_log(log, int(until), "onprem-to-cloud")
 """
 
 

@@ -198,7 +198,7 @@ def test_the_worker_keeps_everything_equal_with_exactly_its_rights(
     grant(guarded, "worker", derive_required_rights(plan, "worker"))
     await_rights(guarded, "worker", derive_required_rights(plan, "worker"))
     monkeypatch.setenv("GUARDED_WORKER", f"worker:{PASSWORD}")
-    often = "import replicator.sync.sync_kind as k; k.METADATA_EVERY_MS = 200"
+    often = "import replicator.sync.sync_kind as k; k.METADATA_INTERVAL_MS = 200"
     with workers(as_user(plan, guarded, "worker"), "cloud", tmp_path, often) as start:
         worker = start()
         with open_admin_connection(guarded.admin["onprem"]) as source:

@@ -18,6 +18,8 @@ from clusters.settings import ConnectionSettings
 from replicator.batch.record_batch import RawBatch
 from replicator.copy.partition_copy import (
     MAX_BATCHES_IN_FLIGHT as DEPTH,
+)
+from replicator.copy.partition_copy import (
     PRODUCER_EXPIRY_MARGIN_MS,
     PartitionKey,
     ProducerIdentity,

@@ -141,7 +141,7 @@ from spark.progress import DriverAddress
 import spark.fleet_connection
 spark.fleet_connection._END_S = 0.2
 stop = threading.Event()
-held = hold(Line("127.0.0.1", int(sys.argv[1]), sys.argv[2]), {"place": 0, "id": "task"}, stop)
+held = connect_to_driver(DriverAddress("127.0.0.1", int(sys.argv[1]), sys.argv[2]), {"place": 0, "id": "task"}, stop)
 print("began", flush=True)
 stop.wait()
 print("told to end", flush=True)

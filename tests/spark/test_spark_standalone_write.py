@@ -22,8 +22,8 @@ COPY = """
 import sys
 from spark.session import end_session, create_spark_session
 from spark.source import register_format
-session = spark_session("copy")
-register(session)
+session = create_spark_session("copy")
+register_format(session)
 plan, source, target = sys.argv[1:]
 rows = session.read.format("kafka-batches").options(topology=plan, cluster="onprem", topics=source)
 rows = rows.option("maxOffsetsPerPartition", 500).load()

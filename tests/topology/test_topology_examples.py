@@ -62,4 +62,8 @@ def test_the_migration_arrives_in_the_plan() -> None:
     assert [wave.name for wave in migration.waves] == ["canary", "orders"]
     assert migration.wave("orders").after == ("canary",)
     assert migration.applications["checkout"].http == "http://checkout.example.internal:8080"
-    assert [type(gate).__name__ for gate in migration.wave("canary").gates_before] == ["Lag", "Verify", "Approval"]
+    assert [type(gate).__name__ for gate in migration.wave("canary").gates_before] == [
+        "LagGate",
+        "ProofGate",
+        "ApprovalGate",
+    ]

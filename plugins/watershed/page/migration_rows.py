@@ -224,7 +224,7 @@ def _dag(entries: Sequence[JournalEntry]) -> str | None:
 
 
 def _dag_run(entries: Sequence[JournalEntry]) -> str | None:
-    """The DAG run whose tasks write these entries; every wave of one is a run of its own (`plugins.watershed.steps.step_driver.StepOrder`)."""
+    """The DAG run whose tasks write these entries; each of its waves is a run of its own (`StepOrder`)."""
     if _dag(entries) is None:
         return None
     first = entries[0]

@@ -1,7 +1,7 @@
 """Steps that wait, done in a process apart for the triggerer (`plugins.watershed.cluster_questions`).
 
-`finish_waiting_steps` is the triggerer's end; below it is what runs in the process. Should that end, the task goes back to a
-worker, which finds in the journal what is left to do.
+`finish_waiting_steps` is the triggerer's end; below it is what runs in the process. If the process ends early, the
+task goes back to a worker, which finds in the journal what is left to do.
 """
 
 from __future__ import annotations

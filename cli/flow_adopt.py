@@ -315,7 +315,7 @@ def _print(stage: _Stage, proofs: Sequence[PartitionProof]) -> None:
         if proof.said >= 0 and proof.said != verdict.position:
             click.echo(f"    its own note says {proof.said}; the records on the target decide")
         if proof.syncs:
-            click.echo(f"    {proof.agreeing} of {proof.syncs} offset syncs of MirrorMaker are true")
+            click.echo(f"    {proof.true_syncs} of {proof.syncs} offset syncs of MirrorMaker are true")
         for group, exactly in proof.groups:
             if group.downstream != exactly:
                 click.echo(
@@ -354,7 +354,7 @@ def _document(stage: _Stage, proofs: Sequence[PartitionProof], skipped: Sequence
                 "position": proof.verdict.position,
                 "noted_position": proof.said,
                 "syncs": proof.syncs,
-                "syncs_true": proof.agreeing,
+                "syncs_true": proof.true_syncs,
                 "groups": [
                     {"group": group.group, "source": group.upstream, "noted": group.downstream, "exact": exactly}
                     for group, exactly in proof.groups

@@ -203,7 +203,7 @@ def _run(
             evidence=folder,
             prove=lambda wanted: proofs.prove(folder() / ("tail" if wanted.final else "history"), wanted),
             approve=approve_all if approve == "auto" else ask_approval,
-            say=say if step else proofs.listening(say, course, folder),
+            say=say if step else proofs.wrap_with_warm_up(say, course, folder),
         )
         result = run.run_step(step) if step else run.run()
     if form == "json":

@@ -67,7 +67,7 @@ class ProofProcess:
         self._make_ready(_BEGIN_COLD)
         return self._by_order(folder, arguments) or self._by_new(folder, arguments, stays=not wanted.final)
 
-    def listening(self, say: _Say, course: RunPlan, folder: Callable[[], Path]) -> _Say:
+    def wrap_with_warm_up(self, say: _Say, course: RunPlan, folder: Callable[[], Path]) -> _Say:
         """`say`, and with the first step that is not done behind the proof of the history, an application is begun: it
         proves again what came since, which warms it, and stays for the tail. Before producers are fenced it is waited
         for."""

@@ -45,7 +45,7 @@ class RunOptions:
 
 
 def add_run_options(wave: str) -> Callable[[_F], _F]:
-    """The options of `Wanted`; wave: what --wave is."""
+    """The options of `RunOptions`; wave: what --wave is."""
     every = (
         click.argument("path", type=click.Path(path_type=Path)),
         click.option("--wave", default=None, help=wave),
@@ -148,7 +148,7 @@ def drive_run(
             evidence=folder,
             prove=lambda each: proofs.prove(folder() / ("tail" if each.final else "history"), each),
             approve=approve_all if wanted.approve == "auto" else ask_approval,
-            say=say if wanted.step else proofs.listening(say, course, folder),
+            say=say if wanted.step else proofs.wrap_with_warm_up(say, course, folder),
         )
         result = run.run_step(wanted.step) if wanted.step else run.run()
     if wanted.form == "json":

@@ -13,7 +13,7 @@ _OLD = " (as last told: nobody follows them now)"  # reports are written when th
 
 
 def describe_flow_sync(flow: Mapping[str, Any]) -> list[str]:
-    """As `beside_records`, for a row of `topology status`."""
+    """As `describe_sync_reports`, for a row of `topology status`."""
     reports = flow.get("sync", ())
     if not reports:
         return []

@@ -313,7 +313,7 @@ class AdminRequests:
         while True:
             left = self.timeout - (time.monotonic() - began)
             if self._rotation.spent(self._client):
-                renewed = self._rotation.replaced(self._made)
+                renewed = self._rotation.replace_client(self._made)
                 if renewed is not None:
                     self._rotation, self._client = renewed
             try:

@@ -1,4 +1,4 @@
-"""A `Following` whose Kafka client is in a process apart (`clusters.client_process`).
+"""A `ControlFollower` whose Kafka client is in a process apart (`clusters.client_process`).
 
 Below the class: what is called in that process. Records cross as they came, a byte a character, and are read by whoever
 reads those of brokers: a process that was taken over can say no more than a broker can.
@@ -23,7 +23,7 @@ _HERE = f"{__name__}:"
 
 
 class ControlFollowerProxy:
-    """As `Following`, of which it is the other end. Not thread-safe."""
+    """As `ControlFollower`, of which it is the other end. Not thread-safe."""
 
     def __init__(self, apart: ClientProcesses, cluster: PlanCluster) -> None:
         """Raises CallFailed for a secret that is missing and the like, ProcessEnded."""

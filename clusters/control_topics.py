@@ -183,7 +183,7 @@ class ControlWriter:
     def _renew(self) -> None:
         """New secrets into the producer; new certificates need a new one, which waits until nothing is under way."""
         if self._rotation.spent(self._producer) and len(self._producer) == 0:
-            renewed = self._rotation.replaced(self._made)
+            renewed = self._rotation.replace_client(self._made)
             if renewed is not None:
                 self._rotation, self._producer = renewed
 

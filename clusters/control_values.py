@@ -1,8 +1,9 @@
 """Control records are foreign input: whoever has WRITE on a control topic wrote them (decision 0058).
 
-Each record is read for itself. `decoded` takes bytes to a JSON object within limits; `understood` has the reader's own
-`from_json` say what it is, and checks that every field has its type. What fails is an `InvalidRecord`: it is told once,
-and then it is as if it was not there.
+Each record is read for itself. `decode_control_value` takes bytes to a JSON object within limits; `understood` has the
+reader's own
+`from_json` say what it is, and checks that every field has its type. What fails is an `InvalidControlRecord`: it is
+told once, and then it is as if it was not there.
 """
 
 from __future__ import annotations

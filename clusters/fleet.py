@@ -51,9 +51,9 @@ def build_fleet_key(topology: str, target: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class PlacementRecord:
-    """Partitions that another slot serves than `slot_of` says: `flow|topic|partition` → slot.
+    """Partitions that another slot serves than `compute_slot` says: `flow|topic|partition` → slot.
 
-    Their ledger and status records stay where `slot_of` puts them. `target` is the cluster's alias; worker: who
+    Their ledger and status records stay where `compute_slot` puts them. `target` is the cluster's alias; worker: who
     decided it; at_ms: when, milliseconds since 1970.
     """
 
@@ -105,7 +105,7 @@ def read_slot_owners(admin: ClusterProtocol, topology: str) -> dict[int, str]:
 
 
 def read_fleets(settings: ConnectionSettings) -> dict[str, FleetRecord]:
-    """All fleets of this cluster by key (`fleet_key`); empty when the cluster has no control topics yet."""
+    """All fleets of this cluster by key (`build_fleet_key`); empty when the cluster has no control topics yet."""
     try:
         return read_latest_records(
             settings, FLOWS_TOPIC, FleetRecord.from_json, lambda key: key.startswith(FLEET_PREFIX)

@@ -80,7 +80,7 @@ class FlowRecord:
     def with_state(self, state: FlowState) -> FlowRecord:
         return replace(self, state=state)
 
-    def begun_at(self, begins: Mapping[str, Mapping[int, int]]) -> FlowRecord:
+    def with_beginnings(self, begins: Mapping[str, Mapping[int, int]]) -> FlowRecord:
         """With these beginnings, too. Partitions that the flow has copied already go on where they are."""
         topics = {*begins, *self.begins}
         return replace(
@@ -90,7 +90,7 @@ class FlowRecord:
     def without(self, topics: Iterable[str]) -> FlowRecord:
         return replace(self, retired=self.retired | frozenset(topics))
 
-    def again_with(self, topics: Iterable[str]) -> FlowRecord:
+    def with_topics_again(self, topics: Iterable[str]) -> FlowRecord:
         """The inverse of `without`."""
         return replace(self, retired=self.retired - frozenset(topics))
 

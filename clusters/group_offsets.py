@@ -161,7 +161,7 @@ class GroupOffsets:
                     found[each] = self._held(each, answer)
         return found
 
-    def share_held(self, groups: Iterable[str]) -> dict[str, CommittedOffsets]:
+    def read_share_offsets(self, groups: Iterable[str]) -> dict[str, CommittedOffsets]:
         """The start offsets of share groups: everything below is done with. Partitions without one are left out."""
         found: dict[str, CommittedOffsets] = {}
         for node, ids in self._by_coordinator(groups, found):

@@ -1,7 +1,7 @@
 """What librdkafka says, in our words: its errors as `ClusterError`s, its futures with a bound.
 
 librdkafka tells *why* a cluster does not answer (refused, unknown host, TLS, wrong password) only through its
-error callback; the call itself just times out. `Complaints` keeps the latest of those texts for the message.
+error callback; the call itself just times out. `LibrdkafkaErrors` keeps the latest of those texts for the message.
 """
 
 from __future__ import annotations

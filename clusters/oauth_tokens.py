@@ -62,7 +62,7 @@ def build_token_callback(settings: ConnectionSettings) -> Callable[[str], tuple[
     """The `oauth_cb` of a confluent-kafka client; it reads the client's secret anew each time."""
 
     def fetch(_config: str) -> tuple[str, float, str, dict[str, str]]:
-        now = settings.renewed()
+        now = settings.reread_secrets()
         found = fetch_token(now)
         expires = time.time() + found.ends - time.monotonic()
         return found.value, expires, found.principal, dict(now.oauth.extensions if now.oauth else ())

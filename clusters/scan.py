@@ -201,7 +201,7 @@ class _Scan:
         return self._told("times of the newest records", self.survey.newest, asked) or {}
 
     def _configured(self, names: list[str]) -> dict[str, ScannedConfigs]:
-        found = self._told("topic configs", self.survey.topics_configured, names)
+        found = self._told("topic configs", self.survey.read_topic_configs, names)
         if found is not None and len(found) < len(names):
             self.not_seen.append(f"configs of {len(names) - len(found)} topics: they need DESCRIBE_CONFIGS")
         return found or {}
@@ -261,7 +261,7 @@ class _Scan:
 
     def _listed_groups(self) -> list[GroupListing]:
         if not self.inquiries:
-            return self._told("groups", self.survey.groups_listed) or []
+            return self._told("groups", self.survey.list_groups) or []
         found: dict[str, GroupListing] = {}
         for broker, inquiry in self.inquiries.items():
             for group in self._told(f"groups of broker {broker}", admin_reads.read_group_listings, inquiry) or []:

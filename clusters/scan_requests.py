@@ -81,7 +81,7 @@ class ScanRequests(AdminRequests):
             )
         return {name: _described(topic) for name, topic in sorted(found.items())}
 
-    def topics_configured(self, names: list[str]) -> dict[str, ScannedConfigs]:
+    def read_topic_configs(self, names: list[str]) -> dict[str, ScannedConfigs]:
         """Topics with the same configs share one answer."""
         found: dict[str, ScannedConfigs] = {}
         for some in split_items(names, _TOPICS_A_REQUEST):
@@ -120,7 +120,7 @@ class ScanRequests(AdminRequests):
                     found[TopicPartition(key.topic, key.partition)] = answer.timestamp
         return found
 
-    def groups_listed(self) -> list[GroupListing]:
+    def list_groups(self) -> list[GroupListing]:
         """Consumer groups without their members: see `AdminRequests.group` for why they are not described here."""
 
         def find(bound: RequestBound) -> list[GroupListing]:

@@ -38,7 +38,7 @@ class SecretRotation:
         self._settings = settings
         self._fixed = settings.protocol == "PLAINTEXT" or settings.origin is None
         self._looked = time.monotonic()
-        self._known = settings if self._fixed else settings.renewed()
+        self._known = settings if self._fixed else settings.reread_secrets()
         self._stamps = _stamps(self._known)
 
     def spent(self, client: _RotatedClient) -> bool:
@@ -49,7 +49,7 @@ class SecretRotation:
             return False
         self._looked = now
         try:
-            fresh = self._known if self._fixed else self._settings.renewed()
+            fresh = self._known if self._fixed else self._settings.reread_secrets()
         except SecretMissing as error:  # in the middle of a change, perhaps; the client still works as it is
             log.warning("secret missing", extra={"cluster": self._settings.alias, "reason": str(error)})
             return False
@@ -63,7 +63,7 @@ class SecretRotation:
         self._looked -= _LOOK_EVERY_S  # so that the next call says it again, until somebody could act
         return True
 
-    def replaced(self, make: Callable[[], Made]) -> tuple[SecretRotation, Made] | None:
+    def replace_client(self, make: Callable[[], Made]) -> tuple[SecretRotation, Made] | None:
         """When the client is `spent`: a new one and its rotation, made while the old one still works. None when that
         fails, since a rotation is rarely one step: a certificate's file is written before its key's, a token endpoint
         restarts. Then the old client stays, and `spent` says so again a second later."""

@@ -74,7 +74,7 @@ class ConnectionSettings:
     kerberos: KerberosSettings | None = None
     origin: SettingsOrigin | None = field(default=None, repr=False, compare=False)
 
-    def renewed(self) -> ConnectionSettings:
+    def reread_secrets(self) -> ConnectionSettings:
         """The same settings with the secrets as they are now. Raises `SecretMissing`."""
         if self.origin is None:
             return self
@@ -88,7 +88,7 @@ class ConnectionSettings:
         """
         if self.origin is None or not self.has_aligner:
             return self
-        return replace(self, origin=replace(self.origin, aligning=True)).renewed()
+        return replace(self, origin=replace(self.origin, aligning=True)).reread_secrets()
 
     @property
     def has_aligner(self) -> bool:
@@ -105,7 +105,7 @@ class ConnectionSettings:
         """
         from clusters.broker_precheck import require_kafka_brokers
 
-        now = self.renewed()
+        now = self.reread_secrets()
         require_kafka_brokers(now)
         settings: dict[str, Any] = {
             "bootstrap.servers": ",".join(now.bootstrap),

@@ -40,7 +40,7 @@ def encode_zigzag(number: int) -> bytes:
 
 
 def decode_zigzag(body: Sequence[int], at: int) -> tuple[int, int]:
-    """The inverse of `zigzag`: (number, position behind it). Raises like `read_uvarint`."""
+    """The inverse of `encode_zigzag`: (number, position behind it). Raises like `decode_uvarint`."""
     value, at = decode_uvarint(body, at)
     return (value >> 1) ^ -(value & 1), at
 

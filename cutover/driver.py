@@ -276,7 +276,7 @@ class RunDriver:
             raise NothingToResume(
                 f"step {self._only} of run {self.run_id} has to wait: {action.step} before it is not done"
             )
-        ago_ms = self._claim.begun_ago_ms(action.step)
+        ago_ms = self._claim.measure_ms_since_begun(action.step)
         self._write(action.step, "intent", {"undo": action.undo})
         self._tell("begin", self.course.shown(action.step).doing)
         return RecordedStep(self._now(), ago_ms=ago_ms)

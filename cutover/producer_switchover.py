@@ -51,7 +51,7 @@ def fence_producers(ground: RunContext, note: JsonObject) -> ActionGenerator[Non
 
 def undo_fence_producers(ground: RunContext, note: JsonObject) -> ActionGenerator[None]:
     yield from lower_fence(ground, note)
-    names = tuple(name for name in ground.producers if ground.ran_before(name))
+    names = tuple(name for name in ground.producers if ground.was_running(name))
     yield from _start(ground, "source", note, names)
 
 

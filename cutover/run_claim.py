@@ -45,7 +45,7 @@ class RunClaim:
         entries = self.journal.chain.run(self.run)
         return tuple(entry.observation for entry in entries if entry.deed == deed and entry.kind == "intent")
 
-    def begun_ago_ms(self, step: str) -> int:
+    def measure_ms_since_begun(self, step: str) -> int:
         """How long ago, by the wall clock, the run first began the step; 0 for a new one, and where clocks disagree."""
         entries = self.journal.chain.run(self.run)
         first = next((e for e in entries if e.step == step and e.kind == "intent" and not e.deed), None)

@@ -55,7 +55,7 @@ class RunContext:
         return tuple(group for group in self.groups if group not in self.producers)
 
     @property
-    def taking_back(self) -> EarlierRun:
+    def run_taken_back(self) -> EarlierRun:
         """The run that this one takes back; every way back has one."""
         assert self.earlier is not None
         return self.earlier
@@ -76,7 +76,7 @@ class RunContext:
     def at_target(self, place: TopicPartition) -> TopicPartition:
         return TopicPartition(self.rename(place.topic), place.partition)
 
-    def ran_before(self, application: str) -> bool:
+    def was_running(self, application: str) -> bool:
         """Whether the application ran when the migration began: an undo starts only what it stopped."""
         states: Mapping[str, str] = self._preflight.get("applications", {})
         return states.get(application) != "stopped"
@@ -98,7 +98,7 @@ class RunContext:
         """Topics that a Streams application keeps for itself."""
         return tuple(self._known(group).get("internal", ()))
 
-    def read_by(self, group: str) -> tuple[TopicPartition, ...]:
+    def list_needed_partitions(self, group: str) -> tuple[TopicPartition, ...]:
         """The source partitions in which the group needs a position: of the wave's topics that it reads."""
         partitions = self.partitions()
         return list_partitions({topic: partitions[topic] for topic in self._known(group).get("reads", partitions)})

@@ -1,6 +1,6 @@
 """A TCP proxy that spoils connections on purpose, in front of a lab broker.
 
-`up` is the way to the broker, `down` the way back; each has one `Toxic` that may be changed at any time and counts
+`up` is the way to the broker, `down` the way back; each has one `ProxyFault` that may be changed at any time and counts
 for open connections too. Kafka clients follow advertised addresses, so the proxy's port has to be the advertised
 one: `lab.proxied_clusters` sees to that. Why our own: docs/decisions/0016-fault-proxy.md.
 """

@@ -137,4 +137,4 @@ class Reinspect:
     """
 
     reason: str
-    in_the_end: str | None = None
+    halts_as: str | None = None

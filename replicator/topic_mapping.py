@@ -88,7 +88,7 @@ def place_topics(
     source: ClusterProtocol,
     target: ClusterProtocol,
 ) -> list[MappedTopic]:
-    """As `mapped_topics`, from listings of both clusters.
+    """As `map_topics`, from listings of both clusters.
 
     The target is always ready before the source's partition is copied: created with the source's partition count, or
     grown to it (KIP-195) where the flow lets it grow. What the flow copied before (`known`) is never created again: a

@@ -134,17 +134,17 @@ class ChunkSum:
             max(self.until, other.until),
         )
 
-    def joined_in_place(self, other: ChunkSum) -> ChunkSum:
-        """The sum of both, where each record counts by its offset (`sum_prints` with a base)."""
+    def add_in_place(self, other: ChunkSum) -> ChunkSum:
+        """The sum of both, where each record counts by its offset (`sum_fingerprints` with a base)."""
         return replace(self + other, order=(self.order + other.order) & UINT64_MASK)
 
-    def same_records(self, other: ChunkSum) -> bool:
+    def has_same_records(self, other: ChunkSum) -> bool:
         """The same multiset of records, in whatever order."""
         return (self.n, self.m_lo, self.m_hi) == (other.n, other.m_lo, other.m_hi)
 
     def equals(self, other: ChunkSum) -> bool:
         """The same records in the same order."""
-        return self.same_records(other) and self.order == other.order
+        return self.has_same_records(other) and self.order == other.order
 
 
 @cache

@@ -138,7 +138,7 @@ def connect_to_driver(line: DriverAddress, hello: dict[str, Any], stop: threadin
     threading.Thread(target=held.watch, name="lifeline", daemon=True).start()
     held.told.wait()
     if stop.is_set():
-        held.let_go()
+        held.release_place()
         return None
     return held
 
@@ -175,7 +175,7 @@ class FleetConnection:
         with contextlib.suppress(OSError):
             self._wire.sendall(json.dumps({"failed": reason}).encode() + b"\n")
 
-    def let_go(self) -> None:
+    def release_place(self) -> None:
         """The task has ended: somebody else may have its place."""
         self._ended.set()
         self._stop.set()

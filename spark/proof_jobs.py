@@ -83,7 +83,7 @@ def build_spark_readers(
         context: SparkContext, tasks: int, task: SparkTask[TaskRow, TaskResult]
     ) -> LimitedTask[TaskRow, TaskResult]:
         wait_for_lag(manners.pauses, manners.patience_s, say)
-        return LimitedTask(manners.of_task(tasks, context.defaultParallelism), task)
+        return LimitedTask(manners.share_for_task(tasks, context.defaultParallelism), task)
 
     def sums(units: Sequence[RangeRequest]) -> dict[int, RangeSum]:
         with raise_as_spark_error(_WHAT, _REMEDY):

@@ -209,7 +209,7 @@ def host_worker(plan_text: str, target: str, line: DriverAddress, index: int, _r
                 stop.wait(_PAUSE_S)
                 raise
     finally:
-        held.let_go()
+        held.release_place()
     yield ""
 
 

@@ -53,7 +53,7 @@ def encode_inventory(inventory: Inventory) -> str:
 
 
 def decode_inventory(text: str) -> Inventory:
-    """The inventory that `inventory_json` wrote. Raises UnreadableInventory, which names the path of what is wrong."""
+    """An inventory from the text of `encode_inventory`. Raises UnreadableInventory, with the path of what is wrong."""
     try:
         document = json.loads(text, parse_constant=_no_number)
     except (ValueError, RecursionError) as error:

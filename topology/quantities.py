@@ -1,6 +1,6 @@
 """Amounts with their unit, as people write them: `30s`, `60MiB/s`, `5%`. A parser raises ValueError: what to write.
 
-`duration_text`, `size_text` and `rate_text` write what the parsers read back to the same number."""
+`render_duration`, `render_size` and `render_rate` write what the parsers read back to the same number."""
 
 from __future__ import annotations
 

@@ -137,8 +137,8 @@ class _Birth:
     def _twice(self, twin: FlowPath, following: FlowPath) -> None:
         """Both ways must allow it; the birth itself is a way that allows nothing."""
         allowed = following.flows[-1].duplicates_allowed and bool(twin.flows) and twin.flows[-1].duplicates_allowed
-        if not allowed and len(self.graph.twice) < _MAX_TOLD:
-            self.graph.twice.append((twin, following))
+        if not allowed and len(self.graph.duplicate_deliveries) < _MAX_TOLD:
+            self.graph.duplicate_deliveries.append((twin, following))
             self.told += 1
 
 

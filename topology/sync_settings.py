@@ -118,7 +118,7 @@ class SchemaSync:
         """Whether records get other ids on the way."""
         return self.mode != "never" and self.ids == "translate"
 
-    def writes_as(self, other: SchemaSync) -> bool:
+    def has_same_output_as(self, other: SchemaSync) -> bool:
         """Whether records arrive the same under both."""
         if not self.translated or not other.translated:
             return self.translated == other.translated

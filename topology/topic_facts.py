@@ -196,7 +196,7 @@ class TopologyFacts:
         return tuple((flow, tuple(self.carried(flow))) for flow in self.topology.flows)
 
     @cached_property
-    def alike(self) -> tuple[tuple[Flow, tuple[tuple[FlowTopic, ...], ...]], ...]:
+    def by_equal_facts(self) -> tuple[tuple[Flow, tuple[tuple[FlowTopic, ...], ...]], ...]:
         """`by_flow`, with topics together of which the same is known: what is true of the first of a group is true of
         all, but for names, sizes and rates. Most topics of a cluster are alike, so rules look at a few groups only."""
         return tuple((flow, tuple(self._groups(flow, topics))) for flow, topics in self.by_flow)

@@ -71,7 +71,7 @@ class FlowPath:
         start = next(index for index, (cluster, _) in enumerate(self.nodes) if cluster == self.end[0])
         return FlowPath(self.nodes[start:], self.flows[start:])
 
-    def rotated(self) -> FlowPath:
+    def rotate_loop(self) -> FlowPath:
         """A loop, begun at its smallest name: the same loop is then always told the same way."""
         around = self.nodes[:-1]
         start = min(range(len(around)), key=lambda index: (around[index][0], str(around[index][1])))
@@ -104,7 +104,7 @@ class TopicGraph:
     cycles: list[FlowPath] = field(default_factory=list)
     returns: list[FlowPath] = field(default_factory=list)
     growth: list[NameGrowth] = field(default_factory=list)
-    twice: list[tuple[FlowPath, FlowPath]] = field(default_factory=list)
+    duplicate_deliveries: list[tuple[FlowPath, FlowPath]] = field(default_factory=list)
     stopped: list[tuple[FlowPath, Flow]] = field(default_factory=list)
     writers: dict[str, dict[tuple[str, TopicSymbol], Flow]] = field(default_factory=dict)
     deliveries: dict[TopicNode, list[FlowPath]] = field(default_factory=dict)
@@ -126,7 +126,7 @@ class TopicGraph:
         return {
             "no_unbounded_copy": not self.cycles,
             "no_name_growth": not self.growth,
-            "no_duplicate_delivery": not self.twice,
+            "no_duplicate_delivery": not self.duplicate_deliveries,
             "topic_nodes": len({(cluster, str(symbol)) for cluster, symbol in self.nodes}),
             "guarded_loops": sorted({" ".join(sorted(set(route.loop().ids))) for route in self.returns}),
             "complete": self.complete,
@@ -215,7 +215,7 @@ def build_topic_graph(topology: Topology) -> TopicGraph:
     graph.cycles.sort(key=lambda route: route.key)
     graph.returns.sort(key=lambda route: route.key)
     graph.growth.sort(key=lambda growth: growth.route.key)
-    graph.twice.sort(key=lambda pair: (pair[0].key, pair[1].key))
+    graph.duplicate_deliveries.sort(key=lambda pair: (pair[0].key, pair[1].key))
     graph.stopped.sort(key=lambda pair: (pair[0].key, pair[1].id))
     return graph
 

@@ -30,7 +30,8 @@ _REFUSALS = frozenset({error_codes.TOPIC_AUTHORIZATION_FAILED, error_codes.CLUST
 
 
 def open_admin_connection(settings: ConnectionSettings, *, timeout_s: float = 15.0) -> AdminConnection:
-    """To the first bootstrap address that answers. Raises what `Inquiry` raises, and WrongCluster where settings pin
+    """To the first bootstrap address that answers. Raises what `AdminConnection` raises, and WrongCluster where
+    settings pin
     another cluster."""
     last: ClusterError = settings.unreachable("no bootstrap address is given")
     for host, _, port in (each.rpartition(":") for each in settings.bootstrap):

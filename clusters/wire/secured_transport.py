@@ -51,11 +51,11 @@ def open_transport(settings: ConnectionSettings, address: tuple[str, int], *, ti
         plain = Transport(settings.alias, *address, timeout_s=timeout_s)
         plain.largest = MAX_ANSWER_BYTES
         return plain
-    now = settings.renewed()
+    now = settings.reread_secrets()
     try:
         return _opened(settings, now, address, timeout_s)
     except AuthenticationFailed:
-        again = settings.renewed()
+        again = settings.reread_secrets()
         if again == now:
             raise
         return _opened(settings, again, address, timeout_s)
@@ -197,7 +197,7 @@ class RenewedSession:
             self._arrived.append(self._transport.receive())
             self._expected -= 1
         try:
-            self._due = self._login.perform(self._settings.renewed())
+            self._due = self._login.perform(self._settings.reread_secrets())
         except ClusterError:
             self.close()
             raise

@@ -16,7 +16,7 @@ class ReadOriginals(Action):
 @dataclass(frozen=True, slots=True)
 class MakeCopies(Deed):
     """The copies with the newest records of their topics, flows over them, and producers and consumers at the source →
-    CopiesMade. what: as `OriginalsSeen` has it."""
+    CopiesMade. what: as `ObservedOriginals` has it."""
 
     what: JsonObject
 

@@ -43,7 +43,7 @@ def has_way_back(drill: Plan) -> bool:
 
 
 def plan_drill_back(drill: Plan, chain: JournalChain, run: str, policy: WavePolicy | None = None) -> RunPlan:
-    """The way back of the rehearsal `run`, which has come so far as `last_there`.
+    """The way back of the rehearsal `run`, which has come so far as `find_last_step_there`.
 
     Raises NothingToRollBack when it has not, NotSupported for a flow back that does not lead back.
     """

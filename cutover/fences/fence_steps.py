@@ -104,8 +104,9 @@ def lower_fence(ground: RunContext, note: JsonObject) -> ActionGenerator[None]:
 def lower_journaled_fence(
     ground: RunContext, note: JsonObject, deed: Mapping[str, Any], side: ClusterSide = "source"
 ) -> ActionGenerator[None]:
-    """Lower the fence that this deed (`standing_fence`, or this run's own) raised, by what stood there before. side:
-    the role that its cluster has in the flow of `ground`: a rollback along the reverse flow lowers it at the target.
+    """Lower the fence that this deed (`find_standing_fence`, or this run's own) raised, by what stood there before.
+    side: the role that its cluster has in the flow of `ground`: a rollback along the reverse flow lowers it at the
+    target.
     Lowering twice does no harm. Raises Refused when it is still up then."""
     if "point" in deed:
         hook = _hook(ground, deed["name"], "lower", deed["body"])

@@ -46,7 +46,7 @@ def wait_for_consumer_lag(ground: RunContext, note: JsonObject, most: int) -> Ac
 def _standing(ground: RunContext, name: str, group: ObservedGroup, begun: _Positions, logs: ObservedLogs) -> _Positions:
     """How far the group is, in each partition that it reads. What it has not committed since, it was translated to; of
     a share group, what it is done with behind its start offset counts."""
-    places = [ground.at_target(place) for place in ground.read_by(name)]
+    places = [ground.at_target(place) for place in ground.list_needed_partitions(name)]
     at = {place: group.offsets.get(place, begun.get(place, logs.starts[place])) for place in places}
     return {place: max(offset, logs.starts[place], group.done.get(place, 0)) for place, offset in at.items()}
 

@@ -31,7 +31,7 @@ def drain_consumers(ground: RunContext, note: JsonObject) -> ActionGenerator[Non
     policy, ends = ground.policy, ground.offsets("barrier", "ends")
     note["groups"] = {}
     for group in ground.groups:
-        upto = {place: ends[place] for place in ground.read_by(group)}
+        upto = {place: ends[place] for place in ground.list_needed_partitions(group)}
 
         def look(group: str = group, upto: OffsetsByPartition = upto) -> ActionGenerator[ConditionCheck]:
             seen = yield from perform_action(ReadGroup("source", group), ObservedGroup, policy)
@@ -75,7 +75,7 @@ def stop_consumers(ground: RunContext, note: JsonObject) -> ActionGenerator[None
 
 
 def undo_stop_consumers(ground: RunContext, note: JsonObject) -> ActionGenerator[None]:
-    yield from _start_all(ground, "source", note, tuple(g for g in ground.readers if ground.ran_before(g)))
+    yield from _start_all(ground, "source", note, tuple(g for g in ground.readers if ground.was_running(g)))
 
 
 def translate_offsets(ground: RunContext, note: JsonObject) -> ActionGenerator[None]:

@@ -34,8 +34,8 @@ def translate_offsets_back(ground: RunContext, note: JsonObject) -> ActionGenera
 def _translate(
     ground: RunContext, group: str, stranded: dict[TopicPartition, list[int]], note: JsonObject
 ) -> ActionGenerator[None]:
-    policy, earlier = ground.policy, ground.taking_back
-    pairs = tuple((ground.at_target(place), place) for place in ground.read_by(group))
+    policy, earlier = ground.policy, ground.run_taken_back
+    pairs = tuple((ground.at_target(place), place) for place in ground.list_needed_partitions(group))
     last: dict[str, _Places] = {}
 
     def look() -> ActionGenerator[ConditionCheck]:
@@ -95,7 +95,7 @@ def _translate(
 
 def _crossings(ground: RunContext) -> ActionGenerator[dict[TopicPartition, SwitchoverMap]]:
     """By partition of the old source."""
-    earlier, cut = ground.taking_back, ground.taking_back.cut
+    earlier, cut = ground.run_taken_back, ground.run_taken_back.cut
     barrier = earlier.offsets("barrier", "ends")
     here = tuple(ground.at_target(place) for place in ground.source_places())
     there = (yield from perform_action(ReadCopies(here, earlier.flow.id), ObservedCopies, ground.policy)).copies
@@ -139,7 +139,7 @@ def commit_offsets_back(ground: RunContext, note: JsonObject) -> ActionGenerator
                 f"never reset; "
                 "stop whatever uses this group id there"
             )
-        if other := find_foreign_offsets(ground.taking_back, there, wanted):
+        if other := find_foreign_offsets(ground.run_taken_back, there, wanted):
             raise Refused(f"group {group} has other offsets at {ground.flow.target} already: {render_offsets(other)}")
         texts = {
             ground.at_target(place): text for place, text in here.texts.items() if ground.kind_of(group) == "streams"
@@ -192,7 +192,7 @@ def _read_since(
     """What the group has read at the old source since it was started there, in the other side's offsets."""
     crossings = yield from _crossings(ground)
     read: _Places = {}
-    for place in ground.read_by(group):
+    for place in ground.list_needed_partitions(group):
         old = ground.at_target(place)
         if old in given and now.get(old, given[old]) > given[old]:
             at = crossings[old].to_target(now[old])

@@ -90,7 +90,7 @@ def translate_group_offsets(ground: RunContext, group: str) -> ActionGenerator[J
 def _reads_now(ground: RunContext, group: str, seen: ObservedGroup) -> list[TopicPartition]:
     """What preflight found, and what the group has taken up since: approvals and holds may take days. Raises Refused
     for a topic that is not in the wave, or a new partition."""
-    known, mine = set(ground.read_by(group)), set(ground.source_places())
+    known, mine = set(ground.list_needed_partitions(group)), set(ground.source_places())
     internal = set(ground.internal(group))
     taken_up = {place for place in seen.offsets if place not in known and place.topic not in internal}
     if others := sorted(taken_up - mine):
@@ -122,7 +122,7 @@ def _told(group: str, result: JsonObject) -> Iterator[str]:
 
 def refuse_unmovable_progress(ground: RunContext, group: str, seen: ObservedGroup) -> ActionGenerator[None]:
     """Raises Refused for what the group has done, or has still to do, and that its positions do not tell."""
-    again = {place: count for place, count in seen.again.items() if place in set(ground.read_by(group))}
+    again = {place: count for place, count in seen.again.items() if place in set(ground.list_needed_partitions(group))}
     if again and group not in ground.policy.redelivery:
         raise Refused(
             f"share group {group} is done with {sum(again.values())} offsets behind its start offsets "

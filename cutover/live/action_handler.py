@@ -112,7 +112,9 @@ class LiveActionHandler:
             StopFlow: lambda action: self._change_flow(action.flow, lambda record: record.with_state("stopped")),
             StartFlow: self._start_flow,
             RetireTopics: lambda action: self._change_flow(action.flow, lambda record: record.without(action.topics)),
-            ServeTopics: lambda action: self._change_flow(action.flow, lambda record: record.again_with(action.topics)),
+            ServeTopics: lambda action: self._change_flow(
+                action.flow, lambda record: record.with_topics_again(action.topics)
+            ),
             CheckHooks: lambda action: HookProblems(self._now(), self.hooks.problems(action.names)),
             CallHook: lambda action: self.hooks.call(action.name, action.point, action.key, action.body),
             ReadClock: lambda _action: ObservedTime(self._now(), int(time.time() * 1000)),
@@ -164,7 +166,7 @@ class LiveActionHandler:
 
     def _start_flow(self, action: StartFlow) -> ObservedFlow:
         begins = {topic: {int(at): offset for at, offset in each.items()} for topic, each in action.begin.items()}
-        return self._change_flow(action.flow, lambda record: record.begun_at(begins).with_state("running"))
+        return self._change_flow(action.flow, lambda record: record.with_beginnings(begins).with_state("running"))
 
     def _change_flow(self, name: str | None, change: Callable[[FlowRecord], FlowRecord]) -> ObservedFlow:
         flow = self._flow(name)

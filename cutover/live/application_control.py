@@ -47,7 +47,7 @@ class ApplicationState:
 
 
 class ApplicationControl(Protocol):
-    """What stops and starts applications: `Applications`, or a rehearsal's own (`cutover.drill`). Raises
+    """What stops and starts applications: `ApplicationEndpoints`, or a rehearsal's own (`cutover.drill`). Raises
     ApplicationFailed."""
 
     def look(self, name: str) -> ApplicationState: ...

@@ -1,6 +1,6 @@
 """The real world of a failover: who answers, what was last seen of the source, fencing workers, divergence.
 
-Everything but `LookWhetherAnswers` and `LookAtDivergence` asks the target alone.
+Everything but `ProbeCluster` and `FindDivergence` asks the target alone.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class LiveFailover:
         return {
             ProbeCluster: self.whether_answers,
             ReadLastSeenSource: self.last_sight,
-            CheckCutOff: self.could_cut_off,
+            CheckCutOff: self.check_cut_off,
             CutOff: self.cut_off,
             FindDivergence: self.divergence,
         }
@@ -79,7 +79,7 @@ class LiveFailover:
         }
         return LastSeenSource(self._now(), time.time_ns() // 1_000_000, sights, carried)
 
-    def could_cut_off(self, _action: CheckCutOff) -> CutOffResult:
+    def check_cut_off(self, _action: CheckCutOff) -> CutOffResult:
         record = read_flows(self._settings["target"]).get(self._flow.id)
         told = "" if record is None else explain_fence_refusal(record, self._settings["target"])
         return CutOffResult(self._now(), not told, told)

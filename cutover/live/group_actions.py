@@ -63,7 +63,7 @@ class LiveGroups:
             alive = [each for each in groups.listed().values() if each.state not in WRITABLE_GROUP_STATES]
             held = groups.held([each.id for each in alive if each.type != "share"])
             share = [each.id for each in alive if each.type == "share"]
-            held |= groups.share_held(share) if share else {}
+            held |= groups.read_share_offsets(share) if share else {}
         read = {name: {place.topic for place in each.positions} & topics for name, each in held.items()}
         return ObservedReaders(self._now(), {name: tuple(sorted(each)) for name, each in sorted(read.items()) if each})
 
@@ -129,7 +129,7 @@ class LiveGroups:
         with self._at(side) as groups:
             found = describe_group(groups, called)
             share = found.type == "share"
-            held = (groups.share_held([called]) if share else groups.held([called]))[called]
+            held = (groups.read_share_offsets([called]) if share else groups.held([called]))[called]
             done, again = _behind(groups, called, held) if share and not held.error else ({}, {})
             internal = self._internal(side, groups, found)
         if held.error:
@@ -194,7 +194,7 @@ def _behind(groups: GroupOffsets, called: str, held: CommittedOffsets) -> tuple[
     for; records written between the looks only make `at most` larger. Where brokers tell no lag, nothing is known.
     """
     before = groups.logs(held.positions)
-    lag = groups.share_held([called])[called].lag
+    lag = groups.read_share_offsets([called])[called].lag
     after = groups.logs(held.positions)
     done: _Positions = {}
     again: _Positions = {}

@@ -11,12 +11,12 @@ from cutover.run_context import RunContext
 def resume_forward_flow(ground: RunContext) -> ActionGenerator[str]:
     """Said for people. In transactions it goes on by itself: its loop guard leaves out what was carried back. By
     sequence numbers it is ordered to, behind what applications wrote at its target."""
-    flow = ground.taking_back.flow
+    flow = ground.run_taken_back.flow
     topics = tuple(sorted({ground.rename(topic) for topic in ground.partitions()}))
     left: dict[str, str] = {}
     if flow.delivery != "transactions":
-        order = f"rejoin-{ground.taking_back.run}"
-        there = ground.taking_back.outcomes["preflight"]["partitions"]
+        order = f"rejoin-{ground.run_taken_back.run}"
+        there = ground.run_taken_back.outcomes["preflight"]["partitions"]
         grown = {topic for topic in topics if ground.partitions()[flow.target_topic(topic)] != there[topic]}
         returns = {topic: each for topic, each in _returns(ground).items() if topic not in grown}
         wanted = Rejoin(flow.id, ground.flow.id, order, returns)
@@ -44,9 +44,9 @@ def resume_forward_flow(ground: RunContext) -> ActionGenerator[str]:
 def _returns(ground: RunContext) -> JsonObject:
     """By partition of the migration's source: where its copy ended at its target, how far applications wrote there, and
     where they go on at home."""
-    cut = ground.taking_back.cut
+    cut = ground.run_taken_back.cut
     away, home = (ground.offsets("point_of_no_return", f"{side}_ends") for side in ("source", "target"))
-    copied = ground.taking_back.offsets("barrier", "ends")
+    copied = ground.run_taken_back.offsets("barrier", "ends")
     found: JsonObject = {}
     for place, base in sorted(away.items()):
         back = ground.at_target(place)

@@ -50,7 +50,7 @@ _Places = dict[TopicPartition, int]
 
 def run_rollback_preflight(ground: RunContext, note: JsonObject) -> ActionGenerator[None]:
     """Everything that can be found wrong before a single client is stopped, all of it in one message."""
-    earlier, problems = ground.taking_back, list[str]()
+    earlier, problems = ground.run_taken_back, list[str]()
     note["takes_back"] = earlier.run
     yield from _still_open(ground, problems)
     note["clusters"] = yield from check_clusters(ground, problems)
@@ -71,7 +71,10 @@ def run_rollback_preflight(ground: RunContext, note: JsonObject) -> ActionGenera
 
 def _still_open(ground: RunContext, problems: list[str]) -> ActionGenerator[None]:
     """The file says how long the way back is kept; it counts from the switch."""
-    earlier, until_ms = ground.taking_back, ground.wave.rollback.until_ms if ground.wave.rollback is not None else None
+    earlier, until_ms = (
+        ground.run_taken_back,
+        ground.wave.rollback.until_ms if ground.wave.rollback is not None else None,
+    )
     if until_ms is None:
         return
     passed_ms = (yield from perform_action(ReadClock(), ObservedTime, ground.policy)).wall_ms - earlier.switched_ms
@@ -95,7 +98,7 @@ def _blind(ground: RunContext) -> ActionGenerator[None]:
 
 def _written(ground: RunContext, topics: list[str] | None) -> ActionGenerator[JsonObject]:
     """Offsets behind the cut, by partition: what applications have written since the switch."""
-    cut = dict.fromkeys(ground.source_places() if topics is not None else (), 0) | ground.taking_back.cut
+    cut = dict.fromkeys(ground.source_places() if topics is not None else (), 0) | ground.run_taken_back.cut
     wanted = {p: at for p, at in cut.items() if topics is None or p.topic in topics}
     seen = yield from perform_action(ReadLogs("source", tuple(sorted(wanted))), ObservedLogs, ground.policy)
     return {str(p): seen.ends[p] - at for p, at in sorted(wanted.items()) if seen.ends[p] > at}
@@ -124,7 +127,7 @@ def _flow(ground: RunContext, problems: list[str]) -> ActionGenerator[None]:
 
 def _groups(ground: RunContext, problems: list[str]) -> ActionGenerator[JsonObject]:
     """What each group is, as the migration found it, with what stands at the old source."""
-    earlier, flow = ground.taking_back, ground.flow
+    earlier, flow = ground.run_taken_back, ground.flow
     found: JsonObject = {}
     for group in ground.groups:
         here = yield from perform_action(ReadGroup("source", group), ObservedGroup, ground.policy)
@@ -166,7 +169,7 @@ def _groups(ground: RunContext, problems: list[str]) -> ActionGenerator[JsonObje
 def _applications(ground: RunContext, problems: list[str]) -> ActionGenerator[dict[str, str]]:
     states: dict[str, str] = {}
     roles: list[tuple[str, ApplicationRole]] = [
-        (name, "consumer") for name in (*ground.groups, *ground.taking_back.halted)
+        (name, "consumer") for name in (*ground.groups, *ground.run_taken_back.halted)
     ]
     roles += [(name, "producer") for name in ground.producers]
     for name, role in roles:
@@ -189,11 +192,11 @@ def _applications(ground: RunContext, problems: list[str]) -> ActionGenerator[di
 def start_flow_back(ground: RunContext, note: JsonObject) -> ActionGenerator[None]:
     """The flow back runs, from the cut on: what lies below came from the source. The migration's flow lets go of the
     topics first, as it would at the end of a migration: what comes back is not for it."""
-    flow, begin, topics = ground.flow, encode_offsets(ground.taking_back.cut), tuple(sorted(ground.wave.topics))
+    flow, begin, topics = ground.flow, encode_offsets(ground.run_taken_back.cut), tuple(sorted(ground.wave.topics))
     home = tuple(sorted(map(ground.rename, topics)))
-    there = yield from perform_action(RetireTopics(home, ground.taking_back.flow.id), ObservedFlow, ground.policy)
+    there = yield from perform_action(RetireTopics(home, ground.run_taken_back.flow.id), ObservedFlow, ground.policy)
     if there.state != "missing" and set(home) - there.retired:
-        raise Refused(f"flow {ground.taking_back.flow.id} was to let go of {', '.join(home)} and still copies them")
+        raise Refused(f"flow {ground.run_taken_back.flow.id} was to let go of {', '.join(home)} and still copies them")
     yield from perform_action(StartFlow(flow.id, begin), ObservedFlow, ground.policy)
     seen = yield from perform_action(ServeTopics(topics), ObservedFlow, ground.policy)
     if seen.state != "running" or seen.retired & set(topics):
@@ -203,7 +206,7 @@ def start_flow_back(ground: RunContext, note: JsonObject) -> ActionGenerator[Non
 
 def lower_migration_fence(ground: RunContext, note: JsonObject) -> ActionGenerator[None]:
     """The migration's fence at the old source comes down, by what stood there before it rose."""
-    fence = ground.taking_back.fence
+    fence = ground.run_taken_back.fence
     if fence is None:
         note["lowered"] = "no fence of the migration stands there"
     else:
@@ -211,7 +214,7 @@ def lower_migration_fence(ground: RunContext, note: JsonObject) -> ActionGenerat
 
 
 def undo_lower_migration_fence(ground: RunContext, note: JsonObject) -> ActionGenerator[None]:
-    fence = ground.taking_back.fence
+    fence = ground.run_taken_back.fence
     if fence is not None:
         yield from raise_fence_again(ground, note, fence, "target")
 
@@ -219,7 +222,7 @@ def undo_lower_migration_fence(ground: RunContext, note: JsonObject) -> ActionGe
 def start_halted_consumers(ground: RunContext, note: JsonObject) -> ActionGenerator[None]:
     """Consumers that the migration had stopped at the old source and never moved: their offsets stand there still."""
     note["started"] = {}
-    for name in ground.taking_back.halted:
+    for name in ground.run_taken_back.halted:
         seen = yield from perform_action(
             StartApplication(name, "consumer", "target"), ObservedApplication, ground.policy
         )
@@ -232,7 +235,7 @@ def end_taken_back_run(ground: RunContext, note: JsonObject) -> ActionGenerator[
     """As before the migration: rights to write that were given where applications have left are taken away, and only
     then our fence there comes down; the run that is taken back, if it was not finished, gives up its lock; and the flow
     there goes on if it may."""
-    earlier = ground.taking_back
+    earlier = ground.run_taken_back
     yield from take_rights(ground, note, earlier.rights, "source")
     yield from lower_fence(ground, note)
     yield from _forget_groups(ground, note)

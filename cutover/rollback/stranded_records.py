@@ -15,9 +15,9 @@ _Places = dict[TopicPartition, int]
 
 
 def find_stranded_records(ground: RunContext, problems: list[str]) -> ActionGenerator[JsonObject]:
-    """Everything behind the barrier that is not the flow's; more of it is looked for later (`stranded_by_now`)."""
+    """Everything behind the barrier that is not the flow's; `find_stranded_offsets` looks for more of it later."""
     places = map(ground.at_target, ground.source_places())  # all of one that was added since is looked at
-    barrier = dict.fromkeys(places, 0) | ground.taking_back.offsets("barrier", "ends")
+    barrier = dict.fromkeys(places, 0) | ground.run_taken_back.offsets("barrier", "ends")
     seen = yield from perform_action(FindDivergence("target", barrier), ObservedDivergence, ground.policy)
     found = [[each.place.topic, each.place.partition, each.first, each.last, each.records] for each in seen.stretches]
     if found and ground.policy.stranded is None:

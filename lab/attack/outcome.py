@@ -1,7 +1,7 @@
 """What an attack is, and what came of it.
 
 An attack is held only when it was carried out. So each has controls: a harmless twin that has to pass, or the
-attacker's tool at work where nothing holds. A control that fails is `NotCarriedOut`, never `held`.
+attacker's tool at work where nothing holds. A control that fails is `AttackNotCarriedOut`, never `held`.
 """
 
 from __future__ import annotations

@@ -8,7 +8,8 @@ compile before, its DAGs stay as they were then: Airflow would end runs whose ta
 migration. New runs fail at their first task, which compiles the file.
 
 Airflow marks every DAG of a file as stale when that file has an import error. So none of the files with DAGs may ever
-have one (`dags_of`), whatever a topology is named or holds; `dags/broken_topologies.py` has no DAGs, and has the error.
+have one (`build_topology_dags`), whatever a topology is named or holds; `dags/broken_topologies.py` has no DAGs, and
+has the error.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ class PartitionProof:
     source_id: uuid.UUID
     target_id: uuid.UUID
     said: int = -1
-    agreeing: int = 0
+    true_syncs: int = 0
     syncs: int = 0
     groups: tuple[tuple[Checkpoint, int], ...] = ()
 

@@ -1,6 +1,6 @@
 """What becomes of a Fetch answer: batches that are passed on or repacked, gaps, and the first that cannot be copied.
 
-`sift` follows the Java consumer (CompletedFetch) for aborted transactions: the answer's list of aborted
+`select_batches` follows the Java consumer (CompletedFetch) for aborted transactions: the answer's list of aborted
 transactions is complete for the returned range, so nothing has to be remembered from one Fetch to the next.
 """
 

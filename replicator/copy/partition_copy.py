@@ -191,7 +191,7 @@ class PartitionCopy:
             if self.trouble is None:
                 self.trouble = Reinspect(reason)
 
-    def stood_still(self, now: int, reason: str = _STOOD_STILL) -> None:
+    def note_stall(self, now: int, reason: str = _STOOD_STILL) -> None:
         """The worker has not been running for a while, at `now` (ms), or has not been in touch with the target's leader
         and cannot tell for how long (`reason`); another one may have taken the partition over. A broker that knows our
         sequence numbers turns away what is not next. One that has forgotten them takes anything, so nothing more may

@@ -68,7 +68,7 @@ class ClaimsView:
     _rules: dict[FlowPartition, dict[ClaimedPartition, tuple[ClaimRule, ...]]] = field(default_factory=dict)
     _written: dict[FlowPartition, _Written] = field(default_factory=dict)
     _about: dict[ClaimedPartition, set[FlowPartition]] = field(default_factory=lambda: defaultdict(set))
-    spoilt: dict[FlowPartition, ProtocolError] = field(
+    unreadable_partitions: dict[FlowPartition, ProtocolError] = field(
         default_factory=dict
     )  # partitions of which a record cannot be read
 
@@ -96,11 +96,11 @@ class ClaimsView:
     def settle(self, mapped: Collection[str]) -> None:
         """Understand what was taken. mapped: as `replicator.ledger.claims.build_claims` has it."""
         for place in list(self._changed):
-            self.spoilt.pop(place, None)
+            self.unreadable_partitions.pop(place, None)
             try:
                 self._understand(place, mapped)
             except ProtocolError as error:  # what was claimed before still is: it was true
-                self.spoilt[place] = error
+                self.unreadable_partitions[place] = error
             del self._changed[place]
 
     def _understand(self, place: FlowPartition, mapped: Collection[str]) -> None:
@@ -140,7 +140,7 @@ class ClaimsFollower:
         self._read()
         if self._view.covers(where, batch):
             return True
-        for error in self._view.spoilt.values():
+        for error in self._view.unreadable_partitions.values():
             raise error
         return False
 

@@ -115,7 +115,7 @@ def join_explicit_runs(stretches: Iterable[ExplicitRun]) -> list[ExplicitRun]:
 
 
 def concatenate_explicit_runs(pieces: Iterable[ColumnRows[ExplicitRun]]) -> ColumnRows[ExplicitRun]:
-    """What `coalesced` makes of all pieces together, in columns."""
+    """What `join_explicit_runs` makes of all pieces together, in columns."""
     targets, sources, records = array("q"), array("q"), array("q")
     for piece in pieces:
         for all_of_it, more in zip((targets, sources, records), piece.columns, strict=True):

@@ -27,7 +27,7 @@ def encode_runs(runs: Sequence[OffsetRun]) -> dict[str, Any]:
 
 
 def decode_runs(value: Mapping[str, Any]) -> ColumnRows[OffsetRun]:
-    """The inverse of `runs_to_json`, in order. Raises KeyError, TypeError, ValueError, OverflowError."""
+    """The inverse of `encode_runs`, in order. Raises KeyError, TypeError, ValueError, OverflowError."""
     plain = sorted(OffsetRun(target, source) for target, source in value["runs"])
     if "then" not in value:
         return ColumnRows.of(OffsetRun, plain)

@@ -117,7 +117,7 @@ class PositionAndRuns:
 
 
 class _Advance(NamedTuple):
-    """What `Track` is after a transaction: full blocks that came (number, target end) and how many went."""
+    """What `PositionTracker` is after a transaction: full blocks that came (number, target end) and how many went."""
 
     position: TransactionPosition
     filled: list[tuple[int, int]]

@@ -188,7 +188,7 @@ class _Judge:
                 told = f"{order.kind} {order.id} of {order.actor} is refused: this topic has, or gets, equal offsets"
                 decided = replace(decided, error=f"{decided.error}; {told}")
             order = None
-        if order is not None and isinstance(decided, Reinspect) and decided.in_the_end == "duplicated":
+        if order is not None and isinstance(decided, Reinspect) and decided.halts_as == "duplicated":
             decided = Halt("duplicated", decided.reason)  # as the person saw it who gave the order
         if order is not None:
             before, decided = decided, self._obeyed(key, order, decided, remembered, generation, seen)

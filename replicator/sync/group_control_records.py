@@ -44,7 +44,9 @@ class SyncedPositions:
     def key(self) -> str:
         return f"{_CARRIED}{self.flow}|{self.group}"
 
-    def and_now(self, source: Mapping[TopicPartition, int], target: Mapping[TopicPartition, int]) -> SyncedPositions:
+    def with_positions(
+        self, source: Mapping[TopicPartition, int], target: Mapping[TopicPartition, int]
+    ) -> SyncedPositions:
         return replace(self, source={**self.source, **source}, target={**self.target, **target}, before={**self.target})
 
     def ours(self, place: TopicPartition, offset: int) -> bool:

@@ -96,7 +96,7 @@ class GroupSyncer:
         self._there.read()
         back = [record.flow for record in self._here.flows().values() if record.source_cluster_id == target.cluster_id]
         share = {name for name, group in listed.items() if group.type == "share"}
-        held = source.held(set(listed) - share) | (source.share_held(share) if share else {})
+        held = source.held(set(listed) - share) | (source.read_share_offsets(share) if share else {})
         about = {name: self._about(held[name], back) for name in listed}
         places = {place for each in about.values() for place in each}
         copies = self._copies(source, target, places, back)
@@ -193,7 +193,7 @@ class GroupSyncer:
         share = [sight for sight in sights if sight.here.type == "share"]
         others = [sight.target_group for sight in sights if sight.here.type != "share"]
         found = target.held(others)
-        shared = target.share_held([sight.target_group for sight in share]) if share else {}
+        shared = target.read_share_offsets([sight.target_group for sight in share]) if share else {}
         for sight in share:
             carried = self._there.carried(self.flow.id, sight.target_group)
             found[sight.target_group] = _as_marked(shared[sight.target_group], [carried], sight.here_id)
@@ -238,7 +238,7 @@ class GroupSyncer:
             if writes:
                 before = self._there.carried(self.flow.id, sight.target_group)
                 records.append(
-                    before.and_now(
+                    before.with_positions(
                         {move.place: move.committed for move in writes if move.committed is not None},
                         {move.there: move.write.offset for move in writes if move.there and move.write},
                     )

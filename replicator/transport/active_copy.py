@@ -48,7 +48,7 @@ class ActiveCopy:
     _calm: int = 0
 
     @property
-    def by_sequence(self) -> PartitionCopy:
+    def sequenced_copy(self) -> PartitionCopy:
         """The copy, where it is one that a link sends for."""
         assert isinstance(self.copy, PartitionCopy)
         return self.copy

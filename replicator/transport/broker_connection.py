@@ -100,16 +100,16 @@ class BrokerConnectionThread(threading.Thread):
         if answers not in found:
             return False
         if not until_answer:
-            self._look_at_connection()
+            self._check_connection()
         return until_answer
 
-    def _heed(self, throttle_ms: int) -> None:
+    def _apply_throttle(self, throttle_ms: int) -> None:
         """The broker's quota for us is spent: say nothing on this connection for that long."""
         if throttle_ms > 0:
             self.throttled_s += throttle_ms / 1000
             self._not_before = max(self._not_before, time.monotonic() + throttle_ms / 1000)
 
-    def _look_at_connection(self) -> None:
+    def _check_connection(self) -> None:
         """No answer is awaited: a connection that the broker has closed is given up now, before anything is sent on it
         whose outcome nobody would know (an idle one is closed after the broker's connections.max.idle.ms)."""
         if self._connection is not None and self._connection.ended():

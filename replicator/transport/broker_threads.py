@@ -1,7 +1,7 @@
 """Moving the bytes: a link to each source broker that fetches, a link to each target broker that sends.
 
 Links only carry; what may be done with a partition is decided by its `PartitionCopy`. Each link has two lanes
-(`replicator.transport.broker_connection`), and a partition is in the one that its `Route` says.
+(`replicator.transport.broker_connection`), and a partition is in the one that its `ActiveCopy` says.
 """
 
 from __future__ import annotations

@@ -137,7 +137,7 @@ class CopyRegistry:
             self._aligned.add(route, seat.way or "transactions")
         ledger.append(first)
         self._routes[id(route)] = route
-        seat.took_route(route, decided.note)
+        seat.attach_copy(route, decided.note)
         if not decided.filling:
             self._link("send", self.target, taken.target.leader).add(route)
             self._link("fetch", source, taken.source.leader).add(route)
@@ -151,7 +151,7 @@ class CopyRegistry:
         where = ClaimedPartition(seat.key.topic, topic_id, seat.key.partition)
         return self.guards.of(seat.record, source).at(where, find_foreign_offsets_to_copy(seat.order, topic_id))
 
-    def go_in_transactions(self, seat: PartitionTask, taken: TakenTransactionPartition) -> None:
+    def start_transaction_copy(self, seat: PartitionTask, taken: TakenTransactionPartition) -> None:
         """Put a partition on its way whose slot has a sender of its own."""
         source = self.connect(seat.record.flow.source)
         guard = self._guard(seat, source, taken.source.topic_id)
@@ -180,7 +180,7 @@ class CopyRegistry:
             quarantine=self._quarantine if copy.quarantine else None,
         )
         self._routes[id(route)], self._senders[id(route)] = route, taken.sender
-        seat.took_route(route, taken.known.position.note)
+        seat.attach_copy(route, taken.known.position.note)
         taken.sender.add(SlotPartition(copy, taken.target.leader, lambda: route.room()), taken.session)
         self._link("fetch", source, taken.source.leader).add(route)
         log.info(

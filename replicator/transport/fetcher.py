@@ -80,7 +80,7 @@ class Fetcher(BrokerConnectionThread):
         by_partition = {(route.copy.source_id, route.copy.key.partition): route for route, _ in asked}
         most = _FETCH_BYTES[self.kind]
         heaviest = max(route.weight for route, _ in asked)
-        self._look_at_connection()
+        self._check_connection()
         connection = self._connected()
         answers = connection.fetch(
             tuple(
@@ -104,7 +104,7 @@ class Fetcher(BrokerConnectionThread):
         self._largest = max(self._largest, sum(len(answer.records) for answer in answers))
         for answer in answers:
             _delivered(by_partition[answer.topic_id, answer.partition], answer)
-        self._heed(connection.throttle_ms)
+        self._apply_throttle(connection.throttle_ms)
 
     def _dropped(self, reason: str, closed: bool) -> None:
         for route in self._routes():

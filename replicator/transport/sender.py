@@ -43,7 +43,7 @@ class Sender(BrokerConnectionThread):
         self._offer, self._carried = offer, carried
         self._shares: FairScheduler[ActiveCopy] = FairScheduler()
         self._requests: deque[list[tuple[ActiveCopy, OutgoingBatch]]] = deque()
-        self._stops = _PULSE.stops()
+        self._stops = _PULSE.count_stalls()
 
     def start(self) -> None:
         _PULSE.start()
@@ -56,12 +56,12 @@ class Sender(BrokerConnectionThread):
 
     def _round(self) -> None:
         now = time.monotonic()
-        if (stops := _PULSE.stops()) != self._stops:
+        if (stops := _PULSE.count_stalls()) != self._stops:
             for route in self._carried(self.kind):
-                route.by_sequence.stood_still(int(time.time() * 1000))
+                route.sequenced_copy.note_stall(int(time.time() * 1000))
         self._stops = stops
         if not self._requests:
-            self._look_at_connection()
+            self._check_connection()
             if self._connection is None and self._carried(self.kind):
                 self._connected()  # ahead of what comes; and where the broker is gone its partitions have to know
         open_ = len(self._requests) < _REQUESTS_IN_FLIGHT and now >= self._not_before
@@ -103,11 +103,11 @@ class Sender(BrokerConnectionThread):
         self._requests.popleft()
         now = int(time.time() * 1000)
         for route, _ in request:
-            route.by_sequence.answered(answers[route.copy.target_id, route.copy.key.partition], now)
-            if route.by_sequence.waiting:
+            route.sequenced_copy.answered(answers[route.copy.target_id, route.copy.key.partition], now)
+            if route.sequenced_copy.waiting:
                 self._offer(route)
             route.room()
-        self._heed(connection.throttle_ms)
+        self._apply_throttle(connection.throttle_ms)
 
     def _gathered(self) -> list[tuple[ActiveCopy, OutgoingBatch]]:
         request: list[tuple[ActiveCopy, OutgoingBatch]] = []
@@ -123,12 +123,12 @@ class Sender(BrokerConnectionThread):
                     route.carrier = wanted
                     self._offer(route)
                 continue
-            outgoing = route.by_sequence.next_outgoing(now)
+            outgoing = route.sequenced_copy.next_outgoing(now)
             if outgoing is not None:
                 request.append((route, outgoing))
                 size += outgoing.size
                 self._shares.spent(route, outgoing.size)
-                if route.by_sequence.waiting:
+                if route.sequenced_copy.waiting:
                     self._shares.put(route)
             else:
                 route.between()
@@ -142,10 +142,10 @@ class Sender(BrokerConnectionThread):
         self._requests.clear()
         now = int(time.time() * 1000)
         for route in self._carried(self.kind):
-            copy = route.by_sequence
+            copy = route.sequenced_copy
             if closed and copy.idle and not copy.waiting and id(route) not in lost:
-                copy.stood_still(now, reason)
+                copy.note_stall(now, reason)
             else:
                 lost[id(route)] = route
         for route in lost.values():
-            route.by_sequence.connection_lost(reason)
+            route.sequenced_copy.connection_lost(reason)

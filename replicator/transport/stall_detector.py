@@ -25,7 +25,7 @@ class StallDetector:
         self._lock = threading.Lock()
         self._beating = False
 
-    def stops(self) -> int:
+    def count_stalls(self) -> int:
         """How often the process stood still so far. Whoever comes first after a stop notices it, for everybody."""
         with self._lock:
             now = self._clock()
@@ -44,5 +44,5 @@ class StallDetector:
 
     def _beat(self) -> None:
         while True:
-            self.stops()
+            self.count_stalls()
             time.sleep(_BEAT_S)

@@ -93,7 +93,7 @@ def can_keep_copying(before: PlanFlow, after: PlanFlow) -> bool:
         grow=before.grow,
         offsets_reason=before.offsets_reason,
         sync=before.sync,
-    ) and before.sync.schemas.writes_as(after.sync.schemas)
+    ) and before.sync.schemas.has_same_output_as(after.sync.schemas)
 
 
 def needs_report(report: PartitionStatus, last: PartitionStatus | None) -> bool:

@@ -113,7 +113,7 @@ class DesiredState:
         """New secrets into the consumer; new certificates need a new one, which goes on where this one is."""
         if not self._rotation.spent(self._consumer):
             return
-        renewed = self._rotation.replaced(self._made)
+        renewed = self._rotation.replace_client(self._made)
         if renewed is not None:
             self._consumer.close()
             self._rotation, self._consumer = renewed

@@ -55,7 +55,7 @@ class InspectionPool:
         busy = {under_way[0].key.flow for under_way, _ in self._under_way}
         due: dict[str, list[PartitionTask]] = defaultdict(list)
         for seat in seats:
-            if seat.ready_to_look(now) and seat.key.flow not in busy:
+            if seat.is_ready_to_inspect(now) and seat.key.flow not in busy:
                 due[seat.key.flow].append(seat)
         for waiting in due.values():
             for together in _chunks(waiting):

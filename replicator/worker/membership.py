@@ -58,7 +58,7 @@ class Membership:
 
     def poll(self, timeout: float) -> None:
         if self._rotation.spent(self._consumer):  # other certificate files: only a new client reads them
-            renewed = self._rotation.replaced(self._made)
+            renewed = self._rotation.replace_client(self._made)
             if renewed is not None:
                 self._consumer.close()  # gives up its slots
                 self._rotation, self._consumer = renewed

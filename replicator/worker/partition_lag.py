@@ -23,7 +23,7 @@ class PartitionLag:
     _times: list[float] = field(default_factory=list)
     _bytes_an_offset: float | None = None
 
-    def saw_end(self, end: int, now: float) -> None:
+    def observe_end(self, end: int, now: float) -> None:
         """The source's log ended at `end` at time `now`. A lower end than before (truncation) begins anew."""
         if self._ends and end < self._ends[-1]:
             self._ends.clear()

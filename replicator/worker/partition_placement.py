@@ -1,8 +1,8 @@
 """Which slot serves a partition, by how many bytes it carries: judged without I/O (decision 0020).
 
 The group protocol shares slots among workers by number. Where a few partitions carry most of the bytes, that leaves one
-worker with all of them; so some are served by another slot than `slot_of` says. Two levels: between workers, where a
-move is a handover and therefore rare, and between the slots of one worker, where it costs nothing and means that a
+worker with all of them; so some are served by another slot than `compute_slot` says. Two levels: between workers, where
+a move is a handover and therefore rare, and between the slots of one worker, where it costs nothing and means that a
 worker that joins gets a fair share with the slots it takes.
 """
 
@@ -24,7 +24,7 @@ _SHIFTS: Final = 16  # at once, within workers
 
 @dataclass(frozen=True, slots=True)
 class PartitionLoad:
-    """One partition: `key` is `flow|topic|partition`, `home` its slot by `slot_of`, `rate` in bytes a second.
+    """One partition: `key` is `flow|topic|partition`, `home` its slot by `compute_slot`, `rate` in bytes a second.
 
     movable: whether its flow allows it, and the target's brokers hold its producer state, so that another worker can go
     on at once (docs/research/sequence-numbers.md, R4: the others would stand still for 35 s).

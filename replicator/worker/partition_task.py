@@ -65,7 +65,7 @@ class PartitionTask:
         """Where its ledger and status records are, for ever."""
         return compute_slot(self.key.flow, self.key.topic, self.key.partition)
 
-    def ready_to_look(self, now: float) -> bool:
+    def is_ready_to_inspect(self, now: float) -> bool:
         return (
             self.wanted
             and self.held is None
@@ -80,7 +80,7 @@ class PartitionTask:
         """Whether the worker's loop has something to do for it before `soon`."""
         if self.looking or not self.wanted:
             return True
-        return self.ready_to_look(soon) if self.route is None else self.route.copy.trouble is not None
+        return self.is_ready_to_inspect(soon) if self.route is None else self.route.copy.trouble is not None
 
     @property
     def ordered(self) -> bool:
@@ -106,18 +106,18 @@ class PartitionTask:
         if judged:
             self.judged = self.looking_at
 
-    def took_route(self, route: ActiveCopy, note: str = "") -> None:
+    def attach_copy(self, route: ActiveCopy, note: str = "") -> None:
         self.route, self.waiting_for, self.stopped, self.note = route, "", None, note
         self.alone = False
         self._bytes, self._at, self._from = 0, time.monotonic(), route.copy.copied_through
 
-    def left_route(self) -> None:
+    def detach_copy(self) -> None:
         """It is not copied any more; how far it came is remembered for the reports."""
         assert self.route is not None
-        self._stands(self.route.copy)
+        self._remember_position(self.route.copy)
         self.route = None
 
-    def _stands(self, copy: PartitionCopy | TransactionCopy) -> None:
+    def _remember_position(self, copy: PartitionCopy | TransactionCopy) -> None:
         self._source_position, self._target_end = copy.copied_through, copy.acked
         self._source_end = max(copy.source_end, copy.copied_through)
         self._source_seen = max(copy.source_seen, self._source_seen)
@@ -129,14 +129,14 @@ class PartitionTask:
             self.retry = min(self.retry * 2, states.RETRY_LONGEST_S)
             if trouble.state == "source_expired" and trouble.source is not None:  # lag stays true while it stands still
                 self._source_end = max(self._source_end, trouble.source.end)
-                self._lag.saw_end(self._source_end, now)
+                self._lag.observe_end(self._source_end, now)
             return
         if trouble.reason != self._last_reason:
             self.same, self._since = 0, now
         self.same += 1
         self._last_reason = trouble.reason
-        if trouble.in_the_end is not None and self.same >= _TIMES_THE_SAME and now - self._since >= SAME_FOR_S:
-            self.found(Halt(trouble.in_the_end, f"{trouble.reason}, {self.same} times in a row"), now)
+        if trouble.halts_as is not None and self.same >= _TIMES_THE_SAME and now - self._since >= SAME_FOR_S:
+            self.found(Halt(trouble.halts_as, f"{trouble.reason}, {self.same} times in a row"), now)
             return
         self.waiting_for = trouble.reason
         self.not_before = now + self.delay
@@ -147,13 +147,13 @@ class PartitionTask:
         now, rate, age_ms, open_records, copied_bytes = time.monotonic(), 0.0, None, 0, 0
         if self.route is not None:
             copy = self.route.copy
-            self._stands(copy)
+            self._remember_position(copy)
             rate = max(copy.copied_bytes - self._bytes, 0) / max(now - self._at, 1e-3)
             self._lag.fetched(copy.copied_through - self._from, copy.copied_bytes - self._bytes)
             self._bytes, self._at, self._from = copy.copied_bytes, now, copy.copied_through
             copied_bytes, open_records = copy.copied_bytes, max(copy.high_watermark - self._source_end, 0)
             if copy.source_end >= 0:
-                self._lag.saw_end(self._source_end, now)
+                self._lag.observe_end(self._source_end, now)
             if copy.copied_bytes:
                 self.delay, self.retry = _FIRST_DELAY_S, states.RETRY_FIRST_S
             if copy.copied_timestamp > 0:

@@ -82,7 +82,7 @@ def run_worker(
             from replicator.worker.metrics import WorkerCollector, serve_metrics
 
             serve_metrics(WorkerCollector(worker.scrape, worker_id, target.alias), *metrics)
-        while not stop.is_set() and not worker.fleet_stopped():
+        while not stop.is_set() and not worker.is_fleet_stopped():
             worker.step()
     finally:
         worker.close()
@@ -116,7 +116,7 @@ class Worker:
         self._routes = CopyRegistry(target, connect, self._writer, guards, expiration_ms, later, self._discovery)
         self._looks.schema_ids = self._routes.schema_ids
         self._guards = guards
-        self._seats: dict[PartitionKey, PartitionTask] = {}
+        self._tasks: dict[PartitionKey, PartitionTask] = {}
         self._assigned_from: tuple[object, ...] | None = None  # what the seats were last derived from
         self._placer = PlacementLeader(target, topology, worker_id, self._writer, period_s=_PLACED_EVERY_S)
         self._keeper = ContinuousSync(target, connect, worker_id, self._writer)
@@ -125,7 +125,7 @@ class Worker:
         self._membership = Membership(target, build_fleet_group_id(topology), f"watershed-{worker_id}", self._give_up)
         log.info("worker started", extra={"worker": worker_id, "target": target.alias, "pid": os.getpid()})
 
-    def fleet_stopped(self) -> bool:
+    def is_fleet_stopped(self) -> bool:
         """Whether the fleet was told to stop since this worker started."""
         fleet = self._desired.fleets.get(build_fleet_key(self.topology, self.target.alias))
         return fleet is not None and fleet.state == "stopped" and fleet != self._fleet_at_start
@@ -141,7 +141,7 @@ class Worker:
         self._follow()
         flows = self._flows()
         self._discovery.step(flows)
-        self._assign_seats(flows)
+        self._assign_tasks(flows)
         self._placer.step(self._membership.slots, flows, self._placement)
         self._keeper.step(self._membership.slots, flows)
         self._retire()
@@ -154,15 +154,15 @@ class Worker:
     def _pace(self) -> float:
         """How long the next round may wait for news of the group, in seconds."""
         soon = time.monotonic() + _IDLE_PACE_S
-        if not self._membership.slots or any(seat.waits(soon) for seat in self._seats.values()):
+        if not self._membership.slots or any(seat.waits(soon) for seat in self._tasks.values()):
             return _PACE_S
         return _IDLE_PACE_S
 
     def close(self) -> None:
         """Finish what is in flight, publish, leave the group."""
-        for seat in self._seats.values():
+        for seat in self._tasks.values():
             seat.wanted = False
-        self._drain(list(self._seats.values()))
+        self._drain(list(self._tasks.values()))
         self._publish()
         self._membership.close()
         self._routes.end()
@@ -212,7 +212,7 @@ class Worker:
             if record.topology == self.topology and record.flow.target == self.target.alias
         }
 
-    def _assign_seats(self, flows: dict[str, FlowRecord]) -> None:
+    def _assign_tasks(self, flows: dict[str, FlowRecord]) -> None:
         placed = self._placement.slots if self._placement is not None else {}
         inputs = (tuple(flows.values()), self._discovery.version, frozenset(self._membership.slots), placed)
         if inputs != self._assigned_from:
@@ -220,23 +220,23 @@ class Worker:
             found = assign_partitions(flows, self._discovery.topics, self._membership.slots, placed)
             self._routes.rates.share(compute_quota_shares(found, flows, self._discovery.topics))
             for key, place in found.items():
-                seat = self._seats.setdefault(key, PartitionTask(key, place.record))
+                seat = self._tasks.setdefault(key, PartitionTask(key, place.record))
                 seat.wanted, seat.serving, seat.held, seat.hint = True, place.serving, place.held, place.hint
                 seat.way = place.way
                 if seat.held is not None:
                     self._halt(seat, seat.held.error)
                 if seat.record is not place.record:
                     self._changed(seat, place.record)
-            for key, seat in self._seats.items():
+            for key, seat in self._tasks.items():
                 seat.wanted = key in found
-        for seat in [seat for seat in self._seats.values() if not seat.wanted]:
+        for seat in [seat for seat in self._tasks.values() if not seat.wanted]:
             self._halt(seat, "handed over")
             if seat.route is None and not seat.looking:
                 self._leave(seat, flows.get(seat.key.flow))
 
     def _leave(self, seat: PartitionTask, record: FlowRecord | None) -> None:
         """The partition is another worker's now, or no longer anybody's: then its last report goes as well."""
-        del self._seats[seat.key]
+        del self._tasks[seat.key]
         self._looks.stillness.forget(seat.key)
         selected = record is not None and record.selects(seat.key.topic)
         if not selected and seat.published is not None:
@@ -261,7 +261,7 @@ class Worker:
     def _retire(self) -> None:
         """Take partitions in trouble off their links, once nothing of them is in flight."""
         now = time.monotonic()
-        for seat in self._seats.values():
+        for seat in self._tasks.values():
             route = seat.route
             if route is None or route.copy.trouble is None:
                 continue
@@ -276,15 +276,15 @@ class Worker:
                     continue
                 trouble = told
             self._routes.remove(route)
-            seat.left_route()
+            seat.detach_copy()
             if isinstance(trouble, Halt):
-                self._log_loud(seat, trouble)  # also where the partition is another worker's by now
+                self._log_halt(seat, trouble)  # also where the partition is another worker's by now
                 if trouble.state == log_append_time.APPEND_TIME_STATE:
                     self._discovery.ask_limits(seat.key.flow)  # so that a restart does not begin before it is mended
             if seat.wanted and (seat.record.state == "running" or isinstance(trouble, Halt)):
                 seat.found(trouble, now)
                 if seat.stopped is not None and seat.stopped is not trouble:
-                    self._log_loud(seat, seat.stopped)
+                    self._log_halt(seat, seat.stopped)
 
     def _take_over(self) -> None:
         """Put those on their way that were looked at, and look at those that wait."""
@@ -292,19 +292,19 @@ class Worker:
             if isinstance(found, Halt | Reinspect):
                 seat.found(found, time.monotonic())
                 if seat.stopped is not None:
-                    self._log_loud(seat, seat.stopped)
+                    self._log_halt(seat, seat.stopped)
             elif seat.wanted and seat.held is None and seat.record.state == "running":
                 self._looks.stillness.forget(seat.key)
                 self._go(seat, found)
         self._hand_orders()
-        self._looks.start(self._seats.values())
+        self._looks.start(self._tasks.values())
 
     def _go(self, seat: PartitionTask, found: TakenPartition | TakenTransactionPartition) -> None:
         try:
             if isinstance(found, TakenPartition):
                 self._routes.go(seat, found)
             else:
-                self._routes.go_in_transactions(seat, found)
+                self._routes.start_transaction_copy(seat, found)
         except ClusterError as error:  # a secret of the source is missing meanwhile, say
             self._halt(seat, str(error))
             seat.found(Reinspect(str(error)), time.monotonic())
@@ -315,13 +315,13 @@ class Worker:
             record = self._desired.flows.get(order.flow)
             if record is not None:
                 target_topic = record.flow.target_topic(order.topic)
-                seat = self._seats.get(PartitionKey(order.flow, order.topic, target_topic, order.partition))
+                seat = self._tasks.get(PartitionKey(order.flow, order.topic, target_topic, order.partition))
                 if seat is not None:
                     seat.given(order)
 
     def _give_up(self, slots: set[int]) -> None:
         """Slots are about to belong to somebody else: finish what is in flight first."""
-        seats = [seat for seat in self._seats.values() if seat.serving in slots]
+        seats = [seat for seat in self._tasks.values() if seat.serving in slots]
         self._assigned_from = None  # they may be given back before the next round
         for seat in seats:
             seat.wanted = False
@@ -339,8 +339,8 @@ class Worker:
             time.sleep(0.005)
 
     def _publish(self) -> None:
-        self._reports = [seat.report(self.worker_id, os.getpid()) for seat in self._seats.values()]
-        for seat, report in zip(self._seats.values(), self._reports, strict=True):
+        self._reports = [seat.report(self.worker_id, os.getpid()) for seat in self._tasks.values()]
+        for seat, report in zip(self._tasks.values(), self._reports, strict=True):
             if needs_report(report, seat.published):
                 seat.published = report
                 write_partition_status(self._writer, report, on_done=_not_missed)
@@ -352,10 +352,10 @@ class Worker:
             raise LedgerThreadEnded
         failure = self._acknowledger.failure()
         if failure:
-            for seat in self._seats.values():
+            for seat in self._tasks.values():
                 self._halt(seat, f"the ledger's acknowledgements failed: {failure}")
 
-    def _log_loud(self, seat: PartitionTask, found: Halt) -> None:
+    def _log_halt(self, seat: PartitionTask, found: Halt) -> None:
         log.error(
             found.state,
             extra={"flow": seat.key.flow, "topic": seat.key.topic, "partition": seat.key.partition,

@@ -37,7 +37,7 @@ class FilterBounds:
     end: int | None = None
     since: int | None = None
 
-    def takes(self, log: LogIdentity) -> bool:
+    def is_selected(self, log: LogIdentity) -> bool:
         return (self.topics is None or log.topic in self.topics) and (
             self.partitions is None or log.partition in self.partitions
         )
@@ -50,7 +50,7 @@ def plan_log_slices(
     logs: LogOffsetReader, reading: ReadOptions, narrowing: FilterBounds = NO_FILTER_BOUNDS
 ) -> list[LogSlice]:
     """The ranges of a batch read. Raises WrongUse for offsets that do not lie in the log, ClusterError."""
-    wanted = [log for log in read_selected_logs(logs, reading) if narrowing.takes(log)]
+    wanted = [log for log in read_selected_logs(logs, reading) if narrowing.is_selected(log)]
     bottom = logs.offsets(wanted, EARLIEST, reading.isolation)
     top = logs.offsets(wanted, LATEST, reading.isolation)
     starts = resolve_offsets(logs, wanted, reading, bottom, top, reading.starting, reading.starting_time, EARLIEST)

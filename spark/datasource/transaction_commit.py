@@ -5,7 +5,7 @@ writes into another transaction; the driver commits those whose messages it got 
 the job's prefix. It looks at all of them before it commits the first, so that one that timed out costs the job, not its
 completeness. Between the first commit and the last there is no atomicity to be had from Kafka (KIP-939 would give it):
 a driver that dies there leaves a batch job in part. A stream is exact all the same: its decision is written down before
-the first commit (`Decision`), and whoever replays the micro-batch finishes it instead of writing again.
+the first commit (`CommitDecision`), and whoever replays the micro-batch finishes it instead of writing again.
 """
 
 from __future__ import annotations

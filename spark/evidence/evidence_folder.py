@@ -1,9 +1,9 @@
 """The folder of a proof: tables, `report.html`, then `summary.json`. Whoever finds a summary finds all of it, whole.
 
 Every file is written under a temporary name; all are renamed once all are there, the summary last. It says the SHA-256
-of every other file and, as `seal`, of itself, so whatever is changed later is noticed (`check_evidence`). Nobody is
-kept from making all of it anew: for that the seal stands in a ticket, outside of the folder. The proof root vouches for
-the chunks alone.
+of every other file and, as `seal`, of itself, so whatever is changed later is noticed (`check_evidence_folder`). Nobody
+is kept from making all of it anew: for that the seal stands in a ticket, outside of the folder. The proof root vouches
+for the chunks alone.
 """
 
 from __future__ import annotations

@@ -309,7 +309,7 @@ def _same(here: SampledRecords, there: SampledRecords, distance: int) -> bool:
 
 def build_local_sampler(plan: Plan, manners: ReadLimits = NO_READ_LIMITS) -> _Look:
     """Reads here and now, one range after the other."""
-    politely = LimitedTask(manners.of_task(1, 1), _run_sample_task)
+    politely = LimitedTask(manners.share_for_task(1, 1), _run_sample_task)
 
     def look(samples: Sequence[SampleRequest]) -> list[SampledRecords]:
         return list(politely((plan.cluster(each.unit.cluster), each) for each in samples))
@@ -331,7 +331,7 @@ def build_spark_sampler(plan: Plan, session: Callable[[], SparkSession], manners
             "the Spark job that aligns both logs failed", "Nothing was proven; run the proof again"
         ):
             context, slices = session().sparkContext, manners.tasks(len(tasks))
-            polite = LimitedTask(manners.of_task(slices, context.defaultParallelism), _run_sample_task)
+            polite = LimitedTask(manners.share_for_task(slices, context.defaultParallelism), _run_sample_task)
             return context.parallelize(tasks, slices).mapPartitions(polite).collect()
 
     return look

@@ -124,7 +124,7 @@ def _equal_batches(pieces: _Pieces, readers: ProofReaders) -> dict[_Key, tuple[R
     first: list[_ChunkPair] = []
     others: list[list[_ChunkPair]] = []
     for of_subject in pieces:
-        chunks = [c for piece, some in of_subject if piece.subject.by_batches for c in some]
+        chunks = [c for piece, some in of_subject if piece.subject.can_compare_batches for c in some]
         if len(chunks) > _FEW:
             others.append(chunks[1:])
             chunks = chunks[:1]
@@ -198,7 +198,7 @@ def _with_known(chunks: Sequence[_ChunkPair], readers: ProofReaders) -> list[_Ch
     its copy holds enough of them; lists are held of a few chunks at a time, some 60 bytes a batch."""
     places: dict[object, list[int]] = {}
     for at, c in enumerate(chunks):
-        if c.piece.subject.by_batches:
+        if c.piece.subject.can_compare_batches:
             places.setdefault(c.piece.subject.window.place, []).append(at)
     found = list(chunks)
     first = [numbers[0] for numbers in places.values()]
@@ -270,7 +270,7 @@ def _whole(c: _ChunkPair, source: RangeSum, target: RangeSum) -> tuple[ChunkSum,
     """Sums of a chunk: of its batches that were known to be the same, then of the records that were read."""
     known, target_known = c.known.sums, c.known.target_sums
     if c.piece.subject.in_place:
-        return known.joined_in_place(source.sums), target_known.joined_in_place(target.sums)
+        return known.add_in_place(source.sums), target_known.add_in_place(target.sums)
     return known + source.sums, target_known + target.sums
 
 

@@ -59,7 +59,7 @@ def find_displaced_ranges(confirmed: Iterable[ConfirmedDifference]) -> list[str]
         f"{each.source.end - 1} are on the target, but not at the offsets that the offset map gives; positions "
         "translated by it are wrong there"
         for each in confirmed
-        if each.by == "records" and not each.difference.different and not each.difference.quarantined
+        if each.by == "records" and not each.difference.difference_count and not each.difference.quarantined
     ]
 
 

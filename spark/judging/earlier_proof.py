@@ -94,7 +94,7 @@ def merge_neighbour_chunks(chunks: Sequence[ChunkRow], size: int, *, in_place: b
         together = before.source.start // size == (row.source.end - 1) // size and before.by == row.by
         if found and follows and together and _NOT_ITS_OWN not in (before.why, row.why):
             pairs = ((before.source_sum, row.source_sum), (before.target_sum, row.target_sum))
-            sums = [a.joined_in_place(b) if in_place else a + b for a, b in pairs]
+            sums = [a.add_in_place(b) if in_place else a + b for a, b in pairs]
             spans = OffsetRange(before.source.start, row.source.end), OffsetRange(before.target.start, row.target.end)
             found[-1] = replace(row, source=spans[0], target=spans[1], source_sum=sums[0], target_sum=sums[1])
         else:

@@ -1,6 +1,7 @@
 """Level 0: what both clusters say about the topics of a flow, before a record is read.
 
-Gives the facts a window is made of (`Observed`), findings that forbid the word proven, and notes for the report.
+Gives the facts a window is made of (`ObservedPartition`), findings that forbid the word proven, and notes for the
+report.
 """
 
 from __future__ import annotations

@@ -138,7 +138,7 @@ def read_group_positions(
 def _held(side: GroupOffsets, groups: Mapping[str, ListedGroup | None]) -> dict[str, CommittedOffsets]:
     share = [name for name, group in groups.items() if group is not None and group.type == "share"]
     found = side.held([name for name in groups if name not in share])
-    return found | (side.share_held(share) if share else {})
+    return found | (side.read_share_offsets(share) if share else {})
 
 
 def run_landing_tests(

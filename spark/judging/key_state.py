@@ -40,7 +40,8 @@ RewrittenKeys = Callable[[U64], npt.NDArray[np.bool_]]  # hashes of keys → whi
 
 @dataclass(frozen=True, slots=True)
 class KeyState:
-    """The last record of every key, by the key's hash, rising: columns of shape (n,) like those of `Prints`. keyless:
+    """The last record of every key, by the key's hash, rising: columns of shape (n,) like those of
+    `RecordFingerprints`. keyless:
     records without a key, which have no place in a state."""
 
     kh: U64

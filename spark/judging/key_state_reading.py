@@ -36,7 +36,8 @@ _BUCKET = 1_000_000  # records whose keys are compared at once
 
 
 class KeyStateJob(NamedTuple):
-    """A partition: the ranges to read on both sides. low: as in `state.compare_states`. records: about so many are in
+    """A partition: the ranges to read on both sides. low: as in `state.compare_key_states`. records: about so many are
+    in
     the ranges, for the number of buckets."""
 
     source: tuple[RangeRequest, ...]

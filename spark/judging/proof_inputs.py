@@ -1,4 +1,4 @@
-"""What is proven (`Subject`), and how ranges are read (`Readers`): by Spark, or by a plain loop in tests."""
+"""What a proof compares (`ProofPartition`), and who reads ranges (`ProofReaders`): Spark, in tests a plain loop."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class ProofPartition:
     only_copy_compacts: bool = False
 
     @property
-    def by_batches(self) -> bool:
+    def can_compare_batches(self) -> bool:
         """Whether its copy can be the source's batches as they are."""
         return self.timestamps and self.ids == NO_ID_REWRITE and not self.left_out
 

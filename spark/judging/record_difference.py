@@ -69,7 +69,7 @@ class RecordDifference:
     examples: tuple[DifferenceExample, ...] = field(default=())
 
     @property
-    def different(self) -> int:
+    def difference_count(self) -> int:
         return self.missing + self.altered + self.reordered + self.duplicates + self.foreign
 
 

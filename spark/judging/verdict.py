@@ -38,13 +38,13 @@ class Counts:
     quarantined: int = 0
 
     @property
-    def different(self) -> int:
+    def difference_count(self) -> int:
         """Flows write each record once, so a duplicate is as unexplained as a foreign record."""
         return self.missing + self.altered + self.reordered + self.duplicates + self.foreign
 
     @property
     def unproven(self) -> int:
-        return self.different + self.unverifiable
+        return self.difference_count + self.unverifiable
 
     def __add__(self, other: Counts) -> Counts:
         return Counts(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
@@ -108,7 +108,7 @@ class ProofJudgement:
     def verdict(self) -> Verdict:
         if self.errors:
             return "error"
-        if self.total.different or self.groups_differ:
+        if self.total.difference_count or self.groups_differ:
             return "different"
         kept = self.total.quarantined and not self.allow_quarantined
         if self.total.unverifiable or self.total.pending or kept or self.blocks:
@@ -216,7 +216,7 @@ def encode_chunk_row(row: ChunkRow) -> dict[str, Any]:
 
 
 def decode_chunk_row(line: Mapping[str, Any]) -> ChunkRow:
-    """A row again from what `chunk_json` made of it. Raises KeyError, ValueError, TypeError."""
+    """A row again from what `encode_chunk_row` made of it. Raises KeyError, ValueError, TypeError."""
     spans, sums = [], []
     for side in ("source", "target"):
         m = int(line[f"{side}_m"], 16)  # only the sum of both halves is kept

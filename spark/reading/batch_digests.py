@@ -95,7 +95,7 @@ def digest_batches(heads: BatchHeaders, payloads: Sequence[int]) -> BatchDigests
 
 def sum_batch_digests(digests: BatchDigests, *, base: int | None = None) -> ChunkSum:
     """Sums like those of fingerprints, with n = records; key, value and headers are not told apart. base: as in
-    `fingerprint.sum_prints`."""
+    `fingerprint.sum_fingerprints`."""
     n = len(digests)
     if n == 0:
         return ChunkSum()

@@ -2,8 +2,8 @@
 
 Rules, each of them a mistake somebody shipped: the range is half-open and fixed before;
 reading ends at an offset, never at an empty answer; a position may step over markers, aborted and compacted records,
-so gaps are no loss; a log that starts behind the position is (`Expired`); a log that ends before the range does is an
-error, as is an answer that does not come.
+so gaps are no loss; a log that starts behind the position is (`OffsetsExpired`); a log that ends before the range does
+is an error, as is an answer that does not come.
 """
 
 from __future__ import annotations
@@ -175,7 +175,7 @@ class _Asking:
         """
         assert self._link is not None, "something was asked"
         found = self._link.receive_fetch(self._room)
-        self._links.pace.took(sum(len(each.records) for each in found), self._link.throttle_ms)
+        self._links.pace.record_answer(sum(len(each.records) for each in found), self._link.throttle_ms)
         self.silenced = not found
         if not found:
             return None

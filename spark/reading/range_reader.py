@@ -102,7 +102,7 @@ def read_record_batches(
     """Batches with records that touch `span`, in log order: the first may begin before it, the last end behind it.
 
     committed: without markers, what was aborted and what was emptied by the cleaner; else all that the log holds,
-    up to its high watermark. left_out: as for `read_prints`. Raises Expired, NotReadable, ClusterError.
+    up to its high watermark. left_out: as for `read_fingerprints`. Raises Expired, NotReadable, ClusterError.
     """
     isolation = READ_COMMITTED if committed else READ_UNCOMMITTED
     with _readable(address) as links:

@@ -120,7 +120,7 @@ class _Running:
             sums = sum_fingerprints(prints, base=base)
             if unit.around_known and not unit.in_place:
                 self._between += _weigh_between_known(prints, unit.left_out)
-        self._sums = self._sums.joined_in_place(sums) if unit.in_place else self._sums + sums
+        self._sums = self._sums.add_in_place(sums) if unit.in_place else self._sums + sums
 
     def finished(self, unit: RangeRequest, state: str = "read", detail: str = "", log_start: int = -1) -> RangeSum:
         ms = int((time.monotonic() - self._since) * 1000)

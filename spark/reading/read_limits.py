@@ -1,7 +1,7 @@
 """How a proof behaves towards the clusters that it reads, and the part of that which one task has.
 
 A task of Spark reads through whatever functions it likes; what it may take is laid on the links that they read through
-(`links_to`), for as long as the task runs in its process.
+(`borrow_connections`), for as long as the task runs in its process.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class ReadLimits:
         """How many tasks may be made of work whose brokers are not known: then no broker sees more of them."""
         return max(1, wanted if self.fetches is None else min(wanted, self.fetches))
 
-    def of_task(self, tasks: int, cores: int) -> ReadLimits:
+    def share_for_task(self, tasks: int, cores: int) -> ReadLimits:
         """The part of one of so many tasks, of which at most `cores` run at a time, so that all keep to the whole."""
         if not tasks:
             return self
@@ -92,7 +92,7 @@ def plan_read_tasks(
 
 
 def _at_most(units: list[RangeRequest], tasks: int) -> list[list[RangeRequest]]:
-    """`stretch_units` may give a few more: the shortest are then read by the task that has least to do."""
+    """`group_into_tasks` may give a few more: the shortest are then read by the task that has least to do."""
     found = group_into_tasks(units, tasks)
     while len(found) > tasks:
         last = found.pop()

@@ -34,7 +34,7 @@ class ReadRate:
         most = most if self._largest is None else min(most, self._largest)
         return most if self._rate is None else max(1, min(most, int(self._rate * _BURST_S)))
 
-    def took(self, size: int, throttle_ms: int = 0) -> None:
+    def record_answer(self, size: int, throttle_ms: int = 0) -> None:
         """An answer of so many bytes came; throttle_ms: for how long the broker asks to be left alone (KIP-219)."""
         now = time.monotonic()
         if self._rate is not None:

@@ -159,7 +159,7 @@ def going_on(proofs: ProofProcess, here: Path, *steps: str) -> tuple[list[str], 
     """A run that goes on behind its history's proof: what is said, and what begins the next step."""
     said: list[str] = []
     course = plan_migration(a_plan())
-    heard = proofs.listening(lambda event: said.append(event.text), course, lambda: here)
+    heard = proofs.wrap_with_warm_up(lambda event: said.append(event.text), course, lambda: here)
     for name, outcome in (
         ("preflight", {"partitions": {"orders": 2, "paid": 1}}),
         ("history_proof", {"level": "L1", "summary": str(here / "history" / "summary.json")}),
@@ -198,7 +198,7 @@ def test_a_run_that_goes_on_behind_the_fence_has_one_begun_meanwhile(here: Path)
 def test_what_needs_no_application_begins_none(here: Path, step: str) -> None:
     with ProofProcess(here / "t.yaml", PLAN) as proofs:
         if step in ("preflight", "history_proof"):
-            heard = proofs.listening(lambda _: None, plan_migration(a_plan()), lambda: here)
+            heard = proofs.wrap_with_warm_up(lambda _: None, plan_migration(a_plan()), lambda: here)
             heard(RunEvent(0, "r1", step, "begin", ""))
         else:
             going_on(proofs, here)[1](step)

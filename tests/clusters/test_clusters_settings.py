@@ -84,13 +84,17 @@ def test_references_are_read_again(tmp_path: Path) -> None:
     path.write_text(f"ann:{SECRET}\n")
     settings = replace(resolve_connection_settings(cluster(SecretRef("file", str(path))), {}), cluster_id=None)
     path.write_text("bea:next\n")
-    assert (settings.username, settings.renewed().username, settings.renewed().password) == ("ann", "bea", "next")
-    assert settings.renewed().cluster_id is None
+    assert (settings.username, settings.reread_secrets().username, settings.reread_secrets().password) == (
+        "ann",
+        "bea",
+        "next",
+    )
+    assert settings.reread_secrets().cluster_id is None
     assert settings.librdkafka()["sasl.password"] == "next"
     assert pickle.loads(pickle.dumps(settings)) == settings
     path.unlink()
     with pytest.raises(errors.SecretMissing, match="cannot be read"):
-        settings.renewed()
+        settings.reread_secrets()
 
 
 def test_everything_of_security(tmp_path: Path) -> None:
@@ -147,7 +151,7 @@ def test_the_account_that_aligns_is_another_one_only_where_it_is_named() -> None
     both = replace(declared, align_credentials=SecretRef("env", "OTHER"))
     settings = resolve_connection_settings(PlanCluster("cloud", ("k:1",), None, both), environ)
     assert (settings.username, settings.aligning().username) == ("id", "other")
-    assert settings.aligning().renewed().password == f"{SECRET}2"
+    assert settings.aligning().reread_secrets().password == f"{SECRET}2"
     assert not settings.aligning().has_aligner
     del environ["OTHER"]
     with pytest.raises(errors.SecretMissing, match=r"security\.align_credentials: secret {env: OTHER} is not set"):

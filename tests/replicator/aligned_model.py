@@ -184,11 +184,11 @@ class AlignedSimulation(Simulation):
         try:
             until = self.goals[id(copy)].until
             fill_log(requests.log(), until, KEY.flow, bare=self.way == "markers")
-            copy.not_closed(Reinspect("filled"))
+            copy.fail_gap(Reinspect("filled"))
         except Misaligned as misaligned:
-            copy.not_closed(Reinspect(str(misaligned)))
+            copy.fail_gap(Reinspect(str(misaligned)))
         except (ClusterError, SessionLost) as error:
-            copy.not_closed(Reinspect(str(error)))
+            copy.fail_gap(Reinspect(str(error)))
         except Killed:
             self._crash(worker)
         self.moved_at = self.steps_done
@@ -206,9 +206,9 @@ class AlignedSimulation(Simulation):
             assert self.gaps[worker.name].advance(gap.end) == gap.end
             copy.closed(gap)
         except Misaligned as misaligned:
-            copy.overshot(gap, misaligned.end)
+            copy.fail_overshot_gap(gap, misaligned.end)
         except (ClusterError, SessionLost) as error:
-            copy.not_closed(Reinspect(str(error)))
+            copy.fail_gap(Reinspect(str(error)))
         except Killed:
             self._crash(worker)
         self.moved_at = self.steps_done

@@ -127,7 +127,7 @@ def settled(
 def _position(settings: ConnectionSettings, reader: str, group: str) -> dict[TopicPartition, int]:
     if reader == "java share":
         with GroupOffsets(settings) as groups:
-            return {place: held.offset for place, held in groups.share_held([group])[group].positions.items()}
+            return {place: held.offset for place, held in groups.read_share_offsets([group])[group].positions.items()}
     with Admin(settings) as admin:
         return dict(admin.group(group).offsets)
 

@@ -40,7 +40,7 @@ def test_a_request_of_a_dead_worker_that_arrives_at_any_moment(
 ) -> None:
     """filled_before: who goes on has closed a gap before the dead one came, and knew the end to be final then. first:
     the dead one had not. The bare marker that takes the last offset arrives while its successor waits for that, if not
-    before (`OTHERS_S`)."""
+    before (`RIVAL_MARKER_WAIT_S`)."""
     waiting: list[Callable[[], Any]] = []
     monkeypatch.setattr(log_end, "time", Clock(lambda: waiting and waiting.pop()()))
     end = 5 + GAP + 3 * filled_before + 2 * (not first)

@@ -85,7 +85,7 @@ def test_a_source_that_may_be_recovering_is_waited_for() -> None:
 def test_a_target_that_lost_what_was_committed_is_not_written_on() -> None:
     found = find_transaction_recovery_point(KEY, KNOWN, replace(ENDS, target_end=30), "earliest")
     assert isinstance(found, Reinspect)
-    assert found.in_the_end == "target_gone"
+    assert found.halts_as == "target_gone"
 
 
 def accept(lost: OffsetSpan, generation: int = 1, name: str = "a") -> OperatorDecision:

@@ -388,10 +388,10 @@ def test_start_latest_counts_for_what_existed_when_the_flow_first_saw_it():
 
 
 def test_where_a_flow_was_told_to_begin_counts_before_its_start():
-    told = record_of(start="latest").begun_at({"t1": {0: 7}}).begun_at({"t1": {1: 9}, "t2": {0: 0}})
+    told = record_of(start="latest").with_beginnings({"t1": {0: 7}}).with_beginnings({"t1": {1: 9}, "t2": {0: 0}})
     assert [told.start_of("t1", number) for number in range(3)] == [7, 9, "latest"]
     assert told.start_of("t2", 0) == 0
-    assert told.begun_at({"t1": {0: 8}}).start_of("t1", 0) == 8, "a topic that was made again begins elsewhere"
+    assert told.with_beginnings({"t1": {0: 8}}).start_of("t1", 0) == 8, "a topic that was made again begins elsewhere"
     assert FlowRecord.from_json(told.to_json()) == told
     older = {key: value for key, value in told.to_json().items() if key != "begins"}
     assert FlowRecord.from_json(older).begins == {}, "written by an older version"
@@ -423,7 +423,7 @@ def test_retired_topics_have_no_place_and_are_taken_up_again():
     ) == {"flow-0": 1.0}
     assert not moved.selects("t1")
     assert FlowRecord.from_json(moved.to_json()) == moved
-    assert moved.again_with(["t1", "never retired"]) == record
+    assert moved.with_topics_again(["t1", "never retired"]) == record
     known = {name: content for name, content in record.to_json().items() if name != "retired"}
     assert FlowRecord.from_json(known) == record  # written before there was such a thing
 

@@ -147,7 +147,7 @@ def test_a_group_goes_there_and_back_and_never_to_and_fro():
     step only the side where the application was last leads."""
     out = only(sight(100))
     assert out.write is not None
-    carried = SyncedPositions("a-to-b", "billing").and_now({HERE: 200}, {THERE: 100})
+    carried = SyncedPositions("a-to-b", "billing").with_positions({HERE: 200}, {THERE: 100})
     # Now the flow back looks: at b stands a copy.
     assert (
         only(_back(at=200, here=CommittedPosition(100, out.write.metadata), there=CommittedPosition(200))).write is None
@@ -159,7 +159,7 @@ def test_a_group_goes_there_and_back_and_never_to_and_fro():
     assert home.write is not None
     assert only(sight(130, 130, "", "Empty", came=home.write.metadata)).write is None
     # The application is home and reads to 260, which is 160 at b: b's own position is what was carried home last.
-    back = SyncedPositions("b-to-a", "billing").and_now({THERE: 130}, {HERE: 230})
+    back = SyncedPositions("b-to-a", "billing").with_positions({THERE: 130}, {HERE: 230})
     again = only(sight(160, 130, "", "Empty", returned=back.source[THERE]))
     assert (again.state, again.write and again.write.offset) == ("carried", 160)
     # Alive on both sides under one name: neither is touched.
@@ -241,7 +241,7 @@ def test_what_applications_write_is_no_mark(text):
 
 def test_marks_and_records_survive_being_written_down():
     assert PositionMark.of(MINE) == PositionMark("a-to-b", 50, ("A",))
-    carried = SyncedPositions("f", "g").and_now({HERE: 3}, {THERE: 2}).and_now({HERE: 9}, {THERE: 8})
+    carried = SyncedPositions("f", "g").with_positions({HERE: 3}, {THERE: 2}).with_positions({HERE: 9}, {THERE: 8})
     assert SyncedPositions.from_json(carried.to_json()) == carried
     assert [carried.ours(THERE, at) for at in (8, 2, 5)] == [True, True, False]
     order = GroupResetDecision("f", "g", {THERE: 7, HERE: None}, "me")

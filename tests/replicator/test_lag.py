@@ -16,9 +16,9 @@ def test_nothing_is_known_before_the_first_look():
 
 def test_time_since_the_end_passed_the_copy():
     lag = PartitionLag()
-    lag.saw_end(100, 1.0)
-    lag.saw_end(200, 2.0)
-    lag.saw_end(200, 7.0)  # nothing was appended
+    lag.observe_end(100, 1.0)
+    lag.observe_end(200, 2.0)
+    lag.observe_end(200, 7.0)  # nothing was appended
     assert lag.behind_s(50, 10.0) == 9.0  # waiting at least since the first look
     assert lag.behind_s(100, 10.0) == 8.0
     assert lag.behind_s(199, 10.0) == 8.0
@@ -27,7 +27,7 @@ def test_time_since_the_end_passed_the_copy():
 
 def test_bytes_are_offsets_times_their_mean_size():
     lag = PartitionLag()
-    lag.saw_end(1_000, 0.0)
+    lag.observe_end(1_000, 0.0)
     assert lag.bytes_behind(0) is None
     lag.fetched(10, 1_000)
     assert lag.bytes_behind(900) == 10_000
@@ -36,8 +36,8 @@ def test_bytes_are_offsets_times_their_mean_size():
 
 def test_a_truncated_source_begins_anew():
     lag = PartitionLag()
-    lag.saw_end(500, 0.0)
-    lag.saw_end(300, 4.0)
+    lag.observe_end(500, 0.0)
+    lag.observe_end(300, 4.0)
     assert lag.behind_s(100, 6.0) == 2.0
 
 
@@ -47,7 +47,7 @@ def test_behind_is_never_more_than_true_and_zero_only_when_nothing_waits(steps):
     for grown, passed in steps:
         now, end = now + passed, end + grown
         truth.append((now, end))
-        lag.saw_end(end, now)
+        lag.observe_end(end, now)
     for copied in range(0, end + 1, max(end // 20, 1)):
         told = lag.behind_s(copied, now)
         true = next((now - at for at, seen in truth if seen > copied), 0.0)

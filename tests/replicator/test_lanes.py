@@ -51,7 +51,9 @@ def route_of(leave_out: Any = lambda _batch: False, depth: int = 5, partition: i
 def with_ledger(route: ActiveCopy) -> tuple[PartitionLedgerWriter, Written]:
     written = Written()
     block = LedgerBlock(KEY, Generation(1, "a"), 1, 0, ProducerIdentity(7, 0, 0), SOURCE, TARGET, ())
-    ledger = PartitionLedgerWriter(written, block, route.by_sequence.durable, lambda _error: None, lambda _todo: None)  # type: ignore[arg-type]
+    ledger = PartitionLedgerWriter(
+        written, block, route.sequenced_copy.durable, lambda _error: None, lambda _todo: None
+    )  # type: ignore[arg-type]
     route.ledger = ledger
     return ledger, written
 
@@ -116,8 +118,8 @@ def test_a_partition_is_never_sent_by_two_lanes_at_once() -> None:
     assert [outgoing.first for _, outgoing in in_flight] == [0]
     route.kind = "live"  # meanwhile the fetching side found the log's end
     assert live._gathered() == []
-    assert [outgoing.first for outgoing in route.by_sequence.in_flight] == [0]
-    route.by_sequence.answered(ProducedPartition(TARGET, 0, 0, 0, 0, ""))
+    assert [outgoing.first for outgoing in route.sequenced_copy.in_flight] == [0]
+    route.sequenced_copy.answered(ProducedPartition(TARGET, 0, 0, 0, 0, ""))
     route.wake()
     assert bulk._gathered() == []
     assert route.carrier == "live"
@@ -145,7 +147,7 @@ def test_an_answer_that_breaks_us_becomes_a_loud_state_in_the_end(caplog: pytest
     _delivered(route, answer(1, data(0)))
     trouble = route.copy.trouble
     assert isinstance(trouble, Reinspect)
-    assert trouble.in_the_end == "rejected"
+    assert trouble.halts_as == "rejected"
     assert "offset 0" in trouble.reason
     assert "IndexError" in trouble.reason
     assert [record.message for record in caplog.records] == ["answer failed"]
@@ -155,9 +157,9 @@ def test_an_answer_that_breaks_us_becomes_a_loud_state_in_the_end(caplog: pytest
 
 
 def answered_in_turn(route: ActiveCopy) -> None:
-    outgoing = route.by_sequence.next_outgoing()
+    outgoing = route.sequenced_copy.next_outgoing()
     assert outgoing is not None
-    route.by_sequence.answered(ProducedPartition(TARGET, 0, 0, outgoing.first, 0, ""))
+    route.sequenced_copy.answered(ProducedPartition(TARGET, 0, 0, outgoing.first, 0, ""))
 
 
 def test_tiny_batches_are_left_on_the_source_while_others_wait() -> None:

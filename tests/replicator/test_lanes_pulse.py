@@ -18,25 +18,25 @@ def test_a_process_that_is_asked_often_enough_has_not_stood_still() -> None:
     pulse = StallDetector(5.0, clock)
     for _ in range(100):
         clock.now += 5.0
-        assert pulse.stops() == 0
+        assert pulse.count_stalls() == 0
 
 
 def test_everybody_hears_of_a_stop_whoever_noticed_it() -> None:
     clock = Clock()
     pulse = StallDetector(5.0, clock)
-    before = pulse.stops()
+    before = pulse.count_stalls()
     clock.now += 5.1
-    assert pulse.stops() != before  # the thread that beats
-    assert pulse.stops() != before  # a lane that comes later
-    again = pulse.stops()
-    assert pulse.stops() == again
+    assert pulse.count_stalls() != before  # the thread that beats
+    assert pulse.count_stalls() != before  # a lane that comes later
+    again = pulse.count_stalls()
+    assert pulse.count_stalls() == again
 
 
 def test_one_that_waits_for_a_broker_while_others_run_has_not_stood_still() -> None:
     clock = Clock()
     pulse = StallDetector(5.0, clock)
-    before = pulse.stops()
+    before = pulse.count_stalls()
     for _ in range(80):  # the thread that beats, while a lane waits 40 s for an answer
         clock.now += 0.5
-        pulse.stops()
-    assert pulse.stops() == before
+        pulse.count_stalls()
+    assert pulse.count_stalls() == before

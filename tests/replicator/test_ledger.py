@@ -181,7 +181,7 @@ def test_a_block_survives_its_record() -> None:
 
 
 def test_runs_that_contradict_themselves_are_kept_as_they_are() -> None:
-    """What is wrong is for the reader to say (`BrokenMap`), not for the writer to hide."""
+    """What is wrong is for the reader to say (`BrokenOffsetMap`), not for the writer to hide."""
     wrong = [OffsetRun(10 * at, 500 - at) for at in range(20)]
     sent = LedgerBlock(KEY, Generation(1, "a"), 0, 0, ProducerIdentity(7, 0, 0), SOURCE, TARGET, wrong)
     assert LedgerBlock.from_record(as_record(sent.to_json(), sent.record_key)).runs == wrong

@@ -45,9 +45,9 @@ def test_a_look_that_fails_is_taken_apart_and_is_loud_in_the_end():
             assert len(asked) == 1 + 3 * round_, "together at first, then each by itself"
             for seat, trouble in found:
                 assert isinstance(trouble, Reinspect)
-                reasons.append((trouble.reason, trouble.in_the_end))
+                reasons.append((trouble.reason, trouble.halts_as))
                 seat.found(trouble, round_ * seat_module.SAME_FOR_S)
     told = "looking at the logs failed (RuntimeError: nobody thought of it)"
     assert reasons == [(told, None)] * 3 + [(told, "failed")] * 9
     assert {seat.report("w", 1).state for seat in seats} == {"failed"}
-    assert all(seat.ready_to_look(1e9) for seat in seats), "it may heal by itself"
+    assert all(seat.is_ready_to_inspect(1e9) for seat in seats), "it may heal by itself"

@@ -231,7 +231,7 @@ def test_a_map_that_contradicts_itself_can_be_given_up() -> None:
 
     found = judged()
     assert isinstance(found, Reinspect)
-    assert found.in_the_end == "duplicated"
+    assert found.halts_as == "duplicated"
     assert "contradicts itself" in found.reason
     refused = judged(replace(SEED, target_id=OTHER))
     assert isinstance(refused, Halt)

@@ -264,7 +264,7 @@ def test_a_batch_that_cannot_be_copied_stops_the_partition_once_what_stands_befo
     assert before.first == 0
     answered(copy, 0)
     assert isinstance(copy.trouble, Reinspect), "it may have been damaged on its way here only"
-    assert copy.trouble.in_the_end == "rejected"
+    assert copy.trouble.halts_as == "rejected"
     assert "source offset 2" in copy.trouble.reason
     assert copy.position == 2
 
@@ -334,7 +334,7 @@ def test_with_quarantine_they_are_left_out_at_the_next_attempt() -> None:
     copy.quarantine = True
     found = refused(copy, error_codes.INVALID_TIMESTAMP, (3, ""))
     assert isinstance(found, Reinspect)
-    assert found.in_the_end == "rejected"
+    assert found.halts_as == "rejected"
     assert copy.refused_records == {14: "INVALID_TIMESTAMP: whole"}
 
 
@@ -351,7 +351,7 @@ def test_a_batch_refused_as_a_whole_is_named_by_its_range(errors: tuple[tuple[in
 def test_too_large_at_run_time_is_looked_at_again_and_named() -> None:
     found = refused(copying(position=10), error_codes.MESSAGE_TOO_LARGE)
     assert isinstance(found, Reinspect)
-    assert found.in_the_end == "rejected"
+    assert found.halts_as == "rejected"
     assert "offsets 10 to 14" in found.reason
 
 
@@ -366,7 +366,7 @@ def test_a_worker_that_stood_still_looks_again_where_the_broker_may_have_forgott
     now = 1_790_000_000_000
     copy = copying()
     copy.expiration_ms, copy.remembered_by = 86_400_000, now - age_ms
-    copy.stood_still(now)
+    copy.note_stall(now)
     assert (copy.trouble is not None) == halted
 
 
@@ -379,5 +379,5 @@ def test_a_partition_that_was_idle_since_its_look_is_not_pipelined_once_the_brok
     assert copy.next_outgoing(written + day // 2) is not None
     assert copy.next_outgoing(written + day // 2) is not None
     assert copy.next_outgoing(written + day) is None
-    copy.stood_still(written + day)
+    copy.note_stall(written + day)
     assert isinstance(copy.trouble, Reinspect)

@@ -285,7 +285,7 @@ def test_a_share_groups_start_is_carried_over(copied, topic_name):
         groups.alter_share(topic_name, {place: 8})
     assert kept(settings, plan)[topic_name].state == "carried"
     with GroupOffsets(settings["cloud"]) as groups:
-        moved = groups.share_held([topic_name])[topic_name].positions[place].offset
+        moved = groups.read_share_offsets([topic_name])[topic_name].positions[place].offset
         assert moved > 1
         groups.alter_share(topic_name, {place: 30})  # somebody else
     assert kept(settings, plan)[topic_name].state == "different"

@@ -85,10 +85,10 @@ def test_what_may_heal_is_tried_again_ever_more_slowly() -> None:
     seat, now, waits = sitting(), 100.0, []
     for _ in range(8):
         seat.found(Halt("unauthorised", "WRITE is missing"), now)
-        assert not seat.ready_to_look(now)
+        assert not seat.is_ready_to_inspect(now)
         waits.append(seat.not_before - now)
         now = seat.not_before
-        assert seat.ready_to_look(now)
+        assert seat.is_ready_to_inspect(now)
     assert waits[:3] == [RETRY_FIRST_S, 2 * RETRY_FIRST_S, 4 * RETRY_FIRST_S]
     assert waits[-1] == RETRY_LONGEST_S
 
@@ -97,18 +97,18 @@ def test_what_may_heal_is_tried_again_ever_more_slowly() -> None:
 def test_what_needs_a_decision_is_left_alone_until_there_is_one(state: str) -> None:
     seat = sitting()
     seat.found(Halt(state, "seen", source=OffsetSpan(3, 8)), 100.0)
-    assert not seat.ready_to_look(1e9)
+    assert not seat.is_ready_to_inspect(1e9)
     report = seat.report("w", 1)
     assert (report.state, report.error, report.seen["source"]) == (state, "seen", [3, 8])
     assert "FLOW" not in report.remedy
     order = OperatorDecision("reseed", "a-to-b", "orders", 3, state, 1, "ann", id="one")
     seat.given(order)
-    assert seat.ready_to_look(100.0)
+    assert seat.is_ready_to_inspect(100.0)
     seat.looks()
     seat.looked(judged=True)
     seat.found(Halt(state, "seen; refused"), 101.0)
     seat.given(order)
-    assert not seat.ready_to_look(1e9)  # judged: not again and again
+    assert not seat.is_ready_to_inspect(1e9)  # judged: not again and again
 
 
 def test_the_loop_hurries_only_where_something_is_to_be_done() -> None:
@@ -134,7 +134,7 @@ def test_an_order_that_comes_while_a_look_is_under_way_is_judged_by_the_next() -
     seat.given(OperatorDecision("reseed", "a-to-b", "orders", 3, "duplicated", 1, "ann", id="two"))
     seat.looked(judged=True)
     assert seat.ordered
-    assert seat.ready_to_look(100.0)
+    assert seat.is_ready_to_inspect(100.0)
 
 
 def test_a_suspicion_becomes_loud_only_when_it_lasts() -> None:

@@ -41,7 +41,7 @@ def retiring(
     route: Any = SimpleNamespace(copy=SimpleNamespace(trouble=trouble, idle=True, **vars(came)))
     record = FlowRecord(FLOW, "sha256:0", "shop", producer_id=7, state=state)
     seat = PartitionTask(KEY, record, wanted=wanted, route=route)
-    worker._seats = {KEY: seat}
+    worker._tasks = {KEY: seat}
     return seat, removed, worker
 
 

@@ -247,7 +247,7 @@ class TransactingWorker:
             wrote = self.writer.step()
         except (SessionLost, ClusterError) as lost:
             trouble = lost.trouble if isinstance(lost, SessionLost) else Reinspect(str(lost))
-            self.writer.lose(trouble)
+            self.writer.end_session(trouble)
             return True
         for copy in self.copies:
             if isinstance(copy.trouble, Halt):

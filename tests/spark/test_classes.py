@@ -119,7 +119,7 @@ def test_classes_are_those_of_the_oracle(case: Case, chunk: int) -> None:
         assert counts.pending == behind
     assert counts.unverifiable == 0
     event("by batches" if any(row.by == "batches" for row in proof.rows) else "by records only")
-    event(f"different: {min(counts.different, 5)}")
+    event(f"different: {min(counts.difference_count, 5)}")
 
 
 @st.composite

@@ -336,7 +336,7 @@ class Judged:
     def components(self, layout: str, number: int) -> set[str]:
         return {name for each in self._of(self.differences, layout, number) for name in each["components"]}
 
-    def by_batches(self, layout: str, number: int) -> set[int]:
+    def can_compare_batches(self, layout: str, number: int) -> set[int]:
         """The chunks that were equal batch by batch, by their numbers."""
         rows = self._of(self.chunks, layout, number)
         return {
@@ -358,7 +358,7 @@ def test_a_mutation_is_reported_as_its_class_and_count(judged: Judged, mutation:
     counts = judged.counts(layout, number)
     assert (classes(counts), counts["proven"]) == (mutation.found, mutation.proven)
     assert judged.components(layout, number) == set(mutation.components)
-    assert judged.by_batches(layout, number) == by_batches(SOURCES[number], copy_of(mutation, layout))
+    assert judged.can_compare_batches(layout, number) == by_batches(SOURCES[number], copy_of(mutation, layout))
 
 
 @pytest.mark.parametrize("scene", SCENES, ids=lambda scene: scene.name)

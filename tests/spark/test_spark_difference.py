@@ -130,7 +130,7 @@ def test_the_proof_root_depends_on_the_rows_and_not_on_their_order() -> None:
 def test_repeated_records_that_change_places_are_noticed(base: int | None) -> None:
     a, b = ConsumedRecord(b"a", None, 1), ConsumedRecord(b"b", None, 1)
     one, two = fingerprint_records([a, b, b, a]), fingerprint_records([b, a, a, b])
-    assert sum_fingerprints(one, base=base).same_records(sum_fingerprints(two, base=base))
+    assert sum_fingerprints(one, base=base).has_same_records(sum_fingerprints(two, base=base))
     assert not sum_fingerprints(one, base=base).equals(sum_fingerprints(two, base=base))
 
 
@@ -141,7 +141,7 @@ def test_sums_of_neighbours_join(apart: int) -> None:
     left, right = log.between(0, 10 * apart), log.between(10 * apart, 30 * apart)
     assert (sum_fingerprints(left) + sum_fingerprints(right)).order == sum_fingerprints(log).order
     assert (
-        sum_fingerprints(left, base=0).joined_in_place(sum_fingerprints(right, base=0)).order
+        sum_fingerprints(left, base=0).add_in_place(sum_fingerprints(right, base=0)).order
         == sum_fingerprints(log, base=0).order
     )
     assert compute_order_weights(log.offset).tolist() == [
@@ -153,7 +153,7 @@ def test_sums_notice_what_counts_cannot() -> None:
     log = fingerprint_records([ConsumedRecord(b"a", None, 1), ConsumedRecord(b"b", None, 2)])
     other = fingerprint_records([ConsumedRecord(b"a", None, 1), ConsumedRecord(b"a", None, 1)])
     assert sum_fingerprints(log).n == sum_fingerprints(other).n
-    assert not sum_fingerprints(log).same_records(sum_fingerprints(other))
+    assert not sum_fingerprints(log).has_same_records(sum_fingerprints(other))
     assert sum_fingerprints(log.between(0, 0)) == ChunkSum()
     assert np.array_equal(log.fp[:1], other.fp[:1])
 

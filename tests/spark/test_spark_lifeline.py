@@ -51,7 +51,7 @@ class Task:
     def end(self) -> None:
         self.stop.wait(10)
         if self.held is not None:
-            self.held.let_go()
+            self.held.release_place()
         self._thread.join(10)
 
     def ended_without_beginning(self) -> bool:
@@ -82,7 +82,7 @@ def test_a_task_ends_when_the_driver_hangs_up_and_the_driver_sees_tasks_come_and
     until(lambda: {"a", "b"} in seen.working)
     assert a.began.wait(60)
     assert a.held is not None
-    a.held.let_go()
+    a.held.release_place()
     until(lambda: seen.working[-1] == {"b"})
     assert not b.stop.is_set()
     driver.hang_up()
@@ -98,7 +98,7 @@ def test_a_second_attempt_at_a_task_stands_by_until_the_first_is_gone(driver: Fl
     assert not copy.began.is_set()
     until(lambda: seen.working[-1] == {"first", "other"})
     assert first.held is not None
-    first.held.let_go()
+    first.held.release_place()
     assert copy.began.wait(60)
     until(lambda: seen.working[-1] == {"copy", "other"})
 
@@ -112,7 +112,7 @@ def test_who_stands_by_is_dismissed_last_so_that_spark_does_not_kill_who_works(d
     assert first.stop.wait(60)
     assert not copy.stop.is_set()  # the first is still finishing what is in flight
     assert first.held is not None
-    first.held.let_go()
+    first.held.release_place()
     assert copy.ended_without_beginning()
 
 
@@ -121,7 +121,7 @@ def test_last_words_reach_the_driver(driver: FleetDriver, seen: Seen) -> None:
     assert task.began.wait(60)
     assert task.held is not None
     task.held.fail("the password file is not there")
-    task.held.let_go()
+    task.held.release_place()
     until(lambda: seen.reasons == ["the password file is not there"])
 
 

@@ -48,7 +48,7 @@ def test_the_strictest_of_flows_that_are_proven_together_counts() -> None:
 
 @pytest.mark.parametrize(("tasks", "cores", "each"), [(1, 8, 800), (2, 8, 400), (40, 8, 100), (40, 1, 800)])
 def test_tasks_that_run_together_share_the_rate(tasks: int, cores: int, each: int) -> None:
-    part = ReadLimits(800).of_task(tasks, cores)
+    part = ReadLimits(800).share_for_task(tasks, cores)
     assert part.rate == each
     assert part.patience_s * tasks / min(tasks, cores) <= read_limits.MAX_LAG_PAUSE_S
 
@@ -86,7 +86,7 @@ def test_reading_keeps_to_its_rate_over_any_second(clock: list[float]) -> None:
         pace.wait()
         size = pace.answer_bytes(4 << 20)
         took.append((clock[0], size))
-        pace.took(size)
+        pace.record_answer(size)
     for at, _ in took:
         assert sum(size for when, size in took if at <= when < at + 1) <= 1_000
     assert clock[0] - 1_000.0 == pytest.approx(sum(size for _, size in took) / 1_000, abs=0.5)
@@ -94,7 +94,7 @@ def test_reading_keeps_to_its_rate_over_any_second(clock: list[float]) -> None:
 
 def test_a_broker_that_asks_for_silence_gets_it(clock: list[float]) -> None:
     pace = ReadRate()
-    pace.took(10, throttle_ms=700)
+    pace.record_answer(10, throttle_ms=700)
     pace.wait()
     assert clock[0] == pytest.approx(1_000.7)
 
@@ -196,13 +196,13 @@ def test_other_flows_and_workers_that_fell_silent_do_not_hold_it(clock: list[flo
 
 def test_less_is_asked_for_while_a_broker_s_quota_leaves_no_room(clock: list[float]) -> None:
     pace = ReadRate()
-    pace.took(2 << 20)
+    pace.record_answer(2 << 20)
     assert pace.answer_bytes(4 << 20) == 4 << 20
-    pace.took(0, throttle_ms=500)  # nothing is sent where it does not fit (KIP-219)
+    pace.record_answer(0, throttle_ms=500)  # nothing is sent where it does not fit (KIP-219)
     assert pace.answer_bytes(4 << 20) == 256 << 10
     assert pace.answer_bytes(1_000) == 1_000
     clock[0] += 61
     assert pace.answer_bytes(4 << 20) == 4 << 20
     small = ReadRate()
-    small.took(0, throttle_ms=500)
+    small.record_answer(0, throttle_ms=500)
     assert small.answer_bytes(4 << 20) == 128 << 10

@@ -224,7 +224,9 @@ def test_an_aligned_copy_is_judged_by_its_offsets(
         target.batches[at] = (base + data.draw(st.integers(0, following - base - len(records))), records)
     proof, _, subject = proof_of(source, target, map_, size, in_place=True)
     each_once(proof.rows, subject)
-    assert (proof.judgement.total.different + proof.judgement.total.pending == 0) == (source.records == target.records)
+    assert (proof.judgement.total.difference_count + proof.judgement.total.pending == 0) == (
+        source.records == target.records
+    )
     for row in proof.rows:
         inside = [
             [r for r in log.records if a <= r[0] < b] for log, (a, b) in ((source, row.source), (target, row.target))
@@ -246,7 +248,7 @@ def test_what_expires_meanwhile_is_unverifiable_and_all_else_is_compared(
     assert not proof.judgement.errors
     total = proof.judgement.total
     if before[0].fp.tolist() == before[1].fp.tolist():  # a faithful copy is never called different
-        assert total.different == 0
+        assert total.difference_count == 0
         if not source.start and not target.start:
             assert (total.unverifiable, total.pending, total.proven) == (0, 0, len(before[0]))
         elif total.proven < len(before[0]):
@@ -286,7 +288,7 @@ def test_a_proof_built_on_another_reads_only_what_that_has_not_proven(
             assert not any(max(unit.start, a) < min(unit.end, b) for a, b in unread)
     if not any(row.target.start <= altered < row.target.end and row.source in unread for row in kept):
         plain, _, _ = proof_of(source, target, map_, size)
-        assert (proof.judgement.total.different == 0) == (plain.judgement.total.different == 0)
+        assert (proof.judgement.total.difference_count == 0) == (plain.judgement.total.difference_count == 0)
     now = [row for row in again if source.prints(*row.source).fp.tolist() != target.prints(*row.target).fp.tolist()]
     assert len(now) == sum("differ now" in block for block in proof.judgement.blocks)
     early = sum(row.source_sum.n for row in kept if row.source in unread)
@@ -326,7 +328,7 @@ def test_what_was_proven_stays_so_when_it_expires(
         fix_window(seen, final=True, earlier=before), map_, ("a", "b"), chunk=size, earlier=kept, again=again
     )
     total = compare_and_judge([subject], Memory((source, target)).readers()).judgement.total
-    assert total.different == 0
+    assert total.difference_count == 0
     earlier = sum(row.source_sum.n for row in kept)
     assert earlier <= total.proven + total.proven_earlier <= len(copy)
     if total.proven + total.proven_earlier < len(copy) and before is not None:
@@ -342,4 +344,4 @@ def test_a_piece_that_begins_within_a_batch_is_opened() -> None:
     half = ChunkRow(PLACE, OffsetRange(0, 5), OffsetRange(0, 5), sums, sums, "equal")
     subject = ProofPartition(fix_window(observed(source, target, map_)), map_, ("a", "b"), chunk=40, earlier=(half,))
     total = compare_and_judge([subject], Memory((source, target)).readers()).judgement.total
-    assert (total.proven_earlier, total.proven, total.different) == (5, 14, 2)
+    assert (total.proven_earlier, total.proven, total.difference_count) == (5, 14, 2)

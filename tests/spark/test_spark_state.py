@@ -258,7 +258,7 @@ def test_what_expires_under_the_reading_is_unverifiable_and_read_again() -> None
     topic = Compacted([*LOG, FILL], holes(LOG, 3))
     topic.stored.starts["onprem", "t", 0] = 57
     total = topic.prove().judgement.total
-    assert (total.different, total.unverifiable, total.proven) == (0, 6, 4)
+    assert (total.difference_count, total.unverifiable, total.proven) == (0, 6, 4)
 
 
 def test_records_without_a_key_are_told_unless_they_are_in_quarantine() -> None:

@@ -75,7 +75,7 @@ def test_what_happens_while_it_is_read_is_an_error(error: Exception, monkeypatch
 
     monkeypatch.setattr(Stored, "answers", read)
     proof, _ = proof_of(log, log)
-    assert (proof.judgement.verdict, proof.judgement.total.different) == ("error", 0)
+    assert (proof.judgement.verdict, proof.judgement.total.difference_count) == ("error", 0)
     assert str(error) in proof.judgement.errors[0]
 
 
@@ -98,7 +98,7 @@ def test_what_expires_while_it_is_read_is_unverifiable(monkeypatch: pytest.Monke
 
     monkeypatch.setattr(Stored, "answers", read)
     proof, _ = proof_of(log, log)
-    assert (proof.judgement.verdict, proof.judgement.total.different) == ("incomplete", 0)
+    assert (proof.judgement.verdict, proof.judgement.total.difference_count) == ("incomplete", 0)
     assert proof.judgement.total.unverifiable > 0
     assert proof.judgement.total.unverifiable + proof.judgement.total.proven == 200
 

@@ -78,7 +78,9 @@ def test_topics_of_which_the_same_is_known_stand_together() -> None:
         "flows:\n  - {source: a, target: b, topics: {include: [o1, o2, o3]}}\n--- # topology scan\n"
         "a: {topics: {o1: {partitions: 2}, o2: {partitions: 2}, o3: {partitions: 2, overridden: [segment.ms]}}}\n"
     )
-    [(_, groups)] = RuleContext(parse_topology(complete_example(example)), build_example_inventory(example)).facts.alike
+    [(_, groups)] = RuleContext(
+        parse_topology(complete_example(example)), build_example_inventory(example)
+    ).facts.by_equal_facts
     assert [[topic.name for topic in group] for group in groups] == [["o1", "o2"], ["o3"]]
 
 

@@ -30,7 +30,7 @@ class NotCarried:
 
 @dataclass(frozen=True, slots=True)
 class ImportedCluster:
-    """`alias` is legal in the topology language. No bootstrap: `topology_text` writes a placeholder and says so.
+    """`alias` is legal in the topology language. No bootstrap: `render_topology_file` writes a placeholder and says so.
 
     security is the section of the language, `{"protocol": …, "credentials": {"env": …}}`; references only.
     """
@@ -65,7 +65,8 @@ class ImportedFlow:
 @dataclass(frozen=True, slots=True)
 class ImportedTopology:
     """`format` is its name in `formats.FORMATS`, `name` goes to `metadata.name`. `file` and `text` are the foreign
-    source (of several files, the first). `defaults` are settings that hold for all flows; `topology_text` adds those
+    source (of several files, the first). `defaults` are settings that hold for all flows; `render_topology_file` adds
+    those
     that all flows agree on. `problems` are what the foreign file does wrong, with spans in it."""
 
     format: str

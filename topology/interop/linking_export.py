@@ -58,7 +58,7 @@ _WHY = {
 
 
 def write(topology: Topology) -> ExportedTopology:
-    """All links in one text, each beginning with its comment; `links_of` has them apart."""
+    """All links in one text, each beginning with its comment; `render_link_properties` has them apart."""
     notes = ImportNotes()
     links = render_link_properties(topology, notes)
     _left_of_topology(topology, notes)

@@ -62,7 +62,9 @@ def render_topology_file(imported: ImportedTopology) -> str:
 
 
 def find_missing_addresses(imported: ImportedTopology) -> tuple[NotCarried, ...]:
-    """What `topology_text` leaves for a person to fill in, as entries of the list of what was not carried over."""
+    """What `render_topology_file` leaves for a person to fill in, as entries of the list of what was not carried
+    over.
+    """
     top = FileSpan(imported.file, 1, 1, 1, 1)
     return tuple(
         NotCarried(f"addresses of cluster {each.alias}", "the file does not say them; fill in `bootstrap`", top)

@@ -44,7 +44,7 @@ def render_picture(topology: Topology, form: str, level: str) -> str:
         from topology.picture.terminal import render_terminal_picture
 
         return render_terminal_picture(edges, alone) + (
-            f"\n\nloop: {graph.cycles[0].loop().rotated()}" if graph.cycles else ""
+            f"\n\nloop: {graph.cycles[0].loop().rotate_loop()}" if graph.cycles else ""
         )
     from topology.picture import mermaid_graphviz
 

@@ -46,7 +46,7 @@ class _PlannedTopic:
     there: InventoryTopic | None
     target: InventoryCluster
 
-    def will_be(self, key: str) -> str | None:
+    def target_config(self, key: str) -> str | None:
         """The config in force at the target: what is there, what the flow takes over, or what its brokers say."""
         if self.there is not None:
             return self.there.config(key)
@@ -55,8 +55,8 @@ class _PlannedTopic:
             return self.source.config(key)
         return self.target.configs.get(_INHERITED[key])
 
-    def will_be_number(self, key: str) -> int | None:
-        value = self.will_be(key)
+    def target_config_number(self, key: str) -> int | None:
+        value = self.target_config(key)
         return int(value) if value is not None and value.isdecimal() else None
 
     @property
@@ -130,7 +130,7 @@ def _versions(flow: PlanFlow, source: InventoryCluster, target: InventoryCluster
 
 
 def _message_size(pair: _PlannedTopic) -> Iterator[_Found]:
-    largest, taken = pair.source.number("max.message.bytes"), pair.will_be_number("max.message.bytes")
+    largest, taken = pair.source.number("max.message.bytes"), pair.target_config_number("max.message.bytes")
     if largest is not None and taken is not None and taken < largest:
         yield (
             f"batches of up to {rounded_amounts.render_rounded_size(largest)} are allowed at {pair.flow.source}, "
@@ -141,7 +141,7 @@ def _message_size(pair: _PlannedTopic) -> Iterator[_Found]:
 
 
 def _timestamps(pair: _PlannedTopic) -> Iterator[_Found]:
-    kept, will_be = pair.source.config("message.timestamp.type"), pair.will_be("message.timestamp.type")
+    kept, will_be = pair.source.config("message.timestamp.type"), pair.target_config("message.timestamp.type")
     if kept == "CreateTime" and will_be == "LogAppendTime":
         yield (
             f"{pair.flow.target} would replace every record's time by the time of its copy (LogAppendTime)",
@@ -150,7 +150,7 @@ def _timestamps(pair: _PlannedTopic) -> Iterator[_Found]:
 
 
 def _cleanup(pair: _PlannedTopic) -> Iterator[_Found]:
-    ours, theirs = pair.source.config("cleanup.policy"), pair.will_be("cleanup.policy")
+    ours, theirs = pair.source.config("cleanup.policy"), pair.target_config("cleanup.policy")
     if ours is None or theirs is None or ("compact" in ours) == ("compact" in theirs):
         return
     if "compact" in theirs:
@@ -203,7 +203,7 @@ def _replication(pair: _PlannedTopic) -> Iterator[_Found]:
             f"{pair.flow.target}",
             "accept less durability, or add brokers and replicas at the target before applications move",
         )
-    insync = pair.will_be_number("min.insync.replicas")
+    insync = pair.target_config_number("min.insync.replicas")
     if insync is not None and insync > pair.replicas:
         yield (
             f"min.insync.replicas={insync} with {pair.replicas} replicas at {pair.flow.target}: every write with "

@@ -146,7 +146,7 @@ class SourceWatch:
 
 
 class SourceWatchProxy:
-    """A `Watch` whose looks are taken in a process apart, for the triggerer."""
+    """A `SourceWatch` whose looks are taken in a process apart, for the triggerer."""
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan

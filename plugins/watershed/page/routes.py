@@ -49,7 +49,7 @@ class ReplicationPage:
         from plugins.watershed.page.user_rights import find_user_rights
 
         files = self.files()
-        seen = sorted(name for name, found in find_user_rights(user, list(files)).items() if found.sees())
+        seen = sorted(name for name, found in find_user_rights(user, list(files)).items() if found.can_see_topology())
         return {"topologies": [{"name": name, "problem": files[name][1]} for name in seen]}
 
     def flows(self, user: Any, topology: str, only: str = "") -> dict[str, Any]:
@@ -79,7 +79,7 @@ class ReplicationPage:
         may, plan = self.seen(user, topology)
         if plan.migration is None:
             return {"topology": topology, "declared": False, "actions": may.actions()}
-        if not may.sees_runs("migrate"):
+        if not may.can_see_runs("migrate"):
             raise _missing(f"no migrations of {topology}")
         target = plan.cluster(plan.flow(plan.migration.flow).target)
         snapshot: ClusterSnapshot = self.readers.look(target)
@@ -106,7 +106,7 @@ class ReplicationPage:
 
         plan, problem = self.files().get(topology, (None, ""))
         may = find_user_rights(user, [topology])[topology]
-        if not may.sees() or (plan is None and not problem):
+        if not may.can_see_topology() or (plan is None and not problem):
             raise _missing(f"no topology {topology}")
         if plan is None:
             from fastapi import HTTPException

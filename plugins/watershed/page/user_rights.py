@@ -52,22 +52,22 @@ class UserRights:
     topology: str
     dags: dict[str, KnownDag]
 
-    def sees(self) -> bool:
+    def can_see_topology(self) -> bool:
         return self._may("replicate", "GET", None)
 
-    def sees_runs(self, what: str) -> bool:
+    def can_see_runs(self, what: str) -> bool:
         return self._may(what, "GET", DagAccessEntity.RUN)
 
     def readable(self, what: Iterable[str]) -> list[str]:
         """Ids of the DAGs of these kinds whose runs the user may read."""
-        return [build_dag_id(each, self.topology) for each in what if self.sees_runs(each)]
+        return [build_dag_id(each, self.topology) for each in what if self.can_see_runs(each)]
 
     def actions(self) -> list[dict[str, Any]]:
         """What the buttons of the page do, and why the user may not do it; only DAGs that there are."""
         found = []
         for what, words in _DAGS.items():
             known = self.dags.get(what)
-            if known is None or known.stale or not self.sees_runs(what):
+            if known is None or known.stale or not self.can_see_runs(what):
                 continue
             allowed = self._may(what, "POST", DagAccessEntity.RUN)
             answers = self._may(what, "PUT", DagAccessEntity.HITL_DETAIL)

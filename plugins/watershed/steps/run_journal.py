@@ -37,7 +37,7 @@ def read_chain_or_fail(plan: Plan) -> JournalChain:
 
 
 def find_done_waves(plan: Plan, chain: JournalChain) -> dict[str, str]:
-    """Wave → the newest run that moved it, of those that are where they should be (`cutover.wave_states`)."""
+    """Wave → the newest run that moved it, of those that are where they should be (`cutover.list_wave_states`)."""
     from cutover.run_claim import read_run_kind
     from cutover.wave_states import list_wave_states
 

@@ -98,18 +98,18 @@ class AlignedCopy(PartitionCopy):
             self.acked = self.copied_through = gap.end
             self._when_empty()
 
-    def not_closed(self, trouble: Halt | Reinspect) -> None:
+    def fail_gap(self, trouble: Halt | Reinspect) -> None:
         """It ended otherwise; a look finds out how far it came."""
         with self.lock:
             self.closing = None
             if self.trouble is None or isinstance(trouble, Halt):
                 self.trouble = trouble
 
-    def overshot(self, gap: OffsetGap, found: int) -> None:
+    def fail_overshot_gap(self, gap: OffsetGap, found: int) -> None:
         """The target's log ends at `found`, behind what it should: another worker has gone on, or somebody else writes,
         which the look tells apart."""
         told = f"the target's log ends at {found} where it should end at {gap.end}, behind a gap from {gap.first} on"
-        self.not_closed(Reinspect(told, "target_foreign_write"))
+        self.fail_gap(Reinspect(told, "target_foreign_write"))
 
     @property
     def waiting(self) -> bool:

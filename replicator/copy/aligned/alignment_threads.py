@@ -120,7 +120,7 @@ class AlignmentThreads:
             copy.unanswered = True
             log.exception("fill failed", extra={"topic": copy.key.target_topic, "partition": copy.key.partition})
             trouble = Reinspect(f"filling failed ({type(error).__name__}: {error})", "failed")
-        copy.not_closed(trouble)
+        copy.fail_gap(trouble)
 
     def _filled_up(self, part: _Part, copy: AlignedCopy) -> int:
         def told(progress: FillProgress) -> None:
@@ -151,26 +151,26 @@ class AlignmentThreads:
     def _close(self, route: ActiveCopy, gap: OffsetGap) -> None:
         copy, part = _aligned(route), self._parts.get(id(route))
         if part is None or part.gaps is None:
-            copy.not_closed(Reinspect("the partition was given up"))
+            copy.fail_gap(Reinspect("the partition was given up"))
             return
         try:
             end = part.gaps.advance(gap.end, copy.stop)
         except Misaligned as misaligned:
-            copy.overshot(gap, misaligned.end)
+            copy.fail_overshot_gap(gap, misaligned.end)
         except SessionLost as lost:
-            copy.not_closed(lost.trouble)
+            copy.fail_gap(lost.trouble)
         except Unauthorised as refused:
-            copy.not_closed(Halt("unauthorised", str(refused)))
+            copy.fail_gap(Halt("unauthorised", str(refused)))
         except ClusterError as error:
-            copy.not_closed(Reinspect(str(error)))
+            copy.fail_gap(Reinspect(str(error)))
         except Exception as error:
             log.exception("gap failed", extra={"topic": copy.key.target_topic, "partition": copy.key.partition})
-            copy.not_closed(Reinspect(f"closing a gap failed ({type(error).__name__}: {error})", "failed"))
+            copy.fail_gap(Reinspect(f"closing a gap failed ({type(error).__name__}: {error})", "failed"))
         else:
             if end == gap.end:
                 copy.closed(gap)
             else:
-                copy.not_closed(Reinspect(f"stopped at offset {end} in the gap up to {gap.end}"))
+                copy.fail_gap(Reinspect(f"stopped at offset {end} in the gap up to {gap.end}"))
         route.wake()
 
     def _bumps(self) -> bool:

@@ -18,9 +18,9 @@ overshoot, because of this (docs/research/aligned-mode.md, section C, "Lost answ
   (`Misaligned`).
 - Elsewhere a bare marker takes it, as nobody repeats that: behind the answers to all others, and behind another
   InitProducerId, which shows that nobody else has come. It is sent within `LEASE_S` of asking for that. Whoever comes,
-  or has lost the answer to such a marker, and finds one offset left waits for `OTHERS_S` behind his own InitProducerId,
-  and for slow followers, before he reads what is left. So the two never meet, but where a process freezes between the
-  look at the clock and the sending.
+  or has lost the answer to such a marker, and finds one offset left waits for `RIVAL_MARKER_WAIT_S` behind his own
+  InitProducerId, and for slow followers, before he reads what is left. So the two never meet, but where a process
+  freezes between the look at the clock and the sending.
 - Whether anything is left is read behind InitProducerId: a transaction that was open has had its marker then, and one
   that somebody begins later fences ours.
 - So whenever a new worker finds that more than one offset is left, one empty transaction is right, and that is what it

@@ -79,7 +79,7 @@ def fill_log(
     and end are then both `until`. The end reached, which is less only when `stop` was set.
 
     May be called again at any time, by anybody, after whatever happened, also with a higher `until` (the source's log
-    start has moved). bump: the cluster's transaction.version is 2 or more. bare: as of `Advance`. max_batch:
+    start has moved). bump: the cluster's transaction.version is 2 or more. bare: as of `LogEnd`. max_batch:
     bytes that the topic takes in a batch. progress is called about twice a second.
 
     The topic has to take it: `replicator.copy.aligned.filling_configs`. Raises Misaligned when the log holds anything
@@ -144,7 +144,7 @@ class _Filler:
         return there.end
 
     def _bulk(self, who: ProducerIdAndEpoch, end: int, count: int) -> None:
-        """See `Advance`. A batch that does not stand where it was meant to ends it: what is there is looked at anew."""
+        """See `LogEnd`. A batch that does not stand where it was meant to ends it: what is there is looked at anew."""
         if self._verify() != end:
             raise SessionLost(Reinspect(f"somebody else writes to {self.log}"))
         leader, sent = self.log.leader(), deque[tuple[int, int]]()

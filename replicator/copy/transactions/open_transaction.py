@@ -80,7 +80,7 @@ class OpenTransaction:
     _flying: Counter[BrokerAddress] = field(default_factory=Counter)
 
     @property
-    def untouched(self) -> bool:
+    def is_turned_away(self) -> bool:
         """Every batch was turned away because the transaction before is still being completed: nothing is written."""
         return 0 < self._turned_away == self._answered and not self.troubles
 

@@ -105,7 +105,7 @@ class SlotSender(threading.Thread):
     def _over(self, trouble: Halt | Reinspect) -> None:
         with self._changing:
             self._opened = False
-            self._writer.lose(trouble)
+            self._writer.end_session(trouble)
 
 
 @dataclass(slots=True)

@@ -81,7 +81,7 @@ class SlotWriter:
             return True
         return False
 
-    def lose(self, trouble: Halt | Reinspect) -> None:
+    def end_session(self, trouble: Halt | Reinspect) -> None:
         """The session is over; every partition is looked at again."""
         lanes, self.lanes = self.lanes, ()
         self.close()
@@ -103,7 +103,7 @@ class SlotWriter:
     def _transaction(self, path: CopyPath) -> None:
         unit = self._unit(self._producer(path))
         unit.fill(self._turned, path)
-        if unit.untouched and self._bump:
+        if unit.is_turned_away and self._bump:
             self._wait_for_the_one_before(unit)
         elif unit.failed:
             self._roll_back(unit)

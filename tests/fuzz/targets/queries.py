@@ -1,8 +1,8 @@
 """Requests of the page "Replication": paths, parameters and ids, through the application that Airflow mounts.
 
 An input is a path with its query, as it stands in a request's first line. A line behind it, where there is one, is an
-id that `plugins.watershed.state_folder` makes a folder of. Oracle: no answer of 500 and more, none that is not closed
-to caches, no file from outside the page's folder, no folder outside the state's.
+id that `plugins.watershed.locate_state_folder` makes a folder of. Oracle: no answer of 500 and more, none that is not
+closed to caches, no file from outside the page's folder, no folder outside the state's.
 """
 
 from __future__ import annotations

@@ -68,7 +68,7 @@ def find_unguarded_loops(context: RuleContext, code: str, message: str) -> Itera
                 tuple(sorted(labels)),
                 path=loop.flows[0].path,
                 ids=tuple(sorted(flows)),
-                notes=(f"cycle: {loop.rotated()}",),
+                notes=(f"cycle: {loop.rotate_loop()}",),
                 help=f"remove `guard: none` from {', '.join(open_flows)} (the default guard stops it), "
                 "or rename with `naming: {policy: prefix}` and select the originals only",
                 confidence="certain" if route.end[1].certain else "possible",

@@ -42,7 +42,7 @@ def check(context: RuleContext) -> Iterator[Problem]:
     graph = context.graph
     if graph is None:
         return
-    told = {frozenset((*one.ids[-1:], *two.ids[-1:])) for one, two in graph.twice}
+    told = {frozenset((*one.ids[-1:], *two.ids[-1:])) for one, two in graph.duplicate_deliveries}
     yield from _two_flows(graph, told)
     yield from _flow_and_producers(graph)
 

@@ -72,7 +72,7 @@ def find_double_deliveries(context: RuleContext) -> Iterator[tuple[FlowPath, Flo
         return
     cycling = {flow for route in graph.cycles for flow in route.loop().ids}
     seen: set[tuple[str, frozenset[str]]] = set()
-    for one, two in graph.twice:
+    for one, two in graph.duplicate_deliveries:
         key = (one.end[0], frozenset((*one.ids[-1:], *two.ids[-1:])))
         if key not in seen and not cycling & {*one.ids, *two.ids}:
             seen.add(key)

@@ -52,7 +52,7 @@ _WITH_IDS = ("avro", "json", "protobuf")
 
 def check(context: RuleContext) -> Iterator[Problem]:
     topology = context.topology
-    for flow, groups in context.facts.alike if topology is not None else ():
+    for flow, groups in context.facts.by_equal_facts if topology is not None else ():
         before, after = _registry(topology, flow.source), _registry(topology, flow.target)
         never = flow.settings.get("sync", "schemas", "mode", default="never") == "never"
         found = [topic for topics in groups if topics[0].source.schema in _WITH_IDS for topic in topics]

@@ -22,7 +22,7 @@ def find_merged_topics(
     into: dict[str, list[Flow]] = {}
     for flow, _ in context.facts.by_flow:
         into.setdefault(flow.target, []).append(flow)
-    shared = ((flow, groups) for flow, groups in context.facts.alike if len(into[flow.target]) > 1)
+    shared = ((flow, groups) for flow, groups in context.facts.by_equal_facts if len(into[flow.target]) > 1)
     topics = [each for _, groups in shared for group in groups if wanted(group[0]) for each in group]
     targets = {each.flow.target for each in topics}
     named = _named(context, targets)

@@ -42,7 +42,7 @@ _ENOUGH = 3
 
 
 def check(context: RuleContext) -> Iterator[Problem]:
-    for flow, groups in context.facts.alike if context.topology is not None else ():
+    for flow, groups in context.facts.by_equal_facts if context.topology is not None else ():
         side = build_target_topics(context, flow)
         brokers = side.cluster.brokers
         if brokers is None or brokers < _ENOUGH:

@@ -54,7 +54,7 @@ def check(context: RuleContext) -> Iterator[Problem]:
         return
     needs = {flow.id: build_outage_budget(context, flow, topics) for flow, topics in context.facts.by_flow}
     later = find_relayed_topics(context) if any(needs.values()) else {}
-    for flow, groups in context.facts.alike:
+    for flow, groups in context.facts.by_equal_facts:
         needed = needs[flow.id]
         if needed is None:
             continue

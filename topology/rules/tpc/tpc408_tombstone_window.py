@@ -46,7 +46,7 @@ from topology.rules.tpc.outage_budget import build_outage_budget
 
 
 def check(context: RuleContext) -> Iterator[Problem]:
-    for flow, groups in context.facts.alike if context.topology is not None else ():
+    for flow, groups in context.facts.by_equal_facts if context.topology is not None else ():
         needed = build_outage_budget(context, flow, chain.from_iterable(groups))
         if needed is None:
             continue

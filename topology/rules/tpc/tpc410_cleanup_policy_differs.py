@@ -47,7 +47,7 @@ from topology.topic_facts import FlowTopic
 
 
 def check(context: RuleContext) -> Iterator[Problem]:
-    for flow, groups in context.facts.alike if context.topology is not None else ():
+    for flow, groups in context.facts.by_equal_facts if context.topology is not None else ():
         side = build_target_topics(context, flow)
         found: dict[tuple[str, str], list[FlowTopic]] = {}
         for topics in groups:

@@ -58,7 +58,7 @@ def check(context: RuleContext) -> Iterator[Problem]:
     for flow in topology.flows:
         ways.setdefault((flow.source, flow.target), []).append(flow)
     moved = _moved(topology)
-    for flow, groups in context.facts.alike:
+    for flow, groups in context.facts.by_equal_facts:
         every = flow.settings.at("slo", "rto") is not None
         back = ways.get((flow.target, flow.source), ())
         more = [topic for topics in groups if _more(topics[0]) for topic in topics]

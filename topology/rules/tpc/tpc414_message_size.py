@@ -50,7 +50,7 @@ _KEY = "max.message.bytes"
 
 
 def check(context: RuleContext) -> Iterator[Problem]:
-    for flow, groups in context.facts.alike if context.topology is not None else ():
+    for flow, groups in context.facts.by_equal_facts if context.topology is not None else ():
         side = build_target_topics(context, flow)
         found: dict[tuple[int, int], list[FlowTopic]] = {}
         for topics in groups:

@@ -19,13 +19,18 @@ from replicator.copy.aligned.gap_filler import GapMethod
 from replicator.ledger.ledger import read_ledger
 from replicator.limits import DEFAULT_MAX_BATCH_BYTES, TargetLimits
 from replicator.states import Halt
-from topology.plan import NEVER_SYNCED_CONFIGS, PlanFlow
+from topology.plan import PlanFlow
 from topology.reserved_topics import explain_reserved_topic
 from topology.shell_command import render_shell_command
+from topology.target_configs import (
+    MAX_MESSAGE_CONFIG,
+    TIMESTAMP_TYPE_CONFIG,
+    build_target_configs,
+    count_created_replicas,
+)
 
 _SIDE_BY_SIDE: Final = 8  # topics that are created or grown at once
 RECREATED_STATE: Final = "source_recreated"
-TIMESTAMP_TYPE_CONFIG: Final = "message.timestamp.type"
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +196,7 @@ def _created(
         target.create_topic(
             mapped.target_topic,
             mapped.partitions,
-            flow.replication_factor or min(shape.replication_factor, target.brokers()),
+            count_created_replicas(flow, shape.replication_factor, target.brokers()),
             read_configs_to_create(flow, mapped.topic, source, target),
         )
     except Unreachable:
@@ -266,41 +271,11 @@ def read_configs_to_create(
     flow: PlanFlow, topic: str, source: ClusterProtocol, target: ClusterProtocol
 ) -> dict[str, str]:
     """What a created topic gets: the source's own settings as far as the flow takes them, and what the file sets."""
-    size = "max.message.bytes"
-    stamps = target.broker_config("log.message.timestamp.type")
-    if flow.sync_configs == "never":
-        return build_wanted_configs(flow, {}, in_force=None, default_size=None, default_stamps=stamps)
-    return build_wanted_configs(
+    synced = flow.sync_configs != "never"
+    return build_target_configs(
         flow,
-        source.topic_configs([topic])[topic],
-        in_force=source.effective_configs([topic])[topic].get(size),
-        default_size=target.broker_config("message.max.bytes"),
-        default_stamps=stamps,
+        source.topic_configs([topic])[topic] if synced else {},
+        source_max_message=source.effective_configs([topic])[topic].get(MAX_MESSAGE_CONFIG) if synced else None,
+        target_max_message=target.broker_config("message.max.bytes") if synced else None,
+        target_timestamp_type=target.broker_config("log.message.timestamp.type"),
     )
-
-
-def build_wanted_configs(
-    flow: PlanFlow,
-    own: Mapping[str, str],
-    *,
-    in_force: str | None,
-    default_size: str | None,
-    default_stamps: str | None,
-) -> dict[str, str]:
-    """What a target topic should have of its own. own: what the source topic has of its own; in_force: the largest
-    batch that it takes; default_*: what the target's brokers say of that, and of timestamps. Pure.
-
-    `max.message.bytes` also where the source inherits it and its batches would not fit the target's default;
-    `message.timestamp.type` where the target's default would put its own time into the records.
-    """
-    set_here = dict(flow.configs_set)
-    if default_stamps == "LogAppendTime":
-        set_here = {TIMESTAMP_TYPE_CONFIG: "CreateTime"} | set_here
-    if flow.sync_configs == "never":
-        return set_here
-    configs = dict(own)
-    if in_force is not None and default_size is not None and int(in_force) > int(default_size):
-        configs["max.message.bytes"] = in_force
-    left_out = NEVER_SYNCED_CONFIGS | set(flow.sync_configs_exclude)
-    only = set(flow.sync_configs_include) or set(configs)
-    return {key: configs[key] for key in configs if key in only - left_out} | set_here

@@ -256,42 +256,58 @@ def _tells(flows: list[Flow], others: list[Flow]) -> bool:
 
 
 def number_loop_components(following: Mapping[TopicNode, list[TopicNode]]) -> dict[TopicNode, int]:
-    """node → number of its strongly connected component, for nodes on some loop (Tarjan, without recursion)."""
-    order: dict[TopicNode, int] = {}
-    lowest: dict[TopicNode, int] = {}
-    open_: list[TopicNode] = []
-    waiting: set[TopicNode] = set()
-    loops: dict[TopicNode, int] = {}
+    """Node → number of its strongly connected component, for nodes on a cycle of two or more (Kosaraju's algorithm).
+
+    following: node → the nodes that its edges lead to. Written without recursion: a chain of flows can be long.
+    """
+    preceding: dict[TopicNode, list[TopicNode]] = {}
+    for node, targets in following.items():
+        for target in targets:
+            preceding.setdefault(target, []).append(node)
+    numbers: dict[TopicNode, int] = {}
+    seen: set[TopicNode] = set()
+    for number, root in enumerate(reversed(_list_in_finish_order(following))):
+        component = _collect_unseen(root, preceding, seen)
+        if len(component) > 1:
+            numbers |= dict.fromkeys(component, number)
+    return numbers
+
+
+def _list_in_finish_order(following: Mapping[TopicNode, list[TopicNode]]) -> list[TopicNode]:
+    """All nodes in the order in which a depth-first search leaves them."""
+    finished: list[TopicNode] = []
+    seen: set[TopicNode] = set()
     for root in following:
-        if root in order:
+        if root in seen:
             continue
-        order[root] = lowest[root] = len(order)
-        open_.append(root)
-        waiting.add(root)
+        seen.add(root)
         path = [(root, iter(following[root]))]
         while path:
             node, rest = path[-1]
-            for after in rest:
-                if after not in order:
-                    order[after] = lowest[after] = len(order)
-                    open_.append(after)
-                    waiting.add(after)
-                    path.append((after, iter(following.get(after, ()))))
-                    break
-                if after in waiting:
-                    lowest[node] = min(lowest[node], order[after])
-            else:
+            after = next((target for target in rest if target not in seen), None)
+            if after is None:
+                finished.append(node)
                 path.pop()
-                if path:
-                    lowest[path[-1][0]] = min(lowest[path[-1][0]], lowest[node])
-                if lowest[node] == order[node]:
-                    members = [open_.pop()]
-                    while members[-1] is not node:
-                        members.append(open_.pop())
-                    waiting.difference_update(members)
-                    if len(members) > 1:
-                        loops |= dict.fromkeys(members, order[node])
-    return loops
+            else:
+                seen.add(after)
+                path.append((after, iter(following.get(after, ()))))
+    return finished
+
+
+def _collect_unseen(
+    root: TopicNode, edges: Mapping[TopicNode, list[TopicNode]], seen: set[TopicNode]
+) -> list[TopicNode]:
+    """The nodes that `root` leads to and that are not in `seen`, with `root`; adds them to `seen`."""
+    if root in seen:
+        return []
+    seen.add(root)
+    found = [root]
+    for node in found:  # grows while it is read
+        for target in edges.get(node, ()):
+            if target not in seen:
+                seen.add(target)
+                found.append(target)
+    return found
 
 
 def _runs(flow: Flow) -> bool:

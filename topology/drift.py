@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from topology.inventory import Inventory, InventoryCluster, InventoryTopic
-from topology.plan import NEVER_SYNCED_CONFIGS, Plan, PlanFlow
+from topology.plan import Plan, PlanFlow
 from topology.shell_command import render_shell_command
+from topology.target_configs import count_created_replicas, plan_target_configs
 
 DriftClass = Literal["safe", "unsafe", "unsupported", "unknown"]
 # Larger keeps or takes more: lowering one of these deletes or refuses what was fine before.
@@ -92,9 +93,9 @@ def _topics(flow: PlanFlow, source: InventoryCluster, target: InventoryCluster) 
             continue
         here, arriving = source.topics[name], flow.target_topic(name)
         there = target.topics.get(arriving)
-        wanted = _configs(flow, here)
+        wanted = plan_target_configs(flow, here, target)
         if there is None:
-            replicas = flow.replication_factor or min(here.replication_factor, max(len(target.brokers), 1))
+            replicas = count_created_replicas(flow, here.replication_factor, len(target.brokers))
             fields = {"partitions": str(here.partitions), "replication.factor": str(replicas), **wanted}
             yield from (FieldDrift(target.alias, "topic", arriving, key, None, value) for key, value in fields.items())
         else:
@@ -106,9 +107,10 @@ def _existing(
 ) -> Iterator[FieldDrift]:
     """An existing topic is changed by `apply` only where its configs are kept equal (`continuous`), which is compared
     elsewhere (replicator/sync/configs.py); what else differs is said."""
-    alias, brokers = target.alias, max(len(target.brokers), 1)
+    alias = target.alias
     yield from _partitions(flow, here, there, alias, known=flow.id in target.flows)
-    replicas = flow.replication_factor or max(there.replication_factor, min(here.replication_factor, brokers))
+    created = count_created_replicas(flow, here.replication_factor, len(target.brokers))
+    replicas = flow.replication_factor or max(there.replication_factor, created)
     if there.replication_factor != replicas:
         live, asked = str(there.replication_factor), str(replicas)
         why = (
@@ -157,17 +159,6 @@ def classify_config_change(key: str, live: str, wanted: str) -> tuple[DriftClass
 
 def _is_number(text: str) -> bool:
     return text.lstrip("-").isdecimal()
-
-
-def _configs(flow: PlanFlow, here: InventoryTopic) -> dict[str, str]:
-    """What the flow gives a topic: the source topic's own settings, and what the file sets
-    (replicator/topic_mapping.py).
-    """
-    only = set(flow.sync_configs_include) or set(here.overridden)
-    left_out = NEVER_SYNCED_CONFIGS | set(flow.sync_configs_exclude)
-    keys = set() if flow.sync_configs == "never" else set(here.overridden) & only - left_out
-    taken = {key: here.configs[key] for key in sorted(keys) if key in here.configs}
-    return taken | dict(flow.configs_set)
 
 
 def _flows(plan: Plan, flows: list[PlanFlow], target: InventoryCluster) -> Iterator[FieldDrift]:

@@ -57,10 +57,10 @@ class RuleContext:
 
     @cached_property
     def graph(self) -> TopicGraph | None:
-        """Built once, when the first rule needs it (networkx is imported only then)."""
+        """Built once, when the first rule needs it."""
         if self.topology is None or not self.topology.flows:
             return None
-        from topology.topic_graph import build_topic_graph
+        from topology.propagation import build_topic_graph
 
         return build_topic_graph(self.topology)
 

@@ -8,16 +8,13 @@ target, and `forward: local` skips what another flow brought (`delivery.py`).
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from topology.model import Flow, Topology
 from topology.text_escaping import shorten_and_escape
 from topology.topic_symbols import TopicSymbol, carry_symbol, list_source_symbols
-
-if TYPE_CHECKING:
-    import networkx
 
 TopicNode = tuple[str, TopicSymbol]
 MAX_PATH_HOPS = 64
@@ -112,15 +109,6 @@ class TopicGraph:
     consecutive: dict[tuple[str, str], tuple[Flow, Flow]] = field(default_factory=dict)
     complete: bool = True
 
-    def digraph(self) -> networkx.MultiDiGraph[Any]:
-        """Nodes (cluster, topic), edges keyed by flow id."""
-        import networkx
-
-        graph: networkx.MultiDiGraph[Any] = networkx.MultiDiGraph()
-        for source, target, flow_id in sorted(self.edges, key=str):
-            graph.add_edge((source[0], str(source[1])), (target[0], str(target[1])), key=flow_id)
-        return graph
-
     def proofs(self) -> dict[str, Any]:
         """What the plan may say about a topology without findings."""
         return {
@@ -198,48 +186,3 @@ class _Leaving:
                     break
                 found.update(self._by_prefix[self._sorted[place]])
         return [self.all[number] for number in sorted(found)]
-
-
-def build_topic_graph(topology: Topology) -> TopicGraph:
-    """Follow every birth. The order of the file changes nothing."""
-    from topology.name_propagation import follow_names
-    from topology.record_propagation import follow_records
-
-    graph, lanes = (
-        TopicGraph(ways=frozenset((flow.source, flow.target) for flow in topology.flows)),
-        OutgoingFlows(topology),
-    )
-    begun = list(lanes.births())
-    follow_names(graph, lanes, begun)
-    follow_records(graph, lanes, begun, _find_clusters_on_loops(topology))
-    graph.cycles.sort(key=lambda route: route.key)
-    graph.returns.sort(key=lambda route: route.key)
-    graph.growth.sort(key=lambda growth: growth.route.key)
-    graph.duplicate_deliveries.sort(key=lambda pair: (pair[0].key, pair[1].key))
-    graph.stopped.sort(key=lambda pair: (pair[0].key, pair[1].id))
-    return graph
-
-
-def _find_clusters_on_loops(topology: Topology) -> frozenset[str]:
-    """Clusters on some loop of flows, or between two loops: only there can a record come back. What nothing leads to,
-    or from, is taken away until nothing more can be."""
-    ways = {(flow.source, flow.target) for flow in topology.flows if flow.source != flow.target}
-    forward = _left(ways)
-    return _left({(target, source) for source, target in ways if source in forward and target in forward})
-
-
-def _left(ways: Collection[tuple[str, str]]) -> frozenset[str]:
-    """What stays when everything that nothing leads to is taken away, again and again."""
-    leaving: dict[str, list[str]] = {}
-    waiting: dict[str, int] = {}
-    for source, target in ways:
-        leaving.setdefault(source, []).append(target)
-        waiting.setdefault(source, 0)
-        waiting[target] = waiting.get(target, 0) + 1
-    ready = [alias for alias, count in waiting.items() if count == 0]
-    for alias in ready:
-        for target in leaving.get(alias, ()):
-            waiting[target] -= 1
-            if waiting[target] == 0:
-                ready.append(target)
-    return frozenset(waiting).difference(ready)

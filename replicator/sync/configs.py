@@ -26,10 +26,15 @@ from replicator.copy.aligned.filling_configs import (
 from replicator.states import ALIGNING
 from replicator.sync import sync_kind
 from replicator.sync.sync_kind import DifferenceOutcome, SyncClusters
-from replicator.topic_mapping import TIMESTAMP_TYPE_CONFIG, build_wanted_configs
 from topology.drift import FieldDrift, classify_config_change
-from topology.plan import NEVER_SYNCED_CONFIGS, PlanFlow
+from topology.plan import PlanFlow
 from topology.sync_settings import SyncMode
+from topology.target_configs import (
+    MAX_MESSAGE_CONFIG,
+    TIMESTAMP_TYPE_CONFIG,
+    build_target_configs,
+    is_synced_config,
+)
 
 _KIND: Final = "topic"
 # What a topic has while its partitions are brought to the source's offsets; whoever does that takes it back.
@@ -123,22 +128,21 @@ def find_config_differences(
 
 def _wanted(flow: PlanFlow, here: Mapping[str, TopicConfig], there: Mapping[str, TopicConfig]) -> dict[str, str]:
     own = {key: each.value for key, each in here.items() if each.own and each.value is not None and not each.fixed}
-    size, stamps = there.get("max.message.bytes"), there.get(TIMESTAMP_TYPE_CONFIG)
-    in_force = here.get("max.message.bytes")
-    return build_wanted_configs(
+    size, stamps = there.get(MAX_MESSAGE_CONFIG), there.get(TIMESTAMP_TYPE_CONFIG)
+    in_force = here.get(MAX_MESSAGE_CONFIG)
+    return build_target_configs(
         flow,
         own,
-        in_force=in_force.value if in_force else None,
-        default_size=size.otherwise if size else None,
-        default_stamps=stamps.otherwise if stamps else None,
+        source_max_message=in_force.value if in_force else None,
+        target_max_message=size.otherwise if size else None,
+        target_timestamp_type=stamps.otherwise if stamps else None,
     )
 
 
 def _own_keys(flow: PlanFlow, there: Mapping[str, TopicConfig]) -> set[str]:
     """Keys that the target topic has a value of its own for, and that would be the source's to say."""
     own = {key for key, each in there.items() if each.own and not each.fixed and each.value is not None}
-    only = set(flow.sync_configs_include) or own
-    return (own & only) - NEVER_SYNCED_CONFIGS - set(flow.sync_configs_exclude)
+    return {key for key in own if is_synced_config(flow, key)}
 
 
 def _difference(alias: str, topic: str, key: str, wanted: str | None, live: TopicConfig | None) -> FieldDrift | None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from topology.compile import build_plan
 from topology.drift import FieldDrift, find_drift
 from topology.inventory import Inventory
 from topology.loader import parse_topology
 from topology.plan import Plan
+from topology.plan_builder import build_plan
 from topology.rule_manual import build_example_inventory, complete_example
 
 FLOW = "flows:\n  - {source: a, target: b, topics: {include: [{glob: 'orders*'}]}%s}\n"
@@ -46,6 +46,14 @@ def test_what_is_missing_is_created_with_the_sources_own_settings() -> None:
         ("orders", "segment.ms", None, "7", "safe", True),
         ("a-to-b", "state", None, "running", "safe", True),
     ]
+
+
+def test_a_created_topic_gets_the_configs_that_the_target_needs() -> None:
+    source = "a: {topics: {orders: {configs: {max.message.bytes: '5000'}}}}"
+    target = "b: {configs: {message.max.bytes: '1000', log.message.timestamp.type: LogAppendTime}}"
+    found = find_drift(plan(), seen(f"{source}\n{target}"), [])
+    assert ("orders", "max.message.bytes", None, "5000", "safe", True) in rows(found)
+    assert ("orders", "message.timestamp.type", None, "CreateTime", "safe", True) in rows(found)
 
 
 def test_what_exists_is_compared_and_left_alone() -> None:

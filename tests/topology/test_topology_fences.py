@@ -7,10 +7,10 @@ import pytest
 from clusters.settings import ConnectionSettings
 from replicator.sync.quotas import find_quota_differences
 from topology.acl_translation import translate_acls
-from topology.compile import build_plan
 from topology.inventory import InventoryAcl
 from topology.loader import parse_topology
 from topology.plan import Plan
+from topology.plan_builder import build_plan
 from topology.rule_manual import complete_example
 from topology.sync_settings import SyncSettings
 

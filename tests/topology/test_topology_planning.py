@@ -177,7 +177,7 @@ def test_nothing_in_the_way() -> None:
 @pytest.mark.parametrize(
     ("source", "there", "expected"),
     [
-        (topic(configs={"max.message.bytes": "4000000"}), None, "batches of up to 3.8 MiB are allowed at onprem"),
+        (topic(configs={"max.message.bytes": "4000000"}), None, ""),  # the flow creates it with the larger value
         (topic(configs={"max.message.bytes": "4000000"}, overridden=("max.message.bytes",)), None, ""),
         (topic(), topic(configs={"max.message.bytes": "1000"}), "larger ones are refused and stop the partition"),
         (topic(), topic(configs={"message.timestamp.type": "LogAppendTime"}), "replace every record's time"),
@@ -203,6 +203,35 @@ def test_obstacles_of_a_topic(source: InventoryTopic, there: InventoryTopic | No
     assert expected in obstacle.what
     assert obstacle.topics == ("shop.orders",)
     assert obstacle.remedy
+
+
+BIG = topic(configs={"max.message.bytes": "4000000"}, overridden=("max.message.bytes",))
+STAMPED = {"configs": BROKERS | {"log.message.timestamp.type": "LogAppendTime"}}
+
+
+@pytest.mark.parametrize(
+    ("configs", "source", "target", "expected"),
+    [
+        ("{mode: never}", BIG, {}, "batches of up to 3.8 MiB are allowed at onprem"),
+        ('{mode: never, set: {max.message.bytes: "5000000"}}', BIG, {}, ""),
+        ("{mode: once, include: [retention.ms]}", BIG, {}, "batches of up to 3.8 MiB are allowed at onprem"),
+        ("{mode: once, exclude: [max.message.bytes]}", BIG, {}, "batches of up to 3.8 MiB are allowed at onprem"),
+        ("{mode: once, include: [max.message.bytes]}", BIG, {}, ""),
+        ("{mode: never}", topic(), STAMPED, ""),  # a created topic gets CreateTime
+        ("{mode: never, set: {message.timestamp.type: LogAppendTime}}", topic(), {}, "replace every record's time"),
+    ],
+)
+def test_a_created_topic_has_the_configs_that_the_flow_gives_it(
+    configs: str, source: InventoryTopic, target: dict[str, object], expected: str
+) -> None:
+    text = FILE.replace("naming: {policy: identity}", f"naming: {{policy: identity}}, sync: {{configs: {configs}}}")
+    found = planned(cluster("onprem", source), cluster("cloud", **target), text=text)
+    assert expected in said(found)
+    assert bool(found.obstacles) == bool(expected)
+
+
+def test_brokers_that_no_scan_saw_are_no_obstacle() -> None:
+    assert not planned(cluster("onprem", topic()), cluster("cloud", brokers=())).obstacles
 
 
 def test_replicas_that_the_target_cannot_have() -> None:
@@ -240,8 +269,8 @@ def test_partition_limits() -> None:
 
 
 def test_topics_with_the_same_obstacle_share_a_line() -> None:
-    big = {"max.message.bytes": "4000000"}
-    topics = [topic(f"shop.{number}", configs=big) for number in range(9)]
+    tiered = {"remote.storage.enable": "true"}
+    topics = [topic(f"shop.{number}", configs=tiered) for number in range(9)]
     [obstacle] = planned(cluster("onprem", *topics), cluster("cloud")).obstacles
     assert len(obstacle.topics) == 9
 

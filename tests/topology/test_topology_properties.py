@@ -14,9 +14,9 @@ from tests.topology.pump.faults import FAULTS
 from tests.topology.pump.files import Document, documents, shuffled, text_of
 from tests.topology.pump.judge import Case, case_of, check_all, kinds, told
 from tests.topology.pump.pump import pump
-from topology.compile import build_plan
 from topology.lint import lint_topology
 from topology.loader import parse_topology
+from topology.plan_builder import build_plan
 from topology.rule import Rule
 from topology.rules import RULES
 

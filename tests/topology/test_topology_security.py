@@ -6,12 +6,12 @@ import json
 
 import pytest
 
-from topology.compile import build_plan
 from topology.finding import LintFinding
 from topology.interop.import_formats import import_text
 from topology.lint import lint_topology
 from topology.loader import parse_topology
 from topology.plan import Plan, PlanKerberos, PlanOAuth, PlanSecurity, decode_plan, encode_plan
+from topology.plan_builder import build_plan
 from topology.secret_ref import SecretRef
 
 HEAD = "apiVersion: topology/v1alpha1\nkind: Topology\nmetadata: {name: x}\n"

@@ -24,7 +24,8 @@ from topology.interop.import_notes import ForeignSetting, ImportNotes, parse_jav
 from topology.interop.imported_topology import ImportedCluster, ImportedTopology
 from topology.interop.java_properties import parse_properties
 from topology.interop.mm2_connector_merge import merge_connector_settings
-from topology.interop.mm2_flow import MirrorCluster, MirrorPair, build_mirror_flow
+from topology.interop.mm2_flow import build_mirror_flow
+from topology.interop.mm2_pair import MirrorCluster, MirrorPair
 from topology.interop.topology_writer import build_cluster_alias
 from topology.interop.yaml_settings import collect_settings, find_scalar_setting, parse_yaml_documents
 from topology.yaml_tree import YamlNode

@@ -8,7 +8,7 @@ from itertools import combinations
 from topology.finding import FileSpan, Label
 from topology.interop.import_notes import ImportNotes, parse_java_boolean
 from topology.interop.imported_topology import ImportedCluster
-from topology.interop.mm2_flow import MirrorCluster, MirrorPair
+from topology.interop.mm2_pair import MirrorCluster, MirrorPair
 
 _RELATIVE = {"local", "remote", "source", "target", "primary", "secondary", "backup", "dr", "src", "dst", "destination"}
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from topology.interop.import_notes import ImportNotes
 from topology.interop.mm2_export_topics import build_export_topic_lists
-from topology.interop.mm2_flow import DEFAULT_REPLICATION_POLICY, IDENTITY_REPLICATION_POLICY
+from topology.interop.mm2_pair import DEFAULT_REPLICATION_POLICY, IDENTITY_REPLICATION_POLICY
 from topology.interop.mm2_topic_list import encode_topic_list
 from topology.interop.topology_writer import build_cluster_alias
 from topology.model import CheckedValue, Flow, Topology

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from topology.automaton import Automaton
 from topology.interop.import_notes import ImportNotes
-from topology.interop.mm2_flow import IDENTITY_REPLICATION_POLICY
+from topology.interop.mm2_pair import IDENTITY_REPLICATION_POLICY
 from topology.interop.mm2_selection import NEVER_MIRRORED_TOPICS, build_cycle_excludes
 from topology.interop.mm2_topic_list import encode_topic_list
 from topology.model import Flow

@@ -7,62 +7,16 @@ Source of every default: apache/kafka connect/mirror, MirrorSourceConfig and Mir
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
-from topology.finding import FileSpan
 from topology.interop.import_notes import ForeignSetting, ImportNotes, parse_java_boolean
 from topology.interop.imported_topology import ImportedFlow
-from topology.interop.mm2_selection import MirrorSelection, build_mirror_selection
+from topology.interop.mm2_pair import DEFAULT_REPLICATION_POLICY, IDENTITY_REPLICATION_POLICY, MirrorPair
+from topology.interop.mm2_selection import MirrorSelection, build_group_selectors, build_mirror_selection
 from topology.resolver import DEFAULT_EXCLUDED_CONFIGS
 
-DEFAULT_REPLICATION_POLICY = "DefaultReplicationPolicy"
-IDENTITY_REPLICATION_POLICY = "IdentityReplicationPolicy"
 _LEGACY_POLICY = "LegacyReplicationPolicy"
 _KEY = re.compile(r"[a-z][a-z0-9.]*")
-
-
-@dataclass(frozen=True, slots=True)
-class MirrorCluster:
-    """A cluster by its foreign name and its alias in the topology."""
-
-    name: str
-    alias: str
-
-
-@dataclass(frozen=True, slots=True)
-class MirrorPair:
-    """`config` has the effective connector settings by plain key, those of the source's consumer as `consumer.…`.
-    `where` is the line that makes the flow. others: all foreign names of clusters; returns: whether records that this
-    flow brought to its target can come back to its source."""
-
-    source: MirrorCluster
-    target: MirrorCluster
-    config: Mapping[str, ForeignSetting]
-    where: FileSpan
-    running: bool = True
-    others: tuple[str, ...] = ()
-    returns: bool = False
-    lines: tuple[str, ...] = ()
-
-    @property
-    def id(self) -> str:
-        return f"{self.source.alias}-to-{self.target.alias}"
-
-    @property
-    def policy(self) -> str:
-        said = self.config.get("replication.policy.class")
-        return said.text.strip().rpartition(".")[2] if said is not None else DEFAULT_REPLICATION_POLICY
-
-    @property
-    def separator(self) -> str:
-        said = self.config.get("replication.policy.separator")
-        return said.text if said is not None else "."
-
-    @property
-    def identity(self) -> bool:
-        return self.policy == IDENTITY_REPLICATION_POLICY
 
 
 def build_mirror_flow(pair: MirrorPair, notes: ImportNotes) -> ImportedFlow:
@@ -217,8 +171,6 @@ def _sync(pair: MirrorPair, notes: ImportNotes) -> dict[str, Any]:
 
 
 def _groups(pair: MirrorPair, notes: ImportNotes) -> dict[str, Any]:
-    from topology.interop.mm2_selection import build_group_selectors
-
     enabled = pair.config.get("sync.group.offsets.enabled")
     if not parse_java_boolean(enabled, False):
         if pair.running:

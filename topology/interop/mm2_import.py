@@ -27,8 +27,9 @@ from topology.interop.import_formats import ForeignDocument
 from topology.interop.import_notes import ForeignSetting, ImportNotes, parse_java_boolean
 from topology.interop.imported_topology import ImportedCluster, ImportedTopology
 from topology.interop.java_properties import parse_properties
-from topology.interop.mm2_flow import MirrorCluster, MirrorPair, build_mirror_flow
+from topology.interop.mm2_flow import build_mirror_flow
 from topology.interop.mm2_layers import SettingLayers, split_into_layers
+from topology.interop.mm2_pair import MirrorCluster, MirrorPair
 from topology.interop.topology_writer import build_cluster_alias
 
 _PAIR = re.compile(r"^[ \t]*[^\s#!=:>][^\s=:>]*->[^\s=:>]+\.[a-z]", re.MULTILINE)

@@ -8,18 +8,15 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from topology.errors import BadSelector
 from topology.finding import FileSpan, Label
 from topology.interop import mm2_topic_list
 from topology.interop.import_notes import ForeignSetting, ImportNotes
 from topology.interop.java_properties import has_dropped_backslash
+from topology.interop.mm2_pair import MirrorPair
 from topology.selection_overlap import find_overlap
 from topology.selectors import INTERNAL_TOPIC_GLOBS, Selector, TopicSelection, is_internal_topic
-
-if TYPE_CHECKING:
-    from topology.interop.mm2_flow import MirrorPair
 
 _REPLICA = Selector("glob", "*.replica")
 NEVER_MIRRORED_TOPICS = (Selector("glob", "*-internal"), Selector("glob", "*.internal"))

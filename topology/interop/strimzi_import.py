@@ -23,7 +23,8 @@ from topology.interop.import_checks import (
 from topology.interop.import_formats import ForeignDocument, find_child_node
 from topology.interop.import_notes import ForeignSetting, ImportNotes
 from topology.interop.imported_topology import ImportedCluster, ImportedTopology
-from topology.interop.mm2_flow import MirrorCluster, MirrorPair, build_mirror_flow
+from topology.interop.mm2_flow import build_mirror_flow
+from topology.interop.mm2_pair import MirrorCluster, MirrorPair
 from topology.interop.strimzi_mirror import collect_mirror_settings, is_mirror_running
 from topology.interop.strimzi_security import build_strimzi_security
 from topology.interop.topology_writer import build_cluster_alias

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from topology.model import Topology
 from topology.picture.edge import Edge
+from topology.propagation import build_topic_graph
 from topology.selection_overlap import MAX_OVERLAP_WORK, MAX_OVERLAP_WORK_PER_FLOW, limit_overlap_work
 from topology.selectors import Selector
 from topology.text_escaping import shorten_and_escape
-from topology.topic_graph import build_topic_graph
 
 _NAMED = 12  # selectors on one arrow
 

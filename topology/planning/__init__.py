@@ -13,8 +13,9 @@ from topology.model import Topology
 from topology.plan import PlanFlow
 from topology.planning.cluster_overview import ClusterOverview, summarise_cluster
 from topology.planning.copy_estimate import CopyEstimate, estimate_copy
-from topology.planning.obstacles import Obstacle, count_created_replicas, find_flow_obstacles, find_partition_obstacle
+from topology.planning.obstacles import Obstacle, find_flow_obstacles, find_partition_obstacle
 from topology.planning.wave_estimate import WaveEstimate, estimate_waves
+from topology.target_configs import count_created_replicas
 
 __all__ = ["Assumptions", "FlowEstimate", "MigrationEstimate", "estimate_migration"]
 
@@ -112,7 +113,9 @@ def _obstacles(
         for topic in topics:
             name = flow.plan.target_topic(topic.name)
             if name not in target.topics:
-                replicas = topic.partitions * count_created_replicas(flow.plan, topic, target)
+                replicas = topic.partitions * count_created_replicas(
+                    flow.plan, topic.replication_factor, len(target.brokers)
+                )
                 created.setdefault(flow.target, {})[name] = topic.partitions, replicas
     for alias, new in sorted(created.items()):
         partitions = sum(each for each, _ in new.values())

@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from topology.inventory import InventoryCluster, InventoryTopic
 from topology.plan import PlanFlow
 from topology.planning import rounded_amounts
+from topology.target_configs import count_created_replicas, plan_target_configs
 
-# A topic created for a flow never takes these over: they belong to the target's brokers.
-_TARGETS_OWN = frozenset({"compression.type", "message.timestamp.type", "min.insync.replicas", "remote.storage.enable"})
 # topic config → the broker config that it inherits where nothing is set on the topic
 _INHERITED = {
     "cleanup.policy": "log.cleanup.policy",
@@ -47,13 +46,11 @@ class _PlannedTopic:
     target: InventoryCluster
 
     def target_config(self, key: str) -> str | None:
-        """The config in force at the target: what is there, what the flow takes over, or what its brokers say."""
+        """The value in force at the target topic: as it is there, or as the flow will create it."""
         if self.there is not None:
             return self.there.config(key)
-        excluded = _TARGETS_OWN.union(self.flow.sync_configs_exclude)
-        if self.flow.sync_configs != "never" and key in self.source.overridden and key not in excluded:
-            return self.source.config(key)
-        return self.target.configs.get(_INHERITED[key])
+        created = plan_target_configs(self.flow, self.source, self.target)
+        return created[key] if key in created else self.target.configs.get(_INHERITED[key])
 
     def target_config_number(self, key: str) -> int | None:
         value = self.target_config(key)
@@ -64,12 +61,7 @@ class _PlannedTopic:
         """Replicas at the target: those that are there, or as many as the flow would create."""
         if self.there is not None:
             return self.there.replication_factor
-        return count_created_replicas(self.flow, self.source, self.target)
-
-
-def count_created_replicas(flow: PlanFlow, topic: InventoryTopic, target: InventoryCluster) -> int:
-    """As many as the flow says, else as many as the source has, as far as there are brokers."""
-    return flow.replication_factor or min(topic.replication_factor, len(target.brokers))
+        return count_created_replicas(self.flow, self.source.replication_factor, len(self.target.brokers))
 
 
 _Found = tuple[str, str]  # what, remedy
@@ -190,7 +182,7 @@ def _partitions(pair: _PlannedTopic) -> Iterator[_Found]:
 
 def _replication(pair: _PlannedTopic) -> Iterator[_Found]:
     brokers = len(pair.target.brokers)
-    if pair.there is None and pair.replicas > brokers:
+    if pair.there is None and 0 < brokers < pair.replicas:
         yield (
             f"the flow asks for {pair.replicas} replicas; {pair.flow.target} has "
             f"{rounded_amounts.render_counted_noun(brokers, 'broker')}: the topics cannot be created",

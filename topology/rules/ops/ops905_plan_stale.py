@@ -36,10 +36,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from topology.compile import build_plan
 from topology.finding import Label, Problem
 from topology.inventory import InventoryFlow
 from topology.model import Flow, Topology
+from topology.plan_builder import build_plan
 from topology.rule import Rule, RuleContext
 from topology.rules.finding_text import render_plural, render_some_names
 from topology.shell_command import render_shell_command

@@ -46,7 +46,8 @@ from topology.finding import Problem
 from topology.model import Flow
 from topology.rule import Rule, RuleContext
 from topology.rules.finding_text import build_labels, render_some_names, sort_unique_names
-from topology.rules.tpc.target_topics import TOPIC_CONFIG_KEYS, is_config_synced, list_set_configs
+from topology.rules.tpc.target_topics import TOPIC_CONFIG_KEYS
+from topology.target_configs import is_synced_config
 from topology.topic_facts import FlowTopic
 
 
@@ -58,7 +59,7 @@ def check(context: RuleContext) -> Iterator[Problem]:
         keys = {
             name: key
             for name, key in TOPIC_CONFIG_KEYS.items()
-            if is_config_synced(flow, key) and key not in list_set_configs(flow)
+            if is_synced_config(flow.plan, key) and key not in dict(flow.plan.configs_set)
         }
         found: dict[str, list[FlowTopic]] = {}
         for topic in topics:
@@ -101,7 +102,7 @@ def _overridden(context: RuleContext, topic: FlowTopic) -> Iterator[str]:
     if source is not None and target is not None:
         for key in target.overridden:
             differs = key in source.overridden and source.config(key) != target.config(key)
-            if differs and is_config_synced(flow, key) and key not in list_set_configs(flow):
+            if differs and is_synced_config(flow.plan, key) and key not in dict(flow.plan.configs_set):
                 yield key
 
 

@@ -6,8 +6,8 @@ from typing import Any
 
 from topology.inventory import InventoryTopic
 from topology.model import Flow
-from topology.plan import NEVER_SYNCED_CONFIGS
 from topology.rule import RuleContext
+from topology.target_configs import is_synced_config
 from topology.topic_facts import FlowTopic, TopicFacts, build_config_facts
 
 # The facts that are topic configs, by Kafka's key.
@@ -24,23 +24,6 @@ TOPIC_CONFIG_KEYS = {
 }
 
 _NOTHING_SET = TopicFacts()
-
-
-def is_config_synced(flow: Flow, key: str) -> bool:
-    """Whether the flow takes this topic config over from the source, once or continuously."""
-    include = flow.settings.texts("sync", "configs", "include")
-    return (
-        flow.plan.sync_configs != "never"
-        and key not in NEVER_SYNCED_CONFIGS
-        and key not in flow.plan.sync_configs_exclude
-        and (not include or key in include)
-    )
-
-
-def list_set_configs(flow: Flow) -> dict[str, str]:
-    """`sync.configs.set`: key → value that target topics get."""
-    values = flow.settings.at("sync", "configs", "set")
-    return {} if values is None else {key: value.data for key, value in values.fields.items()}
 
 
 def build_target_topics(context: RuleContext, flow: Flow) -> TargetTopics:
@@ -60,7 +43,7 @@ class TargetTopics:
         self.flow = flow
         self.facts = context.facts
         self.cluster = context.facts.cluster(flow.target)
-        said = list_set_configs(flow)
+        said = dict(flow.plan.configs_set)
         self.set = (
             TopicFacts(**build_config_facts(InventoryTopic("", None, 0, 0, configs=said))) if said else _NOTHING_SET
         )
@@ -74,7 +57,7 @@ class TargetTopics:
         renewed = there is None or self.flow.plan.sync_configs == "continuous"
         if (
             renewed
-            and is_config_synced(self.flow, TOPIC_CONFIG_KEYS[name])
+            and is_synced_config(self.flow.plan, TOPIC_CONFIG_KEYS[name])
             and self._own(topic, TOPIC_CONFIG_KEYS[name])
         ):
             taken = getattr(topic.source, name)

@@ -1,0 +1,54 @@
+"""A MirrorMaker 2 pair of clusters: the settings in force for its connectors, whatever form they were written in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from topology.finding import FileSpan
+from topology.interop.import_notes import ForeignSetting
+
+DEFAULT_REPLICATION_POLICY = "DefaultReplicationPolicy"
+IDENTITY_REPLICATION_POLICY = "IdentityReplicationPolicy"
+
+
+@dataclass(frozen=True, slots=True)
+class MirrorCluster:
+    """A cluster by its foreign name and its alias in the topology."""
+
+    name: str
+    alias: str
+
+
+@dataclass(frozen=True, slots=True)
+class MirrorPair:
+    """`config` has the effective connector settings by plain key, those of the source's consumer as `consumer.…`.
+    `where` is the line that makes the flow. others: all foreign names of clusters; returns: whether records that this
+    flow brought to its target can come back to its source."""
+
+    source: MirrorCluster
+    target: MirrorCluster
+    config: Mapping[str, ForeignSetting]
+    where: FileSpan
+    running: bool = True
+    others: tuple[str, ...] = ()
+    returns: bool = False
+    lines: tuple[str, ...] = ()
+
+    @property
+    def id(self) -> str:
+        return f"{self.source.alias}-to-{self.target.alias}"
+
+    @property
+    def policy(self) -> str:
+        said = self.config.get("replication.policy.class")
+        return said.text.strip().rpartition(".")[2] if said is not None else DEFAULT_REPLICATION_POLICY
+
+    @property
+    def separator(self) -> str:
+        said = self.config.get("replication.policy.separator")
+        return said.text if said is not None else "."
+
+    @property
+    def identity(self) -> bool:
+        return self.policy == IDENTITY_REPLICATION_POLICY

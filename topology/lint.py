@@ -14,11 +14,10 @@ from topology.inventory import Inventory
 from topology.lint_configuration import DEFAULT_LINT_CONFIGURATION, LintConfiguration
 from topology.loader import LoadedTopology, load_topologies, load_topology
 from topology.model import Topology
-from topology.rule import Profile, Rule, RuleContext
+from topology.rule import Profile, Rule, RuleContext, build_finding
 from topology.rules import RULES
 from topology.selection_overlap import MAX_OVERLAP_WORK, MAX_OVERLAP_WORK_PER_FLOW, limit_overlap_work
 from topology.suppression import Suppressions, parse_suppressions
-from topology.text_escaping import escape_controls
 
 _MAX_ERRORS = 5_000
 _MAX_TOLD = 1_000  # findings of one rule; nobody reads more, and a hostile file has a million of them
@@ -88,7 +87,7 @@ def lint_topology(
                 continue
             asked.append(rule)
             for problem in rule.check(context):
-                finding = configuration.judged(rule, _build_finding(rule, problem))
+                finding = configuration.judged(rule, build_finding(rule, problem))
                 if finding is None:
                     continue
                 if rule.ignorable and comments[finding.span.file].silence(finding):
@@ -126,7 +125,7 @@ def _unasked(kept: list[LintFinding], count: int) -> LintFinding:
         (Label(first.span, "the first of them"),),
         help="mend those first, or split the file",
     )
-    return _build_finding(next(rule for rule in RULES if rule.code == "GRF219"), problem)
+    return build_finding(next(rule for rule in RULES if rule.code == "GRF219"), problem)
 
 
 def _bounded(findings: list[LintFinding]) -> tuple[tuple[LintFinding, ...], dict[Severity, int]]:
@@ -167,21 +166,6 @@ def _in_order(findings: list[LintFinding]) -> list[LintFinding]:
     return kept
 
 
-def _build_finding(rule: Rule, problem: Problem) -> LintFinding:
-    return LintFinding(
-        rule=rule.code,
-        name=rule.name,
-        severity=problem.severity or rule.severity,
-        confidence=problem.confidence,
-        message=escape_controls(problem.message),  # whatever a rule quotes from the file
-        labels=problem.labels,
-        path=problem.path,
-        ids=problem.ids,
-        help=escape_controls(problem.help),
-        notes=tuple(map(escape_controls, problem.notes)),
-    )
-
-
 def _can_be_asked(rule: Rule, inventory: Inventory | None) -> bool:
     if rule.needs == "static":
         return True
@@ -194,4 +178,4 @@ def _about_suppressions(suppressions: Suppressions, asked: list[Rule]) -> list[L
     known = {word: rule for rule in RULES for word in (rule.code, rule.name)}
     codes = {rule.code for rule in asked}
     absent = {word for word, rule in known.items() if rule.code not in codes}
-    return [_build_finding(by_code[problem.code], problem) for problem in suppressions.problems(known, absent)]
+    return [build_finding(by_code[problem.code], problem) for problem in suppressions.problems(known, absent)]

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
-from topology.finding import Problem, Severity
+from topology.finding import LintFinding, Problem, Severity
 from topology.inventory import Inventory
 from topology.loader import LoadedTopology
 from topology.model import Topology
+from topology.text_escaping import escape_controls
 from topology.topic_facts import TopologyFacts
 
 if TYPE_CHECKING:
@@ -103,3 +104,19 @@ def build_loader_check(code: str) -> Callable[[RuleContext], Iterator[Problem]]:
         return context.problems(code)
 
     return check
+
+
+def build_finding(rule: Rule, problem: Problem) -> LintFinding:
+    """The problem with the name and severity of its rule. Texts are escaped: a rule may quote anything from a file."""
+    return LintFinding(
+        rule=rule.code,
+        name=rule.name,
+        severity=problem.severity or rule.severity,
+        confidence=problem.confidence,
+        message=escape_controls(problem.message),
+        labels=problem.labels,
+        path=problem.path,
+        ids=problem.ids,
+        help=escape_controls(problem.help),
+        notes=tuple(map(escape_controls, problem.notes)),
+    )

@@ -18,6 +18,7 @@ from topology.text_escaping import escape_controls
 
 
 def render_markdown_page(page: BlockPage) -> str:
+    """Blocks with an empty line between them. Names of clusters and topics are escaped: they cannot become markup."""
     return "\n\n".join(map(_block, page)) + "\n"
 
 
@@ -35,9 +36,7 @@ def _block(block: PageBlock) -> str:
 
 def _table(table: Table) -> str:
     lines = [table.head, tuple("---:" if is_right_aligned(table, at) else "---" for at in range(len(table.head)))]
-    lines += [
-        tuple(_safe(f"{cell.text} ({cell.note})" if cell.note else cell.text) for cell in row) for row in table.rows
-    ]
+    lines += [tuple(map(_cell, row)) for row in table.rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 

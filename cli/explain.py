@@ -12,11 +12,12 @@ import click
 @click.argument("path", required=False, type=click.Path(path_type=Path))
 def explain(what: str, path: Path | None) -> None:
     """Print a rule's manual, or a flow's value and the line of the file it comes from."""
+    from topology.rule_manual import render_rule_manual
     from topology.rules import RULES
 
     for rule in RULES:
         if what.upper() == rule.code or what == rule.name:
-            click.echo(rule.manual.strip())
+            click.echo(render_rule_manual(rule))
             click.echo(f"\nSeverity: {rule.severity}. " + _ignorable(rule.ignorable))
             return
     if path is None:

@@ -1,6 +1,7 @@
-"""The manuals that are written by the code itself: the language's reference and the rules' pages.
+"""The pages that the code writes: the reference of the language, and one page for each family of rules.
 
-`python -m topology.generated_docs docs` writes them; a test says when they are out of date.
+`python -m topology.generated_docs docs` writes them. A test says when the committed reference is out of date; the
+pages of rules are not committed (decision 0070).
 """
 
 from __future__ import annotations

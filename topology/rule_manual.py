@@ -1,6 +1,6 @@
-"""A rule's docstring as its manual: title, why, a bad and a good example, source.
+"""The manual of a rule: title, why, source from its docstring; a bad and a good example from `rules/examples/CODE/`.
 
-Where a rule looks at clusters, an example goes on behind a line `--- # topology scan` with what a scan saw, shortened:
+The examples of a rule that looks at clusters end with a part after `--- # topology scan`: a short form of an inventory,
 `{a: {topics: {orders: {partitions: 3, configs: {cleanup.policy: compact}}}, brokers: 3, groups: {…}, acls: […]}}`.
 """
 
@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from textwrap import dedent
+from importlib.resources import files
+from textwrap import indent
 from typing import Any
 
 from topology.inventory import (
@@ -29,12 +30,12 @@ _PREAMBLE = {
 }
 _CLUSTER = "  {alias}: {{bootstrap: [k1.{alias}.example.internal:9093]}}\n"
 _TAKEN_MS = 1_767_225_600_000  # 2026-01-01T00:00Z, the moment of every example
-_SECTION = re.compile(r"^(Why|Bad|Good|Source):", re.MULTILINE)
+_SECTION = re.compile(r"^(Why|Source):", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
 class RuleManual:
-    """bad and good are YAML, parts of a file; `complete` makes them whole."""
+    """bad and good are YAML, parts of a file; `complete_example` makes them whole."""
 
     title: str
     why: str
@@ -44,18 +45,38 @@ class RuleManual:
 
 
 def parse_rule_manual(rule: Rule) -> RuleManual:
-    """Raises ValueError when the docstring lacks a part."""
-    head, *parts = _SECTION.split(rule.manual)
-    sections = dict(zip(parts[::2], parts[1::2], strict=True))
-    if set(sections) != {"Why", "Bad", "Good", "Source"} or not head.startswith(f"{rule.code} {rule.name}: "):
-        raise ValueError(f"the manual of {rule.code} lacks a part")
+    """Raises ValueError if the docstring lacks a part, FileNotFoundError if an example is missing."""
+    head, sections = _split_docstring(rule)
     return RuleManual(
         title=" ".join(head.partition(": ")[2].split()),
         why=" ".join(sections["Why"].split()),
-        bad=dedent(sections["Bad"]).strip("\n") + "\n",
-        good=dedent(sections["Good"]).strip("\n") + "\n",
+        bad=_read_example(rule, "bad"),
+        good=_read_example(rule, "good"),
         source=" ".join(sections["Source"].split()),
     )
+
+
+def render_rule_manual(rule: Rule) -> str:
+    """The manual as plain text, with the line breaks of the docstring. Raises as `parse_rule_manual`."""
+    head, sections = _split_docstring(rule)
+    examples = (
+        f"{title}:\n\n{indent(_read_example(rule, name), ' ' * 4)}"
+        for title, name in (("Bad", "bad"), ("Good", "good"))
+    )
+    parts = (head.strip(), f"Why: {sections['Why'].strip()}", *examples, f"Source: {sections['Source'].strip()}")
+    return "\n\n".join(part.rstrip("\n") for part in parts)
+
+
+def _split_docstring(rule: Rule) -> tuple[str, dict[str, str]]:
+    head, *parts = _SECTION.split(rule.manual)
+    sections = dict(zip(parts[::2], parts[1::2], strict=True))
+    if set(sections) != {"Why", "Source"} or not head.startswith(f"{rule.code} {rule.name}: "):
+        raise ValueError(f"the manual of {rule.code} lacks a part")
+    return head, sections
+
+
+def _read_example(rule: Rule, name: str) -> str:
+    return (files("topology.rules") / "examples" / rule.code / f"{name}.yaml").read_text(encoding="utf-8")
 
 
 _SCAN = "--- # topology scan\n"

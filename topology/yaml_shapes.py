@@ -99,16 +99,18 @@ class ShapeKey:
 
 @dataclass(frozen=True, slots=True)
 class ScalarShape(YamlShape):
-    """Any scalar that `convert` accepts; it raises ValueError with the rest of the sentence, `MissingUnit` for a bare
-    number. quoted: YAML would read some of these values as numbers, so those must be in quotes; bare: a number or a
-    truth value, which is none in quotes. old: spellings of earlier versions that are still read, and how they are said
-    now. mend: what a text that YAML readers make something else of should be, as it is written, or ""."""
+    """A scalar that `convert` accepts.
+
+    convert: raises ValueError with the rest of the message, `MissingUnit` for a number without a unit.
+    quoted: a value that YAML may read as a number must be in quotes.
+    bare: the value is a number or a boolean and must not be in quotes.
+    mend: for a text that YAML readers change, the text to write instead; "" if there is none.
+    """
 
     convert: Callable[[str], Any]
     expected: str
     json: Mapping[str, Any]
     quoted: bool = False
-    old: Mapping[str, str] = field(default_factory=dict)
     bare: bool = False
     mend: Callable[[str], str] = str
 
@@ -141,12 +143,8 @@ class ScalarShape(YamlShape):
                 "SYN011", message, node.span, path, help_=f"write it without quotes: `{render_node_text(node, path)}`"
             )
             return None
-        said = self.old.get(node.text, node.text)
-        if said != node.text:
-            message = f"`{path}: {node.text}` is an old spelling"
-            reader.say("SYN008", message, node.span, path, help_=f"write `{said}`")
         try:
-            return CheckedValue(node.span, self.convert(said))
+            return CheckedValue(node.span, self.convert(node.text))
         except quantities.MissingUnit as error:
             reader.say("SYN005", f"`{path}: {render_node_text(node, path)}` {error}", node.span, path)
         except ValueError as error:

@@ -131,7 +131,7 @@ _NAMING = ConvertedShape(
 _PROVENANCE = RecordShape(
     {
         "guard": ShapeKey(
-            build_enum_shape("producer_id", "none", old={"path": "producer_id"}),
+            build_enum_shape("producer_id", "none"),
             "`producer_id` stops records that have been at the target, by the producer id of their batch.",
             "`producer_id`",
         ),

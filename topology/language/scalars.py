@@ -24,7 +24,6 @@ from topology.yaml_shapes import (
     ShapeKey,
 )
 
-_NOTHING: Mapping[str, str] = MappingProxyType({})
 NAME_REGEX = re.compile(r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?")
 _TOPIC_TEXT = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _INSTANT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d(?::\d\d)?(?:Z|[+-]\d\d:\d\d)?")
@@ -60,8 +59,8 @@ def build_regex_converter(pattern: re.Pattern[str], expected: str, limit: int = 
     return convert
 
 
-def build_enum_shape(*words: str, old: Mapping[str, str] = _NOTHING) -> ScalarShape:
-    """One of these words. old: earlier spellings, still read."""
+def build_enum_shape(*words: str) -> ScalarShape:
+    """One of these words; a wrong one is answered with the nearest."""
     expected = f"one of {', '.join(words)}"
 
     def convert(text: str) -> str:
@@ -70,7 +69,7 @@ def build_enum_shape(*words: str, old: Mapping[str, str] = _NOTHING) -> ScalarSh
             raise ValueError(f"expected {expected}" + (f"; did you mean `{near}`?" if near else ""))
         return text
 
-    return ScalarShape(convert, expected, {"type": "string", "enum": list(words)}, old=old)
+    return ScalarShape(convert, expected, {"type": "string", "enum": list(words)})
 
 
 def build_integer_shape(low: int, high: int) -> ScalarShape:
@@ -285,7 +284,7 @@ REGISTRY_URL_SHAPE = build_text_shape(  # a user in it is SEC601's to find, with
     build_regex_converter(re.compile(r"https?://\S+"), "an address that begins with `http://` or `https://`", 2000),
 )
 SYNC_MODE_SHAPE = build_enum_shape("never", "once", "continuous")
-PROOF_LEVEL_SHAPE = build_enum_shape("L0", "L1", "L2", "L3", old={"counts": "L0", "checksums": "L1"})
+PROOF_LEVEL_SHAPE = build_enum_shape("L0", "L1", "L2", "L3")
 SEPARATOR_SHAPE = build_text_shape(
     "`.`, `-` or `_`", build_regex_converter(re.compile(r"[._-]{1,3}"), "`.`, `-` or `_`")
 )

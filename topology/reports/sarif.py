@@ -12,7 +12,7 @@ from urllib.parse import quote
 from topology.finding import Label, LintFinding
 from topology.lint import LintResult
 from topology.rule import Rule
-from topology.rule_manual import parse_rule_manual
+from topology.rule_manual import parse_rule_manual, render_rule_manual
 from topology.rules import RULES
 from topology.text_escaping import escape_json_controls
 
@@ -21,6 +21,7 @@ _INDEX = {rule.code: index for index, rule in enumerate(RULES)}
 
 
 def render_sarif(results: Iterable[LintResult]) -> str:
+    """One JSON document with one run; control characters are written as JSON escapes."""
     results = list(results)
     rows = []
     for result in results:
@@ -51,7 +52,7 @@ def _rule(rule: Rule) -> dict[str, Any]:
         "name": "".join(word.capitalize() for word in rule.name.split("-")),
         "shortDescription": {"text": manual.title},
         "fullDescription": {"text": manual.why},
-        "help": {"text": rule.manual.strip()},
+        "help": {"text": render_rule_manual(rule)},
         "defaultConfiguration": {"level": _LEVELS[rule.severity]},
         "properties": {"needs": rule.needs, "ignorable": rule.ignorable, "tags": [rule.code[:3]]},
     }

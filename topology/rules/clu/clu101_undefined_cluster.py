@@ -2,26 +2,6 @@
 
 Why: nothing can be copied from or to a name; most often it is a typing error.
 
-Bad:
-
-    clusters:
-      onprem: {bootstrap: [k1.onprem.example.internal:9093]}
-      cloud: {bootstrap: [k1.cloud.example.internal:9093]}
-    flows:
-      - source: onprem
-        target: clod
-        topics: {include: [orders]}
-
-Good:
-
-    clusters:
-      onprem: {bootstrap: [k1.onprem.example.internal:9093]}
-      cloud: {bootstrap: [k1.cloud.example.internal:9093]}
-    flows:
-      - source: onprem
-        target: cloud
-        topics: {include: [orders]}
-
 Source: rhysd/actionlint rule_job_needs.go, which offers the nearest name, too
 """
 

@@ -3,26 +3,6 @@
 Why: every proof about loops, duplicates and growing names is made on aliases. Where two of them are one cluster a flow
 between them copies topics into themselves, and `kafka.kafka.…` grows under prefix naming.
 
-Bad:
-
-    clusters:
-      onprem: {bootstrap: [k1.example.internal:9093], cluster_id: OnpAAAAAAAAAAAAAAAAAAA}
-      cloud: {bootstrap: [K1.example.internal:9093, k2.example.internal:9093]}
-    flows:
-      - source: onprem
-        target: cloud
-        topics: {include: [orders]}
-
-Good:
-
-    clusters:
-      onprem: {bootstrap: [k1.onprem.example.internal:9093], cluster_id: OnpAAAAAAAAAAAAAAAAAAA}
-      cloud: {bootstrap: [k1.cloud.example.internal:9093], cluster_id: CloAAAAAAAAAAAAAAAAAAA}
-    flows:
-      - source: onprem
-        target: cloud
-        topics: {include: [orders]}
-
 Source: apache/kafka#10277, apache/kafka#22079, KAFKA-9914
 """
 

@@ -5,26 +5,6 @@ Why: the word means another cluster at the other site, and after a failover it m
 naming writes it into topic names for good. Where `pattern: {active_standby: …}` gives a cluster the very role that its
 alias says, this is only told; the name of the place is still better.
 
-Bad:
-
-    clusters:
-      local: {bootstrap: [k1.lon.example.internal:9093]}
-      remote: {bootstrap: [k1.dub.example.internal:9093]}
-    flows:
-      - source: local
-        target: remote
-        topics: {include: [orders]}
-
-Good:
-
-    clusters:
-      london: {bootstrap: [k1.lon.example.internal:9093]}
-      dublin: {bootstrap: [k1.dub.example.internal:9093]}
-    flows:
-      - source: london
-        target: dublin
-        topics: {include: [orders]}
-
 Source: strimzi/strimzi-kafka-operator#3249, where both sites called the other one `remote-cluster`
 """
 

@@ -3,16 +3,6 @@
 Why: an address is only a name. A changed DNS entry, a tunnel or a copied file leads to another cluster, and nothing but
 the pinned id notices before records are written there.
 
-Bad:
-
-    clusters:
-      onprem: {bootstrap: [k1.onprem.example.internal:9093]}
-
-Good:
-
-    clusters:
-      onprem: {bootstrap: [k1.onprem.example.internal:9093], cluster_id: OnpAAAAAAAAAAAAAAAAAAA}
-
 Source: segmentio/topicctl README, Tool safety
 """
 

@@ -3,20 +3,6 @@
 Why: this is another cluster behind the same address, or one that was built anew. Positions, the ledger and the loop
 guard of the old one mean nothing there, so nothing must be written.
 
-Bad:
-
-    clusters:
-      a: {bootstrap: [k1.a.example.internal:9093], cluster_id: OnpAAAAAAAAAAAAAAAAAAA}
-    --- # topology scan
-    a: {cluster_id: CloAAAAAAAAAAAAAAAAAAA}
-
-Good:
-
-    clusters:
-      a: {bootstrap: [k1.a.example.internal:9093], cluster_id: OnpAAAAAAAAAAAAAAAAAAA}
-    --- # topology scan
-    a: {cluster_id: OnpAAAAAAAAAAAAAAAAAAA}
-
 Source: segmentio/topicctl README, Tool safety; own
 """
 

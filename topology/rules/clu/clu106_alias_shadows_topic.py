@@ -5,38 +5,6 @@ Why: under prefix naming the first part of a name says where a topic was born. `
 looks like `created` of a cluster `orders`: people, consumers with a wildcard and MirrorMaker 2 take it for a copy, and
 the latter leaves it out as a loop.
 
-Bad:
-
-    clusters:
-      orders: {bootstrap: [k1.orders.example.internal:9093]}
-      shop: {bootstrap: [k1.shop.example.internal:9093]}
-      lake: {bootstrap: [k1.lake.example.internal:9093]}
-    defaults:
-      naming: {policy: prefix}
-    flows:
-      - source: orders
-        target: lake
-        topics: {include: [invoices]}
-      - source: shop
-        target: lake
-        topics: {include: [orders.created]}
-
-Good:
-
-    clusters:
-      billing: {bootstrap: [k1.billing.example.internal:9093]}
-      shop: {bootstrap: [k1.shop.example.internal:9093]}
-      lake: {bootstrap: [k1.lake.example.internal:9093]}
-    defaults:
-      naming: {policy: prefix}
-    flows:
-      - source: billing
-        target: lake
-        topics: {include: [invoices]}
-      - source: shop
-        target: lake
-        topics: {include: [orders.created]}
-
 Source: apache/kafka DefaultReplicationPolicy.java, topicSource
 """
 

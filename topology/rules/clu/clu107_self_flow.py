@@ -3,20 +3,6 @@
 Why: under its own name a topic would be copied into itself until the disk is full; under another name it is an echo
 that nobody reads.
 
-Bad:
-
-    flows:
-      - source: a
-        target: a
-        topics: {include: [orders]}
-
-Good:
-
-    flows:
-      - source: a
-        target: b
-        topics: {include: [orders]}
-
 Source: strimzi/strimzi-kafka-operator#9905
 """
 

@@ -4,27 +4,6 @@ Why: either the declaration is a leftover, which somebody will trust one day, or
 of a file without any flow, which is just being begun, nor while a flow names an undeclared cluster or the same one
 twice: what is missing there may be this one.
 
-Bad:
-
-    clusters:
-      onprem: {bootstrap: [k1.onprem.example.internal:9093]}
-      cloud: {bootstrap: [k1.cloud.example.internal:9093]}
-      lake: {bootstrap: [k1.lake.example.internal:9093]}
-    flows:
-      - source: onprem
-        target: cloud
-        topics: {include: [orders]}
-
-Good:
-
-    clusters:
-      onprem: {bootstrap: [k1.onprem.example.internal:9093]}
-      cloud: {bootstrap: [k1.cloud.example.internal:9093]}
-    flows:
-      - source: onprem
-        target: cloud
-        topics: {include: [orders]}
-
 Source: own
 """
 

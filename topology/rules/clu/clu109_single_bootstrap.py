@@ -3,17 +3,6 @@
 Why: a client needs any one broker that answers to learn all others. With a single address nothing starts while that
 broker is down, and restarts tend to come together. Not told of a cluster that is known to have one broker.
 
-Bad:
-
-    clusters:
-      onprem: {bootstrap: [k1.onprem.example.internal:9093]}
-
-Good:
-
-    clusters:
-      onprem: {bootstrap: [k1.onprem.example.internal:9093, k2.onprem.example.internal:9093]}
-      ship: {bootstrap: [k1.ship.example.internal:9093], facts: {brokers: 1}}
-
 Source: apache/kafka CommonClientConfigs.java, BOOTSTRAP_SERVERS_DOC
 """
 

@@ -4,28 +4,6 @@ Why: the id becomes a key in `watershed.flows`, part of Airflow's ids, a metric 
 length of single names are checked where they are read (`a-z`, `0-9` and `-`; aliases 40, suffixes 80); together they
 must stay within 80 characters, so that an id with what Airflow and a file system put around it stays legal.
 
-Bad:
-
-    clusters:
-      frankfurt-payments-production-blue: {bootstrap: [k1.blue.example.internal:9093]}
-      frankfurt-payments-production-green: {bootstrap: [k1.green.example.internal:9093]}
-    flows:
-      - source: frankfurt-payments-production-blue
-        target: frankfurt-payments-production-green
-        suffix: settlements
-        topics: {include: [settlements]}
-
-Good:
-
-    clusters:
-      fra-blue: {bootstrap: [k1.blue.example.internal:9093]}
-      fra-green: {bootstrap: [k1.green.example.internal:9093]}
-    flows:
-      - source: fra-blue
-        target: fra-green
-        suffix: settlements
-        topics: {include: [settlements]}
-
 Source: apache/airflow validate_key (letters, digits, `-_.`, at most 250); 80 is ours
 """
 

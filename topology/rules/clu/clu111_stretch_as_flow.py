@@ -5,32 +5,6 @@ Why: a flow copies after the source has acknowledged, so the last records are al
 cluster over several zones loses nothing and needs no flow; a cluster that is stretched over two regions already holds
 every record in both.
 
-Bad:
-
-    clusters:
-      fra-one: {bootstrap: [k1.one.example.internal:9093], region: eu-central-1}
-      fra-two: {bootstrap: [k1.two.example.internal:9093], region: eu-central-1}
-    flows:
-      - source: fra-one
-        target: fra-two
-        topics: {include: [ledger]}
-        slo: {rpo: 0s}
-
-Good:
-
-    clusters:
-      metro:
-        bootstrap: [k1.fra.example.internal:9093]
-        regions: [fra, ams, lux]
-        stretch: {tie_breaker: lux}
-        security: {protocol: SSL}
-      dublin: {bootstrap: [k1.dub.example.internal:9093], region: dub, security: {protocol: SSL}}
-    flows:
-      - source: metro
-        target: dublin
-        topics: {include: [ledger]}
-        slo: {rpo: 1m}
-
 Source: Confluent, Multi-Region Architectures; own
 """
 

@@ -4,26 +4,6 @@ Why: Watershed reads and writes by topic id, so that a topic that was deleted an
 one. Brokers that do not know those requests close the connection, and the flow fails at its start. Record headers and
 changing configs one by one are older, and only told with it.
 
-Bad:
-
-    clusters:
-      onprem: {bootstrap: [k1.onprem.example.internal:9093], facts: {kafka: "2.8"}}
-      cloud: {bootstrap: [k1.cloud.example.internal:9093], facts: {kafka: "4.1"}}
-    flows:
-      - source: onprem
-        target: cloud
-        topics: {include: [orders]}
-
-Good:
-
-    clusters:
-      onprem: {bootstrap: [k1.onprem.example.internal:9093], facts: {kafka: "3.9"}}
-      cloud: {bootstrap: [k1.cloud.example.internal:9093], facts: {kafka: "4.1"}}
-    flows:
-      - source: onprem
-        target: cloud
-        topics: {include: [orders]}
-
 Source: KIP-516 (Fetch 13 in Kafka 3.1, Produce 13 in Kafka 4.1); KIP-339 (2.3); KIP-82 (0.11); apache/kafka
 MirrorSourceConnector.java, which raises without incremental configs
 """

@@ -3,29 +3,6 @@
 Why: every record circulates for ever and multiplies until both clusters are full. The loop is proven on topics, not on
 clusters: two flows in opposite directions that share no topic are fine.
 
-Bad:
-
-    defaults:
-      provenance: {guard: none}
-    flows:
-      - source: a
-        target: b
-        topics: {include: [orders]}
-      - source: b
-        target: a
-        topics: {include: [orders]}
-
-Good:
-
-    flows:
-      - source: a
-        target: b
-        topics: {include: [orders]}
-      - source: b
-        target: a
-        topics: {include: [orders]}
-        state: paused
-
 Source: apache/kafka IdentityReplicationPolicy.java ("cannot prevent cycles"), apache/kafka#10652; append-and-check is
 RFC 8586
 """

@@ -4,41 +4,6 @@ Why: a guard reads the clusters that a record has been in from the producer id o
 writes with an id that names only its own two ends, so a guard further on does not recognise what comes round again.
 Knowing the birth place alone is not enough either: the loop need not pass it.
 
-Bad:
-
-    flows:
-      - source: a
-        target: b
-        topics: {include: [orders]}
-        provenance: {guard: none}
-      - source: b
-        target: c
-        topics: {include: [orders]}
-      - source: c
-        target: d
-        topics: {include: [orders]}
-        provenance: {guard: none}
-      - source: d
-        target: a
-        topics: {include: [orders]}
-
-Good:
-
-    flows:
-      - source: a
-        target: b
-        topics: {include: [orders]}
-      - source: b
-        target: c
-        topics: {include: [orders]}
-      - source: c
-        target: d
-        topics: {include: [orders]}
-      - source: d
-        target: a
-        topics: {include: [orders]}
-        state: paused
-
 Source: RFC 8586 (append and check on every hop); own simulation of five guards on rings, hubs and meshes
 """
 

@@ -3,30 +3,6 @@
 Why: `orders` becomes `a.orders`, `b.a.orders`, `a.b.a.orders` … until names hit 249 characters or the controllers
 suffer. The guard does not help: it drops records, but the topics are created all the same.
 
-Bad:
-
-    defaults:
-      naming: {policy: prefix}
-    flows:
-      - source: a
-        target: b
-        topics: {include: [{glob: "*orders"}]}
-      - source: b
-        target: a
-        topics: {include: [{glob: "*orders"}]}
-
-Good:
-
-    defaults:
-      naming: {policy: prefix}
-    flows:
-      - source: a
-        target: b
-        topics: {include: [{glob: "orders*"}]}
-      - source: b
-        target: a
-        topics: {include: [{glob: "orders*"}]}
-
 Source: strimzi/strimzi-kafka-operator#3249, #3977
 """
 

@@ -3,28 +3,6 @@
 Why: keys interleave, there are two offset spaces, and there is no way back from the mixture. Where it is meant, say
 `merge: {allowed: true}` on each of the flows.
 
-Bad:
-
-    flows:
-      - source: a
-        target: c
-        topics: {include: [orders]}
-      - source: b
-        target: c
-        topics: {include: [orders]}
-
-Good:
-
-    defaults:
-      naming: {policy: prefix}
-    flows:
-      - source: a
-        target: c
-        topics: {include: [orders]}
-      - source: b
-        target: c
-        topics: {include: [orders]}
-
 Source: apache/kafka docs/ops.html: MirrorMaker 2 renames exactly to avoid it
 """
 

@@ -3,35 +3,6 @@
 Why: every record is there twice. A guard does not stop it, because neither way passes a cluster twice; three or more
 clusters that all copy to each other do it as well, unless they say `forward: local`.
 
-Bad:
-
-    flows:
-      - source: a
-        target: b
-        topics: {include: [orders]}
-      - source: a
-        target: c
-        topics: {include: [orders]}
-      - source: b
-        target: d
-        topics: {include: [orders]}
-      - source: c
-        target: d
-        topics: {include: [orders]}
-
-Good:
-
-    flows:
-      - source: a
-        target: b
-        topics: {include: [orders]}
-      - source: a
-        target: c
-        topics: {include: [orders]}
-      - source: b
-        target: d
-        topics: {include: [orders]}
-
 Source: own simulation of five guards (path guard: D receives 2); apache/kafka docs/ops.html
 """
 

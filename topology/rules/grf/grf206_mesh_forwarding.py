@@ -3,26 +3,6 @@
 Why: every record reaches a member directly and once more over each of the others, n - 1 copies in a mesh of n. The loop
 guard does not help: no cluster is passed twice. Only records born at a member may leave it.
 
-Bad:
-
-    pattern:
-      active_active:
-        via: direct
-        members: [a, b, c]
-        topics: {include: [orders]}
-        provenance: {forward: all}
-        merge: {allowed: true}
-
-Good:
-
-    pattern:
-      active_active:
-        via: direct
-        members: [a, b, c]
-        topics: {include: [orders]}
-        provenance: {forward: local}
-        merge: {allowed: true}
-
 Source: own simulation (a path guard in a mesh of three delivers two copies to two members)
 """
 

@@ -3,21 +3,6 @@
 Why: `forward: local` skips everything that a flow brought to the source. Behind it the topic exists and stays empty of
 those records, without any error.
 
-Bad:
-
-    pattern:
-      chain:
-        path: [a, b, c]
-        topics: {include: [orders]}
-        provenance: {forward: local}
-
-Good:
-
-    pattern:
-      chain:
-        path: [a, b, c]
-        topics: {include: [orders]}
-
 Source: own simulation (behind a local hop of a chain nothing arrives)
 """
 

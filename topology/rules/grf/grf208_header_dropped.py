@@ -4,29 +4,6 @@ Why: the header is there so that people and other tools can read the way of a re
 a hole in it, and the reader takes the record for one that was born later than it was. (The loop guard does not depend
 on it.)
 
-Bad:
-
-    flows:
-      - source: a
-        target: b
-        topics: {include: [orders]}
-        provenance: {header: hops}
-      - source: b
-        target: c
-        topics: {include: [orders]}
-
-Good:
-
-    defaults:
-      provenance: {header: hops}
-    flows:
-      - source: a
-        target: b
-        topics: {include: [orders]}
-      - source: b
-        target: c
-        topics: {include: [orders]}
-
 Source: header copying is off by default in Lenses K2K (configuration reference)
 """
 

@@ -2,30 +2,6 @@
 
 Why: each header then shows a part of the way only, and none shows all of it.
 
-Bad:
-
-    flows:
-      - source: a
-        target: b
-        topics: {include: [orders]}
-        provenance: {header: hops}
-      - source: b
-        target: c
-        topics: {include: [orders]}
-        provenance: {header: trail}
-
-Good:
-
-    defaults:
-      provenance: {header: hops}
-    flows:
-      - source: a
-        target: b
-        topics: {include: [orders]}
-      - source: b
-        target: c
-        topics: {include: [orders]}
-
 Source: own; every product that ships such a header has one fixed name for it
 """
 

@@ -3,28 +3,6 @@
 Why: it is found on the day of the disaster. Records that other flows bring to the active cluster count, too: a
 `forward: local` or a narrower selection on the way to the standby leaves them out.
 
-Bad:
-
-    pattern:
-      active_standby:
-        active: b
-        standby: c
-        topics: {include: [{glob: "orders.*"}]}
-        failback: {reverse: declared_paused}
-    flows:
-      - source: b
-        target: c
-        topics: {include: [{glob: "orders.*"}], exclude: [orders.returns]}
-
-Good:
-
-    pattern:
-      active_standby:
-        active: b
-        standby: c
-        topics: {include: [{glob: "orders.*"}], exclude: [orders.returns]}
-        failback: {reverse: declared_paused}
-
 Source: own; design of the graph proof ("every standby receives what its active holds")
 """
 

@@ -3,23 +3,6 @@
 Why: records written at the new side after the switch have no way back; the plan for it is then made during the outage.
 A paused reverse flow costs nothing and is checked for loops today.
 
-Bad:
-
-    pattern:
-      active_standby:
-        active: a
-        standby: b
-        topics: {include: [orders]}
-
-Good:
-
-    pattern:
-      active_standby:
-        active: a
-        standby: b
-        topics: {include: [orders]}
-        failback: {reverse: declared_paused}
-
 Source: confluentinc/kcp getting-started guide (after promotion a new link is needed)
 """
 

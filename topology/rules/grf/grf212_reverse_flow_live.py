@@ -3,30 +3,6 @@
 Why: under one name and without a guard that is a loop, made by operation instead of by design, typically left over from
 a failover drill. With the guard it is no loop, but the standby's own records, if it has any, flow into the active.
 
-Bad:
-
-    pattern:
-      active_standby:
-        active: a
-        standby: b
-        topics: {include: [orders]}
-        provenance: {guard: none}
-        failback: {reverse: declared_paused}
-    flows:
-      - source: b
-        target: a
-        topics: {include: [orders]}
-        state: running
-
-Good:
-
-    pattern:
-      active_standby:
-        active: a
-        standby: b
-        topics: {include: [orders]}
-        failback: {reverse: declared_paused}
-
 Source: own; GRF201 by operation
 """
 

@@ -3,30 +3,6 @@
 Why: regional to aggregate needs no guard because flows only ever run from one set of clusters to the other. One flow
 back destroys that argument for the whole topology.
 
-Bad:
-
-    pattern:
-      active_active:
-        via: aggregate
-        regionals: [a, b]
-        aggregates: [c]
-        topics: {include: [trips]}
-        merge: {allowed: true}
-    flows:
-      - source: c
-        target: a
-        topics: {include: [prices]}
-
-Good:
-
-    pattern:
-      active_active:
-        via: aggregate
-        regionals: [a, b]
-        aggregates: [c]
-        topics: {include: [trips]}
-        merge: {allowed: true}
-
 Source: Uber, multi-region Kafka (regional and aggregate clusters)
 """
 

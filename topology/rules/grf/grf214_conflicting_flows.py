@@ -3,27 +3,6 @@
 Why: one of two processes that fight over one id silently loses; two flows with ids of their own write every record
 twice.
 
-Bad:
-
-    flows:
-      - source: a
-        target: b
-        topics: {include: [orders]}
-      - source: a
-        target: b
-        topics: {include: [payments]}
-
-Good:
-
-    flows:
-      - source: a
-        target: b
-        topics: {include: [orders]}
-      - source: a
-        target: b
-        suffix: payments
-        topics: {include: [payments]}
-
 Source: strimzi/proposals#178 ("last one wins"); apache/kafka docs/ops.html, Preventing Configuration Conflicts
 """
 

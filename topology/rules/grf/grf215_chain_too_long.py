@@ -3,26 +3,6 @@
 Why: lag adds up hop by hop, every cluster on the way must keep records for the outage of the next hop, and names grow
 when each hop renames.
 
-Bad:
-
-    clusters:
-      a: {bootstrap: ["k.a.example.internal:9092"]}
-      b: {bootstrap: ["k.b.example.internal:9092"]}
-      c: {bootstrap: ["k.c.example.internal:9092"]}
-      d: {bootstrap: ["k.d.example.internal:9092"]}
-      e: {bootstrap: ["k.e.example.internal:9092"]}
-    pattern:
-      chain:
-        path: [a, b, c, d, e]
-        topics: {include: [orders]}
-
-Good:
-
-    pattern:
-      chain:
-        path: [a, b, c, d]
-        topics: {include: [orders]}
-
 Source: own; three hops are vessel, shore, cloud, and one more
 """
 

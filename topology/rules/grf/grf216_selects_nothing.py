@@ -3,20 +3,6 @@
 Why: a typo in a pattern copies nothing and fails nowhere. The patterns themselves are compared first; with an inventory
 the source's real topics are, too.
 
-Bad:
-
-    flows:
-      - source: a
-        target: b
-        topics: {include: [{glob: "orders.*"}], exclude: [{glob: "*"}]}
-
-Good:
-
-    flows:
-      - source: a
-        target: b
-        topics: {include: [{glob: "orders.*"}], exclude: [{glob: "*.tmp"}]}
-
 Source: own
 """
 

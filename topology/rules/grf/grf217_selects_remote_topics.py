@@ -3,30 +3,6 @@
 Why: under prefix naming `.*` matches `a.orders` as well as `orders`, so copies travel on and are renamed once more.
 That is meant in a chain, and nowhere else.
 
-Bad:
-
-    defaults:
-      naming: {policy: prefix}
-    flows:
-      - source: a
-        target: b
-        topics: {include: [orders]}
-      - source: b
-        target: c
-        topics: {include: [{glob: "*orders"}]}
-
-Good:
-
-    defaults:
-      naming: {policy: prefix}
-    flows:
-      - source: a
-        target: b
-        topics: {include: [orders]}
-      - source: b
-        target: c
-        topics: {include: [orders]}
-
 Source: apache/kafka docs/ops.html (remote topics); DefaultReplicationPolicy.java
 """
 

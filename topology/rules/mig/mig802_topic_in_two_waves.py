@@ -3,58 +3,6 @@
 Why: the second one fences producers and commits positions for what already lives at the target, and its rollback
 would take the first wave back.
 
-Bad:
-
-    flows:
-      - {source: a, target: b, topics: {include: [orders, payments]}}
-      - {source: b, target: a, topics: {include: [orders, payments]}, state: paused}
-    migration:
-      flow: a-to-b
-      waves:
-        - name: first
-          topics: [orders]
-          consumers: [billing]
-          producers: [checkout]
-          gates:
-            before: [{lag: {max_records: 0, hold: 5m}}, {verify: {level: L1}}]
-            after: [{stragglers: {watch: 6m}}]
-          rollback: {until: 24h, reverse: b-to-a}
-        - name: second
-          after: [first]
-          topics: [payments, orders]
-          consumers: [ledger]
-          producers: [bank]
-          gates:
-            before: [{lag: {max_records: 0, hold: 5m}}, {verify: {level: L1}}]
-            after: [{stragglers: {watch: 6m}}]
-          rollback: {until: 24h, reverse: b-to-a}
-
-Good:
-
-    flows:
-      - {source: a, target: b, topics: {include: [orders, payments]}}
-      - {source: b, target: a, topics: {include: [orders, payments]}, state: paused}
-    migration:
-      flow: a-to-b
-      waves:
-        - name: first
-          topics: [orders]
-          consumers: [billing]
-          producers: [checkout]
-          gates:
-            before: [{lag: {max_records: 0, hold: 5m}}, {verify: {level: L1}}]
-            after: [{stragglers: {watch: 6m}}]
-          rollback: {until: 24h, reverse: b-to-a}
-        - name: second
-          after: [first]
-          topics: [payments]
-          consumers: [ledger]
-          producers: [bank]
-          gates:
-            before: [{lag: {max_records: 0, hold: 5m}}, {verify: {level: L1}}]
-            after: [{stragglers: {watch: 6m}}]
-          rollback: {until: 24h, reverse: b-to-a}
-
 Source: own
 """
 

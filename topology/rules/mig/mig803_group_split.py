@@ -4,58 +4,6 @@ Why: a group is at one cluster at a time. When its topics lie in different waves
 once, or stop reading half of what they read. With a scan every group with positions in the topics is looked at, also
 those that no wave names.
 
-Bad:
-
-    flows:
-      - {source: a, target: b, topics: {include: [orders, payments]}}
-      - {source: b, target: a, topics: {include: [orders, payments]}, state: paused}
-    migration:
-      flow: a-to-b
-      waves:
-        - name: first
-          topics: [orders]
-          consumers: [billing]
-          producers: [checkout]
-          gates:
-            before: [{lag: {max_records: 0, hold: 5m}}, {verify: {level: L1}}]
-            after: [{stragglers: {watch: 6m}}]
-          rollback: {until: 24h, reverse: b-to-a}
-        - name: second
-          after: [first]
-          topics: [payments]
-          consumers: [ledger, billing]
-          producers: [bank]
-          gates:
-            before: [{lag: {max_records: 0, hold: 5m}}, {verify: {level: L1}}]
-            after: [{stragglers: {watch: 6m}}]
-          rollback: {until: 24h, reverse: b-to-a}
-
-Good:
-
-    flows:
-      - {source: a, target: b, topics: {include: [orders, payments]}}
-      - {source: b, target: a, topics: {include: [orders, payments]}, state: paused}
-    migration:
-      flow: a-to-b
-      waves:
-        - name: first
-          topics: [orders]
-          consumers: [billing]
-          producers: [checkout]
-          gates:
-            before: [{lag: {max_records: 0, hold: 5m}}, {verify: {level: L1}}]
-            after: [{stragglers: {watch: 6m}}]
-          rollback: {until: 24h, reverse: b-to-a}
-        - name: second
-          after: [first]
-          topics: [payments]
-          consumers: [ledger]
-          producers: [bank]
-          gates:
-            before: [{lag: {max_records: 0, hold: 5m}}, {verify: {level: L1}}]
-            after: [{stragglers: {watch: 6m}}]
-          rollback: {until: 24h, reverse: b-to-a}
-
 Source: own
 """
 

@@ -4,58 +4,6 @@ Why: what it reads and what it writes lie at two clusters between the waves. A t
 exactly-once is lost, and without transactions every restart reads or writes twice. Found where a wave's `producers`
 and another wave's `consumers` say the same name.
 
-Bad:
-
-    flows:
-      - {source: a, target: b, topics: {include: [orders, payments]}}
-      - {source: b, target: a, topics: {include: [orders, payments]}, state: paused}
-    migration:
-      flow: a-to-b
-      waves:
-        - name: first
-          topics: [orders]
-          consumers: [billing]
-          producers: [checkout]
-          gates:
-            before: [{lag: {max_records: 0, hold: 5m}}, {verify: {level: L1}}]
-            after: [{stragglers: {watch: 6m}}]
-          rollback: {until: 24h, reverse: b-to-a}
-        - name: second
-          after: [first]
-          topics: [payments]
-          consumers: [ledger]
-          producers: [bank, billing]
-          gates:
-            before: [{lag: {max_records: 0, hold: 5m}}, {verify: {level: L1}}]
-            after: [{stragglers: {watch: 6m}}]
-          rollback: {until: 24h, reverse: b-to-a}
-
-Good:
-
-    flows:
-      - {source: a, target: b, topics: {include: [orders, payments]}}
-      - {source: b, target: a, topics: {include: [orders, payments]}, state: paused}
-    migration:
-      flow: a-to-b
-      waves:
-        - name: first
-          topics: [orders]
-          consumers: [billing]
-          producers: [checkout]
-          gates:
-            before: [{lag: {max_records: 0, hold: 5m}}, {verify: {level: L1}}]
-            after: [{stragglers: {watch: 6m}}]
-          rollback: {until: 24h, reverse: b-to-a}
-        - name: second
-          after: [first]
-          topics: [payments]
-          consumers: [ledger]
-          producers: [bank]
-          gates:
-            before: [{lag: {max_records: 0, hold: 5m}}, {verify: {level: L1}}]
-            after: [{stragglers: {watch: 6m}}]
-          rollback: {until: 24h, reverse: b-to-a}
-
 Source: confluentinc/kcp: the topics of a group flip together; KIP-98
 """
 

@@ -3,41 +3,6 @@
 Why: consumers that are still at the source read what is left there and then wait for records that never come, and the
 point of no return lies behind them. When they cannot be moved then, only a flow back brings the new records to them.
 
-Bad:
-
-    flows:
-      - {source: a, target: b, topics: {include: [orders]}}
-    migration:
-      flow: a-to-b
-      strategy: producers_first
-      waves:
-        - name: all
-          topics: [orders]
-          consumers: [billing]
-          producers: [checkout]
-          gates:
-            before: [{lag: {max_records: 0, hold: 5m}}, {verify: {level: L1}}]
-            after: [{stragglers: {watch: 6m}}]
-          rollback: {none: "the source is sold"}
-
-Good:
-
-    flows:
-      - {source: a, target: b, topics: {include: [orders]}}
-      - {source: b, target: a, topics: {include: [orders]}, state: paused}
-    migration:
-      flow: a-to-b
-      strategy: producers_first
-      waves:
-        - name: all
-          topics: [orders]
-          consumers: [billing]
-          producers: [checkout]
-          gates:
-            before: [{lag: {max_records: 0, hold: 5m}}, {verify: {level: L1}}]
-            after: [{stragglers: {watch: 6m}}]
-          rollback: {until: 24h, reverse: b-to-a}
-
 Source: own
 """
 

@@ -4,40 +4,6 @@ Why: a producer looks up its brokers again after `metadata.max.age.ms`, five min
 that buffers, writes only then. A shorter watch that sees nothing has not looked long enough. Below ten seconds it
 cannot even span one request with its retry: an error. In a lab (all addresses on this machine) it is a remark.
 
-Bad:
-
-    flows:
-      - {source: a, target: b, topics: {include: [orders]}}
-      - {source: b, target: a, topics: {include: [orders]}, state: paused}
-    migration:
-      flow: a-to-b
-      waves:
-        - name: all
-          topics: [orders]
-          consumers: [billing]
-          producers: [checkout]
-          gates:
-            before: [{lag: {max_records: 0, hold: 5m}}, {verify: {level: L1}}]
-            after: [{stragglers: {watch: 1m}}]
-          rollback: {until: 24h, reverse: b-to-a}
-
-Good:
-
-    flows:
-      - {source: a, target: b, topics: {include: [orders]}}
-      - {source: b, target: a, topics: {include: [orders]}, state: paused}
-    migration:
-      flow: a-to-b
-      waves:
-        - name: all
-          topics: [orders]
-          consumers: [billing]
-          producers: [checkout]
-          gates:
-            before: [{lag: {max_records: 0, hold: 5m}}, {verify: {level: L1}}]
-            after: [{stragglers: {watch: 6m}}]
-          rollback: {until: 24h, reverse: b-to-a}
-
 Source: apache/kafka ProducerConfig metadata.max.age.ms; confluentinc/kcp internal/manifest/gateway.go
 """
 

@@ -4,40 +4,6 @@ Why: of k bad records a sample of the share f sees at least one with the chance 
 single bad record once in twenty. Asked for are 95%, for as many bad records as must not be missed (option
 `bad_records`, 1). Comparing digests of everything is cheap; sample where reading is not.
 
-Bad:
-
-    flows:
-      - {source: a, target: b, topics: {include: [orders]}}
-      - {source: b, target: a, topics: {include: [orders]}, state: paused}
-    migration:
-      flow: a-to-b
-      waves:
-        - name: all
-          topics: [orders]
-          consumers: [billing]
-          producers: [checkout]
-          gates:
-            before: [{lag: {max_records: 0, hold: 5m}}, {verify: {level: L1, sample: 5%}}]
-            after: [{stragglers: {watch: 6m}}]
-          rollback: {until: 24h, reverse: b-to-a}
-
-Good:
-
-    flows:
-      - {source: a, target: b, topics: {include: [orders]}}
-      - {source: b, target: a, topics: {include: [orders]}, state: paused}
-    migration:
-      flow: a-to-b
-      waves:
-        - name: all
-          topics: [orders]
-          consumers: [billing]
-          producers: [checkout]
-          gates:
-            before: [{lag: {max_records: 0, hold: 5m}}, {verify: {level: L1}}]
-            after: [{stragglers: {watch: 6m}}]
-          rollback: {until: 24h, reverse: b-to-a}
-
 Source: own; the binomial distribution
 """
 

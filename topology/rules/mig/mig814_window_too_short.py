@@ -4,42 +4,6 @@ Why: the window closes in the middle, with applications stopped, and the wave is
 Added up are what the gates hold and watch, how long consumers may take to catch up, and, with a scan, the time to
 read the topics for each proof (at the flow's quota, else 100 MiB/s). Waiting for a person is not counted.
 
-Bad:
-
-    flows:
-      - {source: a, target: b, topics: {include: [orders]}}
-      - {source: b, target: a, topics: {include: [orders]}, state: paused}
-    migration:
-      flow: a-to-b
-      waves:
-        - name: all
-          topics: [orders]
-          consumers: [billing]
-          producers: [checkout]
-          gates:
-            before: [{lag: {max_records: 0, hold: 5m}}, {verify: {level: L1}}]
-            after: [{stragglers: {watch: 6m}}]
-          window: {opens: "2030-03-09T02:00:00Z", length: 10m}
-          rollback: {until: 24h, reverse: b-to-a}
-
-Good:
-
-    flows:
-      - {source: a, target: b, topics: {include: [orders]}}
-      - {source: b, target: a, topics: {include: [orders]}, state: paused}
-    migration:
-      flow: a-to-b
-      waves:
-        - name: all
-          topics: [orders]
-          consumers: [billing]
-          producers: [checkout]
-          gates:
-            before: [{lag: {max_records: 0, hold: 5m}}, {verify: {level: L1}}]
-            after: [{stragglers: {watch: 6m}}]
-          window: {opens: "2030-03-09T02:00:00Z", length: 2h}
-          rollback: {until: 24h, reverse: b-to-a}
-
 Source: own
 """
 

@@ -3,59 +3,6 @@
 Why: no wave of such a circle ever starts. Two waves with one name are found, too: commands, journal and `after` could
 mean either.
 
-Bad:
-
-    flows:
-      - {source: a, target: b, topics: {include: [orders, payments]}}
-      - {source: b, target: a, topics: {include: [orders, payments]}, state: paused}
-    migration:
-      flow: a-to-b
-      waves:
-        - name: first
-          after: [second]
-          topics: [orders]
-          consumers: [billing]
-          producers: [checkout]
-          gates:
-            before: [{lag: {max_records: 0, hold: 5m}}, {verify: {level: L1}}]
-            after: [{stragglers: {watch: 6m}}]
-          rollback: {until: 24h, reverse: b-to-a}
-        - name: second
-          after: [first]
-          topics: [payments]
-          consumers: [ledger]
-          producers: [bank]
-          gates:
-            before: [{lag: {max_records: 0, hold: 5m}}, {verify: {level: L1}}]
-            after: [{stragglers: {watch: 6m}}]
-          rollback: {until: 24h, reverse: b-to-a}
-
-Good:
-
-    flows:
-      - {source: a, target: b, topics: {include: [orders, payments]}}
-      - {source: b, target: a, topics: {include: [orders, payments]}, state: paused}
-    migration:
-      flow: a-to-b
-      waves:
-        - name: first
-          topics: [orders]
-          consumers: [billing]
-          producers: [checkout]
-          gates:
-            before: [{lag: {max_records: 0, hold: 5m}}, {verify: {level: L1}}]
-            after: [{stragglers: {watch: 6m}}]
-          rollback: {until: 24h, reverse: b-to-a}
-        - name: second
-          after: [first]
-          topics: [payments]
-          consumers: [ledger]
-          producers: [bank]
-          gates:
-            before: [{lag: {max_records: 0, hold: 5m}}, {verify: {level: L1}}]
-            after: [{stragglers: {watch: 6m}}]
-          rollback: {until: 24h, reverse: b-to-a}
-
 Source: rhysd/actionlint rule_job_needs.go
 """
 

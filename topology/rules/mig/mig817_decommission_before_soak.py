@@ -5,42 +5,6 @@ Why: a rollback needs the cluster that it goes back to, and there the records fr
 longest `rollback.until` with `decommission.not_before`, and each wave's with the retention of its topics at the
 source (declared or scanned; compacted topics are not looked at).
 
-Bad:
-
-    flows:
-      - {source: a, target: b, topics: {include: [orders]}}
-      - {source: b, target: a, topics: {include: [orders]}, state: paused}
-    migration:
-      flow: a-to-b
-      waves:
-        - name: all
-          topics: [orders]
-          consumers: [billing]
-          producers: [checkout]
-          gates:
-            before: [{lag: {max_records: 0, hold: 5m}}, {verify: {level: L1}}]
-            after: [{stragglers: {watch: 6m}}]
-          rollback: {until: 24h, reverse: b-to-a}
-      decommission: {not_before: 12h}
-
-Good:
-
-    flows:
-      - {source: a, target: b, topics: {include: [orders]}}
-      - {source: b, target: a, topics: {include: [orders]}, state: paused}
-    migration:
-      flow: a-to-b
-      waves:
-        - name: all
-          topics: [orders]
-          consumers: [billing]
-          producers: [checkout]
-          gates:
-            before: [{lag: {max_records: 0, hold: 5m}}, {verify: {level: L1}}]
-            after: [{stragglers: {watch: 6m}}]
-          rollback: {until: 24h, reverse: b-to-a}
-      decommission: {not_before: 14d}
-
 Source: own
 """
 

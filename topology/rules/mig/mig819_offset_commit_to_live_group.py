@@ -4,44 +4,6 @@ Why: translated positions cannot be committed into a group with members, so the 
 window; and whoever those members are, they read already. Waves that have started are not looked at: their groups
 belong there. Where the journal was not read, only groups with members on both sides are told.
 
-Bad:
-
-    flows:
-      - {source: a, target: b, topics: {include: [orders]}}
-      - {source: b, target: a, topics: {include: [orders]}, state: paused}
-    migration:
-      flow: a-to-b
-      waves:
-        - name: all
-          topics: [orders]
-          consumers: [billing]
-          producers: [checkout]
-          gates:
-            before: [{lag: {max_records: 0, hold: 5m}}, {verify: {level: L1}}]
-            after: [{stragglers: {watch: 6m}}]
-          rollback: {until: 24h, reverse: b-to-a}
-    --- # topology scan
-    b: {topics: {orders: {}}, started_waves: {}, groups: {billing: {state: Stable, members: 2}}}
-
-Good:
-
-    flows:
-      - {source: a, target: b, topics: {include: [orders]}}
-      - {source: b, target: a, topics: {include: [orders]}, state: paused}
-    migration:
-      flow: a-to-b
-      waves:
-        - name: all
-          topics: [orders]
-          consumers: [billing]
-          producers: [checkout]
-          gates:
-            before: [{lag: {max_records: 0, hold: 5m}}, {verify: {level: L1}}]
-            after: [{stragglers: {watch: 6m}}]
-          rollback: {until: 24h, reverse: b-to-a}
-    --- # topology scan
-    b: {topics: {orders: {}}, started_waves: {}, groups: {billing: {state: Empty}}}
-
 Source: apache/kafka GroupCoordinator, UNKNOWN_MEMBER_ID for a commit into a live group
 """
 

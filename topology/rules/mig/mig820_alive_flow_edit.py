@@ -4,51 +4,6 @@ Why: the run that is under way holds the plan that was approved; a changed file 
 groups or producers than the ones that were stopped. A started wave keeps its topics, consumers, producers, strategy
 and `after`; its gates, window and rollback may be tuned.
 
-Bad:
-
-    flows:
-      - {source: a, target: b, topics: {include: [orders]}}
-      - {source: b, target: a, topics: {include: [orders]}, state: paused}
-    migration:
-      flow: a-to-b
-      strategy: fenced
-      waves:
-        - name: all
-          topics: [orders]
-          consumers: [billing]
-          producers: [checkout]
-          gates:
-            before: [{lag: {max_records: 0, hold: 5m}}, {verify: {level: L1}}]
-            after: [{stragglers: {watch: 6m}}]
-          rollback: {until: 24h, reverse: b-to-a}
-    --- # topology scan
-    b:
-      topics: {orders: {}}
-      started_waves:
-        example/all: sha256:f0ddf88f9ba6f5b08ab4bc6a5149286ceaf2cd5a6c86a39475df092082225d95
-
-Good:
-
-    flows:
-      - {source: a, target: b, topics: {include: [orders]}}
-      - {source: b, target: a, topics: {include: [orders]}, state: paused}
-    migration:
-      flow: a-to-b
-      waves:
-        - name: all
-          topics: [orders]
-          consumers: [billing]
-          producers: [checkout]
-          gates:
-            before: [{lag: {max_records: 0, hold: 5m}}, {verify: {level: L1}}]
-            after: [{stragglers: {watch: 6m}}]
-          rollback: {until: 24h, reverse: b-to-a}
-    --- # topology scan
-    b:
-      topics: {orders: {}}
-      started_waves:
-        example/all: sha256:f0ddf88f9ba6f5b08ab4bc6a5149286ceaf2cd5a6c86a39475df092082225d95
-
 Source: confluentinc/kcp: migrations are snapshots, policies are not
 """
 

@@ -3,34 +3,6 @@ not carry.
 
 Why: the applications of that wave would find nothing at the target.
 
-Bad:
-
-    flows:
-      - source: a
-        target: b
-        topics: {include: [orders]}
-    migration:
-      flow: a-to-c
-      waves:
-        - {name: all, topics: [orders], consumers: [billing], producers: [checkout]}
-
-Good:
-
-    flows:
-      - {source: a, target: b, topics: {include: [orders]}}
-      - {source: b, target: a, topics: {include: [orders]}, state: paused}
-    migration:
-      flow: a-to-b
-      waves:
-        - name: all
-          topics: [orders]
-          consumers: [billing]
-          producers: [checkout]
-          gates:
-            before: [{lag: {max_records: 0, hold: 5m}}, {verify: {level: L1}}]
-            after: [{stragglers: {watch: 6m}}]
-          rollback: {until: 24h, reverse: b-to-a}
-
 Source: own; rhysd/actionlint rule_job_needs.go for the offer of the nearest name
 """
 

@@ -3,46 +3,6 @@
 Why: brokers know principals, and client ids for quotas, and nothing of applications. A migration with such a fence is
 refused before it begins: the producer that nobody named would be the one that goes on writing.
 
-Bad:
-
-    flows:
-      - {source: a, target: b, topics: {include: [orders]}}
-      - {source: b, target: a, topics: {include: [orders]}, state: paused}
-    migration:
-      flow: a-to-b
-      fence: {kind: acl}
-      applications:
-        checkout: {http: "http://127.0.0.1:8081", client_id: checkout}
-      waves:
-        - name: all
-          topics: [orders]
-          consumers: [billing]
-          producers: [checkout]
-          gates:
-            before: [{lag: {max_records: 0, hold: 5m}}, {verify: {level: L1}}]
-            after: [{stragglers: {watch: 6m}}]
-          rollback: {until: 24h, reverse: b-to-a}
-
-Good:
-
-    flows:
-      - {source: a, target: b, topics: {include: [orders]}}
-      - {source: b, target: a, topics: {include: [orders]}, state: paused}
-    migration:
-      flow: a-to-b
-      fence: {kind: acl}
-      applications:
-        checkout: {http: "http://127.0.0.1:8081", principal: "User:checkout"}
-      waves:
-        - name: all
-          topics: [orders]
-          consumers: [billing]
-          producers: [checkout]
-          gates:
-            before: [{lag: {max_records: 0, hold: 5m}}, {verify: {level: L1}}]
-            after: [{stragglers: {watch: 6m}}]
-          rollback: {until: 24h, reverse: b-to-a}
-
 Source: own; org.apache.kafka.server.authorizer.Authorizer, ClientQuotaCallback for what brokers go by
 """
 

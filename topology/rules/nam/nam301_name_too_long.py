@@ -3,28 +3,6 @@
 Why: Kafka refuses to create it. Every hop of a renaming chain makes names longer, so that the last one fails on a name
 which was fine at the first.
 
-Bad:
-
-    defaults:
-      naming: {policy: prefix}
-    flows:
-      - source: a
-        target: b
-        topics:
-          include:
-            - "settlements-of-the-merchants-that-trade-abroad.settlements-of-the-merchants-that-trade-abroad.\\
-              settlements-of-the-merchants-that-trade-abroad.settlements-of-the-merchants-that-trade-abroad.\\
-              settlements-of-the-merchants-that-trade-abroad.settlements.x"
-
-Good:
-
-    defaults:
-      naming: {policy: prefix}
-    flows:
-      - source: a
-        target: b
-        topics: {include: [settlements.abroad]}
-
 Source: apache/kafka Topic.java, MAX_NAME_LENGTH
 """
 

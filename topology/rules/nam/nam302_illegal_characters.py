@@ -3,22 +3,6 @@
 Why: names are made of letters, digits, `.`, `_` and `-`, and are neither `.` nor `..`. The flow would stop at the first
 topic that it wants to create.
 
-Bad:
-
-    flows:
-      - source: a
-        target: b
-        topics: {include: [orders]}
-        naming: {policy: template, template: "{topic}@{source}"}
-
-Good:
-
-    flows:
-      - source: a
-        target: b
-        topics: {include: [orders]}
-        naming: {policy: template, template: "{topic}.from.{source}"}
-
 Source: apache/kafka Topic.java, LEGAL_CHARS
 """
 

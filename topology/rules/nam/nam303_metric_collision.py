@@ -3,28 +3,6 @@
 Why: in metric names Kafka writes both as `_`, so `a.b` and `a_b` would be counted as one. Brokers therefore refuse to
 create the second of them, and the flow stops there.
 
-Bad:
-
-    flows:
-      - source: a
-        target: b
-        topics: {include: [web.clicks]}
-      - source: c
-        target: b
-        topics: {include: [web_clicks]}
-
-Good:
-
-    defaults:
-      naming: {policy: prefix}
-    flows:
-      - source: a
-        target: b
-        topics: {include: [web.clicks]}
-      - source: c
-        target: b
-        topics: {include: [web_clicks]}
-
 Source: apache/kafka Topic.java, hasCollision
 """
 

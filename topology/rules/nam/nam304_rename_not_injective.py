@@ -4,22 +4,6 @@ Why: their records are mixed, offsets have two origins, and nothing can be taken
 gives a topic a name that another selected topic keeps; two flows on one route do it when their renames meet, which
 `merge: {allowed: true}` hides (a warning: `merge` is about several sources).
 
-Bad:
-
-    flows:
-      - source: a
-        target: b
-        topics: {include: [{glob: "orders*"}]}
-        naming: {policy: map, map: {orders: orders-v2}}
-
-Good:
-
-    flows:
-      - source: a
-        target: b
-        topics: {include: [{glob: "orders*"}], exclude: [orders-v2]}
-        naming: {policy: map, map: {orders: orders-v2}}
-
 Source: apache/kafka MirrorSourceConnector.java, which keeps its new topics by their new name
 """
 

@@ -6,16 +6,6 @@ by accident. A template needs no `{source}` for that: every flow knows its own s
 are GRF204's. A map is read backwards as a whole, so that an entry for a topic which the flow does not take still claims
 its target's name.
 
-Bad:
-
-    defaults:
-      naming: {policy: template, template: "copies"}
-
-Good:
-
-    defaults:
-      naming: {policy: template, template: "{topic}.from.{source}"}
-
 Source: own; MirrorMaker 2 builds its map of new topics by name (apache/kafka MirrorSourceConnector.java)
 """
 

@@ -3,20 +3,6 @@
 Why: in a regex `.` is any character, so `eu.orders` takes `eu-orders` and `euXorders` as well, and nobody notices until
 such a topic comes to be.
 
-Bad:
-
-    flows:
-      - source: a
-        target: b
-        topics: {include: [{regex: 'eu.(orders|payments)'}]}
-
-Good:
-
-    flows:
-      - source: a
-        target: b
-        topics: {include: [{regex: 'eu\\.(orders|payments)'}]}
-
 Source: own; topic names are full of dots, MirrorMaker 2 reads every topic list as regexes (apache/kafka
 DefaultTopicFilter.java)
 """

@@ -3,20 +3,6 @@
 Why: other teams' topics, tests and what some tool keeps for itself come along, and whatever is created tomorrow joins
 by itself. Internal topics that Watershed knows stay out, others do not.
 
-Bad:
-
-    flows:
-      - source: a
-        target: b
-        topics: {include: [{regex: ".*"}]}
-
-Good:
-
-    flows:
-      - source: a
-        target: b
-        topics: {include: [{glob: "orders.*"}, {glob: "payments.*"}]}
-
 Source: apache/kafka DefaultTopicFilter.java: `.*` is MirrorMaker 2's default
 """
 

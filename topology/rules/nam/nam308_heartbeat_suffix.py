@@ -5,20 +5,6 @@ MirrorMaker 2 also renames every other topic that ends so, even with its identit
 where it runs beside. Watershed copies such a topic like any other; where nothing of MirrorMaker 2 is known to be there
 this is only told.
 
-Bad:
-
-    flows:
-      - source: a
-        target: b
-        topics: {include: [orders, heartbeats]}
-
-Good:
-
-    flows:
-      - source: a
-        target: b
-        topics: {include: [orders]}
-
 Source: apache/kafka IdentityReplicationPolicy.java, looksLikeHeartbeat; strimzi/strimzi-kafka-operator#12218
 """
 

@@ -3,28 +3,6 @@
 Why: `plant-a-orders` may be `orders` of `plant-a` or `a-orders` of `plant`. People, wildcard consumers and tools that
 read the origin out of a name get it wrong, and two origins can meet in one name.
 
-Bad:
-
-    clusters:
-      plant-a: {bootstrap: [k1.plant-a.example.internal:9093]}
-      lake: {bootstrap: [k1.lake.example.internal:9093]}
-    flows:
-      - source: plant-a
-        target: lake
-        topics: {include: [orders]}
-        naming: {policy: prefix, separator: "-"}
-
-Good:
-
-    clusters:
-      plant-a: {bootstrap: [k1.plant-a.example.internal:9093]}
-      lake: {bootstrap: [k1.lake.example.internal:9093]}
-    flows:
-      - source: plant-a
-        target: lake
-        topics: {include: [orders]}
-        naming: {policy: prefix, separator: "."}
-
 Source: apache/kafka DefaultReplicationPolicy.java, topicSource
 """
 

@@ -4,30 +4,6 @@ Why: `a.orders` beside `a_orders` is one copy under two conventions: patterns, a
 of them, MirrorMaker 2 finds neither remote nor internal topics that another separator made, and over two hops
 `b_a.orders` cannot be read back.
 
-Bad:
-
-    flows:
-      - source: a
-        target: b
-        topics: {include: [orders]}
-        naming: {policy: prefix, separator: "."}
-      - source: b
-        target: c
-        topics: {include: [stock]}
-        naming: {policy: prefix, separator: "_"}
-
-Good:
-
-    defaults:
-      naming: {policy: prefix, separator: "."}
-    flows:
-      - source: a
-        target: b
-        topics: {include: [orders]}
-      - source: b
-        target: c
-        topics: {include: [stock]}
-
 Source: apache/kafka DefaultReplicationPolicy.java: the separator is also part of the internal topics' names
 """
 

@@ -3,28 +3,6 @@
 Why: under a prefix consumers read `orders` and its copies with `.*orders`, and then also read `preorders`, whose
 records they do not know. A pattern with the separator, `(.*\\.)?orders`, does not take it.
 
-Bad:
-
-    flows:
-      - source: a
-        target: b
-        topics: {include: [orders]}
-        naming: {policy: prefix}
-      - source: c
-        target: b
-        topics: {include: [preorders]}
-
-Good:
-
-    flows:
-      - source: a
-        target: b
-        topics: {include: [orders]}
-        naming: {policy: prefix}
-      - source: c
-        target: b
-        topics: {include: [invoices]}
-
 Source: AWS MSK Replicator manual, topic naming
 """
 

@@ -2,14 +2,6 @@
 
 Why: when a flow stands still at night somebody must be called, and the file is where people look first.
 
-Bad:
-
-    metadata: {name: shop-dr}
-
-Good:
-
-    metadata: {name: shop-dr, owner: team-shop}
-
 Source: streamthoughts/jikkou examples/policies/require-owner-label.yaml
 """
 

@@ -4,42 +4,6 @@ Why: workers, ledger, proofs and Airflow know a flow by its id alone. `a-to-b-to
 `a-to-b` to `c`; where both exist one silently replaces the other. Two topologies with one id on one target overwrite
 each other's orders in turn.
 
-Bad:
-
-    clusters:
-      a: {bootstrap: [k1.a.example.internal:9093]}
-      b-to-c: {bootstrap: [k1.b.example.internal:9093]}
-      a-to-b: {bootstrap: [k1.ab.example.internal:9093]}
-      c: {bootstrap: [k1.c.example.internal:9093]}
-    flows:
-      - source: a
-        target: b-to-c
-        topics: {include: [orders]}
-      - source: a-to-b
-        target: b-to-c
-        topics: {include: [stock]}
-      - source: b-to-c
-        target: c
-        topics: {include: [invoices]}
-
-Good:
-
-    clusters:
-      a: {bootstrap: [k1.a.example.internal:9093]}
-      bc: {bootstrap: [k1.b.example.internal:9093]}
-      ab: {bootstrap: [k1.ab.example.internal:9093]}
-      c: {bootstrap: [k1.c.example.internal:9093]}
-    flows:
-      - source: a
-        target: bc
-        topics: {include: [orders]}
-      - source: ab
-        target: bc
-        topics: {include: [stock]}
-      - source: bc
-        target: c
-        topics: {include: [invoices]}
-
 Source: own; MirrorMaker 2 processes that share one configuration topic (apache/kafka docs/ops.html, Preventing
 Configuration Conflicts)
 """

@@ -3,40 +3,6 @@
 Why: the workers of a target share its flows, so with fewer of them every flow gets less than its file says, and the
 one with the most partitions falls behind first. Paused flows count when they start: a failback then has to share.
 
-Bad:
-
-    clusters:
-      a: {bootstrap: [k1.a.example.internal:9093]}
-      b: {bootstrap: [k1.b.example.internal:9093]}
-      lake: {bootstrap: [k1.lake.example.internal:9093], limits: {workers: 6}}
-    defaults:
-      naming: {policy: prefix}
-      workers: {count: 4}
-    flows:
-      - source: a
-        target: lake
-        topics: {include: [orders]}
-      - source: b
-        target: lake
-        topics: {include: [orders]}
-
-Good:
-
-    clusters:
-      a: {bootstrap: [k1.a.example.internal:9093]}
-      b: {bootstrap: [k1.b.example.internal:9093]}
-      lake: {bootstrap: [k1.lake.example.internal:9093], limits: {workers: 8}}
-    defaults:
-      naming: {policy: prefix}
-      workers: {count: 4}
-    flows:
-      - source: a
-        target: lake
-        topics: {include: [orders]}
-      - source: b
-        target: lake
-        topics: {include: [orders]}
-
 Source: own
 """
 

@@ -4,22 +4,6 @@ Why: all flows of a topology are proven together, as often as the shortest `veri
 proof starts a Spark session and, from L1 on, reads both sides whole; what starts late is never caught up, and the
 clusters are read all day.
 
-Bad:
-
-    flows:
-      - source: a
-        target: b
-        topics: {include: [orders]}
-        verify: {every: 10s, level: L1}
-
-Good:
-
-    flows:
-      - source: a
-        target: b
-        topics: {include: [orders]}
-        verify: {every: 6h, level: L1}
-
 Source: own; `verify_start` and `verify_rate` are assumptions, set them to what your proofs report
 """
 

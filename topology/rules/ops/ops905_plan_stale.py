@@ -4,31 +4,6 @@ Why: every order to the workers carries the hash of the plan that somebody looke
 flows follow the old plan and some the new one; a flow that is no longer in the file goes on copying, and no rule looks
 at it (a warning). That the file itself changed since is only told: that is what an apply is for.
 
-Bad:
-
-    flows:
-      - source: a
-        target: b
-        topics: {include: [orders]}
-      - source: a
-        target: b
-        suffix: payments
-        topics: {include: [payments]}
-    --- # topology scan
-    b:
-      flows:
-        a-to-b: {topology: example, plan_hash: "sha256:6b86b273ff34"}
-        a-to-b-payments: {topology: example, plan_hash: "sha256:d4735e3a265e"}
-
-Good:
-
-    flows:
-      - source: a
-        target: b
-        topics: {include: [orders]}
-    --- # topology scan
-    b: {flows: {a-to-c: {topology: another, plan_hash: "sha256:6b86b273ff34"}}}
-
 Source: devshawn/kafka-gitops, which applies a plan file as it was reviewed; own
 """
 

@@ -3,26 +3,6 @@
 Why: rules that work offline believe the declared facts. Where they are old, a clean lint means nothing: a retention
 that is shorter than declared loses records, and a limit that is already exceeded leaves no room.
 
-Bad:
-
-    clusters:
-      a:
-        bootstrap: [k1.a.example.internal:9093]
-        facts: {brokers: 6}
-        topics: [{match: orders, partitions: 12, retention: 14d}]
-    --- # topology scan
-    a: {brokers: 3, topics: {orders: {partitions: 12, configs: {retention.ms: "604800000"}}}}
-
-Good:
-
-    clusters:
-      a:
-        bootstrap: [k1.a.example.internal:9093]
-        facts: {brokers: 3}
-        topics: [{match: orders, partitions: 12, retention: 7d}]
-    --- # topology scan
-    a: {brokers: 3, topics: {orders: {partitions: 12, configs: {retention.ms: "604800000"}}}}
-
 Source: teslamotors/kafka-helmsman ConfigDrift.java, which sorts drift by its danger; own
 """
 

@@ -5,20 +5,6 @@ for a secret; this rule also looks where the language refuses the key anyway. Fo
 `password`, `token`, `api_key`, `client.secret` or `sasl.jaas.config`, users with passwords in addresses, PEM blocks,
 known forms of tokens, texts directly under `credentials`, and values in `{env: …}` that are no variable's name.
 
-Bad:
-
-    clusters:
-      a:
-        bootstrap: [k1.a.example.internal:9093]
-        security: {protocol: SASL_SSL, mechanism: SCRAM-SHA-512, username: app, password: correct-horse}
-
-Good:
-
-    clusters:
-      a:
-        bootstrap: [k1.a.example.internal:9093]
-        security: {protocol: SASL_SSL, mechanism: SCRAM-SHA-512, credentials: {airflow_connection: kafka_a}}
-
 Source: rhysd/actionlint rule_credentials.go; stackrox/kube-linter env-var-secret; confluentinc/kcp internal/redact
 """
 

@@ -5,20 +5,6 @@ a dictionary. All of Kafka's data is readable, too. SCRAM is an error where a fl
 warning inside one. A token endpoint without https gets the client's secret in the open, a schema registry without it
 the password of its `credentials`. Addresses on this machine (127.0.0.1, localhost, ::1) are not looked at.
 
-Bad:
-
-    clusters:
-      a:
-        bootstrap: [k1.a.example.internal:9092]
-        security: {protocol: SASL_PLAINTEXT, mechanism: PLAIN, credentials: {env: KAFKA_A}}
-
-Good:
-
-    clusters:
-      a:
-        bootstrap: [k1.a.example.internal:9093]
-        security: {protocol: SASL_SSL, mechanism: PLAIN, credentials: {env: KAFKA_A}}
-
 Source: RFC 4616 and RFC 5802, security considerations; confluentinc/kcp marks it for tests only
 """
 

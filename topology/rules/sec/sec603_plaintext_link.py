@@ -4,29 +4,6 @@ Why: what leaves a site passes networks that others can read and write, and ever
 apart when both say a `region` and have none in common, or when the last two labels of their host names differ
 (`example.internal`, `example.org`). What is not declared is not guessed; addresses on this machine are not looked at.
 
-Bad:
-
-    clusters:
-      a: {bootstrap: [k1.a.example.internal:9092], region: eu-west-1, security: {protocol: PLAINTEXT}}
-      b:
-        bootstrap: [k1.b.example.internal:9093]
-        region: us-east-1
-        security: {protocol: SSL}
-    flows:
-      - source: a
-        target: b
-        topics: {include: [orders]}
-
-Good:
-
-    clusters:
-      a: {bootstrap: [k1.a.example.internal:9093], region: eu-west-1, security: {protocol: SSL}}
-      b: {bootstrap: [k1.b.example.internal:9093], region: us-east-1, security: {protocol: SSL}}
-    flows:
-      - source: a
-        target: b
-        topics: {include: [orders]}
-
 Source: own; apache/kafka docs/security.html for what PLAINTEXT leaves open
 """
 

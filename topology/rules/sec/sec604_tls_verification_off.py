@@ -4,20 +4,6 @@ Why: without that check TLS only hides data from those who do not try: whoever c
 changes everything, and gets the credentials. The language has no such switch; the rule finds the keys that other tools
 use for it. Name your own authority in `security.ca` instead.
 
-Bad:
-
-    clusters:
-      a:
-        bootstrap: [k1.a.example.internal:9093]
-        security: {protocol: SSL, ssl.endpoint.identification.algorithm: ""}
-
-Good:
-
-    clusters:
-      a:
-        bootstrap: [k1.a.example.internal:9093]
-        security: {protocol: SSL, ca: {file: /etc/kafka/ca.pem}}
-
 Source: KIP-294, which made the check the default; CWE-295
 """
 

@@ -3,26 +3,6 @@
 Why: whoever takes it from one place has both clusters, a rotation has to happen everywhere at the same moment, and no
 log says which of the two was meant. A certificate authority may be shared; a client's key or password may not.
 
-Bad:
-
-    clusters:
-      a:
-        bootstrap: [k1.a.example.internal:9093]
-        security: {protocol: SASL_SSL, mechanism: SCRAM-SHA-512, credentials: {airflow_connection: kafka}}
-      b:
-        bootstrap: [k1.b.example.internal:9093]
-        security: {protocol: SASL_SSL, mechanism: SCRAM-SHA-512, credentials: {airflow_connection: kafka}}
-
-Good:
-
-    clusters:
-      a:
-        bootstrap: [k1.a.example.internal:9093]
-        security: {protocol: SASL_SSL, mechanism: SCRAM-SHA-512, credentials: {airflow_connection: kafka_a}}
-      b:
-        bootstrap: [k1.b.example.internal:9093]
-        security: {protocol: SASL_SSL, mechanism: SCRAM-SHA-512, credentials: {airflow_connection: kafka_b}}
-
 Source: confluentinc/kcp, its guide: one credential a client
 """
 

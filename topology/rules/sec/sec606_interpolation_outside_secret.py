@@ -5,16 +5,6 @@ and line ends along and change what the file means, and the file that was review
 references name what is looked up later: `{env: NAME}`, `{file: path}`, `{airflow_connection: id}`, where the name is
 plain, too.
 
-Bad:
-
-    clusters:
-      a: {bootstrap: ["k1.a.example.internal:9093"], region: "${REGION}"}
-
-Good:
-
-    clusters:
-      a: {bootstrap: ["k1.a.example.internal:9093"], region: eu-west-1}
-
 Source: confluentinc/kcp internal/interpolate, which makes it opt-in for this reason
 """
 

@@ -5,30 +5,6 @@ super users; so the rule looks for users with ALLOW ALL on every topic or on the
 some other user has all that the flows need (READ at a source; WRITE, CREATE and `watershed.*` at a target): the workers
 can be that one.
 
-Bad:
-
-    flows:
-      - source: a
-        target: b
-        topics: {include: [orders]}
-    --- # topology scan
-    a:
-      topics: {orders: {}}
-      acls:
-        - {principal: "User:mirror", operation: ALL, permission: ALLOW, resource: TOPIC, name: "*", pattern: LITERAL}
-
-Good:
-
-    flows:
-      - source: a
-        target: b
-        topics: {include: [orders]}
-    --- # topology scan
-    a:
-      topics: {orders: {}}
-      acls:
-        - {principal: "User:m", operation: READ, permission: ALLOW, resource: TOPIC, name: orders, pattern: LITERAL}
-
 Source: own; KIP-11 for what the operations include
 """
 

@@ -3,32 +3,6 @@
 Why: it is against the law or a contract from the first record on, and copies are hard to take back. Followed over every
 flow that carries the topic on. A cluster that does not say its `residency` is not judged.
 
-Bad:
-
-    clusters:
-      a:
-        bootstrap: [k1.a.example.internal:9093]
-        residency: eu
-        topics: [{match: {glob: "customers.*"}, residency: eu}]
-      b: {bootstrap: [k1.b.example.internal:9093], residency: us}
-    flows:
-      - source: a
-        target: b
-        topics: {include: [{glob: "*"}], exclude: [{glob: "test.*"}]}
-
-Good:
-
-    clusters:
-      a:
-        bootstrap: [k1.a.example.internal:9093]
-        residency: eu
-        topics: [{match: {glob: "customers.*"}, residency: eu}]
-      b: {bootstrap: [k1.b.example.internal:9093], residency: us}
-    flows:
-      - source: a
-        target: b
-        topics: {include: [{glob: "*"}], exclude: [{glob: "test.*"}, {glob: "customers.*"}]}
-
 Source: own; robot-head/crabka residency module, where a denial wins over what is allowed
 """
 

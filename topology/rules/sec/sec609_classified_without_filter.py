@@ -4,32 +4,6 @@ Why: who may read it is decided by somebody else there, and every field goes alo
 takes nothing out of them. Looked at where both clusters say their `owner`; followed over several flows. The labels
 `public`, `open`, `none` and `unclassified` are free.
 
-Bad:
-
-    clusters:
-      a:
-        bootstrap: [k1.a.example.internal:9093]
-        owner: team-shop
-        topics: [{match: customers, classification: pii}]
-      b: {bootstrap: [k1.b.example.internal:9093], owner: partner}
-    flows:
-      - source: a
-        target: b
-        topics: {include: [customers, orders]}
-
-Good:
-
-    clusters:
-      a:
-        bootstrap: [k1.a.example.internal:9093]
-        owner: team-shop
-        topics: [{match: customers, classification: pii}]
-      b: {bootstrap: [k1.b.example.internal:9093], owner: partner}
-    flows:
-      - source: a
-        target: b
-        topics: {include: [customers.masked, orders]}
-
 Source: own
 """
 

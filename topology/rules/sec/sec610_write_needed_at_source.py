@@ -4,24 +4,6 @@ Why: a source is safest when nothing of a replicator may write to it. A paused f
 for its topics and for the control topics `watershed.*` the day it is started, and a migration's rollback commits
 positions of groups there. Granted in a hurry, such rights are granted too widely.
 
-Bad:
-
-    flows:
-      - source: a
-        target: b
-        topics: {include: [orders]}
-      - source: b
-        target: a
-        topics: {include: [orders]}
-        state: paused
-
-Good:
-
-    flows:
-      - source: a
-        target: b
-        topics: {include: [orders]}
-
 Source: strimzi/strimzi-kafka-operator, its MirrorMaker 2 example keeps offset-syncs at the target for this reason
 """
 

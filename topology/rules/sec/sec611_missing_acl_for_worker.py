@@ -5,36 +5,6 @@ the rule asks whether any user could run them: READ and DESCRIBE_CONFIGS on the 
 what does not exist and the control topics `watershed.*` at the target. A super user needs no ACL and cannot be seen.
 Clusters that show no ACLs, and those that allow what no ACL mentions, are not judged.
 
-Bad:
-
-    flows:
-      - source: a
-        target: b
-        topics: {include: [orders]}
-    --- # topology scan
-    a:
-      topics: {orders: {}}
-      acls:
-        - {principal: "User:m", operation: DESCRIBE, permission: ALLOW, resource: TOPIC, name: orders, pattern: LITERAL}
-
-Good:
-
-    flows:
-      - source: a
-        target: b
-        topics: {include: [orders]}
-    --- # topology scan
-    a:
-      topics: {orders: {}}
-      acls:
-        - {principal: "User:m", operation: READ, permission: ALLOW, resource: TOPIC, name: orders, pattern: LITERAL}
-        - principal: "User:m"
-          operation: DESCRIBE_CONFIGS
-          permission: ALLOW
-          resource: TOPIC
-          name: orders
-          pattern: LITERAL
-
 Source: own; KIP-11 and KIP-290 for what ACLs mean
 """
 

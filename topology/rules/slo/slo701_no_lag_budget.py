@@ -3,21 +3,6 @@
 Why: nothing can be alerted on, and the rules that compare retention, sync intervals or a chain's promise with the lag
 have nothing to compare with. Asked for with `--profile strict`; a remark before that.
 
-Bad:
-
-    flows:
-      - source: a
-        target: b
-        topics: {include: [orders]}
-
-Good:
-
-    flows:
-      - source: a
-        target: b
-        topics: {include: [orders]}
-        slo: {lag: {p99: 10s, max: 5m}}
-
 Source: own
 """
 

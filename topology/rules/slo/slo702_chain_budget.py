@@ -4,22 +4,6 @@ Why: a record may be late on every hop, so what is promised at the end is at lea
 promise then breaks while every single flow keeps its own. Hops are the flows that a topic takes one after the other,
 whether a chain made them or single flows; `forward: local` ends the way.
 
-Bad:
-
-    pattern:
-      chain:
-        path: [a, b, c]
-        topics: {include: [engine.state]}
-        slo: {lag: {p99: 15m, max: 6h}, end_to_end: {p99: 20m, max: 12h}}
-
-Good:
-
-    pattern:
-      chain:
-        path: [a, b, c]
-        topics: {include: [engine.state]}
-        slo: {lag: {p99: 10m, max: 6h}, end_to_end: {p99: 20m, max: 12h}}
-
 Source: own; the sum of two 99th percentiles is no percentile, but no smaller number can be promised from them
 """
 

@@ -3,22 +3,6 @@
 Why: a flow copies what the source has acknowledged, so when the source dies the last records are not at the target.
 Losing nothing needs replicas that acknowledge together: one stretch cluster over the sites (`regions`, `stretch`).
 
-Bad:
-
-    flows:
-      - source: a
-        target: b
-        topics: {include: [ledger]}
-        slo: {lag: {max: 30s}, rpo: 0s}
-
-Good:
-
-    flows:
-      - source: a
-        target: b
-        topics: {include: [ledger]}
-        slo: {lag: {max: 30s}, rpo: 1m}
-
 Source: Confluent, Multi-Region Architectures; Amazon MSK Replicator manual: some loss must be tolerated
 """
 

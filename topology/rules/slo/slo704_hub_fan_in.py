@@ -4,34 +4,6 @@ Why: after an outage all of them catch up at the same moment, and the hub's own 
 `expected.peak_ingress` of the running flows (or the rates that a scan saw), against `limits.ingress` less the headroom:
 `limits.headroom`, else the option `headroom`, 30%. Flows whose peak nobody knows are not counted.
 
-Bad:
-
-    clusters:
-      a: {bootstrap: [k1.a.example.internal:9093]}
-      b: {bootstrap: [k1.b.example.internal:9093]}
-      hub: {bootstrap: [k1.hub.example.internal:9093], limits: {ingress: 100MiB/s}}
-    pattern:
-      aggregation:
-        sources: [a, b]
-        target: hub
-        topics: {include: [sales]}
-        naming: {policy: prefix}
-        expected: {peak_ingress: 45MiB/s}
-
-Good:
-
-    clusters:
-      a: {bootstrap: [k1.a.example.internal:9093]}
-      b: {bootstrap: [k1.b.example.internal:9093]}
-      hub: {bootstrap: [k1.hub.example.internal:9093], limits: {ingress: 150MiB/s}}
-    pattern:
-      aggregation:
-        sources: [a, b]
-        target: hub
-        topics: {include: [sales]}
-        naming: {policy: prefix}
-        expected: {peak_ingress: 45MiB/s}
-
 Source: confluentinc/kcp sizes by the 95th percentile and 30 % more
 """
 

@@ -3,30 +3,6 @@
 Why: each flow reads everything again, so ten spokes cost ten times the topic; the hub's own consumers fall behind.
 Counted as in SLO704, against `limits.egress` less the headroom.
 
-Bad:
-
-    clusters:
-      hub: {bootstrap: [k1.hub.example.internal:9093], limits: {egress: 100MiB/s}}
-      a: {bootstrap: [k1.a.example.internal:9093]}
-      b: {bootstrap: [k1.b.example.internal:9093]}
-    pattern:
-      hub_and_spoke:
-        hub: hub
-        spokes: [a, b]
-        down: {topics: {include: [catalog]}, expected: {peak_ingress: 40MiB/s}}
-
-Good:
-
-    clusters:
-      hub: {bootstrap: [k1.hub.example.internal:9093], limits: {egress: 100MiB/s, headroom: 20%}}
-      a: {bootstrap: [k1.a.example.internal:9093]}
-      b: {bootstrap: [k1.b.example.internal:9093]}
-    pattern:
-      hub_and_spoke:
-        hub: hub
-        spokes: [a, b]
-        down: {topics: {include: [catalog]}, expected: {peak_ingress: 40MiB/s}}
-
 Source: own
 """
 

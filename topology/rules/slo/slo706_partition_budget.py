@@ -4,34 +4,6 @@ Why: every partition costs memory, file handles and time when a broker or contro
 topic of its own: prefix naming both ways doubles the count on both sides. Counted is what is known: topics that a scan
 saw at the cluster (or that the file declares there), and those that flows will create, with the source's count.
 
-Bad:
-
-    clusters:
-      a:
-        bootstrap: [k1.a.example.internal:9093]
-        topics: [{match: orders, partitions: 48}, {match: payments, partitions: 48}]
-      b:
-        bootstrap: [k1.b.example.internal:9093]
-        limits: {partitions: 64}
-    flows:
-      - source: a
-        target: b
-        topics: {include: [orders, payments]}
-
-Good:
-
-    clusters:
-      a:
-        bootstrap: [k1.a.example.internal:9093]
-        topics: [{match: orders, partitions: 48}, {match: payments, partitions: 48}]
-      b:
-        bootstrap: [k1.b.example.internal:9093]
-        limits: {partitions: 4000}
-    flows:
-      - source: a
-        target: b
-        topics: {include: [orders, payments]}
-
 Source: KIP-578, a limit of partitions on brokers
 """
 

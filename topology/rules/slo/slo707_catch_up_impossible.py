@@ -4,24 +4,6 @@ Why: after an outage of an hour the flow is an hour behind for ever, and at the 
 the source deletes what was not copied. The quota must be above the peak; how far above decides how fast the lag closes
 (see TPC406 for the retention that this needs).
 
-Bad:
-
-    flows:
-      - source: a
-        target: b
-        topics: {include: [orders]}
-        expected: {peak_ingress: 40MiB/s}
-        workers: {quota: 40MiB/s}
-
-Good:
-
-    flows:
-      - source: a
-        target: b
-        topics: {include: [orders]}
-        expected: {peak_ingress: 40MiB/s}
-        workers: {quota: 60MiB/s}
-
 Source: own
 """
 

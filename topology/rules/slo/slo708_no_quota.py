@@ -3,21 +3,6 @@
 Why: when it catches up it takes all of the brokers' network and disks, and the source's own producers and consumers
 wait. A quota makes catching up slower and the rest steady. Asked for with `--profile strict`; a remark before that.
 
-Bad:
-
-    flows:
-      - source: a
-        target: b
-        topics: {include: [orders]}
-
-Good:
-
-    flows:
-      - source: a
-        target: b
-        topics: {include: [orders]}
-        workers: {quota: 60MiB/s}
-
 Source: segmentio/topicctl, which throttles migrations at 120 MB/s unless told otherwise
 """
 

@@ -4,28 +4,6 @@ Why: then they produce over the long line, and a batch is only done when its ack
 with the distance, and on a broken line it is unknown what arrived. Fetching over the long line is cheap and can be
 repeated. Looked at where both clusters say their region.
 
-Bad:
-
-    clusters:
-      a: {bootstrap: [k1.a.example.internal:9093], region: eu-west-1, security: {protocol: SSL}}
-      b: {bootstrap: [k1.b.example.internal:9093], region: us-east-1, security: {protocol: SSL}}
-    flows:
-      - source: a
-        target: b
-        topics: {include: [orders]}
-        workers: {near: source}
-
-Good:
-
-    clusters:
-      a: {bootstrap: [k1.a.example.internal:9093], region: eu-west-1, security: {protocol: SSL}}
-      b: {bootstrap: [k1.b.example.internal:9093], region: us-east-1, security: {protocol: SSL}}
-    flows:
-      - source: a
-        target: b
-        topics: {include: [orders]}
-        workers: {near: target}
-
 Source: apache/kafka docs/ops.html, geo-replication: consume from remote, produce to local
 """
 

@@ -3,32 +3,6 @@
 Why: a partition is copied by one worker, so those beyond the count only wait; and a single worker for hundreds of
 partitions is both the bottleneck and, while it restarts, a standstill of all of them.
 
-Bad:
-
-    clusters:
-      a:
-        bootstrap: [k1.a.example.internal:9093]
-        topics: [{match: orders, partitions: 3}]
-      b: {bootstrap: [k1.b.example.internal:9093]}
-    flows:
-      - source: a
-        target: b
-        topics: {include: [orders]}
-        workers: {count: 8}
-
-Good:
-
-    clusters:
-      a:
-        bootstrap: [k1.a.example.internal:9093]
-        topics: [{match: orders, partitions: 12}]
-      b: {bootstrap: [k1.b.example.internal:9093]}
-    flows:
-      - source: a
-        target: b
-        topics: {include: [orders]}
-        workers: {count: 2}
-
 Source: apache/kafka docs/ops.html, which asks for two tasks or more
 """
 

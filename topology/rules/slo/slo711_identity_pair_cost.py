@@ -4,26 +4,6 @@ Why: each side reads back what it sent, only to drop it: the line between them c
 brokers' disks. Prefix naming reads each record once and costs consumers a pattern; `forward: local` does not help, as
 the records are read before they are judged. The file makes the choice; this remark says what it costs.
 
-Bad:
-
-    pattern:
-      active_active:
-        via: direct
-        members: [a, b]
-        topics: {include: [{glob: "trips.*"}]}
-        naming: {policy: identity}
-        merge: {allowed: true}
-
-Good:
-
-    pattern:
-      active_active:
-        via: direct
-        members: [a, b]
-        topics: {include: [{glob: "trips.*"}]}
-        naming: {policy: prefix}
-        provenance: {forward: local}
-
 Source: Amazon MSK Replicator manual, active-active
 """
 

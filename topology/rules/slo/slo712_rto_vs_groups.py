@@ -4,24 +4,6 @@ Why: a failover waits for the last translation of group positions (`sync.groups.
 rebalance and start. Kafka's consumers alone wait up to `session.timeout.ms`, 45 seconds by default. A shorter promise
 has no mechanism behind it. The allowance for the restart is the option `client_restart`, two minutes.
 
-Bad:
-
-    flows:
-      - source: a
-        target: b
-        topics: {include: [ledger]}
-        slo: {lag: {max: 30s}, rpo: 30m, rto: 5m}
-        sync: {groups: {mode: continuous, interval: 10m}}
-
-Good:
-
-    flows:
-      - source: a
-        target: b
-        topics: {include: [ledger]}
-        slo: {lag: {max: 30s}, rpo: 1m, rto: 15m}
-        sync: {groups: {mode: continuous, interval: 15s}}
-
 Source: KIP-735 for the 45 seconds; own
 """
 

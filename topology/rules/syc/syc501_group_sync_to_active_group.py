@@ -7,26 +7,6 @@ target, and where applications run on both sides (`active_active`). Use group id
 A group that the flow's migration moves is carried until it moves, and a failover needs that; behind the switch its
 positions at the target are the application's own, which Watershed leaves alone.
 
-Bad:
-
-    pattern:
-      active_active:
-        via: direct
-        members: [a, b]
-        topics: {include: [orders]}
-        naming: {policy: prefix}
-        sync: {groups: {mode: continuous}}
-
-Good:
-
-    pattern:
-      active_active:
-        via: direct
-        members: [a, b]
-        topics: {include: [orders]}
-        naming: {policy: prefix}
-        sync: {groups: {mode: never}}
-
 Source: apache/kafka MirrorCheckpointTask.java, which writes only to groups that are empty or unknown; Amazon MSK
 Replicator, active-active: different group ids
 """

@@ -6,25 +6,6 @@ sides lie in one log, a group that moves reads some of them again. Topics must c
 paused way back does no harm. A group that one flow renames has to get its name back by the other, paused or not: else
 its application comes home to a group that stands where it left.
 
-Bad:
-
-    defaults:
-      topics: {include: [orders]}
-      merge: {allowed: true}
-      sync: {groups: {mode: continuous}}
-    flows:
-      - {source: a, target: b}
-      - {source: b, target: a}
-
-Good:
-
-    defaults:
-      topics: {include: [orders]}
-      sync: {groups: {mode: continuous}}
-    flows:
-      - {source: a, target: b}
-      - {source: b, target: a, state: paused}
-
 Source: own; Amazon MSK Replicator, active-active: different group ids
 """
 

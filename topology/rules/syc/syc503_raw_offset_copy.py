@@ -4,26 +4,6 @@ Why: with `aligned` a group's position is the same number on both sides. Where s
 records are left out (`forward: local`, `start: latest`) or where keys choose the partition anew, the number points at
 another record: the group skips some or reads some again. `mapped` translates each position exactly.
 
-Bad:
-
-    flows:
-      - source: a
-        target: b
-        topics: {include: [orders]}
-        offsets: aligned
-        merge: {allowed: true}
-        sync: {groups: {mode: once}}
-
-Good:
-
-    flows:
-      - source: a
-        target: b
-        topics: {include: [orders]}
-        offsets: mapped
-        merge: {allowed: true}
-        sync: {groups: {mode: once}}
-
 Source: apache/kafka OffsetSyncStore.java: why offsets differ between clusters
 """
 

@@ -3,24 +3,6 @@
 Why: the lag is negative, and the group waits until the topic reaches that offset: everything written until then is
 skipped. Positions that were copied without translation end up like this.
 
-Bad:
-
-    flows:
-      - source: a
-        target: b
-        topics: {include: [orders]}
-    --- # topology scan
-    b: {topics: {orders: {records_end: 100}}, groups: {billing: {offsets: {orders: {0: 5000}}, beyond: ["orders:0"]}}}
-
-Good:
-
-    flows:
-      - source: a
-        target: b
-        topics: {include: [orders]}
-    --- # topology scan
-    b: {topics: {orders: {records_end: 100}}, groups: {billing: {offsets: {orders: {0: 90}}}}}
-
 Source: KAFKA-12635; apache/kafka#10644, apache/kafka#13178
 """
 

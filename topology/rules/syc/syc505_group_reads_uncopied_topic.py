@@ -3,26 +3,6 @@ there.
 
 Why: at the target the group finds only a part of what it reads, and begins the rest at nothing.
 
-Bad:
-
-    flows:
-      - source: a
-        target: b
-        topics: {include: [orders]}
-        sync: {groups: {mode: once}}
-    --- # topology scan
-    a: {topics: {orders: {}, rates: {}}, groups: {billing: {offsets: {orders: {0: 7}, rates: {0: 3}}}}}
-
-Good:
-
-    flows:
-      - source: a
-        target: b
-        topics: {include: [orders, rates]}
-        sync: {groups: {mode: once}}
-    --- # topology scan
-    a: {topics: {orders: {}, rates: {}}, groups: {billing: {offsets: {orders: {0: 7}, rates: {0: 3}}}}}
-
 Source: own
 """
 

@@ -3,22 +3,6 @@
 Why: console consumers are noise that never comes back, and a connector's positions belong to its workers: at the target
 they meet other workers' state under the same name.
 
-Bad:
-
-    flows:
-      - source: a
-        target: b
-        topics: {include: [orders]}
-        sync: {groups: {mode: continuous, include: [billing, {glob: "connect-*"}]}}
-
-Good:
-
-    flows:
-      - source: a
-        target: b
-        topics: {include: [orders]}
-        sync: {groups: {mode: continuous, include: [billing], exclude: [{glob: "connect-*"}]}}
-
 Source: apache/kafka DefaultGroupFilter.java
 """
 

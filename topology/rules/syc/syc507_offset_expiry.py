@@ -4,32 +4,6 @@ Why: the brokers forget the positions of an empty group after `offsets.retention
 group is empty at the target, and where its topics rest, nothing renews its positions: after the failover it begins at
 its own default, the beginning or the end.
 
-Bad:
-
-    flows:
-      - source: a
-        target: b
-        topics: {include: [archive]}
-        sync: {groups: {mode: once}}
-    --- # topology scan
-    a:
-      topics: {archive: {records_end: 7, last_append_ms: 1763000000000}}
-      groups: {audit: {offsets: {archive: {0: 7}}, lag: {archive: 0}}}
-    b: {configs: {offsets.retention.minutes: "10080"}}
-
-Good:
-
-    flows:
-      - source: a
-        target: b
-        topics: {include: [archive]}
-        sync: {groups: {mode: once}}
-    --- # topology scan
-    a:
-      topics: {archive: {records_end: 7, last_append_ms: 1767225599000}}
-      groups: {audit: {offsets: {archive: {0: 7}}, lag: {archive: 0}}}
-    b: {configs: {offsets.retention.minutes: "10080"}}
-
 Source: apache/kafka GroupCoordinatorConfig.java, OFFSETS_RETENTION_MINUTES_DOC; KIP-211
 """
 

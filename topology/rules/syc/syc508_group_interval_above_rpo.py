@@ -3,24 +3,6 @@
 Why: after a failover a group begins at the last position that was written. What it read since then it reads again, and
 that is more than was promised.
 
-Bad:
-
-    flows:
-      - source: a
-        target: b
-        topics: {include: [orders]}
-        slo: {lag: {max: 1m}, rpo: 30s}
-        sync: {groups: {mode: continuous, interval: 5m}}
-
-Good:
-
-    flows:
-      - source: a
-        target: b
-        topics: {include: [orders]}
-        slo: {lag: {max: 1m}, rpo: 30s}
-        sync: {groups: {mode: continuous, interval: 10s}}
-
 Source: apache/kafka MirrorCheckpointConfig.java: every 60 seconds by default, and group sync is off
 """
 

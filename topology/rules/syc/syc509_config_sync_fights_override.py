@@ -5,36 +5,6 @@ Why: every cycle resets what somebody set at the target, and the two values alte
 both `include` and `set`, for facts declared for the target, and for keys that a scan sees set on the target's topics.
 `set` alone wins over a sync that names no keys.
 
-Bad:
-
-    clusters:
-      a:
-        bootstrap: [k1.a.example.internal:9093]
-        topics: [{match: orders, retention: 7d}]
-      b:
-        bootstrap: [k1.b.example.internal:9093]
-        topics: [{match: orders, retention: 30d}]
-    flows:
-      - source: a
-        target: b
-        topics: {include: [orders]}
-        sync: {configs: {mode: continuous}}
-
-Good:
-
-    clusters:
-      a:
-        bootstrap: [k1.a.example.internal:9093]
-        topics: [{match: orders, retention: 7d}]
-      b:
-        bootstrap: [k1.b.example.internal:9093]
-        topics: [{match: orders, retention: 30d}]
-    flows:
-      - source: a
-        target: b
-        topics: {include: [orders]}
-        sync: {configs: {mode: continuous, exclude: [retention.ms]}}
-
 Source: apache/kafka MirrorSourceConnector.java, which even deletes keys that are default at the source
 """
 

@@ -5,22 +5,6 @@ Why: how many replicas must be in sync, whether an unclean leader may be elected
 follows from the brokers of one cluster. Watershed leaves these keys out whatever `include` says, so the line promises
 what does not happen; `set` gives them a value at the target.
 
-Bad:
-
-    flows:
-      - source: a
-        target: b
-        topics: {include: [orders]}
-        sync: {configs: {mode: once, include: [retention.ms, min.insync.replicas]}}
-
-Good:
-
-    flows:
-      - source: a
-        target: b
-        topics: {include: [orders]}
-        sync: {configs: {mode: once, include: [retention.ms]}}
-
 Source: apache/kafka DefaultConfigPropertyFilter.java
 """
 

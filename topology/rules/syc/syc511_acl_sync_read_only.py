@@ -4,24 +4,6 @@ target one day.
 Why: in a failover, or after a cutover, producers are refused at the target, and the outage lasts until somebody grants
 the rights by hand. Looked at where the flow has an `slo.rto`, a way back, or a migration with producers.
 
-Bad:
-
-    flows:
-      - source: a
-        target: b
-        topics: {include: [orders]}
-        slo: {lag: {max: 1m}, rto: 15m}
-        sync: {acls: {mode: continuous}}
-
-Good:
-
-    flows:
-      - source: a
-        target: b
-        topics: {include: [orders]}
-        slo: {lag: {max: 1m}, rto: 15m}
-        sync: {acls: {mode: continuous, include_write: on_failover}}
-
 Source: apache/kafka MirrorSourceConnector.java, which drops ALLOW WRITE and turns ALL into READ
 """
 

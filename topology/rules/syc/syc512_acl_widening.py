@@ -5,34 +5,6 @@ ACL would grant topics of the target, or of other sources, that the principal ne
 leave some out). Watershed then carries nothing, and also nothing that such a denial takes away from: applications are
 refused at the target until somebody says there what is meant.
 
-Bad:
-
-    flows:
-      - source: a
-        target: b
-        topics: {include: [{glob: "orders.*"}]}
-        naming: {policy: template, template: "{topic}.from.{source}"}
-        sync: {acls: {mode: once}}
-    --- # topology scan
-    a:
-      topics: {orders.paid: {}}
-      acls:
-        - {principal: "User:app", operation: READ, permission: ALLOW, resource: TOPIC, name: orders., pattern: PREFIXED}
-
-Good:
-
-    flows:
-      - source: a
-        target: b
-        topics: {include: [{glob: "orders.*"}]}
-        naming: {policy: prefix}
-        sync: {acls: {mode: once}}
-    --- # topology scan
-    a:
-      topics: {orders.paid: {}}
-      acls:
-        - {principal: "User:app", operation: READ, permission: ALLOW, resource: TOPIC, name: orders., pattern: PREFIXED}
-
 Source: own; KIP-290 for prefixed ACLs
 """
 

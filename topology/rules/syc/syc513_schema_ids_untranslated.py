@@ -4,37 +4,6 @@ Why: a record of Avro, Protobuf or JSON Schema begins with an id that means some
 Where the two clusters have different registries and schemas are not carried over, consumers at the target find no
 schema, or a wrong one.
 
-Bad:
-
-    clusters:
-      a:
-        bootstrap: [k1.a.example.internal:9093]
-        schema_registry: {url: "https://registry.a.example.internal"}
-        topics: [{match: orders, schema: avro}]
-      b:
-        bootstrap: [k1.b.example.internal:9093]
-        schema_registry: {url: "https://registry.b.example.internal"}
-    flows:
-      - source: a
-        target: b
-        topics: {include: [orders]}
-
-Good:
-
-    clusters:
-      a:
-        bootstrap: [k1.a.example.internal:9093]
-        schema_registry: {url: "https://registry.a.example.internal"}
-        topics: [{match: orders, schema: avro}]
-      b:
-        bootstrap: [k1.b.example.internal:9093]
-        schema_registry: {url: "https://registry.b.example.internal"}
-    flows:
-      - source: a
-        target: b
-        topics: {include: [orders]}
-        sync: {schemas: {mode: continuous, ids: preserve}}
-
 Source: Comcast/MirrorTool-for-Kafka-Connect#4, Apicurio/apicurio-registry#3683
 """
 

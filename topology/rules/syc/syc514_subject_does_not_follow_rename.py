@@ -3,38 +3,6 @@
 Why: by the usual strategy a subject is called `<topic>-value`. Producers and tools at the target look for the subject
 of the new name and find none, or register a second history there.
 
-Bad:
-
-    clusters:
-      a:
-        bootstrap: [k1.a.example.internal:9093]
-        schema_registry: {url: "https://registry.a.example.internal"}
-      b:
-        bootstrap: [k1.b.example.internal:9093]
-        schema_registry: {url: "https://registry.b.example.internal"}
-    flows:
-      - source: a
-        target: b
-        topics: {include: [orders]}
-        naming: {policy: prefix}
-        sync: {schemas: {mode: continuous, ids: preserve}}
-
-Good:
-
-    clusters:
-      a:
-        bootstrap: [k1.a.example.internal:9093]
-        schema_registry: {url: "https://registry.a.example.internal"}
-      b:
-        bootstrap: [k1.b.example.internal:9093]
-        schema_registry: {url: "https://registry.b.example.internal"}
-    flows:
-      - source: a
-        target: b
-        topics: {include: [orders]}
-        naming: {policy: prefix}
-        sync: {schemas: {mode: continuous, ids: preserve, subjects: follow_topic}}
-
 Source: Comcast/MirrorTool-for-Kafka-Connect#4; Confluent TopicNameStrategy
 """
 

@@ -4,22 +4,6 @@ transactions (a warning).
 Why: the target knows nothing of the source's transactions. A record that was aborted there becomes an ordinary,
 committed one here, and stays. `semantics` is `exactly_once` unless the file says otherwise.
 
-Bad:
-
-    flows:
-      - source: a
-        target: b
-        topics: {include: [orders]}
-        delivery: {isolation: read_uncommitted}
-
-Good:
-
-    flows:
-      - source: a
-        target: b
-        topics: {include: [orders]}
-        delivery: {isolation: read_committed}
-
 Source: apache/kafka MirrorSourceConnector.java; apache/kafka docs/ops.html, Exactly once
 """
 

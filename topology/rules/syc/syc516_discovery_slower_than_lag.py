@@ -3,24 +3,6 @@ allows.
 
 Why: the first records of a new topic wait until it is found, so it misses its budget from birth.
 
-Bad:
-
-    flows:
-      - source: a
-        target: b
-        topics: {include: [{glob: "orders.*"}]}
-        workers: {discovery: 10m}
-        slo: {lag: {max: 5m}}
-
-Good:
-
-    flows:
-      - source: a
-        target: b
-        topics: {include: [{glob: "orders.*"}]}
-        workers: {discovery: 30s}
-        slo: {lag: {max: 5m}}
-
 Source: apache/kafka MirrorSourceConfig.java: every 600 seconds by default
 """
 

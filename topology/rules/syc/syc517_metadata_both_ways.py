@@ -4,25 +4,6 @@ directions.
 Why: each side is the other's source. A right that is taken away on one side comes back from the other one, and two
 values of one quota or config change places again and again. A paused way back does no harm.
 
-Bad:
-
-    defaults:
-      topics: {include: [orders]}
-      merge: {allowed: true}
-      sync: {acls: {mode: continuous}}
-    flows:
-      - {source: a, target: b}
-      - {source: b, target: a}
-
-Good:
-
-    defaults:
-      topics: {include: [orders]}
-      merge: {allowed: true}
-    flows:
-      - {source: a, target: b, sync: {acls: {mode: continuous}}}
-      - {source: b, target: a}
-
 Source: own
 """
 

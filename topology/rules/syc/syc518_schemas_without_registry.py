@@ -3,29 +3,6 @@
 Why: `sync.schemas` copies between two registries. Without the address of either nothing can be carried over, and with
 `ids: translate` no record would ever pass: each waits for its schema at the target.
 
-Bad:
-
-    flows:
-      - source: a
-        target: b
-        topics: {include: [orders]}
-        sync: {schemas: {mode: continuous}}
-
-Good:
-
-    clusters:
-      a:
-        bootstrap: [k1.a.example.internal:9093]
-        schema_registry: {url: "https://registry.a.example.internal"}
-      b:
-        bootstrap: [k1.b.example.internal:9093]
-        schema_registry: {url: "https://registry.b.example.internal"}
-    flows:
-      - source: a
-        target: b
-        topics: {include: [orders]}
-        sync: {schemas: {mode: continuous}}
-
 Source: own
 """
 

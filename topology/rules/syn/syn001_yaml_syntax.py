@@ -2,19 +2,6 @@
 
 Why: nothing else in it can be judged until it parses.
 
-Bad:
-
-    flows:
-      - source: a
-       target: b
-
-Good:
-
-    flows:
-      - source: a
-        target: b
-        topics: {include: [orders]}
-
 Source: YAML 1.2.2, https://yaml.org/spec/1.2.2/
 """
 

@@ -2,21 +2,6 @@
 
 Why: most loaders keep the last one silently, so a flow or a cluster disappears without a word.
 
-Bad:
-
-    flows:
-      - source: a
-        target: b
-        topics: {include: [orders]}
-        topics: {include: [payments]}
-
-Good:
-
-    flows:
-      - source: a
-        target: b
-        topics: {include: [orders, payments]}
-
 Source: PyYAML 6.0.3 safe_load keeps the last (measured); adrienverge/yamllint key_duplicates.py
 """
 

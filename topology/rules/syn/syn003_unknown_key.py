@@ -2,21 +2,6 @@
 
 Why: a key that is silently ignored looks configured; even a manual of MirrorMaker 2 shows two such typos.
 
-Bad:
-
-    flows:
-      - source: a
-        target: b
-        topcis: {include: [orders]}
-        topics: {include: [orders]}
-
-Good:
-
-    flows:
-      - source: a
-        target: b
-        topics: {include: [orders]}
-
 Source: apache/kafka docs/ops.html; segmentio/topicctl pkg/config/load.go refuses them
 """
 

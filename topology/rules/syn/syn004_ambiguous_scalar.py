@@ -3,14 +3,6 @@
 Why: `no` becomes false, `010` becomes 8, `12:30` becomes 750 and `3.10` becomes 3.1 for some readers and not for
 others.
 
-Bad:
-
-    metadata: {name: example, owner: no}
-
-Good:
-
-    metadata: {name: example, owner: "no"}
-
 Source: PyYAML 6.0.3 (measured); adrienverge/yamllint truthy.py, octal_values.py, float_values.py
 """
 

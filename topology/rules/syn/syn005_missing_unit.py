@@ -2,16 +2,6 @@
 
 Why: 30 may be milliseconds, seconds or minutes; both readings have hurt people.
 
-Bad:
-
-    defaults:
-      workers: {discovery: 30}
-
-Good:
-
-    defaults:
-      workers: {discovery: 30s}
-
 Source: segmentio/topicctl needs both `retentionMinutes` and `retention.ms`, and must forbid setting both
 """
 

@@ -2,20 +2,6 @@
 
 Why: it rots into a blanket permit.
 
-Bad:
-
-    flows:
-      - source: a  # lint: ignore[SYN005] the unit is obvious
-        target: b
-        topics: {include: [orders]}
-
-Good:
-
-    flows:
-      - source: a
-        target: b
-        topics: {include: [orders]}
-
 Source: astral-sh/ruff RUF100; sqlfluff noqa
 """
 

@@ -2,16 +2,6 @@
 
 Why: nobody can judge it later, so it silences nothing.
 
-Bad:
-
-    defaults:
-      workers: {discovery: 30}  # lint: ignore[SYN005]
-
-Good:
-
-    defaults:
-      workers: {discovery: 30s}
-
 Source: terraform-linters/tflint docs/user-guide/annotations.md
 """
 

@@ -1,19 +1,9 @@
-"""SYN008 deprecated-field: a word that an earlier version of the language used, and that is still read.
+"""SYN008 deprecated-field: an imported file uses a name that its product does not know any more.
 
-Why: old spellings go one day, and a file that mixes both is harder to search. What the word means has not changed:
-`guard: path` is `producer_id`, and the proof levels `counts` and `checksums` are `L0` and `L1`.
+Why: Kafka 4 and Strimzi v1 removed the old names of MirrorMaker 2. A mirror with an old name runs with the default,
+which copies more than the file says. `topology import` reads the old name and reports it.
 
-Bad:
-
-    defaults:
-      provenance: {guard: path}
-
-Good:
-
-    defaults:
-      provenance: {guard: producer_id}
-
-Source: own; the words are those of the first draft of `topology/v1alpha1`
+Source: apache/kafka KIP-629, removed in 4.0; strimzi/strimzi-kafka-operator CHANGELOG.md
 """
 
 from topology.rule import Rule, build_loader_check

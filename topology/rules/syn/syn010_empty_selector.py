@@ -3,20 +3,6 @@
 Why: elsewhere "empty means all" deleted topics; here nothing would happen, which is not what a section is written
 for.
 
-Bad:
-
-    flows:
-      - source: a
-        target: b
-        topics: {include: []}
-
-Good:
-
-    flows:
-      - source: a
-        target: b
-        topics: {include: [orders]}
-
 Source: kafka-ops/julie#514
 """
 

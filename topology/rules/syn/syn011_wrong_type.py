@@ -2,20 +2,6 @@
 
 Why: a value that is guessed at is a value that is wrong one day.
 
-Bad:
-
-    flows:
-      - source: a
-        target: b
-        topics: {include: orders}
-
-Good:
-
-    flows:
-      - source: a
-        target: b
-        topics: {include: [orders]}
-
 Source: own; field paths as in confluentinc/kcp internal/manifest/validate.go
 """
 

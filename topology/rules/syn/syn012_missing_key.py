@@ -2,19 +2,6 @@
 
 Why: there is no default that would be right for everybody.
 
-Bad:
-
-    flows:
-      - target: b
-        topics: {include: [orders]}
-
-Good:
-
-    flows:
-      - source: a
-        target: b
-        topics: {include: [orders]}
-
 Source: own
 """
 

@@ -3,16 +3,6 @@
 Why: what a line says must not depend on a line elsewhere; one level of `defaults:` does what anchors are used for,
 and its origin can be explained.
 
-Bad:
-
-    defaults:
-      workers: {discovery: &often 10s}
-
-Good:
-
-    defaults:
-      workers: {discovery: 10s}
-
 Source: design decision 7 of the topology language; PyYAML expands aliases without a bound ("billion laughs")
 """
 

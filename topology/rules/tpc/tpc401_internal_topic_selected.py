@@ -7,20 +7,6 @@ take the topics that Watershed knows as internal (`__*`, `_schemas`, `watershed.
 other tools call `_confluent*`, `*.internal` or `*.replica` a pattern may well take. Under another name the copy is
 harmless, a backup for instance, and only told.
 
-Bad:
-
-    flows:
-      - source: a
-        target: b
-        topics: {include: [orders, __consumer_offsets], allow_internal: true}
-
-Good:
-
-    flows:
-      - source: a
-        target: b
-        topics: {include: [{glob: "orders*"}], exclude: [{glob: "*.internal"}]}
-
 Source: apache/kafka DefaultTopicFilter.java, whose default exclude lets `_schemas` and `connect-offsets` through;
 strimzi/strimzi-kafka-operator examples/mirror-maker
 """

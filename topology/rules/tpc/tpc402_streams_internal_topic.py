@@ -5,20 +5,6 @@ builds its own at the target, and mixes its records with the copied ones. Patter
 `*-repartition`; naming them with `allow_internal: true` does, and a pattern may take the topics of foreign-key joins.
 A topic that a wave of the migration moves goes along with its application, and is not told.
 
-Bad:
-
-    flows:
-      - source: a
-        target: b
-        topics: {include: [orders, billing-totals-changelog], allow_internal: true}
-
-Good:
-
-    flows:
-      - source: a
-        target: b
-        topics: {include: [orders]}
-
 Source: apache/kafka StreamsResetter.java for the names; KIP-213 for foreign-key joins
 """
 

@@ -4,28 +4,6 @@ Why: the broker refuses to create such a topic, so the flow stops at apply or at
 replicas than racks two replicas share one, and losing that rack may lose both. Where no factor is said the source's is
 taken, as far as the target has brokers, so that never fails.
 
-Bad:
-
-    clusters:
-      a: {bootstrap: [k1.a.example.internal:9093]}
-      b: {bootstrap: [k1.b.example.internal:9093], facts: {brokers: 2}}
-    flows:
-      - source: a
-        target: b
-        topics: {include: [orders]}
-        replication_factor: 3
-
-Good:
-
-    clusters:
-      a: {bootstrap: [k1.a.example.internal:9093]}
-      b: {bootstrap: [k1.b.example.internal:9093], facts: {brokers: 3, racks: 3}}
-    flows:
-      - source: a
-        target: b
-        topics: {include: [orders]}
-        replication_factor: 3
-
 Source: segmentio/topicctl, which refuses more replicas than racks; own
 """
 

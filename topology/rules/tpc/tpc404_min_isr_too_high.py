@@ -4,32 +4,6 @@ it (a warning).
 Why: above the factor every write with `acks=all` is refused, and Watershed writes with nothing else; equal to it the
 first broker that restarts stops the flow.
 
-Bad:
-
-    clusters:
-      a:
-        bootstrap: [k1.a.example.internal:9093]
-        topics: [{match: orders, replication_factor: 3}]
-      b: {bootstrap: [k1.b.example.internal:9093], facts: {brokers: 1}}
-    flows:
-      - source: a
-        target: b
-        topics: {include: [orders]}
-        sync: {configs: {set: {min.insync.replicas: "2"}}}
-
-Good:
-
-    clusters:
-      a:
-        bootstrap: [k1.a.example.internal:9093]
-        topics: [{match: orders, replication_factor: 3}]
-      b: {bootstrap: [k1.b.example.internal:9093], facts: {brokers: 3}}
-    flows:
-      - source: a
-        target: b
-        topics: {include: [orders]}
-        sync: {configs: {set: {min.insync.replicas: "2"}}}
-
 Source: apache/kafka TopicConfig.java, MIN_IN_SYNC_REPLICAS_DOC
 """
 

@@ -3,28 +3,6 @@
 Why: with one replica every broker restart stops its partitions, with two a restart leaves a single copy. A copy that
 is there for safety should not be the weaker one.
 
-Bad:
-
-    clusters:
-      a: {bootstrap: [k1.a.example.internal:9093]}
-      b: {bootstrap: [k1.b.example.internal:9093], facts: {brokers: 3}}
-    flows:
-      - source: a
-        target: b
-        topics: {include: [orders]}
-        replication_factor: 2
-
-Good:
-
-    clusters:
-      a: {bootstrap: [k1.a.example.internal:9093]}
-      b: {bootstrap: [k1.b.example.internal:9093], facts: {brokers: 3}}
-    flows:
-      - source: a
-        target: b
-        topics: {include: [orders]}
-        replication_factor: 3
-
 Source: apache/kafka MirrorSourceConfig.java: MirrorMaker 2 creates with two by default, its sample file with one
 """
 

@@ -5,32 +5,6 @@ Why: records that expire before they were copied are gone; other replicators ski
 stops there (`on_gap: stop`), with nothing left to copy. In a chain every hop reads from its own source, so the clusters
 in between must keep their records just as long.
 
-Bad:
-
-    clusters:
-      a:
-        bootstrap: [k1.a.example.internal:9093]
-        topics: [{match: orders, retention: 24h}]
-      b: {bootstrap: [k1.b.example.internal:9093]}
-    flows:
-      - source: a
-        target: b
-        topics: {include: [orders]}
-        slo: {lag: {max: 5m}, outage_allowance: 48h}
-
-Good:
-
-    clusters:
-      a:
-        bootstrap: [k1.a.example.internal:9093]
-        topics: [{match: orders, retention: 7d}]
-      b: {bootstrap: [k1.b.example.internal:9093]}
-    flows:
-      - source: a
-        target: b
-        topics: {include: [orders]}
-        slo: {lag: {max: 5m}, outage_allowance: 48h}
-
 Source: apache/kafka#22248, apache/kafka#22848, apache/kafka#23091, apache/kafka#21349
 """
 

@@ -2,34 +2,6 @@
 
 Why: consumers that fail over, or start again from the beginning, find holes that the source does not have.
 
-Bad:
-
-    clusters:
-      a:
-        bootstrap: [k1.a.example.internal:9093]
-        topics: [{match: orders, retention: 7d}]
-      b:
-        bootstrap: [k1.b.example.internal:9093]
-        topics: [{match: orders, retention: 1d}]
-    flows:
-      - source: a
-        target: b
-        topics: {include: [orders]}
-
-Good:
-
-    clusters:
-      a:
-        bootstrap: [k1.a.example.internal:9093]
-        topics: [{match: orders, retention: 7d}]
-      b:
-        bootstrap: [k1.b.example.internal:9093]
-        topics: [{match: orders, retention: 7d}]
-    flows:
-      - source: a
-        target: b
-        topics: {include: [orders]}
-
 Source: own; apache/kafka TopicConfig.java
 """
 

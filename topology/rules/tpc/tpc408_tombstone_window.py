@@ -4,32 +4,6 @@ meant to survive and the time to catch up allow.
 Why: a tombstone that is gone before it was copied never deletes its key at the target: what was deleted lives there for
 ever. Kafka keeps tombstones for 24 hours unless `delete.retention.ms` says otherwise.
 
-Bad:
-
-    clusters:
-      a:
-        bootstrap: [k1.a.example.internal:9093]
-        topics: [{match: customers, cleanup: compact, delete_retention: 24h}]
-      b: {bootstrap: [k1.b.example.internal:9093]}
-    flows:
-      - source: a
-        target: b
-        topics: {include: [customers]}
-        slo: {lag: {max: 5m}, outage_allowance: 48h}
-
-Good:
-
-    clusters:
-      a:
-        bootstrap: [k1.a.example.internal:9093]
-        topics: [{match: customers, cleanup: compact, delete_retention: 7d}]
-      b: {bootstrap: [k1.b.example.internal:9093]}
-    flows:
-      - source: a
-        target: b
-        topics: {include: [customers]}
-        slo: {lag: {max: 5m}, outage_allowance: 48h}
-
 Source: apache/kafka TopicConfig.java, DELETE_RETENTION_MS_DOC
 """
 

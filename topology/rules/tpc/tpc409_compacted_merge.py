@@ -4,36 +4,6 @@ Why: a compacted topic keeps the last record of each key. Keys of different sour
 each other, and nothing shows which one was lost. Where keys are known to be disjoint, say `merge: {compacted: allow}`
 on each of the flows.
 
-Bad:
-
-    clusters:
-      a:
-        bootstrap: [k1.a.example.internal:9093]
-        topics: [{match: customers, cleanup: compact}]
-      b: {bootstrap: [k1.b.example.internal:9093]}
-      c: {bootstrap: [k1.c.example.internal:9093]}
-    defaults:
-      topics: {include: [customers]}
-      merge: {allowed: true}
-    flows:
-      - {source: a, target: c}
-      - {source: b, target: c}
-
-Good:
-
-    clusters:
-      a:
-        bootstrap: [k1.a.example.internal:9093]
-        topics: [{match: customers, cleanup: compact}]
-      b: {bootstrap: [k1.b.example.internal:9093]}
-      c: {bootstrap: [k1.c.example.internal:9093]}
-    defaults:
-      topics: {include: [customers]}
-      naming: {policy: prefix}
-    flows:
-      - {source: a, target: c}
-      - {source: b, target: c}
-
 Source: own; apache/kafka docs, Log Compaction
 """
 

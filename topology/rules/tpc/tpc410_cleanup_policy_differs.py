@@ -3,34 +3,6 @@
 Why: compacted at the target, history is lost and records without a key are refused; deleted there, keys that nobody
 wrote for a while vanish, or the topic grows without end.
 
-Bad:
-
-    clusters:
-      a:
-        bootstrap: [k1.a.example.internal:9093]
-        topics: [{match: customers, cleanup: compact}]
-      b:
-        bootstrap: [k1.b.example.internal:9093]
-        topics: [{match: customers, cleanup: delete}]
-    flows:
-      - source: a
-        target: b
-        topics: {include: [customers]}
-
-Good:
-
-    clusters:
-      a:
-        bootstrap: [k1.a.example.internal:9093]
-        topics: [{match: customers, cleanup: compact}]
-      b:
-        bootstrap: [k1.b.example.internal:9093]
-        topics: [{match: customers, cleanup: compact}]
-    flows:
-      - source: a
-        target: b
-        topics: {include: [customers]}
-
 Source: own; apache/kafka TopicConfig.java
 """
 

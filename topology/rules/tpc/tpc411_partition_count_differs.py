@@ -3,34 +3,6 @@
 Why: every record keeps its partition, which is what keeps keys in order and offsets translatable; a partition that the
 target does not have cannot be copied. Watershed does not change a topic that exists.
 
-Bad:
-
-    clusters:
-      a:
-        bootstrap: [k1.a.example.internal:9093]
-        topics: [{match: orders, partitions: 12}]
-      b:
-        bootstrap: [k1.b.example.internal:9093]
-        topics: [{match: orders, partitions: 6}]
-    flows:
-      - source: a
-        target: b
-        topics: {include: [orders]}
-
-Good:
-
-    clusters:
-      a:
-        bootstrap: [k1.a.example.internal:9093]
-        topics: [{match: orders, partitions: 12}]
-      b:
-        bootstrap: [k1.b.example.internal:9093]
-        topics: [{match: orders, partitions: 12}]
-    flows:
-      - source: a
-        target: b
-        topics: {include: [orders]}
-
 Source: apache/kafka#3151; linkedin/brooklin#649
 """
 

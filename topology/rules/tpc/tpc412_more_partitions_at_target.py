@@ -4,36 +4,6 @@ Why: copied records keep their partition, but a producer computes it from the ke
 cutover or failover on, the same key goes to another partition, and its order is lost. Looked at for topics that a
 migration moves or that another flow carries back, and for flows with an `slo.rto`; compacted topics count as keyed.
 
-Bad:
-
-    clusters:
-      a:
-        bootstrap: [k1.a.example.internal:9093]
-        topics: [{match: orders, partitions: 6, keyed: true}]
-      b:
-        bootstrap: [k1.b.example.internal:9093]
-        topics: [{match: orders, partitions: 12}]
-    flows:
-      - source: a
-        target: b
-        topics: {include: [orders]}
-        slo: {lag: {max: 1m}, rto: 15m}
-
-Good:
-
-    clusters:
-      a:
-        bootstrap: [k1.a.example.internal:9093]
-        topics: [{match: orders, partitions: 6, keyed: true}]
-      b:
-        bootstrap: [k1.b.example.internal:9093]
-        topics: [{match: orders, partitions: 6}]
-    flows:
-      - source: a
-        target: b
-        topics: {include: [orders]}
-        slo: {lag: {max: 1m}, rto: 15m}
-
 Source: own; KIP-480 and apache/kafka BuiltInPartitioner.java for how a key finds its partition
 """
 

@@ -4,40 +4,6 @@ Why: a key then stands in one partition when it comes from one source and in ano
 joins at the target that rely on equal partitions give wrong answers. Where nobody relies on it, say
 `merge: {partitions: any}`.
 
-Bad:
-
-    clusters:
-      a:
-        bootstrap: [k1.a.example.internal:9093]
-        topics: [{match: orders, partitions: 6}]
-      b:
-        bootstrap: [k1.b.example.internal:9093]
-        topics: [{match: orders, partitions: 12}]
-      c: {bootstrap: [k1.c.example.internal:9093]}
-    defaults:
-      topics: {include: [orders]}
-      merge: {allowed: true}
-    flows:
-      - {source: a, target: c}
-      - {source: b, target: c}
-
-Good:
-
-    clusters:
-      a:
-        bootstrap: [k1.a.example.internal:9093]
-        topics: [{match: orders, partitions: 6}]
-      b:
-        bootstrap: [k1.b.example.internal:9093]
-        topics: [{match: orders, partitions: 6}]
-      c: {bootstrap: [k1.c.example.internal:9093]}
-    defaults:
-      topics: {include: [orders]}
-      merge: {allowed: true}
-    flows:
-      - {source: a, target: c}
-      - {source: b, target: c}
-
 Source: own; apache/kafka docs, Streams: co-partitioning requirements
 """
 

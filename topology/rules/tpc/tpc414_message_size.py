@@ -3,34 +3,6 @@
 Why: the first large batch is refused and its partition stops; nothing behind it is copied. Where no topic says its
 limit, the brokers' `message.max.bytes` of both sides are compared (a warning, since topics may override it).
 
-Bad:
-
-    clusters:
-      a:
-        bootstrap: [k1.a.example.internal:9093]
-        topics: [{match: orders, max_message: 10MiB}]
-      b:
-        bootstrap: [k1.b.example.internal:9093]
-        topics: [{match: orders, max_message: 1MiB}]
-    flows:
-      - source: a
-        target: b
-        topics: {include: [orders]}
-
-Good:
-
-    clusters:
-      a:
-        bootstrap: [k1.a.example.internal:9093]
-        topics: [{match: orders, max_message: 10MiB}]
-      b:
-        bootstrap: [k1.b.example.internal:9093]
-        topics: [{match: orders, max_message: 10MiB}]
-    flows:
-      - source: a
-        target: b
-        topics: {include: [orders]}
-
 Source: strimzi/strimzi-kafka-operator#11037, strimzi/strimzi-kafka-operator#5933, salesforce/mirus#44
 """
 

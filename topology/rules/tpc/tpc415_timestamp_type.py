@@ -3,30 +3,6 @@
 Why: with `LogAppendTime` the copy loses the time of each record. Lag looks like nothing, retention begins anew, seeking
 by time finds other records than at the source, and a proof that compares timestamps fails.
 
-Bad:
-
-    clusters:
-      a: {bootstrap: [k1.a.example.internal:9093]}
-      b:
-        bootstrap: [k1.b.example.internal:9093]
-        topics: [{match: orders, timestamps: log_append_time}]
-    flows:
-      - source: a
-        target: b
-        topics: {include: [orders]}
-
-Good:
-
-    clusters:
-      a: {bootstrap: [k1.a.example.internal:9093]}
-      b:
-        bootstrap: [k1.b.example.internal:9093]
-        topics: [{match: orders, timestamps: create_time}]
-    flows:
-      - source: a
-        target: b
-        topics: {include: [orders]}
-
 Source: apache/kafka DefaultConfigPropertyFilter.java, which never copies the key
 """
 

@@ -5,28 +5,6 @@ Why: a cluster without remote storage refuses a topic with it, so nothing is cre
 let it be switched off as simply as a sync would try. Watershed leaves the key out of what it takes over, whatever
 `include` says.
 
-Bad:
-
-    clusters:
-      a: {bootstrap: [k1.a.example.internal:9093], facts: {tiered_storage: true}}
-      b: {bootstrap: [k1.b.example.internal:9093], facts: {tiered_storage: false}}
-    flows:
-      - source: a
-        target: b
-        topics: {include: [orders]}
-        sync: {configs: {set: {remote.storage.enable: "true"}}}
-
-Good:
-
-    clusters:
-      a: {bootstrap: [k1.a.example.internal:9093], facts: {tiered_storage: true}}
-      b: {bootstrap: [k1.b.example.internal:9093], facts: {tiered_storage: true}}
-    flows:
-      - source: a
-        target: b
-        topics: {include: [orders]}
-        sync: {configs: {set: {remote.storage.enable: "true"}}}
-
 Source: apache/kafka TopicConfig.java; KIP-405, KIP-950
 """
 

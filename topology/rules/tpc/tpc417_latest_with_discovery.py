@@ -3,22 +3,6 @@
 Why: a new topic is found some seconds after its first records. Copying begins at its end then, and those records are
 never copied, without a word.
 
-Bad:
-
-    flows:
-      - source: a
-        target: b
-        topics: {include: [{glob: "orders.*"}]}
-        delivery: {start: latest}
-
-Good:
-
-    flows:
-      - source: a
-        target: b
-        topics: {include: [{glob: "orders.*"}]}
-        delivery: {start: earliest}
-
 Source: Amazon MSK developer guide, How Amazon MSK Replicator works
 """
 

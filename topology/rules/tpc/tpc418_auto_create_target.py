@@ -3,24 +3,6 @@
 Why: a consumer or producer that comes first makes the topic with the brokers' default partitions, replicas and configs.
 The flow finds it there, does not change it, and stops where it has too few partitions.
 
-Bad:
-
-    flows:
-      - source: a
-        target: b
-        topics: {include: [orders]}
-    --- # topology scan
-    b: {configs: {auto.create.topics.enable: "true"}}
-
-Good:
-
-    flows:
-      - source: a
-        target: b
-        topics: {include: [orders]}
-    --- # topology scan
-    b: {configs: {auto.create.topics.enable: "false"}}
-
 Source: strimzi/strimzi-kafka-operator#7640
 """
 

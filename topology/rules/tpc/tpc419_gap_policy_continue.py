@@ -3,22 +3,6 @@
 Why: the target then silently lacks records, and every proof over that range fails. It is right only for data that is
 refilled anyway, such as a cache.
 
-Bad:
-
-    flows:
-      - source: a
-        target: b
-        topics: {include: [orders]}
-        delivery: {on_gap: continue}
-
-Good:
-
-    flows:
-      - source: a
-        target: b
-        topics: {include: [orders]}
-        delivery: {on_gap: stop}
-
 Source: apache/kafka#22248, apache/kafka#23091: gaps that nobody was told about
 """
 

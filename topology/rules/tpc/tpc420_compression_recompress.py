@@ -4,30 +4,6 @@ Why: Watershed passes batches on as they are stored. Brokers that are told anoth
 again, at every hop, and the bytes at the target differ from those at the source; `compression.type: producer` keeps
 them.
 
-Bad:
-
-    clusters:
-      a: {bootstrap: [k1.a.example.internal:9093]}
-      b:
-        bootstrap: [k1.b.example.internal:9093]
-        topics: [{match: orders, compression: gzip}]
-    flows:
-      - source: a
-        target: b
-        topics: {include: [orders]}
-
-Good:
-
-    clusters:
-      a: {bootstrap: [k1.a.example.internal:9093]}
-      b:
-        bootstrap: [k1.b.example.internal:9093]
-        topics: [{match: orders, compression: producer}]
-    flows:
-      - source: a
-        target: b
-        topics: {include: [orders]}
-
 Source: own; apache/kafka TopicConfig.java, COMPRESSION_TYPE_DOC
 """
 

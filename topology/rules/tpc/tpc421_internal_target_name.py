@@ -5,22 +5,6 @@ state of Watershed at that cluster: desired flows, the ledger, the journal. Reco
 orders and positions, and stop what is copied. `topology compile` and `apply` refuse such a flow, also where a comment
 suppresses this; a worker holds a topic whose name turns out so, and copies the others.
 
-Bad:
-
-    flows:
-      - source: a
-        target: b
-        topics: {include: [offs]}
-        naming: {policy: map, map: {offs: watershed.journal}}
-
-Good:
-
-    flows:
-      - source: a
-        target: b
-        topics: {include: [offs]}
-        naming: {policy: map, map: {offs: a.offs}}
-
 Source: clusters/control_topics.py, apache/kafka Topic.java (internal topics)
 """
 

@@ -59,6 +59,7 @@ class Automaton:
         return state
 
     def accepts(self, state: int) -> bool:
+        """True if the text that leads to this state is a name of the language."""
         return bool(state & self._built.last)
 
     def endless(self, state: int) -> bool:
@@ -66,6 +67,7 @@ class Automaton:
         return bool(state & self._built.endless)
 
     def matches(self, text: str) -> bool:
+        """True if the language contains this name."""
         return self.accepts(self.run(text, self.start))
 
     @cached_property
@@ -148,6 +150,7 @@ class UnionAutomaton:
         return self.start
 
     def step(self, state: int, char: str) -> int:
+        """The state after one more letter; DEAD_STATE if no name begins like that."""
         known = self._steps.get((state, char))
         if known is None:
             following = []
@@ -167,6 +170,7 @@ class UnionAutomaton:
         return state
 
     def accepts(self, state: int) -> bool:
+        """True if one of the parts accepts."""
         return any(self.parts[index].accepts(inside) for index, inside in self._states[state])  # type: ignore[arg-type]
 
     def endless(self, state: int) -> bool:
@@ -179,6 +183,7 @@ class UnionAutomaton:
 
     @cached_property
     def kinds(self) -> tuple[int, ...]:
+        """As `kinds` of one automaton: letters of one number are the same to every part."""
         return merge_letter_kinds([part.kinds for part in self.parts])
 
     def _number(self, state: tuple[tuple[int, Hashable], ...]) -> int:

@@ -63,6 +63,7 @@ class FieldDrift:
     why: str = ""
 
     def to_json(self) -> dict[str, Any]:
+        """The fields by name, as `topology plan --format json` prints them."""
         return {name: getattr(self, name) for name in self.__slots__}
 
 

@@ -65,6 +65,7 @@ class LintFinding:
 
     @property
     def span(self) -> FileSpan:
+        """Where the finding is: the span of its first label."""
         return self.labels[0].span
 
     @property
@@ -75,11 +76,13 @@ class LintFinding:
 
     @property
     def order(self) -> tuple[Any, ...]:
+        """Sort key: place in the file, then rule and texts."""
         span = self.span
         place = (span.file, span.line, span.column, span.end_line, span.end_column)
         return (*place, self.rule, self.message, self.ids, self.notes)
 
     def to_json(self) -> dict[str, Any]:
+        """One element of `findings` in the JSON report."""
         return {
             "rule": self.rule,
             "name": self.name,

@@ -16,18 +16,9 @@ from topology.quantities import DURATION_UNITS_MS, SIZE_UNITS_BYTES
 from topology.rule import Rule
 from topology.rule_manual import RuleManual, parse_rule_manual
 from topology.rules import RULES
+from topology.scalar_shape import ScalarShape, YamlShape
 from topology.unsupported_settings import UNSUPPORTED_SETTINGS
-from topology.yaml_shapes import (
-    ConvertedShape,
-    ListShape,
-    MapShape,
-    NamedShape,
-    RecordShape,
-    ScalarOrShape,
-    ScalarShape,
-    ShapeKey,
-    YamlShape,
-)
+from topology.yaml_shapes import ConvertedShape, ListShape, MapShape, NamedShape, RecordShape, ScalarOrShape, ShapeKey
 
 _FAMILIES = {
     "CLU": "Clusters",

@@ -13,6 +13,8 @@ from types import MappingProxyType
 
 @dataclass(frozen=True, slots=True)
 class InventoryBroker:
+    """One broker with its advertised host; rack None if the broker names none."""
+
     id: int
     host: str
     rack: str | None = None
@@ -38,6 +40,7 @@ class InventoryTopic:
     last_append_ms: int | None = None
 
     def config(self, key: str) -> str | None:
+        """The value in force; None if the scan could not read it."""
         return self.configs.get(key)
 
     def number(self, key: str) -> int | None:
@@ -124,4 +127,5 @@ class Inventory:
     live: bool = False
 
     def cluster(self, alias: str) -> InventoryCluster | None:
+        """The scan of this cluster; None if it was not scanned."""
         return self.clusters.get(alias)

@@ -41,10 +41,12 @@ class LintResult:
     untold: Mapping[Severity, int] = field(default_factory=dict)
 
     def count(self, severity: Severity) -> int:
+        """Number of findings of this severity, those that are not listed included."""
         return sum(finding.severity == severity for finding in self.findings) + self.untold.get(severity, 0)
 
     @property
     def errors(self) -> int:
+        """Number of errors, those that are not listed included."""
         return self.count("error")
 
 

@@ -27,9 +27,10 @@ from topology.finding import LintFinding, Problem, Severity
 from topology.language import scalars
 from topology.loader import LINT_CONFIGURATION_FILE, read_topology_text
 from topology.model import CheckedValue
+from topology.problem_collector import ProblemCollector
 from topology.rule import PROFILES, Profile, Rule
 from topology.spelling import suggest_word
-from topology.yaml_shapes import ListShape, MapShape, ProblemCollector, RecordShape, ShapeKey
+from topology.yaml_shapes import ListShape, MapShape, RecordShape, ShapeKey
 from topology.yaml_tree import parse_yaml
 
 _NOTHING: Mapping[str, Any] = MappingProxyType({})

@@ -18,9 +18,9 @@ from topology import language
 from topology.errors import UnreadableTopology
 from topology.finding import Problem
 from topology.model import CheckedValue, Topology
+from topology.problem_collector import ProblemCollector
 from topology.resolver import resolve_topology
 from topology.text_escaping import escape_controls, shorten_and_escape
-from topology.yaml_shapes import ProblemCollector
 from topology.yaml_tree import MAX_FILE_BYTES, YamlNode, parse_yaml
 
 TOPOLOGY_SUFFIXES = (".yaml", ".yml")

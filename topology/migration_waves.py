@@ -182,6 +182,7 @@ class JournalKeys:
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> JournalKeys:
+        """Reads the JSON form of the plan."""
         return cls(SecretRef(**value["key"]), tuple(SecretRef(**each) for each in value["earlier_keys"]))
 
 
@@ -206,6 +207,7 @@ class PlanMigration:
         raise KeyError(f"no wave {name}; the migration has {', '.join(wave.name for wave in self.waves)}")
 
     def to_json(self) -> dict[str, Any]:
+        """The `migration` section of the plan."""
         value = asdict(self)
         for wave, source in zip(value["waves"], self.waves, strict=True):
             wave["gates_before"] = [encode_gate(gate) for gate in source.gates_before]
@@ -216,6 +218,7 @@ class PlanMigration:
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> PlanMigration:
+        """Reads the JSON form of the plan."""
         return cls(
             flow=value["flow"],
             strategy=value["strategy"],

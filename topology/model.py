@@ -39,6 +39,7 @@ class CheckedValue:
         return default if found is None else found.data
 
     def list(self, *path: str) -> tuple[CheckedValue, ...]:
+        """The items at a path of keys; empty if nothing is declared there."""
         found = self.at(*path)
         return found.items if found is not None else ()
 
@@ -68,6 +69,7 @@ class CheckedValue:
 
 
 def build_mapping(span: FileSpan, fields: Mapping[str, CheckedValue], key: FileSpan | None = None) -> CheckedValue:
+    """A mapping value. key: where the key of the mapping itself stands."""
     return CheckedValue(span, fields=MappingProxyType(dict(fields)), key=key)
 
 
@@ -83,22 +85,27 @@ class Flow:
 
     @property
     def id(self) -> str:
+        """As in the plan: `source-to-target`, with `-suffix` if there is one."""
         return self.plan.id
 
     @property
     def source(self) -> str:
+        """Alias of the cluster that the flow reads from."""
         return self.plan.source
 
     @property
     def target(self) -> str:
+        """Alias of the cluster that the flow writes to."""
         return self.plan.target
 
     @property
     def merge_allowed(self) -> bool:
+        """True if the file says that several flows may write the same target topic."""
         return self.plan.merge
 
     @property
     def duplicates_allowed(self) -> bool:
+        """True if the file accepts that a record arrives on several paths."""
         return self.plan.merge and self.settings.get("merge", "duplicates") == "allowed"
 
 
@@ -114,4 +121,5 @@ class Topology:
     migration: PlanMigration | None
 
     def flow(self, flow_id: str) -> Flow | None:
+        """The flow with this id, or None."""
         return next((flow for flow in self.flows if flow.id == flow_id), None)

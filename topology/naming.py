@@ -58,10 +58,12 @@ class Naming:
         return bool(self.before or self.after)
 
     def to_json(self) -> dict[str, Any]:
+        """The `naming` of a flow in the plan."""
         return {"policy": self.policy, "before": self.before, "after": self.after, "map": dict(self.map)}
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> Naming:
+        """Reads the JSON form of the plan."""
         return cls(value["policy"], value["before"], value["after"], tuple(sorted(value["map"].items())))
 
 

@@ -27,6 +27,7 @@ class FlowDraft:
 
 
 def build_flow_id(source: str, target: str, suffix: str | None = None) -> str:
+    """`source-to-target`, with `-suffix` if there is one."""
     return f"{source}-to-{target}" + (f"-{suffix}" if suffix else "")
 
 

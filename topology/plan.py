@@ -51,6 +51,7 @@ class PlanOAuth:
 
     @classmethod
     def from_json(cls, value: dict[str, Any] | None) -> PlanOAuth | None:
+        """Reads the JSON form of the plan."""
         if value is None:
             return None
         extensions = tuple(sorted(value["extensions"].items()))
@@ -67,6 +68,7 @@ class PlanKerberos:
 
     @classmethod
     def from_json(cls, value: dict[str, Any] | None) -> PlanKerberos | None:
+        """Reads the JSON form of the plan."""
         if value is None:
             return None
         return cls(value["service"], value["principal"], SecretRef.from_json(value["keytab"]))
@@ -89,6 +91,7 @@ class PlanSecurity:
     align_credentials: SecretRef | None = None
 
     def to_json(self) -> dict[str, Any]:
+        """The `security` of a cluster in the plan: references to secrets, never their values."""
         value = asdict(self)
         # Left out where unused: older plans keep their hash.
         for late in ("key_password", "oauth", "kerberos", "align_credentials"):
@@ -100,6 +103,7 @@ class PlanSecurity:
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> PlanSecurity:
+        """Reads the JSON form of the plan."""
         references = ("credentials", "ca", "certificate", "key", "key_password", "align_credentials")
         return cls(
             protocol=value["protocol"],
@@ -123,6 +127,7 @@ class PlanRegistry:
 
     @classmethod
     def from_json(cls, value: dict[str, Any] | None) -> PlanRegistry | None:
+        """Reads the JSON form of the plan."""
         if value is None:
             return None
         references = {key: SecretRef.from_json(each) for key, each in value.items() if key != "url"}
@@ -141,6 +146,7 @@ class PlanCluster:
     rack: str | None = None
 
     def to_json(self) -> dict[str, Any]:
+        """One element of `clusters` in the plan."""
         value = asdict(self) | {"bootstrap": list(self.bootstrap), "security": self.security.to_json()}
         for late in ("registry", "rack"):  # older plans keep their hash
             if value[late] is None:
@@ -149,6 +155,7 @@ class PlanCluster:
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> PlanCluster:
+        """Reads the JSON form of the plan."""
         return cls(
             alias=value["alias"],
             bootstrap=tuple(value["bootstrap"]),
@@ -219,6 +226,7 @@ class PlanFlow:
         return name if name is not None and self.selects(name) else None
 
     def to_json(self) -> dict[str, Any]:
+        """One element of `flows` in the plan. Its text is part of the plan hash."""
         value = {
             "id": self.id,
             "source": self.source,

@@ -32,6 +32,7 @@ class TracedRecord:
 
     @property
     def memory(self) -> frozenset[str]:
+        """Clusters that the record has visited, as far as a guard can know."""
         return self.memories[-1]
 
 

@@ -54,6 +54,7 @@ class RuleContext:
 
     @property
     def topology(self) -> Topology | None:
+        """The topology; None if the file has no meaning."""
         return self.loaded.topology
 
     @cached_property

@@ -15,4 +15,5 @@ class SecretRef:
 
     @classmethod
     def from_json(cls, value: dict[str, Any] | None) -> SecretRef | None:
+        """Reads the JSON form of the plan; None stays None."""
         return None if value is None else cls(**value)

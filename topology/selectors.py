@@ -41,6 +41,7 @@ class Selector:
         return build(self.text)
 
     def matches(self, topic: str) -> bool:
+        """True if the selector matches the whole name. Raises BadSelector."""
         if self.kind == "literal":
             return topic == self.text
         if self.kind == "glob" and "?" not in self.text:
@@ -72,10 +73,12 @@ class Selector:
         return self.text
 
     def to_json(self) -> str | dict[str, str]:
+        """A literal as a string, others as `{"glob": …}` or `{"regex": …}`."""
         return self.text if self.kind == "literal" else {self.kind: self.text}
 
     @classmethod
     def from_json(cls, value: Any) -> Selector:
+        """Reads what `to_json` writes. Raises ValueError."""
         if isinstance(value, str):
             return cls("literal", value)
         [(kind, text)] = value.items()
@@ -96,6 +99,7 @@ class Selectors(tuple[Selector, ...]):
 
     @cached_property
     def literals(self) -> frozenset[str]:
+        """The exact names among the selectors."""
         return frozenset(selector.text for selector in self if selector.kind == "literal")
 
     @cached_property
@@ -167,13 +171,16 @@ class TopicSelection:
 
     @property
     def included(self) -> Selectors:
+        """`include` with its caches."""
         return cast(Selectors, self.include)
 
     @property
     def excluded(self) -> Selectors:
+        """`exclude` with its caches."""
         return cast(Selectors, self.exclude)
 
     def selects(self, topic: str) -> bool:
+        """True if a topic of this name is selected."""
         if is_internal_topic(topic):
             if not (self.allow_internal and topic in self.included.literals):
                 return False
@@ -199,6 +206,7 @@ class TopicSelection:
         return tuple(s.text for s in self.include if self.selects(s.text))
 
     def to_json(self) -> dict[str, Any]:
+        """The `topics` of a flow in the plan."""
         return {
             "include": [selector.to_json() for selector in self.include],
             "exclude": [selector.to_json() for selector in self.exclude],
@@ -207,6 +215,7 @@ class TopicSelection:
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> TopicSelection:
+        """Reads the JSON form of the plan."""
         return cls(
             include=tuple(map(Selector.from_json, value["include"])),
             exclude=tuple(map(Selector.from_json, value["exclude"])),

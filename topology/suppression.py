@@ -39,6 +39,8 @@ class _Suppression:
 
 @dataclass(frozen=True, slots=True)
 class Suppressions:
+    """The `lint: ignore` comments of one file. by_line: line → comments that apply to it."""
+
     entries: tuple[_Suppression, ...]
     by_line: Mapping[int, tuple[_Suppression, ...]]
 
@@ -70,6 +72,7 @@ class Suppressions:
 
 
 def parse_suppressions(text: str, file: str) -> Suppressions:
+    """The `lint: ignore` comments of a file. Text inside quoted and block scalars is no comment."""
     entries = []
     found = [(number, line) for number, line in enumerate(split_yaml_lines(text), 1) if _COMMENT.search(line)]
     scalars = _find_scalars(text) if found else []

@@ -19,6 +19,7 @@ TOOL_GROUP_GLOBS = ("console-consumer-*", "connect-*", "__*", "_confluent*", "wa
 
 
 def is_tool_group(group: str) -> bool:
+    """True for a consumer group of a tool, such as `console-consumer-1`."""
     return any(fnmatchcase(group, tool) for tool in TOOL_GROUP_GLOBS)
 
 
@@ -30,9 +31,11 @@ class NameFilter:
     exclude: tuple[Selector, ...] = ()
 
     def selects(self, name: str) -> bool:
+        """True if the filter lets this name through."""
         return (not self.include or Selectors(self.include).match(name)) and not Selectors(self.exclude).match(name)
 
     def to_json(self) -> dict[str, Any]:
+        """`{"include": […], "exclude": […]}`."""
         return {
             "include": [selector.to_json() for selector in self.include],
             "exclude": [selector.to_json() for selector in self.exclude],
@@ -40,6 +43,7 @@ class NameFilter:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> NameFilter:
+        """Reads what `to_json` writes; missing lists are empty."""
         return cls(
             include=tuple(map(Selector.from_json, value.get("include", ()))),
             exclude=tuple(map(Selector.from_json, value.get("exclude", ()))),
@@ -56,6 +60,7 @@ class GroupSync:
     rename: tuple[tuple[str, str], ...] = ()
 
     def target_group(self, group: str) -> str:
+        """The id of a group at the target."""
         return dict(self.rename).get(group, group)
 
 
@@ -136,6 +141,7 @@ class SyncSettings:
     schemas: SchemaSync = field(default_factory=SchemaSync)
 
     def to_json(self) -> dict[str, Any]:
+        """The `sync` of a flow in the plan."""
         return {
             "groups": {
                 "mode": self.groups.mode,

@@ -45,6 +45,7 @@ class TopicFacts:
 
     @property
     def compacted(self) -> bool:
+        """True if the cleanup policy contains `compact`; False if it is unknown."""
         return self.cleanup in ("compact", "compact_delete")
 
     def under(self, other: TopicFacts) -> TopicFacts:

@@ -41,14 +41,17 @@ class FlowPath:
 
     @property
     def birth(self) -> TopicNode:
+        """Where the path begins."""
         return self.nodes[0]
 
     @property
     def end(self) -> TopicNode:
+        """Where the path ends."""
         return self.nodes[-1]
 
     @property
     def running(self) -> bool:
+        """True if all flows of the path run."""
         return all(flow.plan.state == "running" for flow in self.flows)
 
     @property
@@ -58,9 +61,11 @@ class FlowPath:
 
     @property
     def ids(self) -> tuple[str, ...]:
+        """The ids of the flows, in order."""
         return tuple(flow.id for flow in self.flows)
 
     def then(self, flow: Flow, symbol: TopicSymbol) -> FlowPath:
+        """The path with one more flow, which brings the topic as `symbol`."""
         return FlowPath((*self.nodes, (flow.target, symbol)), (*self.flows, flow))
 
     def loop(self) -> FlowPath:

@@ -38,6 +38,7 @@ class TopicSymbol:
 
     @property
     def certain(self) -> bool:
+        """True if a topic of these names surely can exist."""
         return self.birth is not None or find_overlap(self.constraints).certain
 
     @property

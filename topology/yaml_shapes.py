@@ -4,87 +4,21 @@ Schema for editors. A shape never stops at the first problem; it reports and rea
 from __future__ import annotations
 
 import re
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from topology import quantities
-from topology.finding import FileSpan, Label, Problem
+from topology.finding import FileSpan, Label
 from topology.model import CheckedValue, build_mapping
+from topology.problem_collector import ProblemCollector
+from topology.scalar_shape import AMBIGUOUS_SCALAR, NULL_SCALARS, NUMERIC_SCALAR, ScalarShape, YamlShape
 from topology.spelling import suggest_word
 from topology.text_escaping import shorten_and_escape
 from topology.value_wording import (
-    describe_ambiguity,
-    describe_node,
-    describe_yaml_type,
     is_possible_secret,
-    render_node_text,
 )
 from topology.yaml_syntax_help import find_invisible_letter
-from topology.yaml_tree import MAX_FILE_PROBLEMS, YamlNode
-
-AMBIGUOUS_SCALAR = re.compile(
-    r"(?:y|Y|yes|Yes|YES|n|N|no|No|NO|on|On|ON|off|Off|OFF|True|TRUE|False|FALSE)|[-+]?0[0-9_]+|[-+]?[0-9][0-9_]*(?::[0-5]?[0-9])+"
-)
-NUMERIC_SCALAR = re.compile(
-    r"[-+]?(?:[0-9][0-9_]*\.?[0-9_]*(?:[eE][-+]?[0-9]+)?|\.[0-9]+|0[xob][0-9a-fA-F_]+|\.inf|\.nan)"
-    r"|[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}(?:[Tt ].*)?|true|false",
-)
-NULL_SCALARS = {"", "~", "null", "Null", "NULL"}
-
-
-class ProblemCollector:
-    """Collects problems while shapes read. After MAX_PROBLEMS it is `full`: it says so once and keeps no more.
-    `said` counts them all."""
-
-    def __init__(self) -> None:
-        self.problems: list[Problem] = []
-        self.said = 0
-
-    def full(self) -> bool:
-        """Whether another problem would not be kept; it is counted then, and needs no message."""
-        full = self.said > MAX_FILE_PROBLEMS
-        self.said += full
-        return full
-
-    def say(
-        self, code: str, message: str, span: FileSpan, path: str, *, help_: str = "", more: tuple[Label, ...] = ()
-    ) -> None:
-        if self.full():
-            return
-        if self.said == MAX_FILE_PROBLEMS:
-            code, message, more = "SYN001", f"more than {MAX_FILE_PROBLEMS} problems up to here", ()
-            help_ = "mend those above first; what follows is not listed"
-        self.said += 1
-        self.problems.append(Problem(code, message, (Label(span), *more), path=path, help=help_))
-
-
-class YamlShape(ABC):
-    """`expected` completes the sentence `expected …`."""
-
-    expected: str
-
-    @abstractmethod
-    def read(self, node: YamlNode, path: str, reader: ProblemCollector) -> CheckedValue | None:
-        """The value of `node`, or None when it was wrong, which the reader was then told."""
-
-    @abstractmethod
-    def schema(self, defs: dict[str, Any]) -> dict[str, Any]:
-        """The same shape as JSON Schema; named shapes are put into `defs` and referred to."""
-
-    def wrong(self, node: YamlNode, path: str, reader: ProblemCollector) -> None:
-        if not node.refused and not reader.full():
-            message = f"`{path}` is {describe_node(node, path)}; expected {self.expected}"
-            reader.say("SYN011", message, node.span, path, help_=self.instead(node, path))
-
-    def instead(self, node: YamlNode, path: str) -> str:
-        """What to write in place of a node of the wrong kind, with the value that is there where it fits; or ""."""
-        return ""
-
-    def example(self) -> str:
-        """A value in the language's own words, or `…`."""
-        return "…"
+from topology.yaml_tree import YamlNode
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,78 +32,6 @@ class ShapeKey:
 
 
 @dataclass(frozen=True, slots=True)
-class ScalarShape(YamlShape):
-    """A scalar that `convert` accepts.
-
-    convert: raises ValueError with the rest of the message, `MissingUnit` for a number without a unit.
-    quoted: a value that YAML may read as a number must be in quotes.
-    bare: the value is a number or a boolean and must not be in quotes.
-    mend: for a text that YAML readers change, the text to write instead; "" if there is none.
-    """
-
-    convert: Callable[[str], Any]
-    expected: str
-    json: Mapping[str, Any]
-    quoted: bool = False
-    bare: bool = False
-    mend: Callable[[str], str] = str
-
-    def example(self) -> str:
-        said = [*self.json.get("examples", ()), *self.json.get("enum", ()), *map(str, [self.json.get("minimum", "…")])]
-        return str(said[0])
-
-    def accepts(self, text: str) -> bool:
-        try:
-            self.convert(text)
-        except ValueError:
-            return False
-        return True
-
-    def read(self, node: YamlNode, path: str, reader: ProblemCollector) -> CheckedValue | None:
-        if node.kind != "scalar" or (node.plain and node.text in NULL_SCALARS):
-            self.wrong(node, path, reader)
-            return None
-        if node.refused:
-            return None
-        if node.plain and (
-            AMBIGUOUS_SCALAR.fullmatch(node.text) or (self.quoted and NUMERIC_SCALAR.fullmatch(node.text))
-        ):
-            if not reader.full():
-                self._ambiguous(node, path, reader)
-            return None
-        if self.bare and not node.plain and self.accepts(node.text):
-            message = f"`{path}` is a text in quotes; expected {self.expected}"
-            reader.say(
-                "SYN011", message, node.span, path, help_=f"write it without quotes: `{render_node_text(node, path)}`"
-            )
-            return None
-        try:
-            return CheckedValue(node.span, self.convert(node.text))
-        except quantities.MissingUnit as error:
-            reader.say("SYN005", f"`{path}: {render_node_text(node, path)}` {error}", node.span, path)
-        except ValueError as error:
-            reader.say("SYN011", f"`{path}` is {describe_node(node, path)}; {error}", node.span, path)
-        return None
-
-    def _ambiguous(self, node: YamlNode, path: str, reader: ProblemCollector) -> None:
-        text, mended = render_node_text(node, path), self.mend(node.text)
-        if mended != node.text:
-            help_ = f"write `{mended}`" if mended else f"expected {self.expected}"
-        elif not self.bare and self.accepts(node.text):
-            help_ = f'put it in quotes: "{text}"'
-        else:
-            help_ = f"expected {self.expected}"
-        if AMBIGUOUS_SCALAR.fullmatch(node.text):
-            message = f"is read differently by different YAML readers: as {describe_ambiguity(node.text)}"
-        else:
-            message = f"is {describe_yaml_type(node.text)} to YAML; expected {self.expected}"
-        reader.say("SYN004", f"`{path}: {text}` {message}", node.span, path, help_=help_)
-
-    def schema(self, defs: dict[str, Any]) -> dict[str, Any]:
-        return dict(self.json)
-
-
-@dataclass(frozen=True, slots=True)
 class ListShape(YamlShape):
     """An optional `empty` says why an empty list is refused."""
 
@@ -178,15 +40,17 @@ class ListShape(YamlShape):
     expected: str = "a list"
 
     def read(self, node: YamlNode, path: str, reader: ProblemCollector) -> CheckedValue | None:
+        """See `YamlShape.read`."""
         if node.kind != "list":
             self.wrong(node, path, reader)
             return None
         if not node.items and self.empty:
-            reader.say("SYN010", f"`{path}` is empty: {self.empty}", node.span, path)
+            reader.add_problem("SYN010", f"`{path}` is empty: {self.empty}", node.span, path)
         items = [self.item.read(each, f"{path}[{index}]", reader) for index, each in enumerate(node.items)]
         return CheckedValue(node.span, items=tuple(item for item in items if item is not None))
 
     def instead(self, node: YamlNode, path: str) -> str:
+        """See `YamlShape.instead`."""
         if node.kind == "map":
             return "begin each entry with `- `"
         if not node.text or is_possible_secret(node, path):
@@ -195,9 +59,11 @@ class ListShape(YamlShape):
         return f"write `[{shorten_and_escape(', '.join(parts))}]`"
 
     def example(self) -> str:
+        """See `YamlShape.example`."""
         return f"[{self.item.example()}]"
 
     def schema(self, defs: dict[str, Any]) -> dict[str, Any]:
+        """See `YamlShape.schema`."""
         return {"type": "array", "items": self.item.schema(defs)} | ({"minItems": 1} if self.empty else {})
 
 
@@ -211,21 +77,24 @@ class MapShape(YamlShape):
     names: Mapping[str, Any] = field(default_factory=dict)
 
     def instead(self, node: YamlNode, path: str) -> str:
+        """See `YamlShape.instead`."""
         return "write each name as a key: `name: …`, without `- `" if node.kind == "list" else "write `{name: …}`"
 
     def read(self, node: YamlNode, path: str, reader: ProblemCollector) -> CheckedValue | None:
+        """See `YamlShape.read`."""
         fields: dict[str, CheckedValue] = {}
         for key, each in read_entries(self, node, path, reader):
             try:
                 self.name(key.text)
             except ValueError as error:
-                reader.say("SYN011", f"`{_below(path, key)}`: {error}", key.span, path)
+                reader.add_problem("SYN011", f"`{_below(path, key)}`: {error}", key.span, path)
             value = self.value.read(each, _below(path, key), reader)
             if value is not None:
                 fields[key.text] = CheckedValue(value.span, value.data, value.fields, value.items, key.span)
         return build_mapping(node.span, fields)
 
     def schema(self, defs: dict[str, Any]) -> dict[str, Any]:
+        """See `YamlShape.schema`."""
         names = {"propertyNames": dict(self.names)} if self.names else {}
         return {"type": "object", "additionalProperties": self.value.schema(defs)} | names
 
@@ -243,6 +112,7 @@ class RecordShape(YamlShape):
     bare_list: str = ""
 
     def instead(self, node: YamlNode, path: str) -> str:
+        """See `YamlShape.instead`."""
         text = "" if is_possible_secret(node, path) else node.text
         if self.bare_list and (node.kind == "list" or text):
             plain = [text] if text else [each.text for each in node.items]
@@ -267,6 +137,7 @@ class RecordShape(YamlShape):
         return f"{{{', '.join(said)}}}"
 
     def read(self, node: YamlNode, path: str, reader: ProblemCollector) -> CheckedValue | None:
+        """See `YamlShape.read`."""
         if node.kind != "map":
             self.wrong(node, path, reader)
             return None
@@ -289,11 +160,12 @@ class RecordShape(YamlShape):
 
     def _unknown(self, key: YamlNode, path: str, reader: ProblemCollector) -> str:
         """The key that was probably meant, or ""."""
-        if reader.full():
+        if reader.is_full():
+            reader.count_dropped()
             return ""
         near = suggest_word(key.text, self.fields)
         hidden = find_invisible_letter(key.text)
-        reader.say(
+        reader.add_problem(
             "SYN003",
             f"unknown key `{shorten_and_escape(key.text)}`" + (f" in `{path}`" if path else ""),
             key.span,
@@ -312,23 +184,25 @@ class RecordShape(YamlShape):
         missing = [name for name in self.required if name not in seen and name not in meant]
         if not missing and (not self.one_of or len(seen) == 1 or (meant and not seen)):
             return
-        if reader.full():
+        if reader.is_full():
+            reader.count_dropped()
             return
         where = f"`{path}`" if path else "the file"
         head = FileSpan(node.span.file, node.span.line, node.span.column, node.span.line, node.span.column + 1)
         if self.one_of and len(seen) != 1:
             names = " | ".join(self.fields)
             if not seen:
-                reader.say("SYN012", f"{where} needs one of: {names}", head, path)
+                reader.add_problem("SYN012", f"{where} needs one of: {names}", head, path)
             else:
                 first, *others = sorted(seen, key=lambda name: seen[name])
                 more = tuple(Label(seen[name], f"and `{name}`") for name in others)
                 message = f"{where} takes exactly one of: {names}"
-                reader.say("SYN009", message, seen[first], path, help_="keep one of them", more=more)
+                reader.add_problem("SYN009", message, seen[first], path, help_="keep one of them", more=more)
         if missing:
-            reader.say("SYN012", f"{where} needs {', '.join(f'`{name}`' for name in missing)}", head, path)
+            reader.add_problem("SYN012", f"{where} needs {', '.join(f'`{name}`' for name in missing)}", head, path)
 
     def schema(self, defs: dict[str, Any]) -> dict[str, Any]:
+        """See `YamlShape.schema`."""
         result: dict[str, Any] = {
             "type": "object",
             "additionalProperties": False,
@@ -350,12 +224,15 @@ class ScalarOrShape(YamlShape):
     expected: str = "a value"
 
     def example(self) -> str:
+        """See `YamlShape.example`."""
         return self.other.example()
 
     def read(self, node: YamlNode, path: str, reader: ProblemCollector) -> CheckedValue | None:
+        """See `YamlShape.read`."""
         return (self.scalar if node.kind == "scalar" else self.other).read(node, path, reader)
 
     def schema(self, defs: dict[str, Any]) -> dict[str, Any]:
+        """See `YamlShape.schema`."""
         return {"oneOf": [self.scalar.schema(defs), self.other.schema(defs)]}
 
 
@@ -368,20 +245,23 @@ class ConvertedShape(YamlShape):
     code: str = "SYN011"
 
     def example(self) -> str:
+        """See `YamlShape.example`."""
         return self.inner.example()
 
     def read(self, node: YamlNode, path: str, reader: ProblemCollector) -> CheckedValue | None:
-        count = reader.said
+        """See `YamlShape.read`."""
+        count = reader.found
         value = self.inner.read(node, path, reader)
-        if value is None or reader.said > count:
+        if value is None or reader.found > count:
             return None
         try:
             return CheckedValue(value.span, self.convert(value), value.fields, value.items)
         except ValueError as error:
-            reader.say(self.code, f"`{path}`: {error}", node.span, path)
+            reader.add_problem(self.code, f"`{path}`: {error}", node.span, path)
             return None
 
     def schema(self, defs: dict[str, Any]) -> dict[str, Any]:
+        """See `YamlShape.schema`."""
         return self.inner.schema(defs)
 
 
@@ -394,15 +274,19 @@ class NamedShape(YamlShape):
 
     @property
     def expected(self) -> str:  # type: ignore[override]
+        """As the inner shape."""
         return self.inner.expected
 
     def example(self) -> str:
+        """See `YamlShape.example`."""
         return self.inner.example()
 
     def read(self, node: YamlNode, path: str, reader: ProblemCollector) -> CheckedValue | None:
+        """See `YamlShape.read`."""
         return self.inner.read(node, path, reader)
 
     def schema(self, defs: dict[str, Any]) -> dict[str, Any]:
+        """See `YamlShape.schema`."""
         if self.name not in defs:
             defs[self.name] = {}  # a place, before what it refers to
             defs[self.name] = self.inner.schema(defs)
@@ -437,13 +321,15 @@ def read_entries(
     kept = []
     for key, value in node.entries:
         if key.kind != "scalar":
-            reader.say("SYN011", f"a key in `{path}` is {key.what}; expected a name", key.span, path)
+            reader.add_problem("SYN011", f"a key in `{path}` is {key.what}; expected a name", key.span, path)
         elif key.plain and (AMBIGUOUS_SCALAR.fullmatch(key.text) or key.text in NULL_SCALARS):
             message = f"key `{shorten_and_escape(key.text)}` is read differently by different YAML readers"
-            reader.say("SYN004", message, key.span, path, help_=f'put it in quotes: "{shorten_and_escape(key.text)}"')
+            reader.add_problem(
+                "SYN004", message, key.span, path, help_=f'put it in quotes: "{shorten_and_escape(key.text)}"'
+            )
         elif key.text in first:
             more = (Label(first[key.text].span, "first here"),)
-            reader.say(
+            reader.add_problem(
                 "SYN002",
                 f"key `{shorten_and_escape(key.text)}` twice",
                 key.span,

@@ -45,6 +45,7 @@ class YamlNode:
 
     @property
     def what(self) -> str:
+        """The node for a message: `a list`, `a mapping`, its short text in backquotes, or `nothing`."""
         if self.kind != "scalar":
             return "a list" if self.kind == "list" else "a mapping"
         return f"`{shorten_and_escape(self.text)}`" if self.text else "nothing"

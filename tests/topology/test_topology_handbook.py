@@ -14,7 +14,8 @@ from topology.generated_docs import render_doc_pages, render_language_reference
 from topology.language import TOPOLOGY_SHAPE, build_language_schema
 from topology.rule_manual import parse_rule_manual
 from topology.rules import RULES
-from topology.yaml_shapes import ConvertedShape, ListShape, MapShape, NamedShape, RecordShape, YamlShape
+from topology.scalar_shape import YamlShape
+from topology.yaml_shapes import ConvertedShape, ListShape, MapShape, NamedShape, RecordShape
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "topology" / "examples"

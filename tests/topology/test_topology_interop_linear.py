@@ -26,8 +26,8 @@ PAIR = (
 
 def left(text: str) -> str:
     notes = ImportNotes()
-    notes.leave(text, "", FileSpan("x", 1, 1, 1, 1))
-    return next(iter(notes.left.values())).what
+    notes.add_not_carried(text, "", FileSpan("x", 1, 1, 1, 1))
+    return notes.not_carried[0].what
 
 
 @pytest.mark.parametrize("word", ["token", "password", "secret=", "a", " ", "=", "token "])

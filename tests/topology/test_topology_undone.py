@@ -8,8 +8,9 @@ from topology.generated_docs import render_language_reference
 from topology.language.flow import FLOW_SETTINGS
 from topology.loader import parse_topology
 from topology.rule_manual import complete_example
+from topology.scalar_shape import YamlShape
 from topology.unsupported_settings import UNSUPPORTED_PATHS, find_unsupported_settings
-from topology.yaml_shapes import ConvertedShape, NamedShape, RecordShape, YamlShape
+from topology.yaml_shapes import ConvertedShape, NamedShape, RecordShape
 
 FLOW = "flows:\n  - {source: a, target: b, topics: {include: [{glob: 'orders*'}]}%s}\n"
 

@@ -20,10 +20,12 @@ def parse_bootstrap_servers(alias: str, said: ForeignSetting | None, notes: Impo
         if match is not None and 0 < int(match[1]) < 65536:
             out.append(plain)
         elif "${" in text or "$(" in text:
-            notes.leave(f"`{said.name}`", "the addresses are a reference; fill in `bootstrap`", said.span)
+            notes.add_not_carried(f"`{said.name}`", "the addresses are a reference; fill in `bootstrap`", said.span)
         elif text:
             # what stands before an @, or after a =, may be a password
             shown = f"`{text}`" if re.fullmatch(r"[A-Za-z0-9._:/-]{1,100}", text) else "an entry"
-            notes.say("SYN011", f"`{said.name}`: {shown} is no `host:port`", said.span)
-            notes.leave(f"`{said.name}`: {shown}", f"no address; correct `clusters.{alias}.bootstrap`", said.span)
+            notes.add_problem("SYN011", f"`{said.name}`: {shown} is no `host:port`", said.span)
+            notes.add_not_carried(
+                f"`{said.name}`: {shown}", f"no address; correct `clusters.{alias}.bootstrap`", said.span
+            )
     return tuple(dict.fromkeys(out))

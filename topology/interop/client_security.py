@@ -34,14 +34,14 @@ def build_client_security(alias: str, config: Mapping[str, ForeignSetting], note
     said = config.get("security.protocol")
     protocol = said.text.strip().upper() if said is not None else ""
     if said is not None and protocol not in _PROTOCOLS:
-        notes.say("SYN011", f"`{said.name}`: no protocol of Kafka; one of {', '.join(_PROTOCOLS)}", said.span)
+        notes.add_problem("SYN011", f"`{said.name}`: no protocol of Kafka; one of {', '.join(_PROTOCOLS)}", said.span)
         protocol = ""
     if not protocol:
         stray = [each for key, each in sorted(config.items()) if key.startswith(("ssl.", "sasl."))]
         if not stray or said is not None:
             return {}
         # Kafka's default: these settings change nothing
-        notes.say(
+        notes.add_problem(
             "SEC603",
             f"`{stray[0].name}` changes nothing: the client speaks PLAINTEXT unless `security.protocol` is set",
             stray[0].key,
@@ -67,7 +67,7 @@ def check_literal_secrets(settings: list[ForeignSetting], notes: ImportNotes) ->
             texts = [next(filter(None, groups), "") for groups in _IN_JAAS.findall(said.text)]
         if all(_REFERENCE.search(text) for text in texts):
             continue  # also a JAAS text without a password
-        notes.say(
+        notes.add_problem(
             "SEC601",
             f"`{said.name}` holds a secret in the file itself",
             said.key,
@@ -82,21 +82,23 @@ def _sasl(alias: str, config: Mapping[str, ForeignSetting], notes: ImportNotes, 
     if mechanism in SASL_MECHANISMS:
         out["mechanism"] = mechanism
     elif said is not None:
-        notes.leave(
+        notes.add_not_carried(
             f"`{said.name}`", f"a mechanism that Watershed does not speak ({', '.join(SASL_MECHANISMS)})", said.span
         )
     else:
         out["mechanism"] = "GSSAPI"  # Kafka's default
     if protocol == "SASL_PLAINTEXT" and mechanism == "PLAIN":
         place = config["security.protocol"]
-        notes.say("SEC602", f"cluster {alias}: the password travels readable", place.span, "use SASL_SSL")
+        notes.add_problem("SEC602", f"cluster {alias}: the password travels readable", place.span, "use SASL_SSL")
     jaas = config.get("sasl.jaas.config")
     if jaas is not None:
         out["credentials"] = _reference(jaas.text) or {"env": name_secret_variable(alias)}
         kind, name = next(iter(out["credentials"].items()))
         kinds = {"env": "environment variable", "file": "file", "airflow_connection": "Airflow connection"}
         held = f"in the {kinds[kind]} {name}"
-        notes.leave(f"`{jaas.name}`", f"the topology holds references only; provide `user:password` {held}", jaas.span)
+        notes.add_not_carried(
+            f"`{jaas.name}`", f"the topology holds references only; provide `user:password` {held}", jaas.span
+        )
     endpoint, service = config.get("sasl.oauthbearer.token.endpoint.url"), config.get("sasl.kerberos.service.name")
     carried = {"sasl.mechanism", "sasl.jaas.config"}
     if endpoint is not None and mechanism == "OAUTHBEARER":
@@ -108,7 +110,9 @@ def _sasl(alias: str, config: Mapping[str, ForeignSetting], notes: ImportNotes, 
         carried.add("sasl.kerberos.service.name")
     for key, each in sorted(config.items()):
         if key.startswith("sasl.") and key not in carried:
-            notes.leave(f"`{each.name}`", "Watershed's client takes a user and a password, and no callbacks", each.span)
+            notes.add_not_carried(
+                f"`{each.name}`", "Watershed's client takes a user and a password, and no callbacks", each.span
+            )
     return out
 
 
@@ -130,21 +134,23 @@ def _tls(alias: str, config: Mapping[str, ForeignSetting], notes: ImportNotes) -
             )
             if not pem and "file" in path:
                 what = "a PEM file" if role == "ca" else "a PEM file with certificate and key"
-                notes.leave(
+                notes.add_not_carried(
                     f"`{location.name}`", f"a Java key store; convert it to {what}: {out[role]['file']}", location.span
                 )
         elif inline is not None:
             out[role] = _reference(inline.text) or {"env": name_secret_variable(alias, role.upper())}
-            notes.leave(f"`{inline.name}`", "the topology names a PEM file (a variable holds its path)", inline.span)
+            notes.add_not_carried(
+                f"`{inline.name}`", "the topology names a PEM file (a variable holds its path)", inline.span
+            )
     check = config.get("ssl.endpoint.identification.algorithm")
     if check is not None and check.text.strip().lower() != "https":
-        notes.say(
+        notes.add_problem(
             "SEC604",
             f"`{check.name}` is empty: the client accepts any broker's certificate",
             check.key,
             "set it to `https`, and put the brokers' names into their certificates",
         )
-        notes.leave(f"`{check.name}`", "the names in certificates are always checked", check.span)
+        notes.add_not_carried(f"`{check.name}`", "the names in certificates are always checked", check.span)
     done = ("ssl.truststore.", "ssl.keystore.")
     for key, each in sorted(config.items()):
         if key.startswith("ssl.") and key != "ssl.endpoint.identification.algorithm":
@@ -155,7 +161,7 @@ def _tls(alias: str, config: Mapping[str, ForeignSetting], notes: ImportNotes) -
                 if is_secret_key(key)
                 else "Watershed's TLS client has its own choice"
             )
-            notes.leave(f"`{each.name}`", why, each.span)
+            notes.add_not_carried(f"`{each.name}`", why, each.span)
     return out
 
 

@@ -56,6 +56,7 @@ class _MirrorConnector:
 
 
 def recognises(document: ForeignDocument) -> bool:
+    """True for the JSON or YAML of one or several Connect connectors of MirrorMaker 2."""
     if _ANYWHERE.search(document.text) is None or re.search(r"(?m)^[^\S\n]*kind:\s*KafkaMirrorMaker2\b", document.text):
         return False
     return any(True for _ in _connectors(document, ImportNotes()))
@@ -142,7 +143,9 @@ def _judge(connector: _MirrorConnector, notes: ImportNotes) -> None:
     """Unknown settings, and why known ones stay behind."""
     for end in ("source", "target"):
         if f"{end}.cluster.alias" not in connector.config and not (end == "target" or connector.kind == "Heartbeat"):
-            notes.say("SYN012", f"the connector says no `{end}.cluster.alias`", connector.where, "it does not start")
+            notes.add_problem(
+                "SYN012", f"the connector says no `{end}.cluster.alias`", connector.where, "it does not start"
+            )
     for name, said in connector.config.items():
         key = mm2_settings.resolve_renamed_key(name, said, notes)
         match = _END.fullmatch(key)
@@ -150,7 +153,7 @@ def _judge(connector: _MirrorConnector, notes: ImportNotes) -> None:
             if match[2] == "alias" or mm2_settings.is_connection_key(match[2]):
                 continue
             if mm2_settings.is_known_mm2_key(match[2]) or _CLIENT.fullmatch(match[2]):
-                notes.leave(
+                notes.add_not_carried(
                     f"`{said.name}`",
                     mm2_settings.explain_not_carried(match[2]) or "it says nothing about a connection",
                     said.span,
@@ -166,16 +169,16 @@ def _judge(connector: _MirrorConnector, notes: ImportNotes) -> None:
         if why is None:
             _report_unknown(key, said, notes)
             why = "an unknown setting"
-        notes.leave(f"`{said.name}`", why, said.span)
+        notes.add_not_carried(f"`{said.name}`", why, said.span)
 
 
 def _report_unknown(key: str, said: ForeignSetting, notes: ImportNotes) -> None:
     near = mm2_settings.suggest_mm2_key(key)
     if near is not None:
-        notes.say("SYN003", f"`{said.name}` is no setting of MirrorMaker", said.key, f"did you mean `{near}`?")
+        notes.add_problem("SYN003", f"`{said.name}` is no setting of MirrorMaker", said.key, f"did you mean `{near}`?")
     else:
         message = f"`{said.name}` is no known setting of MirrorMaker"
-        notes.say("SYN003", message, said.key, severity="warning")
+        notes.add_problem("SYN003", message, said.key, severity="warning")
 
 
 def _cluster(end: MirrorCluster, connectors: list[_MirrorConnector], notes: ImportNotes) -> ImportedCluster:
@@ -197,7 +200,7 @@ def _pairs(connectors: list[_MirrorConnector], ends: dict[str, MirrorCluster], n
     for each in connectors:
         kinds = by_pair.setdefault(each.pair, {})
         if each.kind in kinds:
-            notes.say(
+            notes.add_problem(
                 "GRF214",
                 f"a second {each.kind.lower()} connector from {each.pair[0]} to {each.pair[1]}: they share "
                 "MirrorMaker's internal topics",
@@ -212,14 +215,16 @@ def _pairs(connectors: list[_MirrorConnector], ends: dict[str, MirrorCluster], n
         main = kinds.get("Source")
         if source == target:
             where = next(iter(kinds.values())).where
-            notes.say(
+            notes.add_problem(
                 "CLU107", f"the connector copies cluster `{source}` to itself", where, "name the two clusters apart"
             )
             continue
         if main is None:
             only = " and ".join(sorted(kind.lower() for kind in kinds))
             where = next(iter(kinds.values())).where
-            notes.leave(f"{only} connector {source}->{target}", "it copies no topics, so it is no flow", where)
+            notes.add_not_carried(
+                f"{only} connector {source}->{target}", "it copies no topics, so it is no flow", where
+            )
             continue
         checkpoint = kinds.get("Checkpoint")
         config = merge_connector_settings(_plain(main), _plain(checkpoint) if checkpoint else None, notes)

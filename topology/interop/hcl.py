@@ -58,13 +58,16 @@ class HclBlock:
     blocks: list[HclBlock] = field(default_factory=list)
 
     def value(self, name: str) -> HclValue | None:
+        """The value of an attribute; None if the block does not set it."""
         found = self.attributes.get(name)
         return found.value if found is not None else None
 
     def block(self, type_: str) -> HclBlock | None:
+        """The first inner block of this type, or None."""
         return next((each for each in self.blocks if each.type == type_), None)
 
     def all(self, type_: str) -> Iterator[HclBlock]:
+        """All inner blocks of this type, in file order."""
         return (each for each in self.blocks if each.type == type_)
 
 

@@ -21,7 +21,7 @@ def check_mirror_pairs(pairs: Sequence[MirrorPair], notes: ImportNotes) -> None:
             continue
         ids = (one.id, other.id)
         if one.identity and other.identity:
-            notes.say(
+            notes.add_problem(
                 "GRF201",
                 f"{one.source.name}->{one.target.name} and back keep the topics' names: MirrorMaker copies every "
                 "record in a circle, without end",
@@ -37,7 +37,7 @@ def check_mirror_pairs(pairs: Sequence[MirrorPair], notes: ImportNotes) -> None:
             and parse_java_boolean(first, False)
             and parse_java_boolean(second, False)
         ):
-            notes.say(
+            notes.add_problem(
                 "SYC502",
                 f"group offsets go {one.source.name}->{one.target.name} and back: a group that exists on both sides is "
                 "moved to and fro",
@@ -51,15 +51,16 @@ def check_mirror_pairs(pairs: Sequence[MirrorPair], notes: ImportNotes) -> None:
         shown = ", ".join(f"`{each}`" for each in sorted(by_separator))
         place = max((_separator(pair) for pair in by_separator.values()), default=None)
         if place is not None:
-            notes.say(
+            notes.add_problem(
                 "NAM310", f"several separators in one set of flows ({shown}): origins cannot be told apart", place
             )
 
 
 def check_cluster_aliases(ends: Mapping[MirrorCluster, FileSpan], notes: ImportNotes) -> None:
+    """Adds CLU103 for each alias that names a role (`source`, `primary`) instead of a place."""
     for end, place in ends.items():
         if end.name.lower() in _RELATIVE:
-            notes.say(
+            notes.add_problem(
                 "CLU103",
                 f"the alias `{end.name}` says a role, not a place: the file at the other site calls another cluster so",
                 place,
@@ -77,7 +78,7 @@ def check_shared_addresses(
         for address in cluster.bootstrap:
             other = seen.setdefault(address, cluster.alias)
             if other != cluster.alias:
-                notes.say(
+                notes.add_problem(
                     "CLU102",
                     f"clusters {other} and {cluster.alias} have the address {address} in common: one cluster "
                     "with two names copies itself",

@@ -42,6 +42,7 @@ class ForeignDocument:
 
     @property
     def problems(self) -> tuple[Problem, ...]:
+        """What the YAML or JSON parser found wrong."""
         return tuple(self._parsed[1])
 
     def said(self, *keys: str) -> str | None:

@@ -1,5 +1,5 @@
-"""One setting of a foreign file with its place, and the two lists that every reader fills: what was not carried over,
-and what the file does wrong."""
+"""One setting of a foreign file with its place, and the two lists that every reader fills: settings that are not
+imported, and problems of the file."""
 
 from __future__ import annotations
 
@@ -20,22 +20,23 @@ class ForeignSetting:
     key: FileSpan
 
 
-# begins at the beginning of a word only, and gives nothing back: one pass, however often a word says `token`
+# Anchored at the start of a word, possessive quantifiers: linear time, also for a text that repeats `token`.
 _SECRET = re.compile(r"(?i)(?<![^\s=])((?=[^\s=]*?(?:password|secret|token))[^\s=]++\s*+=\s*+)[^\s`]+")
 
 
 @dataclass(slots=True)
 class ImportNotes:
-    """The same thing said twice about one place is kept once: top-level settings speak for every flow."""
+    """Notes of an import or export. A note about a place is kept once: every flow reads the same top-level setting."""
 
-    left: dict[tuple[str, FileSpan], NotCarried] = field(default_factory=dict)
-    wrong: dict[tuple[str, str, FileSpan], Problem] = field(default_factory=dict)
+    not_carried_by_place: dict[tuple[str, FileSpan], NotCarried] = field(default_factory=dict)
+    problems_by_place: dict[tuple[str, str, FileSpan], Problem] = field(default_factory=dict)
 
-    def leave(self, what: str, why: str, span: FileSpan) -> None:
+    def add_not_carried(self, what: str, why: str, span: FileSpan) -> None:
+        """Records that `what` is not imported, and why. Text that looks like a secret is masked."""
         what, why = _masked(what), _masked(why)
-        self.left.setdefault((what, span), NotCarried(what, why, span))
+        self.not_carried_by_place.setdefault((what, span), NotCarried(what, why, span))
 
-    def say(
+    def add_problem(
         self,
         code: str,
         message: str,
@@ -46,21 +47,30 @@ class ImportNotes:
         ids: tuple[str, ...] = (),
         severity: Severity | None = None,
     ) -> None:
+        """Records a problem of the foreign file under the code of its rule. Text that looks like a secret is masked."""
         message, help_ = _masked(message), _masked(help_)
-        problem = Problem(code, message, (Label(span), *more), help=help_, ids=ids, severity=severity)
-        self.wrong.setdefault((code, message, span), problem)
+        self.add_foreign_problem(Problem(code, message, (Label(span), *more), help=help_, ids=ids, severity=severity))
+
+    def add_foreign_problem(self, problem: Problem) -> None:
+        """Records a problem that another reader built, such as the YAML parser. Its text is taken as it is."""
+        self.problems_by_place.setdefault((problem.code, problem.message, problem.labels[0].span), problem)
 
     @property
     def not_carried(self) -> tuple[NotCarried, ...]:
-        return tuple(sorted(self.left.values(), key=lambda each: (each.span, each.what)))
+        """Everything that is not imported, in file order."""
+        return tuple(sorted(self.not_carried_by_place.values(), key=lambda each: (each.span, each.what)))
 
     @property
     def problems(self) -> tuple[Problem, ...]:
-        return tuple(sorted(self.wrong.values(), key=lambda each: (each.labels[0].span, each.code, each.message)))
+        """All problems, in file order."""
+        return tuple(
+            sorted(self.problems_by_place.values(), key=lambda each: (each.labels[0].span, each.code, each.message))
+        )
 
 
 def _masked(text: str) -> str:
-    """Without what looks like a secret: lines that run into one another bring it where a name or a topic is shown."""
+    """The text without anything that looks like a secret. If the file lacks a line break, a secret can stand where a
+    topic name is expected."""
     return _SECRET.sub(r"\1…", text)
 
 
@@ -70,5 +80,5 @@ def parse_java_boolean(said: ForeignSetting | None, default: bool) -> bool:
 
 
 def is_setting_name(text: str) -> bool:
-    """Whether it may be a setting's name. Anything else may be the rest of a secret, and is not shown."""
+    """True if the text can be the name of a setting. Other text may be the rest of a secret and is not shown."""
     return not set(text) & set("\"';{}()\\=")

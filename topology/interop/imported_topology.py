@@ -25,6 +25,7 @@ class NotCarried:
         return f"{self.span.file}:{self.span.line}: {self.what}: {self.why}"
 
     def to_json(self) -> dict[str, Any]:
+        """One element of `not_carried` in the JSON report."""
         return {"what": self.what, "why": self.why, "file": self.span.file, "line": self.span.line}
 
 
@@ -59,6 +60,7 @@ class ImportedFlow:
 
     @property
     def id(self) -> str:
+        """The id that the flow has in the topology file."""
         return f"{self.source}-to-{self.target}" + (f"-{self.suffix}" if self.suffix else "")
 
 

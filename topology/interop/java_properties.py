@@ -39,7 +39,7 @@ def parse_properties(text: str, file: str, notes: ImportNotes) -> list[ForeignSe
         if said is None:
             continue
         if said.name in found:
-            notes.say(
+            notes.add_problem(
                 "SYN002",
                 f"`{said.name}` is said again; this value counts, the one in line {found[said.name].key.line} does not",
                 said.key,
@@ -104,14 +104,16 @@ def _property(line: _Line, file: str, notes: ImportNotes) -> ForeignSetting | No
     try:
         name, value = _unescaped(line.text[:end]), _unescaped(kept.rstrip())
     except ValueError as error:
-        notes.say("SYN001", f"{error}; Java does not load this file", span, "write `\\\\u` for a plain backslash")
+        notes.add_problem(
+            "SYN001", f"{error}; Java does not load this file", span, "write `\\\\u` for a plain backslash"
+        )
         return None
     if not is_setting_name(name):
         message = "the line begins with something that is no key"
-        notes.say("SYN011", message, key_span, "is there a `\\` missing at the end of the line above?")
+        notes.add_problem("SYN011", message, key_span, "is there a `\\` missing at the end of the line above?")
         return None
     if kept != raw:
-        notes.say(
+        notes.add_problem(
             "SYN011",
             f"`{name}`: a properties file has no comment behind a value; MirrorMaker takes the `#…` for a part of it",
             _span(file, line, begin + raw.index("#", len(kept)), len(line.text)),

@@ -90,21 +90,21 @@ def _possible(flow: Flow, opposite: Sequence[Flow], topology: Topology, notes: I
     naming, settings = flow.plan.naming, flow.settings
     what, named = f"flow {flow.id}", settings.where("naming")
     if flow.source not in topology.clusters or flow.target not in topology.clusters:
-        notes.leave(what, "one of its clusters is not declared", flow.declared)
+        notes.add_not_carried(what, "one of its clusters is not declared", flow.declared)
     elif naming.map or naming.after:
-        notes.leave(what, "a link renames by a prefix only; the flow is left out", named)
+        notes.add_not_carried(what, "a link renames by a prefix only; the flow is left out", named)
     elif len(naming.before) > MAX_LINK_PREFIX_LETTERS:
         why = (
             f"a link's prefix has at most {MAX_LINK_PREFIX_LETTERS} characters, `{naming.before}` has "
             f"{len(naming.before)}"
         )
-        notes.leave(what, f"{why}; the flow is left out", named)
+        notes.add_not_carried(what, f"{why}; the flow is left out", named)
     elif flow.plan.merge:
         why = "a mirror topic has one source, so flows cannot be merged; the flow is left out"
-        notes.leave(what, why, settings.where("merge"))
+        notes.add_not_carried(what, why, settings.where("merge"))
     elif (back := _way_back(flow, opposite)) is not None:
         why = f"{back.id} has the same topics, and a mirror topic is read-only; the flow is left out"
-        notes.leave(what, why, flow.declared)
+        notes.add_not_carried(what, why, flow.declared)
     else:
         return True
     return False
@@ -156,16 +156,16 @@ def _topics(flow: Flow, notes: ImportNotes) -> dict[str, str] | None:
         if each.kind == "literal" and not flow.plan.topics.selects(each.text):
             continue
         if build_link_filter(each) is None:
-            notes.leave(what, "a filter knows a name, or how names begin; left out", place)
+            notes.add_not_carried(what, "a filter knows a name, or how names begin; left out", place)
         elif each.kind == "literal" and each.text.startswith("__"):
-            notes.leave(what, "a link does not mirror Kafka's own topics; left out", place)
+            notes.add_not_carried(what, "a link does not mirror Kafka's own topics; left out", place)
         elif overlapping is not None:
             why = f"no filter says the exclude {overlapping}, so too much would be mirrored; left out"
-            notes.leave(what, why, place)
+            notes.add_not_carried(what, why, place)
         else:
             include.append(each)
     if not include:
-        notes.leave(f"flow {flow.id}", "nothing of its topics can be said; the flow is left out", place)
+        notes.add_not_carried(f"flow {flow.id}", "nothing of its topics can be said; the flow is left out", place)
         return None
     exclude = [each for each in flow.plan.topics.exclude if each not in banned and _useful(each, include)]
     exclude += _internal(flow, include, notes)
@@ -190,7 +190,7 @@ def _internal(flow: Flow, include: list[Selector], notes: ImportNotes) -> list[S
     if unsaid:
         why = "a link mirrors such topics, where they exist; Watershed does not"
         what = f"internal topics {', '.join(unsaid)} of flow {flow.id}"
-        notes.leave(what, why, flow.settings.where("topics", "include"))
+        notes.add_not_carried(what, why, flow.settings.where("topics", "include"))
     return out
 
 
@@ -209,7 +209,7 @@ def _settings(flow: Flow, notes: ImportNotes) -> dict[str, str]:
             continue
         section = next((head for head in _WHY if path == head or path.startswith(f"{head}.")), path)
         place = flow.settings.where(*section.split("."))  # said once for all flows that have it from there
-        notes.leave(section, _WHY.get(section, "a link has no such setting"), place)
+        notes.add_not_carried(section, _WHY.get(section, "a link has no such setting"), place)
     return out
 
 
@@ -218,11 +218,11 @@ def _configs(flow: Flow, notes: ImportNotes) -> dict[str, str]:
     if flow.plan.sync_configs != "continuous":
         why = "a link keeps configurations equal all the time"
         where = settings.where("sync", "configs", "mode")
-        notes.leave(f"sync.configs.mode: {flow.plan.sync_configs} of flow {flow.id}", why, where)
+        notes.add_not_carried(f"sync.configs.mode: {flow.plan.sync_configs} of flow {flow.id}", why, where)
     for key, why in (("exclude", "a link has a list of keys to include only"), ("set", "a link sets nothing itself")):
         if settings.at("sync", "configs", key) is not None:
             where = settings.where("sync", "configs", key)
-            notes.leave(f"sync.configs.{key} of flow {flow.id}", why, where)
+            notes.add_not_carried(f"sync.configs.{key} of flow {flow.id}", why, where)
     include = settings.texts("sync", "configs", "include")
     return {"topic.config.sync.include": ",".join(sorted(set(include)))} if include else {}
 
@@ -234,7 +234,7 @@ def _groups(flow: Flow, notes: ImportNotes) -> dict[str, str]:
     if mode == "never":
         return {}
     if mode == "once":
-        notes.leave(what, "a link synchronises groups all the time or never; written as never", where)
+        notes.add_not_carried(what, "a link synchronises groups all the time or never; written as never", where)
         return {}
     excluded = settings.texts("sync", "groups", "exclude")
     banned = [each for each in excluded if build_link_filter(each) is None]
@@ -242,18 +242,18 @@ def _groups(flow: Flow, notes: ImportNotes) -> dict[str, str]:
     for each in settings.texts("sync", "groups", "include") or (EVERY_NAME,):
         overlapping = next((other for other in banned if _meet(each, other)), None)
         if build_link_filter(each) is None:
-            notes.leave(f"sync.groups.include {each} of flow {flow.id}", "no filter says it; left out", where)
+            notes.add_not_carried(f"sync.groups.include {each} of flow {flow.id}", "no filter says it; left out", where)
         elif overlapping is not None:
             why = f"no filter says the exclude {overlapping}, so too much would be synchronised; left out"
-            notes.leave(f"sync.groups.include {each} of flow {flow.id}", why, where)
+            notes.add_not_carried(f"sync.groups.include {each} of flow {flow.id}", why, where)
         else:
             include.append(each)
     if not include:
-        notes.leave(what, "nothing of its groups can be said; written as never", where)
+        notes.add_not_carried(what, "nothing of its groups can be said; written as never", where)
         return {}
     interval = settings.get("sync", "groups", "interval", default=10_000)
     if interval < 1000:
-        notes.leave(f"sync.groups.interval of flow {flow.id}", "a link does it once a second at most", where)
+        notes.add_not_carried(f"sync.groups.interval of flow {flow.id}", "a link does it once a second at most", where)
     exclude = [each for each in excluded if each not in banned]
     return {
         "consumer.offset.sync.enable": "true",
@@ -278,7 +278,7 @@ def _acls(flow: Flow, notes: ImportNotes) -> dict[str, str]:
         why = "a filter on ACLs also needs operations and principals"
     if why:
         where = settings.where("sync", "acls")
-        notes.leave(f"sync.acls of flow {flow.id}", f"{why}; written as never", where)
+        notes.add_not_carried(f"sync.acls of flow {flow.id}", f"{why}; written as never", where)
         return {}
     return {"acl.sync.enable": "true", "acl.filters": ALL_ACLS_FILTER}
 
@@ -297,15 +297,17 @@ def _connection(cluster: PlanCluster, topology: Topology, notes: ImportNotes) ->
             user, password = _halves(security.credentials)
             out["sasl.jaas.config"] = f'{module} required username="{user}" password="{password}";'
             why = f"put user and password in for {user} and {password} when the link is created"
-            notes.leave(f"{what}.credentials", why, where)
+            notes.add_not_carried(f"{what}.credentials", why, where)
         elif security.credentials is not None:
-            notes.leave(f"{what}.credentials", f"write `sasl.jaas.config` for {security.mechanism} yourself", where)
+            notes.add_not_carried(
+                f"{what}.credentials", f"write `sasl.jaas.config` for {security.mechanism} yourself", where
+            )
     certificate = security.certificate or (security.credentials if security.protocol == "SSL" else None)
     for store, ref in (("ssl.truststore", security.ca), ("ssl.keystore", certificate)):
         if ref is not None:
             out |= {f"{store}.type": "PEM", f"{store}.location": _place(ref)}
     if security.key is not None:
-        notes.leave(f"{what}.key", "a PEM key store is one file: put key and certificate into it", where)
+        notes.add_not_carried(f"{what}.key", "a PEM key store is one file: put key and certificate into it", where)
     return out
 
 
@@ -327,17 +329,17 @@ def _left_of_topology(topology: Topology, notes: ImportNotes) -> None:
     """What has no place in a link, outside of flows."""
     for key in ("owner", "description", "labels"):
         if (value := topology.root.at("metadata", key)) is not None:
-            notes.leave(f"metadata.{key}", "a link has no such thing", value.span)
+            notes.add_not_carried(f"metadata.{key}", "a link has no such thing", value.span)
     sources = {flow.source for flow in topology.flows}
     for alias, value in (topology.root.at("clusters") or topology.root).fields.items():
         for key, each in value.fields.items():
             if key == "security" and alias not in sources:
                 why = "how the tools connect to the target is no part of a link (`--command-config`)"
-                notes.leave(f"clusters.{alias}.security", why, each.span)
+                notes.add_not_carried(f"clusters.{alias}.security", why, each.span)
             elif key not in ("bootstrap", "security", "cluster_id") and alias in topology.clusters:
-                notes.leave(f"clusters.{alias}.{key}", "a link has no such thing", each.span)
+                notes.add_not_carried(f"clusters.{alias}.{key}", "a link has no such thing", each.span)
     if (migration := topology.root.at("migration")) is not None:
-        notes.leave("migration", "a link moves no applications", migration.span)
+        notes.add_not_carried("migration", "a link moves no applications", migration.span)
 
 
 def _useful(each: Selector, include: list[Selector]) -> bool:

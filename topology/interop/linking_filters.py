@@ -40,18 +40,18 @@ def parse_link_filters(said: ForeignSetting, kind: str, notes: ImportNotes) -> L
     found: dict[str, list[Selector]] = {"INCLUDE": [], "EXCLUDE": []}
     entries = _entries(said, kind, notes)
     if entries is None:
-        notes.leave(f"`{said.name}`", "it could not be read", said.span)
+        notes.add_not_carried(f"`{said.name}`", "it could not be read", said.span)
         return LinkFilters(readable=False)
     for index, entry in enumerate(entries):
         where = f"`{said.name}`: {kind}[{index}]"
         selector = _selector(entry, where, said.span, notes)
         how = str(entry.get("filterType", "")).upper()
         if how not in found:
-            notes.say("SYN011", f"{where}: `filterType` is INCLUDE or EXCLUDE", said.span)
+            notes.add_problem("SYN011", f"{where}: `filterType` is INCLUDE or EXCLUDE", said.span)
         elif selector is not None:
             found[how].append(selector)
         elif how == "EXCLUDE":
-            notes.say("NAM302", f"{where}: what it excludes cannot be said, so more is selected", said.span)
+            notes.add_problem("NAM302", f"{where}: what it excludes cannot be said, so more is selected", said.span)
     return LinkFilters(_sorted(found["INCLUDE"]), _sorted(found["EXCLUDE"]))
 
 
@@ -62,7 +62,7 @@ def has_filter_for_all_acls(said: ForeignSetting | None, notes: ImportNotes) -> 
     for entry in _entries(said, "aclFilters", notes) or []:
         resource, access = entry.get("resourceFilter", {}), entry.get("accessFilter", {})
         if not isinstance(resource, dict) or not isinstance(access, dict):
-            notes.say("SYN011", f"`{said.name}`: `resourceFilter` and `accessFilter` are objects", said.span)
+            notes.add_problem("SYN011", f"`{said.name}`: `resourceFilter` and `accessFilter` are objects", said.span)
             continue
         values = [*resource.values(), *access.values()]
         if all(str(value).lower() in ("any", "*", "") for value in values):
@@ -98,19 +98,21 @@ def encode_link_filters(kind: str, include: Iterable[Selector], exclude: Iterabl
 def _selector(entry: dict[str, Any], where: str, span: FileSpan, notes: ImportNotes) -> Selector | None:
     for name in entry:
         if name not in _FIELDS:
-            notes.say("SYN003", f"{where}: `{name}` is no field of a filter", span, f"known: {', '.join(_FIELDS)}")
+            notes.add_problem(
+                "SYN003", f"{where}: `{name}` is no field of a filter", span, f"known: {', '.join(_FIELDS)}"
+            )
     text, pattern = entry.get("name"), str(entry.get("patternType", "")).upper()
     if not isinstance(text, str) or not text:
-        notes.say("SYN012", f"{where} needs a `name`", span)
+        notes.add_problem("SYN012", f"{where} needs a `name`", span)
         return None
     if pattern == "LITERAL" and text == "*":
         return EVERY_NAME
     if pattern not in ("LITERAL", "PREFIXED"):
-        notes.say("SYN011", f"{where}: `patternType` is LITERAL or PREFIXED", span)
+        notes.add_problem("SYN011", f"{where}: `patternType` is LITERAL or PREFIXED", span)
         return None
     if _NAME.fullmatch(text) is None:
         why = "a `*` in it is an ordinary character here" if "*" in text else "letters, digits, `.`, `_`, `-` only"
-        notes.say("NAM302", f"{where}: no such name can exist: {why}", span, "PREFIXED says `begins with`")
+        notes.add_problem("NAM302", f"{where}: no such name can exist: {why}", span, "PREFIXED says `begins with`")
         return None
     return Selector("literal", text) if pattern == "LITERAL" else Selector("glob", text + "*")
 
@@ -122,18 +124,20 @@ def _entries(said: ForeignSetting, kind: str, notes: ImportNotes) -> list[dict[s
     try:
         document = json.loads(said.text)
     except json.JSONDecodeError as error:
-        notes.say("SYN001", f"`{said.name}`: {error.msg}, so this is no JSON", _inside(said, error), _example(kind))
+        notes.add_problem(
+            "SYN001", f"`{said.name}`: {error.msg}, so this is no JSON", _inside(said, error), _example(kind)
+        )
         return None
     except RecursionError:
-        notes.say("SYN001", f"`{said.name}`: nested too deeply", said.span)
+        notes.add_problem("SYN001", f"`{said.name}`: nested too deeply", said.span)
         return None
     listed = document.get(kind) if isinstance(document, dict) else None
     if not isinstance(listed, list) or not all(isinstance(each, dict) for each in listed):
-        notes.say("SYN011", f'`{said.name}`: expected `{{"{kind}": [{{…}}, …]}}`', said.span, _example(kind))
+        notes.add_problem("SYN011", f'`{said.name}`: expected `{{"{kind}": [{{…}}, …]}}`', said.span, _example(kind))
         return None
     for name in document:
         if name != kind:
-            notes.say("SYN003", f"`{said.name}`: `{name}` is not read here", said.span, f"only `{kind}` is")
+            notes.add_problem("SYN003", f"`{said.name}`: `{name}` is not read here", said.span, f"only `{kind}` is")
     return listed
 
 

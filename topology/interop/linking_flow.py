@@ -50,6 +50,7 @@ class ClusterLink:
 
     @property
     def id(self) -> str:
+        """The id of the flow that the link becomes."""
         return f"{self.source}-to-{self.target}"
 
 
@@ -61,11 +62,13 @@ def build_link_flows(links: Iterable[ClusterLink], notes: ImportNotes) -> tuple[
     for link in ordered:
         if link.source == link.target:
             message = f"the link `{link.name}` copies cluster `{link.source}` to itself"
-            notes.say("CLU107", message, link.where, "name the two clusters apart", ids=(link.source,))
+            notes.add_problem("CLU107", message, link.where, "name the two clusters apart", ids=(link.source,))
             continue
         flow = _build_link_flow(link, notes)
         if flow.id in found:
-            notes.say("GRF214", f"two links of one name, `{link.name}`, run {link.id}", link.where, "keep one of them")
+            notes.add_problem(
+                "GRF214", f"two links of one name, `{link.name}`, run {link.id}", link.where, "keep one of them"
+            )
             continue
         found[flow.id] = flow
     return tuple(found.values())
@@ -81,14 +84,14 @@ def _build_link_flow(link: ClusterLink, notes: ImportNotes) -> ImportedFlow:
         settings["state"] = "paused"
     else:
         for each in paused:
-            notes.leave(f"mirror topic `{each.topic}` is paused", "a flow pauses as a whole", each.span)
+            notes.add_not_carried(f"mirror topic `{each.topic}` is paused", "a flow pauses as a whole", each.span)
     settings |= _start(link, notes)
     settings["sync"] = _sync(link, notes)
     include, exclude = _selection(link, notes)
     if any(each.kind == "literal" and is_internal_topic(each.text) for each in include):
         settings["topics"] = {"allow_internal": True}
     why = "a link keeps offsets as they are; Watershed translates them exactly, and keeps them with `offsets: aligned`"
-    notes.leave(f"equal offsets on both sides of `{link.name}`", why, link.where)
+    notes.add_not_carried(f"equal offsets on both sides of `{link.name}`", why, link.where)
     return ImportedFlow(link.source, link.target, include, exclude, _suffix(link), settings)
 
 
@@ -104,17 +107,17 @@ def _naming(link: ClusterLink, notes: ImportNotes) -> dict[str, Any]:
     if said is None or not prefix:
         return {"naming": {"policy": "identity"}}
     if re.fullmatch(r"[a-zA-Z0-9._-]+", prefix) is None:
-        notes.say(
+        notes.add_problem(
             "NAM302", f"`{said.name}`: a topic's name cannot hold this prefix", said.span, "letters, digits, `._-`"
         )
-        notes.leave(f"`{said.name}`", "no prefix of a topic's name; the flow keeps the names", said.span)
+        notes.add_not_carried(f"`{said.name}`", "no prefix of a topic's name; the flow keeps the names", said.span)
         return {"naming": {"policy": "identity"}}
     if len(prefix) > linking_settings.MAX_LINK_PREFIX_LETTERS:
         message = (
             f"`{said.name}` has {len(prefix)} characters; a link takes at most "
             f"{linking_settings.MAX_LINK_PREFIX_LETTERS}"
         )
-        notes.say("NAM301", message, said.span, "choose a shorter prefix")
+        notes.add_problem("NAM301", message, said.span, "choose a shorter prefix")
     separator = prefix.removeprefix(link.source)
     if separator != prefix and re.fullmatch(r"[._-]{1,3}", separator):
         return {"naming": {"policy": "prefix"} | ({} if separator == "." else {"separator": separator})}
@@ -128,7 +131,7 @@ def _start(link: ClusterLink, notes: ImportNotes) -> dict[str, Any]:
     text = said.text.strip().lower()
     if text in ("earliest", "latest"):
         return {"delivery": {"start": text}}
-    notes.leave(f"`{said.name}`", "a flow starts `earliest` or `latest`, not at an instant", said.span)
+    notes.add_not_carried(f"`{said.name}`", "a flow starts `earliest` or `latest`, not at an instant", said.span)
     return {}
 
 
@@ -141,11 +144,13 @@ def _selection(link: ClusterLink, notes: ImportNotes) -> tuple[tuple[Selector, .
         _judge_filters(link, said, filters, notes)
     elif enabled:
         place = link.config["auto.create.mirror.topics.enable"]
-        notes.say("SYN010", f"`{place.name}` is on, and no filter says for which topics", place.key, "add the filters")
+        notes.add_problem(
+            "SYN010", f"`{place.name}` is on, and no filter says for which topics", place.key, "add the filters"
+        )
     elif said is not None and said.text.strip():
         why = "no effect while `auto.create.mirror.topics.enable` is not true"
-        notes.say("GRF216", f"`{said.name}` has {why}", said.key, "switch it on, or name mirror topics")
-        notes.leave(f"`{said.name}`", why, said.span)
+        notes.add_problem("GRF216", f"`{said.name}` has {why}", said.key, "switch it on, or name mirror topics")
+        notes.add_not_carried(f"`{said.name}`", why, said.span)
     chosen = {each for each in filters.include if not (each.kind == "literal" and each.text.startswith("__"))}
     include = {*chosen, *_mirrored(link, notes)}
     named = {each.topic for each in link.mirrors}
@@ -154,10 +159,10 @@ def _selection(link: ClusterLink, notes: ImportNotes) -> tuple[tuple[Selector, .
     for each in filters.exclude:
         if each.kind == "glob" and any(each.matches(name) for name in named):
             why = "mirror topics made by hand match it; exclude wins in a flow, so look at the selection"
-            notes.leave(f"`{link.name}` excludes {each.text}", why, link.where)
+            notes.add_not_carried(f"`{link.name}` excludes {each.text}", why, link.where)
     if not include:
         why = "no filter and no list of mirror topics says which; fill in `topics`"
-        notes.leave(f"topics of the link `{link.name}`", why, link.where)
+        notes.add_not_carried(f"topics of the link `{link.name}`", why, link.where)
     return tuple(sorted(include)), tuple(each for each in exclude if each.text not in INTERNAL_TOPIC_GLOBS)
 
 
@@ -167,15 +172,21 @@ def _mirrored(link: ClusterLink, notes: ImportNotes) -> list[Selector]:
     out = []
     for each in link.mirrors:
         if re.fullmatch(r"[a-zA-Z0-9._-]{1,249}", each.topic) is None:
-            notes.say("NAM302", f"`{link.name}`: a mirror of something that cannot be a topic's name", each.span)
+            notes.add_problem(
+                "NAM302", f"`{link.name}`: a mirror of something that cannot be a topic's name", each.span
+            )
         elif each.name is not None and each.name != prefix + each.topic:
             message = f"the mirror topic `{each.name}` of `{each.topic}` must be called `{prefix}{each.topic}`"
-            notes.say("SYN011", message, each.span, "a link renames by `cluster.link.prefix` only")
-            notes.leave(f"mirror topic `{each.name}`", "a link does not rename like this", each.span)
+            notes.add_problem("SYN011", message, each.span, "a link renames by `cluster.link.prefix` only")
+            notes.add_not_carried(f"mirror topic `{each.name}`", "a link does not rename like this", each.span)
         elif each.status in _ENDED:
-            notes.leave(f"mirror topic `{each.topic}`", f"it is {each.status}: nothing is copied any more", each.span)
+            notes.add_not_carried(
+                f"mirror topic `{each.topic}`", f"it is {each.status}: nothing is copied any more", each.span
+            )
         elif each.topic.startswith("__"):
-            notes.say("TPC401", f"`{each.topic}` is Kafka's own topic and not mirrored", each.span, "leave it out")
+            notes.add_problem(
+                "TPC401", f"`{each.topic}` is Kafka's own topic and not mirrored", each.span, "leave it out"
+            )
         else:
             out.append(Selector("literal", each.topic))
     return out
@@ -183,9 +194,11 @@ def _mirrored(link: ClusterLink, notes: ImportNotes) -> list[Selector]:
 
 def _judge_filters(link: ClusterLink, said: ForeignSetting, filters: LinkFilters, notes: ImportNotes) -> None:
     if not filters.include and filters.readable:
-        notes.say("SYN010", f"`{said.name}` includes nothing, so no topic is mirrored", said.span, "add an INCLUDE")
+        notes.add_problem(
+            "SYN010", f"`{said.name}` includes nothing, so no topic is mirrored", said.span, "add an INCLUDE"
+        )
     if EVERY_NAME in filters.include and not filters.exclude:
-        notes.say(
+        notes.add_problem(
             "NAM307",
             f"`{said.name}` takes every topic of the source, also those of other teams and tests",
             said.span,
@@ -198,7 +211,7 @@ def _judge_filters(link: ClusterLink, said: ForeignSetting, filters: LinkFilters
         and start.text.strip().lower() == "latest"
         and any(each.kind == "glob" for each in filters.include)
     ):
-        notes.say(
+        notes.add_problem(
             "TPC417",
             f"`{start.name}` is latest: what is written to a new topic before its mirror exists is never copied",
             start.span,
@@ -208,10 +221,12 @@ def _judge_filters(link: ClusterLink, said: ForeignSetting, filters: LinkFilters
         )
     for each in filters.include:
         if each.kind == "literal" and each.text.startswith("__"):
-            notes.say("TPC401", f"`{said.name}`: `{each.text}` is Kafka's own topic and not mirrored", said.span)
+            notes.add_problem(
+                "TPC401", f"`{said.name}`: `{each.text}` is Kafka's own topic and not mirrored", said.span
+            )
     if any(each.kind == "glob" for each in filters.include):
         why = "a link mirrors them, such as `…-changelog`; Watershed leaves them out, unless they are named literally"
-        notes.leave(f"internal topics that match `{said.name}`", why, said.span)
+        notes.add_not_carried(f"internal topics that match `{said.name}`", why, said.span)
 
 
 def _sync(link: ClusterLink, notes: ImportNotes) -> dict[str, Any]:
@@ -227,12 +242,12 @@ def _acls(link: ClusterLink, notes: ImportNotes) -> dict[str, Any]:
     said = link.config.get("acl.filters")
     if not linking_settings.parse_link_flag(link.config, "acl.sync.enable", notes):
         if said is not None and said.text.strip():
-            notes.leave(f"`{said.name}`", "no effect while `acl.sync.enable` is not true", said.span)
+            notes.add_not_carried(f"`{said.name}`", "no effect while `acl.sync.enable` is not true", said.span)
         return {"mode": "never"}
     prefix = link.config.get("cluster.link.prefix")
     if prefix is not None and prefix.text.strip():
         place = link.config["acl.sync.enable"]
-        notes.say(
+        notes.add_problem(
             "SYN009",
             f"`{place.name}` and `{prefix.name}` exclude each other: such a link is refused",
             place.key,
@@ -242,7 +257,9 @@ def _acls(link: ClusterLink, notes: ImportNotes) -> dict[str, Any]:
     if has_filter_for_all_acls(said, notes):
         return {"mode": "continuous", "include_write": "always"}
     assert said is not None, "without filters all ACLs travel"
-    notes.leave(f"`{said.name}`", "filters on single ACLs cannot be said; say them in `sync.acls.include`", said.span)
+    notes.add_not_carried(
+        f"`{said.name}`", "filters on single ACLs cannot be said; say them in `sync.acls.include`", said.span
+    )
     return {"mode": "never"}
 
 
@@ -251,8 +268,10 @@ def _groups(link: ClusterLink, notes: ImportNotes) -> dict[str, Any]:
     enabled = link.config.get("consumer.offset.sync.enable")
     if not linking_settings.parse_link_flag(link.config, "consumer.offset.sync.enable", notes):
         if said is not None and said.text.strip():
-            notes.leave(f"`{said.name}`", "no effect while `consumer.offset.sync.enable` is not true", said.span)
-        notes.say(
+            notes.add_not_carried(
+                f"`{said.name}`", "no effect while `consumer.offset.sync.enable` is not true", said.span
+            )
+        notes.add_problem(
             "SYC508",
             f"`{link.name}`: consumer groups are not written at the target (`consumer.offset.sync.enable` is not "
             "true): after a failover they start where their clients' default says",
@@ -266,17 +285,19 @@ def _groups(link: ClusterLink, notes: ImportNotes) -> dict[str, Any]:
     out: dict[str, Any] = {"mode": "continuous", "interval": render_duration(30_000 if interval is None else interval)}
     if said is None or not said.text.strip():
         assert enabled is not None, "it is true"
-        notes.leave(f"`{enabled.name}`", "no filter names groups, so it was taken for all of them", enabled.span)
+        notes.add_not_carried(
+            f"`{enabled.name}`", "no filter names groups, so it was taken for all of them", enabled.span
+        )
         return out
     filters = parse_link_filters(said, "groupFilters", notes)
     if not filters.include:
         if filters.readable:
             message = f"`{said.name}` includes nothing: no group is synchronised"
-            notes.say("SYN010", message, said.span, "add an INCLUDE")
+            notes.add_problem("SYN010", message, said.span, "add an INCLUDE")
         return {"mode": "never"}
     if EVERY_NAME in filters.include and not set(_TOOL_GROUPS) <= set(filters.exclude):
         shown = ", ".join(each.text for each in _TOOL_GROUPS if each not in filters.exclude)
-        notes.say("SYC506", f"`{said.name}` also takes the tools' groups {shown}", said.span, "exclude them")
+        notes.add_problem("SYC506", f"`{said.name}` also takes the tools' groups {shown}", said.span, "exclude them")
     if filters.include != (EVERY_NAME,):
         out["include"] = list(filters.include)
     if filters.exclude:
@@ -291,16 +312,18 @@ def _check(links: list[ClusterLink], notes: ImportNotes) -> None:
         if grouped is None or not linking_settings.parse_link_flag(link.config, "consumer.group.prefix.enable", notes):
             continue
         if link.bidirectional:
-            notes.say("SYN009", f"`{grouped.name}` is refused on a bidirectional link", grouped.key, "leave it out")
+            notes.add_problem(
+                "SYN009", f"`{grouped.name}` is refused on a bidirectional link", grouped.key, "leave it out"
+            )
         elif "cluster.link.prefix" not in link.config:
-            notes.say("SYN012", f"`{grouped.name}` needs `cluster.link.prefix`", grouped.key)
+            notes.add_problem("SYN012", f"`{grouped.name}` needs `cluster.link.prefix`", grouped.key)
     for one, other in _opposite(links):
         first, second = (each.config.get("consumer.offset.sync.enable") for each in (one, other))
         if first is None or second is None or {first.text.strip().lower(), second.text.strip().lower()} != {"true"}:
             continue
         sides = (TopicSelection(_group_filters(one)), TopicSelection(_group_filters(other)))
         if find_shortest_overlap(frozenset(("", "", side) for side in sides)).found:
-            notes.say(
+            notes.add_problem(
                 "SYC502",
                 f"group offsets go {one.source} to {one.target} and back: a group that exists on both sides is moved "
                 "to and fro",

@@ -79,6 +79,7 @@ class _LinkHalf:
 
 
 def recognises(document: ForeignDocument) -> bool:
+    """True for the properties, or the JSON filters, of a Confluent cluster link."""
     if document.text.lstrip()[:1] in ("{", "["):
         return _filters(document) is not None or bool(_mirror_entries(document))
     if re.search(r"^[ \t]*[^\s#!=:>]+->", document.text, re.MULTILINE) or document.said("kind") is not None:
@@ -132,7 +133,7 @@ def _halves(document: ForeignDocument, notes: ImportNotes) -> Iterator[_LinkHalf
         begins = [0]
     elif any(line.strip() and not line.lstrip().startswith(("#", "!")) for line in lines[: begins[0]]):
         place = FileSpan(document.file, 1, 1, 1, 1)
-        notes.say("SYN003", "settings before the first `# watershed: link=…` belong to no link", place)
+        notes.add_problem("SYN003", "settings before the first `# watershed: link=…` belong to no link", place)
     for begin, end in zip(begins, [*begins[1:], len(lines)], strict=True):
         said = _properties("\n".join(lines[begin:end]), begin, document.file, notes)
         words = _words(lines[begin:end], begin, document.file, notes)
@@ -156,7 +157,7 @@ def _properties(text: str, before: int, file: str, notes: ImportNotes) -> list[F
     said = parse_properties(text, file, own)
     for problem in own.problems:
         labels = tuple(replace(label, span=moved(label.span)) for label in problem.labels)
-        notes.wrong.setdefault((problem.code, problem.message, labels[0].span), replace(problem, labels=labels))
+        notes.add_foreign_problem(replace(problem, labels=labels))
     return [replace(each, span=moved(each.span), key=moved(each.key)) for each in said]
 
 
@@ -174,10 +175,10 @@ def _words(lines: list[str], before: int, file: str, notes: ImportNotes) -> dict
             if name not in _WORDS:
                 near = suggest_word(name, _WORDS)
                 help_ = f"did you mean `{near}`?" if near else f"known: {', '.join(_WORDS)}"
-                notes.say("SYN003", f"`# watershed: {name}=`: an unknown word", key, help_)
+                notes.add_problem("SYN003", f"`# watershed: {name}=`: an unknown word", key, help_)
             elif name in ("source", "target", "link") and NAME_REGEX.fullmatch(text) is None:
                 message = f"`# watershed: {name}=`: expected a name of lower-case letters, digits and `-`"
-                notes.say("SYN011", message, value)
+                notes.add_problem("SYN011", message, value)
             elif name == "mirror" and name in found:
                 found[name] = ForeignSetting(name, f"{found[name].text},{text}", found[name].span, found[name].key)
             else:
@@ -188,14 +189,16 @@ def _words(lines: list[str], before: int, file: str, notes: ImportNotes) -> dict
 def _check_modes(half: _LinkHalf, notes: ImportNotes) -> None:
     mode, connection = half.config.get("link.mode"), half.config.get("connection.mode")
     if mode is not None and half.mode not in linking_settings.LINK_MODES:
-        notes.say("SYN011", f"`{mode.name}`: expected one of {', '.join(linking_settings.LINK_MODES)}", mode.span)
+        notes.add_problem(
+            "SYN011", f"`{mode.name}`: expected one of {', '.join(linking_settings.LINK_MODES)}", mode.span
+        )
         del half.config["link.mode"]
     if connection is not None and half.connection not in linking_settings.LINK_CONNECTION_MODES:
-        notes.say("SYN011", f"`{connection.name}`: expected OUTBOUND or INBOUND", connection.span)
+        notes.add_problem("SYN011", f"`{connection.name}`: expected OUTBOUND or INBOUND", connection.span)
         del half.config["connection.mode"]
     if half.mode == "SOURCE" and half.connection == "INBOUND" and connection is not None:
         message = "a link with `link.mode=SOURCE` connects from the source, so it is OUTBOUND"
-        notes.say("SYN009", message, connection.span, "INBOUND belongs into the file of the destination")
+        notes.add_problem("SYN009", message, connection.span, "INBOUND belongs into the file of the destination")
     useless = []
     if half.connection == "INBOUND":
         useless = [key for key in half.config if key == "bootstrap.servers" or mm2_settings.is_connection_key(key)]
@@ -207,7 +210,7 @@ def _check_modes(half: _LinkHalf, notes: ImportNotes) -> None:
         message = f"`{said.name}` has no effect: {how}"
         if half.connection != "INBOUND":
             message = f"`{said.name}` has no effect: a destination's link connects to the source only"
-        notes.say("SYN003", message, said.key, "leave it out", severity="warning")
+        notes.add_problem("SYN003", message, said.key, "leave it out", severity="warning")
 
 
 def _name_ends(halves: list[_LinkHalf], notes: ImportNotes) -> None:
@@ -226,7 +229,7 @@ def _name_ends(halves: list[_LinkHalf], notes: ImportNotes) -> None:
             if end not in half.words and id(half) not in told:
                 alias = getattr(half, end)
                 why = f"the file does not say which cluster it is; rename it, or add a line `# watershed: {end}=NAME`"
-                notes.leave(f"the {end} of link `{half.name}`, called {alias}", why, half.where)
+                notes.add_not_carried(f"the {end} of link `{half.name}`, called {alias}", why, half.where)
 
 
 def _name_by_address(halves: list[_LinkHalf]) -> None:
@@ -256,7 +259,7 @@ def _pair_up(halves: list[_LinkHalf], notes: ImportNotes) -> None:
             one.target, other.target = one.target or other.source, other.target or one.source
         if one.name != other.name:
             why = "two files that fit together were taken for the two ends of one link"
-            notes.leave(f"links `{one.name}` and `{other.name}`", why, one.where)
+            notes.add_not_carried(f"links `{one.name}` and `{other.name}`", why, one.where)
 
 
 def _partners(halves: list[_LinkHalf]) -> Iterator[tuple[_LinkHalf, _LinkHalf]]:
@@ -301,11 +304,11 @@ def _links(halves: list[_LinkHalf], notes: ImportNotes) -> list[ClusterLink]:
         if (half.mode == "SOURCE" or waiting) and id(half) not in paired:
             what, other = ("the destination", "source") if waiting else ("the source", "destination")
             why = f"this is the half on {what}; the settings of the half on the {other} are not here"
-            notes.leave(f"the other half of link `{half.name}`", why, half.where)
+            notes.add_not_carried(f"the other half of link `{half.name}`", why, half.where)
         bidirectional = half.mode == "BIDIRECTIONAL"
         if bidirectional and half.target not in both_ways:
             why = f"a bidirectional link can also mirror from {half.target} to {half.source}; that half is not here"
-            notes.leave(f"the way back of link `{half.name}`", why, half.where)
+            notes.add_not_carried(f"the way back of link `{half.name}`", why, half.where)
         mirrors = tuple(half.mirrors)
         out.append(ClusterLink(half.name, half.source, half.target, half.where, half.config, mirrors, bidirectional))
     return out
@@ -353,7 +356,7 @@ def _add_json(document: ForeignDocument, halves: list[_LinkHalf], notes: ImportN
             chosen = halves  # a link that is called like its file may have another name
         if topic is None or len(chosen) != 1:
             what = f"mirror topic `{topic.text}`" if topic is not None else "a mirror topic"
-            notes.leave(what, "no file here is its link, by `link_name`", entry.span)
+            notes.add_not_carried(what, "no file here is its link, by `link_name`", entry.span)
             continue
         called = name.text if name is not None else None
         chosen[0].mirrors.append(
@@ -365,12 +368,14 @@ def _add_json(document: ForeignDocument, halves: list[_LinkHalf], notes: ImportN
     kind, node = found
     targets = [half for half in halves if half.mode != "SOURCE"]
     if len(targets) != 1:
-        notes.leave(f"`{kind}`", "there are several links here, and the file does not say which is meant", node.span)
+        notes.add_not_carried(
+            f"`{kind}`", "there are several links here, and the file does not say which is meant", node.span
+        )
         return
     key = _FILTERS[kind]
     if key in targets[0].config:
         more = targets[0].config[key].key
-        notes.leave(f"`{kind}`", f"line {more.line} of {more.file} says `{key}`, which was taken", node.span)
+        notes.add_not_carried(f"`{kind}`", f"line {more.line} of {more.file} says `{key}`, which was taken", node.span)
         return
     targets[0].config[key] = ForeignSetting(kind, document.text.strip(), node.span, node.span)
 

@@ -60,14 +60,16 @@ def check_link_settings(config: dict[str, ForeignSetting], notes: ImportNotes) -
         why = next((why for pattern, why in _LEFT if pattern.fullmatch(key)), None)
         near = suggest_word(key, _KNOWN) if why is None else None
         if near is not None:
-            notes.say("SYN003", f"`{said.name}` is no setting of a cluster link", said.key, f"did you mean `{near}`?")
+            notes.add_problem(
+                "SYN003", f"`{said.name}` is no setting of a cluster link", said.key, f"did you mean `{near}`?"
+            )
             why = "an unknown setting"
         why = why or mm2_settings.explain_not_carried(key)
         if why is None:
             message = f"`{said.name}` is no known setting of a cluster link"
-            notes.say("SYN003", message, said.key, severity="warning")
+            notes.add_problem("SYN003", message, said.key, severity="warning")
             why = "an unknown setting"
-        notes.leave(f"`{said.name}`", why, said.span)
+        notes.add_not_carried(f"`{said.name}`", why, said.span)
 
 
 def parse_link_flag(config: dict[str, ForeignSetting], key: str, notes: ImportNotes) -> bool:
@@ -77,7 +79,7 @@ def parse_link_flag(config: dict[str, ForeignSetting], key: str, notes: ImportNo
         return False
     text = said.text.strip().lower()
     if text not in ("true", "false"):
-        notes.say("SYN011", f"`{said.name}`: expected true or false; it counts as false", said.span)
+        notes.add_problem("SYN011", f"`{said.name}`: expected true or false; it counts as false", said.span)
     return text == "true"
 
 
@@ -88,6 +90,8 @@ def parse_link_milliseconds(config: dict[str, ForeignSetting], key: str, low: in
         return None
     text = said.text.strip()
     if re.fullmatch(r"[0-9]{1,15}", text) is None or int(text) < low:
-        notes.say("SYN011", f"`{said.name}`: expected milliseconds, a whole number of at least {low}", said.span)
+        notes.add_problem(
+            "SYN011", f"`{said.name}`: expected milliseconds, a whole number of at least {low}", said.span
+        )
         return None
     return int(text)

@@ -35,7 +35,7 @@ def merge_connector_settings(
         if (one.text.strip() if one else default) != (other.text.strip() if other else default):
             place, more = (one or other), (other if one else None)
             assert place is not None, "one of them says it"
-            notes.say(
+            notes.add_problem(
                 "NAM310",
                 f"`{key}` differs between the source and the checkpoint connector: {harm}",
                 place.span,

@@ -85,10 +85,10 @@ def _connection(name: str, cluster: PlanCluster, topology: Topology, notes: Impo
             user, password = _halves(security.credentials)
             out["sasl.jaas.config"] = f'{module} required username="{user}" password="{password}";'
             why = f"MirrorMaker wants user and password apart: provide {user} and {password}"
-            notes.leave(f"clusters.{cluster.alias}.security.credentials", why, where)
+            notes.add_not_carried(f"clusters.{cluster.alias}.security.credentials", why, where)
         elif security.credentials is not None:
             why = f"write `{name}.sasl.jaas.config` for {security.mechanism or 'the mechanism'} yourself"
-            notes.leave(f"clusters.{cluster.alias}.security.credentials", why, where)
+            notes.add_not_carried(f"clusters.{cluster.alias}.security.credentials", why, where)
     certificate = security.certificate
     if security.protocol == "SSL" and certificate is None:
         certificate = security.credentials
@@ -98,7 +98,7 @@ def _connection(name: str, cluster: PlanCluster, topology: Topology, notes: Impo
             out[f"{store}.location"] = ref.name if ref.kind == "file" else f"${{env:{_variable(ref)}}}"
     if security.key is not None:
         why = "MirrorMaker's PEM key store is one file: put the key and the certificate into it"
-        notes.leave(f"clusters.{cluster.alias}.security.key", why, where)
+        notes.add_not_carried(f"clusters.{cluster.alias}.security.key", why, where)
     return out
 
 

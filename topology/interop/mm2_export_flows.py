@@ -80,16 +80,16 @@ def build_export_flows(topology: Topology, names: dict[str, str], notes: ImportN
     for flow in topology.flows:
         where = flow.declared
         if any((one.flow.source, one.flow.target) == (flow.source, flow.target) for one in found):
-            notes.leave(f"flow {flow.id}", "MirrorMaker has one flow from a cluster to another", where)
+            notes.add_not_carried(f"flow {flow.id}", "MirrorMaker has one flow from a cluster to another", where)
             continue
         if flow.source not in names or flow.target not in names:
-            notes.leave(f"flow {flow.id}", "one of its clusters is not declared", where)
+            notes.add_not_carried(f"flow {flow.id}", "one of its clusters is not declared", where)
             continue
         naming = _naming(flow, names[flow.source])
         if naming is None:
             at = flow.settings.at("naming")
             why = "MirrorMaker puts the source's alias before a name, or keeps the name; the flow is left out"
-            notes.leave(f"naming of flow {flow.id}", why, at.span if at is not None else where)
+            notes.add_not_carried(f"naming of flow {flow.id}", why, at.span if at is not None else where)
             continue
         topics = build_export_topic_lists(
             flow, [names[each] for each in topology.clusters], names[flow.target], naming, notes
@@ -97,13 +97,13 @@ def build_export_flows(topology: Topology, names: dict[str, str], notes: ImportN
         if topics is None:
             continue
         if flow.id != f"{flow.source}-to-{flow.target}":
-            notes.leave(f"suffix of flow {flow.id}", "MirrorMaker names a flow by its clusters", where)
+            notes.add_not_carried(f"suffix of flow {flow.id}", "MirrorMaker names a flow by its clusters", where)
         enabled = flow.plan.state == "running" and flow.id not in loops
         if flow.id in loops and flow.plan.state == "running":
             why = (
                 f"MirrorMaker cannot stop the loop of {', '.join(sorted(loops[flow.id]))}; it is written as not enabled"
             )
-            notes.leave(f"state of flow {flow.id}", why, where)
+            notes.add_not_carried(f"state of flow {flow.id}", why, where)
         config = naming | topics | _settings(flow, notes)
         found.append(MirrorExportFlow(flow, names[flow.source], names[flow.target], enabled, config))
     _exactly_once(found, notes)
@@ -114,13 +114,13 @@ def note_unexported_sections(topology: Topology, notes: ImportNotes) -> None:
     """What MirrorMaker has no word for, outside the flows."""
     for key in ("owner", "description", "labels"):
         if (value := topology.root.at("metadata", key)) is not None:
-            notes.leave(f"metadata.{key}", "MirrorMaker has no such thing", value.span)
+            notes.add_not_carried(f"metadata.{key}", "MirrorMaker has no such thing", value.span)
     for alias, value in (topology.root.at("clusters") or topology.root).fields.items():
         for key, each in value.fields.items():
             if key not in ("bootstrap", "security") and alias in topology.clusters:
-                notes.leave(f"clusters.{alias}.{key}", "MirrorMaker has no such thing", each.span)
+                notes.add_not_carried(f"clusters.{alias}.{key}", "MirrorMaker has no such thing", each.span)
     if (value := topology.root.at("migration")) is not None:
-        notes.leave("migration", "MirrorMaker moves no applications", value.span)
+        notes.add_not_carried("migration", "MirrorMaker moves no applications", value.span)
 
 
 def _prefix(flow: Flow) -> tuple[str | None, str]:
@@ -167,7 +167,7 @@ def _settings(flow: Flow, notes: ImportNotes) -> dict[str, str]:
             continue
         section = next((head for head in _WHY if path == head or path.startswith(f"{head}.")), path)
         place = settings.where(*section.split("."))  # said once for all flows that have it from one place
-        notes.leave(section, _WHY.get(section, "MirrorMaker has no such setting"), place)
+        notes.add_not_carried(section, _WHY.get(section, "MirrorMaker has no such setting"), place)
     return out
 
 
@@ -176,7 +176,7 @@ def _sync(flow: Flow, notes: ImportNotes) -> dict[str, str]:
     out = {"sync.topic.configs.enabled": "true" if plan.sync_configs == "continuous" else "false"}
     if plan.sync_configs == "never":
         why = "MirrorMaker creates topics with the configuration of the source"
-        notes.leave(f"sync.configs.mode of flow {flow.id}", why, settings.where("sync", "configs", "mode"))
+        notes.add_not_carried(f"sync.configs.mode of flow {flow.id}", why, settings.where("sync", "configs", "mode"))
     if plan.sync_configs_exclude != DEFAULT_EXCLUDED_CONFIGS:
         out["config.properties.exclude"] = ",".join(key.replace(".", r"\.") for key in plan.sync_configs_exclude)
     acls = settings.get("sync", "acls", "mode", default="never")
@@ -186,7 +186,9 @@ def _sync(flow: Flow, notes: ImportNotes) -> dict[str, str]:
     for section, mode in (("acls", acls), ("groups", groups)):
         if mode == "once":
             why = "MirrorMaker does it continuously or never; written as never"
-            notes.leave(f"sync.{section}.mode of flow {flow.id}", why, settings.where("sync", section, "mode"))
+            notes.add_not_carried(
+                f"sync.{section}.mode of flow {flow.id}", why, settings.where("sync", section, "mode")
+            )
     if groups == "continuous":
         interval = settings.get("sync", "groups", "interval", default=60_000)
         out["sync.group.offsets.interval.seconds"] = _seconds(flow, "sync.groups.interval", interval, notes)
@@ -195,7 +197,9 @@ def _sync(flow: Flow, notes: ImportNotes) -> dict[str, str]:
             out[name] = text or (".*" if key == "include" else "")
             for each in lost:
                 place = settings.where("sync", "groups", key)
-                notes.leave(f"sync.groups.{key} {each} of flow {flow.id}", "no Java regex without a comma", place)
+                notes.add_not_carried(
+                    f"sync.groups.{key} {each} of flow {flow.id}", "no Java regex without a comma", place
+                )
     return out
 
 
@@ -208,7 +212,7 @@ def _exactly_once(found: Sequence[MirrorExportFlow], notes: ImportNotes) -> None
         if each.exactly_once and others:
             why = f"MirrorMaker does it for all flows into a cluster, and {', '.join(others)} did not ask for it"
             place = each.flow.settings.where("delivery", "semantics")
-            notes.leave(f"delivery.semantics of flow {each.flow.id}", why, place)
+            notes.add_not_carried(f"delivery.semantics of flow {each.flow.id}", why, place)
     mixed = {one.target for one in found if not one.exactly_once}
     for each in found:
         each.exactly_once = each.exactly_once and each.target not in mixed
@@ -242,7 +246,7 @@ def _seconds(flow: Flow, path: str, milliseconds: int, notes: ImportNotes) -> st
     seconds = max(1, -(-milliseconds // 1000))
     if seconds * 1000 != milliseconds:
         place = flow.settings.where(*path.split("."))
-        notes.leave(f"{path} of flow {flow.id}", f"MirrorMaker counts seconds; written as {seconds} s", place)
+        notes.add_not_carried(f"{path} of flow {flow.id}", f"MirrorMaker counts seconds; written as {seconds} s", place)
     return str(seconds)
 
 

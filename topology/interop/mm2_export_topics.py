@@ -33,23 +33,25 @@ def build_export_topic_lists(
         if why is None:
             include.append(each)
         elif why:
-            notes.leave(f"topic {each} of flow {flow.id}", why, place)
+            notes.add_not_carried(f"topic {each} of flow {flow.id}", why, place)
     skipped = [each.text for each in NEVER_MIRRORED_TOPICS if any(_reaches(flow, one, each) for one in patterns)]
     if skipped:
         why = "MirrorMaker takes such names for internal topics and never copies them"
-        notes.leave(f"topics {' and '.join(skipped)} of flow {flow.id}", why, place)
+        notes.add_not_carried(f"topics {' and '.join(skipped)} of flow {flow.id}", why, place)
     if naming["replication.policy.class"].rpartition(".")[2] != IDENTITY_REPLICATION_POLICY:
         _coming_back(flow, target, naming["replication.policy.separator"], include, notes)
     text, lost = encode_topic_list(tuple(include))
     for each in lost:
-        notes.leave(f"topics {each} of flow {flow.id}", "there is no Java regex for it without a comma", place)
+        notes.add_not_carried(
+            f"topics {each} of flow {flow.id}", "there is no Java regex for it without a comma", place
+        )
     if not text:
-        notes.leave(f"flow {flow.id}", "nothing of its topics can be said; the flow is left out", place)
+        notes.add_not_carried(f"flow {flow.id}", "nothing of its topics can be said; the flow is left out", place)
         return None
     banned, unsaid = encode_topic_list((*flow.plan.topics.exclude, *hidden))
     if unsaid:
         why = f"its exclude {unsaid[0]} is no Java regex without a comma; the flow is left out, it would copy too much"
-        notes.leave(f"flow {flow.id}", why, flow.settings.where("topics", "exclude"))
+        notes.add_not_carried(f"flow {flow.id}", why, flow.settings.where("topics", "exclude"))
         return None
     return {"topics": text, "topics.exclude": banned}
 
@@ -102,4 +104,4 @@ def _coming_back(flow: Flow, target: str, separator: str, include: list[Selector
     if skipped:
         why = f"MirrorMaker takes them for copies from {target} and never copies them there"
         what = f"topics {' and '.join(skipped)} of flow {flow.id}"
-        notes.leave(what, why, flow.settings.where("topics", "include"))
+        notes.add_not_carried(what, why, flow.settings.where("topics", "include"))

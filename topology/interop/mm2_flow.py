@@ -42,7 +42,7 @@ def _naming(pair: MirrorPair, notes: ImportNotes) -> dict[str, Any]:
     if pair.policy == IDENTITY_REPLICATION_POLICY:
         return {"naming": {"policy": "identity"}}
     if said is not None and pair.policy not in (DEFAULT_REPLICATION_POLICY, _LEGACY_POLICY):
-        notes.leave(
+        notes.add_not_carried(
             f"`{said.name}` = {pair.policy}",
             "a class that names topics cannot be read; the flow has the names of the default policy, look at `naming`",
             said.span,
@@ -50,12 +50,12 @@ def _naming(pair: MirrorPair, notes: ImportNotes) -> dict[str, Any]:
     separator = pair.separator
     place = pair.config.get("replication.policy.separator")
     if place is not None and re.fullmatch(r"[a-zA-Z0-9._-]{0,20}", separator) is None:
-        notes.say(
+        notes.add_problem(
             "NAM302", f"`{place.name}`: a topic's name cannot hold this separator", place.span, "use `.`, `-` or `_`"
         )
         separator = "."
     if separator and separator in pair.source.name:
-        notes.say(
+        notes.add_problem(
             "NAM309",
             f"the alias `{pair.source.name}` holds the separator `{separator}`: MirrorMaker takes "
             f"`{pair.source.name.partition(separator)[0]}` for the origin of `{pair.source.name}{separator}…`",
@@ -67,7 +67,7 @@ def _naming(pair: MirrorPair, notes: ImportNotes) -> dict[str, Any]:
     if pair.source.name == pair.source.alias and re.fullmatch(r"[._-]{1,3}", separator):
         return {"naming": {"policy": "prefix"} | ({} if separator == "." else {"separator": separator})}
     if re.fullmatch(r"[a-zA-Z0-9._-]+", before) is None:
-        notes.say(
+        notes.add_problem(
             "NAM302",
             f"the alias `{pair.source.name}` cannot be part of a topic's name",
             pair.where,
@@ -87,7 +87,7 @@ def _delivery(pair: MirrorPair, notes: ImportNotes) -> dict[str, Any]:
     if isolation is not None and isolation.text.strip().lower() in ("read_committed", "read_uncommitted"):
         out["isolation"] = isolation.text.strip().lower()
     if exact and once is not None and out.get("isolation") != "read_committed":
-        notes.say(
+        notes.add_problem(
             "SYC515",
             f"{pair.source.name}->{pair.target.name}: exactly once, but the source's consumer reads records of aborted "
             "transactions, and they become committed at the target",
@@ -99,7 +99,7 @@ def _delivery(pair: MirrorPair, notes: ImportNotes) -> dict[str, Any]:
     if start is not None and start.text.strip().lower() in ("earliest", "latest"):
         out["start"] = start.text.strip().lower()
     elif start is not None:
-        notes.leave(f"`{start.name}` = {start.text}", "a flow starts `earliest` or `latest`", start.span)
+        notes.add_not_carried(f"`{start.name}` = {start.text}", "a flow starts `earliest` or `latest`", start.span)
     return {"delivery": out} if out else {}
 
 
@@ -107,7 +107,7 @@ def _replication_factor(pair: MirrorPair, notes: ImportNotes) -> dict[str, Any]:
     said = pair.config.get("replication.factor")
     number = _number(said, notes)
     if said is None:
-        notes.leave(
+        notes.add_not_carried(
             f"replication factor of {pair.source.name}->{pair.target.name}",
             "MirrorMaker's default is 2; the topology leaves it to the target's brokers (`replication_factor`)",
             pair.where,
@@ -115,10 +115,10 @@ def _replication_factor(pair: MirrorPair, notes: ImportNotes) -> dict[str, Any]:
         return {}
     if number is None or number < 1 or number > 32:
         if number is not None and number != -1:
-            notes.say("SYN011", f"`{said.name}`: expected -1, or a number from 1 to 32", said.span)
+            notes.add_problem("SYN011", f"`{said.name}`: expected -1, or a number from 1 to 32", said.span)
         return {}
     if number < 3:
-        notes.say(
+        notes.add_problem(
             "TPC405",
             f"topics are created at the target with {number} {'replica' if number == 1 else 'replicas'}: "
             f"{'a' if number == 1 else 'with min.insync.replicas 2 a'} single broker's restart stops the flow",
@@ -138,12 +138,12 @@ def _sync(pair: MirrorPair, notes: ImportNotes) -> dict[str, Any]:
         keys = sorted({plain for each in texts if _KEY.fullmatch(plain := re.sub(r"\\(.)", r"\1", each))})
         for each in texts:
             if not _KEY.fullmatch(re.sub(r"\\(.)", r"\1", each)):
-                notes.leave(
+                notes.add_not_carried(
                     f"`{excluded.name}`: {each}", "`sync.configs.exclude` names keys, not patterns", excluded.span
                 )
         for lost in ("min.insync.replicas", "unclean.leader.election.enable"):
             if keys and lost not in keys:
-                notes.say(
+                notes.add_problem(
                     "SYC510",
                     f"`{excluded.name}` replaces MirrorMaker's own list, so `{lost}` is copied to the target",
                     excluded.span,
@@ -156,7 +156,7 @@ def _sync(pair: MirrorPair, notes: ImportNotes) -> dict[str, Any]:
     if parse_java_boolean(acls, True):
         out["acls"] = {"mode": "continuous", "include_write": "never"}
         if acls is not None:
-            notes.say(
+            notes.add_problem(
                 "SYC511",
                 f"{pair.source.name}->{pair.target.name}: the ACLs that MirrorMaker copies let nobody write: "
                 "producers are refused after a failover",
@@ -174,7 +174,7 @@ def _groups(pair: MirrorPair, notes: ImportNotes) -> dict[str, Any]:
     enabled = pair.config.get("sync.group.offsets.enabled")
     if not parse_java_boolean(enabled, False):
         if pair.running:
-            notes.say(
+            notes.add_problem(
                 "SYC508",
                 f"{pair.source.name}->{pair.target.name}: consumer groups are not written at the target "
                 "(`sync.group.offsets.enabled` is false): after a failover they start where their clients' default is",
@@ -186,7 +186,7 @@ def _groups(pair: MirrorPair, notes: ImportNotes) -> dict[str, Any]:
         named = pair.config.get("groups")
         if named is not None:
             why = "no group offsets are written; Watershed translates the offsets of any group on demand"
-            notes.leave(f"`{named.name}`", why, named.span)
+            notes.add_not_carried(f"`{named.name}`", why, named.span)
         return {"mode": "never"}
     out: dict[str, Any] = {"mode": "continuous"}
     interval = pair.config.get("sync.group.offsets.interval.seconds")
@@ -209,7 +209,7 @@ def _workers(pair: MirrorPair, notes: ImportNotes) -> dict[str, Any]:
         if 1 <= number <= 1000:
             out["count"] = number
         else:
-            notes.say("SYN011", f"`{tasks.name}`: expected a number from 1 to 1000", tasks.span)
+            notes.add_problem("SYN011", f"`{tasks.name}`: expected a number from 1 to 1000", tasks.span)
     refresh = pair.config.get("refresh.topics.interval.seconds")
     seconds = _number(refresh, notes)
     if refresh is not None and seconds is not None and seconds > 0:
@@ -228,6 +228,6 @@ def _number(said: ForeignSetting | None, notes: ImportNotes) -> int | None:
     if said is None:
         return None
     if re.fullmatch(r"-?[0-9]{1,9}", said.text.strip()) is None:
-        notes.say("SYN011", f"`{said.name}`: expected a whole number", said.span)
+        notes.add_problem("SYN011", f"`{said.name}`: expected a whole number", said.span)
         return None
     return int(said.text)

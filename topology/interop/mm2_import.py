@@ -38,6 +38,7 @@ _BOOTSTRAP = re.compile(r"^[ \t]*[^\s#!=:]+\.bootstrap\.servers[ \t]*[=: ]", re.
 
 
 def recognises(document: ForeignDocument) -> bool:
+    """True for the properties file of MirrorMaker 2 (`connect-mirror-maker.sh`)."""
     text = document.text
     return text.lstrip()[:1] not in ("{", "[") and (
         _PAIR.search(text) is not None or (_CLUSTERS.search(text) is not None and _BOOTSTRAP.search(text) is not None)
@@ -88,7 +89,9 @@ def _names(
         raise UnreadableTopology(f"{document.file}:{declared.span.line}: `clusters` names no cluster")
     for name in names:
         if re.search(r"\s", name):
-            notes.say("SYN011", f"`clusters`: `{name}` is one alias with a space in it", declared.span, "put commas")
+            notes.add_problem(
+                "SYN011", f"`clusters`: `{name}` is one alias with a space in it", declared.span, "put commas"
+            )
     return names, declared.span
 
 
@@ -130,7 +133,7 @@ def _pairs(
                 continue
             if enabled is None:
                 first = min((each.key for each in own.values()), default=declared)
-                notes.say(
+                notes.add_problem(
                     "GRF216",
                     f"{source.name}->{target.name} has settings but no `enabled = true`: nothing is copied",
                     first,
@@ -139,13 +142,15 @@ def _pairs(
                     severity="warning",
                 )
             elif enabled.text.strip().lower() not in ("true", "false"):
-                notes.say("SYN011", f"`{enabled.name}`: expected true or false; it counts as false", enabled.span)
+                notes.add_problem(
+                    "SYN011", f"`{enabled.name}`: expected true or false; it counts as false", enabled.span
+                )
             where = enabled.key if enabled is not None else min((each.key for each in own.values()), default=declared)
             config = _effective(source, target, layers)
             found.append(MirrorPair(source, target, config, where, running, tuple(ends), False, lines))
     if beating:
         why = "only heartbeats go there, unless `emit.heartbeats.enabled = false`; there are no heartbeats here"
-        notes.leave(f"pairs that are not enabled: {', '.join(sorted(beating))}", why, declared)
+        notes.add_not_carried(f"pairs that are not enabled: {', '.join(sorted(beating))}", why, declared)
     ways = find_reachable_clusters((pair.source.name, pair.target.name) for pair in found)
     return [replace(pair, returns=pair.source.name in ways.get(pair.target.name, set())) for pair in found]
 

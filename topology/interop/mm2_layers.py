@@ -42,13 +42,15 @@ class SettingLayers:
 
 
 def split_into_layers(said: list[ForeignSetting], names: tuple[str, ...], notes: ImportNotes) -> SettingLayers:
+    """Sorts settings into top level, clusters and pairs. Keys that belong to none are reported. names: the clusters
+    of the file."""
     layers = SettingLayers()
     ordered = sorted(names, key=len, reverse=True)
     for each in said:
         if each.name == "clusters":
             continue
         if each.text.startswith("->") or each.name.endswith("->"):
-            notes.say(
+            notes.add_problem(
                 "SYN003",
                 f"the key of this line is `{each.name}`: a key ends at the first space",
                 each.key,
@@ -81,13 +83,13 @@ def _into_pair(said: ForeignSetting, names: list[str], layers: SettingLayers, no
             if near is not None:
                 meant = f"{near if alias == source else source}->{near if alias == target else target}.{key}"
                 message = f"`{said.name}` has no effect: there is no cluster `{alias}`"
-                notes.say("SYN003", message, said.key, f"did you mean `{meant}`?")
+                notes.add_problem("SYN003", message, said.key, f"did you mean `{meant}`?")
             else:
                 message = f"`{said.name}` has no effect: `clusters` does not name `{alias}`"
-                notes.say("CLU101", message, said.key, f"declared: {', '.join(sorted(names))}")
+                notes.add_problem("CLU101", message, said.key, f"declared: {', '.join(sorted(names))}")
             return
     if source == target:
-        notes.say("CLU107", f"`{said.name}`: a cluster does not copy to itself", said.key, ids=(source,))
+        notes.add_problem("CLU107", f"`{said.name}`: a cluster does not copy to itself", said.key, ids=(source,))
         return
     plain = mm2_settings.resolve_renamed_key(key, said, notes)
     if not _judge(said, plain, notes):
@@ -101,7 +103,7 @@ def _into_cluster(said: ForeignSetting, owner: str, key: str, layers: SettingLay
     layers.clusters.setdefault(owner, {})[key] = said
     connector = key in mm2_settings.CARRIED_MM2_KEYS and key not in ("exactly.once.source.support", "name")
     if connector and not key.startswith(_CLIENTS) and not mm2_settings.is_connection_key(key):
-        notes.say(
+        notes.add_problem(
             "SYN003",
             f"`{said.name}` has no effect: MirrorMaker reads `{key}` at top level or for a pair of clusters",
             said.key,
@@ -112,7 +114,9 @@ def _into_cluster(said: ForeignSetting, owner: str, key: str, layers: SettingLay
     for client in _CLIENTS:
         inner = key.removeprefix(client)
         if inner != key and (mm2_settings.is_connection_key(inner)):
-            notes.leave(f"`{said.name}`", "a cluster has one way to connect, for all of its clients", said.span)
+            notes.add_not_carried(
+                f"`{said.name}`", "a cluster has one way to connect, for all of its clients", said.span
+            )
             return
     if not key.startswith(_CLIENTS) and not mm2_settings.is_known_mm2_key(key):
         _unknown(said, key, notes)
@@ -121,7 +125,7 @@ def _into_cluster(said: ForeignSetting, owner: str, key: str, layers: SettingLay
         return
     why = mm2_settings.explain_not_carried(key)
     if why is not None:
-        notes.leave(f"`{said.name}`", why, said.span)
+        notes.add_not_carried(f"`{said.name}`", why, said.span)
 
 
 def _into_top(said: ForeignSetting, names: list[str], layers: SettingLayers, notes: ImportNotes) -> None:
@@ -129,7 +133,7 @@ def _into_top(said: ForeignSetting, names: list[str], layers: SettingLayers, not
     read_here = key in _CONNECTOR or key.startswith(_WORKER)
     if (not read_here and key.startswith((*_CLIENTS, "source.", "target."))) or key == "exactly.once.source.support":
         clue = "CLUSTER." + re.sub(r"^(?:source|target)\.(?:cluster\.)?", "", said.name)
-        notes.say(
+        notes.add_problem(
             "SYN003",
             f"`{said.name}` has no effect at top level",
             said.key,
@@ -143,7 +147,7 @@ def _into_top(said: ForeignSetting, names: list[str], layers: SettingLayers, not
         why = mm2_settings.explain_not_carried(key)
         if why is not None:
             layers.top[key] = said
-            notes.leave(f"`{said.name}`", why, said.span)
+            notes.add_not_carried(f"`{said.name}`", why, said.span)
         return
     for dot in (match.start() for match in re.finditer(r"\.", said.name)):
         head, rest = said.name[:dot], said.name[dot + 1 :]
@@ -151,7 +155,7 @@ def _into_top(said: ForeignSetting, names: list[str], layers: SettingLayers, not
             rest.startswith(_CLIENTS) and not mm2_settings.is_known_mm2_key(head)
         ):
             near = suggest_word(head, names)
-            notes.say(
+            notes.add_problem(
                 "CLU101",
                 f"`{said.name}` has no effect: `clusters` does not name `{head}`",
                 said.key,
@@ -177,7 +181,7 @@ def _judge(said: ForeignSetting, key: str, notes: ImportNotes) -> bool:
     if why is None and key not in mm2_settings.CARRIED_MM2_KEYS:
         why = "how to connect is said once for a cluster, not for each of its flows"
     if why is not None:
-        notes.leave(f"`{said.name}`", why, said.span)
+        notes.add_not_carried(f"`{said.name}`", why, said.span)
     return True
 
 
@@ -185,7 +189,7 @@ def _unknown(said: ForeignSetting, key: str, notes: ImportNotes) -> None:
     near = mm2_settings.suggest_mm2_key(key)
     if near is not None:
         shown = said.name[: len(said.name) - len(key)] + near
-        notes.say("SYN003", f"`{said.name}` is no setting of MirrorMaker", said.key, f"did you mean `{shown}`?")
+        notes.add_problem("SYN003", f"`{said.name}` is no setting of MirrorMaker", said.key, f"did you mean `{shown}`?")
     else:
-        notes.say("SYN003", f"`{said.name}` is no known setting of MirrorMaker", said.key, severity="warning")
-    notes.leave(f"`{said.name}`", "an unknown setting", said.span)
+        notes.add_problem("SYN003", f"`{said.name}` is no known setting of MirrorMaker", said.key, severity="warning")
+    notes.add_not_carried(f"`{said.name}`", "an unknown setting", said.span)

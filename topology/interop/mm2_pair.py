@@ -37,18 +37,22 @@ class MirrorPair:
 
     @property
     def id(self) -> str:
+        """The id of the flow that the pair becomes."""
         return f"{self.source.alias}-to-{self.target.alias}"
 
     @property
     def policy(self) -> str:
+        """Class name of the replication policy, without its package."""
         said = self.config.get("replication.policy.class")
         return said.text.strip().rpartition(".")[2] if said is not None else DEFAULT_REPLICATION_POLICY
 
     @property
     def separator(self) -> str:
+        """Text between the source alias and the topic in a target name."""
         said = self.config.get("replication.policy.separator")
         return said.text if said is not None else "."
 
     @property
     def identity(self) -> bool:
+        """True if target topics keep the names of their sources."""
         return self.policy == IDENTITY_REPLICATION_POLICY

@@ -31,12 +31,15 @@ _FORGOTTEN = "`_schemas`, `connect-…`, `…-changelog` and `…-repartition`"
 
 @dataclass(frozen=True, slots=True)
 class MirrorSelection:
+    """The topics of a flow: what MirrorMaker copies, with the excludes that it adds by itself."""
+
     include: tuple[Selector, ...]
     exclude: tuple[Selector, ...]
     allow_internal: bool = False
 
 
 def build_mirror_selection(pair: MirrorPair, notes: ImportNotes) -> MirrorSelection:
+    """The topics that a pair copies. Reports patterns that match more than they seem to."""
     said, banned = pair.config.get("topics"), pair.config.get("topics.exclude")
     include, ahead = _read(pair, said, notes, "topics") if said is not None else ([Selector("glob", "*")], [])
     exclude, _ = _read(pair, banned, notes, "topics.exclude") if banned is not None else ([_REPLICA], [])
@@ -46,7 +49,7 @@ def build_mirror_selection(pair: MirrorPair, notes: ImportNotes) -> MirrorSelect
     literals = [each for each in include if each.kind == "literal"]
     for each in literals:
         if any(always.matches(each.text) for always in NEVER_MIRRORED_TOPICS) or each.text.startswith("__"):
-            notes.say(
+            notes.add_problem(
                 "TPC401",
                 f"MirrorMaker never copies `{each.text}`: it takes every such name for an internal topic",
                 said.span if said is not None else pair.where,
@@ -64,13 +67,14 @@ def build_mirror_selection(pair: MirrorPair, notes: ImportNotes) -> MirrorSelect
 
 
 def build_group_selectors(pair: MirrorPair, notes: ImportNotes) -> tuple[tuple[Selector, ...], tuple[Selector, ...]]:
+    """The consumer groups that a pair synchronises: (include, exclude)."""
     said, banned = pair.config.get("groups"), pair.config.get("groups.exclude")
     include, ahead = _read(pair, said, notes, "groups") if said is not None else ([Selector("glob", "*")], [])
     exclude, _ = _read(pair, banned, notes, "groups.exclude") if banned is not None else (list(_TOOL_GROUPS), [])
     if banned is not None and _EVERYTHING & set(include):
         lost = [each.text for each in _TOOL_GROUPS if each not in exclude]
         if lost:
-            notes.say(
+            notes.add_problem(
                 "SYC506",
                 f"`{banned.name}` replaces MirrorMaker's own list, so groups of tools are copied: {', '.join(lost)}",
                 banned.span,
@@ -124,15 +128,19 @@ def _read(
     entries = mm2_topic_list.parse_topic_list(said.text)
     whole = {"topics": "nothing is copied", "groups": "no group is synchronised"}
     if not entries and key in whole:
-        notes.say("SYN010", f"`{said.name}` is empty: {whole[key]}", said.span, "name topics, or leave the key out")
+        notes.add_problem(
+            "SYN010", f"`{said.name}` is empty: {whole[key]}", said.span, "name topics, or leave the key out"
+        )
     what = "group" if key.startswith("groups") else "topic"
     traps = 0
     for each in entries:
         if each.selector is None or (each.excluded is not None and len(entries) > 1):
-            notes.leave(f"`{said.name}`: {each.text}", each.why or "a look-ahead among other entries", said.span)
+            notes.add_not_carried(
+                f"`{said.name}`: {each.text}", each.why or "a look-ahead among other entries", said.span
+            )
             if "never closed" in each.why or "without its" in each.why or "repeats nothing" in each.why:
                 help_ = "MirrorMaker stops with it; an entry of the list is a Java regex without a comma"
-                notes.say("SYN011", f"`{said.name}`: `{each.text}` is no regex: {each.why}", said.span, help_)
+                notes.add_problem("SYN011", f"`{said.name}`: `{each.text}` is no regex: {each.why}", said.span, help_)
             continue
         found.append(each.selector)
         if each.excluded is not None:
@@ -148,14 +156,14 @@ def _read(
         if each.trap == "loose dots":
             wider = each.text.replace(".", "X", 1)
             written = example.replace("\\", "\\\\") if pair.lines else example
-            notes.say(
+            notes.add_problem(
                 "NAM306",
                 f"`{said.name}`: {why}`{each.text}` is a regex, its dots match any character (also {what} `{wider}`)",
                 said.span,
                 f"write `{written}`; imported as the exact name",
             )
         else:
-            notes.say(
+            notes.add_problem(
                 "NAM306",
                 f"`{said.name}`: {why}a dot in `{each.text}` matches any character, not only a dot",
                 said.span,
@@ -163,7 +171,7 @@ def _read(
             )
     if traps > _MAX_TRAPS:
         more = f"`{said.name}`: {traps - _MAX_TRAPS} more entries with dots that match any character"
-        notes.say("NAM306", more, said.span, "escape them, too")
+        notes.add_problem("NAM306", more, said.span, "escape them, too")
     return found, ahead
 
 
@@ -175,14 +183,14 @@ def _catches_everything(
     by = f"`{said.name}` is" if said is not None else f"{route} says no `topics`, so they are"
     more = (Label(banned.span, "its excludes"),) if banned is not None else ()
     if pair.running:
-        notes.say(
+        notes.add_problem(
             "NAM307",
             f"{by} `.*`: every topic of the source, also those of other teams and tests",
             place,
             "name what belongs together, as `team-a-.*`",
             more=more,
         )
-    notes.leave(
+    notes.add_not_carried(
         f"internal topics of {route}",
         f"MirrorMaker also copies {_FORGOTTEN}; "
         "Watershed leaves them out, unless named literally with `allow_internal`",

@@ -117,6 +117,7 @@ def explain_not_carried(key: str) -> str | None:
 
 
 def is_known_mm2_key(key: str) -> bool:
+    """True for a connector setting that is imported, or left out for a known reason."""
     return key in CARRIED_MM2_KEYS or is_connection_key(key) or explain_not_carried(key) is not None
 
 
@@ -138,7 +139,9 @@ def resolve_renamed_key(key: str, said: ForeignSetting, notes: ImportNotes) -> s
     shown = said.name[: len(said.name) - len(key)] + name if said.name.endswith(key) else name
     if "whitelist" in key:
         message = f"`{said.name}` is no setting of MirrorMaker 2, which then copies `.*`"
-        notes.say("SYN003", message, said.key, f"write `{shown}`; imported as that")
+        notes.add_problem("SYN003", message, said.key, f"write `{shown}`; imported as that")
     else:
-        notes.say("SYN008", f"`{said.name}`: Kafka 4 does not know this name any more", said.key, f"write `{shown}`")
+        notes.add_problem(
+            "SYN008", f"`{said.name}`: Kafka 4 does not know this name any more", said.key, f"write `{shown}`"
+        )
     return name

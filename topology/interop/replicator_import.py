@@ -50,6 +50,7 @@ class _ReplicatorConnector:
 
 
 def recognises(document: ForeignDocument) -> bool:
+    """True for connectors or properties of Confluent Replicator."""
     return "ReplicatorSourceConnector" in document.text and any(True for _ in _connectors(document, ImportNotes()))
 
 
@@ -137,7 +138,9 @@ def _named(found: list[_ReplicatorConnector], notes: ImportNotes) -> list[_Repli
             alias = by_address.setdefault(address, fresh) if address else fresh
             if alias == fresh:
                 why = "a connector does not name its clusters; rename it where it stands"
-                notes.leave(f"the {end} of `{each.name}`, called {alias}", why, said.key if said else each.where)
+                notes.add_not_carried(
+                    f"the {end} of `{each.name}`, called {alias}", why, said.key if said else each.where
+                )
             ends.append(alias)
         out.append(_ReplicatorConnector(each.name, each.config, each.where, each.running, *ends))
     return out
@@ -172,13 +175,15 @@ def _flows(connectors: list[_ReplicatorConnector], notes: ImportNotes) -> tuple[
     for each in connectors:
         if each.source == each.target:
             message = f"`{each.name}` copies a cluster to itself"
-            notes.say("CLU107", message, each.where, "a flow needs two clusters; rename topics at their producers")
-            notes.leave(f"connector `{each.name}`", "source and destination are one cluster", each.where)
+            notes.add_problem(
+                "CLU107", message, each.where, "a flow needs two clusters; rename topics at their producers"
+            )
+            notes.add_not_carried(f"connector `{each.name}`", "source and destination are one cluster", each.where)
             continue
         plain = f"{each.source}-to-{each.target}" not in out
         flow = _flow(each, None if plain else build_cluster_alias(each.name), notes)
         if flow.id in out:
-            notes.say("GRF214", f"two connectors are called `{each.name}`", each.where, "keep one of them")
+            notes.add_problem("GRF214", f"two connectors are called `{each.name}`", each.where, "keep one of them")
             continue
         out[flow.id] = flow
     return tuple(out.values())
@@ -193,7 +198,7 @@ def _flow(connector: _ReplicatorConnector, suffix: str | None, notes: ImportNote
         settings["provenance"] = {"guard": "producer_id"}
         said = connector.config["provenance.header.enable"]
         why = "loops are stopped by the producer id of a batch, without a header (`provenance.header` adds one)"
-        notes.leave(f"`{said.name}`", why, said.span)
+        notes.add_not_carried(f"`{said.name}`", why, said.span)
         _check_header(connector, notes)
     settings |= _delivery(connector, notes) | _topic_settings(connector, notes)
     settings["sync"] = {"configs": {"mode": _configs(connector, notes)}, "groups": _groups(connector, notes)}
@@ -222,23 +227,23 @@ def _selection(
         place = config["topic.whitelist"]
         message = f"`{each.text}` is in `topic.blacklist`, too, which wins: it is not copied"
         more = (Label(config["topic.blacklist"].span, "here"),)
-        notes.say("GRF216", message, place.span, "take it out of one of the lists", more=more)
+        notes.add_problem("GRF216", message, place.span, "take it out of one of the lists", more=more)
         include.discard(each)
     for each in sorted(include):
         if each.text in ("__consumer_offsets", "__transaction_state", "__consumer_timestamps"):
             place = config["topic.whitelist"]
-            notes.say("TPC401", f"Replicator never copies `{each.text}`", place.span, "leave it out")
+            notes.add_problem("TPC401", f"Replicator never copies `{each.text}`", place.span, "leave it out")
             include.discard(each)
         elif each.text == _schemas(config):
             why = "schemas are carried over by `sync.schemas`, between the registries; the topic itself is not copied"
-            notes.leave(f"topic `{each.text}`", why, config["topic.whitelist"].span)
+            notes.add_not_carried(f"topic `{each.text}`", why, config["topic.whitelist"].span)
             include.discard(each)
     if not include:
         message = f"`{connector.name}` selects no topic: neither `topic.whitelist` nor `topic.regex` names one"
         if not any(key in config and config[key].text.strip() for key in ("topic.whitelist", "topic.regex")):
-            notes.say("SYN012", message, connector.where, "name topics in `topic.whitelist`")
+            notes.add_problem("SYN012", message, connector.where, "name topics in `topic.whitelist`")
         why = "none that could be carried over; fill in `topics`"
-        notes.leave(f"topics of `{connector.name}`", why, connector.where)
+        notes.add_not_carried(f"topics of `{connector.name}`", why, connector.where)
     return tuple(sorted(include)), tuple(sorted(exclude))
 
 
@@ -249,9 +254,11 @@ def _names(said: ForeignSetting | None, notes: ImportNotes) -> list[Selector]:
             out.append(Selector("literal", text))
         elif text and said is not None:
             why = "a reference to somewhere else" if "${" in text else "no topic's name; the lists take no patterns"
-            notes.leave(f"`{said.name}`: {text}", why, said.span)
+            notes.add_not_carried(f"`{said.name}`: {text}", why, said.span)
             if "${" not in text:
-                notes.say("NAM302", f"`{said.name}`: `{text}` is {why}", said.span, "patterns go to `topic.regex`")
+                notes.add_problem(
+                    "NAM302", f"`{said.name}`: `{text}` is {why}", said.span, "patterns go to `topic.regex`"
+                )
     return out
 
 
@@ -263,20 +270,20 @@ def _regex(said: ForeignSetting, notes: ImportNotes) -> tuple[Selector | None, S
         try:
             selector.automaton()
         except BadSelector as error:
-            notes.leave(f"`{said.name}`", str(error).partition(": ")[2] or str(error), said.span)
+            notes.add_not_carried(f"`{said.name}`", str(error).partition(": ")[2] or str(error), said.span)
             return None, None
         return selector, None
     [item] = mm2_topic_list.parse_topic_list(text)
     if item.selector is None:
-        notes.leave(f"`{said.name}`: {text}", item.why, said.span)
+        notes.add_not_carried(f"`{said.name}`: {text}", item.why, said.span)
         return None, None
     if item.selector == Selector("glob", "*"):
         message = f"`{said.name}` takes every topic of the source, also those of other teams and tests"
-        notes.say("NAM307", message, said.span, "name what belongs together, as `team-a\\..*`")
+        notes.add_problem("NAM307", message, said.span, "name what belongs together, as `team-a\\..*`")
     elif item.trap:
         what = "; imported as the exact name" if item.trap == "loose dots" else ""
         message = f"`{said.name}`: a dot in `{text}` matches any character, not only a dot"
-        notes.say("NAM306", message, said.span, f"escape it: `\\.`{what}")
+        notes.add_problem("NAM306", message, said.span, f"escape it: `\\.`{what}")
     return item.selector, item.excluded
 
 
@@ -290,16 +297,16 @@ def _naming(connector: _ReplicatorConnector, include: tuple[Selector, ...], note
         return {"naming": {"policy": "template", "template": text.replace(_TOPIC, "{topic}")}}
     if text.count(_TOPIC) == 1 or "${" in text:
         message = f"`{said.name}`: no topic can have such a name"
-        notes.say("NAM302", message, said.span, "letters, digits, `.`, `_`, `-`")
-        notes.leave(f"`{said.name}`", "it makes no legal names; the flow keeps the names", said.span)
+        notes.add_problem("NAM302", message, said.span, "letters, digits, `.`, `_`, `-`")
+        notes.add_not_carried(f"`{said.name}`", "it makes no legal names; the flow keeps the names", said.span)
     elif len(include) == 1 and include[0].kind == "literal" and _NAME.fullmatch(text):
         return {"naming": {"policy": "map", "map": {include[0].text: text}}}
     elif not include:
-        notes.leave(f"`{said.name}`", "a name for no topic", said.span)
+        notes.add_not_carried(f"`{said.name}`", "a name for no topic", said.span)
     else:
         message = f"`{said.name}` gives all topics one name, `{text}`"
-        notes.say("NAM304", message, said.span, f"put `{_TOPIC}` into it, or copy one topic a connector")
-        notes.leave(f"`{said.name}`", "several topics would become one; the flow keeps the names", said.span)
+        notes.add_problem("NAM304", message, said.span, f"put `{_TOPIC}` into it, or copy one topic a connector")
+        notes.add_not_carried(f"`{said.name}`", "several topics would become one; the flow keeps the names", said.span)
     return {"naming": {"policy": "identity"}}
 
 
@@ -313,11 +320,11 @@ def _delivery(connector: _ReplicatorConnector, notes: ImportNotes) -> dict[str, 
         if said is not None and said.text.strip().lower() in words:
             out[name] = said.text.strip().lower()
         elif said is not None:
-            notes.leave(f"`{said.name}`", f"`delivery.{name}` is {' or '.join(words)}", said.span)
+            notes.add_not_carried(f"`{said.name}`", f"`delivery.{name}` is {' or '.join(words)}", said.span)
     if out.get("start") == "latest" and "topic.regex" in connector.config:
         place = connector.config["src.consumer.auto.offset.reset"]
         message = "what is written to a new topic before it is found is never copied (`latest` with `topic.regex`)"
-        notes.say("TPC417", message, place.span, "start at `earliest`")
+        notes.add_problem("TPC417", message, place.span, "start at `earliest`")
     return {"delivery": out} if out else {}
 
 
@@ -329,14 +336,14 @@ def _topic_settings(connector: _ReplicatorConnector, notes: ImportNotes) -> dict
         if replicas < 3:
             place = connector.config["dest.topic.replication.factor"]
             message = f"topics are created at the target with {replicas} {'replica' if replicas == 1 else 'replicas'}"
-            notes.say("TPC405", message, place.span, "3 on a cluster of three or more brokers")
+            notes.add_problem("TPC405", message, place.span, "3 on a cluster of three or more brokers")
     if not parse_java_boolean(connector.config.get("topic.preserve.partitions"), True):
         out["partitions"] = {"mode": "fixed", "mapping": "key"}
     stamps = connector.config.get("topic.timestamp.type")
     if stamps is not None and stamps.text.strip() == "LogAppendTime":
         message = f"`{stamps.name}`: records get the time at which they were copied"
-        notes.say("TPC415", message, stamps.span, "use CreateTime")
-        notes.leave(f"`{stamps.name}`", "records keep their time; set it in `sync.configs.set`", stamps.span)
+        notes.add_problem("TPC415", message, stamps.span, "use CreateTime")
+        notes.add_not_carried(f"`{stamps.name}`", "records keep their time; set it in `sync.configs.set`", stamps.span)
     return out
 
 
@@ -345,7 +352,7 @@ def _configs(connector: _ReplicatorConnector, notes: ImportNotes) -> str:
     if parse_java_boolean(connector.config.get("topic.config.sync"), True):
         return "continuous"
     if create is not None and not parse_java_boolean(create, True):
-        notes.leave(f"`{create.name}`", "Watershed creates the topics that a flow needs", create.span)
+        notes.add_not_carried(f"`{create.name}`", "Watershed creates the topics that a flow needs", create.span)
         return "never"
     return "once"
 
@@ -359,7 +366,9 @@ def _groups(connector: _ReplicatorConnector, notes: ImportNotes) -> dict[str, An
         "Replicator translates offsets of Java consumers with its timestamp interceptor only; here it is every group, "
         "exactly: name those that are meant in `sync.groups.include`"
     )
-    notes.leave(f"offset translation of `{connector.name}`", why, tasks.span if tasks is not None else connector.where)
+    notes.add_not_carried(
+        f"offset translation of `{connector.name}`", why, tasks.span if tasks is not None else connector.where
+    )
     return {"mode": "continuous", "interval": render_duration(60_000 if period is None else period)}
 
 
@@ -368,7 +377,7 @@ def _check_header(connector: _ReplicatorConnector, notes: ImportNotes) -> None:
     if said is not None and not said.text.strip().endswith("ByteArrayConverter"):
         message = f"`{said.name}` rewrites headers, so the provenance header does not arrive as it left"
         help_ = "use io.confluent.connect.replicator.util.ByteArrayConverter"
-        notes.say("GRF208", message, said.span, help_)
+        notes.add_problem("GRF208", message, said.span, help_)
 
 
 def _check(connectors: list[_ReplicatorConnector], notes: ImportNotes) -> None:
@@ -382,7 +391,7 @@ def _check(connectors: list[_ReplicatorConnector], notes: ImportNotes) -> None:
             continue
         guarded = [parse_java_boolean(each.config.get("provenance.header.enable"), False) for each in (one, other)]
         if one.format == other.format == _TOPIC and not all(guarded):
-            notes.say(
+            notes.add_problem(
                 "GRF201",
                 f"`{one.name}` and `{other.name}` copy to each other and keep the topics' names, without provenance "
                 "headers on both: a record that both select goes in a circle",
@@ -403,6 +412,6 @@ def _number(connector: _ReplicatorConnector, key: str, low: int, high: int, note
         return None
     text = said.text.strip()
     if re.fullmatch(r"[0-9]{1,15}", text) is None or not low <= int(text) <= high:
-        notes.say("SYN011", f"`{said.name}`: expected a whole number from {low} to {high}", said.span)
+        notes.add_problem("SYN011", f"`{said.name}`: expected a whole number from {low} to {high}", said.span)
         return None
     return int(text)

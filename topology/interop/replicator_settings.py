@@ -59,10 +59,14 @@ def check_replicator_settings(config: dict[str, ForeignSetting], notes: ImportNo
         why = next((why for pattern, why in _LEFT if pattern.fullmatch(key)), None)
         near = suggest_word(key, CARRIED_REPLICATOR_KEYS) if why is None else None
         if near is not None:
-            notes.say("SYN003", f"`{said.name}` is no setting of Replicator", said.key, f"did you mean `{near}`?")
+            notes.add_problem(
+                "SYN003", f"`{said.name}` is no setting of Replicator", said.key, f"did you mean `{near}`?"
+            )
             why = "an unknown setting"
         why = why or mm2_settings.explain_not_carried(key)
         if why is None:
-            notes.say("SYN003", f"`{said.name}` is no known setting of Replicator", said.key, severity="warning")
+            notes.add_problem(
+                "SYN003", f"`{said.name}` is no known setting of Replicator", said.key, severity="warning"
+            )
             why = "an unknown setting"
-        notes.leave(f"`{said.name}`", why, said.span)
+        notes.add_not_carried(f"`{said.name}`", why, said.span)

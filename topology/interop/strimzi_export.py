@@ -33,6 +33,7 @@ _PATTERNS = {
 
 
 def write(topology: Topology) -> ExportedTopology:
+    """The topology as KafkaMirrorMaker2 resources, one for each target cluster."""
     notes = ImportNotes()
     names = choose_mirror_aliases(topology)
     flows = build_export_flows(topology, names, notes)
@@ -100,7 +101,7 @@ def _cluster(name: str, cluster: PlanCluster, topology: Topology, notes: ImportN
         parts = PurePosixPath(ref.name).parts if ref.kind == "file" else ()
         held = parts if len(parts) == 2 and parts[0] != "/" else (f"{build_cluster_alias(name)}-{what}", fallback)
         why = f"a Kubernetes secret holds it: create `{held[0]}` with the key `{held[1]}`"
-        notes.leave(f"clusters.{cluster.alias}.security.{what}", why, where)
+        notes.add_not_carried(f"clusters.{cluster.alias}.security.{what}", why, where)
         return held[0], held[1]
 
     if security.protocol.endswith("SSL"):

@@ -62,6 +62,7 @@ class _Cluster:
 
 
 def recognises(document: ForeignDocument) -> bool:
+    """True if the file holds a Strimzi resource of kind KafkaMirrorMaker2."""
     notes = ImportNotes()
     if _KIND.search(document.text) is None:
         return False
@@ -125,12 +126,12 @@ def _mirrors(
     """(source, target, mirror) of one resource; fills `clusters`."""
     spec = find_child_node(resource, "spec")
     if spec is None or spec.kind != "map":
-        notes.say("SYN012", f"the {MIRROR_MAKER_KIND} has no `spec`", resource.span)
+        notes.add_problem("SYN012", f"the {MIRROR_MAKER_KIND} has no `spec`", resource.span)
         return
     _unknown(spec, "spec", _SPEC, notes)
     for key, _ in spec.entries:
         if key.text in _SPEC - {"clusters", "connectCluster", "target", "mirrors"}:
-            notes.leave(
+            notes.add_not_carried(
                 f"`spec.{key.text}`", "how Kubernetes runs MirrorMaker; Watershed has its own workers", key.span
             )
     for index, each in enumerate(_list(spec, "clusters")):
@@ -141,12 +142,14 @@ def _mirrors(
     if host is not None and host.text not in clusters:
         near = suggest_word(host.text, clusters)
         clue = f"did you mean `{near}`?" if near else f"declared: {', '.join(sorted(clusters)) or 'none'}"
-        notes.say(
+        notes.add_problem(
             "CLU101", f"`spec.connectCluster` names `{host.text}`, which `spec.clusters` does not", host.span, clue
         )
     mirrors = _list(spec, "mirrors")
     if not mirrors:
-        notes.say("SYN012", "the resource has no `spec.mirrors`: nothing is copied", find_key_span(spec, "mirrors"))
+        notes.add_problem(
+            "SYN012", "the resource has no `spec.mirrors`: nothing is copied", find_key_span(spec, "mirrors")
+        )
     for index, mirror in enumerate(mirrors):
         path = f"spec.mirrors[{index}]"
         _unknown(mirror, path, _MIRROR, notes)
@@ -156,7 +159,7 @@ def _mirrors(
             continue
         _check_host(host, mirror, source, to, notes)
         if source.name == to.name:
-            notes.say("CLU107", f"`{path}` copies cluster `{source.name}` to itself", mirror.span)
+            notes.add_problem("CLU107", f"`{path}` copies cluster `{source.name}` to itself", mirror.span)
             continue
         yield source, to, mirror
 
@@ -164,13 +167,13 @@ def _mirrors(
 def _declare(node: YamlNode, path: str, clusters: dict[str, _Cluster], notes: ImportNotes) -> _Cluster | None:
     alias = find_scalar_setting(node, "alias", path)
     if alias is None:
-        notes.say("SYN012", f"`{path}` has no `alias`", node.span)
+        notes.add_problem("SYN012", f"`{path}` has no `alias`", node.span)
         return None
     config = collect_settings(find_child_node(node, "config"), f"{path}.config", notes)
     check_literal_secrets(list(config.values()), notes)
     for key, said in list(config.items()):
         if _FORBIDDEN.fullmatch(key) and key not in _ALLOWED:
-            notes.say(
+            notes.add_problem(
                 "SYN003",
                 f"`{said.name}` has no effect: Strimzi drops it",
                 said.key,
@@ -179,7 +182,7 @@ def _declare(node: YamlNode, path: str, clusters: dict[str, _Cluster], notes: Im
             )
             del config[key]
         elif key not in ("exactly.once.source.support",) and key not in _ALLOWED:
-            notes.leave(
+            notes.add_not_carried(
                 f"`{said.name}`",
                 mm2_settings.explain_not_carried(key) or "it says nothing about a connection",
                 said.span,
@@ -190,7 +193,7 @@ def _declare(node: YamlNode, path: str, clusters: dict[str, _Cluster], notes: Im
     else:
         one, other = find_scalar_setting(found.node, "bootstrapServers"), find_scalar_setting(node, "bootstrapServers")
         if one is not None and other is not None and one.text != other.text:
-            notes.say(
+            notes.add_problem(
                 "CLU102",
                 f"two clusters have the alias `{alias.text}`: `{one.text}` and `{other.text}`",
                 other.span,
@@ -208,13 +211,15 @@ def _end(mirror: YamlNode, path: str, end: str, clusters: dict[str, _Cluster], n
         return _declare(whole, f"{path}.{end}", clusters, notes)
     named = find_scalar_setting(mirror, f"{end}Cluster", path)
     if named is None:
-        notes.say("SYN012", f"`{path}` says no `{end}Cluster`", mirror.span)
+        notes.add_problem("SYN012", f"`{path}` says no `{end}Cluster`", mirror.span)
         return None
     found = clusters.get(named.text)
     if found is None:
         near = suggest_word(named.text, clusters)
         clue = f"did you mean `{near}`?" if near else f"declared: {', '.join(sorted(clusters)) or 'none'}"
-        notes.say("CLU101", f"`{named.name}` names `{named.text}`, which `spec.clusters` does not", named.span, clue)
+        notes.add_problem(
+            "CLU101", f"`{named.name}` names `{named.text}`, which `spec.clusters` does not", named.span, clue
+        )
     return found
 
 
@@ -225,7 +230,7 @@ def _check_host(
     if host is None or host.text == target.name:
         return
     back = f"; it writes the copies back into `{source.name}`" if host.text == source.name else ""
-    notes.say(
+    notes.add_problem(
         "CLU107",
         f"`connectCluster` is `{host.text}`, but a mirror's target is `{target.name}`: Connect writes to the cluster "
         f"it runs on{back}",
@@ -256,7 +261,7 @@ def _pairs(
         main = find_child_node(mirror, "sourceConnector")
         where = find_key_span(mirror, "sourceCluster" if find_child_node(mirror, "sourceCluster") else "source")
         if main is None:
-            notes.say(
+            notes.add_problem(
                 "GRF216",
                 f"the mirror {source.name}->{target.name} has no `sourceConnector`: nothing is copied",
                 where,
@@ -265,7 +270,7 @@ def _pairs(
             )
         key = (source.name, target.name)
         if key in pairs:
-            notes.say("GRF214", f"a second mirror {source.name}->{target.name}; the first was imported", where)
+            notes.add_problem("GRF214", f"a second mirror {source.name}->{target.name}; the first was imported", where)
             continue
         returns = source.name in ways.get(target.name, set())
         pairs[key] = MirrorPair(
@@ -278,7 +283,9 @@ def _unknown(node: YamlNode, path: str, known: frozenset[str], notes: ImportNote
     for key, _ in node.entries:
         if key.text not in known:
             near = suggest_word(key.text, known)
-            notes.say("SYN003", f"`{path}` has no `{key.text}`", key.span, f"did you mean `{near}`?" if near else "")
+            notes.add_problem(
+                "SYN003", f"`{path}` has no `{key.text}`", key.span, f"did you mean `{near}`?" if near else ""
+            )
 
 
 def _list(node: YamlNode, name: str) -> list[YamlNode]:

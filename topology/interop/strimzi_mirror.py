@@ -25,6 +25,7 @@ _OPERATED = ("autoRestart", "listOffsets", "alterOffsets", "version")
 
 
 def is_mirror_running(mirror: YamlNode) -> bool:
+    """False if the source connector is paused, stopped or disabled."""
     main = find_child_node(mirror, "sourceConnector")
     state = find_scalar_setting(main, "state")
     if not parse_java_boolean(find_scalar_setting(find_child_node(main, "config"), "enabled"), True):
@@ -44,13 +45,15 @@ def collect_mirror_settings(mirror: YamlNode, notes: ImportNotes) -> dict[str, F
     _connector(mirror, "heartbeatConnector", notes)
     if find_child_node(mirror, "heartbeatConnector") is not None:
         why = "`topology status` shows lag and progress itself; there are no heartbeats"
-        notes.leave("`heartbeatConnector`", why, find_key_span(mirror, "heartbeatConnector"))
+        notes.add_not_carried("`heartbeatConnector`", why, find_key_span(mirror, "heartbeatConnector"))
     for name, key in _PATTERNS.items():
         said = find_scalar_setting(mirror, name)
         if said is not None:
             if "Blacklist" in name:
                 better = name.replace("Blacklist", "Exclude")
-                notes.say("SYN008", f"`{name}`: v1 does not know this name any more", said.key, f"write `{better}`")
+                notes.add_problem(
+                    "SYN008", f"`{name}`: v1 does not know this name any more", said.key, f"write `{better}`"
+                )
             (checkpoint if key.startswith("groups") else source)[key] = said
     for key in ("consumer.auto.offset.reset", "consumer.isolation.level"):
         if f"source.{key}" in source:
@@ -64,7 +67,7 @@ def _connector(mirror: YamlNode, name: str, notes: ImportNotes) -> dict[str, For
     """Its settings by the names of today; says what is unknown or stays behind."""
     node = find_child_node(mirror, name)
     if node is not None and node.kind != "map" and node.text not in ("", "null", "~"):
-        notes.say("SYN011", f"`{name}` is no mapping", node.span, f"write `{name}: {{}}` at least")
+        notes.add_problem("SYN011", f"`{name}` is no mapping", node.span, f"write `{name}: {{}}` at least")
     config = collect_settings(find_child_node(node, "config"), name, notes)
     check_literal_secrets(list(config.values()), notes)
     for key, said in config.items():
@@ -72,7 +75,9 @@ def _connector(mirror: YamlNode, name: str, notes: ImportNotes) -> dict[str, For
             _judge(mm2_settings.resolve_renamed_key(key, said, notes), said, notes)
     for key_node, _ in node.entries if node is not None else ():
         if key_node.text in _OPERATED:
-            notes.leave(f"`{name}.{key_node.text}`", "the operator does it for Connect's connectors", key_node.span)
+            notes.add_not_carried(
+                f"`{name}.{key_node.text}`", "the operator does it for Connect's connectors", key_node.span
+            )
     out = {mm2_settings.RENAMED_MM2_KEYS.get(key, key): said for key, said in config.items()}
     tasks = find_scalar_setting(node, "tasksMax", name)
     return out if tasks is None else out | {"tasks.max": tasks}
@@ -86,8 +91,8 @@ def _judge(key: str, said: ForeignSetting, notes: ImportNotes) -> None:
         near = mm2_settings.suggest_mm2_key(key)
         message = f"`{said.name}` is no known setting of MirrorMaker"
         if near is not None:
-            notes.say("SYN003", message, said.key, f"did you mean `{near}`?")
+            notes.add_problem("SYN003", message, said.key, f"did you mean `{near}`?")
         else:
-            notes.say("SYN003", message, said.key, severity="warning")
+            notes.add_problem("SYN003", message, said.key, severity="warning")
         why = "an unknown setting"
-    notes.leave(f"`{said.name}`", why, said.span)
+    notes.add_not_carried(f"`{said.name}`", why, said.span)

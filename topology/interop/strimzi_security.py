@@ -47,7 +47,7 @@ def build_strimzi_security(
     elif what == "tls" and authentication is not None:
         out |= _certificate(alias, authentication, notes)
         if tls is None:
-            notes.say(
+            notes.add_problem(
                 "SEC603",
                 f"cluster {alias}: a client certificate without `tls` is not used",
                 find_key_span(cluster, "authentication"),
@@ -61,7 +61,7 @@ def build_strimzi_security(
         if mechanism is not None and mechanism.text.upper() not in SASL_MECHANISMS:
             out.pop("mechanism", None)
     elif kind is not None:
-        notes.leave(f"authentication of cluster {alias}", f"`{what}` is none that Watershed knows", kind.span)
+        notes.add_not_carried(f"authentication of cluster {alias}", f"`{what}` is none that Watershed knows", kind.span)
     if tls is not None:
         out |= _authority(alias, cluster, tls, notes)
     _check_host_names(config, notes)
@@ -74,7 +74,9 @@ def _sasl(
     """Mechanism and credentials; the account itself is a secret of Kubernetes and stays behind."""
     out: dict[str, Any] = {"mechanism": _SASL[what], "credentials": {"env": name_secret_variable(alias)}}
     place = find_key_span(cluster, "authentication")
-    notes.leave(f"authentication of cluster {alias}", _account(authentication, name_secret_variable(alias)), place)
+    notes.add_not_carried(
+        f"authentication of cluster {alias}", _account(authentication, name_secret_variable(alias)), place
+    )
     endpoint, scope = (
         find_scalar_setting(authentication, "tokenEndpointUri"),
         find_scalar_setting(authentication, "scope"),
@@ -82,14 +84,14 @@ def _sasl(
     if what == "oauth" and endpoint is not None:
         out["oauth"] = {"token_endpoint": endpoint.text} | ({"scope": scope.text} if scope is not None else {})
     if protocol == "SASL_PLAINTEXT" and what in ("plain", "oauth"):
-        notes.say("SEC602", f"cluster {alias}: the password travels readable", place, "add `tls: {}`")
+        notes.add_problem("SEC602", f"cluster {alias}: the password travels readable", place, "add `tls: {}`")
     return out
 
 
 def _check_host_names(config: dict[str, ForeignSetting], notes: ImportNotes) -> None:
     check = config.get("ssl.endpoint.identification.algorithm")
     if check is not None and check.text.strip().lower() != "https":
-        notes.say(
+        notes.add_problem(
             "SEC604", f"`{check.name}` is empty: the client accepts any broker's certificate", check.key, "leave it out"
         )
 
@@ -117,7 +119,7 @@ def _certificate(alias: str, authentication: YamlNode, notes: ImportNotes) -> di
         said = find_scalar_setting(pair, name)
         if said is not None:
             out[name] = {"file": f"{held.text}/{said.text}"}
-    notes.leave(
+    notes.add_not_carried(
         f"client certificate of cluster {alias}", f"mount the secret `{held.text}` where workers run", held.span
     )
     return out
@@ -133,13 +135,13 @@ def _authority(alias: str, cluster: YamlNode, tls: YamlNode, notes: ImportNotes)
     if held is None or said is None:
         return {}
     if "*" in said.text:
-        notes.leave(f"trusted certificates of cluster {alias}", "a pattern; `ca` is one PEM file", said.span)
+        notes.add_not_carried(f"trusted certificates of cluster {alias}", "a pattern; `ca` is one PEM file", said.span)
         return {"ca": {"file": f"{held.text}/ca.crt"}}
     if len(entries) > 1:
         more = "`ca` is one PEM file: put all the certificates into it"
-        notes.leave(f"trusted certificates of cluster {alias}", more, find_key_span(cluster, "tls"))
+        notes.add_not_carried(f"trusted certificates of cluster {alias}", more, find_key_span(cluster, "tls"))
     else:
-        notes.leave(
+        notes.add_not_carried(
             f"trusted certificate of cluster {alias}", f"mount the secret `{held.text}` where workers run", held.span
         )
     return {"ca": {"file": f"{held.text}/{said.text}"}}

@@ -53,6 +53,7 @@ class TerraformClusters:
     credentials: set[str] = field(default_factory=set)
 
     def all(self) -> tuple[ImportedCluster, ...]:
+        """The clusters that the links name, sorted by alias."""
         return tuple(
             ImportedCluster(
                 alias,
@@ -120,10 +121,10 @@ def _links(block: HclBlock, clusters: TerraformClusters) -> list[_Resource]:
         return []
     for name, attribute in block.attributes.items():
         if name not in _LINK_ARGUMENTS:
-            notes.say("SYN003", f"`{address}`: unknown argument `{name}`", attribute.key, severity="warning")
+            notes.add_problem("SYN003", f"`{address}`: unknown argument `{name}`", attribute.key, severity="warning")
     name = module.text(block.value("link_name")) or block.labels[-1]
     if block.value("link_name") is None:
-        notes.say("SYN012", f"`{address}` needs `link_name`", block.span)
+        notes.add_problem("SYN012", f"`{address}` needs `link_name`", block.span)
     mode = _word(block, "link_mode", linking_settings.LINK_MODES, clusters)
     connection = _word(block, "connection_mode", linking_settings.LINK_CONNECTION_MODES, clusters)
     both = mode == "BIDIRECTIONAL"
@@ -131,13 +132,13 @@ def _links(block: HclBlock, clusters: TerraformClusters) -> list[_Resource]:
     for wrong in _ONE_WAY if both else ("remote_kafka_cluster", "local_kafka_cluster"):
         if (found := block.block(wrong)) is not None:
             message = f"`{address}`: `{wrong}` does not belong to `link_mode` {mode}"
-            notes.say("SYN009", message, found.span, f"expected {' and '.join(f'`{each}`' for each in ends)}")
+            notes.add_problem("SYN009", message, found.span, f"expected {' and '.join(f'`{each}`' for each in ends)}")
     source, target = (_end(block, end, address, clusters) for end in ends)
     config = _config(block, address, clusters)
     linking_settings.check_link_settings(config, notes)
     if mode == "SOURCE" and connection == "INBOUND":
         message = f"`{address}`: a link with `link_mode` SOURCE connects from the source, so it is OUTBOUND"
-        notes.say("SYN009", message, block.span, "INBOUND belongs to the resource at the destination")
+        notes.add_problem("SYN009", message, block.span, "INBOUND belongs to the resource at the destination")
     link = ClusterLink(name, source, target, block.span, config, bidirectional=both)
     return [_Resource(address, link, mode == "SOURCE")]
 
@@ -160,7 +161,7 @@ def _merged(found: list[_Resource], notes: ImportNotes) -> list[_Resource]:
             continue
         if each.outward:
             why = "this is the half at the source; the resource at the destination is not in these files"
-            notes.leave(f"the other half of `{each.address}`", why, each.link.where)
+            notes.add_not_carried(f"the other half of `{each.address}`", why, each.link.where)
         out.append(each)
     return out
 
@@ -171,10 +172,12 @@ def _end(block: HclBlock, type_: str, address: str, clusters: TerraformClusters)
     role = "source" if type_ in ("source_kafka_cluster", "remote_kafka_cluster") else "target"
     inner = block.block(type_)
     if inner is None:
-        notes.say("SYN012", f"`{address}` needs a block `{type_}`", block.span)
+        notes.add_problem("SYN012", f"`{address}` needs a block `{type_}`", block.span)
         alias = f"{build_cluster_alias(block.labels[-1])}-{role}"
         clusters.aliases.setdefault(alias, alias)
-        notes.leave(f"the {role} of `{address}`, called {alias}", "no block says which cluster it is", block.span)
+        notes.add_not_carried(
+            f"the {role} of `{address}`, called {alias}", "no block says which cluster it is", block.span
+        )
         return alias
     alias = _alias(inner, f"{build_cluster_alias(block.labels[-1])}-{role}", clusters)
     endpoint = inner.value("bootstrap_endpoint")
@@ -196,13 +199,13 @@ def _credentials(block: HclBlock, where: str, alias: str, clusters: TerraformClu
         f"the topology holds references only; provide `key:secret` in the environment variable "
         f"{name_secret_variable(alias)}"
     )
-    notes.leave(f"`{where}.credentials`", why, block.span)
+    notes.add_not_carried(f"`{where}.credentials`", why, block.span)
     secret = block.value("secret")
     found = clusters.module.known(secret)
     if secret is not None and found is not None and found.kind == "string" and found.text and not found.interpolated:
         message = f"`{where}.credentials.secret` is a secret in the file itself"
         help_ = "take it from a sensitive variable without a default, or from `confluent_api_key`; change the secret"
-        notes.say("SEC601", message, found.span, help_)
+        notes.add_problem("SEC601", message, found.span, help_)
 
 
 def _alias(block: HclBlock, fallback: str, clusters: TerraformClusters) -> str:
@@ -210,7 +213,7 @@ def _alias(block: HclBlock, fallback: str, clusters: TerraformClusters) -> str:
     module, notes = clusters.module, clusters.notes
     value = block.value("id")
     if value is None:
-        notes.say("SYN012", f"`{block.type}` needs `id`", block.span)
+        notes.add_problem("SYN012", f"`{block.type}` needs `id`", block.span)
     address = module.address(value)
     literal = module.text(value)
     referred = module.block(address)
@@ -223,13 +226,13 @@ def _alias(block: HclBlock, fallback: str, clusters: TerraformClusters) -> str:
         identity, name = value.text, _ID_WORDS.sub("", plain).strip("_-") or plain
         if literal is None:
             why = "a variable without a default; the alias is made of its name, and `cluster_id` is not pinned"
-            notes.leave(f"`{value.text}`", why, value.span)
+            notes.add_not_carried(f"`{value.text}`", why, value.span)
     elif literal is not None:
         identity, name = literal, literal
     else:
         identity, name = fallback, fallback
         place = value.span if value is not None else block.span
-        notes.leave(f"the cluster called {fallback}", "an expression says which it is; rename it", place)
+        notes.add_not_carried(f"the cluster called {fallback}", "an expression says which it is; rename it", place)
     if identity not in clusters.named:
         fresh = build_cluster_alias(name, clusters.aliases)
         clusters.named[identity] = fresh
@@ -258,7 +261,9 @@ def _config(block: HclBlock, address: str, clusters: TerraformClusters) -> dict[
     for each_map in maps:
         if each_map.kind != "map":
             out.clear()
-            notes.leave(f"`{address}.config`", "an expression; write the settings out to import them", each_map.span)
+            notes.add_not_carried(
+                f"`{address}.config`", "an expression; write the settings out to import them", each_map.span
+            )
         else:
             _add_settings(each_map, address, out, clusters)
     return out
@@ -271,7 +276,7 @@ def _add_settings(value: HclValue, address: str, out: dict[str, ForeignSetting],
         text = module.text(each)
         if name is None or text is None:
             shown = f"`{address}.config`: {name or 'a computed key'}"
-            notes.leave(shown, "an expression that is known only when Terraform runs", each.span)
+            notes.add_not_carried(shown, "an expression that is known only when Terraform runs", each.span)
             out.pop(name, None) if name is not None else out.clear()
         else:
             found = module.known(each)
@@ -286,16 +291,16 @@ def _add_mirrors(block: HclBlock, links: list[_Resource], clusters: TerraformClu
     topic, link = block.block("source_kafka_topic"), block.block("cluster_link")
     names = _topics(block, topic.value("topic_name") if topic is not None else None, clusters)
     if topic is None or link is None:
-        notes.say("SYN012", f"`{address}` needs blocks `source_kafka_topic` and `cluster_link`", block.span)
+        notes.add_problem("SYN012", f"`{address}` needs blocks `source_kafka_topic` and `cluster_link`", block.span)
         return
     if names is None:
-        notes.leave(f"`{address}`", "its topics are known only when Terraform runs", topic.span)
+        notes.add_not_carried(f"`{address}`", "its topics are known only when Terraform runs", topic.span)
         return
     at = block.block("kafka_cluster")
     target = _alias(at, f"{build_cluster_alias(block.labels[-1])}-target", clusters) if at is not None else None
     chosen = _link_of(link.value("link_name"), target, links, clusters)
     if chosen is None:
-        notes.leave(f"`{address}`", "no link in these files has its `link_name` and cluster", link.span)
+        notes.add_not_carried(f"`{address}`", "no link in these files has its `link_name` and cluster", link.span)
         return
     status = (module.text(block.value("status")) or "ACTIVE").upper()
     named = module.text(block.value("mirror_topic_name"))
@@ -303,7 +308,7 @@ def _add_mirrors(block: HclBlock, links: list[_Resource], clusters: TerraformClu
     renamed = block.value("mirror_topic_name")
     if renamed is not None and called is None:
         why = "known only when Terraform runs; the flow's names are those of `cluster.link.prefix`"
-        notes.leave(f"`{address}.mirror_topic_name`", why, renamed.span)
+        notes.add_not_carried(f"`{address}.mirror_topic_name`", why, renamed.span)
     mirrors = tuple(MirrorTopic(each, topic.span, called, status) for each in names)
     index = links.index(chosen)
     links[index] = replace(chosen, link=replace(chosen.link, mirrors=(*chosen.link.mirrors, *mirrors)))
@@ -358,10 +363,10 @@ def _word(block: HclBlock, name: str, words: tuple[str, ...], clusters: Terrafor
     text = clusters.module.text(value)
     if text is None:
         why = f"an expression that is known only when Terraform runs; taken for {words[0]}"
-        clusters.notes.leave(f"`{'.'.join(block.labels)}.{name}`", why, value.span)
+        clusters.notes.add_not_carried(f"`{'.'.join(block.labels)}.{name}`", why, value.span)
         return words[0]
     if text not in words:
-        clusters.notes.say("SYN011", f"`{name}`: expected one of {', '.join(words)}", value.span)
+        clusters.notes.add_problem("SYN011", f"`{name}`: expected one of {', '.join(words)}", value.span)
         return words[0]
     return text
 
@@ -370,18 +375,18 @@ def _exists(block: HclBlock, clusters: TerraformClusters) -> bool:
     """Whether the resource is made at all, as far as its `count` says."""
     address, notes = ".".join(block.labels), clusters.notes
     for inner in block.all("dynamic"):
-        notes.leave(f"`{address}`: dynamic block", "it is known only when Terraform runs", inner.span)
+        notes.add_not_carried(f"`{address}`: dynamic block", "it is known only when Terraform runs", inner.span)
     if block.labels[0] == _LINK and (loop := block.value("for_each")) is not None:
-        notes.leave(f"`{address}`", "`for_each` makes several links of it; one was imported", loop.span)
+        notes.add_not_carried(f"`{address}`", "`for_each` makes several links of it; one was imported", loop.span)
     count = block.value("count")
     if count is None:
         return True
     text = clusters.module.text(count)
     if text == "0":
-        notes.leave(f"`{address}`", "its `count` is 0, so it does not exist", count.span)
+        notes.add_not_carried(f"`{address}`", "its `count` is 0, so it does not exist", count.span)
         return False
     if text != "1":
-        notes.leave(f"`{address}`", "its `count` is not known or not 1; it was imported once", count.span)
+        notes.add_not_carried(f"`{address}`", "its `count` is not known or not 1; it was imported once", count.span)
     return True
 
 
@@ -395,8 +400,8 @@ def _others(module: TerraformModule, notes: ImportNotes) -> None:
             block.span for block in module.blocks if block.type == "resource" and block.labels[0] in types
         )
         shown = ", ".join(f"{name} ({count})" for name, count in sorted(types.items()))
-        notes.leave(f"other resources: {shown}", "only links, mirror topics and clusters are imported", first)
+        notes.add_not_carried(f"other resources: {shown}", "only links, mirror topics and clusters are imported", first)
     for block in module.blocks:
         if block.type == "module":
             shown = block.labels[0] if block.labels else "?"
-            notes.leave(f"module `{shown}`", "modules are not followed; import their directories", block.span)
+            notes.add_not_carried(f"module `{shown}`", "modules are not followed; import their directories", block.span)

@@ -152,7 +152,7 @@ def build_terraform_module(documents: tuple[ForeignDocument, ...], notes: Import
     for document in documents:
         root, problems = parse_hcl(document.text, document.file)
         for problem in problems:
-            notes.wrong.setdefault((problem.code, problem.message, problem.labels[0].span), problem)
+            notes.add_foreign_problem(problem)
         module.blocks += root.blocks
         for block in root.blocks:
             if block.type in ("resource", "data") and len(block.labels) == 2:

@@ -13,8 +13,8 @@ from topology.finding import FileSpan
 from topology.interop.imported_topology import ImportedCluster, ImportedFlow, ImportedTopology, NotCarried
 from topology.language import TOPOLOGY_API_VERSION, TOPOLOGY_KIND
 from topology.quantities import MissingUnit, parse_duration
+from topology.scalar_shape import AMBIGUOUS_SCALAR, NULL_SCALARS, NUMERIC_SCALAR
 from topology.selectors import Selector
-from topology.yaml_shapes import AMBIGUOUS_SCALAR, NULL_SCALARS, NUMERIC_SCALAR
 
 # the order in which people read a flow
 _ORDER = (

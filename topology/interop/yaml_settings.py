@@ -18,15 +18,15 @@ def collect_settings(node: YamlNode | None, path: str, notes: ImportNotes) -> di
     out: dict[str, ForeignSetting] = {}
     if node is None or node.kind != "map":
         if node is not None and node.text:
-            notes.say("SYN011", f"`{path}` is no mapping of settings", node.span)
+            notes.add_problem("SYN011", f"`{path}` is no mapping of settings", node.span)
         return out
     for key, value in node.entries:
         if not is_setting_name(key.text):
-            notes.say("SYN011", "this is no name of a setting", key.span, "is there a quote missing before it?")
+            notes.add_problem("SYN011", "this is no name of a setting", key.span, "is there a quote missing before it?")
             continue
         name = f"{path}.{key.text}" if path else key.text
         if value.kind == "map":
-            notes.say("SYN011", f"`{name}` is a mapping; expected a value", value.span)
+            notes.add_problem("SYN011", f"`{name}` is a mapping; expected a value", value.span)
             continue
         text = value.text
         if value.kind == "list":
@@ -35,7 +35,7 @@ def collect_settings(node: YamlNode | None, path: str, notes: ImportNotes) -> di
             continue
         if key.text in out:
             before = (Label(out[key.text].key, "first here"),)
-            notes.say("SYN002", f"`{name}` is said twice; only the last value counts", key.span, more=before)
+            notes.add_problem("SYN002", f"`{name}` is said twice; only the last value counts", key.span, more=before)
         out[key.text] = ForeignSetting(name, text, value.span, key.span)
     return out
 
@@ -51,6 +51,7 @@ def find_scalar_setting(node: YamlNode | None, name: str, path: str = "") -> For
 
 
 def find_key_span(node: YamlNode, name: str) -> FileSpan:
+    """Where the key stands; the whole mapping if it has no such key."""
     return next((key.span for key, _ in reversed(node.entries) if key.text == name), node.span)
 
 
@@ -71,7 +72,7 @@ def parse_yaml_documents(document: ForeignDocument, notes: ImportNotes) -> Itera
             node, problems = parse_yaml("\n" * line + part, document.file)
             for problem in problems:
                 if not problem.message.startswith("anchor"):  # an anchor alone changes nothing; an alias does
-                    notes.say(problem.code, *_refused(problem))
+                    notes.add_problem(problem.code, *_refused(problem))
             if node is not None and node.kind != "scalar":
                 yield node
         line += part.count("\n")

@@ -32,7 +32,8 @@ from topology.language.scalars import (
 )
 from topology.model import CheckedValue
 from topology.naming import build_template_naming
-from topology.yaml_shapes import ConvertedShape, MapShape, NamedShape, RecordShape, ShapeKey, YamlShape
+from topology.scalar_shape import YamlShape
+from topology.yaml_shapes import ConvertedShape, MapShape, NamedShape, RecordShape, ShapeKey
 
 _MAX_TEMPLATE = 249  # apache/kafka Topic.java
 

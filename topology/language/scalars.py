@@ -10,19 +10,12 @@ from typing import Any
 from topology import quantities
 from topology.errors import BadSelector
 from topology.model import CheckedValue
+from topology.scalar_shape import ScalarShape
 from topology.secret_ref import SecretRef
 from topology.selectors import Selector
 from topology.spelling import suggest_word
 from topology.text_escaping import shorten_and_escape
-from topology.yaml_shapes import (
-    ConvertedShape,
-    ListShape,
-    NamedShape,
-    RecordShape,
-    ScalarOrShape,
-    ScalarShape,
-    ShapeKey,
-)
+from topology.yaml_shapes import ConvertedShape, ListShape, NamedShape, RecordShape, ScalarOrShape, ShapeKey
 
 NAME_REGEX = re.compile(r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?")
 _TOPIC_TEXT = re.compile(r"[a-zA-Z0-9._-]{1,249}")
@@ -45,6 +38,7 @@ _AMOUNT = r"^[0-9]+(\.[0-9]+)? ?(%s)$"
 def build_text_shape(
     expected: str, convert: Any, kind: str = "string", *, quoted: bool = False, **more: Any
 ) -> ScalarShape:
+    """A text that `convert` accepts. more: further keys of its JSON Schema."""
     return ScalarShape(convert, expected, {"type": kind, **more}, quoted)
 
 
@@ -73,6 +67,7 @@ def build_enum_shape(*words: str) -> ScalarShape:
 
 
 def build_integer_shape(low: int, high: int) -> ScalarShape:
+    """A whole number from low to high, both included."""
     expected = f"a whole number from {low} to {high}"
 
     def convert(text: str) -> int:

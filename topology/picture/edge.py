@@ -19,6 +19,7 @@ class Edge:
 
     @property
     def marks(self) -> str:
+        """Words after the label for a paused flow and a loop."""
         return ("  [paused]" if self.paused else "") + ("  [LOOP]" if self.loop else "")
 
 

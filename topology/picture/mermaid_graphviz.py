@@ -10,6 +10,7 @@ from topology.text_escaping import escape_controls
 
 
 def render_mermaid(edges: list[Edge], alone: Iterable[str] = ()) -> str:
+    """A Mermaid flowchart. alone: clusters without a flow."""
     names = dict.fromkeys([name for edge in edges for name in (edge.source, edge.target)] + list(alone))
     nodes = {name: f"n{index}" for index, name in enumerate(names)}
     lines = ["flowchart LR", *(f'  {key}["{_quoted(name)}"]' for name, key in nodes.items())]
@@ -22,6 +23,7 @@ def render_mermaid(edges: list[Edge], alone: Iterable[str] = ()) -> str:
 
 
 def render_graphviz(edges: list[Edge], alone: Iterable[str] = ()) -> str:
+    """A Graphviz digraph. alone: clusters without a flow."""
     lines = ["digraph topology {", "  rankdir=LR;", "  node [shape=box];"]
     lines += [f"  {_string(name)};" for name in alone]
     for edge in edges:

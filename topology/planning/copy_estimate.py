@@ -34,6 +34,7 @@ class CopyEstimate:
 
     @property
     def copy_s(self) -> float:
+        """Seconds to copy what is stored now."""
         return self.bytes / self.copy_rate
 
     @property

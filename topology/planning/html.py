@@ -47,6 +47,7 @@ td.bars { min-width: 8rem; }
 
 
 def render_html_page(page: BlockPage) -> str:
+    """A whole HTML page without external files or scripts. Texts are escaped."""
     title = next((block.text for block in page if isinstance(block, Heading)), "")
     body = "\n".join(map(_block, page))
     return (

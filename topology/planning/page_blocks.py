@@ -24,6 +24,8 @@ class Sentence:
 
 @dataclass(frozen=True, slots=True)
 class Bullets:
+    """A list of short texts."""
+
     items: tuple[str, ...]
 
 

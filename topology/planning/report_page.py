@@ -25,6 +25,7 @@ _LISTED = 20  # idle and internal topics by name; the rest is counted
 
 
 def build_report_page(planning: MigrationEstimate) -> BlockPage:
+    """The planning report as blocks; `html` and `markdown` render them."""
     return tuple(_blocks(planning))
 
 

@@ -20,10 +20,12 @@ def render_rounded_size(count: float | None) -> str:
 
 
 def render_rounded_rate(per_second: float | None) -> str:
+    """`1.5 GiB/s`; per_second in bytes."""
     return _UNKNOWN if per_second is None else f"{render_rounded_size(per_second)}/s"
 
 
 def render_number(count: int | None) -> str:
+    """`1,200`."""
     return _UNKNOWN if count is None else f"{count:,}"
 
 

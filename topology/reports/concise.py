@@ -9,6 +9,7 @@ from topology.text_escaping import escape_controls
 
 
 def render_concise(results: Iterable[LintResult]) -> str:
+    """One line a finding: place, severity, code, message."""
     return "\n".join(
         escape_controls(f"{finding.span}: {finding.severity}[{finding.rule}] {finding.message}")
         for result in results

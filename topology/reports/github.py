@@ -16,6 +16,7 @@ _COMMANDS = {"error": "error", "warning": "warning", "info": "notice"}
 
 
 def render_github(results: Iterable[LintResult]) -> str:
+    """Workflow commands of GitHub Actions, one line a finding."""
     return "\n".join(_annotation(finding) for result in results for finding in result.findings)
 
 

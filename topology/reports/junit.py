@@ -13,6 +13,7 @@ from topology.text_escaping import escape_controls
 
 
 def render_junit(results: Iterable[LintResult]) -> str:
+    """JUnit XML: one test suite a topology, one test case a rule."""
     root = xml.Element("testsuites", name="topology lint")
     for result in results:
         _suite(root, result)

@@ -24,6 +24,7 @@ def render_text(results: Iterable[LintResult], *, colour: bool = False) -> str:
 
 
 def render_frames(result: LintResult, *, colour: bool = False) -> Iterator[str]:
+    """One block of lines a finding: message, lines of the file with marks, help. colour: with ANSI colours."""
     lines = _lines(result)
     for finding in result.findings:
         if finding.severity != "info":

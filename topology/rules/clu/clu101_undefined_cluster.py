@@ -37,6 +37,7 @@ def check(context: RuleContext) -> Iterator[Problem]:
 
 
 def find_cluster_mentions(root: CheckedValue) -> Iterator[tuple[str, CheckedValue]]:
+    """Pairs (path, value) of every place in the file that names a cluster."""
     for index, flow in enumerate(root.list("flows")):
         for end in ("source", "target"):
             if (value := flow.at(end)) is not None:

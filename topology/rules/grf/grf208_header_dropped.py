@@ -17,6 +17,7 @@ from topology.rule import Rule, RuleContext
 
 
 def find_provenance_header(flow: Flow) -> str | None:
+    """Name of the header that the flow adds to records; None if it adds none."""
     header: str | None = flow.settings.get("provenance", "header")
     return header
 

@@ -24,10 +24,12 @@ class DeclaredWave:
 
     @property
     def name(self) -> str:
+        """The name of the wave."""
         return self.wave.name
 
     @property
     def path(self) -> str:
+        """The path of the wave in the file."""
         return f"migration.waves[{self.index}]"
 
     @property

@@ -27,4 +27,5 @@ def find_naming_value(flow: Flow, key: str) -> tuple[CheckedValue | None, ...]:
 
 
 def list_flow_ids(flows: Iterable[Flow]) -> tuple[str, ...]:
+    """The ids of the flows, sorted."""
     return tuple(sorted(flow.id for flow in flows))

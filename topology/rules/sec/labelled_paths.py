@@ -30,10 +30,12 @@ class LabelledPath:
 
     @property
     def target(self) -> str:
+        """The cluster where the path ends."""
         return self.flows[-1].target if self.flows else self.birth
 
     @property
     def route(self) -> str:
+        """The clusters as text, `a -> b -> c`; long paths are shortened."""
         names = [self.birth, *(flow.target for flow in self.flows)]
         return " -> ".join(names if len(names) <= _SHOWN else (*names[: _SHOWN - 1], "…", names[-1]))
 

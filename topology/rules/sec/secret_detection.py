@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from topology.finding import Confidence, FileSpan
+from topology.scalar_shape import NULL_SCALARS
 from topology.text_escaping import shorten_and_escape
-from topology.yaml_shapes import NULL_SCALARS
 from topology.yaml_tree import YamlNode
 
 _Key = str | int

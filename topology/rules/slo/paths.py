@@ -22,6 +22,7 @@ class BudgetPath:
 
     @property
     def clusters(self) -> tuple[str, ...]:
+        """The clusters in the order of the records."""
         return (self.flows[0].source, *(flow.target for flow in self.flows))
 
 

@@ -26,6 +26,7 @@ class DeclaredGroupSync:
 
     @property
     def running(self) -> bool:
+        """True if the flow runs and writes positions of groups."""
         return self.mode != "never" and self.flow.plan.state == "running"
 
     @property
@@ -34,6 +35,7 @@ class DeclaredGroupSync:
         return self.flow.settings.where("sync", "groups", "mode")
 
     def selects(self, group: str) -> bool:
+        """True if the positions of this group are synchronised."""
         chosen = not self.include or any(each.matches(group) for each in self.include)
         return chosen and not any(each.matches(group) for each in self.exclude)
 

@@ -25,6 +25,7 @@ class OutageBudget:
 
     @property
     def total_ms(self) -> int:
+        """Lag, outage and the time to catch up, in ms."""
         return self.lag_ms + self.allowance_ms + (self.catch_up_ms or 0)
 
     @property

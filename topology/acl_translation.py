@@ -1,9 +1,8 @@
-"""What access rights to topics and groups become behind a flow: the same rights, under the new names.
+"""Translates ACLs on topics and groups into ACLs for the names at the target.
 
-A right is carried over only where the new names of exactly the names that it covers can be said in ACLs again (KIP-290
-knows single names and beginnings of names). What is cut by the file's selection, or by its naming, is left, with why:
-a right to do something never becomes wider than it was, a denial never narrower. Where a denial has to be left, what
-it takes away from is not given either.
+An ACL is translated only if ACLs can express exactly the translated names (KIP-290: a literal name or a prefix).
+Otherwise it is left out, with the reason. An ALLOW never becomes wider, a DENY never narrower. If a DENY is left out,
+every ALLOW that it restricts is left out as well.
 """
 
 from __future__ import annotations
@@ -113,11 +112,10 @@ def translate_acls(flow: PlanFlow, acls: Iterable[InventoryAcl]) -> _AclTranslat
 def find_surplus_acls(
     flow: PlanFlow, here: Iterable[InventoryAcl], there: Iterable[InventoryAcl]
 ) -> list[InventoryAcl]:
-    """Rights at the target that the flow would have brought, had the source (still) had them: revoked there, or given
-    at the target only. Those to write count only where the flow gives them.
+    """ACLs at the target that no ACL of the source explains: revoked at the source, or granted at the target only.
 
-    A right to a group counts where its principal has a right at the source, or lost one to a topic: any cluster has
-    groups of its own.
+    Write ACLs count only if the flow syncs them. A group ACL counts only if its principal has an ACL at the source or
+    lost one on a topic, because every cluster has groups of its own.
     """
     here = list(here)
     always = replace(flow, sync=replace(flow.sync, acls=replace(flow.sync.acls, include_write="always")))
@@ -195,7 +193,7 @@ def _part(pattern: _AclNamePattern, selectors: Selectors) -> tuple[tuple[_AclNam
         machine = selector.automaton()
         if machine.run(pattern.text, machine.start) == DEAD_STATE:
             continue
-        if _all(machine, pattern.text):
+        if _is_all_matched(machine, pattern.text):
             return (pattern,), None
         begin = selector.prefix
         if selector.kind == "glob" and selector.text == f"{begin}*" and begin.startswith(pattern.text):
@@ -208,28 +206,28 @@ def _part(pattern: _AclNamePattern, selectors: Selectors) -> tuple[tuple[_AclNam
 def _dropped(pattern: _AclNamePattern, excluded: Selectors, where: str) -> bool:
     if not pattern.prefixed:
         return excluded.match(pattern.text)
-    cut = _excluding(pattern, excluded)
+    cut = _find_excluding_selector(pattern, excluded)
     if cut:
         raise _Cut(f"`{cut}` in `{where}.exclude` takes away some of {_those(pattern)}")
     return cut is None
 
 
 @lru_cache(maxsize=4096)
-def _excluding(pattern: _AclNamePattern, excluded: Selectors) -> str | None:
-    """The text of a selector that takes some names of a prefix away; None: one takes all; "": none takes any."""
+def _find_excluding_selector(pattern: _AclNamePattern, excluded: Selectors) -> str | None:
+    """The text of a selector that excludes some names of the prefix; "" if none does, None if one excludes all."""
     cut = min((name for name in excluded.literals if name.startswith(pattern.text)), default="")
     for selector in excluded:
         if selector.kind != "literal":
             machine = selector.automaton()
-            if _all(machine, pattern.text):
+            if _is_all_matched(machine, pattern.text):
                 return None
             if machine.run(pattern.text, machine.start) != DEAD_STATE:
                 cut = cut or selector.text
     return cut
 
 
-def _all(machine: Automaton, begin: str) -> bool:
-    """Whether every name that begins so is matched; False where it is not plain to see."""
+def _is_all_matched(machine: Automaton, begin: str) -> bool:
+    """True if every name with this prefix surely matches; False also if that is not easy to decide."""
     state = machine.run(begin, machine.start)
     following = (machine.step(state, letter) for letter in pick_letter_per_kind(machine.kinds))
     return state != DEAD_STATE and (not begin or machine.accepts(state)) and all(map(machine.endless, following))

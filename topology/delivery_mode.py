@@ -1,15 +1,15 @@
-"""Which flows share their target partitions with other writers, and which must tell the way that each batch came.
+"""Chooses how each flow writes: by sequence numbers or in transactions, and with one producer id a path or not.
 
-A flow that is the only writer of its target partitions copies by sequence numbers. It is not the only one where the
-file allows merges, where another running flow writes a name that it writes, and on a loop of running flows that brings
-names back: there applications write at both ends. Such flows copy in Kafka's transactions.
+A flow that is the only writer of its target partitions copies by sequence numbers. All others copy in transactions.
+There are other writers if the file allows a merge, if another running flow writes the same name, or if the flow lies on
+a loop of running flows that brings names back: then applications write at both ends.
 
-A flow that forwards what others brought writes with one producer id a path where a record could return to a cluster
-that it was in before the flow's source: on a ring of three clusters or more. The direct way back needs none, because
-every producer id tells the flow's source.
+A flow that forwards replicated records (`forward: all`) needs one producer id per path if a record could return to a
+cluster that it visited before the flow's source. That happens on rings of three or more clusters. On a ring of two it
+does not: each producer id already names the flow's source.
 
-What is paused does not write, so it makes no other flow shared; a paused flow itself is judged as if it alone had been
-started. It does count for rings: when it starts, it meets batches that were written long before.
+A paused flow does not write, so it is no other writer for another flow. It is judged itself as if only it were started.
+For rings it counts: when it starts, it finds batches that were written long before.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class _Found:
 
     def judged(self, flow: Flow) -> DeliveryMode:
         plan = flow.plan
-        third = self._third(flow) if plan.guard == "producer_id" and plan.forward == "all" else None
+        third = self._find_third_cluster(flow) if plan.guard == "producer_id" and plan.forward == "all" else None
         if plan.delivery == "transactions":
             return DeliveryMode("transactions", plan.delivery_reason, third is not None)
         reason = self._merging(flow) or self._returning(flow)
@@ -136,9 +136,9 @@ class _Found:
                 todo.append(cluster)
         return flow.source in seen
 
-    def _third(self, flow: Flow) -> str | None:
-        """A third cluster that is before the source and behind the target, neither by way of the other end (there the
-        guard knows enough). Under which names does not matter: the guard asks for clusters."""
+    def _find_third_cluster(self, flow: Flow) -> str | None:
+        """A third cluster that leads to the source without passing the target, and that the target leads to without
+        passing the source; None if there is none. Topic names do not matter, because the guard compares clusters."""
         thirds = (self._between(source, target) for source, target in self.edges.get(flow.id, ()))
         return next((third for third in thirds if third is not None), None)
 

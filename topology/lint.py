@@ -92,7 +92,7 @@ def lint_topology(
                 finding = configuration.judged(rule, build_finding(rule, problem))
                 if finding is None:
                     continue
-                if rule.ignorable and comments[finding.span.file].silence(finding):
+                if rule.ignorable and comments[finding.span.file].apply_to(finding):
                     silenced.append(finding)
                 elif rule.ignorable and baseline and finding.fingerprint in baseline:
                     known.append(finding)

@@ -1,7 +1,7 @@
-"""What a migration's fences are for flows that carry access rights and quotas: theirs to leave where they are.
+"""Marks ACLs and quotas that fence a migration, so that no flow syncs them.
 
-A fence denies, or slows, an application at one cluster on purpose. Carried over, it would meet the same application
-where it has moved to. Brokers keep no word about why a right is there, so the file tells which ones are fences.
+A fence denies or slows an application at one cluster on purpose. At the other cluster it would block the application
+after it has moved. A broker does not store why an ACL or a quota exists, so the fences come from the file.
 """
 
 from __future__ import annotations

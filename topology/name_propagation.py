@@ -60,18 +60,18 @@ def follow_names(graph: TopicGraph, lanes: OutgoingFlows, begun: Iterable[TopicN
 
 
 def _growth(loop: tuple[Flow, ...], symbol: TopicSymbol, known: dict[frozenset[str], bool]) -> bool | None:
-    """How names grow on this way round, None where they do not; `known` keeps what was found for the same flows."""
+    """`_decide_growth` for this loop; None also for no loop. known: the answers for loops of the same flows."""
     if not loop:
         return None
     ids = frozenset(each.id for each in loop)
-    shown = known[ids] if ids in known else _endless(symbol, loop)
+    shown = known[ids] if ids in known else _decide_growth(symbol, loop)
     if shown is not None:
         known[ids] = shown
     return shown
 
 
 def _loop(route: FlowPath, flow: Flow) -> tuple[Flow, ...]:
-    """The flows of the way round when `flow` is taken again with a longer name; the next one first."""
+    """The flows of the loop if `flow` is taken again with a longer name, in order; empty if there is no such loop."""
     here = route.end[1]
     for index in range(len(route.flows) - 1, -1, -1):
         if route.flows[index] is flow and here.grew_from(route.nodes[index][1]):
@@ -79,13 +79,15 @@ def _loop(route: FlowPath, flow: Flow) -> tuple[Flow, ...]:
     return ()
 
 
-def _endless(symbol: TopicSymbol, loop: tuple[Flow, ...]) -> bool | None:
-    """Whether a name can go round until it is too long for Kafka. True: one name was found that does, which costs next
-    to nothing. None: no name is left after some rounds. False: names are left after ROUNDS, but none was found that
-    goes on; that counts as growth, too: better a doubt that is told than a growth that is not."""
+def _decide_growth(symbol: TopicSymbol, loop: tuple[Flow, ...]) -> bool | None:
+    """Can a name grow around this loop until it exceeds 249 letters?
+
+    True: one name does. None: all names die out after a few rounds. False: undecided after `_ROUNDS`; reported as
+    growth, with less confidence, because a missed growth fills both clusters.
+    """
     here = [symbol]
     for _ in range(_ROUNDS):
-        if any(_goes_on(each, loop) for each in here):
+        if any(_can_grow_too_long(each, loop) for each in here):
             return True
         here = _round(here, loop)
         if not here:
@@ -93,7 +95,8 @@ def _endless(symbol: TopicSymbol, loop: tuple[Flow, ...]) -> bool | None:
     return False
 
 
-def _goes_on(symbol: TopicSymbol, loop: tuple[Flow, ...]) -> bool:
+def _can_grow_too_long(symbol: TopicSymbol, loop: tuple[Flow, ...]) -> bool:
+    """True if one example name of the symbol grows with every round until Kafka refuses it."""
     name = symbol.birth if symbol.birth is not None else find_overlap(symbol.constraints).name
     if name is None:
         return False

@@ -1,6 +1,6 @@
-"""Which flows can have to do with each other: those that read or write a topic in common, and those behind these.
+"""Groups of related flows: flows that read or write a common topic, directly or over other flows.
 
-Applications write at either end, so what one flow reads and another one writes is a topic in common, too.
+Applications can write at both ends, so a topic that one flow reads and another flow writes is common as well.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ _CONTROL = ("watershed.flows", "watershed.ledger", "watershed.status", "watershe
 
 
 def explain_reserved_topic(name: str) -> str:
-    """Who keeps what under this name; empty for a topic that a flow may write."""
+    """Why a flow may not write a topic of this name: what is stored there. Empty if it may."""
     if name.startswith(DRILL_TOPIC_PREFIX):
         return ""
     if "_" in name and name.replace("_", ".") in _CONTROL:
@@ -25,10 +25,8 @@ def explain_reserved_topic(name: str) -> str:
 
 
 def find_reserved_targets(flow: PlanFlow) -> Iterator[tuple[str, str]]:
-    """What of a flow's naming leads to such names, whatever else its source holds: source name or `*`, target name."""
-    if flow.naming.policy != "map" and explain_reserved_topic(
-        f"{flow.naming.before}x"
-    ):  # what stands before the name decides for all
+    """Pairs (source topic or `*`, target topic) for which the flow's naming alone gives a reserved target name."""
+    if flow.naming.policy != "map" and explain_reserved_topic(f"{flow.naming.before}x"):  # the prefix decides for all
         yield "*", f"{flow.naming.before}*{flow.naming.after}"
         return
     named = {each.text for each in flow.topics.include if each.kind == "literal" and flow.selects(each.text)}

@@ -89,14 +89,15 @@ def find_overlap(constraints: frozenset[NameConstraint]) -> _SelectionOverlap:
         _SHARES[constraints] = found
     if purse is None:
         return found[0]
-    # an answer that another file has paid for costs this one as much: what is said must not depend on who asked before
+    # A cached answer costs the same work as a fresh one. Otherwise the result for a file would depend on the files
+    # that were checked before it.
     told = found[0] if found[1] <= max(purse.left, 0) else _PERHAPS
     purse.left -= found[1]
     purse.shared[constraints] = told
     return told
 
 
-_SHARES: dict[frozenset[NameConstraint], tuple[_SelectionOverlap, int]] = {}  # with the work that it was
+_SHARES: dict[frozenset[NameConstraint], tuple[_SelectionOverlap, int]] = {}  # with the work that the search took
 
 
 @lru_cache(maxsize=65_536)

@@ -58,7 +58,7 @@ def find_starved_topics(topology: Topology, graph: TopicGraph) -> Iterator[_Star
             yield _StarvedTopic(active, standby, str(symbol), FlowPath(((active, symbol),)), missing)
     for birth in sorted(graph.deliveries, key=lambda node: (node[0], str(node[1]))):
         if birth[0] in (active, standby):
-            continue  # told above, or held there already
+            continue  # reported above, or born at the standby
         routes = graph.deliveries[birth]
         arrivals = [route for route in routes if route.end[0] == standby]
         for route in routes:

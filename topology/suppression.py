@@ -44,8 +44,8 @@ class Suppressions:
     entries: tuple[_Suppression, ...]
     by_line: Mapping[int, tuple[_Suppression, ...]]
 
-    def silence(self, finding: LintFinding) -> bool:
-        """Whether a comment with a reason silences this finding, where it begins."""
+    def apply_to(self, finding: LintFinding) -> bool:
+        """Marks the comments that silence this finding as used. Returns True if there is one with a reason."""
         hit = False
         for entry in self.by_line.get(finding.span.line, ()):
             if entry.reason:

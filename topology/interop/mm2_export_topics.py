@@ -57,8 +57,8 @@ def build_export_topic_lists(
 
 
 def has_common_match(one: Automaton, other: Automaton) -> bool:
-    """Whether a name matches both; True, too, when the search is too large."""
-    # one letter for all that neither side tells apart
+    """True if a name matches both, or if the search is too large to say."""
+    # one sample letter for each pair of letter classes
     chars = {(left, right): char for left, right, char in zip(one.kinds, other.kinds, TOPIC_LETTERS, strict=True)}
     todo = [(one.start, other.start)]
     seen = set(todo)

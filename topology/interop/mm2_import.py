@@ -1,9 +1,9 @@
 """MirrorMaker 2's own file, `connect-mirror-maker.properties`, with all its layers.
 
-For the connectors of `a->b`: top-level connector settings, then `a.` and `b.` (how to connect; `a.consumer.…`), then
-`a->b.…`; of one client setting `source.consumer.` wins over `consumer.`. Whatever stands in another layer than the one
-that reads it has no effect, and MirrorMaker does not say so. Source: apache/kafka MirrorMakerConfig.java,
-MirrorConnectorConfig.java.
+The connectors of `a->b` read three layers, a later one wins: top-level connector settings; `a.` and `b.` (connection
+settings and `a.consumer.…`); `a->b.…`. For a client setting `source.consumer.` wins over `consumer.`. A setting in a
+layer that does not read it has no effect, and MirrorMaker does not report it. Source: apache/kafka
+MirrorMakerConfig.java, MirrorConnectorConfig.java.
 """
 
 from __future__ import annotations

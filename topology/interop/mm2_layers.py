@@ -93,7 +93,7 @@ def _into_pair(said: ForeignSetting, names: list[str], layers: SettingLayers, no
         return
     plain = mm2_settings.resolve_renamed_key(key, said, notes)
     if not _judge(said, plain, notes):
-        plain = said.name  # kept as the place where the pair is spoken of
+        plain = said.name  # unknown, but its line still shows that the file declares this pair
     own = layers.pairs.setdefault((source, target), {})
     if plain == key or plain not in own:  # of an old and a new name the new one counts
         own[plain] = said

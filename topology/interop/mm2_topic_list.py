@@ -72,7 +72,8 @@ def _item(text: str) -> _TopicListEntry:
     if simple is not None:
         loose = simple.kind == "literal" and _unescaped_dot(text)
         return _TopicListEntry(text, simple, trap="loose dots" if loose else "")
-    ends = text.rfind("\\E") + 2 if "\\E" in text else 0  # behind it no `\\Q` has an end that is worth a search
+    # after the last `\\E` no `\\Q` can be closed, so that part is not searched
+    ends = text.rfind("\\E") + 2 if "\\E" in text else 0
     plain = _QUOTED.sub(lambda match: re.escape(match[1]), text[:ends]) + text[ends:]
     ahead = _AHEAD.fullmatch(plain)
     excluded = None

@@ -38,6 +38,7 @@ def sort_unique_names(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def render_further_groups(groups: Iterable[tuple[Sequence[str], str]]) -> tuple[str, ...]:
-    """Notes about further things of the same fault with other numbers: (names, what is to be said of them)."""
+    """One note for each further group of names with the same fault: (names, text). After `_NOTED` notes the rest is
+    only counted."""
     lines = tuple(f"{render_some_names(names)}: {what}" for names, what in groups)
     return lines if len(lines) <= _NOTED else (*lines[:_NOTED], f"and {len(lines) - _NOTED} more such groups")

@@ -38,7 +38,7 @@ def check(context: RuleContext) -> Iterator[Problem]:
 
 
 def _long(routes: list[FlowPath], bound: int) -> Iterator[FlowPath]:
-    """Those that pass more flows, but not those that only go on from one of these: they would not be told."""
+    """The paths over the limit. A path that only extends a reported one is not reported again."""
     heads = {route.flows for route in routes if len(route.flows) == bound + 1}
     for route in routes:
         if len(route.flows) > bound and (len(route.flows) == bound + 1 or route.flows[: bound + 1] not in heads):

@@ -54,8 +54,10 @@ class _Holders:
 
 
 class ClusterRights:
-    """The ALLOW and DENY rules of one cluster; answers are kept, as many flows ask the same. `principals` are the users
-    that may do anything at all, `open` says that what no ACL mentions is allowed."""
+    """The ALLOW and DENY ACLs of one cluster. Answers are cached, because many flows ask for the same right.
+
+    principals: users with at least one ALLOW. open: the brokers allow everything that no ACL mentions.
+    """
 
     def __init__(self, cluster: InventoryCluster) -> None:
         self._rules: dict[tuple[str, str, str], _Holders] = {}

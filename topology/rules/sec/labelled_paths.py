@@ -43,9 +43,11 @@ class LabelledPath:
 def find_labelled_paths(
     context: RuleContext, label: str, matters: Callable[[str], bool], ends: Callable[[LabelledPath], bool]
 ) -> dict[str, list[LabelledPath]]:
-    """The journeys that `ends` says yes to, by the id of their last flow. From every declared label that `matters` the
-    shortest ways to all clusters that its topics reach are followed, over MAX_HOPS flows at most, and not beyond a
-    journey that ends."""
+    """Follows the topics of every declared label for which `matters` is true, on the shortest path to each cluster.
+
+    Returns the paths for which `ends` is true, by the id of the last flow. A returned path is not followed further, and
+    no path is longer than MAX_PATH_HOPS flows.
+    """
     topology = context.topology
     found: dict[str, list[LabelledPath]] = {}
     if topology is None:

@@ -1,4 +1,4 @@
-"""The worst sum of budgets along the flows that records take one after the other."""
+"""The largest sum of lag budgets along a path of flows."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def find_lag_budget(flow: Flow, kind: str) -> int:
 
 
 def find_worst_paths(topology: Topology, kind: str) -> dict[str, BudgetPath]:
-    """By flow id: of all ways over clusters that end with this flow, the one with the largest sum. A way goes on only
-    where a topic does, over MAX_HOPS flows at most, and not through a flow that takes local records alone."""
+    """By flow id: the path that ends with this flow and has the largest sum of lag budgets. A path follows a topic from
+    flow to flow, over at most MAX_PATH_HOPS flows. It stops at a flow with `forward: local`."""
     lanes = OutgoingFlows(topology)
     search = _Search()
     for birth in lanes.births():

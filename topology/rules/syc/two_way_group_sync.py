@@ -37,7 +37,8 @@ def find_two_way_flows(topology: Topology) -> Iterator[_TwoWayFlows]:
 
 
 def find_returning_topic(there: Flow, back: Flow) -> str | None:
-    """A topic that comes back under its own name, as only its positions are written by both."""
+    """A topic that `back` brings to the source under its own name; None if there is none. Only for such a topic do both
+    flows write positions of the same group."""
     for birth in list_source_symbols(there.plan):
         for arrived in carry_symbol(there.plan, birth):
             for returned in carry_symbol(back.plan, arrived):

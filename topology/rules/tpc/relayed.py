@@ -55,8 +55,8 @@ def find_relayed_topics(context: RuleContext) -> dict[str, list[RelayedTopic]]:
 
 
 def _leaving(context: RuleContext) -> dict[str, list[list[Flow]]]:
-    """By source that no scan saw: the flows that take on what others brought, together where they take the same (a
-    hub's flows to its spokes)."""
+    """Only sources without a scan. For each: its flows with `forward: all`, in groups. Flows with the same selection
+    and naming are one group, for example the flows of a hub to its spokes."""
     scanned = context.inventory.clusters if context.inventory is not None else {}
     alike: dict[tuple[str, TopicSelection, Naming], list[Flow]] = {}
     for flow, _ in context.facts.by_flow:

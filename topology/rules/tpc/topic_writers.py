@@ -17,8 +17,10 @@ _Arriving = dict[str, list[tuple[Flow, tuple[TopicSymbol, ...]]]]
 def find_merged_topics(
     context: RuleContext, wanted: Callable[[FlowTopic], bool]
 ) -> Iterator[tuple[FlowTopic, tuple[Flow, ...]]]:
-    """Every wanted thing that a flow carries into a topic which other flows write, too, with all its writers, sorted by
-    id; in the order of flows. A flow that says nothing about its topics is a writer all the same."""
+    """Topics that several flows write at the target, each with all flows that write it, sorted by flow id.
+
+    wanted: selects the topics. A flow whose topics are not known by name counts as a possible writer.
+    """
     into: dict[str, list[Flow]] = {}
     for flow, _ in context.facts.by_flow:
         into.setdefault(flow.target, []).append(flow)

@@ -13,7 +13,14 @@ from functools import cached_property, lru_cache
 
 from topology import regex as tree
 from topology.errors import BadSelector
-from topology.regex import ANY_LETTER_MASK, LETTER_BITS, MAX_PATTERN_LETTERS, TOPIC_LETTERS, RegexPart
+from topology.regex import (
+    ANY_LETTER_MASK,
+    LETTER_BITS,
+    MAX_PATTERN_LETTERS,
+    MAX_TOPIC_NAME_LETTERS,
+    TOPIC_LETTERS,
+    RegexPart,
+)
 from topology.text_escaping import shorten_and_escape
 
 _ONE = tuple(
@@ -225,7 +232,7 @@ def compile_literal(text: str) -> Automaton:
 def compile_glob(text: str) -> Automaton:
     """`*` is any text (also none), `?` one character, everything else itself. Raises BadSelector."""
     if len(text) > MAX_PATTERN_LETTERS:
-        raise BadSelector(f"the glob has {len(text)} characters; a topic's name has at most 249")
+        raise BadSelector(f"the glob has {len(text)} characters; a topic's name has at most {MAX_TOPIC_NAME_LETTERS}")
     star = tree.build_repetition(tree.build_letter(ANY_LETTER_MASK), 0, -1)
     parts = []
     for index, char in enumerate(text):

@@ -22,7 +22,7 @@ from topology.collisions import list_collision_candidates
 from topology.model import Flow, Topology
 from topology.name_propagation import follow_names
 from topology.naming import Naming
-from topology.selection_overlap import MAX_OVERLAP_WORK, MAX_OVERLAP_WORK_PER_FLOW, limit_overlap_work
+from topology.selection_overlap import limit_overlap_work_for
 from topology.selectors import TopicSelection
 from topology.text_escaping import shorten_and_escape
 from topology.topic_graph import OutgoingFlows, TopicGraph, TopicNode
@@ -45,7 +45,7 @@ class DeliveryMode:
 def choose_delivery_modes(topology: Topology) -> dict[str, DeliveryMode]:
     """By flow id. The order of the file changes nothing."""
     graph = TopicGraph()
-    with limit_overlap_work(MAX_OVERLAP_WORK + MAX_OVERLAP_WORK_PER_FLOW * len(topology.flows)):
+    with limit_overlap_work_for(len(topology.flows)):
         lanes = OutgoingFlows(topology)
         follow_names(graph, lanes, list(lanes.births()))
         found = _Found(topology, graph)
@@ -83,12 +83,13 @@ class _Found:
         third = self._find_third_cluster(flow) if plan.guard == "producer_id" and plan.forward == "all" else None
         if plan.delivery == "transactions":
             return DeliveryMode("transactions", plan.delivery_reason, third is not None)
-        reason = self._merging(flow) or self._returning(flow)
+        reason = self._explain_merge(flow) or self._explain_return(flow)
         if not reason and third is not None:
             reason = f"records may come round by {third} to where they were, so each batch tells the way it came"
         return DeliveryMode("transactions" if reason else "sequence", reason, third is not None)
 
-    def _merging(self, flow: Flow) -> str:
+    def _explain_merge(self, flow: Flow) -> str:
+        """Which other writer the target topics have; "" if none is known."""
         other = self.also.get(flow.id)
         if other is not None:
             return f"{other[0]} writes {other[1]} in {flow.target}, too"
@@ -96,8 +97,8 @@ class _Found:
             return f"the file lets other writers share its topics in {flow.target} (`merge.allowed`)"
         return ""
 
-    def _returning(self, flow: Flow) -> str:
-        """Whether what it brings can come back under its name, by running flows and itself."""
+    def _explain_return(self, flow: Flow) -> str:
+        """Why a topic of this flow can return to its source under its own name, over running flows; "" if none can."""
         for source, target in self.edges.get(flow.id, ()):
             if _runs(flow):
                 found = source in self.loops and self.loops[source] == self.loops.get(target)

@@ -143,7 +143,7 @@ def _rows(record: RecordShape, above: str) -> Iterator[tuple[str, str, str, str]
         yield shown, _kind(key), key.default, key.doc + _not_done(path, key)
         below = key.shape.value if isinstance(key.shape, MapShape) else key.shape
         inner = _record(below)
-        if inner is not None and not _apart(below):
+        if inner is not None and not _is_described_apart(below):
             yield from _rows(inner, f"{path}." if below is key.shape else f"{path}.NAME.")
 
 
@@ -213,7 +213,7 @@ def _known(section: str) -> RecordShape:
     return _must(shape.value if isinstance(shape, MapShape) else shape)
 
 
-def _apart(shape: YamlShape) -> bool:
+def _is_described_apart(shape: YamlShape) -> bool:
     return isinstance(shape, NamedShape) and shape.name in _APART
 
 

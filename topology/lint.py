@@ -16,7 +16,7 @@ from topology.loader import LoadedTopology, load_topologies, load_topology
 from topology.model import Topology
 from topology.rule import Profile, Rule, RuleContext, build_finding
 from topology.rules import RULES
-from topology.selection_overlap import MAX_OVERLAP_WORK, MAX_OVERLAP_WORK_PER_FLOW, limit_overlap_work
+from topology.selection_overlap import limit_overlap_work_for
 from topology.suppression import Suppressions, parse_suppressions
 
 _MAX_ERRORS = 5_000
@@ -83,7 +83,7 @@ def lint_topology(
     asked: list[Rule] = []
     errors = 0
     flows = len(loaded.topology.flows) if loaded.topology is not None else 0
-    with limit_overlap_work(MAX_OVERLAP_WORK + MAX_OVERLAP_WORK_PER_FLOW * flows):
+    with limit_overlap_work_for(flows):
         for rule in possible:
             if errors > _MAX_ERRORS and rule.ignorable:
                 continue

@@ -184,7 +184,7 @@ def read_text_file(path: Path, limit: int = 1 << 30) -> str:
 
 
 def _decoded(data: bytes, path: Path) -> str:
-    wide = _wide(data)
+    wide = _detect_wide_encoding(data)
     if wide:
         raise _unreadable(path, f"this is {wide}; save it as UTF-8")
     if b"\0" in data:
@@ -197,7 +197,7 @@ def _decoded(data: bytes, path: Path) -> str:
         raise _unreadable(path, why) from None
 
 
-def _wide(data: bytes) -> str:
+def _detect_wide_encoding(data: bytes) -> str:
     """UTF-16 or UTF-32 by its mark, or UTF-16 by every second of the first bytes being zero; otherwise ""."""
     if data.startswith((b"\xff\xfe\0\0", b"\0\0\xfe\xff")):
         return "UTF-32"

@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Iterable
 
 from topology.model import Flow
+from topology.regex import MAX_TOPIC_NAME_LETTERS
 from topology.selection_overlap import find_overlap
 from topology.topic_graph import (
     MAX_GRAPH_NODES,
@@ -18,7 +19,7 @@ from topology.topic_graph import (
     TopicGraph,
     TopicNode,
 )
-from topology.topic_symbols import MAX_SYMBOL_NAME_LETTERS, TopicSymbol, carry_symbol
+from topology.topic_symbols import TopicSymbol, carry_symbol
 
 _ROUNDS = 6
 
@@ -46,7 +47,7 @@ def follow_names(graph: TopicGraph, lanes: OutgoingFlows, begun: Iterable[TopicN
                 node = (flow.target, symbol)
                 graph.edges[route.end, node, flow.id] = flow
                 graph.writers.setdefault(flow.target, {})[flow.id, symbol] = flow
-                if node in graph.nodes or symbol.shortest > MAX_SYMBOL_NAME_LETTERS:
+                if node in graph.nodes or symbol.shortest > MAX_TOPIC_NAME_LETTERS:
                     continue
                 graph.nodes[node] = None
                 following = route.then(flow, symbol)
@@ -101,7 +102,7 @@ def _can_grow_too_long(symbol: TopicSymbol, loop: tuple[Flow, ...]) -> bool:
     if name is None:
         return False
     here = [symbol if symbol.now is not None else TopicSymbol(name, name, f"{symbol.before}{name}{symbol.after}")]
-    while here and here[0].shortest <= MAX_SYMBOL_NAME_LETTERS:
+    while here and here[0].shortest <= MAX_TOPIC_NAME_LETTERS:
         before, here = here[0], _round(here, loop)
         if here and not here[0].grew_from(before):
             return False

@@ -12,8 +12,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from topology.model import Flow
+from topology.regex import MAX_TOPIC_NAME_LETTERS
 from topology.topic_graph import MAX_PATH_HOPS, FlowPath, OutgoingFlows, TopicGraph, TopicNode
-from topology.topic_symbols import MAX_SYMBOL_NAME_LETTERS, TopicSymbol
+from topology.topic_symbols import TopicSymbol
 
 _MAX_STEPS = 3_000_000
 # Flows passed by all routes together, which are kept; fewer when the names were too many and nothing is proven anyway.
@@ -94,7 +95,7 @@ class _Birth:
             return
         memory = (copy.memory | {flow.target} if looping else copy.memory) if guarded else self._ends(flow)
         grew = any(symbol.grew_from(route.nodes[index][1]) for index in visits)
-        if grew and (graph.growth or symbol.shortest > MAX_SYMBOL_NAME_LETTERS):
+        if grew and (graph.growth or symbol.shortest > MAX_TOPIC_NAME_LETTERS):
             return  # told by `follow_names`, or no topic can have that name
         if any(index > 0 and copy.memories[index] == memory for index in earlier):
             graph.cycles.append(following)

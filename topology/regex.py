@@ -16,6 +16,7 @@ from topology.errors import BadSelector
 from topology.text_escaping import shorten_and_escape
 
 # a topic's letters: apache/kafka Topic.java LEGAL_CHARS
+MAX_TOPIC_NAME_LETTERS = 249  # apache/kafka Topic.java
 TOPIC_LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-"
 LETTER_BITS = {char: 1 << index for index, char in enumerate(TOPIC_LETTERS)}
 ANY_LETTER_MASK = (1 << len(TOPIC_LETTERS)) - 1

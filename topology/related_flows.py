@@ -11,7 +11,7 @@ import networkx as nx
 
 from topology.collisions import list_collision_candidates
 from topology.model import Flow, Topology
-from topology.selection_overlap import MAX_OVERLAP_WORK, MAX_OVERLAP_WORK_PER_FLOW, limit_overlap_work
+from topology.selection_overlap import limit_overlap_work_for
 from topology.topic_symbols import TopicSymbol, carry_symbol, list_source_symbols
 
 _MAX_PAIRS, _MAX_PAIRS_PER_SYMBOL = 200_000, 20
@@ -24,7 +24,7 @@ def find_related_flows(topology: Topology, ids: Collection[str]) -> frozenset[st
     """
     touching: nx.Graph[str] = nx.Graph()
     touching.add_nodes_from(flow.id for flow in topology.flows)
-    with limit_overlap_work(MAX_OVERLAP_WORK + MAX_OVERLAP_WORK_PER_FLOW * len(topology.flows)):
+    with limit_overlap_work_for(len(topology.flows)):
         for by_symbol in _find_touched(topology).values():
             left = _MAX_PAIRS + _MAX_PAIRS_PER_SYMBOL * len(by_symbol)
             for one, two in list_collision_candidates(by_symbol):

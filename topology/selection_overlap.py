@@ -9,23 +9,22 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import lru_cache
 
 from topology import automaton
 from topology.automaton import UnionAutomaton
+from topology.regex import MAX_TOPIC_NAME_LETTERS
 from topology.selectors import INTERNAL_TOPIC_GLOBS, Selector, Selectors, TopicSelection, drop_covered_prefixes
 
 NameConstraint = tuple[str, str, TopicSelection]
-MAX_TOPIC_NAME_LETTERS = 249
 # Units of work: about a microsecond each. The same question always costs the same.
 _MAX_WORK = 100_000
 _MAX_TOTAL = 500_000
-# What comparing the patterns of one file may cost, in microseconds or so: see `overlap.bounded`.
-MAX_OVERLAP_WORK = 500_000
-MAX_OVERLAP_WORK_PER_FLOW = 300
+# The work that comparing the patterns of one file may cost: see `limit_overlap_work_for`.
+_MAX_WORK_PER_FLOW = 300
 # Renames pile constraints up, hop by hop; a question with few of them is not worth counting.
 _FEW = 8
 _WORK_PER_CONSTRAINT = 8
@@ -58,13 +57,20 @@ def find_shortest_overlap(constraints: frozenset[NameConstraint]) -> _SelectionO
 
 @contextmanager
 def limit_overlap_work(work: int = _MAX_TOTAL) -> Iterator[None]:
-    """All questions inside cost `work` together; when it is used up, every further answer is "perhaps". For one file:
-    the order of its questions is the same wherever it is asked, and so are the answers."""
+    """All comparisons inside share `work` units; after that every answer is "perhaps".
+
+    For one file: the order of its comparisons is the same on every machine, and so are the answers.
+    """
     token = _PURSE.set(_Purse(work))
     try:
         yield
     finally:
         _PURSE.reset(token)
+
+
+def limit_overlap_work_for(flows: int) -> AbstractContextManager[None]:
+    """`limit_overlap_work` for a file with so many flows: linear in them, so a large file is compared as well."""
+    return limit_overlap_work(_MAX_TOTAL + _MAX_WORK_PER_FLOW * flows)
 
 
 def find_overlap(constraints: frozenset[NameConstraint]) -> _SelectionOverlap:

@@ -9,6 +9,7 @@ from functools import lru_cache
 
 from topology.naming import Naming
 from topology.plan import PlanFlow
+from topology.regex import MAX_TOPIC_NAME_LETTERS
 from topology.selection_overlap import (
     NameConstraint,
     build_prefix_constraint,
@@ -17,8 +18,6 @@ from topology.selection_overlap import (
     is_satisfied_by,
 )
 from topology.selectors import Selector, Selectors, TopicSelection, sort_selectors
-
-MAX_SYMBOL_NAME_LETTERS = 249  # apache/kafka Topic.java
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +130,7 @@ def _shifted(one: TopicSymbol, two: TopicSymbol) -> Iterator[str]:
     if not first.after.endswith(second.after):
         return
     tail = first.after[: len(first.after) - len(second.after)]
-    for length in range(1, MAX_SYMBOL_NAME_LETTERS - added + 1):
+    for length in range(1, MAX_TOPIC_NAME_LETTERS - added + 1):
         name = (step * (length // len(step) + 1))[:length]
         if name + tail == step + name:
             yield name

@@ -80,12 +80,12 @@ def render_link_properties(topology: Topology, notes: ImportNotes) -> list[tuple
     return [
         (flow.id, text)
         for flow in topology.flows
-        if _possible(flow, routes.get((flow.target, flow.source), []), topology, notes)
+        if _check_flow_is_link(flow, routes.get((flow.target, flow.source), []), topology, notes)
         and (text := _link(flow, topology, notes)) is not None
     ]
 
 
-def _possible(flow: Flow, opposite: Sequence[Flow], topology: Topology, notes: ImportNotes) -> bool:
+def _check_flow_is_link(flow: Flow, opposite: Sequence[Flow], topology: Topology, notes: ImportNotes) -> bool:
     """Says why not."""
     naming, settings = flow.plan.naming, flow.settings
     what, named = f"flow {flow.id}", settings.where("naming")
@@ -167,7 +167,7 @@ def _topics(flow: Flow, notes: ImportNotes) -> dict[str, str] | None:
     if not include:
         notes.add_not_carried(f"flow {flow.id}", "nothing of its topics can be said; the flow is left out", place)
         return None
-    exclude = [each for each in flow.plan.topics.exclude if each not in banned and _useful(each, include)]
+    exclude = [each for each in flow.plan.topics.exclude if each not in banned and _is_needed_exclude(each, include)]
     exclude += _internal(flow, include, notes)
     return {
         "auto.create.mirror.topics.enable": "true",
@@ -342,7 +342,7 @@ def _left_of_topology(topology: Topology, notes: ImportNotes) -> None:
         notes.add_not_carried("migration", "a link moves no applications", migration.span)
 
 
-def _useful(each: Selector, include: list[Selector]) -> bool:
+def _is_needed_exclude(each: Selector, include: list[Selector]) -> bool:
     return any(_meet(each, one) for one in include)
 
 

@@ -225,7 +225,7 @@ def _looping(flows: Sequence[Flow]) -> dict[str, set[str]]:
     running = [flow for flow in flows if flow.plan.state == "running" and not flow.plan.naming.grows]
     out: dict[str, set[str]] = {}
     for flow in running:
-        shared = [one for one in running if _share(flow, one)]
+        shared = [one for one in running if _has_common_topic(flow, one)]
         reached: dict[str, list[str]] = {flow.target: []}
         todo = [flow.target]
         for here in todo:
@@ -238,7 +238,7 @@ def _looping(flows: Sequence[Flow]) -> dict[str, set[str]]:
     return out
 
 
-def _share(one: Flow, other: Flow) -> bool:
+def _has_common_topic(one: Flow, other: Flow) -> bool:
     return find_shortest_overlap(frozenset((("", "", one.plan.topics), ("", "", other.plan.topics)))).found
 
 

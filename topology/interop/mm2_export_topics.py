@@ -29,12 +29,12 @@ def build_export_topic_lists(
     inside = [Selector("glob", text) for text in INTERNAL_TOPIC_GLOBS]
     hidden = [each for each in inside if any(has_common_match(one.automaton(), each.automaton()) for one in patterns)]
     for each in flow.plan.topics.include:
-        why = _why_not(each, flow, hidden)
+        why = _explain_unwritten(each, flow, hidden)
         if why is None:
             include.append(each)
         elif why:
             notes.add_not_carried(f"topic {each} of flow {flow.id}", why, place)
-    skipped = [each.text for each in NEVER_MIRRORED_TOPICS if any(_reaches(flow, one, each) for one in patterns)]
+    skipped = [each.text for each in NEVER_MIRRORED_TOPICS if any(_can_match(flow, one, each) for one in patterns)]
     if skipped:
         why = "MirrorMaker takes such names for internal topics and never copies them"
         notes.add_not_carried(f"topics {' and '.join(skipped)} of flow {flow.id}", why, place)
@@ -75,8 +75,8 @@ def has_common_match(one: Automaton, other: Automaton) -> bool:
     return False
 
 
-def _why_not(selector: Selector, flow: Flow, hidden: list[Selector]) -> str | None:
-    """None: it is written. An empty text: it selects nothing anyway."""
+def _explain_unwritten(selector: Selector, flow: Flow, hidden: list[Selector]) -> str | None:
+    """Why an include cannot be written; None if it can, "" if it selects nothing and is left out without a note."""
     name = selector.text
     if selector.kind != "literal":
         return None
@@ -89,7 +89,7 @@ def _why_not(selector: Selector, flow: Flow, hidden: list[Selector]) -> str | No
     return None
 
 
-def _reaches(flow: Flow, pattern: Selector, each: Selector) -> bool:
+def _can_match(flow: Flow, pattern: Selector, each: Selector) -> bool:
     """Whether the pattern selects a name of `each` that the flow does not leave out anyway."""
     sides = (flow.plan.topics, TopicSelection((each,)), TopicSelection((pattern,)))
     return find_shortest_overlap(frozenset(("", "", side) for side in sides)).found
@@ -99,7 +99,7 @@ def _coming_back(flow: Flow, target: str, separator: str, include: list[Selector
     skipped = [
         each.text
         for each in build_cycle_excludes(target, separator)
-        if any(_reaches(flow, one, each) for one in include)
+        if any(_can_match(flow, one, each) for one in include)
     ]
     if skipped:
         why = f"MirrorMaker takes them for copies from {target} and never copies them there"

@@ -92,7 +92,7 @@ def _into_pair(said: ForeignSetting, names: list[str], layers: SettingLayers, no
         notes.add_problem("CLU107", f"`{said.name}`: a cluster does not copy to itself", said.key, ids=(source,))
         return
     plain = mm2_settings.resolve_renamed_key(key, said, notes)
-    if not _judge(said, plain, notes):
+    if not _check_pair_setting(said, plain, notes):
         plain = said.name  # unknown, but its line still shows that the file declares this pair
     own = layers.pairs.setdefault((source, target), {})
     if plain == key or plain not in own:  # of an old and a new name the new one counts
@@ -165,7 +165,7 @@ def _into_top(said: ForeignSetting, names: list[str], layers: SettingLayers, not
     _unknown(said, key, notes)
 
 
-def _judge(said: ForeignSetting, key: str, notes: ImportNotes) -> bool:
+def _check_pair_setting(said: ForeignSetting, key: str, notes: ImportNotes) -> bool:
     """Whether a setting of a pair is known; says what is left behind."""
     inner = re.sub(r"^(?:source|target)\.(?:cluster\.)?", "", key)
     if (

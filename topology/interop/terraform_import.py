@@ -117,7 +117,7 @@ class _Resource:
 def _links(block: HclBlock, clusters: TerraformClusters) -> list[_Resource]:
     module, notes = clusters.module, clusters.notes
     address = ".".join(block.labels)
-    if not _exists(block, clusters):
+    if not _check_resource_exists(block, clusters):
         return []
     for name, attribute in block.attributes.items():
         if name not in _LINK_ARGUMENTS:
@@ -286,7 +286,7 @@ def _add_settings(value: HclValue, address: str, out: dict[str, ForeignSetting],
 def _add_mirrors(block: HclBlock, links: list[_Resource], clusters: TerraformClusters) -> None:
     module, notes = clusters.module, clusters.notes
     address = ".".join(block.labels)
-    if not _exists(block, clusters):
+    if not _check_resource_exists(block, clusters):
         return
     topic, link = block.block("source_kafka_topic"), block.block("cluster_link")
     names = _topics(block, topic.value("topic_name") if topic is not None else None, clusters)
@@ -371,8 +371,8 @@ def _word(block: HclBlock, name: str, words: tuple[str, ...], clusters: Terrafor
     return text
 
 
-def _exists(block: HclBlock, clusters: TerraformClusters) -> bool:
-    """Whether the resource is made at all, as far as its `count` says."""
+def _check_resource_exists(block: HclBlock, clusters: TerraformClusters) -> bool:
+    """False if `count` is 0. Notes `count`, `for_each` and dynamic blocks that only Terraform can evaluate."""
     address, notes = ".".join(block.labels), clusters.notes
     for inner in block.all("dynamic"):
         notes.add_not_carried(f"`{address}`: dynamic block", "it is known only when Terraform runs", inner.span)

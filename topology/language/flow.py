@@ -32,10 +32,9 @@ from topology.language.scalars import (
 )
 from topology.model import CheckedValue
 from topology.naming import build_template_naming
+from topology.regex import MAX_TOPIC_NAME_LETTERS
 from topology.scalar_shape import YamlShape
 from topology.yaml_shapes import ConvertedShape, MapShape, NamedShape, RecordShape, ShapeKey
-
-_MAX_TEMPLATE = 249  # apache/kafka Topic.java
 
 
 def _naming(value: CheckedValue) -> None:
@@ -48,9 +47,11 @@ def _naming(value: CheckedValue) -> None:
         raise ValueError(f"policy {policy} needs `{needs}`")
     if policy == "template":
         text = value.get("template")
-        fixed = len(re.sub(r"\{(?:topic|source|target)\}", "", text[: 2 * _MAX_TEMPLATE]))
-        if fixed > _MAX_TEMPLATE:
-            raise ValueError(f"the template has too many characters; a topic's name has at most {_MAX_TEMPLATE}")
+        fixed = len(re.sub(r"\{(?:topic|source|target)\}", "", text[: 2 * MAX_TOPIC_NAME_LETTERS]))
+        if fixed > MAX_TOPIC_NAME_LETTERS:
+            raise ValueError(
+                f"the template has too many characters; a topic's name has at most {MAX_TOPIC_NAME_LETTERS}"
+            )
         build_template_naming(text, "s", "t")
     if policy == "map":
         targets = [each.data for each in value.fields["map"].fields.values()]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from topology.model import Topology
 from topology.picture.edge import Edge
 from topology.propagation import build_topic_graph
-from topology.selection_overlap import MAX_OVERLAP_WORK, MAX_OVERLAP_WORK_PER_FLOW, limit_overlap_work
+from topology.selection_overlap import limit_overlap_work_for
 from topology.selectors import Selector
 from topology.text_escaping import shorten_and_escape
 
@@ -16,7 +16,7 @@ _NAMED = 12  # selectors on one arrow
 
 def render_picture(topology: Topology, form: str, level: str) -> str:
     """form: text | mermaid | dot | svg; level: clusters | topics. Without a newline at the end."""
-    with limit_overlap_work(MAX_OVERLAP_WORK + MAX_OVERLAP_WORK_PER_FLOW * len(topology.flows)):
+    with limit_overlap_work_for(len(topology.flows)):
         graph = build_topic_graph(topology)
     loops = {
         flow.id for route in (*graph.cycles, *(each.route for each in graph.growth)) for flow in route.loop().flows

@@ -29,7 +29,11 @@ def check(context: RuleContext) -> Iterator[Problem]:
     for said, shared in (("the cluster id", _by_id(context, clusters)), ("the address", _by_address(clusters))):
         for key, places in sorted(shared.items()):
             aliases = set(places)
-            if len(aliases) > 1 and not _apart(context, aliases) and not any(aliases <= each for each in told):
+            if (
+                len(aliases) > 1
+                and not _have_own_cluster_ids(context, aliases)
+                and not any(aliases <= each for each in told)
+            ):
                 told.append(aliases)
                 yield _problem(f"{said} `{shorten_and_escape(key)}`", places)
 
@@ -72,8 +76,8 @@ def _address(text: str) -> str:
     return f"{'localhost' if host in _LOOPBACK else host}:{port}"
 
 
-def _apart(context: RuleContext, aliases: set[str]) -> bool:
-    """Whether a scan saw each of them, under ids of their own: a proxy may serve several clusters at one address."""
+def _have_own_cluster_ids(context: RuleContext, aliases: set[str]) -> bool:
+    """True if a scan saw a different cluster id for each alias: a proxy can serve several clusters at one address."""
     if context.inventory is None:
         return False
     seen = [context.inventory.cluster(alias) for alias in aliases]

@@ -34,7 +34,7 @@ def check(context: RuleContext) -> Iterator[Problem]:
         for name in (*names, *_beginnings(flow)):
             alias, found, _ = name.partition(separator)
             copies = arriving.get((alias, flow.source), ())
-            if found and alias in topology.clusters and not any(_brings(each, name) for each in copies):
+            if found and alias in topology.clusters and not any(_can_bring(each, name) for each in copies):
                 shadows.setdefault(alias, []).append(name)
         for alias, shadowing in sorted(shadows.items()):
             yield _problem(topology, flow, alias, sort_unique_names(shadowing))
@@ -47,7 +47,7 @@ def _beginnings(flow: Flow) -> Iterator[str]:
             yield selector.prefix
 
 
-def _brings(flow: Flow, name: str) -> bool:
+def _can_bring(flow: Flow, name: str) -> bool:
     """Whether the flow creates topics of this name, or of names that begin so."""
     before = flow.plan.naming.before
     return bool(before) and name.startswith(before)

@@ -21,7 +21,7 @@ def check(context: RuleContext) -> Iterator[Problem]:
         seen = context.inventory.cluster(flow.source) if context.inventory is not None else None
         if next(list_source_symbols(flow.plan), None) is None:
             message = f"{flow.id} selects nothing: what it includes is excluded again, or internal"
-        elif _fed(context, flow.source) or flow.plan.state == "paused":
+        elif _is_fed_by_flow(context, flow.source) or flow.plan.state == "paused":
             continue  # what it will find there comes with other flows, or with a failover
         elif seen is not None and not seen.topics.keys() & context.facts.names(flow.source, flow.plan.topics):
             message = f"{flow.id} selects none of the {len(seen.topics)} topics that {flow.source} has"
@@ -38,7 +38,7 @@ def check(context: RuleContext) -> Iterator[Problem]:
         )
 
 
-def _fed(context: RuleContext, alias: str) -> bool:
+def _is_fed_by_flow(context: RuleContext, alias: str) -> bool:
     return context.graph is not None and alias in context.graph.writers
 
 

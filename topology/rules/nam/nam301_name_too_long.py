@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 
 from topology.finding import Problem
 from topology.model import Flow
+from topology.regex import MAX_TOPIC_NAME_LETTERS
 from topology.rule import Rule, RuleContext
 from topology.rules.finding_text import build_labels, render_plural
-from topology.selection_overlap import MAX_TOPIC_NAME_LETTERS
 from topology.text_escaping import shorten_and_escape
 from topology.topic_symbols import TopicSymbol
 

@@ -66,7 +66,7 @@ def _brokers(alias: str, declared: CheckedValue, actual: TopologyFacts) -> Itera
     drifted = []
     for key in _BROKERS:
         said, found = facts.at(key) if facts is not None else None, getattr(seen, key)
-        if said is not None and found is not None and not _same(key, said.data, found):
+        if said is not None and found is not None and not _is_equal_fact(key, said.data, found):
             drifted.append((said.span, f"{key} is {_text(key, found)}, declared {_text(key, said.data)}"))
     if drifted:
         yield _problem(f"`{alias}` is not as declared", drifted, f"clusters.{alias}.facts", (alias,))
@@ -111,7 +111,7 @@ def _differing(entry: CheckedValue, seen: TopicFacts) -> Iterator[tuple[str, Any
             yield key, found
 
 
-def _same(key: str, declared: Any, found: Any) -> bool:
+def _is_equal_fact(key: str, declared: Any, found: Any) -> bool:
     """Releases are the same as far as both go: `4.1` is `4.1.0`."""
     if key != "kafka":
         return bool(declared == found)

@@ -36,7 +36,7 @@ def check(context: RuleContext) -> Iterator[Problem]:
     found: dict[str, list[tuple[Flow, str]]] = {}
     for flow in topology.flows:
         ends = sorted({flow.source, flow.target} & open_ends)
-        because = _apart(topology, flow) if ends else None
+        because = _explain_distance(topology, flow) if ends else None
         if because is not None:
             for alias in ends:
                 found.setdefault(alias, []).append((flow, because))
@@ -64,8 +64,8 @@ def _problem(topology: Topology, alias: str, flows: list[tuple[Flow, str]]) -> P
     )
 
 
-def _apart(topology: Topology, flow: Flow) -> str | None:
-    """Why the two ends are not at one site, in words; None when they are, or nobody knows."""
+def _explain_distance(topology: Topology, flow: Flow) -> str | None:
+    """Why the two clusters are not at one site; None if they are, or if nobody knows."""
     if is_cross_region(topology, flow.source, flow.target):
         one, two = (
             shorten_and_escape(", ".join(sorted(find_cluster_regions(topology, alias))))

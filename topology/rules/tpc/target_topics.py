@@ -58,7 +58,7 @@ class TargetTopics:
         if (
             renewed
             and is_synced_config(self.flow.plan, TOPIC_CONFIG_KEYS[name])
-            and self._own(topic, TOPIC_CONFIG_KEYS[name])
+            and self._has_own_value(topic, TOPIC_CONFIG_KEYS[name])
         ):
             taken = getattr(topic.source, name)
             return there if taken is None else taken
@@ -75,7 +75,7 @@ class TargetTopics:
             return None
         return min(topic.source.replication_factor, self.cluster.brokers or topic.source.replication_factor)
 
-    def _own(self, topic: FlowTopic, key: str) -> bool:
+    def _has_own_value(self, topic: FlowTopic, key: str) -> bool:
         """Whether the source's topic has the key itself, as only those are taken over. A declared fact counts."""
         seen = self.facts.seen(self.flow.source, topic.name) if topic.name is not None else None
         return seen is None or key in seen.overridden or key not in seen.configs

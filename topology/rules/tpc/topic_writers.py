@@ -60,7 +60,7 @@ def _open_ended(context: RuleContext, flows: list[Flow]) -> _Arriving:
     """Flows that carry more than the names which are known."""
     found: _Arriving = {}
     for flow in flows:
-        if not _listed(context, flow):
+        if not _is_listed_by_name(context, flow):
             arriving = tuple(
                 each for birth in list_source_symbols(flow.plan) for each in carry_symbol(flow.plan, birth)
             )
@@ -76,7 +76,7 @@ def _perhaps(topic: FlowTopic, arriving: _Arriving) -> Iterator[tuple[Flow, tupl
             yield from flows
 
 
-def _listed(context: RuleContext, flow: Flow) -> bool:
+def _is_listed_by_name(context: RuleContext, flow: Flow) -> bool:
     """Whether every topic of the flow is known by its name: literals, or a scan of the source."""
     inventory = context.inventory
     return flow.plan.topics.literals is not None or (

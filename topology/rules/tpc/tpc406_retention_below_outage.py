@@ -36,7 +36,11 @@ def check(context: RuleContext) -> Iterator[Problem]:
         perhaps = [topic for topics in groups if _may_be_short(topics[0].source, total) for topic in topics]
         kept = [(_kept(context, topic), topic) for topic in perhaps]
         short = [_ShortRetention(ms, topic, because) for (ms, because), topic in kept if ms < total]
-        short += [each for each in map(_relayed, later.get(flow.id, ())) if each.ms < total and not _told(each, needs)]
+        short += [
+            each
+            for each in map(_relayed, later.get(flow.id, ()))
+            if each.ms < total and not _is_reported_for_feeder(each, needs)
+        ]
         if short:
             yield _problem(flow, needed, sorted(short, key=lambda each: (each.ms, each.topic.label)))
 
@@ -59,7 +63,7 @@ def _relayed(hop: RelayedTopic) -> _ShortRetention:
     return _ShortRetention(topic.source.retention_ms, topic, because, by)
 
 
-def _told(short: _ShortRetention, needs: dict[str, OutageBudget | None]) -> bool:
+def _is_reported_for_feeder(short: _ShortRetention, needs: dict[str, OutageBudget | None]) -> bool:
     """Whether the flow that brought the topic is short of the same retention: one finding is enough."""
     needed = needs[short.by.id] if short.by is not None else None
     return needed is not None and short.ms < needed.total_ms

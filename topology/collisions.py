@@ -1,5 +1,5 @@
-"""Two flows that write one topic. Found by name prefixes first, so that a cluster with a thousand incoming flows costs
-about a thousand looks, not half a million."""
+"""Pairs of flows that write the same topic. Candidates are found by name prefixes, so a cluster with 1000 incoming
+flows costs about 1000 comparisons instead of half a million."""
 
 from __future__ import annotations
 
@@ -27,11 +27,12 @@ _MAX_PAIRS_PER_NAME = 20
 
 
 def find_write_collisions(graph: TopicGraph) -> Iterator[_WriteCollision]:
-    """For each pair of flows the shortest shared name, clusters and flows in order. Of many flows that write the very
-    same topics only pairs with the first of them are told. Pairs that both allow a merge are left out.
+    """For each pair of flows the shortest common name, sorted by cluster and flow.
 
-    A graph with more pairs of names than can be looked at is no longer `complete`; one that was not complete before
-    gets fewer looks."""
+    Of many flows that write exactly the same topics, only pairs with the first of them are reported. Pairs that both
+    allow a merge are left out. If there are more pairs of names than the bound, `graph.complete` becomes False; a graph
+    that is not complete already has a smaller bound.
+    """
     left = _MAX_PAIRS + _MAX_PAIRS_PER_NAME * sum(map(len, graph.writers.values()))
     left = left if graph.complete else _MAX_PAIRS_UNPROVEN
     for cluster, written in sorted(graph.writers.items()):

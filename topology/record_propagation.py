@@ -1,8 +1,9 @@
-"""Records followed from their birth, guards and forwarding applied: where they arrive, twice, or for ever.
+"""Follows records from the topic where they are produced: where they arrive, arrive twice, or circulate without end.
 
-A guard sees the path that guarded flows kept; an unguarded flow forgets all but its own two ends. In a topology without
-duplicates every birth arrives at most once at each name, so following it costs what it reaches; a branch that arrives
-where another one was is reported and not followed (unless it is allowed), so that meshes do not explode.
+A guard knows the path as far as guarded flows recorded it; an unguarded flow keeps only its own source and target. In a
+topology without duplicates, records of one origin arrive at most once at each topic, so the work is linear in what they
+reach. A path that arrives where another one arrived before is reported and not followed, unless duplicates are allowed;
+otherwise a mesh would cost exponential work.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from topology.topic_graph import MAX_PATH_HOPS, FlowPath, OutgoingFlows, TopicGr
 from topology.topic_symbols import TopicSymbol
 
 _MAX_STEPS = 3_000_000
-# Flows passed by all routes together, which are kept; fewer when the names were too many and nothing is proven anyway.
+# Length of all kept paths together, in flows; smaller if the names were too many and nothing is proven anyway.
 _MAX_PASSED = 500_000
 _MAX_PASSED_UNPROVEN = 50_000
 _MAX_TOLD = 2_000
@@ -38,7 +39,10 @@ class TracedRecord:
 
 
 def follow_records(graph: TopicGraph, lanes: OutgoingFlows, begun: Iterable[TopicNode], loops: frozenset[str]) -> None:
-    """Fill cycles, returns, twice, stopped and deliveries."""
+    """Fills `cycles`, `returns`, `duplicate_deliveries`, `stopped`, `deliveries` and `consecutive` of the graph.
+
+    begun: the origins to follow. loops: clusters where a record can come back.
+    """
     steps = passed = 0
     for birth in begun:
         one = _Birth(graph, lanes, birth, loops)
@@ -64,7 +68,7 @@ class _Birth:
         self.passed = 0
 
     def follow(self, budget: int, passing: int) -> int:
-        """The steps taken, at most about `budget`; the routes pass about `passing` flows at most."""
+        """Follows records until about `budget` steps or `passing` flows are used up. Returns the steps taken."""
         steps = 0
         stopped: list[tuple[FlowPath, Flow]] = []
         while self.todo and steps < budget and self.passed < passing and self.told < _MAX_TOLD_OF_ONE:
@@ -96,7 +100,7 @@ class _Birth:
         memory = (copy.memory | {flow.target} if looping else copy.memory) if guarded else self._ends(flow)
         grew = any(symbol.grew_from(route.nodes[index][1]) for index in visits)
         if grew and (graph.growth or symbol.shortest > MAX_TOPIC_NAME_LETTERS):
-            return  # told by `follow_names`, or no topic can have that name
+            return  # `follow_names` reports it, or no topic can have that name
         if any(index > 0 and copy.memories[index] == memory for index in earlier):
             graph.cycles.append(following)
             self.told += 1
@@ -108,7 +112,7 @@ class _Birth:
         if twin is not None:
             self._twice(twin, following)
             if not earlier and not flow.duplicates_allowed:
-                self.arrived[flow.target].append(following)  # it is there, too, though nobody follows it
+                self.arrived[flow.target].append(following)  # it arrives as well, but is not followed further
                 return
         else:
             self._arrive(following)
@@ -124,7 +128,7 @@ class _Birth:
         self._by_name.setdefault(_key(cluster, symbol), []).append((symbol.before, symbol, route))
 
     def _twin(self, cluster: str, symbol: TopicSymbol) -> FlowPath | None:
-        """The first that arrived there with a name in common."""
+        """The first path that arrived there with a common topic name."""
         mine = symbol.before
         for before, other, route in self._by_name.get(_key(cluster, symbol), ()):
             # one name can only begin with both when one of them begins with the other
@@ -133,11 +137,11 @@ class _Birth:
         return None
 
     def _ends(self, flow: Flow) -> frozenset[str]:
-        """What a guard knows of a record that an unguarded flow wrote."""
+        """The clusters that a guard knows for a record that an unguarded flow wrote."""
         return self.loops & {flow.source, flow.target}
 
     def _twice(self, twin: FlowPath, following: FlowPath) -> None:
-        """Both ways must allow it; the birth itself is a way that allows nothing."""
+        """Reports a duplicate unless both paths allow it. The origin itself is a path that allows nothing."""
         allowed = following.flows[-1].duplicates_allowed and bool(twin.flows) and twin.flows[-1].duplicates_allowed
         if not allowed and len(self.graph.duplicate_deliveries) < _MAX_TOLD:
             self.graph.duplicate_deliveries.append((twin, following))

@@ -1,4 +1,4 @@
-"""From checked values to the plan's objects: clusters, flows with their naming, the migration."""
+"""Builds the clusters, flows and migration of the plan from the checked values of the file."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ from topology.sync_settings import (
     UserSync,
 )
 
-# never carried over by default: they belong to the target's brokers (apache/kafka DefaultConfigPropertyFilter.java)
+# not synced by default: they belong to the target's brokers (apache/kafka DefaultConfigPropertyFilter.java)
 DEFAULT_EXCLUDED_CONFIGS = (
     "follower.replication.throttled.replicas",
     "leader.replication.throttled.replicas",
@@ -57,7 +57,7 @@ DEFAULT_EXCLUDED_CONFIGS = (
 
 
 def resolve_topology(root: CheckedValue, file: str) -> tuple[Topology, list[Problem]]:
-    """Whatever could be read becomes part of the topology; a flow without source, target or topics does not."""
+    """The topology, as far as the file could be read. A flow without source, target or topics is left out."""
     drafts, problems = expand_flows(root)
     flows = []
     shared = _Shared()

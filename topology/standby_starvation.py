@@ -1,4 +1,4 @@
-"""Whether a standby receives everything that its active holds and the pattern selects, wherever it was born."""
+"""Topics that the pattern `active_standby` selects at the active cluster and that never arrive at the standby."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _MAX_CASES = 64
 
 @dataclass(frozen=True, slots=True)
 class _MissingTopic:
-    """example: a birth name that shows it. Without certainty the patterns were too many to compare. paused: only paused
-    flows bring it."""
+    """example: a topic name that shows it. certain: False if the patterns were too many to compare. paused: only paused
+    flows bring the topic."""
 
     example: str | None
     certain: bool = True
@@ -38,7 +38,7 @@ class _StarvedTopic:
 
 
 def find_starved_topics(topology: Topology, graph: TopicGraph) -> Iterator[_StarvedTopic]:
-    """In the order of births; nothing without a pattern `active_standby`."""
+    """Sorted by origin; nothing without a pattern `active_standby`."""
     body = topology.root.at("pattern", "active_standby")
     if body is None or body.get("active") is None or body.get("standby") is None:
         return

@@ -1,8 +1,9 @@
-"""What travels where: names and records followed over (cluster, topic symbol) nodes until nothing new appears.
+"""The topic graph: nodes are (cluster, topic symbol), edges are flows.
 
-Two things travel and stop differently. *Names*: a flow creates every topic that it selects, whatever guard drops the
-records, so a rename on a loop grows names for ever (`names.py`). *Records*: a guarded flow skips what has been at its
-target, and `forward: local` skips what another flow brought (`delivery.py`).
+Names and records are followed separately, because they stop at different places. Names: a flow creates every topic that
+it selects, also if its guard drops all records, so a rename on a loop grows names without end (`name_propagation`).
+Records: a guarded flow skips records that have been at its target, and `forward: local` skips replicated records
+(`record_propagation`). `propagation.build_topic_graph` runs both.
 """
 
 from __future__ import annotations
@@ -74,7 +75,7 @@ class FlowPath:
         return FlowPath(self.nodes[start:], self.flows[start:])
 
     def rotate_loop(self) -> FlowPath:
-        """A loop, begun at its smallest name: the same loop is then always told the same way."""
+        """The same loop, starting at its smallest node, so that one loop is always reported in one form."""
         around = self.nodes[:-1]
         start = min(range(len(around)), key=lambda index: (around[index][0], str(around[index][1])))
         nodes = (*around[start:], *around[:start])
@@ -83,7 +84,7 @@ class FlowPath:
 
 @dataclass(frozen=True, slots=True)
 class NameGrowth:
-    """A route on which a name comes back longer. certain: one name was followed until it was too long for Kafka."""
+    """A path on which a name returns longer. certain: one name was followed until it was too long for Kafka."""
 
     route: FlowPath
     certain: bool
@@ -91,14 +92,18 @@ class NameGrowth:
 
 @dataclass(slots=True)
 class TopicGraph:
-    """What was found.
+    """What following names and records has found.
 
-    cycles: records return under their name for ever. returns: they would, but for the guard. growth: names come back
-    longer. twice: pairs of routes that deliver one record at one name. stopped: routes that end before a flow which
-    selects the topic but takes only local records, with that flow. writers: for each cluster, what each flow writes
-    there. deliveries: for each birth, the routes that arrive (the birth itself is not among them). ways: from which
-    cluster to which some flow leads. consecutive: pairs of flows that a record can pass one after the other, by ids.
-    complete is False when a bound stopped the search: then nothing is proven.
+    cycles: paths on which records return to their own topic without end.
+    returns: paths on which they would, if a guard did not stop them.
+    growth: paths on which a name returns longer.
+    duplicate_deliveries: pairs of paths that deliver the same record to the same topic.
+    stopped: paths that end before a flow with `forward: local`, with that flow.
+    writers: for each cluster, what each flow writes there.
+    deliveries: for each origin, the paths that arrive anywhere; the origin itself is not among them.
+    ways: pairs of clusters (source, target) that some flow connects.
+    consecutive: pairs of flows that a record can pass one after the other, by ids.
+    complete: False if a bound stopped the search; then nothing is proven.
     """
 
     edges: dict[tuple[TopicNode, TopicNode, str], Flow] = field(default_factory=dict)
@@ -115,7 +120,7 @@ class TopicGraph:
     complete: bool = True
 
     def proofs(self) -> dict[str, Any]:
-        """What the plan may say about a topology without findings."""
+        """The `proofs` section of a plan."""
         return {
             "no_unbounded_copy": not self.cycles,
             "no_name_growth": not self.growth,
@@ -127,8 +132,8 @@ class TopicGraph:
 
 
 class OutgoingFlows:
-    """Flows by the cluster they leave, those with equal topics and naming in one lane: what a lane carries of a symbol
-    is decided once for all of its flows."""
+    """Flows by their source cluster, in groups of equal topics and naming: the effect on a symbol is computed once for
+    a group."""
 
     def __init__(self, topology: Topology) -> None:
         self.flows = len(topology.flows)
@@ -143,7 +148,7 @@ class OutgoingFlows:
         self._carried: dict[tuple[str, TopicSymbol], tuple[tuple[TopicSymbol, tuple[Flow, ...]], ...]] = {}
 
     def births(self) -> Iterator[TopicNode]:
-        """What flows can take at their sources, each once."""
+        """The (source cluster, symbol) nodes that some flow selects, each once."""
         found: dict[TopicNode, None] = {}
         for cluster, lanes in self._lanes.items():
             for flows in lanes.all:
@@ -152,7 +157,7 @@ class OutgoingFlows:
         return iter(found)
 
     def out_of(self, node: TopicNode) -> tuple[tuple[TopicSymbol, tuple[Flow, ...]], ...]:
-        """What leaves a node: each arriving symbol with the flows that bring it."""
+        """What flows copy from a node: pairs (symbol at the target, flows)."""
         known = self._carried.get(node)
         if known is None:
             cluster, symbol = node
@@ -167,7 +172,7 @@ class OutgoingFlows:
 
 
 class _Leaving:
-    """The lanes of one cluster, found by how names begin."""
+    """The groups of flows that leave one cluster, found by the prefixes of topic names."""
 
     def __init__(self, lanes: list[tuple[tuple[str, ...], tuple[Flow, ...]]]) -> None:
         self.all = [flows for _, flows in lanes]
@@ -179,7 +184,7 @@ class _Leaving:
         self._lengths = sorted({len(prefix) for prefix in self._sorted})
 
     def touching(self, symbol: TopicSymbol) -> list[tuple[Flow, ...]]:
-        """Those with a selector whose names can begin like the symbol's, in order."""
+        """The groups with a selector that can match a name with the symbol's prefixes, in order."""
         found: set[int] = set()
         for prefix in symbol.prefixes:
             for length in self._lengths:

@@ -126,7 +126,7 @@ def _skipped(missing: list[ClusterError], skip_unreachable: bool) -> bool:
 
 def _line(alias: str, cluster: InventoryCluster) -> str:
     from topology.planning.cluster_overview import summarise_cluster
-    from topology.planning.rounded_amounts import render_counted_noun, render_first_names, render_rounded_size
+    from topology.rounded_amounts import render_counted_noun, render_first_names, render_rounded_size
 
     seen = summarise_cluster(cluster, top=0, idle_days=0)
     words = (

@@ -1,9 +1,9 @@
-"""Files to topologies, with every problem of them at once.
+"""Loads topology files and collects all their problems at once.
 
-Several files in one folder that say the same `metadata.name` form one topology: their clusters and flows are put
-together, every other section is said once. A file that cannot be judged at all is `UnreadableTopology` (exit 2): it is
-missing, a directory without topology files, larger than 1 MiB, not text, or another kind of document. Everything else,
-syntax errors included, is a problem with a line and a column.
+Files of one folder with the same `metadata.name` form one topology: their clusters and flows are put together, every
+other section may stand in one file only. `UnreadableTopology` (exit 2) is raised for a file that is missing, larger
+than 1 MiB, no text, or another kind of document, and for a directory without topology files. Everything else, syntax
+errors included, is a problem with a line and a column.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ TOPOLOGY_SUFFIXES = (".yaml", ".yml")
 LINT_CONFIGURATION_FILE = "topology.lint.yaml"
 _MAX_TOGETHER = 4 * MAX_FILE_BYTES
 STDIN_PATH = Path("-")
-# a section of ours at the beginning of a line, however the line goes on
+# one of our sections at the start of a line
 _SECTION = re.compile(
     r"^(?:[^\S\n]|[{\"'-])*+(?:apiVersion|kind|metadata|clusters?|defaults|patterns?|flows?|migration)\b", re.MULTILINE
 )
@@ -36,7 +36,7 @@ _FENCE = re.compile("^(?:```|~~~)", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class ParsedFile:
-    """One file as YAML. root is None when it does not parse, which `problems` then says."""
+    """One file as YAML. root: None if the file does not parse; `problems` says why."""
 
     file: str
     text: str
@@ -45,7 +45,7 @@ class ParsedFile:
 
     @property
     def name(self) -> str | None:
-        """Its `metadata.name`, when it says one."""
+        """The value of `metadata.name`; None if the file has none."""
         metadata = _entry(self.root, "metadata")
         name = _entry(metadata, "name")
         return name.text if name is not None and name.kind == "scalar" and name.text else None

@@ -1,7 +1,7 @@
-"""The compiled plan: what every other room works from. Plain data, canonical JSON, one content hash.
+"""The compiled plan, the input of all other rooms: plain data, canonical JSON, one content hash.
 
-The hash covers everything in the document but itself, so two machines that compile the same file agree on it, and a
-run that is pinned to a hash can tell whether the file still says the same.
+The hash covers the whole document except itself. Two machines that compile the same file get the same hash, and a run
+that is pinned to a hash notices when the file changes.
 """
 
 from __future__ import annotations
@@ -13,9 +13,7 @@ from typing import Any, Literal
 
 from topology.bounded_json import parse_json_object
 from topology.errors import NotInPlan, UnreadablePlan
-from topology.migration_waves import (
-    PlanMigration,
-)
+from topology.migration_waves import PlanMigration
 from topology.naming import Naming
 from topology.proof_policy import PROVEN_ON_DEMAND, ProofPolicy
 from topology.secret_ref import SecretRef
@@ -24,7 +22,7 @@ from topology.sync_settings import NO_SYNC, SyncMode, SyncSettings
 
 _SCHEMA = 1
 _IDENTITY = Naming()
-# Topic configs never taken over from a source: they describe its brokers, or would make the target rewrite what passes.
+# Topic configs that are never synced: they describe the source's brokers, or would make the target rewrite batches.
 # compression.type: only `producer` stores batches as they come (docs/research/batches.md, 1.3).
 NEVER_SYNCED_CONFIGS = frozenset(
     {
@@ -168,16 +166,19 @@ class PlanCluster:
 
 @dataclass(frozen=True, slots=True)
 class PlanFlow:
-    """One route. quota is bytes a second, None without a bound; workers is how many the fleet should have for it.
+    """One flow: which topics are copied from where to where, and how.
 
-    sync_configs_include and _exclude hold topic config keys (no include: all); configs_set is what created topics get
-    in any case. verify: how the flow is proven.
-
-    delivery: by sequence numbers, where the flow is the only writer of its target partitions, or in transactions, where
-    it is not or the file asks for them; delivery_reason says why transactions. paths: the flow lies on a ring of three
-    or more clusters and forwards, so its batches must tell which way they came. weight is the share of a worker's
-    bandwidth among its flows. grow: target topics get the partitions that source topics get. offsets_reason says why
-    the flow is `mapped` although the file asks for `aligned`. sync: what travels beside records.
+    quota: bytes a second, None without a limit. workers: number of workers that the fleet should have for the flow.
+    sync_configs_include, sync_configs_exclude: topic config keys; an empty include means all.
+    configs_set: configs that target topics get in any case. See `target_configs`.
+    verify: how the flow is proven.
+    delivery: `sequence` if the flow is the only writer of its target partitions, else `transactions`;
+    delivery_reason says why transactions.
+    paths: the flow writes with one producer id a path, because it forwards on a ring of three or more clusters.
+    weight: share of a worker's bandwidth among its flows.
+    grow: target topics get more partitions when the source topics do.
+    offsets_reason: why the flow is `mapped` although the file asks for `aligned`.
+    sync: group offsets, ACLs, quotas, users and schemas that the flow keeps in sync.
     """
 
     id: str

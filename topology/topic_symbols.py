@@ -1,4 +1,4 @@
-"""Topic symbols: the names that travel through the graph, one by one or as everything a pattern stands for."""
+"""Topic symbols: one topic name, or all names that a pattern matches, as it moves from cluster to cluster."""
 
 from __future__ import annotations
 
@@ -22,8 +22,12 @@ from topology.selectors import Selector, Selectors, TopicSelection, sort_selecto
 
 @dataclass(frozen=True, slots=True)
 class TopicSymbol:
-    """Either one topic (`birth` is its name where it was born, `now` here), or all names X that satisfy `constraints`,
-    called `before + X + after` here. `label` is how a person would write the birth names."""
+    """One topic, or all topics of a pattern, at one cluster.
+
+    One topic: `birth` is its name at the cluster where it is produced, `now` its name here.
+    A pattern: all names X that satisfy `constraints`; here they are called `before + X + after`.
+    label: the names at the origin as a person would write them.
+    """
 
     label: str
     birth: str | None = None
@@ -53,11 +57,11 @@ class TopicSymbol:
         return frozenset(self.before + prefix for prefix in find_fixed_prefixes(self.constraints))
 
     def holds_birth(self, name: str) -> bool:
-        """Whether this symbol carries the topic that was born as `name`."""
+        """True if the symbol contains the topic whose name at its origin is `name`."""
         return self.birth == name if self.birth is not None else is_satisfied_by(self.constraints, name)
 
     def grew_from(self, other: TopicSymbol) -> bool:
-        """Whether this name is the other one with something around it."""
+        """True if this name is the other name with more text before or after it."""
         if self.now is not None and other.now is not None:
             return len(self.now) > len(other.now) and other.now in self.now
         return len(self.before) + len(self.after) > len(other.before) + len(other.after)

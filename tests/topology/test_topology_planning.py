@@ -18,7 +18,7 @@ from topology.planning.html import render_html_page
 from topology.planning.markdown import render_markdown_page
 from topology.planning.page_blocks import BlockPage, Bullets, Cell, Heading, Sentence, Table
 from topology.planning.report_page import build_report_page
-from topology.planning.rounded_amounts import (
+from topology.rounded_amounts import (
     render_cost,
     render_first_names,
     render_rounded_duration,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from topology.inventory import InventoryTopic
 from topology.plan import PlanFlow
-from topology.planning.rounded_amounts import GIB_BYTES
+from topology.rounded_amounts import GIB_BYTES
 
 ASSUMED_COPY_RATE_BYTES = 100 * 2**20  # bytes a second, where neither a quota nor an option says one
 _DAY_S = 86_400

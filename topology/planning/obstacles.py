@@ -7,9 +7,9 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from topology import rounded_amounts
 from topology.inventory import InventoryCluster, InventoryTopic
 from topology.plan import PlanFlow
-from topology.planning import rounded_amounts
 from topology.target_configs import count_created_replicas, plan_target_configs
 
 # topic config → the broker config that it inherits where nothing is set on the topic

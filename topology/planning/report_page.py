@@ -9,7 +9,8 @@ from topology.planning import FlowEstimate, MigrationEstimate
 from topology.planning.cluster_overview import ClusterOverview
 from topology.planning.copy_estimate import CopyEstimate
 from topology.planning.page_blocks import BlockPage, Bullets, Cell, Heading, PageBlock, Sentence, Table
-from topology.planning.rounded_amounts import (
+from topology.planning.wave_estimate import WaveEstimate
+from topology.rounded_amounts import (
     render_cost,
     render_counted_noun,
     render_first_names,
@@ -19,7 +20,6 @@ from topology.planning.rounded_amounts import (
     render_rounded_size,
     render_utc_minute,
 )
-from topology.planning.wave_estimate import WaveEstimate
 
 _LISTED = 20  # idle and internal topics by name; the rest is counted
 

@@ -159,7 +159,7 @@ def require_each_range_once(units: Sequence[RangeRequest], found: Iterable[Range
     return results
 
 
-def run_sum_task(line: DriverAddress | None, stretches: Iterator[_Stretch]) -> Iterator[RangeSum]:
+def run_sum_task(line: DriverAddress | None, stretches: Iterable[_Stretch]) -> Iterator[RangeSum]:
     """A task of the proof. Runs on executors, as often as Spark likes: it only reads."""
     with ProgressReporter(line) as teller:
         for cluster, units in stretches:
@@ -170,7 +170,7 @@ def run_sum_task(line: DriverAddress | None, stretches: Iterator[_Stretch]) -> I
 
 
 def run_comparison_task(
-    pairs: Iterator[tuple[tuple[PlanCluster, PlanCluster], RangeComparison]],
+    pairs: Iterable[tuple[tuple[PlanCluster, PlanCluster], RangeComparison]],
 ) -> Iterator[RecordDifference]:
     """A task that compares two ranges record by record."""
     for clusters, job in pairs:

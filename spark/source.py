@@ -41,7 +41,7 @@ def register_format(session: SparkSession) -> None:
     import they must have themselves, see docs/engines.md)."""
     from spark.session import is_local_master, ship_packages
 
-    if not is_local_master(session.sparkContext.master):
+    if not is_local_master(session.sparkContext.master or ""):  # typed optional; a running context has one
         ship_packages(session.sparkContext)
     session.dataSource.register(KafkaBatches)
 

@@ -142,7 +142,7 @@ def _failed(out: Path, message: str, request: ProofRequest, began: float, plan: 
     print(f"error: {message}", file=sys.stderr)
     facts = {
         "run_id": build_run_id(began),
-        "level": request.level or "L2",
+        "level": request.choose_level(request.list_flows(plan) if plan is not None else ()),
         "mode": request.mode,
         "started_at": render_iso_timestamp(began),
         "ended_at": render_iso_timestamp(time.time()),

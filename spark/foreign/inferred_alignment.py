@@ -12,7 +12,7 @@ Whatever says where the copy of a record stands, the proof compares every record
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple
 from uuid import UUID
@@ -83,11 +83,7 @@ class OffsetHint:
     downstream: int
 
 
-HintReader = Callable[[FlowFacts], dict[tuple[str, int], list[OffsetHint]]]
-
-
-def _read_no_hints(_facts: FlowFacts) -> dict[tuple[str, int], list[OffsetHint]]:
-    return {}
+HintReader = Callable[[], Mapping[tuple[str, int], Sequence[OffsetHint]]]  # by source topic and partition
 
 
 def observe_foreign_copy(
@@ -96,7 +92,7 @@ def observe_foreign_copy(
     *,
     wait: float = 0.0,
     earliest: bool = False,
-    hints: HintReader = _read_no_hints,
+    hints: HintReader = dict,
     sizes: SamplingSizes = _SIZES,
 ) -> list[ObservedPartition]:
     """As `observe.observe`, for a copy without a ledger: fix the barrier, wait up to `wait` seconds until the source's
@@ -123,7 +119,7 @@ def observe_foreign_copy(
             break
         time.sleep(0.5)
     sources = facts.source.offsets(at_source)
-    said = hints(facts)
+    said = hints()
     seen: list[ObservedPartition] = []
     for first in range(0, len(places), _TOGETHER):
         logs = {
@@ -160,7 +156,7 @@ class _Known:
     sizes: SamplingSizes
 
     def told(
-        self, logs: Mapping[int, _Logs], hints: Mapping[tuple[str, int], list[OffsetHint]], earliest: bool
+        self, logs: Mapping[int, _Logs], hints: Mapping[tuple[str, int], Sequence[OffsetHint]], earliest: bool
     ) -> dict[int, tuple[OffsetMap, str]]:
         """The map of every partition, by its index, and how it was found."""
         found = {}
@@ -337,7 +333,7 @@ def build_spark_sampler(plan: Plan, session: Callable[[], SparkSession], manners
     return look
 
 
-def _run_sample_task(tasks: Iterator[tuple[PlanCluster, SampleRequest]]) -> Iterator[SampledRecords]:
+def _run_sample_task(tasks: Iterable[tuple[PlanCluster, SampleRequest]]) -> Iterator[SampledRecords]:
     """A task of the alignment."""
     for cluster, each in tasks:
         yield sample_range(cluster, each)

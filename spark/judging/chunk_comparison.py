@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from spark.fingerprint import ChunkSum
 from spark.judging.proof_inputs import ProofPartition, ProofReaders, require_range_sums
-from spark.judging.proof_window import cut_chunks
+from spark.judging.proof_window import PartitionPair, cut_chunks
 from spark.judging.verdict import ChunkRow, ComparisonMeans, compare_sums
 from spark.reading.batch_matching import MatchedBatches, match_batches
 from spark.reading.offset_range import OffsetRange
@@ -138,10 +138,10 @@ def _equal_batches(pieces: _Pieces, readers: ProofReaders) -> dict[_Key, tuple[R
 
 def _read_batches(
     chunks: Sequence[_ChunkPair], readers: ProofReaders, equal: dict[_Key, tuple[RangeSum, RangeSum]]
-) -> set[tuple[object, ...]]:
+) -> set[PartitionPair]:
     """Adds to `equal`; answers the places whose batches are others on the target."""
     read = require_range_sums([unit for at, c in enumerate(chunks) for unit in _units(c, 2 * at, "batches")], readers)
-    others = set()
+    others: set[PartitionPair] = set()
     for at, c in enumerate(chunks):
         both = read[2 * at], read[2 * at + 1]
         if not _whole_batches(c, both):
@@ -189,7 +189,7 @@ def _settle(
             doubtful.append(c._replace(source=spans[0], target=spans[1]))
         else:
             place = c.piece.subject.window.place
-            rows.append(ChunkRow(place, *spans, own[0].sums, own[1].sums, "equal", by="batches"))
+            rows.append(ChunkRow(place, spans[0], spans[1], own[0].sums, own[1].sums, "equal", by="batches"))
     return rows, doubtful
 
 

@@ -86,6 +86,7 @@ class GroupSelection:
 
 
 def has_group_sync(flow: PlanFlow) -> bool:
+    """Whether the flow syncs positions of consumer groups (`sync.groups`)."""
     return flow.sync.groups.mode != "never"
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from clusters.admin import Admin
 from clusters.topic_partition import TopicPartition
@@ -30,6 +31,7 @@ from spark.reading.offset_range import OffsetRange
 from spark.reading.range_address import build_partition_address
 from spark.reading.range_reader import read_fingerprints
 from spark.reading.range_requests import QuarantinedOffset, RangeRequest
+from spark.reading.xxh64 import U64
 from topology.plan import PlanCluster
 
 _BUCKET = 1_000_000  # records whose keys are compared at once
@@ -154,7 +156,7 @@ def _keys_in(address: PartitionAddress, unit: RangeRequest) -> tuple[KeyState, i
 def _behind(sides: Sequence[_Side]) -> RewrittenKeys:
     """Which keys were written behind these ranges, on either side, as of now. Where what stood there expired, all."""
 
-    def rewritten(kh: np.ndarray) -> np.ndarray:
+    def rewritten(kh: U64) -> npt.NDArray[np.bool_]:
         found = np.zeros(len(kh), dtype=np.bool_)
         for cluster, unit in sides:
             address = build_partition_address(cluster, unit)

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from clusters.claim_rules import PartitionClaims
 from replicator.ledger.foreign_part import JoinedOffsetMap
 from replicator.ledger.offset_map import OffsetMap
+from spark.judging.key_state_reading import KeyStateJob, KeyStateResult
 from spark.judging.proof_window import DEFAULT_CHUNK_OFFSETS, ProofWindow
 from spark.judging.record_difference import MAX_DIFFERENCE_EXAMPLES, RecordDifference
+from spark.judging.verdict import ChunkRow
 from spark.reading.offset_range import OffsetRange
 from spark.reading.range_requests import QuarantinedOffset, RangeRequest, SumKind
 from spark.reading.range_sums import RangeSum
 from spark.reading.schema_id_pairs import NO_ID_REWRITE, KeyValueIdPairs
-
-if TYPE_CHECKING:
-    from spark.judging.key_state_reading import KeyStateJob, KeyStateResult
-    from spark.judging.verdict import ChunkRow
 
 
 @dataclass(frozen=True, slots=True)

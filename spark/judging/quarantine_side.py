@@ -8,9 +8,9 @@ took before it left the rest out: what it set aside must have been the record th
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -19,19 +19,18 @@ from clusters.record_fingerprint import encode_headers_bin
 from clusters.settings import ConnectionSettings
 from replicator.copy.quarantine import QuarantinedRecord, read_quarantine
 from spark.fingerprint import RecordFingerprints, RecordSlices, fingerprint_slices
+from spark.judging.proof_inputs import ProofPartition
 from spark.judging.record_difference import DifferenceExample, RecordDifference
+from spark.judging.verdict import ConfirmedDifference
 from spark.reading.offset_range import OffsetRange
 from spark.reading.range_requests import QuarantinedOffset
 from spark.reading.schema_id_pairs import NO_ID_REWRITE, KeyValueIdPairs
 from spark.reading.schema_id_rewrite import rewrite_schema_ids
 from topology.plan import PlanFlow
 
-if TYPE_CHECKING:
-    from spark.judging.proof_inputs import ProofPartition
-    from spark.judging.verdict import ConfirmedDifference
 
-
-class _SourceSetAside(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class _SourceSetAside:
     """The source without what is kept for it; how many records that are; offsets of kept ones that are others than the
     source's; the records themselves, told one by one."""
 
@@ -79,7 +78,7 @@ def set_aside_quarantined(
         index = at.get(each.offset)
         if index is None:
             continue
-        if each.prints and int(source.fp[index]) not in each.prints:
+        if not each.matches(int(source.fp[index])):
             others.append(each.offset)
         else:
             mine.append(index)
@@ -104,7 +103,7 @@ def set_aside_quarantined(
             (),
             int(source.fp[index]),
             None,
-            int(source.ts[index]),
+            int(source.times[index]),
             None,
             int(source.kh[index]),
         )
@@ -120,11 +119,12 @@ def add_quarantined(difference: RecordDifference, aside: _SourceSetAside) -> Rec
 
 
 def build_quarantine_facts(
-    subjects: Sequence[ProofPartition], confirmed: Sequence[ConfirmedDifference]
+    partitions: Sequence[ProofPartition], confirmed: Sequence[ConfirmedDifference]
 ) -> dict[str, Any]:
-    """What the quarantine holds of what was looked at. alone: entries that are their record's only copy; copied_too:
-    how many are on the target as well; others: those whose content is not the source's, by name."""
-    entries = sum(len(s.kept_in(OffsetRange(s.window.source.start, s.window.tail.end))) for s in subjects)
+    """What the summary says of the quarantine: how many entries the windows hold (`entries`), how many are the only
+    copy of their record (`alone`), how many stand on the target as well (`copied_too`), and which have another content
+    than the source's record (`others`)."""
+    entries = sum(len(s.kept_in(OffsetRange(s.window.source.start, s.window.tail.end))) for s in partitions)
     alone = sum(each.difference.quarantined for each in confirmed)
     others = [
         {**each.place._asdict(), "source_offset": offset}
@@ -132,11 +132,6 @@ def build_quarantine_facts(
         for offset in each.difference.kept_otherwise
     ]
     return {"entries": entries, "alone": alone, "others": others, "copied_too": max(0, entries - alone - len(others))}
-
-
-def is_quarantined(kept: Mapping[int, QuarantinedOffset], offset: int, fp: int) -> bool:
-    each = kept.get(offset)
-    return each is not None and (not each.prints or fp in each.prints)
 
 
 def _kept(each: QuarantinedRecord, timestamps: bool, ids: KeyValueIdPairs) -> QuarantinedOffset:

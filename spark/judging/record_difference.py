@@ -15,6 +15,7 @@ from bisect import bisect_left
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -245,7 +246,7 @@ def _example(
 
     key = of(source, i, "kh") if source is not None else of(target, j, "kh")
     coordinates = of(source, i, "offset"), of(target, j, "offset")
-    prints = of(source, i, "fp"), of(target, j, "fp"), of(source, i, "ts"), of(target, j, "ts")
+    prints = of(source, i, "fp"), of(target, j, "fp"), of(source, i, "times"), of(target, j, "times")
     return DifferenceExample(kind, *coordinates, components, *prints, key)
 
 
@@ -266,10 +267,13 @@ def _some(kinds: list[list[DifferenceExample]], limit: int) -> tuple[DifferenceE
     return tuple(example for kind, examples in enumerate(kinds) for example in examples[: shares[kind]])
 
 
-def _equal_head(a: np.ndarray, b: np.ndarray) -> int:
+def _equal_head(a: U64, b: U64) -> int:
     n = min(len(a), len(b))
     unequal = np.flatnonzero(a[:n] != b[:n])
     return int(unequal[0]) if len(unequal) else n
+
+
+_Link: TypeAlias = "tuple[int, int, _Link | None]"  # index in a, index in b, the pair before it
 
 
 def _common(a: list[int], b: list[int]) -> list[tuple[int, int]]:
@@ -281,7 +285,7 @@ def _common(a: list[int], b: list[int]) -> list[tuple[int, int]]:
     if most * len(b) > 50 * MAX_ALIGNED_RECORDS:  # a great many equal records: give each occurrence its own partner
         return _common(_numbered(a), _numbered(b))
     ends: list[int] = []  # ends[k]: smallest index of a that ends a common subsequence of length k + 1
-    links: list[tuple[int, int, tuple | None]] = []
+    links: list[_Link] = []
     for j, item in enumerate(b):
         for i in reversed(places.get(item, ())):
             k = bisect_left(ends, i)
@@ -292,10 +296,11 @@ def _common(a: list[int], b: list[int]) -> list[tuple[int, int]]:
             elif ends[k] != i:
                 ends[k] = i
                 links[k] = link
-    pairs, link = [], links[-1] if links else None
-    while link is not None:
-        pairs.append((link[0], link[1]))
-        link = link[2]
+    pairs = []
+    last = links[-1] if links else None
+    while last is not None:
+        pairs.append((last[0], last[1]))
+        last = last[2]
     return pairs[::-1]
 
 

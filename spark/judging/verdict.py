@@ -221,11 +221,26 @@ def decode_chunk_row(line: Mapping[str, Any]) -> ChunkRow:
     for side in ("source", "target"):
         m = int(line[f"{side}_m"], 16)  # only the sum of both halves is kept
         spans.append(OffsetRange(line[f"{side}_start"], line[f"{side}_end"]))
-        hashes = (int(line[f"{side}_{name}"], 16) for name in ("order", "key", "value", "headers", "timestamp"))
-        fixed = (line[f"{side}_records"], m & 0xFFFFFFFF, m >> 32, *hashes, line[f"{side}_bytes"])
-        sums.append(ChunkSum(*fixed, line.get(f"{side}_since", -1), line.get(f"{side}_until", -1)))
+        sums.append(
+            ChunkSum(
+                n=line[f"{side}_records"],
+                m_lo=m & 0xFFFFFFFF,
+                m_hi=m >> 32,
+                order=int(line[f"{side}_order"], 16),
+                kh=int(line[f"{side}_key"], 16),
+                vh=int(line[f"{side}_value"], 16),
+                hh=int(line[f"{side}_headers"], 16),
+                ts=int(line[f"{side}_timestamp"], 16),
+                size=line[f"{side}_bytes"],
+                since=line.get(f"{side}_since", -1),
+                until=line.get(f"{side}_until", -1),
+            )
+        )
     place = PartitionPair(line["flow"], line["topic"], line["target_topic"], line["partition"])
-    return ChunkRow(place, *spans, *sums, line["status"], line["reads"], 0, line["why"], line["by"])
+    (source, target), (source_sum, target_sum) = spans, sums
+    return ChunkRow(
+        place, source, target, source_sum, target_sum, line["status"], line["reads"], 0, line["why"], line["by"]
+    )
 
 
 def compute_proof_root(rows: Iterable[ChunkRow]) -> str:

@@ -49,22 +49,34 @@ class BatchDigests:
     def between(self, start: int, end: int) -> BatchDigests:
         """Those that begin at start <= offset < end."""
         low, high = np.searchsorted(self.base, (start, end)).tolist()
-        cut = slice(low, high)
-        columns = (self.base, self.last, self.count, self.ts, self.until, self.size)
-        return BatchDigests(*(column[cut] for column in columns), self.digest[cut])
+        return self.take(slice(low, high))
 
-
-def select_digests(digests: BatchDigests, rows: I64 | npt.NDArray[np.bool_]) -> BatchDigests:
-    """Some of them, by their indices or by a mask."""
-    return BatchDigests(*(getattr(digests, column)[rows] for column in BatchDigests.__dataclass_fields__))
+    def take(self, rows: slice | I64 | npt.NDArray[np.bool_]) -> BatchDigests:
+        """The batches at these indices, or under this mask."""
+        return BatchDigests(
+            self.base[rows],
+            self.last[rows],
+            self.count[rows],
+            self.ts[rows],
+            self.until[rows],
+            self.size[rows],
+            self.digest[rows],
+        )
 
 
 def join_digests(parts: Sequence[BatchDigests]) -> BatchDigests:
     """Of parts of a log that follow one another."""
     if not parts:
         return digest_batches(np.empty(0, dtype=HEADER_DTYPE), ())
-    columns = BatchDigests.__dataclass_fields__
-    return BatchDigests(*(np.concatenate([getattr(part, column) for part in parts]) for column in columns))
+    return BatchDigests(
+        np.concatenate([part.base for part in parts]),
+        np.concatenate([part.last for part in parts]),
+        np.concatenate([part.count for part in parts]),
+        np.concatenate([part.ts for part in parts]),
+        np.concatenate([part.until for part in parts]),
+        np.concatenate([part.size for part in parts]),
+        np.concatenate([part.digest for part in parts]),
+    )
 
 
 def digest_batch(batch: BatchView) -> int:

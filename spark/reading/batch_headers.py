@@ -87,7 +87,8 @@ def decode_batch_headers(records: memoryview, edges: Sequence[int]) -> BatchHead
     if len(edges) < 2:
         return np.empty(0, dtype=HEADER_DTYPE)
     everywhere = np.ndarray((len(records) - HEADER_BYTES + 1,), dtype=HEADER_DTYPE, buffer=records, strides=(1,))
-    return everywhere[np.array(edges[:-1])]
+    found: BatchHeaders = everywhere[np.array(edges[:-1])]
+    return found
 
 
 def compute_last_offsets(heads: BatchHeaders) -> I64:

@@ -13,7 +13,7 @@ import numpy as np
 
 from clusters.wire.messages import READ_COMMITTED, READ_UNCOMMITTED
 from spark.errors import NotReadable
-from spark.fingerprint import RecordFingerprints, fingerprint_slices
+from spark.fingerprint import RecordFingerprints, fingerprint_slices, join_fingerprints
 from spark.reading.batch_decoding import (
     HEADER_BYTES,
     BatchView,
@@ -118,14 +118,7 @@ def read_all_fingerprints(
     address: PartitionAddress, span: OffsetRange, links: BrokerConnections | None = None
 ) -> RecordFingerprints:
     """The whole span as one block (for record-level comparison of a small one)."""
-    blocks = list(read_fingerprints(address, span, links=links))
-    names = ("offset", "fp", "kh", "vh", "hh", "ts", "size")
-    types = (np.int64, np.uint64, np.uint64, np.uint64, np.uint64, np.int64, np.int64)
-    columns = [
-        np.concatenate([getattr(b, name) for b in blocks]) if blocks else np.empty(0, dtype=kind)
-        for name, kind in zip(names, types, strict=True)
-    ]
-    return RecordFingerprints(*columns)
+    return join_fingerprints(list(read_fingerprints(address, span, links=links)))
 
 
 def _wanted(

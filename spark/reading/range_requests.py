@@ -20,6 +20,10 @@ class QuarantinedOffset(NamedTuple):
     prints: tuple[int, ...] = ()
     keyless: bool = False
 
+    def matches(self, fingerprint: int) -> bool:
+        """Whether the source's record at this offset can be the one in quarantine."""
+        return not self.prints or fingerprint in self.prints
+
 
 @dataclass(frozen=True, slots=True)
 class RangeRequest:

@@ -13,7 +13,7 @@ from clusters.errors import ClusterError
 from clusters.record_fingerprint import UINT64_MASK
 from spark.errors import NotReadable
 from spark.fingerprint import ChunkSum, RecordFingerprints, sum_fingerprints
-from spark.reading.batch_digests import BatchDigests, join_digests, select_digests, sum_batch_digests
+from spark.reading.batch_digests import BatchDigests, join_digests, sum_batch_digests
 from spark.reading.batch_matching import MIN_LISTED_BYTES
 from spark.reading.fetch_answers import OffsetsExpired, PartitionAddress
 from spark.reading.offset_range import OffsetRange
@@ -109,11 +109,8 @@ class _Running:
                 self._first = int(here.base[0]) if self._first < 0 else self._first
                 self._behind = int(here.last[-1]) + 1
             if unit.by == "lists":
-                self._listed.append(
-                    select_digests(
-                        block, (block.size >= MIN_LISTED_BYTES) & (block.base >= unit.start) & (block.base < unit.end)
-                    )
-                )
+                begins_here = (block.base >= unit.start) & (block.base < unit.end)
+                self._listed.append(block.take(begins_here & (block.size >= MIN_LISTED_BYTES)))
             self._straddled |= bool(((block.base < unit.start) & (block.last >= unit.start)).any())
         else:
             prints = block.between(unit.start, unit.end).without(unit.left_out)

@@ -20,9 +20,9 @@ from spark.reading.range_requests import RangeRequest, group_into_tasks
 from spark.reading.read_rate import ReadRate
 from topology.plan import Plan, PlanCluster, PlanFlow
 
-TaskRow = TypeVar("Row")
-TaskResult = TypeVar("Result")
-SparkTask: TypeAlias = Callable[[Iterator[TaskRow]], Iterable[TaskResult]]
+TaskRow = TypeVar("TaskRow")
+TaskResult = TypeVar("TaskResult")
+SparkTask: TypeAlias = Callable[[Iterable[TaskRow]], Iterable[TaskResult]]
 MAX_LAG_PAUSE_S = 600.0  # a round of reading waits so long at most for flows that lag
 
 
@@ -141,7 +141,7 @@ class LimitedTask(Generic[TaskRow, TaskResult]):
     def __init__(self, manners: ReadLimits, task: SparkTask[TaskRow, TaskResult]) -> None:
         self._manners, self._task = manners, task
 
-    def __call__(self, rows: Iterator[TaskRow]) -> Iterator[TaskResult]:
+    def __call__(self, rows: Iterable[TaskRow]) -> Iterator[TaskResult]:
         visit = _RunningTask(self._manners)
         before = _visit.set(visit)
         try:

@@ -50,7 +50,7 @@ def hash_longs(values: U64, seeds: U64) -> U64:
 
 
 def _hash_long(data: ByteArray, starts: I64, lengths: I64, seeds: U64) -> U64:
-    view, digest = memoryview(data), xxhash.xxh64_intdigest
+    view, digest = data.data, xxhash.xxh64_intdigest
     ends = (starts + lengths).tolist()
     hashes = [digest(view[a:b], s) for a, b, s in zip(starts.tolist(), ends, seeds.tolist(), strict=True)]
     return np.array(hashes, dtype=np.uint64)
@@ -66,7 +66,7 @@ def _hash_short(data: ByteArray, starts: I64, lengths: I64, seeds: U64) -> U64:
 
 
 def _hash_sorted(data: ByteArray, starts: I64, lengths: I64, seeds: U64) -> U64:
-    words = np.ndarray((len(data) - 7,), dtype="<u8", buffer=data, strides=(1,))
+    words: U64 = np.ndarray((len(data) - 7,), dtype=np.dtype("<u8"), buffer=data, strides=(1,))
     at = starts.copy()
     stripes = lengths >> 5
     striped = int(np.count_nonzero(stripes))

@@ -110,7 +110,7 @@ def render_differences(document: Mapping[str, Any], diffs: Sequence[Mapping[str,
     """Where records differ and in what; never what is in them."""
     if not diffs and not count_differing(document):
         return None
-    rows = [
+    rows: list[list[HtmlContent]] = [
         [
             e("code", render_partition_name(dict(d))),
             e("code", d["chunk"]),

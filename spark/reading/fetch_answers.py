@@ -28,9 +28,8 @@ from spark.reading.schema_id_pairs import NO_ID_REWRITE, KeyValueIdPairs
 
 _FETCH_BYTES = 4 << 20
 NO_PROGRESS_TIMEOUT_S = 60.0  # without any progress
-EARLY_END_WAIT_S = (
-    10.0  # for a log that ends too early: a new leader knows only after a moment how far the log is committed
-)
+# for a log that ends too early: a new leader knows only after a moment how far the log is committed
+EARLY_END_WAIT_S = 10.0
 
 # unknown topic or partition (a broker that has not heard of it yet), leader not available, not leader, storage error (a
 # disk that went away moves its leaders), fenced and unknown epochs
@@ -93,45 +92,42 @@ def fetch_range(
 ) -> Iterator[FetchAnswer]:
     """Answers that cover `span`. keep: their bytes stay valid; else only until the next one is asked for.
 
-    Raises Expired, NotReadable, ClusterError, CorruptBatch (a length that no batch has), OldFormat.
+    Raises OffsetsExpired, NotReadable, ClusterError, CorruptBatch (a length that no batch has), OldMessageFormat.
     """
     asking = _Asking(address, links, isolation, None if keep else links.room)
-    position, since, asked = span.start, time.monotonic(), False
+    patience, position = _Patience(), span.start
     try:
         while position < span.end:
-            try:
-                if not asked:
-                    asking.ask(position)
-                asked = False
-                answer = asking.answer(position)
-                if asking.silenced:  # a broker's quota: it lives, and we have been told to wait
-                    since = time.monotonic()
-                    continue
-            except Unreachable:
-                asking.give_up()
-                if time.monotonic() - since > NO_PROGRESS_TIMEOUT_S:
-                    raise
-                time.sleep(0.5)
+            answer = asking.receive(position, span, patience)
+            if answer is None:
                 continue
-            edges = find_batch_edges(answer.records) if answer is not None else [0]
-            if answer is None or len(edges) < 2:
-                if answer is not None and asking.elsewhere(answer):
-                    continue
-                ends_before = answer is not None and max(answer.last_stable, answer.high_watermark) < span.end
-                if time.monotonic() - since > (EARLY_END_WAIT_S if ends_before else NO_PROGRESS_TIMEOUT_S):
-                    raise _stuck(address, position, span, answer)
-                time.sleep(0.05)
+            edges = find_batch_edges(answer.records)
+            if len(edges) < 2:
+                if not asking.choose_other_broker(answer):
+                    _wait_or_fail(address, position, span, answer, patience)
                 continue
-            before, position, since = position, max(position, find_next_offset(answer.records, edges)), time.monotonic()
+            before, position = position, max(position, find_next_offset(answer.records, edges))
             if position == before:
                 raise NotReadable(f"{address}: the broker sends offsets below {before} when asked for those from there")
             if position < span.end:
-                asked = asking.ask_ahead(position)
+                asking.ask_ahead(position)
             yield FetchAnswer(before, answer.records[: edges[-1]], edges, answer.aborted)
-            since = time.monotonic()  # what the caller took does not count
+            patience.restart()  # the caller's time does not count
     finally:
-        if asked:
-            asking.give_up()
+        asking.drop_question()
+
+
+class _Patience:
+    """How long nothing came."""
+
+    def __init__(self) -> None:
+        self._since = time.monotonic()
+
+    def restart(self) -> None:
+        self._since = time.monotonic()
+
+    def is_over(self, seconds: float) -> bool:
+        return time.monotonic() - self._since > seconds
 
 
 class _Asking:
@@ -144,9 +140,31 @@ class _Asking:
         self._rack = links.rack
         self._link: Connection | None = None
         self._follower: int | None = None
-        self.silenced = False
+        self._is_asked = False  # a question is out whose answer nobody has taken
 
-    def ask(self, position: int) -> None:
+    def receive(self, position: int, span: OffsetRange, patience: _Patience) -> FetchedPartition | None:
+        """The answer to a fetch at `position`; None, after a moment, when it has to be asked again.
+
+        Raises OffsetsExpired, NotReadable, ClusterError.
+        """
+        try:
+            if not self._is_asked:
+                self._ask(position)
+            self._is_asked = False
+            answer, is_silenced = self._answer(position)
+        except Unreachable:
+            self._give_up()
+            if patience.is_over(NO_PROGRESS_TIMEOUT_S):
+                raise
+            time.sleep(0.5)
+            return None
+        if is_silenced:
+            patience.restart()  # the broker lives; its quota makes us wait
+        elif answer is None:
+            _wait_or_fail(self._address, position, span, None, patience)
+        return answer
+
+    def _ask(self, position: int) -> None:
         """Raises Unreachable."""
         address, links = self._address, self._links
         links.pace.wait()
@@ -158,38 +176,42 @@ class _Asking:
         wanted = FetchPartition(address.topic_id, address.partition, position, max_bytes=most)
         self._link.send_fetch((wanted,), max_wait_ms=1000, max_bytes=most, isolation=self._isolation, rack=self._rack)
 
-    def ask_ahead(self, position: int) -> bool:
-        """Whether the next question is out already. A connection that breaks is looked at when it is needed."""
+    def ask_ahead(self, position: int) -> None:
+        """Sends the next fetch already. A connection that breaks is opened again when the answer is needed."""
         try:
-            self.ask(position)
+            self._ask(position)
         except Unreachable:
-            self.give_up()
-            return False
-        return True
+            self._give_up()
+        else:
+            self._is_asked = True
 
-    def answer(self, position: int) -> FetchedPartition | None:
-        """To what was asked last; None when somebody else is to be asked, or the same broker later, because a quota is
-        used up (`silenced`; the answer names no partition then, KIP-219).
+    def drop_question(self) -> None:
+        """Nobody takes the answer any more: closes the connection on which it would come."""
+        if self._is_asked:
+            self._give_up()
 
-        Raises Expired, NotReadable, ClusterError.
+    def _answer(self, position: int) -> tuple[FetchedPartition | None, bool]:
+        """(answer to the last fetch, whether a quota is used up). Without an answer another broker is asked, or the
+        same one later: with a quota used up it names no partition (KIP-219).
+
+        Raises OffsetsExpired, NotReadable, ClusterError.
         """
         assert self._link is not None, "something was asked"
         found = self._link.receive_fetch(self._room)
         self._links.pace.record_answer(sum(len(each.records) for each in found), self._link.throttle_ms)
-        self.silenced = not found
         if not found:
-            return None
+            return None, True
         [answer] = found
         if answer.error == 0:
-            return answer
+            return answer, False
         if answer.error in _LEADER_MOVES or (self._follower is not None and answer.error in _FOLLOWER_IS_BEHIND):
             self._to_leader()
             time.sleep(0.3)
-            return None
+            return None, False
         raise self._refused(answer, position)
 
-    def elsewhere(self, answer: FetchedPartition) -> bool:
-        """Whether an answer without records means that another broker is to be asked, and is from now on."""
+    def choose_other_broker(self, answer: FetchedPartition) -> bool:
+        """Turns to another broker where an answer without records says so; returns whether it does."""
         if answer.preferred >= 0 and self._rack:
             self._link, self._follower = None, answer.preferred
             return True
@@ -198,8 +220,9 @@ class _Asking:
             return True
         return False
 
-    def give_up(self) -> None:
+    def _give_up(self) -> None:
         """The connection is lost, or an answer on it that nobody will take."""
+        self._is_asked = False
         self._links.lost(self._link)
         self._to_leader()
 
@@ -226,6 +249,20 @@ class _Asking:
         assert self._link is not None, "it has answered"
         [answer] = self._link.list_offsets(((self._address.topic, self._address.partition),), EARLIEST)
         return answer.offset
+
+
+def _wait_or_fail(
+    address: PartitionAddress,
+    position: int,
+    span: OffsetRange,
+    answer: FetchedPartition | None,
+    patience: _Patience,
+) -> None:
+    """Waits a moment for a whole batch. Raises NotReadable when none came for too long."""
+    ends_before = answer is not None and max(answer.last_stable, answer.high_watermark) < span.end
+    if patience.is_over(EARLY_END_WAIT_S if ends_before else NO_PROGRESS_TIMEOUT_S):
+        raise _stuck(address, position, span, answer)
+    time.sleep(0.05)
 
 
 def _stuck(address: PartitionAddress, position: int, span: OffsetRange, answer: FetchedPartition | None) -> NotReadable:

@@ -39,6 +39,7 @@ class WarmSession:
     _session: SparkSession | None = field(init=False, default=None)
 
     def session(self) -> SparkSession:
+        """The session, started by the first call."""
         if self._session is None:
             self._session = create_spark_session("watershed-verify")
         return self._session

@@ -55,6 +55,7 @@ class LogOffsetReader:
         self.close()
 
     def close(self) -> None:
+        """Closes the connections; the next question opens them again."""
         for link in self._links.values():
             link.close()
         self._links.clear()

@@ -106,6 +106,7 @@ def build_transaction_prefix(query: str) -> str:
 
 
 def list_winning_transactions(messages: Sequence[_Message]) -> tuple[TransactionIdentity, ...]:
+    """Transactions to commit: of each task the attempt whose result Spark took, unless it wrote nothing."""
     return tuple(
         (message.transactional_id, message.producer_id, message.epoch)
         for message in messages

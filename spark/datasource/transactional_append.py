@@ -53,6 +53,7 @@ class OpenTaskTransaction(WriterCommitMessage):
 
     @property
     def nothing(self) -> bool:
+        """Whether the task had no row to write."""
         return self.producer_id < 0
 
 

@@ -36,10 +36,12 @@ class SampledRecords:
         return len(self.fp)
 
     def between(self, start: int, end: int) -> SampledRecords:
+        """Those with start <= offset < end."""
         low, high = np.searchsorted(self.offset, (start, end)).tolist()
         return SampledRecords(self.offset[low:high], self.fp[low:high])
 
     def every(self, number: int) -> SampledRecords:
+        """About one in `number`, chosen by content: the same records are chosen on both sides."""
         if number <= 1:
             return self
         keep = self.fp % np.uint64(number) == 0

@@ -51,6 +51,7 @@ class KeyStateJob(NamedTuple):
 
     @property
     def buckets(self) -> int:
+        """Into how many parts the keys are split, so that one fits into memory."""
         return max(1, -(-self.records // _BUCKET))
 
 
@@ -133,6 +134,7 @@ def compare_states_locally(jobs: Sequence[KeyStateJob], cluster: Callable[[str],
 
 
 def find_job_clusters(job: KeyStateJob, cluster: Callable[[str], PlanCluster]) -> tuple[PlanCluster, PlanCluster]:
+    """Clusters of source and target of a job."""
     return cluster(job.source[0].cluster), cluster(job.target[0].cluster)
 
 

@@ -22,10 +22,12 @@ class MerkleStep(NamedTuple):
 
 
 def encode_leaf(row: Mapping[str, Any]) -> str:
+    """The text of a chunk row that is hashed: JSON with sorted keys and no spaces."""
     return json.dumps(row, sort_keys=True, separators=(",", ":"))
 
 
 def compute_merkle_root(texts: Iterable[str]) -> str:
+    """The root over the leaves' texts, in whatever order they come: `sha256:` and hex."""
     level = [_leaf(text) for text in sorted(texts)]
     if not level:
         return _PREFIX + hashlib.sha256(b"").hexdigest()

@@ -24,6 +24,8 @@ from spark.reading.offset_range import OffsetRange
 
 
 class ComparisonOutcome(NamedTuple):
+    """Judgement, one row a chunk, and the differences record by record or key by key."""
+
     judgement: ProofJudgement
     rows: list[ChunkRow]
     confirmed: list[ConfirmedDifference]

@@ -57,6 +57,7 @@ class ProofPartition:
         return self.map.extra if isinstance(self.map, JoinedOffsetMap) else ()
 
     def kept_in(self, source: OffsetRange) -> tuple[QuarantinedOffset, ...]:
+        """Entries of the quarantine whose records stand in this range of the source."""
         return tuple(each for each in self.kept if source.start <= each.offset < source.end)
 
     def unit(
@@ -99,6 +100,8 @@ class RangeComparison(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ProofReaders:
+    """How ranges are read: sums by range id, differences in the order of the jobs, states of compacted partitions."""
+
     sums: Callable[[Sequence[RangeRequest]], dict[int, RangeSum]]
     differences: Callable[[Sequence[RangeComparison]], list[RecordDifference]]
     states: Callable[[Sequence[KeyStateJob]], list[KeyStateResult]] | None = (

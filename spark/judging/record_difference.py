@@ -71,6 +71,7 @@ class RecordDifference:
 
     @property
     def difference_count(self) -> int:
+        """Records that are not as they should be; pending and unverifiable ones are not counted."""
         return self.missing + self.altered + self.reordered + self.duplicates + self.foreign
 
 

@@ -44,12 +44,14 @@ class Counts:
 
     @property
     def unproven(self) -> int:
+        """The headline of a proof, 0 when all is proven: differences and what cannot be verified."""
         return self.difference_count + self.unverifiable
 
     def __add__(self, other: Counts) -> Counts:
         return Counts(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
 
     def to_json(self) -> dict[str, int]:
+        """As in `summary.json`."""
         return {"unproven": self.unproven, **asdict(self)}
 
 
@@ -102,10 +104,12 @@ class ProofJudgement:
 
     @property
     def total(self) -> Counts:
+        """Counts of all partitions together."""
         return sum(self.partitions.values(), Counts())
 
     @property
     def verdict(self) -> Verdict:
+        """`different` goes before `incomplete`; what is pending or in quarantine makes a proof incomplete."""
         if self.errors:
             return "error"
         if self.total.difference_count or self.groups_differ:
@@ -122,6 +126,7 @@ def select_different_chunks(rows: Iterable[ChunkRow]) -> list[ChunkRow]:
 
 
 def compare_sums(source: ChunkSum, target: ChunkSum) -> Literal["equal", "different"]:
+    """Whether both sides of a chunk hold the same records in the same order."""
     return "equal" if source.equals(target) else "different"
 
 

@@ -50,6 +50,8 @@ class OldMessageFormat(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class BatchView:
+    """A record batch (magic 2): what its header says, and its bytes as stored. Timestamps in ms."""
+
     base_offset: int
     last_offset: int
     first_timestamp: int
@@ -61,14 +63,17 @@ class BatchView:
 
     @property
     def control(self) -> bool:
+        """A transaction marker (attributes, bit 5)."""
         return bool(self.attributes & 0x20)
 
     @property
     def transactional(self) -> bool:
+        """Written in a transaction (attributes, bit 4)."""
         return bool(self.attributes & 0x10)
 
     @property
     def append_time(self) -> bool:
+        """Its records have the broker's append time, `max_timestamp` (attributes, bit 3)."""
         return bool(self.attributes & 0x08)
 
     @property

@@ -92,6 +92,7 @@ def decode_batch_headers(records: memoryview, edges: Sequence[int]) -> BatchHead
 
 
 def compute_last_offsets(heads: BatchHeaders) -> I64:
+    """The last offset of every batch, shape (n,); the cleaner may have removed the record there."""
     return np.asarray(heads["base"].astype(np.int64) + heads["delta"])
 
 

@@ -68,6 +68,7 @@ class BrokerConnections:
             self._open = {address: each for address, each in self._open.items() if each is not link}
 
     def close(self) -> None:
+        """Closes all connections; they can be opened again."""
         for link in self._open.values():
             link.close()
         self._open.clear()

@@ -86,6 +86,7 @@ class LagPause:
         self._reports |= {(alias, report.key): report for report in reports}
 
     def close(self) -> None:
+        """Closes the followers of the flows' status topics."""
         for follower in self._followers.values():
             follower.close()
 

@@ -136,12 +136,13 @@ _visit: ContextVar[_RunningTask | None] = ContextVar("visit", default=None)
 
 
 class LimitedTask(Generic[TaskRow, TaskResult]):
-    """A task that keeps to manners: `task` with them, in a form that Spark can send to executors."""
+    """A Spark task that keeps to read limits; it can be pickled, so Spark can send it to executors."""
 
     def __init__(self, manners: ReadLimits, task: SparkTask[TaskRow, TaskResult]) -> None:
         self._manners, self._task = manners, task
 
     def __call__(self, rows: Iterable[TaskRow]) -> Iterator[TaskResult]:
+        """Runs the task; all connections that it borrows share its limits and are closed at its end."""
         visit = _RunningTask(self._manners)
         before = _visit.set(visit)
         try:

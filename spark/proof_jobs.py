@@ -12,6 +12,9 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, nullco
 from functools import partial
 from typing import TYPE_CHECKING
 
+import numpy as np
+import numpy.typing as npt
+
 from spark.errors import SparkError
 from spark.failure_text import raise_as_spark_error
 from spark.fingerprint import RecordFingerprints
@@ -26,17 +29,16 @@ from spark.judging.key_state_reading import (
     merge_key_state_results,
     read_key_states,
 )
-from spark.judging.near import build_neighbour_search
 from spark.judging.proof_inputs import ProofPartition, ProofReaders, RangeComparison
 from spark.judging.quarantine_side import add_quarantined, set_aside_quarantined
-from spark.judging.record_difference import RecordDifference, compare_records
+from spark.judging.record_difference import NeighbourSearch, RecordDifference, compare_records
 from spark.progress import DriverAddress, ProgressCallback, ProgressListener, ProgressReporter
 from spark.reading.broker_connections import BrokerConnections
-from spark.reading.fetch_answers import OffsetsExpired
+from spark.reading.fetch_answers import OffsetsExpired, PartitionAddress
 from spark.reading.lag_pause import wait_for_lag
 from spark.reading.offset_range import OffsetRange
 from spark.reading.range_address import build_partition_address
-from spark.reading.range_reader import read_all_fingerprints
+from spark.reading.range_reader import read_all_fingerprints, read_fingerprints
 from spark.reading.range_requests import RangeRequest, split_into_streams
 from spark.reading.range_sums import RangeSum, sum_ranges
 from spark.reading.read_limits import (
@@ -49,6 +51,7 @@ from spark.reading.read_limits import (
     plan_read_tasks,
 )
 from spark.reading.read_rate import ReadRate
+from spark.reading.xxh64 import U64
 from spark.resource_wait import warn_while_waiting
 from spark.session import find_driver_address
 from topology.plan import Plan, PlanCluster
@@ -180,7 +183,7 @@ def run_comparison_task(
             )
             for cluster, unit in zip(clusters, (job.source, job.target), strict=True)
         )
-        near = build_neighbour_search(
+        near = _build_neighbour_search(
             build_partition_address(clusters[0], job.source), [OffsetRange(unit.start, unit.end) for unit in job.near]
         )
         in_place = job.source.in_place
@@ -189,6 +192,28 @@ def run_comparison_task(
             aside.source, target, open_end=job.open_end, in_place=in_place, limit=job.limit, elsewhere=near
         )
         yield add_quarantined(found, aside)
+
+
+def _build_neighbour_search(address: PartitionAddress, spans: Sequence[OffsetRange]) -> NeighbourSearch:
+    """Which fingerprints the source holds in these ranges: read when it is asked, block by block, until all are found.
+    Expired offsets hold none."""
+
+    def search(prints: U64) -> npt.NDArray[np.bool_]:
+        found = np.zeros(len(prints), dtype=np.bool_)
+        for span in spans:
+            start = span.start
+            while start < span.end and not found.all():
+                try:
+                    for block in read_fingerprints(address, OffsetRange(start, span.end)):
+                        found |= np.isin(prints, block.fp)
+                        if found.all():
+                            break
+                    start = span.end
+                except OffsetsExpired as expired:
+                    start = expired.log_start
+        return found
+
+    return search
 
 
 def count_range_records(plan: Plan, unit: RangeRequest) -> int:

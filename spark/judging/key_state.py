@@ -25,7 +25,13 @@ import numpy as np
 import numpy.typing as npt
 
 from spark.fingerprint import ConsumedRecord, RecordFingerprints, fingerprint_records, join_fingerprints
-from spark.judging.record_difference import DifferenceExample, RecordDifference
+from spark.judging.record_difference import (
+    COMPONENT_COLUMNS,
+    DifferenceExample,
+    RecordDifference,
+    build_example,
+    order_components,
+)
 from spark.reading.range_requests import QuarantinedOffset
 from spark.reading.xxh64 import I64, U64
 
@@ -168,7 +174,7 @@ def compare_key_states(
         components.update(differ)
         named[word] = named.get(word, 0) + 1
         if named[word] <= limit:
-            examples.append(_example(word, source, s, target, t, differ))
+            examples.append(build_example(word, source if s >= 0 else None, s, target if t >= 0 else None, t, differ))
     difference = RecordDifference(
         proven=int(same.sum()),
         missing=counts["missing"],
@@ -177,7 +183,7 @@ def compare_key_states(
         pending=counts["pending"],
         unverifiable=counts["unverifiable"],
         quarantined=counts["quarantined"],
-        components=tuple(name for name in ("key", "value", "headers", "timestamp", "offset") if name in components),
+        components=order_components([tuple(components)]),
         examples=tuple(examples),
     )
     return KeyStateDifference(difference, (source.keyless, target.keyless))
@@ -186,7 +192,6 @@ def compare_key_states(
 def add_key_differences(parts: Sequence[KeyStateDifference], limit: int) -> KeyStateDifference:
     """Of all buckets of a partition."""
     differences = [part.difference for part in parts]
-    names = {name for d in differences for name in d.components}
     whole = RecordDifference(
         proven=sum(d.proven for d in differences),
         missing=sum(d.missing for d in differences),
@@ -195,7 +200,7 @@ def add_key_differences(parts: Sequence[KeyStateDifference], limit: int) -> KeyS
         pending=sum(d.pending for d in differences),
         unverifiable=sum(d.unverifiable for d in differences),
         quarantined=sum(d.quarantined for d in differences),
-        components=tuple(name for name in ("key", "value", "headers", "timestamp", "offset") if name in names),
+        components=order_components(d.components for d in differences),
         examples=tuple(e for d in differences for e in d.examples)[:limit],
     )
     keyless = sum(part.keyless[0] for part in parts), sum(part.keyless[1] for part in parts)
@@ -203,17 +208,5 @@ def add_key_differences(parts: Sequence[KeyStateDifference], limit: int) -> KeyS
 
 
 def _components(source: KeyState, s: int, target: KeyState, t: int, in_place: bool) -> tuple[str, ...]:
-    names = [("value", "vh"), ("headers", "hh"), ("timestamp", "ts"), *([("offset", "offset")] if in_place else [])]
-    return tuple(name for name, column in names if getattr(source, column)[s] != getattr(target, column)[t])
-
-
-def _example(
-    kind: str, source: KeyState, s: int, target: KeyState, t: int, components: tuple[str, ...]
-) -> DifferenceExample:
-    def of(keyed: KeyState, at: int, name: str) -> int | None:
-        return int(getattr(keyed, name)[at]) if at >= 0 else None
-
-    key = of(source, s, "kh") if s >= 0 else of(target, t, "kh")
-    offsets = of(source, s, "offset"), of(target, t, "offset")
-    prints = of(source, s, "fp"), of(target, t, "fp"), of(source, s, "times"), of(target, t, "times")
-    return DifferenceExample(kind, *offsets, components, *prints, key)
+    columns = [*list(COMPONENT_COLUMNS.items())[1:], *([("offset", "offset")] if in_place else [])]
+    return tuple(name for name, column in columns if getattr(source, column)[s] != getattr(target, column)[t])

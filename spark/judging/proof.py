@@ -35,7 +35,6 @@ def compare_and_judge(
     subjects: Sequence[ProofPartition],
     readers: ProofReaders,
     *,
-    chunk: int | None = None,
     blocks: Sequence[str] = (),
     outside: dict[PartitionPair, Counts] | None = None,
     named: int = MAX_DIFFERENCE_EXAMPLES,
@@ -44,12 +43,9 @@ def compare_and_judge(
     """Read everything once, what differs twice, and what still differs record by record.
 
     Batches are compared first where a copy can hold the source's as they are; what differs is judged by its records.
-    chunk: in place of the subjects' own. `outside`: counts of partitions that have no window (their topic is missing on
-    the target). named: so many differences of a range are told one by one; their counts do not depend on it.
-    hasty: as in `spark.judging.chunk_comparison`.
+    outside: counts of partitions that have no window (their topic is missing on the target). named: so many
+    differences of a range get an example; counts do not depend on it. hasty: as in `compare_chunks`.
     """
-    if chunk is not None:
-        subjects = [replace(s, chunk=chunk) for s in subjects]
     counts = dict(outside or {})
     for s in subjects:
         pending = max(0, s.window.tail.end - s.window.tail.start)

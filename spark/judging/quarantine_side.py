@@ -20,7 +20,7 @@ from clusters.settings import ConnectionSettings
 from replicator.copy.quarantine import QuarantinedRecord, read_quarantine
 from spark.fingerprint import RecordFingerprints, RecordSlices, fingerprint_slices
 from spark.judging.proof_inputs import ProofPartition
-from spark.judging.record_difference import DifferenceExample, RecordDifference
+from spark.judging.record_difference import DifferenceExample, RecordDifference, build_example
 from spark.judging.verdict import ConfirmedDifference
 from spark.reading.offset_range import OffsetRange
 from spark.reading.range_requests import QuarantinedOffset
@@ -95,20 +95,7 @@ def set_aside_quarantined(
         else:
             gone.append(index)
     spans = [(int(source.offset[index]), int(source.offset[index]) + 1) for index in gone]
-    examples = tuple(
-        DifferenceExample(
-            "quarantined",
-            int(source.offset[index]),
-            None,
-            (),
-            int(source.fp[index]),
-            None,
-            int(source.times[index]),
-            None,
-            int(source.kh[index]),
-        )
-        for index in gone[:limit]
-    )
+    examples = tuple(build_example("quarantined", source, index) for index in gone[:limit])
     return _SourceSetAside(source.without(spans), len(gone), tuple(others), examples)
 
 

@@ -76,11 +76,6 @@ class BatchView:
         """Its records have the broker's append time, `max_timestamp` (attributes, bit 3)."""
         return bool(self.attributes & 0x08)
 
-    @property
-    def aborts(self) -> bool:
-        """A control batch that ends a transaction by ABORT."""
-        return is_abort_marker(self.payload())
-
     def payload(self) -> bytes | memoryview:
         """Records, decompressed."""
         return decompress_bounded(self.attributes & 7, self.raw[HEADER_BYTES:], self.base_offset)

@@ -27,8 +27,8 @@ def proof_of(source: Log, target: Log, chunk: int = CHUNK, timestamps: bool = Tr
     seen = ObservedPartition(PLACE, LogRange(0, ends[0]), LogRange(0, ends[1]), OffsetMap.of([(0, 0)]), ends[0], IDS)
     window = fix_window(seen, start="earliest")
     with stored.in_place_of_clusters() as readers:
-        partition = ProofPartition(window, seen.map, ("onprem", "cloud"), timestamps=timestamps)
-        return compare_and_judge([partition], readers, chunk=chunk)
+        partition = ProofPartition(window, seen.map, ("onprem", "cloud"), timestamps=timestamps, chunk=chunk)
+        return compare_and_judge([partition], readers)
 
 
 def found(counts: Counts) -> dict[str, int]:
@@ -71,7 +71,7 @@ def test_a_map_that_is_wrong_is_a_finding_and_no_difference() -> None:
     seen = ObservedPartition(PLACE, LogRange(0, end), LogRange(0, there), OffsetMap.of([(0, 0)]), end, IDS)
     with stored.in_place_of_clusters() as readers:
         proof = compare_and_judge(
-            [ProofPartition(fix_window(seen), seen.map, ("onprem", "cloud"))], readers, chunk=CHUNK
+            [ProofPartition(fix_window(seen), seen.map, ("onprem", "cloud"), chunk=CHUNK)], readers
         )
     assert (found(proof.judgement.total), proof.judgement.total.proven) == ({}, COUNT)
     assert proof.judgement.verdict == "incomplete"

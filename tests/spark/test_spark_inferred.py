@@ -66,8 +66,8 @@ def proof_of(
     with stored.in_place_of_clusters() as readers:
         [seen] = observe_foreign_copy(facts, build_local_sampler(PLAN), **options)
         window = fix_window(seen, start=choose_window_start(seen))
-        subject = ProofPartition(window, seen.map, ("onprem", "cloud"))
-        return compare_and_judge([subject], readers, chunk=chunk), facts
+        subject = ProofPartition(window, seen.map, ("onprem", "cloud"), chunk=chunk)
+        return compare_and_judge([subject], readers), facts
 
 
 NEAR = [each for each in MUTATIONS if each.name != "another log"]

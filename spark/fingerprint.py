@@ -133,8 +133,8 @@ class ChunkSum:
     """Sums over a run of records; `+` joins two neighbouring runs, left one first.
 
     m_lo, m_hi: sums of the low and the high 32 bit halves of fp (exact, so they hold the true sum of a multiset).
-    order: sum of STEP**ordinal * fp modulo 2**64, ordinals from 1 (with the ordinal itself as weight, A B B A would be
-    B A A B). kh, vh, hh: sums modulo 2**64. ts: sum of ms.
+    order: sum of ORDER_WEIGHT_STEP**ordinal * fp modulo 2**64, ordinals from 1 (with the ordinal itself as weight,
+    A B B A would be B A A B). kh, vh, hh: sums modulo 2**64. ts: sum of ms.
     since, until: lowest and highest timestamp in ms, -1 for none; they only describe.
     """
 
@@ -186,7 +186,7 @@ def _powers() -> U64:
 
 
 def compute_order_weights(ordinals: I64) -> U64:
-    """STEP**ordinal modulo 2**64 of each; shape (n,), ordinals >= 0 and rising."""
+    """ORDER_WEIGHT_STEP**ordinal modulo 2**64 of each; shape (n,), ordinals >= 0 and rising."""
     if len(ordinals) and ordinals[-1] - ordinals[0] < _NEAR:
         first = int(ordinals[0])
         return _powers()[ordinals - first] * np.uint64(pow(ORDER_WEIGHT_STEP, first, UINT64_MASK + 1))

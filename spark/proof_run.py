@@ -352,7 +352,7 @@ def _add_fence_state(run: _ProofRun, flows: Sequence[_FlowObservation], judgemen
             flow.partitions,
             flow.observed,
             admin.offsets,
-            lambda partition, span: count_range_records(run.plan, partition.unit(0, span, 0)),
+            lambda partition, span: count_range_records(run.plan, partition.build_request(0, span, 0)),
             partial(describe_open_transactions, settings),
         )
     return judgement

@@ -2,7 +2,7 @@
 
 Every task hosts one worker of the replicator until it is told to stop. Workers share the partitions among themselves
 by Kafka's group protocol, so Spark only has to keep N of them alive: a worker that dies makes its task fail, and Spark
-starts it again, on another executor where it has to (up to FAILURES times a task). On a cluster every worker gets an
+starts it again, on another executor where it has to (up to _FAILURES times a task). On a cluster every worker gets an
 executor of one core (decision 0034). SIGTERM or Ctrl-C to this process: workers finish what is in flight, the session
 stops, exit 0. Send it to this process alone, not to its process group.
 

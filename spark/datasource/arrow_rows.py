@@ -155,28 +155,28 @@ def _sums(
     step = reading.chunk or part.end - part.start
     cuts = [part.start, *range((part.start // step + 1) * step, part.end, step), part.end]
     log = part.log
-    units = [
+    requests = [
         RangeRequest(at, reading.cluster.alias, log.topic, str(log.topic_id), log.partition, start, end, by=reading.by)
         for at, (start, end) in enumerate(pairwise(cuts))
     ]
-    for result in sum_ranges(reading.cluster, units):
+    for result in sum_ranges(reading.cluster, requests):
         if result.state == "expired":
             raise OffsetsExpired(result.log_start)
         if result.state != "read":
             raise NotReadable(result.detail)
-        unit = units[result.unit]
-        if full := table.add(_sum_row(unit, result), 256):
+        request = requests[result.request_id]
+        if full := table.add(_sum_row(request, result), 256):
             yield full
     yield from table.rest()
 
 
-def _sum_row(unit: RangeRequest, result: RangeSum) -> dict[str, Any]:
+def _sum_row(request: RangeRequest, result: RangeSum) -> dict[str, Any]:
     s = result.sums
     hexes = {"ordered": s.order, "kh": s.kh, "vh": s.vh, "hh": s.hh}
     return {name: f"{value:016x}" for name, value in hexes.items()} | {
-        "start_offset": unit.start,
-        "end_offset": unit.end,
-        "summed": unit.by,
+        "start_offset": request.start,
+        "end_offset": request.end,
+        "summed": request.by,
         "n": s.n,
         "bytes": s.size,
         "first_timestamp_ms": s.since,

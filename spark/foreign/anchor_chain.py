@@ -2,9 +2,8 @@
 
 Records are sampled by their own fingerprints (those that a number divides), so both sides sample the same records
 wherever they stand; how many are held in memory is bounded whatever the logs' length. A record that the source holds
-once, and its first copy, are a pair; the longest chain of pairs that rises on both sides are the anchors. Any chain
-will do: anchors say where to cut and where a copy begins and ends, never that records are equal. That is found out
-afterwards, for every record between them.
+once, and its first copy, are a pair; the longest chain of pairs that rises on both sides are the anchors. Anchors are a
+guess: they say where to cut and where a copy begins and ends. The proof compares every record between them afterwards.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What earlier proofs have proven: a proof that builds on one reads only what that one could not prove, and a share of
-the rest again.
+"""Chunks that earlier proofs have proven. A proof that builds on one reads what that one did not prove, and a
+share of the rest again.
 
-The summary says which windows were looked at, the table of chunks beside it (`chunks.parquet`) which of their ranges
-were found equal. A chunk counts by itself, whatever else its proof found; it stays proven when its records expire.
+`summary.json` has the windows, `chunks.parquet` beside it the ranges that were equal. Each chunk counts by itself,
+whatever else its proof found; it stays proven when its records expire.
 """
 
 from __future__ import annotations

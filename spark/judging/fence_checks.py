@@ -31,7 +31,7 @@ _Count = Callable[[ProofPartition, OffsetRange], int]
 
 def add_fence_findings(
     judgement: ProofJudgement,
-    subjects: Sequence[ProofPartition],
+    partitions: Sequence[ProofPartition],
     observed: Sequence[ObservedPartition],
     ends: _Ends,
     count: _Count,
@@ -39,7 +39,7 @@ def add_fence_findings(
 ) -> ProofJudgement:
     """The judgement with what has moved on one source cluster. ends: of partitions, by isolation level. count: records
     of a range; holders: who holds a partition's last stable offset, in words."""
-    keys = {TopicPartition(s.window.place.topic, s.window.place.partition): s for s in subjects}
+    keys = {TopicPartition(s.window.place.topic, s.window.place.partition): s for s in partitions}
     if not keys:
         return judgement
     began = {TopicPartition(o.place.topic, o.place.partition): o.barrier for o in observed}

@@ -139,7 +139,7 @@ def compare_key_states(
     """The difference of two states in numbers of keys; keys that are absent on both sides do not count.
 
     rewritten is asked only of keys that differ. low: offsets on source and target below which the *other* side has
-    expired. in_place: equal records stand at equal offsets. kept: by source offset. limit: as in `difference.compare`.
+    expired. in_place: equal records stand at equal offsets. kept: by source offset. limit: as in `compare_records`.
     """
     _, i, j = np.intersect1d(source.kh, target.kh, assume_unique=True, return_indices=True)
     one, two = source.at(i), target.at(j)
@@ -190,7 +190,7 @@ def compare_key_states(
 
 
 def add_key_differences(parts: Sequence[KeyStateDifference], limit: int) -> KeyStateDifference:
-    """Of all buckets of a partition."""
+    """The difference of a partition from those of its buckets. limit: how many examples."""
     differences = [part.difference for part in parts]
     whole = RecordDifference(
         proven=sum(d.proven for d in differences),

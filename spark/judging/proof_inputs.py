@@ -53,17 +53,18 @@ class ProofPartition:
 
     @property
     def left_out(self) -> tuple[tuple[int, int], ...]:
-        """Target offsets of records that another copier left there twice, say, and that were accepted by name."""
+        """Target offsets that `topology flow adopt` accepted as extra (such as duplicates of the earlier copier). They
+        are not compared."""
         return self.map.extra if isinstance(self.map, JoinedOffsetMap) else ()
 
     def kept_in(self, source: OffsetRange) -> tuple[QuarantinedOffset, ...]:
         """Entries of the quarantine whose records stand in this range of the source."""
         return tuple(each for each in self.kept if source.start <= each.offset < source.end)
 
-    def unit(
+    def build_request(
         self, side: int, span: OffsetRange, number: int, by: SumKind = "records", known: Sequence[tuple[int, int]] = ()
     ) -> RangeRequest:
-        """What a task is told. side: 0 is the source, 1 the target. known: offsets that need not be read."""
+        """The request that a task gets. side: 0 is the source, 1 the target. known: offsets that need not be read."""
         place = self.window.place
         left_out = sorted((*known, *(self.left_out if side == 1 else ())))
         return RangeRequest(
@@ -87,8 +88,8 @@ class ProofPartition:
 
 
 class RangeComparison(NamedTuple):
-    """Two ranges to be compared record by record; `open_end` and `limit` as in `difference.compare`. near: ranges of
-    the source around its own, in which records may stand that the copy has twice. kept: in quarantine."""
+    """Two ranges to compare record by record; `open_end` and `limit` as in `compare_records`. near: neighbouring ranges
+    of the source; a record there that the target's range holds is a duplicate. kept: entries in quarantine."""
 
     source: RangeRequest
     target: RangeRequest
@@ -117,9 +118,9 @@ class ReadFailed(Exception):
         self.errors = errors
 
 
-def require_range_sums(units: Sequence[RangeRequest], readers: ProofReaders) -> dict[int, RangeSum]:
+def require_range_sums(requests: Sequence[RangeRequest], readers: ProofReaders) -> dict[int, RangeSum]:
     """Raises ReadFailed."""
-    read = readers.sums(units) if units else {}
+    read = readers.sums(requests) if requests else {}
     errors = [f"{r.detail}." for r in read.values() if r.state == "failed"]
     if errors:
         raise ReadFailed(errors)

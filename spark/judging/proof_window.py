@@ -162,7 +162,7 @@ def cut_chunks(
 
 
 def has_same_mapping(seen: ObservedPartition, source: OffsetRange, target: OffsetRange) -> bool:
-    """Whether what was proven of these ranges holds for the copy as it is now: the offset map says the same of them."""
+    """Whether an earlier proof of these ranges still holds: the offset map still maps one to the other."""
     if not seen.map.runs or target.end > seen.target.end:
         return False
     try:

@@ -1,8 +1,8 @@
 """The quarantine as a third side of a proof: records that the target did not take and that are kept beside it.
 
-The quarantine's own words are not believed: a record counts as kept where its bytes there have the fingerprint of the
-record at its offset on the source. Of one that is too large to be kept whole there is the fingerprint that the worker
-took before it left the rest out: what it set aside must have been the record that stands there.
+A record counts as quarantined only if its bytes in quarantine have the fingerprint of the source's record at that
+offset. A record that is too large to be stored whole is stored with the fingerprint that the worker computed; the proof
+compares that one.
 """
 
 from __future__ import annotations
@@ -60,15 +60,15 @@ def read_quarantined_records(
 def build_quarantined_offsets(
     records: Iterable[QuarantinedRecord], *, timestamps: bool, ids: KeyValueIdPairs
 ) -> tuple[QuarantinedOffset, ...]:
-    """As a task of the proof is told of them. A kept record has the schema ids of the source: the proof compares with
-    those of the target, as everywhere."""
+    """Entries as tasks of the proof get them. A quarantined record has the schema ids of the source, the proof compares
+    with those of the target; so a rewritten record may have either fingerprint."""
     return tuple(_kept(each, timestamps, ids) for each in records)
 
 
 def set_aside_quarantined(
     source: RecordFingerprints, target: RecordFingerprints, kept: Sequence[QuarantinedOffset], limit: int
 ) -> _SourceSetAside:
-    """Takes from a run of the source what is kept for it and does not stand on the target as well."""
+    """The source's run without the records that stand in quarantine only, and those records as examples."""
     if not kept or not len(source):
         return _SourceSetAside(source, 0)
     at = {offset: index for index, offset in enumerate(source.offset.tolist())}
@@ -100,7 +100,7 @@ def set_aside_quarantined(
 
 
 def add_quarantined(difference: RecordDifference, aside: _SourceSetAside) -> RecordDifference:
-    """The difference of what was left of the source, and what was set aside before."""
+    """The difference with the records that `set_aside_quarantined` took out before the comparison."""
     examples = (*aside.examples, *difference.examples)
     return replace(difference, quarantined=aside.count, kept_otherwise=aside.others, examples=examples)
 

@@ -138,7 +138,7 @@ _SMALLEST = 7  # bytes of a record: length, attributes, two deltas, the lengths 
 def decompress_bounded(codec: int, block: memoryview, offset: int) -> bytes | memoryview:
     """Payload of a batch by its codec number: 0 none, 1 gzip, 2 snappy, 3 lz4 (frame), 4 zstd.
 
-    Raises CorruptBatch for what holds more than MOST bytes, and ValueError, OSError for what is no such data: a small
+    Raises CorruptBatch for what holds more than _MOST bytes, and ValueError, OSError for what is no such data: a small
     batch may hold gigabytes, and anybody who may write to the topic can make one.
     """
     if codec == 0:

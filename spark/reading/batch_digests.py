@@ -80,7 +80,7 @@ def join_digests(parts: Sequence[BatchDigests]) -> BatchDigests:
 
 
 def digest_batch(batch: BatchView) -> int:
-    """64 bits over what a copy keeps of a batch: the plain form that `digests` is tested against."""
+    """64 bits over what a copy keeps of a batch: the plain form that `digest_batches` is tested against."""
     facts = (
         (batch.last_offset - batch.base_offset) << 32 | batch.count,
         (len(batch.raw) - HEADER_BYTES) << 32 | batch.attributes & _KEPT,

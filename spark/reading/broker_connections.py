@@ -61,25 +61,25 @@ class BrokerConnections:
         """Leaders have moved: the next range asks anew who they are."""
         self._leaders.clear()
 
-    def lost(self, link: Connection | None) -> None:
+    def lost(self, connection: Connection | None) -> None:
         """Nothing more can be asked there: a connection that broke, or with an answer that nobody waits for."""
-        if link is not None:
-            link.close()
-            self._open = {address: each for address, each in self._open.items() if each is not link}
+        if connection is not None:
+            connection.close()
+            self._open = {address: each for address, each in self._open.items() if each is not connection}
 
     def close(self) -> None:
         """Closes all connections; they can be opened again."""
-        for link in self._open.values():
-            link.close()
+        for connection in self._open.values():
+            connection.close()
         self._open.clear()
         self.forget()
 
     def _ask(self, topic: str) -> None:
-        link = open_connection(self.settings, None, self.client_id)
+        connection = open_connection(self.settings, None, self.client_id)
         try:
-            answer = link.metadata((topic,))
+            answer = connection.metadata((topic,))
         finally:
-            link.close()
+            connection.close()
         self._brokers = answer.brokers
         for found in answer.topics:
             for partition in found.partitions:

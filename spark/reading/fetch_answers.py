@@ -85,7 +85,7 @@ class FetchAnswer:
 def fetch_range(
     address: PartitionAddress,
     span: OffsetRange,
-    links: BrokerConnections,
+    connections: BrokerConnections,
     *,
     isolation: int = READ_COMMITTED,
     keep: bool = False,
@@ -94,7 +94,7 @@ def fetch_range(
 
     Raises OffsetsExpired, NotReadable, ClusterError, CorruptBatch (a length that no batch has), OldMessageFormat.
     """
-    asking = _Asking(address, links, isolation, None if keep else links.room)
+    asking = _Asking(address, connections, isolation, None if keep else connections.room)
     patience, position = _Patience(), span.start
     try:
         while position < span.end:
@@ -134,11 +134,11 @@ class _Asking:
     """Questions for one partition, to its leader or to the follower that the leader names for our rack (KIP-392)."""
 
     def __init__(
-        self, address: PartitionAddress, links: BrokerConnections, isolation: int, room: ReceiveBuffer | None
+        self, address: PartitionAddress, connections: BrokerConnections, isolation: int, room: ReceiveBuffer | None
     ) -> None:
-        self._address, self._links, self._isolation, self._room = address, links, isolation, room
-        self._rack = links.rack
-        self._link: Connection | None = None
+        self._address, self._connections, self._isolation, self._room = address, connections, isolation, room
+        self._rack = connections.rack
+        self._connection: Connection | None = None
         self._follower: int | None = None
         self._is_asked = False  # a question is out whose answer nobody has taken
 
@@ -166,15 +166,19 @@ class _Asking:
 
     def _ask(self, position: int) -> None:
         """Raises Unreachable."""
-        address, links = self._address, self._links
-        links.pace.wait()
-        if self._link is None:
-            self._link = (
-                links.leader(address.topic, address.partition) if self._follower is None else links.node(self._follower)
+        address, connections = self._address, self._connections
+        connections.pace.wait()
+        if self._connection is None:
+            self._connection = (
+                connections.leader(address.topic, address.partition)
+                if self._follower is None
+                else connections.node(self._follower)
             )
-        most = links.pace.answer_bytes(_FETCH_BYTES)
+        most = connections.pace.answer_bytes(_FETCH_BYTES)
         wanted = FetchPartition(address.topic_id, address.partition, position, max_bytes=most)
-        self._link.send_fetch((wanted,), max_wait_ms=1000, max_bytes=most, isolation=self._isolation, rack=self._rack)
+        self._connection.send_fetch(
+            (wanted,), max_wait_ms=1000, max_bytes=most, isolation=self._isolation, rack=self._rack
+        )
 
     def ask_ahead(self, position: int) -> None:
         """Sends the next fetch already. A connection that breaks is opened again when the answer is needed."""
@@ -196,9 +200,9 @@ class _Asking:
 
         Raises OffsetsExpired, NotReadable, ClusterError.
         """
-        assert self._link is not None, "something was asked"
-        found = self._link.receive_fetch(self._room)
-        self._links.pace.record_answer(sum(len(each.records) for each in found), self._link.throttle_ms)
+        assert self._connection is not None, "something was asked"
+        found = self._connection.receive_fetch(self._room)
+        self._connections.pace.record_answer(sum(len(each.records) for each in found), self._connection.throttle_ms)
         if not found:
             return None, True
         [answer] = found
@@ -213,7 +217,7 @@ class _Asking:
     def choose_other_broker(self, answer: FetchedPartition) -> bool:
         """Turns to another broker where an answer without records says so; returns whether it does."""
         if answer.preferred >= 0 and self._rack:
-            self._link, self._follower = None, answer.preferred
+            self._connection, self._follower = None, answer.preferred
             return True
         if self._follower is not None:  # it may lag behind what the leader has
             self._to_leader()
@@ -223,14 +227,14 @@ class _Asking:
     def _give_up(self) -> None:
         """The connection is lost, or an answer on it that nobody will take."""
         self._is_asked = False
-        self._links.lost(self._link)
+        self._connections.lost(self._connection)
         self._to_leader()
 
     def _to_leader(self) -> None:
         if self._follower is not None:
             self._rack = ""  # for this range: the follower was no help
-        self._link, self._follower = None, None
-        self._links.forget()
+        self._connection, self._follower = None, None
+        self._connections.forget()
 
     def _refused(self, answer: FetchedPartition, position: int) -> Exception:
         address = self._address
@@ -246,8 +250,8 @@ class _Asking:
         )
 
     def _log_start(self) -> int:
-        assert self._link is not None, "it has answered"
-        [answer] = self._link.list_offsets(((self._address.topic, self._address.partition),), EARLIEST)
+        assert self._connection is not None, "it has answered"
+        [answer] = self._connection.list_offsets(((self._address.topic, self._address.partition),), EARLIEST)
         return answer.offset
 
 

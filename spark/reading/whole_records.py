@@ -32,7 +32,10 @@ class WholeRecord:
 
 
 def read_whole_records(address: PartitionAddress, span: OffsetRange, offsets: Collection[int]) -> Iterator[WholeRecord]:
-    """The committed records of `span` at these offsets, in log order. Raises Expired, NotReadable, ClusterError."""
+    """The committed records of `span` at these offsets, in log order.
+
+    Raises OffsetsExpired, NotReadable, ClusterError.
+    """
     wanted = sorted(set(offsets))
     for batch in read_record_batches(address, span):
         here = {at for at in wanted if batch.base_offset <= at <= batch.last_offset}

@@ -1,7 +1,7 @@
 """XXH64 of many byte strings at once, bit for bit the `xxhash64` of Spark SQL and the `xxh64` of the xxhash library.
 
 numpy does one step for all strings together (measured: 0.03-0.1 µs a string of 16 bytes, 0.2 µs of 100 bytes, against
-0.25 µs a call into the C library with its slice); strings longer than `LONG` bytes go to the C library one by one.
+0.25 µs a call into the C library with its slice); strings longer than `_LONG` bytes go to the C library one by one.
 Algorithm: the xxHash specification, section "XXH64 Algorithm Description".
 """
 

@@ -63,20 +63,50 @@ def pytest_terminal_summary(terminalreporter: TerminalReporter) -> None:
 
 
 @pytest.fixture(scope="session")
-def kafka_pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    """Two single-broker clusters, `onprem` and `cloud`; ended when the run ends, also by SIGTERM.
+def kafka_pair(tmp_path_factory: pytest.TempPathFactory) -> Lab:
+    """Two single-broker clusters, `onprem` and `cloud`, of all processes of a run (decision 0049).
 
-    Tests share them: use `topic_name` for topics, and do not stop these brokers.
+    Tests share them, at the same time: use `topic_name` for topics, groups, topologies; do not stop these brokers; what
+    looks at a whole cluster, or sets what all clients feel, takes `own_pair`.
     """
     from lab import clusters
 
-    directory = tmp_path_factory.mktemp("kafka-pair")
-    before = signal.signal(signal.SIGTERM, lambda *_: pytest.exit("ended by SIGTERM", returncode=143))
+    return clusters.up(_pair_in(tmp_path_factory), ["onprem", "cloud"])
+
+
+@pytest.fixture(scope="module")
+def own_pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    """Two such clusters that only this file uses."""
+    from lab import clusters
+
+    directory = tmp_path_factory.mktemp("own-pair")
     try:
         yield clusters.up(directory, ["onprem", "cloud"])
     finally:
         clusters.down(directory)
-        signal.signal(signal.SIGTERM, before)
+
+
+def _pair_in(factory: pytest.TempPathFactory) -> Path:
+    """A folder that all processes of a run name alike; xdist gives each one below the first process's own."""
+    base = factory.getbasetemp()
+    return (base.parent if os.environ.get("PYTEST_XDIST_WORKER") else base) / "kafka-pair"
+
+
+def pytest_sessionstart() -> None:
+    """What the fixtures started is ended by SIGTERM, too."""
+    signal.signal(signal.SIGTERM, lambda *_: pytest.exit("ended by SIGTERM", returncode=143))
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """The first process ends after all others, however those ended, and ends what they shared."""
+    if hasattr(session.config, "workerinput"):
+        return
+    factory = session.config._tmp_path_factory  # type: ignore[attr-defined]
+    if factory._basetemp is not None and (pair := _pair_in(factory)).is_dir():
+        from lab import clusters
+
+        clusters.down(pair)
 
 
 @pytest.fixture(scope="session")
@@ -84,12 +114,8 @@ def registry_pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Reg
     """Two real schema registries that know nothing of each other. Tests share them: use names of your own."""
     from lab.registry import running
 
-    before = signal.signal(signal.SIGTERM, lambda *_: pytest.exit("ended by SIGTERM", returncode=143))
-    try:
-        with running(tmp_path_factory.mktemp("registries"), 2) as both:
-            yield both
-    finally:
-        signal.signal(signal.SIGTERM, before)
+    with running(tmp_path_factory.mktemp("registries"), 2) as both:
+        yield both
 
 
 @pytest.fixture

@@ -42,7 +42,7 @@ jars: env ## Kafka's jars and a schema registry from Maven, cached outside the c
 # process, and the order is that of tests/conftest.py (decision 0049). What measures processor time runs before, a process
 # a core.
 MEASURED := tests/topology/test_topology_hostile.py
-PROCESSES ?= 3
+PROCESSES ?= 5
 test: env jars ## all tests: real brokers, real Spark, real Airflow
 	$(if $(TESTS),,$(BIN)/pytest --numprocesses 2 $(MEASURED))
 	$(BIN)/pytest --numprocesses $(PROCESSES) --dist loadfile --no-loadscope-reorder $(if $(TESTS),$(TESTS),--ignore $(MEASURED))

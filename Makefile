@@ -39,7 +39,7 @@ jars: env ## Kafka's jars and a schema registry from Maven, cached outside the c
 	@$(BIN)/python -m lab.registry >/dev/null
 
 # Half of the suite's time is waiting for brokers, so more files at a time than there are cores; a file stays with one
-# process, and the order is that of tests/conftest.py (decision 0049). What measures processor time runs before, a process
+# process, and the order is that of tests/conftest.py (decisions 0049, 0070). What measures processor time runs before, a process
 # a core.
 MEASURED := tests/topology/test_topology_hostile.py
 PROCESSES ?= 5

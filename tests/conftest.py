@@ -43,8 +43,8 @@ _LONGEST_FIRST = ("slow", "spark", "airflow", "kafka")  # marks; files without o
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Two processes share the files in this order (`--no-loadscope-reorder`): what is short comes last, so that none of
-    them has a long file left when the other is done."""
+    """The processes share the files in this order (`--no-loadscope-reorder`): what is short comes last, so that none of
+    them has a long file left when the others are done."""
     if not hasattr(config, "workerinput"):
         return
     rank: dict[Path, int] = {}
@@ -64,7 +64,7 @@ def pytest_terminal_summary(terminalreporter: TerminalReporter) -> None:
 
 @pytest.fixture(scope="session")
 def kafka_pair(tmp_path_factory: pytest.TempPathFactory) -> Lab:
-    """Two single-broker clusters, `onprem` and `cloud`, of all processes of a run (decision 0049).
+    """Two single-broker clusters, `onprem` and `cloud`, of all processes of a run (decision 0070).
 
     Tests share them, at the same time: use `topic_name` for topics, groups, topologies; do not stop these brokers; what
     looks at a whole cluster, or sets what all clients feel, takes `own_pair`.

@@ -31,10 +31,20 @@ NO_PROGRESS_TIMEOUT_S = 60.0  # without any progress
 # for a log that ends too early: a new leader knows only after a moment how far the log is committed
 EARLY_END_WAIT_S = 10.0
 
-# unknown topic or partition (a broker that has not heard of it yet), leader not available, not leader, storage error (a
-# disk that went away moves its leaders), fenced and unknown epochs
-_LEADER_MOVES = frozenset({3, 5, 6, 13, 56, 74, 75, 76})
-_FOLLOWER_IS_BEHIND = frozenset({1, 78})  # offset out of range (KIP-392: it may not have it yet), not available
+_NETWORK_EXCEPTION = 13
+_LEADER_MOVES = frozenset(
+    {
+        error_codes.UNKNOWN_TOPIC_OR_PARTITION,  # of a broker that has not heard of it yet
+        error_codes.LEADER_NOT_AVAILABLE,
+        error_codes.NOT_LEADER_OR_FOLLOWER,
+        _NETWORK_EXCEPTION,
+        error_codes.KAFKA_STORAGE_ERROR,  # a disk that went away moves its leaders
+        error_codes.FENCED_LEADER_EPOCH,
+        error_codes.UNKNOWN_LEADER_EPOCH,
+    }
+)
+# KIP-392: a follower may not have the offset yet
+_FOLLOWER_IS_BEHIND = frozenset({error_codes.OFFSET_OUT_OF_RANGE, error_codes.OFFSET_NOT_AVAILABLE})
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +216,7 @@ class _Asking:
         if not found:
             return None, True
         [answer] = found
-        if answer.error == 0:
+        if answer.error == error_codes.NONE:
             return answer, False
         if answer.error in _LEADER_MOVES or (self._follower is not None and answer.error in _FOLLOWER_IS_BEHIND):
             self._to_leader()
@@ -238,12 +248,12 @@ class _Asking:
 
     def _refused(self, answer: FetchedPartition, position: int) -> Exception:
         address = self._address
-        if answer.error == 1:  # offset out of range
+        if answer.error == error_codes.OFFSET_OUT_OF_RANGE:
             start = answer.log_start if answer.log_start >= 0 else self._log_start()
             if start > position:
                 return OffsetsExpired(start)
             return NotReadable(f"{address}: offset {position} is beyond its end; was the log truncated?")
-        if answer.error == 100:  # unknown topic id
+        if answer.error == error_codes.UNKNOWN_TOPIC_ID:
             return NotReadable(f"{address}: the topic was deleted or made anew while it was read")
         return NotReadable(
             f"{address}: the broker answered {error_codes.describe_error_code(answer.error)} to a fetch at {position}"

@@ -1,4 +1,4 @@
-"""How the chunks of a proof are read: batches first, then the records of those that differ, twice.
+"""How a proof reads chunks: first by batches, then by records where batches differ; a difference is read twice.
 
 A partition's window without what an earlier proof has proven falls into *pieces*; a piece is cut into chunks. Within a
 piece every record is compared in exactly one chunk, on both sides, whatever is judged by batches and what by records.
@@ -25,7 +25,7 @@ _FEW = 4  # chunks of a partition that are read at once; beyond, the first is re
 
 
 class _WindowPiece(NamedTuple):
-    """What is compared in one go of a partition. again: the chunk of an earlier proof that it is, read once more."""
+    """A contiguous part of a window. again: the chunk of an earlier proof that this one reads again."""
 
     partition: ProofPartition
     source: OffsetRange
@@ -34,8 +34,9 @@ class _WindowPiece(NamedTuple):
 
 
 class _ChunkPair(NamedTuple):
-    """A part of a piece on both sides. reads: how often its records were compared; `low`: its head expired while it was
-    read. known: batches that are the same on both sides, which need not be opened."""
+    """A chunk on both sides. reads: how often its records were compared; low: its head expired while it was read.
+    known: matched batches, which are not opened.
+    """
 
     piece: _WindowPiece
     source: OffsetRange
@@ -46,7 +47,7 @@ class _ChunkPair(NamedTuple):
 
 
 class _ComparedChunks(NamedTuple):
-    """rows: one for every chunk. not_again: chunks of an earlier proof that are not there any more to be read again."""
+    """rows: one for every chunk. not_again: chunks of an earlier proof that expired before they were read again."""
 
     rows: list[ChunkRow]
     not_again: list[ChunkRow]
@@ -55,7 +56,7 @@ class _ComparedChunks(NamedTuple):
 def compare_chunks(
     partitions: Sequence[ProofPartition], readers: ProofReaders, *, hasty: bool = False
 ) -> _ComparedChunks:
-    """Everything is read once, what differs twice. Raises ReadFailed.
+    """Reads every chunk once, and those that differ twice. Raises ReadFailed.
 
     hasty: producers are fenced and wait. With few offsets left, reading records at once is faster than comparing
     batches first and falling back.
@@ -139,7 +140,7 @@ def _equal_batches(pieces: _Pieces, readers: ProofReaders) -> dict[_Key, tuple[R
 def _read_batches(
     chunks: Sequence[_ChunkPair], readers: ProofReaders, equal: dict[_Key, tuple[RangeSum, RangeSum]]
 ) -> set[PartitionPair]:
-    """Adds to `equal`; answers the places whose batches are others on the target."""
+    """Adds to `equal`; returns the partitions whose target has other batches than the source."""
     read = require_range_sums(
         [request for at, c in enumerate(chunks) for request in _units(c, 2 * at, "batches")], readers
     )
@@ -156,8 +157,9 @@ def _read_batches(
 
 
 def _whole_batches(c: _ChunkPair, read: tuple[RangeSum, RangeSum]) -> bool:
-    """Whether batches tell something: all that are summed up lie wholly in the piece, on both sides. A chunk in which
-    none begins may stand in the middle of one, which its own side counts elsewhere: its records tell."""
+    """Whether batch sums decide: all batches lie wholly in the piece, on both sides. A chunk in which no batch begins
+    may stand in the middle of one, which counts in another chunk: its records decide.
+    """
     for seen, span, whole in zip(read, (c.source, c.target), (c.piece.source, c.piece.target), strict=True):
         cut_off = seen.straddled and span.start == whole.start
         if seen.state != "read" or seen.first < 0 or cut_off or seen.behind > whole.end:
@@ -196,8 +198,9 @@ def _settle(
 
 
 def _with_known(chunks: Sequence[_ChunkPair], readers: ProofReaders) -> list[_ChunkPair]:
-    """The chunks with those of their batches that are the same on both sides. The first of a partition tells whether
-    its copy holds enough of them; lists are held of a few chunks at a time, some 60 bytes a batch."""
+    """The chunks with their matched batches. The first chunk of a partition shows whether matching pays. Batches of a
+    few chunks are listed at a time, some 60 bytes each.
+    """
     places: dict[object, list[int]] = {}
     for at, c in enumerate(chunks):
         if c.piece.partition.can_compare_batches:
@@ -231,15 +234,16 @@ def _match(chunks: list[_ChunkPair], numbers: Sequence[int], readers: ProofReade
 
 
 def _worth(c: _ChunkPair) -> bool:
-    """A tenth of its offsets need not be opened."""
+    """Whether matched batches cover a tenth of the chunk's offsets or more."""
     return 10 * sum(end - first for first, end in c.known.source) >= c.source.end - c.source.start
 
 
 def _by_records(
     chunks: Sequence[_ChunkPair], readers: ProofReaders
 ) -> tuple[list[ChunkRow], list[_ChunkPair], list[ChunkRow]]:
-    """(rows, what to read again: without an expired head, or because a difference counts only when seen twice, chunks
-    of an earlier proof that expired)."""
+    """(rows, chunks to read again, chunks of an earlier proof that expired). Read again: without an expired head, and
+    on a first difference.
+    """
     read = require_range_sums(
         [request for at, c in enumerate(chunks) for request in _units(c, 2 * at, "records")], readers
     )
@@ -279,7 +283,7 @@ def _whole(c: _ChunkPair, source: RangeSum, target: RangeSum) -> tuple[ChunkSum,
 
 
 def _low(c: _ChunkPair, source: RangeSum, target: RangeSum) -> int:
-    """The target offset from which on both sides can still be read. A head that expires twice takes all along."""
+    """The first target offset that both sides can still read. If a chunk's head expires twice, the chunk's end."""
     if c.low or not c.piece.partition.map.runs:
         return c.target.end
     low = c.target.start

@@ -19,7 +19,7 @@ _AGAIN = 3  # how often a log may expire under the reading before what differs i
 def judge_compacted_partitions(
     partitions: Sequence[ProofPartition], rows: Sequence[ChunkRow], readers: ProofReaders, named: int
 ) -> tuple[list[ConfirmedDifference], list[str]]:
-    """(what was found of every compacted partition with a chunk that is not equal, findings)."""
+    """(difference of every compacted partition with a chunk that is not equal, findings). Raises SparkError."""
     unequal = {row.place for row in rows if row.status in ("different", "unverifiable")}
     wanted = [s for s in partitions if s.compacted and s.window.place in unequal]
     if readers.states is None or not wanted:
@@ -61,7 +61,7 @@ def judge_compacted_partitions(
 
 
 def _keyless_kept(s: ProofPartition, readers: ProofReaders) -> int:
-    """How many records without a key are kept in quarantine, which is where a compacted target leaves them."""
+    """How many records without a key are in quarantine; a compacted target refuses them."""
     kept = [each for each in s.kept_in(s.window.source) if each.keyless]
     nowhere = s.build_request(1, OffsetRange(s.window.target.end, s.window.target.end), 1)
     jobs = [
@@ -81,7 +81,7 @@ def _job(s: ProofPartition, rows: Sequence[ChunkRow], named: int) -> KeyStateJob
 
 
 def _low(s: ProofPartition, job: KeyStateJob, found: KeyStateResult) -> tuple[int, int]:
-    """Below which offsets on source and target the other side has expired, as far as was seen."""
+    """Source and target offsets below which the other side has expired."""
     window, (source_start, target_start) = s.window, found.expired
     low = job.low
     if target_start >= 0:
@@ -96,7 +96,7 @@ def _low(s: ProofPartition, job: KeyStateJob, found: KeyStateResult) -> tuple[in
 
 
 def _given_up(compared: KeyStateDifference) -> KeyStateDifference:
-    """The log expires faster than it can be read: what differs may be gone for that."""
+    """The log expires faster than it is read, so all differences count as unverifiable."""
     d = compared.difference
     lost = d.unverifiable + d.missing + d.altered + d.foreign
     difference = RecordDifference(d.proven, pending=d.pending, unverifiable=lost, exact=False)

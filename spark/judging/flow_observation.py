@@ -49,7 +49,7 @@ AlignmentReader = Callable[[ConnectionSettings, str], Mapping[tuple[str, int], P
 
 
 def read_ledger_alignment(target: ConnectionSettings, flow: str) -> dict[tuple[str, int], PartitionAlignment]:
-    """The alignment that the flow's own ledger gives."""
+    """The alignment from the flow's own ledger. Raises ClusterError, ReplicatorError."""
     ledger = read_ledger(target, flow)
     return {
         (key.topic, key.partition): PartitionAlignment(offsets, ids)
@@ -95,7 +95,7 @@ class FlowFacts:
     begins: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
 
     def claims_of(self, topic: str, topic_id: uuid.UUID, partition: int) -> PartitionClaims | None:
-        """Where the producers to skip are believed at the source."""
+        """What flows claim as their writes in a source partition; None where no producer is skipped."""
         return find_partition_claims(self.claims, topic, topic_id, partition) if self.skip else None
 
 
@@ -177,8 +177,9 @@ def _compare_topic_configs(
 
 
 def _open_transactions(facts: FlowFacts) -> None:
-    """Logs whose last stable offset stands below their end. On the source what stands behind it comes later than this
-    proof; on the target it is not there yet for anybody who reads committed records, so it is pending."""
+    """Notes logs whose last stable offset is below their end. At the source the records behind it belong to a later
+    proof; at the target consumers that read committed records do not see them yet, so they are pending.
+    """
     places = [place for place, _ in list_partition_pairs(facts)]
     sides = (
         (facts.source, facts.flow.source, [TopicPartition(place.topic, place.partition) for place in places]),
@@ -327,7 +328,7 @@ def _read_skipped_producers(facts: FlowFacts) -> None:
 
 
 def _explain_unusable(facts: FlowFacts, found: PartitionAlignment, ids: tuple[uuid.UUID, uuid.UUID]) -> str:
-    """Why nothing says which records of a partition belong together; empty when something does."""
+    """Why the alignment of a partition cannot be used; empty when it can."""
     if found.ids is not None and found.ids != ids:
         side, at = (facts.flow.source, 0) if found.ids[0] != ids[0] else (facts.flow.target, 1)
         return (
@@ -340,7 +341,7 @@ def _explain_unusable(facts: FlowFacts, found: PartitionAlignment, ids: tuple[uu
 
 
 def list_partition_pairs(facts: FlowFacts) -> list[tuple[PartitionPair, TopicPair]]:
-    """The partitions that both sides have."""
+    """Partitions that both sides have, with their topics."""
     return [
         (PartitionPair(facts.flow.id, pair.source.name, pair.target.name, number), pair)
         for pair in facts.pairs

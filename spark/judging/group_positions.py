@@ -63,7 +63,7 @@ class GroupSelection:
 
     @staticmethod
     def of(flows: Iterable[PlanFlow], only: Collection[str]) -> GroupSelection:
-        """Where none of the flows carries groups and none is named, the groups of all of them."""
+        """All flows of the proof that sync groups; the groups of all flows where none syncs or some are named."""
         ids = {flow.id for flow in flows}
         carrying = {flow.id for flow in flows if has_group_sync(flow)}
         return GroupSelection(frozenset(ids if only else carrying or ids), tuple(only))
@@ -149,7 +149,7 @@ def run_landing_tests(
     read: _Read,
     look: Callable[[], FlowGroupPositions],
 ) -> list[LandedPosition]:
-    """The landing test of every position; what seems to be ahead at the target is looked at again (`look`).
+    """Tries every position; positions are read again (`look`) where one at the target looks ahead.
 
     Raises NotReadable, ClusterError.
     """
@@ -164,7 +164,7 @@ def run_landing_tests(
 
 
 def add_group_findings(judgement: ProofJudgement, found: Iterable[LandedPosition]) -> ProofJudgement:
-    """Positions that would leave records out are a difference; one that nobody can tell forbids the word proven."""
+    """A position that skips records is a difference; one that cannot be judged forbids the word proven."""
     unknown: dict[tuple[str, str], list[LandedPosition]] = {}
     different = 0
     for each in found:
@@ -182,7 +182,7 @@ def add_group_findings(judgement: ProofJudgement, found: Iterable[LandedPosition
 def run_landing_tests_once(
     flow: PlanFlow, wanted: Iterable[GroupPosition], observed: Iterable[ObservedPartition], read: _Read
 ) -> list[LandedPosition]:
-    """The landing test of every position. Raises NotReadable, ClusterError."""
+    """Tries every position once. Raises NotReadable, ClusterError."""
     seen = {(o.place.topic, o.place.partition): o for o in observed}
     around: dict[tuple[int, str, int, int], RecordsAround] = {}
 

@@ -1,4 +1,4 @@
-"""The state of a compacted partition: the last record of every key, a tombstone being none.
+"""The state of a compacted partition: the last record of every key. A tombstone means that the key is absent.
 
 The cleaner works on each side for itself, so two logs with the same state may hold different records: what was
 overwritten is gone on one side and there on the other, and so are tombstones. Where the chunks of a compacted topic

@@ -69,7 +69,7 @@ BucketRead = tuple[int, KeyState, int]  # side, its keys, where its log begins i
 def build_key_state_tasks(
     jobs: Sequence[KeyStateJob], cluster: Callable[[str], PlanCluster]
 ) -> list[tuple[int, int, int, _Side]]:
-    """(job, its buckets, side, what to read)."""
+    """One task for each range: (job, its buckets, side, cluster and range)."""
     return [
         (number, job.buckets, side, (cluster(request.cluster), request))
         for number, job in enumerate(jobs)
@@ -79,7 +79,7 @@ def build_key_state_tasks(
 
 
 def read_key_states(tasks: Iterable[tuple[int, int, int, _Side]]) -> Iterator[tuple[BucketNumber, BucketRead]]:
-    """Raises NotReadable, ClusterError."""
+    """The last record of every key of each range, by bucket. Raises NotReadable, ClusterError."""
     for job, buckets, side, (cluster, request) in tasks:
         keys, expired = _keys_in(build_partition_address(cluster, request), request)
         for bucket, part in enumerate(split_by_key_hash(keys, buckets)):
@@ -89,7 +89,7 @@ def read_key_states(tasks: Iterable[tuple[int, int, int, _Side]]) -> Iterator[tu
 def compare_bucket(
     job: KeyStateJob, sides: tuple[PlanCluster, PlanCluster], reads: Iterable[BucketRead]
 ) -> KeyStateResult:
-    """Raises NotReadable, ClusterError."""
+    """Compares the keys of one bucket on both sides. Raises NotReadable, ClusterError."""
     parts: tuple[list[KeyState], list[KeyState]] = ([], [])
     expired = [-1, -1]
     for side, keys, log_start in reads:
@@ -107,7 +107,7 @@ def compare_bucket(
 def merge_key_state_results(
     jobs: Sequence[KeyStateJob], found: Iterable[tuple[BucketNumber, KeyStateResult]]
 ) -> list[KeyStateResult]:
-    """One answer for every job."""
+    """One result for every job, in their order."""
     by_job: dict[int, list[KeyStateResult]] = {number: [] for number in range(len(jobs))}
     for (job, _), each in found:
         by_job[job].append(each)
@@ -155,7 +155,7 @@ def _keys_in(address: PartitionAddress, request: RangeRequest) -> tuple[KeyState
 
 
 def _behind(sides: Sequence[_Side]) -> RewrittenKeys:
-    """Which keys were written behind these ranges, on either side, as of now. Where what stood there expired, all."""
+    """Search for keys that were written behind these ranges, on either side, as of now. After an expiry: all keys."""
 
     def rewritten(kh: U64) -> npt.NDArray[np.bool_]:
         found = np.zeros(len(kh), dtype=np.bool_)

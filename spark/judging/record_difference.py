@@ -233,13 +233,20 @@ class RecordColumns(Protocol):
     """Columns of records of one side, shape (n,): of a run (`RecordFingerprints`) or of a state (`KeyState`)."""
 
     @property
-    def offset(self) -> I64: ...
+    def offset(self) -> I64:
+        """Offsets in the log."""
+
     @property
-    def fp(self) -> U64: ...
+    def fp(self) -> U64:
+        """Fingerprints of the records."""
+
     @property
-    def kh(self) -> U64: ...
+    def kh(self) -> U64:
+        """Hashes of the keys."""
+
     @property
-    def times(self) -> I64: ...
+    def times(self) -> I64:
+        """Timestamps in ms, as stored."""
 
 
 def build_example(

@@ -1,4 +1,4 @@
-"""Digests of whole record batches: what proves a batch-by-batch copy without opening a batch.
+"""Digests of whole record batches. Equal digests prove a batch-by-batch copy without opening a batch.
 
 A copy that passes through keeps of every batch the codec, the kind of timestamp, both timestamps, the number of
 records, the offset delta of the last one and the payload, byte for byte; everything else in a header is the writer's
@@ -65,7 +65,7 @@ class BatchDigests:
 
 
 def join_digests(parts: Sequence[BatchDigests]) -> BatchDigests:
-    """Of parts of a log that follow one another."""
+    """One run of parts of a log that follow one another."""
     if not parts:
         return digest_batches(np.empty(0, dtype=HEADER_DTYPE), ())
     return BatchDigests(
@@ -106,8 +106,7 @@ def digest_batches(heads: BatchHeaders, payloads: Sequence[int]) -> BatchDigests
 
 
 def sum_batch_digests(digests: BatchDigests, *, base: int | None = None) -> ChunkSum:
-    """Sums like those of fingerprints, with n = records; key, value and headers are not told apart. base: as in
-    `fingerprint.sum_fingerprints`."""
+    """Sums like those of `sum_fingerprints`, with n = records; key, value and headers have no sums of their own."""
     n = len(digests)
     if n == 0:
         return ChunkSum()

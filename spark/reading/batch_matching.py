@@ -1,4 +1,4 @@
-"""Batches that are the same on both sides of a chunk that is not: what of it need not be opened.
+"""Matched batches: equal batches on both sides of a chunk that differs. They need not be opened.
 
 A worker passes batches on as they are but for tiny ones, of which it makes one (decision 0017). So the copy of a busy
 topic differs here and there, and most of it is the source's still. A batch is matched when its digest is that of the
@@ -71,7 +71,7 @@ def _inside(digests: BatchDigests, span: OffsetRange) -> BatchDigests:
 
 
 def _spans(*sides: BatchDigests) -> tuple[_Spans, ...]:
-    """Offsets of the batches on each side; those that follow one another without a hole on any of them as one."""
+    """Offsets of the batches on each side; batches that follow one another on all sides are joined."""
     count = len(sides[0])
     if not count:
         return tuple(() for _ in sides)

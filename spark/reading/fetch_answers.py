@@ -1,4 +1,4 @@
-"""Fetch answers of a range of one partition, one after the other; while one is worked on the broker gathers the next.
+"""Fetch answers of one range of one partition, in order. The next fetch is sent while the caller works on an answer.
 
 Rules, each of them a mistake somebody shipped: the range is half-open and fixed before;
 reading ends at an offset, never at an empty answer; a position may step over markers, aborted and compacted records,
@@ -66,7 +66,7 @@ class PartitionAddress:
 
     @property
     def whose(self) -> tuple[frozenset[int], frozenset[int], PartitionClaims | None]:
-        """Producers that do not count, those that alone do (none: all), and where the former are believed."""
+        """(producer ids to skip, producer ids that alone count (none: all), claims of the skipped ones)."""
         return self.skip, self.only, self.claims
 
     def __str__(self) -> str:
@@ -128,7 +128,7 @@ def fetch_range(
 
 
 class _Patience:
-    """How long nothing came."""
+    """How long there was no progress."""
 
     def __init__(self) -> None:
         self._since = time.monotonic()
@@ -141,7 +141,7 @@ class _Patience:
 
 
 class _Asking:
-    """Questions for one partition, to its leader or to the follower that the leader names for our rack (KIP-392)."""
+    """Fetches of one partition, from its leader or from the follower that the leader names for our rack (KIP-392)."""
 
     def __init__(
         self, address: PartitionAddress, connections: BrokerConnections, isolation: int, room: ReceiveBuffer | None
@@ -175,7 +175,7 @@ class _Asking:
         return answer
 
     def _ask(self, position: int) -> None:
-        """Raises Unreachable."""
+        """Sends a fetch. Raises Unreachable."""
         address, connections = self._address, self._connections
         connections.pace.wait()
         if self._connection is None:

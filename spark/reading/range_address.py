@@ -1,4 +1,4 @@
-"""From what a task is told to what it reads."""
+"""The address of a range: a request's partition with connection settings."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from topology.plan import PlanCluster
 
 
 def build_partition_address(cluster: PlanCluster, request: RangeRequest) -> PartitionAddress:
-    """Raises ClusterError where a secret cannot be resolved here."""
+    """Resolves secrets on this machine. Raises ClusterError where one cannot be resolved."""
     return PartitionAddress(
         resolve_connection_settings(cluster),
         request.topic,

@@ -118,7 +118,7 @@ def read_record_batches(
 def read_all_fingerprints(
     address: PartitionAddress, span: OffsetRange, connections: BrokerConnections | None = None
 ) -> RecordFingerprints:
-    """The whole span as one block (for record-level comparison of a small one)."""
+    """The whole span as one block, for record-level comparison."""
     return join_fingerprints(list(read_fingerprints(address, span, connections=connections)))
 
 
@@ -131,7 +131,7 @@ def _wanted(
     *,
     committed: bool = True,
 ) -> BatchMask:
-    """Which batches of an answer have something to say of the span."""
+    """Which batches of an answer belong to the span and count."""
     last = compute_last_offsets(heads)
     wanted: BatchMask = (last >= answer.position) & (heads["base"] < span.end)
     if committed:
@@ -177,7 +177,7 @@ def _within(base: I64, last: I64, spans: Sequence[tuple[int, int]]) -> BatchMask
 
 @contextmanager
 def _readable(address: PartitionAddress, connections: BrokerConnections | None = None) -> Iterator[BrokerConnections]:
-    """Links for as long as a range is read; what the log itself holds wrong is told with its place."""
+    """Connections for as long as a range is read. A log's malformed content becomes NotReadable with its place."""
     try:
         if connections is not None:
             yield connections

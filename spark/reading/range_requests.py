@@ -1,4 +1,4 @@
-"""Ranges to read: what a task of the proof is told, and how ranges are shared out among tasks."""
+"""Ranges to read, and how they are shared out among tasks."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class RangeRequest:
 
 
 def group_into_tasks(requests: Sequence[RangeRequest], tasks: int) -> list[list[RangeRequest]]:
-    """Units in log order, grouped into about `tasks` stretches of like length, each of one cluster."""
+    """Ranges in log order, grouped into about `tasks` stretches of similar length, each of one cluster."""
     share = max(1, -(-sum(request.end - request.start for request in requests) // max(1, tasks)))
     stretches: list[list[RangeRequest]] = []
     length = 0
@@ -70,7 +70,7 @@ def group_into_tasks(requests: Sequence[RangeRequest], tasks: int) -> list[list[
 
 
 def split_into_streams(requests: Sequence[RangeRequest]) -> Iterator[list[RangeRequest]]:
-    """Units that follow one another in one log, so that they can be read as one stream."""
+    """Groups of ranges that follow one another in one log, so that they are read as one stream."""
     run: list[RangeRequest] = []
     for request in requests:
         if run and (_log(run[-1]) != _log(request) or run[-1].end != request.start):

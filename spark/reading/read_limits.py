@@ -38,11 +38,11 @@ class ReadLimits:
     patience_s: float = MAX_LAG_PAUSE_S
 
     def tasks(self, wanted: int) -> int:
-        """How many tasks may be made of work whose brokers are not known: then no broker sees more of them."""
+        """How many tasks may run when nobody knows which brokers they read."""
         return max(1, wanted if self.fetches is None else min(wanted, self.fetches))
 
     def share_for_task(self, tasks: int, cores: int) -> ReadLimits:
-        """The part of one of so many tasks, of which at most `cores` run at a time, so that all keep to the whole."""
+        """The limits of one of `tasks` tasks, of which at most `cores` run at a time; together they keep the whole."""
         if not tasks:
             return self
         at_a_time = max(1, min(tasks, cores))
@@ -54,7 +54,7 @@ NO_READ_LIMITS: Final = ReadLimits()
 
 
 def build_read_limits(plan: Plan, flows: Sequence[PlanFlow], max_rate: int | None = None) -> ReadLimits:
-    """For flows that are proven together: the strictest of what they say. max_rate, in bytes a second, goes before."""
+    """The strictest limits of flows that are proven together. max_rate, in bytes a second, overrides their rates."""
     rates = [flow.verify.rate for flow in flows if flow.verify.rate is not None]
     fetches = [flow.verify.fetches for flow in flows if flow.verify.fetches is not None]
     pauses = tuple(
@@ -70,7 +70,7 @@ def build_read_limits(plan: Plan, flows: Sequence[PlanFlow], max_rate: int | Non
 def plan_read_tasks(
     requests: Sequence[RangeRequest], tasks: int, limits: ReadLimits, cluster: Callable[[str], PlanCluster]
 ) -> list[list[RangeRequest]]:
-    """Units as about so many tasks, but never more than `fetches` for what one broker leads: then no more can run.
+    """Ranges grouped into about `tasks` tasks, with at most `fetches` tasks for the partitions of one broker.
 
     Raises ClusterError, where a bound makes it ask who leads.
     """
@@ -112,7 +112,7 @@ def _leaders(settings: ConnectionSettings, topics: list[str]) -> dict[tuple[str,
 
 @dataclass(slots=True)
 class _RunningTask:
-    """A task while it runs: its connections, and one pace for each cluster however many connections there are."""
+    """A running task: its connections, and one rate for each cluster."""
 
     limits: ReadLimits
     connections: dict[str, BrokerConnections] = field(default_factory=dict)

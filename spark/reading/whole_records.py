@@ -1,4 +1,4 @@
-"""Whole records of a range, for people who look into a difference: nothing else of the proof holds keys or values."""
+"""Whole records of a range, for `topology verify --explain`. No other part of a proof holds keys or values."""
 
 from __future__ import annotations
 

@@ -101,9 +101,7 @@ def find_partitions_not_begun(facts: FlowFacts, observed: Sequence[ObservedParti
     if facts.flow.start != "latest" or facts.foreign:
         return []
     return [
-        f"{o.place.topic}-{o.place.partition}: no worker has begun this partition"
-        for o in observed
-        if not o.map.runs and o.source.end > 0
+        f"{o.place.name}: no worker has begun this partition" for o in observed if not o.map.runs and o.source.end > 0
     ]
 
 

@@ -35,7 +35,7 @@ def find_copied_aborted_records(
         if strange and span.end - span.start <= _MOST:
             span = OffsetRange(span.start, min(span.end, partition.window.tail.end))
             count = len(strange & _aborted(plan, partition, span))
-            where = f"{each.place.topic}-{each.place.partition}"
+            where = each.place.name
             found[where] = found.get(where, 0) + count
     return [
         f"{where}: {count} of the foreign records are records of aborted transactions on the source. Whoever made this "

@@ -131,7 +131,7 @@ def observe_foreign_copy(
             place, pair = places[index]
             ids = (pair.source.topic_id, pair.target.topic_id)
             facts.alignments.setdefault(place.topic, []).append(how)
-            where = f"{place.topic}-{place.partition}"
+            where = place.name
             facts.notes += [f"{where}: {note}" for note in (map_.notes if isinstance(map_, InferredOffsetMap) else ())]
             source, target = logs[index]
             if not map_.runs and source.end > source.start and target.end > target.start:

@@ -40,7 +40,7 @@ def judge_compacted_partitions(
         if _low(s, job, each) != job.low:
             compared = _given_up(compared)
         difference = compared.difference
-        where = f"{s.window.place.topic}-{s.window.place.partition}"
+        where = s.window.place.name
         kept = _keyless_kept(s, readers) if compared.keyless[0] else 0
         difference = replace(difference, quarantined=difference.quarantined + kept)
         ours, theirs = compared.keyless[0] - kept, compared.keyless[1]

@@ -55,7 +55,7 @@ def confirm_differences(
 def find_displaced_ranges(confirmed: Iterable[ConfirmedDifference]) -> list[str]:
     """Findings: ranges with equal records in equal order that stand at other offsets than the offset map says."""
     return [
-        f"{each.place.topic}-{each.place.partition}: the records of source offsets {each.source.start} to "
+        f"{each.place.name}: the records of source offsets {each.source.start} to "
         f"{each.source.end - 1} are on the target, but not at the offsets that the offset map gives; positions "
         "translated by it are wrong there"
         for each in confirmed

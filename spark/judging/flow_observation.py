@@ -303,7 +303,7 @@ def _set_aside_unusable(facts: FlowFacts, aligned: _Aligned, observed: Sequence[
         found = aligned.get((o.place.topic, o.place.partition))
         why = _explain_unusable(facts, found, o.ids) if found is not None else ""
         if why:
-            facts.blocks.append(f"{o.place.topic}-{o.place.partition}: {why}")
+            facts.blocks.append(f"{o.place.name}: {why}")
             waiting = max(0, o.barrier - o.source.start)
             lost = 0 if waiting else o.target.end - o.target.start
             facts.unusable[o.place] = Counts(pending=waiting, unverifiable=lost)

@@ -93,7 +93,7 @@ def _no_longer(partitions: Sequence[ProofPartition], rows: Sequence[ChunkRow]) -
     """Findings: chunks that were proven before and differ now."""
     ends = {(s.window.place, row.source, row.target) for s in partitions for row in s.again}
     return [
-        f"{row.place.topic}-{row.place.partition}: source offsets {row.source.start} to {row.source.end - 1} were "
+        f"{row.place.name}: source offsets {row.source.start} to {row.source.end - 1} were "
         "proven by an earlier proof and differ now"
         for row in rows
         if row.status == "different" and (row.place, row.source, row.target) in ends

@@ -43,7 +43,7 @@ def exclude_truncated_ends(
             continue
         position = o.map.source_position(o.target.end)
         facts.blocks.append(
-            f"{place.topic}-{place.partition}: the source was copied through offset {position - 1}, and its log ends "
+            f"{place.name}: the source was copied through offset {position - 1}, and its log ends "
             f"at {end} now, so it lost its end (an unclean leader election); {own} records of the copy, from target "
             f"offset {first} on, cannot be compared. `topology status` shows the partition's state and the remedy"
         )

@@ -10,6 +10,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +18,7 @@ import pyarrow as pa
 from crc32c import crc32c
 
 from clusters.bounded_gzip import gunzip
+from clusters.varints import decode_zigzag
 from spark.fingerprint import RecordSlices
 from spark.reading.xxh64 import I64, ByteArray
 
@@ -210,6 +212,20 @@ def locate_payload_records(
         headers_at,
         body_at - headers_at,
     )
+
+
+EncodedHeader: TypeAlias = tuple[bytes, bytes | None]  # name and value of a record header
+
+
+def decode_headers_bin(raw: bytes) -> Iterator[EncodedHeader]:
+    """Headers of a record as a batch stores them: their count, then length and bytes of name and value (-1: null)."""
+    count, at = decode_zigzag(raw, 0)
+    for _ in range(count):
+        size, at = decode_zigzag(raw, at)
+        name, at = raw[at : at + size], at + size
+        size, at = decode_zigzag(raw, at)
+        yield name, None if size < 0 else raw[at : at + size]
+        at += max(size, 0)
 
 
 def _walk(data: ByteArray, ends: I64, counts: I64, bases: I64) -> tuple[I64, I64]:

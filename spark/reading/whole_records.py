@@ -5,17 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
-from clusters.varints import decode_zigzag
 from spark.errors import NotReadable
 from spark.fingerprint import fingerprint_slices
-from spark.reading.batch_decoding import CorruptBatch, locate_records
+from spark.reading.batch_decoding import CorruptBatch, EncodedHeader, decode_headers_bin, locate_records
 from spark.reading.fetch_answers import PartitionAddress
 from spark.reading.offset_range import OffsetRange
 from spark.reading.range_reader import read_record_batches
 from spark.reading.schema_id_rewrite import rewrite_schema_ids
 from spark.reading.xxh64 import ByteArray
-
-_Header = tuple[bytes, bytes | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +23,7 @@ class WholeRecord:
     timestamp: int
     key: bytes | None
     value: bytes | None
-    headers: tuple[_Header, ...]
+    headers: tuple[EncodedHeader, ...]
     fp: int
     key_hash: int
 
@@ -53,19 +50,8 @@ def read_whole_records(address: PartitionAddress, span: OffsetRange, offsets: Co
             value = _cut(slices.data, slices.value_at[row], slices.value_len[row])
             packed = _cut(slices.data, slices.headers_at[row], slices.headers_len[row]) or b"\x00"
             stamp, fp, key_hash = int(slices.ts[row]), int(prints.fp[row]), int(prints.kh[row])
-            yield WholeRecord(offset, stamp, key, value, tuple(_headers(packed)), fp, key_hash)
+            yield WholeRecord(offset, stamp, key, value, tuple(decode_headers_bin(packed)), fp, key_hash)
 
 
 def _cut(data: ByteArray, at: int, length: int) -> bytes | None:
     return None if length < 0 else bytes(data[at : at + length].tobytes())
-
-
-def _headers(packed: bytes) -> Iterator[_Header]:
-    """As a record batch stores them: count, then for each the length and bytes of name and value (-1: null)."""
-    count, at = decode_zigzag(packed, 0)
-    for _ in range(count):
-        length, at = decode_zigzag(packed, at)
-        name, at = packed[at : at + length], at + length
-        length, at = decode_zigzag(packed, at)
-        yield name, None if length < 0 else packed[at : at + length]
-        at += max(length, 0)

@@ -1,4 +1,4 @@
-"""docs/glossary.md and docs/DESIGN.md name files and names that exist."""
+"""docs/glossary.md, docs/DESIGN.md and the questions for strangers name files and names that exist."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 GLOSSARY = ROOT / "docs" / "glossary.md"
 DESIGN = ROOT / "docs" / "DESIGN.md"
+STRANGER = ROOT / "tests" / "cases" / "stranger.md"
 NAMED = re.compile(r"`([\w.]+/[\w./-]+\.\w+)`(?: `([A-Za-z_]\w*)`)?")  # a file, and perhaps a name in it
 TEST = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")
 
@@ -43,3 +44,14 @@ def test_named_files_exist_and_hold_the_names(page: Path) -> None:
         if not (ROOT / path).is_file() or f"def {test}(" not in (ROOT / path).read_text(encoding="utf-8"):
             wrong.append(f"{path}::{test}: no such test")
     assert not wrong
+
+
+def test_questions_for_strangers_have_answers_and_do_not_tell_them() -> None:
+    rows = [line.strip("|").split("|") for line in STRANGER.read_text(encoding="utf-8").splitlines() if "| `" in line]
+    assert len(rows) == 45
+    for question, right in rows:
+        files = re.findall(r"`([^`]+)`", right)
+        assert files
+        assert [path for path in files if not (ROOT / path).exists()] == []
+        told = {Path(path).stem for path in files} & set(re.findall(r"[\w-]+", question))
+        assert not told, f"{question} tells {told}"

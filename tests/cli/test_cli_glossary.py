@@ -55,3 +55,16 @@ def test_questions_for_strangers_have_answers_and_do_not_tell_them() -> None:
         assert [path for path in files if not (ROOT / path).exists()] == []
         told = {Path(path).stem for path in files} & set(re.findall(r"[\w-]+", question))
         assert not told, f"{question} tells {told}"
+
+
+def test_older_words_are_only_where_the_glossary_says() -> None:
+    """Pages for users have the words of today. "Out loud" is English; research and decisions keep theirs."""
+    words = re.compile(r"\b(?:seats?|lanes?|loud|courses?|retraced|stretches)\b")
+    pages = [ROOT / "README.md", *(page for page in sorted((ROOT / "docs").glob("*.md")) if page != GLOSSARY)]
+    found = [
+        f"{page.name}:{number}: {line.strip()}"
+        for page in pages
+        for number, line in enumerate(page.read_text(encoding="utf-8").splitlines(), 1)
+        if words.search(re.sub(r"`[^`]*`|out loud|\]\([^)]*\)", "", line))
+    ]
+    assert found == []

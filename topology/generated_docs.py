@@ -1,7 +1,7 @@
 """The pages that the code writes: the reference of the language, and one page for each family of rules.
 
 `python -m topology.generated_docs docs` writes them. A test says when the committed reference is out of date; the
-pages of rules are not committed (decision 0070).
+pages of rules are not committed (decision 0071).
 """
 
 from __future__ import annotations

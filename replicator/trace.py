@@ -59,6 +59,7 @@ class RecordTrace:
     why: str = ""
 
     def to_json(self) -> dict[str, Any]:
+        """The trace as `trace --json` shows it (schema 1)."""
         hops = [asdict(hop) | {"path": list(hop.path)} for hop in self.hops]
         return {"schema": 1, "born": self.born, "why": self.why, "hops": hops}
 
@@ -125,8 +126,8 @@ def _the_same(here: BatchAtOffset, came: _Came | None, alias: str, offset: int) 
 
 def _ended(hops: list[TraceHop], why: str) -> RecordTrace:
     path = hops[-1].path
-    told = f"; its producer id tells that it was born on cluster {path[0]}" if len(path) > 1 else ""
-    return RecordTrace(tuple(hops), False, why + told)
+    text = f"; its producer id tells that it was born on cluster {path[0]}" if len(path) > 1 else ""
+    return RecordTrace(tuple(hops), False, why + text)
 
 
 @dataclass(slots=True)

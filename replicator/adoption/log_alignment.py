@@ -69,8 +69,8 @@ class LogAlignment:
         return wrong, _records(self.repeated) + _records(self.repeated_before) + _records(self.aborted)
 
 
-def _records(found: Iterable[MatchedRecords] | Iterable[RecordSpan]) -> int:
-    return sum(each.records for each in found)
+def _records(parts: Iterable[MatchedRecords] | Iterable[RecordSpan]) -> int:
+    return sum(each.records for each in parts)
 
 
 def align_logs(

@@ -1,9 +1,8 @@
 """Copying one partition, as decisions without I/O.
 
 The fetching side calls `accept`, the sending side `next_outgoing` and `answered`; the ledger calls `durable`.
-A `PartitionCopy` lives from one look at the logs to the next (`replicator.recovery.recovery_point`): whenever anything
-is in doubt it is thrown away and a new one starts from what the target's log says.
-"""
+A `PartitionCopy` lives from one inspection of the logs to the next (`replicator.recovery.recovery_point`): whenever
+anything is in doubt it is thrown away and a new one starts from what the target's log says."""
 
 from __future__ import annotations
 
@@ -28,7 +27,7 @@ _REJECTED = frozenset({error_codes.INVALID_TIMESTAMP, error_codes.INVALID_RECORD
 # Ordinary once (a zombie was first, a byte was damaged on the way); not when it comes back at the same place.
 _SUSPICIOUS = {
     error_codes.CORRUPT_MESSAGE: "rejected",
-    error_codes.MESSAGE_TOO_LARGE: "rejected",  # the target's limit was lowered: the next route has the new one
+    error_codes.MESSAGE_TOO_LARGE: "rejected",  # the target's limit was lowered: the next active copy has the new one
     error_codes.RECORD_LIST_TOO_LARGE: "rejected",
     error_codes.OUT_OF_ORDER_SEQUENCE_NUMBER: "duplicated",
     error_codes.DUPLICATE_SEQUENCE_NUMBER: "duplicated",
@@ -88,7 +87,8 @@ class OutgoingBatch(NamedTuple):
 
 @dataclass(slots=True)
 class PartitionCopy:
-    """State of one partition between two looks at the logs. Offsets: `position` on the source, others on the target.
+    """State of one partition between two inspections of the logs. Offsets: `position` on the source, others on the
+    target.
 
     `depth` is how many batches may be in flight; 1 until the broker has confirmed that it holds our producer state.
     """
@@ -134,14 +134,14 @@ class PartitionCopy:
         self._expected = self.copied_through = self.position
         self.needs_epoch = self.alone
 
-    def accept(self, sifted: SelectedBatches) -> list[OffsetRun]:
+    def accept(self, selected: SelectedBatches) -> list[OffsetRun]:
         """Take what a Fetch at `position` brought. Returns the runs that the ledger must hold before they are sent.
 
         Batches behind a new run wait until `durable` was called for it.
         """
         runs: list[OffsetRun] = []
         with self.lock:
-            for batch in sifted.batches:
+            for batch in selected.batches:
                 target = self._prepared
                 begins = self._begins_epoch(batch.base, batch.leader_epoch)
                 for first, records in batch.spans or ((batch.base, batch.records),):
@@ -151,31 +151,31 @@ class PartitionCopy:
                     target += records
                     self._expected = first + records
                 self._prepare(batch)
-            self._begins_epoch(self._expected, sifted.leader_epoch)  # in the gap at the end, if it has one
-            if sifted.position != self._expected:
-                runs.append(OffsetRun(self._prepared, sifted.position))
-                self._expected = sifted.position
-            self.position = sifted.position
-            if sifted.leader_epoch >= 0:
-                self.leader_epoch = sifted.leader_epoch
-            if sifted.refused is not None and self.refused is None:
-                self.refused = judge_refused_batch(sifted.refused)
-            if self._shares(sifted):
+            self._begins_epoch(self._expected, selected.leader_epoch)  # in the gap at the end, if it has one
+            if selected.position != self._expected:
+                runs.append(OffsetRun(self._prepared, selected.position))
+                self._expected = selected.position
+            self.position = selected.position
+            if selected.leader_epoch >= 0:
+                self.leader_epoch = selected.leader_epoch
+            if selected.refused is not None and self.refused is None:
+                self.refused = judge_refused_batch(selected.refused)
+            if self._shares(selected):
                 runs.append(OffsetRun(self._prepared, self.position))  # says nothing new, but the ledger gets a record
             self._blocked_from.extend(run.target for run in runs)
             self._when_empty()
         return runs
 
-    def _shares(self, sifted: SelectedBatches) -> bool:
+    def _shares(self, selected: SelectedBatches) -> bool:
         """Whether what the ledger has to say about this producer epoch is another thing from now on.
 
         Of an epoch that was begun to be alone the first answer decides: no hole in it, and the epoch may be shared from
         here on, as long as nobody meets one.
         """
         before = self.needs_epoch
-        if isinstance(sifted.refused, CompactionHole):
+        if isinstance(selected.refused, CompactionHole):
             self.needs_epoch = True
-        elif self.alone and not self._fetched and not sifted.holes:
+        elif self.alone and not self._fetched and not selected.holes:
             self.alone = self.needs_epoch = False
         self._fetched = True
         return self.needs_epoch != before
@@ -195,7 +195,7 @@ class PartitionCopy:
         """The worker has not been running for a while, at `now` (ms), or has not been in touch with the target's leader
         and cannot tell for how long (`reason`); another one may have taken the partition over. A broker that knows our
         sequence numbers turns away what is not next. One that has forgotten them takes anything, so nothing more may
-        be sent before a new look (docs/research/sequence-numbers.md, §4 R5)."""
+        be sent before a new inspection (docs/research/sequence-numbers.md, §4 R5)."""
         if self._depth_now(now) == 1:
             self.halt(reason)
 
@@ -249,6 +249,7 @@ class PartitionCopy:
 
     @property
     def idle(self) -> bool:
+        """True while no batch is unanswered."""
         return not self.in_flight
 
     @property
@@ -264,7 +265,8 @@ class PartitionCopy:
                 self.trouble = self.refused
 
     def _depth_now(self, now: int | None) -> int:
-        """A partition that was idle for long: the broker may have forgotten us since the last answer, or the look."""
+        """A partition that was idle for long: the broker may have forgotten us since the last answer, or the
+        inspection."""
         return min(self.depth, self._depth(self.remembered_by, now)) if self.remembered_by >= 0 else self.depth
 
     def _depth(self, newest: int, now: int | None) -> int:
@@ -315,7 +317,7 @@ class PartitionCopy:
                 target=OffsetSpan(answer.base_offset, answer.base_offset + sent.records),
             )
         if answer.error in (error_codes.UNKNOWN_TOPIC_ID, error_codes.INCONSISTENT_TOPIC_ID):
-            # A broker that has just started may not know the topic yet; the look sees whether it is another one.
+            # A broker that has just started may not know the topic yet; the inspection sees whether it is another one.
             return Reinspect(f"the target answers {name} to {extent}", "target_gone")
         if answer.error in _REJECTED:
             return self._rejected(sent, answer)
@@ -338,18 +340,18 @@ class PartitionCopy:
             if 0 <= index < sent.records
         }
         if not refused:
-            told = f"the target answers {name} to {self._source_of(sent)}: {whole}"
-            return Halt("rejected", told, source=OffsetSpan(sent.batch.base, sent.source_end))
+            text = f"the target answers {name} to {self._source_of(sent)}: {whole}"
+            return Halt("rejected", text, source=OffsetSpan(sent.batch.base, sent.source_end))
         self.refused_records |= refused
         first = min(refused)
-        told = f"source topic {self.key.topic}, partition {self.key.partition}, offset {first}"
+        text = f"source topic {self.key.topic}, partition {self.key.partition}, offset {first}"
         if len(refused) > 1:
-            told += f" and {len(refused) - 1} more up to offset {max(refused)}"
-        told = f"the target does not take {told}: {refused[first]}"
+            text += f" and {len(refused) - 1} more up to offset {max(refused)}"
+        text = f"the target does not take {text}: {refused[first]}"
         return (
-            Reinspect(told, "rejected")
+            Reinspect(text, "rejected")
             if self.quarantine
-            else Halt("rejected", told, source=OffsetSpan(first, max(refused) + 1))
+            else Halt("rejected", text, source=OffsetSpan(first, max(refused) + 1))
         )
 
     def _source_of(self, sent: OutgoingBatch) -> str:

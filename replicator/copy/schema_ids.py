@@ -1,8 +1,8 @@
 """Ids of schemas in front of keys and values, rewritten on the way (`sync: {schemas: {ids: translate}}`).
 
-The looks ask the registries (`SchemaIds.ask`), the lanes only read what is known: an id without a counterpart at the
-target ends the copying of its partition in front of its batch, and the looks come back to it until there is one.
-Lengths stay, so offsets, counts and sequence numbers are those of a copy without translation, whoever makes it.
+The inspections ask the registries (`SchemaIds.ask`), the threads only read what is known: an id without a counterpart
+at the target ends the copying of its partition in front of its batch, and the inspections come back to it until there
+is one. Lengths stay, so offsets, counts and sequence numbers are those of a copy without translation, whoever makes it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _UNKNOWN: Final = TopicSchemaIds()
 
 @dataclass(slots=True)
 class SchemaIdCounts:
-    """Records of one partition since its route began. plain: values without magic byte and id; null: tombstones."""
+    """Counts records of one active copy. plain: values without magic byte and id; null: tombstones."""
 
     rewritten: int = 0
     plain: int = 0
@@ -41,13 +41,13 @@ class SchemaIdCounts:
 
     def __str__(self) -> str:
         left = [(self.plain, "without a schema id"), (self.null, "without a value")]
-        told = [f"{count} records {what}" for count, what in left if count]
-        return f"schema ids: {' and '.join(told)} passed as they are" if told else ""
+        texts = [f"{count} records {what}" for count, what in left if count]
+        return f"schema ids: {' and '.join(texts)} passed as they are" if texts else ""
 
 
 @dataclass(slots=True)
 class FlowSchemaIds:
-    """Of one flow. Lanes of several threads read; looks write."""
+    """Schema id tables of one flow. Fetchers of several brokers read them; inspections write them."""
 
     flow: PlanFlow
     source: ConnectionSettings
@@ -175,7 +175,8 @@ class _Rewriting:
 
 @dataclass(slots=True)
 class SchemaIdTranslations:
-    """Of all flows of a worker that translate. Looks ask in their pool, routes are made on the worker's thread."""
+    """Schema id tables of all flows of a worker. Inspections ask the registries in their pool; the worker's thread
+    makes the active copies."""
 
     target: ConnectionSettings
     _flows: dict[str, FlowSchemaIds] = field(default_factory=dict)

@@ -84,6 +84,7 @@ class ClaimsView:
         return False
 
     def take(self, record: ControlRecord) -> None:
+        """Keep one ledger record; `settle` interprets it. Records of other kinds are ignored."""
         place = parse_ledger_key(record.key)
         if place is None:
             return

@@ -3,7 +3,7 @@
 Key   `<flow>|<topic>|<partition>|<generation>.<worker>|<number>`
 Value some runs with what is needed to trust them: identity, topic ids, where this generation began.
 
-A *generation* is one look at the logs (a takeover, or the same worker looking again). It begins at the target's
+A *generation* is one inspection of the logs (a takeover, or the same worker looking again). It begins at the target's
 log end of that moment and holds for all records behind it, so what an older generation announced beyond that
 point never happened. Records of one generation never overwrite another's: a worker that was believed dead
 cannot spoil the map. Runs go to the log before the batches that they describe; a run that was announced and not
@@ -94,6 +94,7 @@ class LedgerBlock:
 
     @property
     def record_key(self) -> str:
+        """Key of the record in watershed.ledger: `flow|topic|partition|generation.worker|number`."""
         generation = f"{self.generation.number}.{self.generation.worker}"
         return f"{self.key.flow}|{self.key.topic}|{self.key.partition}|{generation}|{self.number}"
 
@@ -113,8 +114,8 @@ class LedgerBlock:
             value["target_topic"] = self.key.target_topic
         if self.epochs:
             value["epochs"] = [list(epoch) for epoch in self.epochs]
-        said = {name: getattr(self, name) for name in _MOSTLY}
-        return value | {name: what for name, what in said.items() if what != _MOSTLY[name]}
+        values = {name: getattr(self, name) for name in _MOSTLY}
+        return value | {name: what for name, what in values.items() if what != _MOSTLY[name]}
 
     @staticmethod
     def from_record(record: ControlRecord) -> LedgerBlock:
@@ -324,11 +325,13 @@ def read_blocks(
 
 
 def decode_blocks(newest: list[ControlRecord]) -> list[LedgerBlock]:
+    """Blocks of runs among these records, without transaction positions and parts of other tools."""
     others = TRANSACTION_RECORD_KINDS | {FOREIGN_RECORD_KIND}
     return [LedgerBlock.from_record(record) for record in newest if (record.value or {}).get("kind") not in others]
 
 
 def select_transaction_records(newest: list[ControlRecord]) -> list[ControlRecord]:
+    """The records that flows with transactional delivery wrote."""
     return [record for record in newest if (record.value or {}).get("kind") in TRANSACTION_RECORD_KINDS]
 
 

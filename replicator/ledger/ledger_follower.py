@@ -1,4 +1,5 @@
-"""Following the ledger: reads it once whole and then only what is new, so that a look at a large one stays cheap."""
+"""Following the ledger: reads it once whole and then only what is new, so that an inspection of a large one stays
+cheap."""
 
 from __future__ import annotations
 

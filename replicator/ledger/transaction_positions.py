@@ -71,6 +71,7 @@ class TransactionPosition:
         return self.stretches[-1].target + self.stretches[-1].records if self.stretches else self.begin.target
 
     def to_json(self) -> ControlValue:
+        """The value of the `position` record in watershed.ledger."""
         return _about(self.key, POSITION) | {
             "target_topic": self.key.target_topic,
             "source_id": str(self.source_id),
@@ -175,6 +176,7 @@ class PositionTracker:
         return entries
 
     def committed(self) -> None:
+        """The transaction with the entries of `next` is committed: they are the position now."""
         if self._next is not None:
             self.position, filled, gone, self._open = self._next
             for _ in range(gone):
@@ -183,6 +185,7 @@ class PositionTracker:
             self._next, self._stale = None, ()
 
     def rolled_back(self) -> None:
+        """The transaction is aborted: the entries of `next` were not written."""
         self._next = None
 
 

@@ -7,7 +7,7 @@ numbers, and the broker would take the one for a repeat of the other: answered N
 
 So under a shared epoch nothing behind a hole is ever sent (`batches.sift` stops there). Holes are copied under an
 epoch that one generation has for itself: it begins one by a claim in the ledger, and its first batch fences whatever
-is older. An epoch that was not shared at its end, or that met a hole, is not gone on with: the next look begins
+is older. An epoch that was not shared at its end, or that met a hole, is not gone on with: the next inspection begins
 another. As the first batch of an epoch is taken wherever the log ends, nothing of the older ones may be under way
 then: either all who wrote under them said so (`closed`), or the target's end stood still for long enough. A breach of
 that is not silent: the first answer then has another offset than the expected one (`duplicated`). Decision 0017.
@@ -26,19 +26,19 @@ MAX_PRODUCER_EPOCH: Final = (1 << 15) - 1  # an int16 in the batch header
 
 
 def begin_exclusive_epoch(
-    decided: RecoveryPoint | Halt | Reinspect, remembered: LedgerState | None, seen: LogInspection
+    outcome: RecoveryPoint | Halt | Reinspect, remembered: LedgerState | None, seen: LogInspection
 ) -> RecoveryPoint | Halt | Reinspect:
-    """`decided` as it is, or with a producer epoch of its own where the last one must not be shared."""
-    if not isinstance(decided, RecoveryPoint) or decided.claims or remembered is None or not remembered.needs_epoch:
-        return decided
+    """`outcome` as it is, or with a producer epoch of its own where the last one must not be shared."""
+    if not isinstance(outcome, RecoveryPoint) or outcome.claims or remembered is None or not remembered.needs_epoch:
+        return outcome
     if not seen.settled and not remembered.closed:
         return Reinspect("records were left out, and another worker's batches may be under way; waiting until none can")
     epoch = find_unused_epoch(remembered)
     if isinstance(epoch, Halt):
         return epoch
     return replace(
-        decided,
-        identity=ProducerIdentity(decided.identity.producer_id, epoch, decided.target_end),
+        outcome,
+        identity=ProducerIdentity(outcome.identity.producer_id, epoch, outcome.target_end),
         depth=1,
         depth_confirmed=MAX_BATCHES_IN_FLIGHT,
         claims=True,

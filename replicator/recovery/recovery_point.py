@@ -1,4 +1,4 @@
-"""Where to go on: one look at both logs and the ledger, judged without I/O.
+"""Where to go on: one inspection of both logs and the ledger, judged without I/O.
 
 Follows the docs/research/sequence-numbers.md, §6 (1) and §4 (R1 to R5). The target's log is what counts;
 the ledger says which source offset its end stands for.
@@ -55,7 +55,7 @@ class LedgerState:
 
 @dataclass(frozen=True, slots=True)
 class LogInspection:
-    """One look at the logs. Offsets in records, times in ms.
+    """One inspection of the logs. Offsets in records, times in ms.
 
     tail: the last batch on the target, None when the log is empty; of an aligned partition the last one that holds
     records, however many markers stand behind it. producer: (epoch, last sequence, last record
@@ -187,20 +187,28 @@ def _first_time(seen: LogInspection, producer_id: int, start: StartPosition) -> 
 
 
 class InspectedTopics(Protocol):
-    """Which topics a look saw, and the source's range."""
+    """Which topics an inspection saw, and the source's range."""
 
     @property
-    def source_id(self) -> uuid.UUID: ...
+    def source_id(self) -> uuid.UUID:
+        """Topic id at the source."""
+
     @property
-    def target_id(self) -> uuid.UUID: ...
+    def target_id(self) -> uuid.UUID:
+        """Topic id at the target."""
+
     @property
-    def source_start(self) -> int: ...
+    def source_start(self) -> int:
+        """Log start offset of the source."""
+
     @property
-    def source_end(self) -> int: ...
+    def source_end(self) -> int:
+        """Last stable offset of the source."""
 
 
 def find_start_offset(start: StartPosition, seen: InspectedTopics) -> int:
-    """The first source offset of a copy. One that has expired is told by the next look, which knows the position."""
+    """The first source offset of a copy. One that has expired is told by the next inspection, which knows the
+    position."""
     if isinstance(start, int):
         return start
     return seen.source_start if start == "earliest" else seen.source_end
@@ -279,6 +287,8 @@ def is_from_older_epoch(tail: RawBatch, identity: ProducerIdentity) -> bool:
 
 
 def check_source_range(position: int, offsets: OffsetMap, seen: LogInspection) -> Halt | Reinspect | None:
+    """Check that the source log still holds `position`. None if it does; otherwise the halt (records expired) or the
+    reason to inspect again (the log ends below)."""
     if position < seen.source_start:
         lost = OffsetSpan(position, seen.source_start)
         return Halt(

@@ -83,7 +83,7 @@ class GroupObservation:
     target_alias: str
     lag: Mapping[TopicPartition, int] = field(default_factory=dict)
     returned: Mapping[TopicPartition, int] = field(default_factory=dict)
-    ordered: Mapping[TopicPartition, int | None] = field(default_factory=dict)
+    decided_positions: Mapping[TopicPartition, int | None] = field(default_factory=dict)
     refusal: str = ""
     two_ways: bool = False
 
@@ -108,6 +108,7 @@ class PositionDecision:
     obeys: bool = False
 
     def to_json(self) -> dict[str, Any]:
+        """The decision as `offsets groups --json` shows it."""
         return {
             "topic": self.place.topic,
             "partition": self.place.partition,
@@ -170,7 +171,7 @@ def _compared(
     mark = PositionMark(sight.flow, source, (*(came.path if came else ()), sight.here_id))
     left = PositionMark.of(held.metadata) if held is not None else None
     mine = left is not None and left.flow == sight.flow
-    obeys = landing.place in sight.ordered and sight.ordered[landing.place] == at
+    obeys = landing.place in sight.decided_positions and sight.decided_positions[landing.place] == at
     after = _resuming(move, wanted, at, landing.again)
     if at == wanted and (mine or not obeys):
         if ahead:

@@ -38,9 +38,11 @@ class SyncKind(Protocol):
     `wanted` as text; `applied` only where `carry` would do it."""
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """Word for this kind in reports, metrics and options."""
 
-    def mode(self, flow: PlanFlow) -> SyncMode: ...
+    def mode(self, flow: PlanFlow) -> SyncMode:
+        """When this kind is synced for the flow: never, once or continuous."""
 
     def every_ms(self, flow: PlanFlow) -> int:
         """How often it is compared again while it is `continuous`."""

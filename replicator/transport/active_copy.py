@@ -18,14 +18,14 @@ from replicator.transport.broker_connection import TrafficClass
 from replicator.transport.rate_limit import RateLimit
 
 _FEW: Final = 64 << 10  # bytes of an answer that says: nothing has piled up
-CALM_FETCHES: Final = 3  # so many of them in a row make a partition of the bulk lane live again
+CALM_FETCHES: Final = 3  # so many of them in a row make a partition of the bulk thread live again
 
 
 @dataclass(slots=True)
 class ActiveCopy:
     """A partition on its way: its copy, its ledger, its limits, and the terms on which batches are cut.
 
-    kind: the lane that is to carry it; carrier: the lane that sends it as long as something of it is on its way.
+    kind: the thread that is to carry it; carrier: the thread that sends it as long as something of it is on its way.
     `wake` says that there may be something to send, `room` that its buffer has room again; the links set them. The
     sending side calls `between` when there is nothing that it may send now.
     """
@@ -55,14 +55,15 @@ class ActiveCopy:
 
     @property
     def flow(self) -> str:
+        """Id of the flow; quotas and fair scheduling go by it."""
         return self.copy.key.flow
 
     def fetched(self, size: int) -> None:
-        """An answer with `size` bytes was taken: choose the lane. One live answer that does not reach the log's end
-        is enough to leave the live lane; coming back takes several calm ones.
+        """An answer with `size` bytes was taken: choose the thread. One live answer that does not reach the log's end
+        is enough to leave the live thread; coming back takes several calm ones.
 
-        Only the lane of this kind fetches and delivers, so it calls this when it is done with the answer: a new kind
-        hands the partition to the other lane, which is woken."""
+        Only the thread of this kind fetches and delivers, so it calls this when it is done with the answer: a new kind
+        hands the partition to the other thread, which is woken."""
         before = self.kind
         at_end = self.copy.position >= self.copy.source_end
         if self.kind == "live":

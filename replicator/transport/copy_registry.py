@@ -42,7 +42,7 @@ from replicator.worker.topic_discovery import TopicDiscovery
 
 log = logging.getLogger("watershed.worker")
 
-UNUSED_THREADS_S = 600.0  # a link without routes ends: brokers come and go, and each link has threads and connections
+UNUSED_THREADS_S = 600.0  # connections of a broker without active copies end then
 _BUDGET_BYTES = 128 << 20  # record batches in memory, whatever the partition count
 
 
@@ -57,14 +57,14 @@ class CopyRegistry:
     expiration_ms: int
     later: Callable[[Callable[[], None]], None]
     discovery: TopicDiscovery
-    _routes: dict[int, ActiveCopy] = field(default_factory=dict)
+    _active_copies: dict[int, ActiveCopy] = field(default_factory=dict)
     _links: dict[tuple[str, str, BrokerAddress], BrokerThreads] = field(default_factory=dict)
     _counted: Counter[str] = field(default_factory=Counter)  # by links that have ended
     rates: FlowRateLimits = field(default_factory=FlowRateLimits)
     schema_ids: SchemaIdTranslations = field(init=False)
     _quarantine: QuarantineWriter = field(init=False)
     _aligned: AlignmentThreads = field(init=False)
-    _senders: dict[int, SlotSender] = field(default_factory=dict)  # of routes that are written in transactions
+    _senders: dict[int, SlotSender] = field(default_factory=dict)  # of active copies that are written in transactions
     _refused: dict[PartitionKey, dict[int, str]] = field(default_factory=dict)  # records that targets did not take
 
     def __post_init__(self) -> None:
@@ -72,12 +72,12 @@ class CopyRegistry:
         self.schema_ids = SchemaIdTranslations(self.target)
         self._aligned = AlignmentThreads.of(self.target)
 
-    def go(self, seat: PartitionTask, taken: TakenPartition) -> None:
+    def start_copy(self, task: PartitionTask, taken: TakenPartition) -> None:
         """Put a partition on its way."""
         decided = taken.resume
-        refused = self._still_refused(seat.key, decided.position)
+        refused = self._still_refused(task.key, decided.position)
         copy = (AlignedCopy if taken.aligned else PartitionCopy)(
-            key=seat.key,
+            key=task.key,
             source_id=taken.source.topic_id,
             target_id=taken.target.topic_id,
             identity=decided.numbering,
@@ -87,7 +87,7 @@ class CopyRegistry:
             depth_confirmed=decided.depth_confirmed,
             leader_epoch=find_leader_epoch_below(taken.block.epochs, decided.position),
             epochs=list(taken.block.epochs),
-            quarantine=seat.record.flow.rejected == "quarantine",
+            quarantine=task.record.flow.rejected == "quarantine",
             alone=decided.alone,
             expiration_ms=self.expiration_ms,
             remembered_by=decided.newest,
@@ -95,7 +95,7 @@ class CopyRegistry:
 
         def durable(runs: list[OffsetRun]) -> None:
             copy.durable(runs)
-            route.wake()
+            active.wake()
 
         def failed(error: ClusterError) -> None:
             copy.halt(f"the ledger could not be written: {error}")
@@ -106,21 +106,21 @@ class CopyRegistry:
         ledger = PartitionLedgerWriter(
             self.writer, taken.block, durable, failed, self.later, epochs, lambda: copy.needs_epoch
         )
-        source, counted = self.connect(seat.record.flow.source), SchemaIdCounts()
-        route = ActiveCopy(
+        source, counted = self.connect(task.record.flow.source), SchemaIdCounts()
+        active = ActiveCopy(
             copy=copy,
             ledger=ledger,
-            rate=self.rates.of(seat.key.flow, seat.record.flow.quota),
-            leave_out=self._guard(seat, source, taken.source.topic_id),
+            rate=self.rates.of(task.key.flow, task.record.flow.quota),
+            leave_out=self._guard(task, source, taken.source.topic_id),
             source=taken.source.leader,
             target=taken.target.leader,
-            weight=seat.record.flow.weight,
+            weight=task.record.flow.weight,
             terms=RepackTerms(
-                self.discovery.limits_of(seat.key.flow, seat.key.target_topic),
+                self.discovery.limits_of(task.key.flow, task.key.target_topic),
                 refused,
                 isolate=copy.quarantine,
                 holes=lambda: copy.alone,
-                change=self.schema_ids.changes(seat.record.flow, source, seat.key, counted),
+                change=self.schema_ids.changes(task.record.flow, source, task.key, counted),
                 dense=taken.aligned,
             ),
             quarantine=self._quarantine if copy.quarantine else None,
@@ -131,81 +131,81 @@ class CopyRegistry:
         if isinstance(copy, AlignedCopy) and decided.filling:
             copy.filling = True
             self._aligned.add_filling(
-                route, seat.way or "transactions", decided.goal, lambda: self._prepare(seat, source)
+                active, task.gap_method or "transactions", decided.goal, lambda: self._prepare(task, source)
             )
         elif isinstance(copy, AlignedCopy):
-            self._aligned.add(route, seat.way or "transactions")
+            self._aligned.add(active, task.gap_method or "transactions")
         ledger.append(first)
-        self._routes[id(route)] = route
-        seat.attach_copy(route, decided.note)
+        self._active_copies[id(active)] = active
+        task.attach_copy(active, decided.note)
         if not decided.filling:
-            self._link("send", self.target, taken.target.leader).add(route)
-            self._link("fetch", source, taken.source.leader).add(route)
+            self._link("send", self.target, taken.target.leader).add(active)
+            self._link("fetch", source, taken.source.leader).add(active)
         log.info(
             "filling" if decided.filling else "copying",
-            extra={"flow": seat.key.flow, "topic": seat.key.topic, "partition": seat.key.partition,
+            extra={"flow": task.key.flow, "topic": task.key.topic, "partition": task.key.partition,
                    "position": decided.position, "target_end": decided.target_end},
         )  # fmt: skip
 
-    def _guard(self, seat: PartitionTask, source: ConnectionSettings, topic_id: uuid.UUID) -> PartitionLoopGuard:
-        where = ClaimedPartition(seat.key.topic, topic_id, seat.key.partition)
-        return self.guards.of(seat.record, source).at(where, find_foreign_offsets_to_copy(seat.order, topic_id))
+    def _guard(self, task: PartitionTask, source: ConnectionSettings, topic_id: uuid.UUID) -> PartitionLoopGuard:
+        where = ClaimedPartition(task.key.topic, topic_id, task.key.partition)
+        return self.guards.of(task.record, source).at(where, find_foreign_offsets_to_copy(task.decision, topic_id))
 
-    def start_transaction_copy(self, seat: PartitionTask, taken: TakenTransactionPartition) -> None:
+    def start_transaction_copy(self, task: PartitionTask, taken: TakenTransactionPartition) -> None:
         """Put a partition on its way whose slot has a sender of its own."""
-        source = self.connect(seat.record.flow.source)
-        guard = self._guard(seat, source, taken.source.topic_id)
+        source = self.connect(task.record.flow.source)
+        guard = self._guard(task, source, taken.source.topic_id)
         copy = build_transaction_copy(
-            seat.key, taken, guard.path_of, quarantine=seat.record.flow.rejected == "quarantine"
+            task.key, taken, guard.path_of, quarantine=task.record.flow.rejected == "quarantine"
         )
-        limits, counted = self.discovery.limits_of(seat.key.flow, seat.key.target_topic), SchemaIdCounts()
-        refused = self._still_refused(seat.key, copy.position)
-        route = ActiveCopy(
+        limits, counted = self.discovery.limits_of(task.key.flow, task.key.target_topic), SchemaIdCounts()
+        refused = self._still_refused(task.key, copy.position)
+        active = ActiveCopy(
             copy=copy,
             ledger=None,
-            rate=self.rates.of(seat.key.flow, seat.record.flow.quota),
+            rate=self.rates.of(task.key.flow, task.record.flow.quota),
             leave_out=guard,
             source=taken.source.leader,
             target=taken.target.leader,
-            weight=seat.record.flow.weight,
+            weight=task.record.flow.weight,
             terms=RepackTerms(
                 limits,
                 refused,
                 isolate=copy.quarantine,
-                lane=guard.path_of,
-                change=self.schema_ids.changes(seat.record.flow, source, seat.key, counted),
+                merge_group=guard.path_of,
+                change=self.schema_ids.changes(task.record.flow, source, task.key, counted),
             ),
             counted=counted,
             wake=taken.sender.wake,
             quarantine=self._quarantine if copy.quarantine else None,
         )
-        self._routes[id(route)], self._senders[id(route)] = route, taken.sender
-        seat.attach_copy(route, taken.known.position.note)
-        taken.sender.add(SlotPartition(copy, taken.target.leader, lambda: route.room()), taken.session)
-        self._link("fetch", source, taken.source.leader).add(route)
+        self._active_copies[id(active)], self._senders[id(active)] = active, taken.sender
+        task.attach_copy(active, taken.known.position.note)
+        taken.sender.add(SlotPartition(copy, taken.target.leader, lambda: active.room()), taken.session)
+        self._link("fetch", source, taken.source.leader).add(active)
         log.info(
             "copying in transactions",
-            extra={"flow": seat.key.flow, "topic": seat.key.topic, "partition": seat.key.partition,
+            extra={"flow": task.key.flow, "topic": task.key.topic, "partition": task.key.partition,
                    "position": copy.position, "target_end": copy.acked},
         )  # fmt: skip
 
-    def remove(self, route: ActiveCopy) -> None:
+    def remove(self, active: ActiveCopy) -> None:
         """Take a partition off its links; nothing of it may be in flight."""
-        self._routes.pop(id(route), None)
-        copy = route.copy
-        sender = self._senders.pop(id(route), None)
+        self._active_copies.pop(id(active), None)
+        copy = active.copy
+        sender = self._senders.pop(id(active), None)
         if sender is not None and isinstance(copy, TransactionCopy):
             sender.remove(copy)
         if isinstance(copy, AlignedCopy):
-            self._aligned.remove(route)
-        if isinstance(copy, PartitionCopy) and copy.needs_epoch and not copy.unanswered and route.ledger is not None:
-            route.ledger.close()
+            self._aligned.remove(active)
+        if isinstance(copy, PartitionCopy) and copy.needs_epoch and not copy.unanswered and active.ledger is not None:
+            active.ledger.close()
         if copy.refused_records:
             self._refused[copy.key] = self._refused.get(copy.key, {}) | copy.refused_records
         if copy.too_large:
             self.discovery.ask_limits(copy.key.flow)
         for link in self._links.values():
-            link.remove(route)
+            link.remove(active)
 
     def forget(self, flow_id: str) -> None:
         """The flow's content changed: fresh limits."""
@@ -213,7 +213,7 @@ class CopyRegistry:
         self.schema_ids.forget(flow_id)
 
     def sweep(self, now: float | None = None) -> None:
-        """End links that no route has used for long, and forget those that have ended."""
+        """End links that no active copy has used for long, and forget those that have ended."""
         now = time.monotonic() if now is None else now
         for key, link in list(self._links.items()):
             if link.unused_s(now) > UNUSED_THREADS_S:
@@ -224,6 +224,7 @@ class CopyRegistry:
             self._counted.update(link.counters())
 
     def end(self) -> None:
+        """Ask all threads to end; does not wait."""
         self._aligned.end()
         for link in self._links.values():
             link.end()
@@ -241,14 +242,14 @@ class CopyRegistry:
             link.start()
         return link
 
-    def _prepare(self, seat: PartitionTask, source: ConnectionSettings) -> str:
+    def _prepare(self, task: PartitionTask, source: ConnectionSettings) -> str:
         """Settings of the target topic with which it can be filled; "" or why not. Raises ClusterError."""
         with Admin(source) as here, Admin(self.target) as there:
-            return prepare_topic_for_filling(seat.record.flow, seat.key.topic, here, there)
+            return prepare_topic_for_filling(task.record.flow, task.key.topic, here, there)
 
     def _still_refused(self, key: PartitionKey, position: int) -> dict[int, str]:
         """The records from source offset `position` on that the target did not take: what lies below is settled. A
-        fetch lane reads it while the route is there, so it is never changed afterwards."""
+        fetch thread reads it while the active copy is there, so it is never changed afterwards."""
         refused = {offset: why for offset, why in self._refused.pop(key, {}).items() if offset >= position}
         if refused:
             self._refused[key] = refused
@@ -256,7 +257,7 @@ class CopyRegistry:
 
     def buffered(self) -> int:
         """Bytes of record batches in memory."""
-        return sum(route.copy.buffered for route in list(self._routes.values()))
+        return sum(active.copy.buffered for active in list(self._active_copies.values()))
 
     def counters(self) -> dict[str, float]:
         """What the links have counted, summed by name."""

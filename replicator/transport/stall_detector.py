@@ -1,6 +1,6 @@
 """Whether this process stood still (SIGSTOP, a paused machine), told by a thread that never waits for others.
 
-A lane cannot tell by its own pace: it waits for brokers, and a slow one would look like a frozen process.
+A thread cannot tell by its own pace: it waits for brokers, and a slow one would look like a frozen process.
 """
 
 from __future__ import annotations

@@ -57,6 +57,7 @@ class Membership:
         self._consumer.subscribe([LEDGER_TOPIC], on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._lost)
 
     def poll(self, timeout: float) -> None:
+        """Take part in the group for up to `timeout` seconds; `slots` is up to date afterwards."""
         if self._rotation.spent(self._consumer):  # other certificate files: only a new client reads them
             renewed = self._rotation.replace_client(self._made)
             if renewed is not None:

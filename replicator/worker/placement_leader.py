@@ -104,6 +104,7 @@ class PlacementLeader:
         self._deciding = self._pool.submit(self._decide, loads, table, placement)
 
     def close(self) -> None:
+        """Stop leading and end the pool."""
         self._stop_leading()
         self._pool.shutdown(wait=False, cancel_futures=True)
 

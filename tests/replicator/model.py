@@ -321,7 +321,7 @@ class Simulation:
                 self.as_read(),
                 Directly(self),
                 spare=6,  # type: ignore[arg-type]
-                told=seen.tail is not None,
+                landed_known=seen.tail is not None,
             )
             block = replace(block, generation=mine)
         first = [OffsetRun(decided.target_end, decided.position)]

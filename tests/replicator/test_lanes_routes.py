@@ -21,56 +21,56 @@ KEY = PartitionKey("onprem-to-cloud", "orders", "orders", 0)
 
 
 @pytest.fixture
-def routes() -> CopyRegistry:
+def registry() -> CopyRegistry:
     unused: Any = None  # nothing is written, guarded or discovered here
     return CopyRegistry(CLOUD, lambda _alias: CLOUD, unused, unused, 86_400_000, unused, unused)
 
 
-def test_refused_records_are_forgotten_once_they_are_settled(routes: CopyRegistry) -> None:
-    routes._refused[KEY] = dict.fromkeys(range(100), "INVALID_RECORD")
-    before = routes._refused[KEY]
-    assert sorted(routes._still_refused(KEY, 90)) == list(range(90, 100))
-    assert sorted(routes._refused[KEY]) == list(range(90, 100))
+def test_refused_records_are_forgotten_once_they_are_settled(registry: CopyRegistry) -> None:
+    registry._refused[KEY] = dict.fromkeys(range(100), "INVALID_RECORD")
+    before = registry._refused[KEY]
+    assert sorted(registry._still_refused(KEY, 90)) == list(range(90, 100))
+    assert sorted(registry._refused[KEY]) == list(range(90, 100))
     assert len(before) == 100  # a fetch lane may be reading it
-    assert routes._still_refused(KEY, 100) == {}
-    assert KEY not in routes._refused
+    assert registry._still_refused(KEY, 100) == {}
+    assert KEY not in registry._refused
 
 
-def test_links_to_brokers_that_nobody_needs_any_more_end_with_their_threads_and_pipes(routes: CopyRegistry) -> None:
+def test_links_to_brokers_that_nobody_needs_any_more_end_with_their_threads_and_pipes(registry: CopyRegistry) -> None:
     addresses = [BrokerAddress("127.0.0.1", port) for port in (1, 2)]
-    gone, used = (routes._link("send", CLOUD, address) for address in addresses)
+    gone, used = (registry._link("send", CLOUD, address) for address in addresses)
     copy = PartitionCopy(
         KEY, uuid.uuid4(), uuid.uuid4(), ProducerIdentity(7, 0, 0), position=0, acked=0, depth=1, depth_confirmed=5
     )
-    route = ActiveCopy(copy, None, RateLimit(None), lambda _batch: False, *addresses)
-    used.add(route)
+    active = ActiveCopy(copy, None, RateLimit(None), lambda _batch: False, *addresses)
+    used.add(active)
     now = time.monotonic()
-    routes.sweep(now)
-    assert list(routes._links.values()) == [gone, used]
-    gone._lanes["bulk"].throttled_s = 2.5
-    routes.sweep(now + UNUSED_THREADS_S + 1)
-    assert list(routes._links.values()) == [used]
-    assert routes.counters()["throttled_seconds"] == 2.5
-    routes.remove(route)
-    routes.sweep(time.monotonic() + UNUSED_THREADS_S + 1)
-    assert routes._links == {}
+    registry.sweep(now)
+    assert list(registry._links.values()) == [gone, used]
+    gone._threads["bulk"].throttled_s = 2.5
+    registry.sweep(now + UNUSED_THREADS_S + 1)
+    assert list(registry._links.values()) == [used]
+    assert registry.counters()["throttled_seconds"] == 2.5
+    registry.remove(active)
+    registry.sweep(time.monotonic() + UNUSED_THREADS_S + 1)
+    assert registry._links == {}
     for link in (gone, used):
-        for lane in link._lanes.values():
+        for lane in link._threads.values():
             lane.join(30)
             assert not lane.is_alive()
             assert (lane._waking, lane._wake) == (-1, -1)
             lane.wake()  # by somebody who still holds it
 
 
-def test_ended_lanes_leave_no_open_files(routes: CopyRegistry) -> None:
+def test_ended_lanes_leave_no_open_files(registry: CopyRegistry) -> None:
     def opened() -> int:
         return len(os.listdir("/proc/self/fd"))
 
     before = opened()
     for port in range(1, 6):
-        link = routes._link("fetch", CLOUD, BrokerAddress("127.0.0.1", port))
+        link = registry._link("fetch", CLOUD, BrokerAddress("127.0.0.1", port))
         link.end()
-        for lane in link._lanes.values():
+        for lane in link._threads.values():
             lane.join(30)
-    routes.sweep()
+    registry.sweep()
     assert opened() == before

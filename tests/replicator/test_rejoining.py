@@ -200,11 +200,11 @@ def test_orders_are_for_partitions_that_can_go_on() -> None:
     own = Ledger({KEY: (REMEMBERED, 7)})
     sequence = Ledger({PartitionKey(BACK, "dc.orders", "orders", 0): (REMEMBERED, 1)})
     found = plan_rejoin("f", {place: CAME}, (own, Ledger({})), BACK, "rejoin-there", guarded=True)
-    ((given,), left) = found.given, found.left
-    assert replace(given.order, at_ms=NOW) == ORDER
-    assert (left, given.foreign.base, given.told) == ({}, 16, {"cut": 10, "carried": 0})
+    ((given,), left) = found.decisions, found.left
+    assert replace(given.decision, at_ms=NOW) == ORDER
+    assert (left, given.foreign.base, given.details) == ({}, 16, {"cut": 10, "carried": 0})
     aligned = plan_rejoin("f", {place: CAME}, (own, Ledger({})), BACK, "x", guarded=True, aligned=frozenset({"orders"}))
-    assert (aligned.given, list(aligned.left)) == ([], ["orders"])
+    assert (aligned.decisions, list(aligned.left)) == ([], ["orders"])
     other = plan_rejoin("f", {place: CAME}, (own, sequence), BACK, "x", guarded=True)
     assert other.left == {"orders": f"flow {BACK} does not copy in transactions"}
     unknown = plan_rejoin("f", {TopicPartition("new", 0): CAME}, (own, Ledger({})), BACK, "x", guarded=True)

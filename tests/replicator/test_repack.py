@@ -160,7 +160,7 @@ def test_batches_of_other_codecs_and_lanes_are_not_merged() -> None:
     ]
     assert spans(select_batches(answer(*log), 0)) == [(0, 2), (2, 2), (4, 2)]
     assert [batch.records for batch in select_batches(answer(*log[:2], *log[4:]), 0).batches] == [4]
-    by_producer = RepackTerms(lane=lambda batch: batch.producer_id)
+    by_producer = RepackTerms(merge_group=lambda batch: batch.producer_id)
     merged = select_batches(answer(*log[:2], *log[4:]), 0, terms=by_producer).batches
     assert [(batch.records, batch.producer_id) for batch in merged] == [(2, -1), (2, 8)]
 

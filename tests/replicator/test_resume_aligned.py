@@ -212,7 +212,7 @@ def test_an_order_to_adopt_changes_no_topic_that_gets_equal_offsets() -> None:
     flow = PlanFlow(id="f", source="onprem", target="cloud", topics=topics)
     record, writer = FlowRecord(flow, "sha256:0", "orders-move", 1, "running", 7), None
     judged = {
-        aligned: takeover._Judge(record, writer, {key: order}, "w", aligned).decided(key, None, 0, seen)  # type: ignore[arg-type]
+        aligned: takeover._Takeover(record, writer, {key: order}, "w", aligned, Ledger({})).decide(key, None, 0, seen)  # type: ignore[arg-type]
         for aligned in (frozenset[PartitionKey](), frozenset({key}))
     }
     assert went(judged[frozenset()]).position == 12

@@ -225,7 +225,7 @@ class TransactingWorker:
                 begins=begins,
             )
             self.copies.append(copy)
-        self.writer.lanes = tuple(SlotPartition(copy, AT) for copy in self.copies)
+        self.writer.partitions = tuple(SlotPartition(copy, AT) for copy in self.copies)
 
     def fetch(self, max_bytes: int = 100) -> None:
         for copy in self.copies:

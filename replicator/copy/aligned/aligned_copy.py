@@ -47,11 +47,11 @@ class AlignedCopy(PartitionCopy):
         self.copied_through = self._expected = self.acked
         self._leave_out(self.position)
 
-    def accept(self, sifted: SelectedBatches) -> list[OffsetRun]:
+    def accept(self, selected: SelectedBatches) -> list[OffsetRun]:
         """As `PartitionCopy.accept`; runs are only there for leader epochs, as the map is the identity."""
         runs: list[OffsetRun] = []
         with self.lock:
-            for batch in sifted.batches:
+            for batch in selected.batches:
                 if batch.base < self._prepared:
                     raise BadBatch(f"begins in front of offset {self._prepared}, which is settled", batch.base)
                 if self._begins_epoch(batch.base, batch.leader_epoch):
@@ -59,21 +59,22 @@ class AlignedCopy(PartitionCopy):
                 self._leave_out(batch.base)
                 self._prepare(batch)
                 self._expected = self._prepared
-            if self._begins_epoch(self._expected, sifted.leader_epoch):
+            if self._begins_epoch(self._expected, selected.leader_epoch):
                 runs.append(OffsetRun(self._prepared, self._prepared))
-            self._leave_out(sifted.position)
-            self.position = sifted.position
-            if sifted.leader_epoch >= 0:
-                self.leader_epoch = sifted.leader_epoch
-            if sifted.refused is not None and self.refused is None:
-                self.refused = judge_refused_batch(sifted.refused)
-            if self._shares(sifted):
+            self._leave_out(selected.position)
+            self.position = selected.position
+            if selected.leader_epoch >= 0:
+                self.leader_epoch = selected.leader_epoch
+            if selected.refused is not None and self.refused is None:
+                self.refused = judge_refused_batch(selected.refused)
+            if self._shares(selected):
                 runs.append(OffsetRun(self._prepared, self._prepared))
             self._blocked_from.extend(run.target for run in runs)
             self._when_empty()
         return runs
 
     def next_outgoing(self, now: int | None = None) -> OutgoingBatch | None:
+        """As PartitionCopy; None while the log is filled or a gap comes before the next batch."""
         with self.lock:
             if self.filling or self._gap_is_next():
                 return None
@@ -99,24 +100,26 @@ class AlignedCopy(PartitionCopy):
             self._when_empty()
 
     def fail_gap(self, trouble: Halt | Reinspect) -> None:
-        """It ended otherwise; a look finds out how far it came."""
+        """It ended otherwise; an inspection finds out how far it came."""
         with self.lock:
             self.closing = None
             if self.trouble is None or isinstance(trouble, Halt):
                 self.trouble = trouble
 
-    def fail_overshot_gap(self, gap: OffsetGap, found: int) -> None:
-        """The target's log ends at `found`, behind what it should: another worker has gone on, or somebody else writes,
-        which the look tells apart."""
-        told = f"the target's log ends at {found} where it should end at {gap.end}, behind a gap from {gap.first} on"
-        self.fail_gap(Reinspect(told, "target_foreign_write"))
+    def fail_overshot_gap(self, gap: OffsetGap, end: int) -> None:
+        """The target's log ends at `end`, behind what it should: another worker has gone on, or somebody else writes,
+        which the inspection tells apart."""
+        text = f"the target's log ends at {end} where it should end at {gap.end}, behind a gap from {gap.first} on"
+        self.fail_gap(Reinspect(text, "target_foreign_write"))
 
     @property
     def waiting(self) -> bool:
+        """True while a batch or a gap is not sent yet."""
         return bool(self.ready or self.gaps)
 
     @property
     def idle(self) -> bool:
+        """True while no batch is unanswered and no gap is being filled."""
         return not self.in_flight and self.closing is None
 
     def _gap_is_next(self) -> bool:

@@ -96,7 +96,11 @@ class _AlignmentCostLimits:
 
 
 def estimate_alignment_cost(
-    partitions: Sequence[PartitionCost], *, replicas: int = 1, way: EstimatedGapMethod = "markers", parallel: int = 4
+    partitions: Sequence[PartitionCost],
+    *,
+    replicas: int = 1,
+    gap_method: EstimatedGapMethod = "markers",
+    parallel: int = 4,
 ) -> AlignmentCost:
     """Of one topic. Gaps of a partition are filled one after the other, those of different ones at once."""
     offsets = sum(each.start for each in partitions)
@@ -104,11 +108,11 @@ def estimate_alignment_cost(
     together = min(one * max(min(parallel, len(partitions)), 1), _OFFSETS_S_CLUSTER if replicas == 1 else one)
     longest = max((each.start / one for each in partitions), default=0.0)
     filling = max(longest, offsets / together)
-    a_gap = {"markers": _MARKER_S, "transactions": _TRANSACTION_S, "none": 0.0}[way]
-    closing = _GAP_S if way == "markers" else 0.0
+    a_gap = {"markers": _MARKER_S, "transactions": _TRANSACTION_S, "none": 0.0}[gap_method]
+    closing = _GAP_S if gap_method == "markers" else 0.0
     gaps = [each.gaps.offsets * a_gap + each.gaps.stretches * closing for each in partitions]
     gap_offsets = sum(each.gaps.offsets for each in partitions)
-    marker_bytes = gap_offsets * (_MARKER_BYTES if way in ("markers", "transactions") else 0)
+    marker_bytes = gap_offsets * (_MARKER_BYTES if gap_method in ("markers", "transactions") else 0)
     pace = min(together, one)  # of one partition, so many at once
     waiting = pace * _WIRE_BYTES * _DELETED_AFTER_S + _SEGMENT_BYTES
     most = sorted((min(each.start * _WIRE_BYTES, waiting) for each in partitions), reverse=True)
@@ -126,7 +130,7 @@ def explain_excessive_cost(
     topic: str,
     partitions: Iterable[PartitionCost],
     *,
-    way: EstimatedGapMethod,
+    gap_method: EstimatedGapMethod,
     replicas: int = 1,
     limits: _AlignmentCostLimits = _AlignmentCostLimits(),
 ) -> str:
@@ -136,7 +140,7 @@ def explain_excessive_cost(
     are the caller's.
     """
     found = list(partitions)
-    cost = estimate_alignment_cost(found, replicas=replicas, way=way)
+    cost = estimate_alignment_cost(found, replicas=replicas, gap_method=gap_method)
     filling = cost.offsets / _OFFSETS_A_CORE_S
     if filling > limits.cpu_s:
         return (
@@ -146,13 +150,13 @@ def explain_excessive_cost(
         )
     for each in found:
         where = f"partition {each.partition} of {topic}"
-        if each.gaps.offsets and way == "none":
+        if each.gaps.offsets and gap_method == "none":
             return f"{where} has {each.gaps.offsets:,} offsets without records, and the target lets nobody fill them"
-        most = {"markers": limits.marker_offsets, "transactions": limits.transaction_offsets}.get(way)
+        most = {"markers": limits.marker_offsets, "transactions": limits.transaction_offsets}.get(gap_method)
         if most is not None and each.gaps.offsets > most:
-            without = "" if way == "markers" else " without ALTER on the target cluster"
+            without = "" if gap_method == "markers" else " without ALTER on the target cluster"
             return f"{where} has {each.gaps.offsets:,} offsets without records; the limit{without} is {most:,}"
-        if way == "transactions" and each.gaps.rate > limits.gaps_s:
+        if gap_method == "transactions" and each.gaps.rate > limits.gaps_s:
             return (
                 f"{where} gets {each.gaps.rate:,.0f} transaction markers a second; without ALTER on the target cluster "
                 f"the limit is {limits.gaps_s:,.0f}"

@@ -59,7 +59,7 @@ class AlignmentProspect:
     refused: str = ""
     starts: tuple[int, ...] = ()
     cost: AlignmentCost | None = None
-    way: str = ""
+    gap_method: str = ""
 
 
 def assess_alignment(
@@ -69,7 +69,7 @@ def assess_alignment(
     translated offsets. The target topic need not be there. Raises ClusterError."""
     if copied:
         return AlignmentProspect("it was copied with translated offsets already, and they stay as they are")
-    if probed.fills or probed.way is None:
+    if probed.fills or probed.gap_method is None:
         return AlignmentProspect(f"the target cluster does not allow it: {probed.fills or probed.transactions}")
     here = [TopicPartition(mapped.topic, number) for number in range(mapped.partitions)]
     ranges = source.offsets(here)
@@ -95,10 +95,13 @@ def assess_alignment(
     shape = source.topic(mapped.topic)
     replicas = min(shape.replication_factor if shape is not None else 1, target.brokers())
     cost = estimate_alignment_cost(
-        [replace(each, gaps=GapCount()) for each in costs], replicas=replicas, way=probed.way
+        [replace(each, gaps=GapCount()) for each in costs], replicas=replicas, gap_method=probed.gap_method
     )
     return AlignmentProspect(
-        explain_excessive_cost(mapped.topic, costs, way=probed.way, replicas=replicas), starts, cost, probed.way
+        explain_excessive_cost(mapped.topic, costs, gap_method=probed.gap_method, replicas=replicas),
+        starts,
+        cost,
+        probed.gap_method
     )  # fmt: skip
 
 
@@ -169,7 +172,7 @@ class AlignmentDecisions:
             note = f"offsets are translated, not equal: {decided.reason}"
             return replace(mapped, note="; ".join(each for each in (mapped.note, note) if each))
         self._restore(flow, mapped, source, target)
-        return replace(mapped, way=decided.way)
+        return replace(mapped, gap_method=decided.way)
 
     def _decided(
         self, flow: PlanFlow, mapped: MappedTopic, source: ClusterProtocol, target: ClusterProtocol
@@ -187,7 +190,7 @@ class AlignmentDecisions:
             topic=mapped.topic,
             mode="mapped" if refused else "aligned",
             reason=refused,
-            way=probed.way or "transactions",
+            way=probed.gap_method or "transactions",
             by=self.by,
             at_ms=int(time.time() * 1000),
         )

@@ -143,7 +143,7 @@ class _Filler:
         self._verified = there.end
         return there.end
 
-    def _bulk(self, who: ProducerIdAndEpoch, end: int, count: int) -> None:
+    def _bulk(self, identity: ProducerIdAndEpoch, end: int, count: int) -> None:
         """See `LogEnd`. A batch that does not stand where it was meant to ends it: what is there is looked at anew."""
         if self._verify() != end:
             raise SessionLost(Reinspect(f"somebody else writes to {self.log}"))
@@ -154,7 +154,9 @@ class _Filler:
             deleting = self._start + _DELETE_EVERY
             while len(sent) < _IN_FLIGHT and position < min(goal, deleting) and not self.stop.is_set():
                 records = min(most, goal - position)
-                pieces = build_filler_batch(records, who.producer_id, who.epoch, (position - first) % SEQUENCE_SPACE)
+                pieces = build_filler_batch(
+                    records, identity.producer_id, identity.epoch, (position - first) % SEQUENCE_SPACE
+                )
                 leader.send_produce((ProducePartition(self.log.topic_id, self.log.partition, pieces),))
                 sent.append((position, position + records))
                 position += records
@@ -168,8 +170,10 @@ class _Filler:
     def _answered(self, base: int, behind: int) -> int:
         (answer,) = self.log.leader().receive_produce()
         if answer.error in _DISTURBED or (not answer.error and answer.base_offset != base):
-            said = error_codes.describe_error_code(answer.error) if answer.error else f"offset {answer.base_offset}"
-            raise SessionLost(Reinspect(f"{said} to filler for offset {base} of {self.log}: somebody else fills it"))
+            answered = error_codes.describe_error_code(answer.error) if answer.error else f"offset {answer.base_offset}"
+            raise SessionLost(
+                Reinspect(f"{answered} to filler for offset {base} of {self.log}: somebody else fills it")
+            )
         if answer.error:
             self.log.lost()  # others are unanswered
             raise self.log.refused(f"filler up to offset {self.until}", answer.error)

@@ -80,31 +80,31 @@ def _rejected(copy: TransactionCopy, batch: RawBatch, answer: ProducedPartition,
         if 0 <= index < batch.records
     }
     if not refused:
-        told = f"the target answers {name} to {where}, offsets {batch.base} to {batch.end - 1}: {whole}"
-        return Halt("rejected", told, source=OffsetSpan(batch.base, batch.end))
+        text = f"the target answers {name} to {where}, offsets {batch.base} to {batch.end - 1}: {whole}"
+        return Halt("rejected", text, source=OffsetSpan(batch.base, batch.end))
     copy.refused_records |= refused
     first, last = min(refused), max(refused)
-    told = f"the target does not take {where}, offset {first}"
-    told += f" and {len(refused) - 1} more up to offset {last}" if len(refused) > 1 else ""
-    told += f": {refused[first]}"
+    text = f"the target does not take {where}, offset {first}"
+    text += f" and {len(refused) - 1} more up to offset {last}" if len(refused) > 1 else ""
+    text += f": {refused[first]}"
     return (
-        Reinspect(told, "rejected") if copy.quarantine else Halt("rejected", told, source=OffsetSpan(first, last + 1))
+        Reinspect(text, "rejected") if copy.quarantine else Halt("rejected", text, source=OffsetSpan(first, last + 1))
     )
 
 
 def raise_for_session(error: int, doing: str, transactional_id: str) -> None:
     """Raise SessionLost for an answer that says something about the transactional id itself."""
     if error in _FENCED:
-        told = f"{error_codes.describe_error_code(error)} to {doing}: another worker writes as {transactional_id} now"
-        raise SessionLost(Reinspect(told))
+        text = f"{error_codes.describe_error_code(error)} to {doing}: another worker writes as {transactional_id} now"
+        raise SessionLost(Reinspect(text))
     if error == error_codes.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
-        told = (
+        text = (
             f"the target answers {error_codes.describe_error_code(error)}: WRITE on the transactional id "
             f"{transactional_id} is missing"
         )
-        raise SessionLost(Halt("unauthorised", told))
+        raise SessionLost(Halt("unauthorised", text))
     if error == error_codes.CLUSTER_AUTHORIZATION_FAILED:
-        told = (
+        text = (
             f"the target answers {error_codes.describe_error_code(error)}: IDEMPOTENT_WRITE on the cluster is missing"
         )
-        raise SessionLost(Halt("unauthorised", told))
+        raise SessionLost(Halt("unauthorised", text))

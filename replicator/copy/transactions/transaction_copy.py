@@ -73,17 +73,17 @@ class TransactionCopy:
 
     # -- the fetching side -------------------------------------------------------------------------------------
 
-    def accept(self, sifted: SelectedBatches) -> list[OffsetRun]:
+    def accept(self, selected: SelectedBatches) -> list[OffsetRun]:
         """Take what a Fetch at `position` brought. There is never a run to announce."""
         with self.lock:
-            for batch in sifted.batches:
+            for batch in selected.batches:
                 self.ready.append(_UncommittedBatch(batch, self.path_of(batch)))
                 self.buffered += len(batch.data)
-            self.position = sifted.position
-            if sifted.leader_epoch >= 0:
-                self.leader_epoch = sifted.leader_epoch
-            if sifted.refused is not None and self.refused is None:
-                self.refused = judge_refused_batch(sifted.refused)
+            self.position = selected.position
+            if selected.leader_epoch >= 0:
+                self.leader_epoch = selected.leader_epoch
+            if selected.refused is not None and self.refused is None:
+                self.refused = judge_refused_batch(selected.refused)
             self._when_empty()
         return []
 
@@ -95,6 +95,7 @@ class TransactionCopy:
 
     @property
     def idle(self) -> bool:
+        """True while no batch waits for its transaction to be committed."""
         return not self.sent
 
     # -- the sending side --------------------------------------------------------------------------------------

@@ -21,9 +21,9 @@ from replicator.adoption.digest_reader import NotProvable, PartitionRange, read_
 from replicator.adoption.log_alignment import LogAlignment, align_logs
 from replicator.adoption.log_digests import DigestedLog
 from replicator.adoption.mirrormaker_format import Checkpoint, MirrorMakerNotes, OffsetSync
-from replicator.copy.partition_copy import PartitionKey
 from replicator.ledger.foreign_part import ForeignPart, JoinedOffsetMap
 from replicator.ledger.offset_map import ExplicitRun, OffsetMap, OffsetRun
+from replicator.partition_key import PartitionKey
 from replicator.recovery.log_inspection import LeaderLog, read_leader_logs
 
 _OPEN_S: Final = 75.0  # a transaction's default timeout is 60 s, and its coordinator looks every 10 s

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from clusters.control_records import ControlValue
 from clusters.control_topics import (
@@ -20,19 +19,8 @@ from clusters.control_topics import (
 )
 from clusters.errors import ClusterError
 from replicator.adoption.copy_proof import PartitionProof
-from replicator.copy.partition_copy import PartitionKey
 from replicator.ledger.foreign_part import ForeignPart, build_foreign_records
-from replicator.recovery.operator_decisions import OperatorDecision, build_decision_key
-
-
-@dataclass(frozen=True, slots=True)
-class DecisionWithMap:
-    """An order with the part of the map that it stands on. told: what the journal says beside the order."""
-
-    decision: OperatorDecision
-    key: PartitionKey
-    foreign: ForeignPart
-    details: ControlValue
+from replicator.recovery.operator_decisions import DecisionWithMap, OperatorDecision, build_decision_key
 
 
 def write_decisions(writer: ControlWriter, decisions: Sequence[DecisionWithMap], topology: str) -> None:

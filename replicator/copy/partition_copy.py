@@ -15,12 +15,13 @@ from typing import Final, NamedTuple
 from clusters.wire import error_codes
 from clusters.wire.messages import ProducedPartition
 from replicator.batch.batch_selection import SelectedBatches
-from replicator.batch.header_rewrite import BATCH_HEADER_BYTES, SEQUENCE_SPACE, rewrite_header
+from replicator.batch.header_rewrite import BATCH_HEADER_BYTES, rewrite_header
 from replicator.batch.record_batch import RawBatch
 from replicator.copy.log_append_time import check_append_time
 from replicator.errors import BadBatch, CompactionHole, ForeignWrite, SchemaMissing
 from replicator.ledger.leader_epochs import LeaderEpochEntry
 from replicator.ledger.offset_map import OffsetRun
+from replicator.partition_key import MAX_BATCHES_IN_FLIGHT, PRODUCER_EXPIRY_MARGIN_MS, PartitionKey, ProducerIdentity
 from replicator.states import Halt, OffsetSpan, Reinspect
 
 _REJECTED = frozenset({error_codes.INVALID_TIMESTAMP, error_codes.INVALID_RECORD})
@@ -46,31 +47,7 @@ _CERTAIN = frozenset(
 _DENIED = frozenset({error_codes.TOPIC_AUTHORIZATION_FAILED, error_codes.CLUSTER_AUTHORIZATION_FAILED})
 
 
-MAX_BATCHES_IN_FLIGHT: Final = 5  # batches a broker remembers of a producer (ProducerStateEntry.NUM_BATCHES_TO_RETAIN)
 _STOOD_STILL: Final = "this worker stood still for a while; somebody else may have gone on"
-PRODUCER_EXPIRY_MARGIN_MS: Final = 600_000  # a broker looks for expired producers every ten minutes
-
-
-class PartitionKey(NamedTuple):
-    """Which partition of which flow: names as the topology and the clusters have them."""
-
-    flow: str
-    topic: str  # on the source
-    target_topic: str
-    partition: int
-
-
-@dataclass(frozen=True, slots=True)
-class ProducerIdentity:
-    """Who writes: the flow's producer id, and where its sequence numbers begin on this partition."""
-
-    producer_id: int
-    epoch: int
-    base: int  # target offset that has sequence 0
-
-    def sequence(self, target_offset: int) -> int:
-        """Sequence number of the record at `target_offset` (docs/research/sequence-numbers.md, §4 R1)."""
-        return (target_offset - self.base) % SEQUENCE_SPACE
 
 
 class OutgoingBatch(NamedTuple):

@@ -28,7 +28,7 @@ from clusters.record_fingerprint import encode_headers_bin, fingerprint_record
 from clusters.settings import ConnectionSettings
 from clusters.topic_partition import TopicPartition
 from replicator.batch.repack import RejectedRecord
-from replicator.copy.partition_copy import PartitionKey
+from replicator.partition_key import PartitionKey
 
 _QUARANTINE = "watershed.quarantine"
 MAX_WHOLE_RECORD_BYTES = (

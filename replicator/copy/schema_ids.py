@@ -24,8 +24,8 @@ from clusters.registry.subject_names import SubjectSide, build_subject
 from clusters.settings import ConnectionSettings
 from clusters.varints import decode_zigzag
 from replicator.batch.records import RawRecord
-from replicator.copy.partition_copy import PartitionKey
 from replicator.errors import SchemaMissing
+from replicator.partition_key import PartitionKey
 from topology.plan import PlanFlow
 
 _UNKNOWN: Final = TopicSchemaIds()

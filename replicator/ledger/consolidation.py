@@ -17,10 +17,10 @@ from dataclasses import replace
 
 from clusters.control_topics import LEDGER_TOPIC, ControlWriter, compute_slot
 from clusters.errors import ClusterError
-from replicator.copy.partition_copy import PartitionKey
 from replicator.ledger.ledger import BLOCK_RUNS, CLAIM_NUMBER, Generation, Ledger, LedgerBlock
+from replicator.ledger.ledger_state import LedgerState
 from replicator.ledger.offset_map import BrokenOffsetMap
-from replicator.recovery.recovery_point import LedgerState
+from replicator.partition_key import PartitionKey
 
 SPARE_BLOCKS = 32  # how many records more than the map needs are left alone; a worker leaves 17 behind at most
 _CLAIMS_KEPT = 8  # producer epochs that were claimed last, whether they have landed anything or not

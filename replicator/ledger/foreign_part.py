@@ -17,11 +17,11 @@ from typing import Any, Final, NamedTuple
 from clusters.control_records import ControlRecord, ControlValue
 from clusters.control_topics import LEDGER_TOPIC
 from clusters.errors import ProtocolError
-from replicator.copy.partition_copy import PartitionKey
 from replicator.errors import ReplicatorError
 from replicator.ledger.explicit_runs import ExplicitRunMap
 from replicator.ledger.offset_map import BrokenOffsetMap, ExplicitRun, OffsetMap, OffsetRun
 from replicator.ledger.transaction_positions import decode_explicit_runs, encode_explicit_runs
+from replicator.partition_key import PartitionKey
 from replicator.states import OffsetSpan
 
 _SCHEMA: Final = 1

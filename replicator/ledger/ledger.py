@@ -27,7 +27,6 @@ from clusters.control_topics import LEDGER_TOPIC
 from clusters.control_values import UNREADABLE_ERRORS, log_invalid_record
 from clusters.errors import ProtocolError, TopicMissing
 from clusters.settings import ConnectionSettings
-from replicator.copy.partition_copy import PartitionKey, ProducerIdentity
 from replicator.errors import NoLedger
 from replicator.ledger.column_rows import ColumnRows
 from replicator.ledger.foreign_part import (
@@ -39,11 +38,12 @@ from replicator.ledger.foreign_part import (
 )
 from replicator.ledger.generation_merge import GenerationRuns, drop_continuing_runs, merge_generations
 from replicator.ledger.leader_epochs import LeaderEpochEntry
+from replicator.ledger.ledger_state import LedgerState
 from replicator.ledger.offset_map import BrokenOffsetMap, OffsetMap, OffsetRun, build_offset_map
 from replicator.ledger.record_format import FlowPartition, build_unreadable_error, parse_ledger_key, require_field_types
 from replicator.ledger.run_json import decode_runs, encode_runs
 from replicator.ledger.transaction_positions import TRANSACTION_RECORD_KINDS, PositionAndRuns, decode_positions
-from replicator.recovery.recovery_point import LedgerState
+from replicator.partition_key import PartitionKey, ProducerIdentity
 from replicator.states import Halt
 
 _SCHEMA = 2
@@ -66,10 +66,10 @@ class LedgerBlock:
 
     number: counts the records of its generation, in the order in which they were written.
 
-    epochs, since, order, note, adopted: see `replicator.recovery.recovery_point.LedgerState`. needs_epoch: whoever
+    epochs, since, order, note, adopted: see `replicator.ledger.ledger_state.LedgerState`. needs_epoch: whoever
     looks next must not write under this producer epoch. closed: this generation sends nothing more, and everything it
     sent was answered. after: of a producer epoch that was begun to be alone, the newest one that had landed something;
-    those between never count. filling, given_up: see `replicator.recovery.recovery_point.LedgerState`.
+    those between never count. filling, given_up: see `replicator.ledger.ledger_state.LedgerState`.
     """
 
     key: PartitionKey

@@ -24,12 +24,12 @@ from typing import Any, Final, NamedTuple
 from clusters.control_records import ControlRecord, ControlValue
 from clusters.control_topics import LEDGER_TOPIC
 from clusters.errors import ProtocolError
-from replicator.copy.partition_copy import PartitionKey
 from replicator.errors import ReplicatorError
 from replicator.ledger import column_packing
 from replicator.ledger.column_rows import ColumnRows
 from replicator.ledger.explicit_runs import ExplicitRunMap, concatenate_explicit_runs, join_explicit_runs
 from replicator.ledger.offset_map import BrokenOffsetMap, ExplicitRun, OffsetMap, OffsetRun
+from replicator.partition_key import PartitionKey
 
 _SCHEMA: Final = 2
 _SCHEMAS: Final = (1, _SCHEMA)  # that can be read

@@ -14,13 +14,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from replicator.batch.filler import is_filler_batch
 from replicator.batch.header_rewrite import SEQUENCE_SPACE
 from replicator.batch.record_batch import RawBatch
-from replicator.copy.aligned.log_filler import is_filler_batch
-from replicator.copy.partition_copy import MAX_BATCHES_IN_FLIGHT, PRODUCER_EXPIRY_MARGIN_MS, ProducerIdentity
+from replicator.ledger.ledger_state import LedgerState
+from replicator.partition_key import MAX_BATCHES_IN_FLIGHT, PRODUCER_EXPIRY_MARGIN_MS, ProducerIdentity
 from replicator.recovery.producer_epochs import find_unused_epoch
 from replicator.recovery.recovery_point import (
-    LedgerState,
     LogInspection,
     RecoveryPoint,
     check_source_range,

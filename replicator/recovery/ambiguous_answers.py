@@ -23,8 +23,8 @@ from clusters.wire.messages import READ_UNCOMMITTED, FetchPartition
 from replicator.batch.header_rewrite import BATCH_HEADER_BYTES
 from replicator.batch.record_batch import LOG_APPEND_TIME, RawBatch, decode_batches
 from replicator.batch.records import decode_records
-from replicator.copy.partition_copy import PartitionKey
 from replicator.errors import BadBatch
+from replicator.partition_key import PartitionKey
 from replicator.recovery.log_inspection import read_leader_logs
 from replicator.states import Halt, OffsetSpan
 

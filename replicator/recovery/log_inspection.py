@@ -20,8 +20,8 @@ from clusters.wire.messages import EARLIEST, LATEST, READ_COMMITTED, READ_UNCOMM
 from replicator.batch.batch_selection import select_batches
 from replicator.batch.record_batch import RawBatch, decode_batches
 from replicator.batch.repack import RepackTerms
-from replicator.copy.partition_copy import PartitionKey
 from replicator.ledger.leader_epochs import LeaderEpochEntry, find_leader_epoch_below
+from replicator.partition_key import PartitionKey
 from replicator.recovery.recovery_point import LogInspection
 
 LOG_SETTLE_S = 35.0  # above the 30 s that a Produce may be under way

@@ -15,12 +15,15 @@ import uuid
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from clusters.control_records import ControlValue
 from clusters.control_topics import FLOWS_TOPIC, JOURNAL_TOPIC, ControlWriter, encode_control_value
 from clusters.errors import ProtocolError
 from clusters.flow_records import DECISION_PREFIX, JOURNALED_PREFIX, StartPosition
-from replicator.copy.partition_copy import MAX_BATCHES_IN_FLIGHT, PartitionKey, ProducerIdentity
+from replicator.ledger.foreign_part import ForeignPart
+from replicator.ledger.ledger_state import LedgerState
+from replicator.partition_key import MAX_BATCHES_IN_FLIGHT, PartitionKey, ProducerIdentity
 from replicator.recovery.producer_epochs import drop_unlanded_epochs, find_unused_epoch
-from replicator.recovery.recovery_point import LedgerState, LogInspection, RecoveryPoint
+from replicator.recovery.recovery_point import LogInspection, RecoveryPoint
 from replicator.states import Halt, OffsetSpan, Reinspect
 
 Kind = Literal["accept-gap", "reseed", "adopt", "rejoin", "copy-foreign"]
@@ -133,6 +136,19 @@ class OperatorDecision:
             raise ProtocolError(f"an order in watershed.flows cannot be read ({error!r})") from None
 
 
+@dataclass(frozen=True, slots=True)
+class DecisionWithMap:
+    """A decision to continue the copy of another tool.
+
+    foreign: the offset map of that copy. details: what the journal entry says beside the decision.
+    """
+
+    decision: OperatorDecision
+    key: PartitionKey
+    foreign: ForeignPart
+    details: ControlValue
+
+
 def build_decision_key(flow: str, topic: str, partition: int) -> str:
     """Key of a decision in watershed.flows: one for each partition, so the newest one counts."""
     return f"{DECISION_PREFIX}{flow}|{topic}|{partition}"
@@ -226,7 +242,7 @@ def apply_adoption(
     if remembered is not None:
         begun = (
             seen.producer[0] if seen.producer is not None else -1
-        )  # a fence has one of its own (replicator.recovery.flow_fence)
+        )  # a fence has one of its own (replicator.copy.flow_fence)
         epoch = find_unused_epoch(replace(remembered, last_epoch=max(remembered.last_epoch, begun)))
     if isinstance(epoch, Halt):
         return epoch

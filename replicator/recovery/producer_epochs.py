@@ -18,8 +18,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from replicator.copy.partition_copy import MAX_BATCHES_IN_FLIGHT, ProducerIdentity
-from replicator.recovery.recovery_point import LedgerState, LogInspection, RecoveryPoint
+from replicator.ledger.ledger_state import LedgerState
+from replicator.partition_key import MAX_BATCHES_IN_FLIGHT, ProducerIdentity
+from replicator.recovery.recovery_point import LogInspection, RecoveryPoint
 from replicator.states import Halt, Reinspect
 
 MAX_PRODUCER_EPOCH: Final = (1 << 15) - 1  # an int16 in the batch header

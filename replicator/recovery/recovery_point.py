@@ -8,49 +8,16 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol
 
 from clusters.flow_records import StartPosition
 from replicator.batch.header_rewrite import SEQUENCE_SPACE
 from replicator.batch.record_batch import RawBatch
-from replicator.copy.partition_copy import MAX_BATCHES_IN_FLIGHT, PRODUCER_EXPIRY_MARGIN_MS, ProducerIdentity
-from replicator.ledger.leader_epochs import LeaderEpochEntry
+from replicator.ledger.ledger_state import LedgerState
 from replicator.ledger.offset_map import OffsetMap
+from replicator.partition_key import MAX_BATCHES_IN_FLIGHT, PRODUCER_EXPIRY_MARGIN_MS, ProducerIdentity
 from replicator.states import Halt, OffsetSpan, Reinspect
-
-
-@dataclass(frozen=True, slots=True)
-class LedgerState:
-    """What the ledger holds of a partition. `map` covers everything that was ever announced for it.
-
-    epochs: the source's leader epochs as they were copied, by offset. since: the producer epoch from which on runs
-    count; what older ones described was given up by an order to reseed. order, note: the newest order that was obeyed.
-    needs_epoch: its producer epoch must not be shared (`replicator.recovery.producer_epochs`). closed: all who wrote
-    under it said that nothing of theirs is under way. last_epoch: the highest producer epoch that was ever begun.
-    after: the producer epoch that this one follows, those between never counted; -1 where none was left out. adopted:
-    the order by which it goes on behind what another tool copied (`replicator.adoption`), if any. without_newest: what
-    counts if nothing ever landed under this one; None where nothing else could. filling: nothing but filler was written
-    under this producer epoch (`replicator.copy.aligned`); given_up: an order gave up what the source held below this
-    offset.
-    """
-
-    map: OffsetMap
-    identity: ProducerIdentity
-    source_id: uuid.UUID
-    target_id: uuid.UUID
-    epochs: tuple[LeaderEpochEntry, ...] = ()
-    since: int = 0
-    order: str = ""
-    note: str = ""
-    needs_epoch: bool = False
-    closed: bool = False
-    last_epoch: int = 0
-    after: int = -1
-    adopted: str = ""
-    without_newest: Callable[[], LedgerState] | None = field(default=None, compare=False, repr=False)
-    filling: bool = False
-    given_up: int = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,11 +52,11 @@ class LogInspection:
 class RecoveryPoint:
     """Go on: fetch at `position`, the next record gets `target_end`; `depth` before and after the first answer.
 
-    since, order, note, adopted: see Remembered. claims: this begins something, and workers have to agree on where.
+    since, order, note, adopted: see LedgerState. claims: this begins something, and workers have to agree on where.
     alone: nobody else may write under this producer epoch (`replicator.recovery.producer_epochs`). after: the producer
     epoch that it follows, then. newest: time of the newest record that the target's leader remembers us by (ms), -1
-    when it holds nothing. Of an aligned partition only: filling, given_up: see Remembered. goal: how far the filler may
-    go now. counted_from: the target offset that has sequence 0 by now, where that is no longer the identity's base.
+    when it holds nothing. Of an aligned partition only: filling, given_up: see LedgerState. goal: how far the filler
+    may go now. counted_from: the target offset that has sequence 0 by now, where that is no longer the identity's base.
     """
 
     identity: ProducerIdentity

@@ -16,14 +16,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from clusters.topic_partition import TopicPartition
-from replicator.adoption.decision_writer import DecisionWithMap
-from replicator.copy.partition_copy import PartitionKey
 from replicator.errors import ReplicatorError
 from replicator.ledger.explicit_runs import join_explicit_runs
 from replicator.ledger.foreign_part import ForeignPart, JoinedOffsetMap
 from replicator.ledger.ledger import Ledger
 from replicator.ledger.offset_map import ExplicitRun, OffsetMap
-from replicator.recovery.operator_decisions import OperatorDecision
+from replicator.partition_key import PartitionKey
+from replicator.recovery.operator_decisions import DecisionWithMap, OperatorDecision
 from replicator.states import OffsetSpan
 
 

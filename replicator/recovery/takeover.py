@@ -13,12 +13,13 @@ from clusters.flow_records import FlowRecord
 from clusters.settings import ConnectionSettings
 from clusters.topic_partition import FlowId
 from replicator.batch.record_batch import RawBatch
-from replicator.copy.partition_copy import PartitionKey
 from replicator.errors import ReplicatorError
 from replicator.ledger.consolidation import consolidate_map
 from replicator.ledger.leader_epochs import LeaderEpochEntry
 from replicator.ledger.ledger import CLAIM_NUMBER, Generation, Ledger, LedgerBlock, read_blocks, read_ledger
+from replicator.ledger.ledger_state import LedgerState
 from replicator.ledger.offset_map import OffsetRun
+from replicator.partition_key import PartitionKey
 from replicator.recovery.aligned_recovery_point import begin_with_filling, find_aligned_recovery_point
 from replicator.recovery.log_inspection import (
     LeaderLog,
@@ -38,7 +39,7 @@ from replicator.recovery.operator_decisions import (
     journal_policy_decision,
 )
 from replicator.recovery.producer_epochs import begin_exclusive_epoch, drop_overtaken_epochs, drop_unlanded_epochs
-from replicator.recovery.recovery_point import LedgerState, LogInspection, RecoveryPoint, find_recovery_point
+from replicator.recovery.recovery_point import LogInspection, RecoveryPoint, find_recovery_point
 from replicator.states import Halt, Reinspect
 
 Connect = Callable[[str], ConnectionSettings]

@@ -10,9 +10,9 @@ import uuid
 from dataclasses import dataclass, replace
 
 from clusters.flow_records import StartPosition
-from replicator.copy.partition_copy import PartitionKey
 from replicator.ledger.offset_map import BrokenOffsetMap, OffsetRun
 from replicator.ledger.transaction_positions import PositionAndRuns, TransactionPosition
+from replicator.partition_key import PartitionKey
 from replicator.recovery.log_inspection import LeaderLog
 from replicator.recovery.operator_decisions import OperatorDecision, bind_lost_offsets, explain_outgrown_gap
 from replicator.recovery.recovery_point import check_topic_ids, find_start_offset

@@ -10,13 +10,13 @@ from dataclasses import dataclass, field, replace
 
 from clusters.control_topics import ControlWriter
 from clusters.errors import ClusterError, Unauthorised
+from clusters.fleet import LEADING_SLOT
 from clusters.flow_records import FlowRecord
 from clusters.settings import ConnectionSettings
 from clusters.sync_reports import SyncReport, SyncState, delete_sync_report, read_sync_reports, write_sync_report
 from replicator.errors import ReplicatorError
 from replicator.sync.all_kinds import SYNC_KINDS
 from replicator.sync.sync_kind import DifferenceOutcome, ReportingSyncKind, SyncClusters, SyncKind
-from replicator.worker.placement_leader import LEADING_SLOT
 from topology.drift import FieldDrift
 from topology.plan import PlanFlow
 

@@ -14,8 +14,9 @@ from clusters.wire import error_codes
 from clusters.wire.messages import FetchedPartition, FetchPartition
 from replicator.batch.batch_selection import select_batches
 from replicator.batch.repack import SMALL_BATCH_BYTES
-from replicator.copy.partition_copy import MAX_BATCHES_IN_FLIGHT, PartitionCopy
+from replicator.copy.partition_copy import PartitionCopy
 from replicator.errors import BadBatch
+from replicator.partition_key import MAX_BATCHES_IN_FLIGHT
 from replicator.recovery.log_inspection import BrokerAddress
 from replicator.states import Halt, OffsetSpan, Reinspect
 from replicator.transport.active_copy import ActiveCopy

@@ -12,11 +12,11 @@ from clusters.settings import ConnectionSettings
 from clusters.wire.messages import ProducePartition
 from replicator.copy.partition_copy import OutgoingBatch
 from replicator.recovery.log_inspection import BrokerAddress
+from replicator.transport import stall_detector
 from replicator.transport.active_copy import ActiveCopy
 from replicator.transport.broker_connection import LONGEST_SLEEP_S, BrokerConnectionThread, TrafficClass
 from replicator.transport.fair_scheduling import FairScheduler
 from replicator.transport.stall_detector import StallDetector
-from replicator.worker import membership
 
 _REQUEST_BYTES: Final = 8 << 20
 _REQUESTS_IN_FLIGHT: Final = 5
@@ -25,7 +25,7 @@ _REQUESTS_IN_FLIGHT: Final = 5
 _PATIENCE_S: Final = 10.0
 _SLOWEST_BYTES_S: Final = 200_000  # for what is on its way to get there at all
 _PULSE: Final = StallDetector(
-    membership.WORKER_SESSION_MS / 2000
+    stall_detector.WORKER_SESSION_MS / 2000
 )  # of this process; half a session goes on while it is frozen
 
 

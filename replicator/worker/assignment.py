@@ -11,7 +11,7 @@ from clusters.control_topics import compute_slot
 from clusters.flow_records import FlowRecord
 from clusters.partition_status import PartitionStatus
 from replicator.copy.aligned.gap_filler import GapMethod
-from replicator.copy.partition_copy import PartitionKey
+from replicator.partition_key import PartitionKey
 from replicator.topic_mapping import HoldReason, MappedTopic
 from topology.plan import PlanFlow
 

@@ -14,10 +14,10 @@ from clusters.control_topics import ControlWriter
 from clusters.errors import ClusterError
 from clusters.flow_records import FlowRecord
 from clusters.settings import ConnectionSettings
-from replicator.copy.partition_copy import PartitionKey
 from replicator.copy.schema_ids import SchemaIdTranslations
 from replicator.copy.transactions.slot_sender import SlotSenders
 from replicator.copy.transactions.slot_takeover import TakenTransactionPartition, TransactionTakeover
+from replicator.partition_key import PartitionKey
 from replicator.recovery.log_inspection import SettledLogEnds
 from replicator.recovery.operator_decisions import COPY_FOREIGN
 from replicator.recovery.takeover import TakenPartition, take_over_partitions

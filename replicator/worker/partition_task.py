@@ -11,8 +11,9 @@ from clusters.partition_status import PartitionStatus
 from replicator import states
 from replicator.copy.aligned.aligned_copy import AlignedCopy
 from replicator.copy.aligned.gap_filler import GapMethod
-from replicator.copy.partition_copy import PartitionCopy, PartitionKey
+from replicator.copy.partition_copy import PartitionCopy
 from replicator.copy.transactions.transaction_copy import TransactionCopy
+from replicator.partition_key import PartitionKey
 from replicator.recovery.operator_decisions import OperatorDecision
 from replicator.states import Halt, Reinspect
 from replicator.topic_mapping import HoldReason

@@ -69,7 +69,7 @@ class _Flow:
     due: float = 0.0
     known: _Known | None = None
     listings: _Listings | None = None  # that `known` was made from
-    limited: set[str] = field(default_factory=set)  # source topics whose limits were asked
+    limited: set[str] = field(default_factory=set)  # source topics whose limits at the target are known
     limits_due: float = 0.0
 
 
@@ -189,16 +189,18 @@ class TopicDiscovery:
         else:
             topics = list(known.values())
         everything = now >= flow.limits_due
-        there = [
+        existing = [each for each in topics if each.created or each.target_topic in listings[1]]
+        asked = [
             each.target_topic
-            for each in topics
-            if each.created or each.target_topic in listings[1]
+            for each in existing
             if everything or each.topic not in flow.limited or each.refused is not None
         ]
-        topics = apply_limits(topics, read_target_limits(target, there))
+        limits = read_target_limits(target, asked)
+        topics = apply_limits(topics, limits)
         if everything:
             flow.limits_due = now + _LIMITS_S
-        flow.limited = {each.topic for each in topics}
+        # A topic that is absent at the target is asked as soon as it is there: before its first batch.
+        flow.limited = {each.topic for each in existing if each.target_topic in limits or each.topic in flow.limited}
         flow.known = {each.topic: each for each in topics}  # as found: what is decided is said anew in every round
         return topics if self.decisions is None else self.decisions.placed(record.flow, topics, source, target)
 

@@ -26,18 +26,18 @@ from clusters.settings import ConnectionSettings
 from replicator.copy import log_append_time
 from replicator.copy.aligned.aligned_copy import AlignedCopy
 from replicator.copy.aligned.alignment_decisions import AlignmentDecisions
-from replicator.copy.partition_copy import PartitionKey
 from replicator.copy.transactions.slot_sender import SlotSenders
 from replicator.copy.transactions.slot_takeover import TakenTransactionPartition
 from replicator.errors import LedgerThreadEnded
 from replicator.ledger.ledger_thread import LedgerThread
+from replicator.partition_key import PartitionKey
 from replicator.recovery.ambiguous_answers import AmbiguousAnswers
 from replicator.recovery.takeover import TakenPartition
 from replicator.states import Halt, Reinspect
 from replicator.sync.continuous_sync import ContinuousSync
 from replicator.transport.active_copy import ActiveCopy
-from replicator.transport.copy_registry import CopyRegistry
 from replicator.worker.assignment import assign_partitions, can_keep_copying, compute_quota_shares, needs_report
+from replicator.worker.copy_registry import CopyRegistry
 from replicator.worker.desired_state import DesiredState
 from replicator.worker.inspection_pool import InspectionPool
 from replicator.worker.loop_guards import LoopGuards

@@ -22,15 +22,17 @@ from clusters.wire.messages import READ_COMMITTED, FetchedPartition, FetchPartit
 from replicator.batch.batch_selection import select_batches
 from replicator.batch.record_batch import decode_batches
 from replicator.batch.repack import RepackTerms
-from replicator.copy.partition_copy import OutgoingBatch, PartitionCopy, PartitionKey
+from replicator.copy.partition_copy import OutgoingBatch, PartitionCopy
 from replicator.ledger.claims import build_claims
 from replicator.ledger.claims_follower import ClaimsView
 from replicator.ledger.consolidation import consolidate_map
 from replicator.ledger.ledger import CLAIM_NUMBER, Generation, Ledger, LedgerBlock, assemble_partitions
+from replicator.ledger.ledger_state import LedgerState
 from replicator.ledger.ledger_writer import PartitionLedgerWriter
 from replicator.ledger.offset_map import OffsetMap, OffsetRun
+from replicator.partition_key import PartitionKey
 from replicator.recovery.producer_epochs import begin_exclusive_epoch, drop_overtaken_epochs, drop_unlanded_epochs
-from replicator.recovery.recovery_point import LedgerState, LogInspection, RecoveryPoint, find_recovery_point
+from replicator.recovery.recovery_point import LogInspection, RecoveryPoint, find_recovery_point
 from replicator.states import Halt, Reinspect
 
 NOW = 1_790_000_000_000

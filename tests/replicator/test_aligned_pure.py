@@ -10,6 +10,7 @@ from clusters.errors import ClusterError, RequestRefused, Unauthorised, Unreacha
 from clusters.fake_cluster import FakeCluster
 from clusters.required_rights import PROBE_TOPIC
 from clusters.wire import error_codes
+from replicator.batch.filler import FILLER_BATCH_RECORDS, build_filler_batch
 from replicator.copy.aligned import cluster_probe as probing
 from replicator.copy.aligned.alignment_cost import (
     AlignmentCost,
@@ -30,7 +31,6 @@ from replicator.copy.aligned.filling_configs import (
     build_filling_configs,
     restore_topic_configs,
 )
-from replicator.copy.aligned.log_filler import FILLER_BATCH_RECORDS, build_filler_batch
 from replicator.copy.transactions.produce_answers import SessionLost
 from replicator.states import Reinspect
 from tests.replicator.aligning import FLOW, Requests

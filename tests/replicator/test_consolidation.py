@@ -16,12 +16,13 @@ from clusters.control_records import ControlRecord
 from clusters.control_topics import LEDGER_TOPIC
 from clusters.errors import ClusterError, Unreachable
 from replicator.batch.record_batch import RawBatch
-from replicator.copy.partition_copy import ProducerIdentity
 from replicator.ledger.consolidation import SPARE_BLOCKS, build_map_blocks, consolidate_map
 from replicator.ledger.ledger import BLOCK_RUNS, CLAIM_NUMBER, Generation, Ledger, LedgerBlock, assemble_partitions
+from replicator.ledger.ledger_state import LedgerState
 from replicator.ledger.offset_map import OffsetRun
+from replicator.partition_key import ProducerIdentity
 from replicator.recovery.producer_epochs import begin_exclusive_epoch, drop_overtaken_epochs, drop_unlanded_epochs
-from replicator.recovery.recovery_point import LedgerState, LogInspection, RecoveryPoint, find_recovery_point
+from replicator.recovery.recovery_point import LogInspection, RecoveryPoint, find_recovery_point
 from tests.replicator.test_ledger import KEY, SOURCE, TARGET, block, histories
 
 Records = dict[str, dict[str, Any]]

@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import pytest
 
-from replicator.copy.partition_copy import PartitionKey
 from replicator.ledger.offset_map import ExplicitRun, OffsetRun
 from replicator.ledger.transaction_positions import (
     PositionAndRuns,
@@ -15,6 +14,7 @@ from replicator.ledger.transaction_positions import (
     TransactionPosition,
     decode_positions,
 )
+from replicator.partition_key import PartitionKey
 from replicator.recovery.operator_decisions import OperatorDecision
 from replicator.recovery.transaction_recovery_point import (
     InspectedRanges,

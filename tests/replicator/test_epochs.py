@@ -13,14 +13,16 @@ from hypothesis import strategies as st
 from clusters.fake_cluster import FakeCluster
 from clusters.wire.messages import READ_COMMITTED, FetchPartition
 from replicator.batch.batch_selection import select_batches
-from replicator.copy.partition_copy import PartitionCopy, PartitionKey, ProducerIdentity
+from replicator.copy.partition_copy import PartitionCopy
 from replicator.ledger.leader_epochs import LeaderEpochEntry, find_leader_epoch_below
 from replicator.ledger.ledger import Generation, LedgerBlock, assemble_partitions
+from replicator.ledger.ledger_state import LedgerState
 from replicator.ledger.ledger_writer import PartitionLedgerWriter
 from replicator.ledger.offset_map import OffsetRun
+from replicator.partition_key import PartitionKey, ProducerIdentity
 from replicator.recovery import log_inspection as look_module
 from replicator.recovery.log_inspection import BrokerAddress, LeaderLog, SettledLogEnds
-from replicator.recovery.recovery_point import LedgerState, find_recovery_point
+from replicator.recovery.recovery_point import find_recovery_point
 from replicator.states import Halt, OffsetSpan
 from tests.replicator.test_ledger import Written
 

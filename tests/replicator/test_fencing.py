@@ -12,12 +12,14 @@ from clusters.wire.messages import ProducedPartition
 from replicator.batch.batch_selection import select_batches
 from replicator.batch.record_batch import RawBatch
 from replicator.batch.repack import RepackTerms
-from replicator.copy.partition_copy import PartitionCopy, PartitionKey, ProducerIdentity
+from replicator.copy.partition_copy import PartitionCopy
 from replicator.ledger.ledger import CLAIM_NUMBER, Generation, LedgerBlock, assemble_partitions
+from replicator.ledger.ledger_state import LedgerState
 from replicator.ledger.ledger_writer import PartitionLedgerWriter
 from replicator.ledger.offset_map import OffsetMap, OffsetRun
+from replicator.partition_key import PartitionKey, ProducerIdentity
 from replicator.recovery.producer_epochs import MAX_PRODUCER_EPOCH, begin_exclusive_epoch, drop_overtaken_epochs
-from replicator.recovery.recovery_point import LedgerState, LogInspection, RecoveryPoint
+from replicator.recovery.recovery_point import LogInspection, RecoveryPoint
 from replicator.states import Halt, Reinspect
 from tests.replicator.build import NOW, answer, commit, data, emptied
 

@@ -12,10 +12,11 @@ from clusters.settings import ConnectionSettings
 from clusters.wire.messages import FetchedPartition, ProducedPartition
 from replicator.batch.record_batch import RawBatch
 from replicator.batch.repack import RepackTerms
-from replicator.copy.partition_copy import MAX_BATCHES_IN_FLIGHT, PartitionCopy, PartitionKey, ProducerIdentity
+from replicator.copy.partition_copy import PartitionCopy
 from replicator.ledger.ledger import Generation, LedgerBlock
 from replicator.ledger.ledger_writer import PartitionLedgerWriter
 from replicator.ledger.offset_map import OffsetRun
+from replicator.partition_key import MAX_BATCHES_IN_FLIGHT, PartitionKey, ProducerIdentity
 from replicator.recovery.log_inspection import BrokerAddress
 from replicator.states import Reinspect
 from replicator.transport.active_copy import CALM_FETCHES, ActiveCopy

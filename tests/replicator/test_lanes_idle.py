@@ -14,7 +14,8 @@ import pytest
 from clusters.settings import ConnectionSettings
 from clusters.wire.transport import Transport
 from lab import clusters
-from replicator.copy.partition_copy import PartitionCopy, PartitionKey, ProducerIdentity
+from replicator.copy.partition_copy import PartitionCopy
+from replicator.partition_key import PartitionKey, ProducerIdentity
 from replicator.recovery.log_inspection import BrokerAddress
 from replicator.states import Reinspect
 from replicator.transport.active_copy import ActiveCopy

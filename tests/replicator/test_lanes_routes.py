@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 
 from clusters.settings import ConnectionSettings
-from replicator.copy.partition_copy import PartitionCopy, PartitionKey, ProducerIdentity
+from replicator.copy.partition_copy import PartitionCopy
+from replicator.partition_key import PartitionKey, ProducerIdentity
 from replicator.recovery.log_inspection import BrokerAddress
 from replicator.transport.active_copy import ActiveCopy
-from replicator.transport.copy_registry import UNUSED_THREADS_S, CopyRegistry
 from replicator.transport.rate_limit import RateLimit
+from replicator.worker.copy_registry import UNUSED_THREADS_S, CopyRegistry
 
 CLOUD = ConnectionSettings("cloud", ("127.0.0.1:1",))
 KEY = PartitionKey("onprem-to-cloud", "orders", "orders", 0)

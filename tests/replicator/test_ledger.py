@@ -17,7 +17,6 @@ from clusters.control_records import ControlRecord
 from clusters.control_topics import LEDGER_TOPIC, SLOT_COUNT
 from clusters.errors import ClusterError, ProtocolError, Unreachable
 from clusters.settings import ConnectionSettings
-from replicator.copy.partition_copy import PartitionKey, ProducerIdentity
 from replicator.errors import NoLedger, ReplicatorError
 from replicator.ledger import ledger as ledger_module
 from replicator.ledger.leader_epochs import LeaderEpochEntry
@@ -32,6 +31,7 @@ from replicator.ledger.ledger import (
 )
 from replicator.ledger.ledger_writer import MAX_LOOSE_RECORDS, WHOLE_BLOCK_RUNS, PartitionLedgerWriter
 from replicator.ledger.offset_map import OffsetMap, OffsetRun
+from replicator.partition_key import PartitionKey, ProducerIdentity
 
 KEY = PartitionKey("onprem-to-cloud", "orders", "mirror.orders", 3)
 SOURCE, TARGET = uuid.uuid4(), uuid.uuid4()

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from clusters.flow_records import FlowRecord
 from clusters.settings import ConnectionSettings
-from replicator.copy.partition_copy import PartitionKey
+from replicator.partition_key import PartitionKey
 from replicator.states import Reinspect
 from replicator.worker import partition_task as seat_module
 from replicator.worker.inspection_pool import InspectionPool

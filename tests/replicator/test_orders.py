@@ -10,9 +10,10 @@ import pytest
 from clusters.control_topics import JOURNAL_TOPIC
 from clusters.errors import ProtocolError
 from clusters.flow_records import FlowRecord
-from replicator.copy.partition_copy import PartitionKey, ProducerIdentity
 from replicator.ledger.ledger import Ledger
+from replicator.ledger.ledger_state import LedgerState
 from replicator.ledger.offset_map import OffsetMap, OffsetRun, build_offset_map
+from replicator.partition_key import PartitionKey, ProducerIdentity
 from replicator.recovery.operator_decisions import (
     OperatorDecision,
     apply_decision,
@@ -21,7 +22,7 @@ from replicator.recovery.operator_decisions import (
     submit_decision,
 )
 from replicator.recovery.producer_epochs import MAX_PRODUCER_EPOCH
-from replicator.recovery.recovery_point import LedgerState, LogInspection, RecoveryPoint, find_recovery_point
+from replicator.recovery.recovery_point import LogInspection, RecoveryPoint, find_recovery_point
 from replicator.recovery.takeover import _Takeover
 from replicator.states import Halt, OffsetSpan, Reinspect
 from tests.replicator.test_resume import NOW, OTHER, SEEN, SOURCE, TARGET, known, tail

@@ -11,9 +11,10 @@ from clusters.wire import error_codes
 from clusters.wire.messages import ProducedPartition
 from replicator.batch.batch_selection import SelectedBatches, select_batches
 from replicator.batch.repack import RepackTerms
-from replicator.copy.partition_copy import OutgoingBatch, PartitionCopy, PartitionKey, ProducerIdentity
+from replicator.copy.partition_copy import OutgoingBatch, PartitionCopy
 from replicator.ledger.offset_map import OffsetRun
 from replicator.limits import TargetLimits
+from replicator.partition_key import PartitionKey, ProducerIdentity
 from replicator.states import Halt, Reinspect
 from tests.replicator.build import abort, answer, commit, damaged, data, transactional
 

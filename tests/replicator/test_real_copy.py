@@ -12,8 +12,8 @@ from clusters.admin import Admin
 from clusters.control_topics import ControlWriter, compute_slot
 from clusters.flow_records import read_flows, write_flow
 from clusters.partition_status import read_partition_statuses
-from replicator.copy.partition_copy import PartitionKey
 from replicator.ledger.ledger import Generation, LedgerBlock, read_ledger
+from replicator.partition_key import PartitionKey
 from replicator.recovery.log_inspection import SettledLogEnds, inspect_logs
 from replicator.recovery.recovery_point import find_recovery_point
 from replicator.recovery.takeover import TakenPartition, claim_partitions

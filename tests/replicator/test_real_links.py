@@ -21,7 +21,8 @@ from clusters.wire.admin_connection import open_admin_connection
 from clusters.wire.admin_reads import read_client_quotas
 from clusters.wire.connection import open_connection
 from clusters.wire.messages import FetchPartition
-from replicator.copy.partition_copy import PartitionCopy, PartitionKey, ProducerIdentity
+from replicator.copy.partition_copy import PartitionCopy
+from replicator.partition_key import PartitionKey, ProducerIdentity
 from replicator.recovery.log_inspection import BrokerAddress
 from replicator.transport.active_copy import ActiveCopy
 from replicator.transport.broker_threads import SourceBrokerThreads, TargetBrokerThreads

@@ -9,14 +9,15 @@ import pytest
 
 from clusters.control_records import ControlRecord
 from clusters.topic_partition import TopicPartition
-from replicator.copy.partition_copy import PartitionKey, ProducerIdentity
 from replicator.errors import ReplicatorError
 from replicator.ledger.foreign_part import ForeignPart, JoinedOffsetMap, build_foreign_records, decode_foreign_parts
 from replicator.ledger.ledger import Generation, Ledger, LedgerBlock, assemble_partitions
+from replicator.ledger.ledger_state import LedgerState
 from replicator.ledger.offset_map import ExplicitRun, OffsetMap, OffsetRun
+from replicator.partition_key import PartitionKey, ProducerIdentity
 from replicator.recovery.operator_decisions import OperatorDecision, apply_adoption
 from replicator.recovery.producer_epochs import MAX_PRODUCER_EPOCH
-from replicator.recovery.recovery_point import LedgerState, LogInspection, RecoveryPoint, find_recovery_point
+from replicator.recovery.recovery_point import LogInspection, RecoveryPoint, find_recovery_point
 from replicator.recovery.rejoin import RejoinPoint, build_rejoin_part, plan_rejoin
 from replicator.states import Halt, OffsetSpan, Reinspect
 from tests.replicator.test_resume import NOW, OTHER, SEEN, SOURCE, TARGET, known, tail

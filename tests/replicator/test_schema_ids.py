@@ -21,9 +21,10 @@ from clusters.registry.schema import Schema
 from replicator.apply_refusals import CannotApply, refuse_changed_schema_ids
 from replicator.batch.batch_selection import SelectedBatches, select_batches
 from replicator.batch.repack import RepackTerms
-from replicator.copy.partition_copy import PartitionKey, judge_refused_batch
+from replicator.copy.partition_copy import judge_refused_batch
 from replicator.copy.schema_ids import FlowSchemaIds, SchemaIdCounts, SchemaIdTranslations
 from replicator.errors import SchemaMissing
+from replicator.partition_key import PartitionKey
 from replicator.states import Reinspect
 from replicator.sync.schemas import SchemaKind
 from replicator.worker.assignment import can_keep_copying

@@ -13,7 +13,7 @@ from cli.main import topology
 from clusters.flow_records import FlowRecord
 from clusters.settings import ConnectionSettings
 from replicator import states
-from replicator.copy.partition_copy import PartitionKey
+from replicator.partition_key import PartitionKey
 from replicator.recovery.operator_decisions import OperatorDecision
 from replicator.states import REMEDIES, RETRY_FIRST_S, RETRY_LONGEST_S, Halt, OffsetSpan, Reinspect
 from replicator.worker import partition_task as seat_module

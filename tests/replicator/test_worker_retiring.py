@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from clusters.flow_records import FlowRecord
-from replicator.copy.partition_copy import PartitionKey
+from replicator.partition_key import PartitionKey
 from replicator.states import Halt, OffsetSpan, Reinspect
 from replicator.worker.partition_task import PartitionTask
 from replicator.worker.worker import Worker

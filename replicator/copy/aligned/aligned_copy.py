@@ -33,7 +33,7 @@ class AlignedCopy(PartitionCopy):
     """`acked` and `position` are offsets of both logs: `position` lies ahead by what is fetched and not yet written.
 
     filling: nothing is copied yet, the empty log is brought to the source's log start
-    (`replicator.copy.aligned.alignment_threads`).
+    (`replicator.transport.alignment_threads`).
     """
 
     gaps: deque[OffsetGap] = field(default_factory=deque)

@@ -7,7 +7,7 @@ only then is the ledger read, and what it says cannot change any more except thr
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
@@ -16,13 +16,15 @@ from clusters.errors import ClusterError, TopicMissing, Unauthorised
 from clusters.flow_records import FlowRecord
 from clusters.settings import ConnectionSettings
 from clusters.wire.messages import READ_COMMITTED, READ_UNCOMMITTED
-from replicator.copy.partition_copy import PartitionKey
+from replicator.batch.record_batch import RawBatch
 from replicator.copy.transactions.produce_answers import SessionLost
 from replicator.copy.transactions.slot_sender import SlotSender, SlotSenders
+from replicator.copy.transactions.transaction_copy import CopyPath, TransactionCopy
 from replicator.errors import ReplicatorError
 from replicator.ledger.leader_epochs import LeaderEpochEntry
 from replicator.ledger.ledger import Ledger, read_ledger
-from replicator.ledger.transaction_positions import PositionAndRuns
+from replicator.ledger.transaction_positions import PositionAndRuns, PositionTracker
+from replicator.partition_key import PartitionKey
 from replicator.recovery.log_inspection import LeaderLog, SettledLogEnds, find_log_truncations, read_leader_logs
 from replicator.recovery.operator_decisions import (
     OperatorDecision,
@@ -192,3 +194,22 @@ def _trouble(error: ClusterError, source_alias: str) -> RecoveryTrouble:
     if isinstance(error, Unauthorised):
         return Halt("unauthorised", str(error))
     return Reinspect(str(error))
+
+
+def build_transaction_copy(
+    key: PartitionKey, taken: TakenTransactionPartition, path_of: Callable[[RawBatch], CopyPath], *, quarantine: bool
+) -> TransactionCopy:
+    """The copy that goes on where the ledger says. quarantine: see `TransactionCopy`."""
+    at = taken.known.position
+    return TransactionCopy(
+        key=key,
+        source_id=taken.source.topic_id,
+        target_id=taken.target.topic_id,
+        track=PositionTracker(taken.known),
+        path_of=path_of,
+        position=at.position,
+        acked=at.target_end,
+        leader_epoch=at.leader_epoch,
+        begins=taken.begins,
+        quarantine=quarantine,
+    )

@@ -16,9 +16,10 @@ from typing import NamedTuple
 
 from replicator.batch.batch_selection import SelectedBatches
 from replicator.batch.record_batch import RawBatch
-from replicator.copy.partition_copy import MAX_BATCHES_IN_FLIGHT, PartitionKey, judge_refused_batch
+from replicator.copy.partition_copy import judge_refused_batch
 from replicator.ledger.offset_map import ExplicitRun, OffsetRun
 from replicator.ledger.transaction_positions import LedgerEntry, PositionTracker
+from replicator.partition_key import MAX_BATCHES_IN_FLIGHT, PartitionKey
 from replicator.states import Halt, Reinspect
 
 CopyPath = tuple[str, ...]  # cluster ids, birth place first

@@ -17,23 +17,23 @@ from clusters.settings import ConnectionSettings
 from replicator.batch.repack import RepackTerms
 from replicator.copy.aligned.aligned_copy import AlignedCopy
 from replicator.copy.aligned.alignment_decisions import prepare_topic_for_filling
-from replicator.copy.aligned.alignment_threads import AlignmentThreads
 from replicator.copy.loop_guard import PartitionLoopGuard
-from replicator.copy.partition_copy import PartitionCopy, PartitionKey
+from replicator.copy.partition_copy import PartitionCopy
 from replicator.copy.quarantine import QuarantineWriter
 from replicator.copy.schema_ids import SchemaIdCounts, SchemaIdTranslations
 from replicator.copy.transactions.open_transaction import SlotPartition
 from replicator.copy.transactions.slot_sender import SlotSender
-from replicator.copy.transactions.slot_takeover import TakenTransactionPartition
+from replicator.copy.transactions.slot_takeover import TakenTransactionPartition, build_transaction_copy
 from replicator.copy.transactions.transaction_copy import TransactionCopy
 from replicator.ledger.leader_epochs import LeaderEpochEntry, find_leader_epoch_below
 from replicator.ledger.ledger_writer import PartitionLedgerWriter
 from replicator.ledger.offset_map import OffsetRun
+from replicator.partition_key import PartitionKey
 from replicator.recovery.log_inspection import BrokerAddress
 from replicator.recovery.operator_decisions import find_foreign_offsets_to_copy
 from replicator.recovery.takeover import LEADER_EPOCHS_KEPT, TakenPartition
-from replicator.transactions.going import build_transaction_copy
 from replicator.transport.active_copy import ActiveCopy
+from replicator.transport.alignment_threads import AlignmentThreads
 from replicator.transport.broker_threads import BrokerThreads, SourceBrokerThreads, TargetBrokerThreads
 from replicator.transport.rate_limit import FlowRateLimits
 from replicator.worker.loop_guards import LoopGuards

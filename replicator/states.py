@@ -139,3 +139,10 @@ class Reinspect:
 
     reason: str
     halts_as: str | None = None
+
+
+def pick_trouble(first: Halt | Reinspect | None, later: Halt | Reinspect) -> Halt | Reinspect:
+    """The trouble that counts: the first one, except that a halt replaces a reason to inspect again."""
+    if first is None or (isinstance(later, Halt) and isinstance(first, Reinspect)):
+        return later
+    return first

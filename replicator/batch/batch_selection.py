@@ -44,13 +44,12 @@ def select_batches(
     leave_out: Callable[[RawBatch], bool] = lambda _batch: False,
     terms: RepackTerms = _AS_THEY_COME,
 ) -> SelectedBatches:
-    """Decide about every batch of a Fetch answer that was asked for at `position`, or about the first of them, where
-    opening them costs more than one answer may.
+    """Decide for each batch of a Fetch answer whether it is copied as it is, repacked or left out.
 
-    `leave_out` says which producers' batches must not travel on (the loop guard). Control batches, aborted
-    records and batches emptied by the cleaner are gaps: nothing is copied, the position moves on. `terms` say what
-    the target takes.
-    """
+    position: the offset that was fetched. Stops early when decompressing the rest would exceed the limit of one answer;
+    the next Fetch brings the rest. `leave_out` says which producers' batches must not travel on (the loop guard).
+    Control batches, aborted records and batches emptied by the cleaner are gaps: nothing is copied, the position moves
+    on. `terms` say what the target takes."""
     transactions = _TransactionState(aborted)
     epoch = -1
     refused: BadBatch | None = None

@@ -17,12 +17,14 @@ from clusters.wire.messages import ProducedPartition
 from replicator.batch.batch_selection import SelectedBatches
 from replicator.batch.header_rewrite import BATCH_HEADER_BYTES, rewrite_header
 from replicator.batch.record_batch import RawBatch
+from replicator.batch.repack import SMALL_BATCH_BYTES
+from replicator.copy.copy_protocol import FillingProgress
 from replicator.copy.log_append_time import check_append_time
 from replicator.errors import BadBatch, CompactionHole, ForeignWrite, SchemaMissing
 from replicator.ledger.leader_epochs import LeaderEpochEntry
 from replicator.ledger.offset_map import OffsetRun
 from replicator.partition_key import MAX_BATCHES_IN_FLIGHT, PRODUCER_EXPIRY_MARGIN_MS, PartitionKey, ProducerIdentity
-from replicator.states import Halt, OffsetSpan, Reinspect
+from replicator.states import Halt, OffsetSpan, Reinspect, pick_trouble
 
 _REJECTED = frozenset({error_codes.INVALID_TIMESTAMP, error_codes.INVALID_RECORD})
 # Ordinary once (a zombie was first, a byte was damaged on the way); not when it comes back at the same place.
@@ -163,10 +165,16 @@ class PartitionCopy:
             self._blocked_from.extend(run.target for run in runs)
 
     def halt(self, reason: str) -> None:
-        """Send nothing more; what is in flight is still answered."""
+        """Send nothing more and inspect again; what is in flight is still answered."""
+        self.stop(Reinspect(reason))
+
+    def stop(self, trouble: Halt | Reinspect) -> None:
+        """Send nothing more. The first trouble counts; a halt replaces a reason to inspect again."""
         with self.lock:
-            if self.trouble is None:
-                self.trouble = Reinspect(reason)
+            self.trouble = pick_trouble(self.trouble, trouble)
+
+    def request_stop(self) -> None:
+        """Nothing to do: no log is filled."""
 
     def note_stall(self, now: int, reason: str = _STOOD_STILL) -> None:
         """The worker has not been running for a while, at `now` (ms), or has not been in touch with the target's leader
@@ -213,26 +221,48 @@ class PartitionCopy:
                 return
             self.unanswered = self.unanswered or answer.error not in _CERTAIN
             found = self._judged(sent, answer)
-            if self.trouble is None or (isinstance(found, Halt) and isinstance(self.trouble, Reinspect)):
-                self.trouble = found
+            self.trouble = pick_trouble(self.trouble, found)
 
     def connection_lost(self, reason: str) -> None:
         """Nothing is known about what was in flight."""
         with self.lock:
             self.unanswered = self.unanswered or bool(self.in_flight)
             self.in_flight.clear()
-            if self.trouble is None:
-                self.trouble = Reinspect(reason)
+            self.trouble = pick_trouble(self.trouble, Reinspect(reason))
 
     @property
-    def idle(self) -> bool:
+    def is_idle(self) -> bool:
         """True while no batch is unanswered."""
         return not self.in_flight
 
     @property
-    def waiting(self) -> bool:
-        """Whether something is there that was not sent."""
+    def has_unsent(self) -> bool:
+        """True while a batch waits to be sent."""
         return bool(self.ready)
+
+    @property
+    def is_crowded(self) -> bool:
+        """True while many small batches wait because the target is slower than the source.
+
+        Each of them takes a request of its own. What stays on the source until they are fewer comes in one answer and
+        is merged (`replicator.batch.repack`).
+        """
+        return len(self.ready) >= MAX_BATCHES_IN_FLIGHT and self.buffered < len(self.ready) * SMALL_BATCH_BYTES
+
+    @property
+    def is_filling(self) -> bool:
+        """False: no log is filled."""
+        return False
+
+    @property
+    def fill_progress(self) -> FillingProgress | None:
+        """None: no log is filled."""
+        return None
+
+    @property
+    def can_close_epoch(self) -> bool:
+        """True if the ledger may record that nothing of this producer epoch is under way any more."""
+        return self.needs_epoch and not self.unanswered
 
     def _when_empty(self) -> None:
         """Nothing waits and nothing is in flight: only now may a refused batch stop the partition."""

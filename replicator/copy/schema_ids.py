@@ -118,8 +118,11 @@ class FlowSchemaIds:
 
 @dataclass(slots=True)
 class _Rewriting:
-    """Of the records of one answer. No ids for a side: it is left as it is, once the source was asked again whether it
-    has a subject by now: one is registered before the first record that needs it, so this answer cannot be older."""
+    """Rewrites the records of one Fetch answer.
+
+    A side (key or value) without a subject at the source is copied unchanged. Before that, the source registry is asked
+    once more: a producer registers a subject before its first record, so the registry's answer covers these records.
+    """
 
     owner: FlowSchemaIds
     key: PartitionKey

@@ -48,8 +48,11 @@ def build_claims(records: Iterable[ControlRecord], mapped: Collection[str]) -> d
 
 
 def _rules(blocks: list[LedgerBlock], *, numbered: bool) -> list[ClaimRule]:
-    """Of one flow. What it wrote under older epochs than those that are written down still lies below the beginning of
-    the newest: nobody can put anything there any more."""
+    """Claim rules of one flow.
+
+    Batches of older producer epochs, of which the ledger has no blocks any more, stand below the base of the newest
+    epoch. That part of the log is closed: nobody can append there.
+    """
     newest = max(blocks, key=lambda block: block.identity.epoch)
     first = 0 if newest.order else min((run.target for block in blocks for run in block.runs), default=newest.start)
     found = {

@@ -1,14 +1,14 @@
 """Keeping the ledger small: a partition that was taken over many times gets its map written anew, in one piece.
 
-Every inspection at the logs is a generation of its own (decision 0003) and leaves a block behind. When there are many
+Every inspection of the logs is a generation of its own (decision 0003) and leaves a block behind. When there are many
 more blocks than the map needs, the whole map becomes a generation of its own and the older blocks get tombstones. The
 new blocks are acknowledged before the first tombstone is written, and they say what the old ones said, so a crash at
 any moment leaves a ledger that reads the same (`tests/replicator/test_consolidation.py` tries each).
 
-The map is kept under the newest producer epoch that has landed something (`fencing.landed`): one that was only claimed
-may be disowned by the next claim, and the map with it. The newest claims keep their own blocks: they say up to where
-producer epochs are used up, and what a worker that was slow behind its claim sends after all can be told.
-"""
+The map is stored under the newest producer epoch that has a batch in the log (`drop_unlanded_epochs`). An epoch that
+was only claimed can be discarded by the next claim, and a map stored under it would be lost. The newest claims keep
+their own blocks: they say up to where producer epochs are used up, and what a worker that was slow behind its claim
+sends after all can be told."""
 
 from __future__ import annotations
 

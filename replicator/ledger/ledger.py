@@ -434,10 +434,10 @@ def _lasts(blocks: list[LedgerBlock], identity: ProducerIdentity) -> list[Ledger
 def _laid(blocks: list[LedgerBlock]) -> ColumnRows[OffsetRun]:
     """Lay the generations over each other, oldest first.
 
-    A generation is right from its first run to the last that it announced. Behind that, what an older one announced
-    still counts: its worker may have been slow rather than dead, and its batches may have landed after all (our next
-    batch then got OUT_OF_ORDER and we looked again). Runs are a function of the source's log, so where both announced
-    something they agree: behind a compaction hole nobody writes under a shared producer epoch.
+    A generation is valid from its first run to its last. Behind its last run the older generation is still valid: its
+    worker may have been slow, not dead, and may have written batches later. In that case our next batch was refused
+    with OUT_OF_ORDER_SEQUENCE_NUMBER, and we inspected again. Runs are a function of the source's log, so where both
+    announced something they agree: behind a compaction hole nobody writes under a shared producer epoch.
 
     A producer epoch begins with an order, or to be alone with holes (`replicator.recovery.producer_epochs`), at its
     identity's base: what older ones announced behind that never counts, because their batches are fenced.

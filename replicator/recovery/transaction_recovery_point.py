@@ -78,9 +78,10 @@ def apply_transaction_decision(
     ends: InspectedRanges,
     start: StartPosition,
 ) -> TransactionRecoveryPoint | RecoveryTrouble:
-    """What becomes of a partition for which `decide` decided as it did, now that there is an order
-    (replicator.recovery.operator_decisions):
-    nothing new, when it was obeyed before or there is nothing left to obey; a refused order is said in the error."""
+    """Apply an operator decision to `outcome`. Returns it unchanged if the decision was applied before or nothing is
+    halted; if the decision does not fit, the error of the halt says why. See operator decisions
+    (replicator.recovery.operator_decisions): nothing new, when it was obeyed before or there is nothing left to obey; a
+    refused order is said in the error."""
     at = known.position
     if decision.id == at.order or not isinstance(outcome, Halt):
         return outcome

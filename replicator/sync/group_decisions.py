@@ -23,8 +23,8 @@ _WORST: Final[tuple[SyncState, ...]] = ("refused", "failed", "waiting", "differe
 
 @dataclass(frozen=True, slots=True)
 class PositionMark:
-    """Whose position it is: the flow, the source offset that it was made from, and the ids of the clusters over which
-    it came, the one of the application first."""
+    """Written into the commit metadata: the flow, the source offset, and the path of cluster ids, starting where the
+    application commits."""
 
     flow: str
     source: int
@@ -226,7 +226,7 @@ def is_set_by_another(sight: GroupObservation, move: PositionDecision) -> bool:
 
 
 def defer_commit(move: PositionDecision) -> PositionDecision:
-    """As it is as long as nobody commits what was decided."""
+    """The same decision before its commit: state `waiting`."""
     if move.write is None:
         return move
     why = move.why or "it follows with the next round"

@@ -25,7 +25,7 @@ from topology.kafka_streams import find_streams_topics, is_streams_internal_topi
 from topology.plan import PlanFlow
 from topology.sync_settings import GroupSync, is_tool_group
 
-_AT_ONCE = 50  # groups between the last inspection at the target and the commit
+_AT_ONCE = 50  # groups between the last inspection of the target and the commit
 # A worker that stood still between that inspection and the commit (a zombie) must not set back a group that moved
 # meanwhile.
 _FRESH_S = 5.0

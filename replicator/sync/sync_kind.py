@@ -17,8 +17,8 @@ METADATA_INTERVAL_MS: Final = 30_000  # how often configs, rights, quotas and us
 
 @dataclass(frozen=True, slots=True)
 class SyncClusters:
-    """The two clusters of a flow. flows: all that are known to run into the target, this one among them; what several
-    of them bring must not be set to and fro."""
+    """The two clusters of a flow. flows: every running flow with this target, including this one. A value that several
+    flows manage is not changed back and forth."""
 
     source: ConnectionSettings
     target: ConnectionSettings

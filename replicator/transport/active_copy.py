@@ -8,10 +8,10 @@ from typing import Final
 
 from replicator.batch.record_batch import RawBatch
 from replicator.batch.repack import RepackTerms
+from replicator.copy.copy_protocol import Copy
 from replicator.copy.partition_copy import PartitionCopy
 from replicator.copy.quarantine import QuarantineWriter
 from replicator.copy.schema_ids import SchemaIdCounts
-from replicator.copy.transactions.transaction_copy import TransactionCopy
 from replicator.ledger.ledger_writer import PartitionLedgerWriter
 from replicator.recovery.log_inspection import BrokerAddress
 from replicator.transport.broker_connection import TrafficClass
@@ -30,7 +30,7 @@ class ActiveCopy:
     sending side calls `between` when there is nothing that it may send now.
     """
 
-    copy: PartitionCopy | TransactionCopy
+    copy: Copy
     ledger: PartitionLedgerWriter | None  # None where the ledger is written with the records
     rate: RateLimit
     leave_out: Callable[[RawBatch], bool]

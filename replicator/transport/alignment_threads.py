@@ -88,7 +88,7 @@ class AlignmentThreads:
     def end(self) -> None:
         """Ask every fill and gap to stop; waits for none of them."""
         for part in list(self._parts.values()):
-            _aligned(part.active).stop.set()
+            _aligned(part.active).request_stop()
         for pool in (self._fills, self._closes):
             pool.shutdown(wait=False, cancel_futures=True)
 
@@ -131,7 +131,7 @@ class AlignmentThreads:
             copy.progress = progress
             copy.acked = copy.copied_through = progress.done
             if copy.trouble is not None:
-                copy.stop.set()
+                copy.request_stop()
 
         return fill_log(
             part.log,
@@ -141,7 +141,7 @@ class AlignmentThreads:
             bare=part.gap_method == "markers",
             max_batch=part.active.terms.limits.max_batch,
             progress=report_progress,
-            stop=copy.stop,
+            stop=copy.stop_requested,
         )
 
     # -- gaps --------------------------------------------------------------------------------------------------
@@ -158,7 +158,7 @@ class AlignmentThreads:
             copy.fail_gap(Reinspect("the partition was given up"))
             return
         try:
-            end = part.gaps.advance(gap.end, copy.stop)
+            end = part.gaps.advance(gap.end, copy.stop_requested)
         except Misaligned as misaligned:
             copy.fail_overshot_gap(gap, misaligned.end)
         except SessionLost as lost:

@@ -13,10 +13,7 @@ from clusters.settings import ConnectionSettings
 from clusters.wire import error_codes
 from clusters.wire.messages import FetchedPartition, FetchPartition
 from replicator.batch.batch_selection import select_batches
-from replicator.batch.repack import SMALL_BATCH_BYTES
-from replicator.copy.partition_copy import PartitionCopy
 from replicator.errors import BadBatch
-from replicator.partition_key import MAX_BATCHES_IN_FLIGHT
 from replicator.recovery.log_inspection import BrokerAddress
 from replicator.states import Halt, OffsetSpan, Reinspect
 from replicator.transport.active_copy import ActiveCopy
@@ -29,9 +26,10 @@ _FETCH_BYTES: Final[dict[TrafficClass, int]] = {"live": 512 << 10, "bulk": 4 << 
 _ANSWER_BYTES: Final[dict[TrafficClass, int]] = {"live": 2 << 20, "bulk": 16 << 20}
 _LEAST_ANSWER: Final = 1 << 20  # a single batch may be larger; the broker sends it all the same (KIP-74)
 # A broker with a quota for us answers with nothing where an answer would exceed what is left of the quota's window, and
-# cuts answers only to the whole of it (KafkaApis, KIP-219). Who always asks for more than is left gets nothing while
-# anybody else of the same client id reads. So for a minute behind such an answer an eighth of the largest one before is
-# asked for, at least SMALLEST_ANSWER; windows are of ten seconds, and small answers fill them as well as large ones.
+# cuts answers only to the whole of it (KafkaApis, KIP-219). A fetcher that keeps asking for more than what is left
+# never gets data while others of the same client id read. After an empty answer it therefore asks, for 60 s, for one
+# eighth of its largest earlier answer, at least _SMALLEST_ANSWER. A window has ten seconds; small answers fill it as
+# well.
 _SMALLEST_ANSWER: Final = 128 << 10
 _CAREFUL_S: Final = 60.0
 _PARTITION_BUFFER: Final = 8 << 20
@@ -110,23 +108,12 @@ class Fetcher(BrokerConnectionThread):
     def _dropped(self, reason: str, closed: bool) -> None:
         for active in self._active_copies():
             if active.kind == self.kind:
-                _troubled(active, Reinspect(reason))
+                active.copy.stop(Reinspect(reason))
 
 
 def _takes(active: ActiveCopy) -> bool:
     copy = active.copy
-    return copy.trouble is None and copy.refused is None and copy.buffered < _PARTITION_BUFFER and not _crowded(active)
-
-
-def _crowded(active: ActiveCopy) -> bool:
-    """Whether tiny batches wait in a row because the target is slower than the source. Each takes a request of its own;
-    what stays on the source until the row is shorter comes in one answer, and is merged (`replicator.batch.repack`)."""
-    copy = active.copy
-    return (
-        isinstance(copy, PartitionCopy)
-        and len(copy.ready) >= MAX_BATCHES_IN_FLIGHT
-        and copy.buffered < len(copy.ready) * SMALL_BATCH_BYTES
-    )
+    return copy.trouble is None and copy.refused is None and copy.buffered < _PARTITION_BUFFER and not copy.is_crowded
 
 
 def _within_quotas(active_copies: list[ActiveCopy], now: float) -> tuple[list[tuple[ActiveCopy, int]], float]:
@@ -152,21 +139,21 @@ def _delivered(active: ActiveCopy, answer: FetchedPartition) -> None:
     try:
         _deliver(active, answer)
     except BadBatch as error:
-        _troubled(active, Reinspect(str(error), error.state))
+        active.copy.stop(Reinspect(str(error), error.state))
     except ClusterError as error:  # of the registry
-        _troubled(active, Reinspect(str(error)))
+        active.copy.stop(Reinspect(str(error)))
     except Exception as error:
         key = active.copy.key
         log.exception("answer failed", extra={"flow": key.flow, "topic": key.topic, "partition": key.partition})
         reason = f"what the source sent from offset {active.copy.position} on could not be worked on"
-        _troubled(active, Reinspect(f"{reason}: {type(error).__name__}: {error}", "rejected"))
+        active.copy.stop(Reinspect(f"{reason}: {type(error).__name__}: {error}", "rejected"))
 
 
 def _deliver(active: ActiveCopy, answer: FetchedPartition) -> None:
     copy = active.copy
     trouble = _trouble(active, answer)
     if trouble is not None:
-        _troubled(active, trouble)
+        active.copy.stop(trouble)
         return
     copy.source_end, copy.high_watermark = answer.last_stable, answer.high_watermark
     copy.source_seen = time.monotonic()
@@ -182,20 +169,15 @@ def _deliver(active: ActiveCopy, answer: FetchedPartition) -> None:
         try:
             active.quarantine.keep(copy.key, selected.rejected)
         except ClusterError as error:
-            _troubled(active, Reinspect(f"{len(selected.rejected)} records could not be quarantined: {error}"))
+            active.copy.stop(Reinspect(f"{len(selected.rejected)} records could not be quarantined: {error}"))
             return
     runs = copy.accept(selected)
     if runs and active.ledger is not None:
         active.ledger.append(runs)
     active.rate.spend(size, time.monotonic())
-    if selected.batches or (isinstance(copy, PartitionCopy) and copy.waiting):
+    if selected.batches or copy.has_unsent:
         active.wake()
     active.fetched(size)  # last: from here on the other thread may fetch, and append what follows
-
-
-def _troubled(active: ActiveCopy, trouble: Halt | Reinspect) -> None:
-    with active.copy.lock:
-        active.copy.trouble = active.copy.trouble or trouble
 
 
 def _trouble(active: ActiveCopy, answer: FetchedPartition) -> Halt | Reinspect | None:

@@ -115,7 +115,7 @@ class Sender(BrokerConnectionThread):
         now = int(time.time() * 1000)
         for active, _ in request:
             active.sequenced_copy.answered(answers[active.copy.target_id, active.copy.key.partition], now)
-            if active.sequenced_copy.waiting:
+            if active.sequenced_copy.has_unsent:
                 self._offer(active)
             active.room()
         self._apply_throttle(connection.throttle_ms)
@@ -130,7 +130,7 @@ class Sender(BrokerConnectionThread):
                 continue
             wanted = active.kind  # the fetching side may change it at any time
             if wanted != self.kind:
-                if active.copy.idle:  # it changes threads while nothing of it is on its way
+                if active.copy.is_idle:  # it changes threads while nothing of it is on its way
                     active.carrier = wanted
                     self._offer(active)
                 continue
@@ -139,7 +139,7 @@ class Sender(BrokerConnectionThread):
                 request.append((active, outgoing))
                 size += outgoing.size
                 self._shares.spent(active, outgoing.size)
-                if active.sequenced_copy.waiting:
+                if active.sequenced_copy.has_unsent:
                     self._shares.put(active)
             else:
                 active.between()
@@ -154,7 +154,7 @@ class Sender(BrokerConnectionThread):
         now = int(time.time() * 1000)
         for active in self._carried(self.kind):
             copy = active.sequenced_copy
-            if closed and copy.idle and not copy.waiting and id(active) not in lost:
+            if closed and copy.is_idle and not copy.has_unsent and id(active) not in lost:
                 copy.note_stall(now, reason)
             else:
                 lost[id(active)] = active

@@ -24,7 +24,6 @@ from replicator.copy.schema_ids import SchemaIdCounts, SchemaIdTranslations
 from replicator.copy.transactions.open_transaction import SlotPartition
 from replicator.copy.transactions.slot_sender import SlotSender
 from replicator.copy.transactions.slot_takeover import TakenTransactionPartition, build_transaction_copy
-from replicator.copy.transactions.transaction_copy import TransactionCopy
 from replicator.ledger.leader_epochs import LeaderEpochEntry, find_leader_epoch_below
 from replicator.ledger.ledger_writer import PartitionLedgerWriter
 from replicator.ledger.offset_map import OffsetRun
@@ -194,11 +193,10 @@ class CopyRegistry:
         self._active_copies.pop(id(active), None)
         copy = active.copy
         sender = self._senders.pop(id(active), None)
-        if sender is not None and isinstance(copy, TransactionCopy):
+        if sender is not None:
             sender.remove(copy)
-        if isinstance(copy, AlignedCopy):
-            self._aligned.remove(active)
-        if isinstance(copy, PartitionCopy) and copy.needs_epoch and not copy.unanswered and active.ledger is not None:
+        self._aligned.remove(active)
+        if copy.can_close_epoch and active.ledger is not None:
             active.ledger.close()
         if copy.refused_records:
             self._refused[copy.key] = self._refused.get(copy.key, {}) | copy.refused_records

@@ -9,10 +9,8 @@ from clusters.control_topics import compute_slot
 from clusters.flow_records import FlowRecord
 from clusters.partition_status import PartitionStatus
 from replicator import states
-from replicator.copy.aligned.aligned_copy import AlignedCopy
 from replicator.copy.aligned.gap_filler import GapMethod
-from replicator.copy.partition_copy import PartitionCopy
-from replicator.copy.transactions.transaction_copy import TransactionCopy
+from replicator.copy.copy_protocol import Copy
 from replicator.partition_key import PartitionKey
 from replicator.recovery.operator_decisions import OperatorDecision
 from replicator.states import Halt, Reinspect
@@ -120,7 +118,7 @@ class PartitionTask:
         self._remember_position(self.active.copy)
         self.active = None
 
-    def _remember_position(self, copy: PartitionCopy | TransactionCopy) -> None:
+    def _remember_position(self, copy: Copy) -> None:
         self._source_position, self._target_end = copy.copied_through, copy.acked
         self._source_end = max(copy.source_end, copy.copied_through)
         self._source_seen = max(copy.source_seen, self._source_seen)
@@ -194,9 +192,9 @@ class PartitionTask:
 
     def _aligning(self) -> dict[str, float | None] | None:
         copy = self.active.copy if self.active is not None else None
-        if not isinstance(copy, AlignedCopy) or copy.progress is None:
+        at = None if copy is None else copy.fill_progress
+        if at is None:
             return None
-        at = copy.progress
         return {"done": at.done, "of": at.of, "rate": round(at.rate, 1), "seconds_left": at.seconds_left}
 
     def _schemas(self) -> str:
@@ -222,7 +220,7 @@ class PartitionTask:
             return self.held.state
         if self.active is None:
             return states.RETRYING if self.waiting_for else states.STARTING
-        if isinstance(self.active.copy, AlignedCopy) and self.active.copy.filling:
+        if self.active.copy.is_filling:
             return states.ALIGNING
         if self.active.copy.source_end < 0 or self._source_end - self._source_position > _NEAR:
             return states.CATCHING_UP

@@ -24,7 +24,6 @@ from clusters.flow_records import FlowRecord
 from clusters.partition_status import PartitionStatus, delete_partition_status, write_partition_status
 from clusters.settings import ConnectionSettings
 from replicator.copy import log_append_time
-from replicator.copy.aligned.aligned_copy import AlignedCopy
 from replicator.copy.aligned.alignment_decisions import AlignmentDecisions
 from replicator.copy.transactions.slot_sender import SlotSenders
 from replicator.copy.transactions.slot_takeover import TakenTransactionPartition
@@ -285,9 +284,8 @@ class Worker:
         """
         if active.copy.trouble is None:
             return None
-        if isinstance(active.copy, AlignedCopy):
-            active.copy.stop.set()
-        if not active.copy.idle:
+        active.copy.request_stop()
+        if not active.copy.is_idle:
             return None
         trouble = active.copy.trouble  # the last answers may have brought a halt
         if isinstance(trouble, Halt) and trouble.sent is not None:

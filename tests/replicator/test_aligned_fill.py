@@ -54,7 +54,7 @@ def work(there: FakeCluster, until: int = UNTIL, at: int = -1, event: Event | No
     """What a worker does: fill, and where a connection is lost do it again."""
     requests = Requests(there, at, event)
     while True:
-        with suppress(Unreachable):  # the looks before and after
+        with suppress(Unreachable):  # the inspections before and after
             fill_log(requests.log(), until, FLOW, there.coordinator.version >= 2, **(WITH | more))
             return requests
 

@@ -27,7 +27,7 @@ from replicator.states import Halt, OffsetSpan
 from tests.replicator.test_ledger import Written
 
 KEY = PartitionKey("onprem-to-cloud", "orders", "orders", 0)
-NOW = time.time_ns() // 1_000_000  # a look compares the broker's times with the clock's
+NOW = time.time_ns() // 1_000_000  # an inspection compares the broker's times with the clock's
 
 
 class World:

@@ -1,4 +1,4 @@
-"""Who may copy holes: what a copy tells the ledger, and when the next look begins a producer epoch of its own."""
+"""Who may copy holes: what a copy tells the ledger, and when the next inspection begins a producer epoch of its own."""
 
 from __future__ import annotations
 
@@ -120,8 +120,8 @@ GOING_ON = RecoveryPoint(ProducerIdentity(7, 2, 40), 120, 100, 5, 5)
 def test_an_epoch_that_may_be_shared_is_gone_on_with() -> None:
     assert begin_exclusive_epoch(GOING_ON, remembered(), seen(settled=True)) is GOING_ON
     assert begin_exclusive_epoch(GOING_ON, None, seen(settled=True)) is GOING_ON
-    loud = Halt("duplicated", "")
-    assert begin_exclusive_epoch(loud, remembered(needs_epoch=True), seen(settled=True)) is loud
+    halt = Halt("duplicated", "")
+    assert begin_exclusive_epoch(halt, remembered(needs_epoch=True), seen(settled=True)) is halt
 
 
 @pytest.mark.parametrize(("settled", "closed"), [(True, False), (False, True)])

@@ -1,4 +1,4 @@
-"""Committing what was decided: what may have changed between the look and the commit, without a cluster."""
+"""Committing what was decided: what may have changed between the inspection and the commit, without a cluster."""
 
 from __future__ import annotations
 

@@ -193,7 +193,7 @@ def test_a_pair_in_both_directions_does_not_loop(kafka_pair, topic_name, tmp_pat
 
 
 def test_of_two_first_looks_the_first_claim_counts(kafka_pair, topic_name):
-    """With `start: latest` two workers that look at once find other starts; the ledger must hold one."""
+    """With `start: latest` two workers that inspection of once find other starts; the ledger must hold one."""
     settings = settings_of(kafka_pair)
     with Admin(settings["onprem"]) as admin:
         admin.create_topic(topic_name, 1, 1)

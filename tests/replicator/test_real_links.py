@@ -1,4 +1,4 @@
-"""Links between two real brokers, without a worker: lanes, throttling by the brokers, quotas."""
+"""Links between two real brokers, without a worker: threads, throttling by the brokers, quotas."""
 
 from __future__ import annotations
 
@@ -211,13 +211,13 @@ def test_no_more_is_held_than_memory_has_room_for(kafka_pair, topic_name) -> Non
     with linked(settings, topic_name, RateLimit(None), room) as scene:
         active_copies.extend(scene.active_copies)
         wait_until(scene.done)
-    # two lanes, one answer each on its way
+    # two threads, one answer each on its way
     assert 0 < most <= (2 << 20) + RESERVED_BYTES["live"] + 2 * ((1 << 20) + 100_000)
     assert same(settings, topic_name)
 
 
 def test_backlogs_that_fill_the_memory_do_not_hold_up_what_is_new(kafka_pair, topic_name) -> None:
-    """With no memory left for backlogs only the live lane fetches: all that it brings is at the log's end."""
+    """With no memory left for backlogs only the live thread fetches: all that it brings is at the log's end."""
     settings = settings_of(kafka_pair)
     filled(settings["onprem"], topic_name, 1)
     with linked(settings, topic_name, RateLimit(None), lambda: 0) as scene:

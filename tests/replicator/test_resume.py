@@ -66,7 +66,7 @@ EMPTY: dict[str, Any] = {"target_end": 0, "tail": None, "producer": None}
 class Case:
     """What the ledger remembers and what differs from an ordinary look → what is decided.
 
-    expected: (position, depth, depth confirmed), a loud state, or LookAgain.
+    expected: (position, depth, depth confirmed), a halt state, or LookAgain.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Where an aligned partition goes on, as one look at its logs says."""
+"""Where an aligned partition goes on, as one inspection of its logs says."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ def test_gaps_beside_each_other_are_one_and_close_when_all_before_is_acknowledge
     aligned.in_flight.clear()
     gap = aligned.due()
     assert gap == OffsetGap(2, 5)
-    assert (aligned.next_outgoing(), aligned.due(), aligned.idle) == (None, None, False)
+    assert (aligned.next_outgoing(), aligned.due(), aligned.is_idle) == (None, None, False)
     aligned.closed(OffsetGap(2, 5))
     assert aligned.acked == 5
     behind = aligned.next_outgoing()

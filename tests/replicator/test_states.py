@@ -1,4 +1,4 @@
-"""Loud states: every one has a remedy that can be typed, a section in the manual, and nothing resets an offset."""
+"""Halt states: every one has a remedy that can be typed, a section in the manual, and nothing resets an offset."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from clusters.settings import ConnectionSettings
 from replicator import states
 from replicator.partition_key import PartitionKey
 from replicator.recovery.operator_decisions import OperatorDecision
-from replicator.states import REMEDIES, RETRY_FIRST_S, RETRY_LONGEST_S, Halt, OffsetSpan, Reinspect
+from replicator.states import REMEDIES, RETRY_FIRST_S, RETRY_LONGEST_S, Halt, OffsetSpan, Reinspect, pick_trouble
 from replicator.worker import partition_task as seat_module
 from replicator.worker.desired_state import DesiredState
 from replicator.worker.partition_task import PartitionTask
@@ -70,7 +70,21 @@ def test_a_span_is_told_by_its_first_and_last() -> None:
     assert str(OffsetSpan(3, 3)) == "none (at 3)"
 
 
-# -- one seat ----------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("first", "later", "counts"),
+    [
+        (None, Reinspect("cut"), Reinspect("cut")),
+        (Reinspect("cut"), Reinspect("moved"), Reinspect("cut")),
+        (Reinspect("cut"), Halt("rejected", "bad"), Halt("rejected", "bad")),
+        (Halt("rejected", "bad"), Reinspect("cut"), Halt("rejected", "bad")),
+        (Halt("rejected", "bad"), Halt("duplicated", "twice"), Halt("rejected", "bad")),
+    ],
+)
+def test_the_first_trouble_counts_and_a_halt_replaces_a_reason_to_inspect_again(first, later, counts) -> None:
+    assert pick_trouble(first, later) == counts
+
+
+# -- one task ----------------------------------------------------------------------------------------------------
 
 FLOW = PlanFlow("a-to-b", "a", "b", TopicSelection(include=(Selector("literal", "orders"),)))
 

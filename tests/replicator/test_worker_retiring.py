@@ -22,7 +22,7 @@ KEY = PartitionKey("a-to-b", "orders", "orders", 3)
 
 
 def retired(trouble: Halt | Reinspect, state: Any, *, wanted: bool) -> tuple[PartitionTask, list[str]]:
-    """The seat afterwards, and the flows whose limits are asked again."""
+    """The task afterwards, and the flows whose limits are asked again."""
     asked: list[str] = []
     task, _removed, worker = retiring(trouble, state, wanted=wanted)
     worker._discovery = SimpleNamespace(ask_limits=asked.append)
@@ -33,12 +33,12 @@ def retired(trouble: Halt | Reinspect, state: Any, *, wanted: bool) -> tuple[Par
 def retiring(
     trouble: Halt | Reinspect, state: Any = "running", *, wanted: bool = True
 ) -> tuple[PartitionTask, list[Any], Any]:
-    """A seat whose copy ended in trouble, the routes that its worker takes off, and the worker."""
+    """A task whose copy ended in trouble, the active copies that its worker takes off, and the worker."""
     removed: list[Any] = []
     worker: Any = object.__new__(Worker)
     worker._registry = SimpleNamespace(remove=removed.append)
-    came = SimpleNamespace(copied_through=5, acked=4, source_end=9, source_seen=0.0)
-    active: Any = SimpleNamespace(copy=SimpleNamespace(trouble=trouble, idle=True, **vars(came)))
+    came = SimpleNamespace(copied_through=5, acked=4, source_end=9, source_seen=0.0, request_stop=lambda: None)
+    active: Any = SimpleNamespace(copy=SimpleNamespace(trouble=trouble, is_idle=True, **vars(came)))
     record = FlowRecord(FLOW, "sha256:0", "shop", producer_id=7, state=state)
     task = PartitionTask(KEY, record, wanted=wanted, active=active)
     worker._tasks = {KEY: task}

@@ -15,10 +15,11 @@ from typing import NamedTuple
 
 from replicator.batch.batch_selection import SelectedBatches
 from replicator.copy.aligned.log_filler import FillProgress
+from replicator.copy.copy_protocol import FillingProgress
 from replicator.copy.partition_copy import OutgoingBatch, PartitionCopy, judge_refused_batch
 from replicator.errors import BadBatch
 from replicator.ledger.offset_map import OffsetRun
-from replicator.states import Halt, Reinspect
+from replicator.states import Halt, Reinspect, pick_trouble
 
 
 class OffsetGap(NamedTuple):
@@ -40,7 +41,7 @@ class AlignedCopy(PartitionCopy):
     filling: bool = False
     closing: OffsetGap | None = None  # somebody is at it
     progress: FillProgress | None = None  # while it is filled
-    stop: Event = field(default_factory=Event, repr=False)  # whoever fills, or closes a gap, should end soon
+    stop_requested: Event = field(default_factory=Event, repr=False)  # whoever fills, or closes a gap, should end soon
 
     def __post_init__(self) -> None:
         PartitionCopy.__post_init__(self)
@@ -103,8 +104,7 @@ class AlignedCopy(PartitionCopy):
         """It ended otherwise; an inspection finds out how far it came."""
         with self.lock:
             self.closing = None
-            if self.trouble is None or isinstance(trouble, Halt):
-                self.trouble = trouble
+            self.trouble = pick_trouble(self.trouble, trouble)
 
     def fail_overshot_gap(self, gap: OffsetGap, end: int) -> None:
         """The target's log ends at `end`, behind what it should: another worker has gone on, or somebody else writes,
@@ -113,14 +113,28 @@ class AlignedCopy(PartitionCopy):
         self.fail_gap(Reinspect(text, "target_foreign_write"))
 
     @property
-    def waiting(self) -> bool:
+    def has_unsent(self) -> bool:
         """True while a batch or a gap is not sent yet."""
         return bool(self.ready or self.gaps)
 
     @property
-    def idle(self) -> bool:
+    def is_idle(self) -> bool:
         """True while no batch is unanswered and no gap is being filled."""
         return not self.in_flight and self.closing is None
+
+    def request_stop(self) -> None:
+        """Ask whoever fills the log or a gap to end soon."""
+        self.stop_requested.set()
+
+    @property
+    def is_filling(self) -> bool:
+        """True while the empty log is brought to the source's log start; nothing is copied then."""
+        return self.filling
+
+    @property
+    def fill_progress(self) -> FillingProgress | None:
+        """How far the log is filled; None while it is not."""
+        return self.progress
 
     def _gap_is_next(self) -> bool:
         return bool(self.gaps) and (not self.ready or self.gaps[0].first < self.ready[0].first)

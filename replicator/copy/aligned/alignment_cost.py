@@ -134,7 +134,7 @@ def explain_excessive_cost(
     """Why the topic's offsets cannot be had equal at a reasonable price: one sentence with numbers, "" if they can.
 
     gap_method: how gaps are filled (`replicator.copy.aligned.cluster_probe`). Conditions of shape (filter, merge,
-    partition count, target not empty) are the caller's. """
+    partition count, target not empty) are the caller's."""
     found = list(partitions)
     cost = estimate_alignment_cost(found, replicas=replicas, gap_method=gap_method)
     filling = cost.offsets / _OFFSETS_A_CORE_S

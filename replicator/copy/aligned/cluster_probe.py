@@ -127,8 +127,8 @@ def probe_alignment_support(
 def _tried(attempt: Callable[[], str], again: Callable[[], None] = lambda: None) -> str:
     """ "" or why not; the broker's own words where it refuses. again: called before every other attempt.
 
-    What is decided by the answer stays for ever, so what may be otherwise in a moment (another worker that probes, a
-    leader that moves) is no answer: raises ClusterError."""
+    The result is stored permanently. Temporary failures (a second probing worker, a moving leader) are therefore raised
+    as ClusterError, not returned."""
     for number in range(_ATTEMPTS):
         try:
             return attempt()

@@ -12,15 +12,16 @@ overshoot, because of this (docs/research/aligned-mode.md, section C, "Lost answ
   not, one empty transaction makes it so: its marker is fenced by no one and fences all earlier epochs in the log.
 - Behind a transaction InitProducerId comes before anything else: it waits until the transaction is complete, and then
   no coordinator writes its marker again. What was written twice is counted with what is left.
-- Of K offsets at most K-1 are taken in bulk, at (producer, epoch e). The last one is a transaction's where bare markers
-  are not allowed, come too late for their lease again and again, or are refused because another broker coordinates by
-  now: if that one dies between the marker and the end of its transaction, the log is too long by one, and says so
-  (`Misaligned`).
-- Elsewhere a bare marker takes it, as nobody repeats that: behind the answers to all others, and behind another
-  InitProducerId, which shows that nobody else has come. It is sent within `LEASE_S` of asking for that. Whoever comes,
-  or has lost the answer to such a marker, and finds one offset left waits for `RIVAL_MARKER_WAIT_S` behind his own
-  InitProducerId, and for slow followers, before he reads what is left. So the two never meet, but where a process
-  freezes between the inspection at the clock and the sending.
+- At most K-1 of K offsets are written in bulk, at (producer, epoch e). An empty transaction writes the last one in
+three
+  cases: bare markers are not allowed, the lease expired several times, or another broker became coordinator. If that
+  coordinator dies between the marker and the end of the transaction, the log is one offset too long; the next worker
+  reports `Misaligned`.
+- If bare markers are allowed, one bare marker takes the last offset. No coordinator repeats a bare marker. It is sent
+  after all other requests are answered and after a second InitProducerId, which proves that no other worker asked for
+  the id; and within `_LEASE_S` of that request. A worker that finds exactly one offset left waits
+  `RIVAL_MARKER_WAIT_S` after its own InitProducerId, then until followers have caught up, and only then reads the end
+  of the log. Two such markers cannot meet, unless a process freezes between reading the clock and sending.
 - Whether anything is left is read behind InitProducerId: a transaction that was open has had its marker then, and one
   that somebody begins later fences ours.
 - So whenever a new worker finds that more than one offset is left, one empty transaction is right, and that is what it

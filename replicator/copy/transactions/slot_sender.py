@@ -17,10 +17,11 @@ from clusters.producer_registry import ProducerRecord, register_producer
 from clusters.settings import ConnectionSettings
 from clusters.wire.admin_connection import AdminConnection
 from clusters.wire.connection import Connection, open_connection
+from replicator.copy.copy_protocol import Copy
 from replicator.copy.transactions.open_transaction import SlotPartition
 from replicator.copy.transactions.produce_answers import SessionLost
 from replicator.copy.transactions.slot_writer import SlotWriter
-from replicator.copy.transactions.transaction_copy import CopyPath, TransactionCopy
+from replicator.copy.transactions.transaction_copy import CopyPath
 from replicator.ledger.ledger import LEDGER_READ_TIMEOUT_S
 from replicator.ledger.transaction_positions import build_path_entry
 from replicator.states import Halt, Reinspect
@@ -60,7 +61,7 @@ class SlotSender(threading.Thread):
                 partition.copy.lost(Reinspect("the slot's session ended meanwhile"))
         self.wake()
 
-    def remove(self, copy: TransactionCopy) -> None:
+    def remove(self, copy: Copy) -> None:
         """Write nothing more of it; nothing of it may be in the open transaction."""
         with self._changing:
             self._writer.partitions = tuple(

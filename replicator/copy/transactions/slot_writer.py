@@ -160,8 +160,11 @@ class SlotWriter:
         return producer
 
     def _producer(self, path: CopyPath) -> TransactionalProducer:
-        """Who writes what came this way. A way that is new to the slot is written down with the slot's own id before
-        it is used: a worker that was replaced is fenced there, so its successor knows every id that it has to fence."""
+        """Return the producer for this path.
+
+        A new path is first committed to the ledger under the slot's own transactional id. A replaced worker is fenced
+        there, so its successor finds every id that it must fence.
+        """
         producer = self._producers.get(path)
         if producer is None:
             producer = self._begin(path)

@@ -16,11 +16,12 @@ from typing import NamedTuple
 
 from replicator.batch.batch_selection import SelectedBatches
 from replicator.batch.record_batch import RawBatch
+from replicator.copy.copy_protocol import FillingProgress
 from replicator.copy.partition_copy import judge_refused_batch
 from replicator.ledger.offset_map import ExplicitRun, OffsetRun
 from replicator.ledger.transaction_positions import LedgerEntry, PositionTracker
 from replicator.partition_key import MAX_BATCHES_IN_FLIGHT, PartitionKey
-from replicator.states import Halt, Reinspect
+from replicator.states import Halt, Reinspect, pick_trouble
 
 CopyPath = tuple[str, ...]  # cluster ids, birth place first
 
@@ -90,14 +91,40 @@ class TransactionCopy:
 
     def halt(self, reason: str) -> None:
         """Send nothing more; what is in the open transaction is still committed."""
-        with self.lock:
-            if self.trouble is None:
-                self.trouble = Reinspect(reason)
+        self.stop(Reinspect(reason))
+
+    def request_stop(self) -> None:
+        """Nothing to do: no log is filled."""
 
     @property
-    def idle(self) -> bool:
+    def is_idle(self) -> bool:
         """True while no batch waits for its transaction to be committed."""
         return not self.sent
+
+    @property
+    def has_unsent(self) -> bool:
+        """True while a batch waits for a transaction."""
+        return bool(self.ready)
+
+    @property
+    def is_crowded(self) -> bool:
+        """False: small batches share a transaction and its requests."""
+        return False
+
+    @property
+    def is_filling(self) -> bool:
+        """False: no log is filled."""
+        return False
+
+    @property
+    def fill_progress(self) -> FillingProgress | None:
+        """None: no log is filled."""
+        return None
+
+    @property
+    def can_close_epoch(self) -> bool:
+        """False: a coordinator fences the epochs of a transactional id."""
+        return False
 
     # -- the sending side --------------------------------------------------------------------------------------
 
@@ -173,10 +200,9 @@ class TransactionCopy:
             self._forget_transaction()
 
     def stop(self, trouble: Halt | Reinspect) -> None:
-        """This partition's own trouble; the first one counts."""
+        """Send nothing more. The first trouble counts; a halt replaces a reason to inspect again."""
         with self.lock:
-            if self.trouble is None or (isinstance(trouble, Halt) and isinstance(self.trouble, Reinspect)):
-                self.trouble = trouble
+            self.trouble = pick_trouble(self.trouble, trouble)
 
     def _forget_transaction(self) -> None:
         self.sent.clear()

@@ -1,4 +1,5 @@
-"""A look that fails in a way nobody thought of ends no worker: its partitions are looked at one by one, then loud."""
+"""An inspection that fails in a way nobody thought of ends no worker: its partitions are looked at one by one, then
+loud."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ def test_a_look_that_fails_is_taken_apart_and_is_loud_in_the_end():
     record = FlowRecord(FLOW, "sha256:0", "shop", producer_id=7)
     tasks = [PartitionTask(PartitionKey("a-to-b", "orders", "orders", number), record) for number in range(3)]
     with ThreadPoolExecutor(2) as pool:
-        looks = InspectionPool(
+        inspections = InspectionPool(
             ConnectionSettings("b", ("127.0.0.1:1",)),
             connect,
             pool,
@@ -38,10 +39,10 @@ def test_a_look_that_fails_is_taken_apart_and_is_loud_in_the_end():
         for round_ in range(4):
             for task in tasks:
                 task.not_before = 0.0
-            looks.start(tasks)
+            inspections.start(tasks)
             found: list[tuple[PartitionTask, Any]] = []
             while len(found) < len(tasks):
-                found += looks.finished()
+                found += inspections.finished()
             assert len(asked) == 1 + 3 * round_, "together at first, then each by itself"
             for task, trouble in found:
                 assert isinstance(trouble, Reinspect)

@@ -1,4 +1,4 @@
-"""Lanes by hand, without brokers and threads: who delivers, who sends, and whose trouble a bad answer is."""
+"""Fetchers and senders without brokers and threads: who delivers, who sends, and whose trouble a bad answer is."""
 
 from __future__ import annotations
 
@@ -63,11 +63,11 @@ def answer(end: int, *batches: bytes) -> FetchedPartition:
     return FetchedPartition(SOURCE, 0, 0, end, end, 0, memoryview(b"".join(batches)))
 
 
-# -- one lane at a time delivers ------------------------------------------------------------------------------------
+# -- one thread at a time delivers ------------------------------------------------------------------------------------
 
 
 def test_a_partition_changes_lanes_only_when_its_runs_are_with_the_ledger() -> None:
-    """The other lane may go on in the very moment in which the kind changes: its runs come behind ours."""
+    """The other thread may go on in the very moment in which the kind changes: its runs come behind ours."""
     active = active_copy_of()
     ledger, _written = with_ledger(active)
     handed_over: list[str] = []
@@ -95,7 +95,7 @@ def test_the_lane_that_a_partition_comes_back_to_is_woken() -> None:
     assert woken == ["live"]
 
 
-# -- one lane at a time sends ---------------------------------------------------------------------------------------
+# -- one thread at a time sends ---------------------------------------------------------------------------------------
 
 
 def test_a_partition_is_never_sent_by_two_lanes_at_once() -> None:
@@ -103,11 +103,11 @@ def test_a_partition_is_never_sent_by_two_lanes_at_once() -> None:
     live, bulk = link._senders["live"], link._senders["bulk"]
     active = active_copy_of()
     link.add(active)
-    _delivered(active, answer(9, data(0), data(1), data(2)))  # not at the end: it is to go by the bulk lane
+    _delivered(active, answer(9, data(0), data(1), data(2)))  # not at the end: it is to go by the bulk thread
     assert active.kind == "bulk"
     original = live._offer
 
-    def offer(active: ActiveCopy) -> None:  # it is put into the live lane once more while it changes lanes
+    def offer(active: ActiveCopy) -> None:  # it is put into the live thread once more while it changes threads
         live.put(active)
         original(active)
 

@@ -1,4 +1,4 @@
-"""What a worker's routes keep of partitions and brokers that are gone: records that were refused, links."""
+"""What a worker's active copies keep of partitions and brokers that are gone: records that were refused, links."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_refused_records_are_forgotten_once_they_are_settled(registry: CopyRegis
     before = registry._refused[KEY]
     assert sorted(registry._still_refused(KEY, 90)) == list(range(90, 100))
     assert sorted(registry._refused[KEY]) == list(range(90, 100))
-    assert len(before) == 100  # a fetch lane may be reading it
+    assert len(before) == 100  # a fetch thread may be reading it
     assert registry._still_refused(KEY, 100) == {}
     assert KEY not in registry._refused
 
@@ -56,11 +56,11 @@ def test_links_to_brokers_that_nobody_needs_any_more_end_with_their_threads_and_
     registry.sweep(time.monotonic() + UNUSED_THREADS_S + 1)
     assert registry._links == {}
     for link in (gone, used):
-        for lane in link._threads.values():
-            lane.join(30)
-            assert not lane.is_alive()
-            assert (lane._waking, lane._wake) == (-1, -1)
-            lane.wake()  # by somebody who still holds it
+        for thread in link._threads.values():
+            thread.join(30)
+            assert not thread.is_alive()
+            assert (thread._waking, thread._wake) == (-1, -1)
+            thread.wake()  # by somebody who still holds it
 
 
 def test_ended_lanes_leave_no_open_files(registry: CopyRegistry) -> None:
@@ -71,7 +71,7 @@ def test_ended_lanes_leave_no_open_files(registry: CopyRegistry) -> None:
     for port in range(1, 6):
         link = registry._link("fetch", CLOUD, BrokerAddress("127.0.0.1", port))
         link.end()
-        for lane in link._threads.values():
-            lane.join(30)
+        for thread in link._threads.values():
+            thread.join(30)
     registry.sweep()
     assert opened() == before

@@ -35,7 +35,8 @@ from clusters.admin import Admin
 from clusters.control_records import ControlRecord, read_messages
 from clusters.control_topics import LEDGER_TOPIC, SLOT_COUNT, encode_control_value
 from clusters.topic_partition import TopicPartition
-from replicator.ledger.ledger import Generation, LedgerBlock, build_ledger, read_ledger
+from replicator.ledger.ledger import build_ledger, read_ledger
+from replicator.ledger.ledger_block import Generation, LedgerBlock
 from replicator.ledger.ledger_writer import PartitionLedgerWriter
 from replicator.ledger.offset_map import ExplicitRun, OffsetMap, OffsetRun
 from replicator.ledger.transaction_positions import PositionAndRuns, PositionTracker, TransactionPosition

@@ -14,7 +14,8 @@ from itertools import chain
 from clusters.claim_rules import UNBOUNDED_END_OFFSET, ClaimedPartition, ClaimRule, PartitionClaims
 from clusters.control_records import ControlRecord
 from clusters.settings import ConnectionSettings
-from replicator.ledger.ledger import LedgerBlock, decode_blocks, read_newest_records, select_transaction_records
+from replicator.ledger.ledger import decode_blocks, read_newest_records, select_transaction_records
+from replicator.ledger.ledger_block import LedgerBlock
 from replicator.ledger.offset_map import ExplicitRun
 from replicator.ledger.transaction_positions import PositionAndRuns, decode_positions
 

@@ -17,7 +17,8 @@ from dataclasses import replace
 
 from clusters.control_topics import LEDGER_TOPIC, ControlWriter, compute_slot
 from clusters.errors import ClusterError
-from replicator.ledger.ledger import BLOCK_RUNS, CLAIM_NUMBER, Generation, Ledger, LedgerBlock
+from replicator.ledger.ledger import Ledger
+from replicator.ledger.ledger_block import BLOCK_RUNS, CLAIM_NUMBER, Generation, LedgerBlock
 from replicator.ledger.ledger_state import LedgerState
 from replicator.ledger.offset_map import BrokenOffsetMap
 from replicator.partition_key import PartitionKey

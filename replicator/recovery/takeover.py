@@ -16,7 +16,8 @@ from replicator.batch.record_batch import RawBatch
 from replicator.errors import ReplicatorError
 from replicator.ledger.consolidation import consolidate_map
 from replicator.ledger.leader_epochs import LeaderEpochEntry
-from replicator.ledger.ledger import CLAIM_NUMBER, Generation, Ledger, LedgerBlock, read_blocks, read_ledger
+from replicator.ledger.ledger import Ledger, read_blocks, read_ledger
+from replicator.ledger.ledger_block import CLAIM_NUMBER, Generation, LedgerBlock
 from replicator.ledger.ledger_state import LedgerState
 from replicator.ledger.offset_map import OffsetRun
 from replicator.partition_key import PartitionKey

@@ -19,7 +19,7 @@ from replicator.copy.aligned.gap_filler import GapFiller
 from replicator.copy.aligned.log_filler import fill_log
 from replicator.copy.transactions.produce_answers import SessionLost
 from replicator.errors import Misaligned
-from replicator.ledger.ledger import CLAIM_NUMBER, Generation, LedgerBlock
+from replicator.ledger.ledger_block import CLAIM_NUMBER, Generation, LedgerBlock
 from replicator.ledger.ledger_writer import PartitionLedgerWriter
 from replicator.ledger.offset_map import OffsetRun
 from replicator.recovery.aligned_recovery_point import find_aligned_recovery_point

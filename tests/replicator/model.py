@@ -26,7 +26,8 @@ from replicator.copy.partition_copy import OutgoingBatch, PartitionCopy
 from replicator.ledger.claims import build_claims
 from replicator.ledger.claims_follower import ClaimsView
 from replicator.ledger.consolidation import consolidate_map
-from replicator.ledger.ledger import CLAIM_NUMBER, Generation, Ledger, LedgerBlock, assemble_partitions
+from replicator.ledger.ledger import Ledger, assemble_partitions
+from replicator.ledger.ledger_block import CLAIM_NUMBER, Generation, LedgerBlock
 from replicator.ledger.ledger_state import LedgerState
 from replicator.ledger.ledger_writer import PartitionLedgerWriter
 from replicator.ledger.offset_map import OffsetMap, OffsetRun

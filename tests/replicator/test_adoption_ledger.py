@@ -20,7 +20,8 @@ from replicator.ledger.foreign_part import (
     build_foreign_records,
     decode_foreign_parts,
 )
-from replicator.ledger.ledger import Generation, LedgerBlock, assemble_partitions
+from replicator.ledger.ledger import assemble_partitions
+from replicator.ledger.ledger_block import Generation, LedgerBlock
 from replicator.ledger.ledger_state import LedgerState
 from replicator.ledger.offset_map import BrokenOffsetMap, ExplicitRun, OffsetMap, OffsetRun
 from replicator.partition_key import PartitionKey, ProducerIdentity

@@ -17,7 +17,8 @@ from clusters.control_topics import LEDGER_TOPIC
 from clusters.errors import ClusterError, Unreachable
 from replicator.batch.record_batch import RawBatch
 from replicator.ledger.consolidation import SPARE_BLOCKS, build_map_blocks, consolidate_map
-from replicator.ledger.ledger import BLOCK_RUNS, CLAIM_NUMBER, Generation, Ledger, LedgerBlock, assemble_partitions
+from replicator.ledger.ledger import Ledger, assemble_partitions
+from replicator.ledger.ledger_block import BLOCK_RUNS, CLAIM_NUMBER, Generation, LedgerBlock
 from replicator.ledger.ledger_state import LedgerState
 from replicator.ledger.offset_map import OffsetRun
 from replicator.partition_key import ProducerIdentity

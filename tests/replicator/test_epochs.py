@@ -15,7 +15,8 @@ from clusters.wire.messages import READ_COMMITTED, FetchPartition
 from replicator.batch.batch_selection import select_batches
 from replicator.copy.partition_copy import PartitionCopy
 from replicator.ledger.leader_epochs import LeaderEpochEntry, find_leader_epoch_below
-from replicator.ledger.ledger import Generation, LedgerBlock, assemble_partitions
+from replicator.ledger.ledger import assemble_partitions
+from replicator.ledger.ledger_block import Generation, LedgerBlock
 from replicator.ledger.ledger_state import LedgerState
 from replicator.ledger.ledger_writer import PartitionLedgerWriter
 from replicator.ledger.offset_map import OffsetRun

@@ -13,7 +13,8 @@ from replicator.batch.batch_selection import select_batches
 from replicator.batch.record_batch import RawBatch
 from replicator.batch.repack import RepackTerms
 from replicator.copy.partition_copy import PartitionCopy
-from replicator.ledger.ledger import CLAIM_NUMBER, Generation, LedgerBlock, assemble_partitions
+from replicator.ledger.ledger import assemble_partitions
+from replicator.ledger.ledger_block import CLAIM_NUMBER, Generation, LedgerBlock
 from replicator.ledger.ledger_state import LedgerState
 from replicator.ledger.ledger_writer import PartitionLedgerWriter
 from replicator.ledger.offset_map import OffsetMap, OffsetRun

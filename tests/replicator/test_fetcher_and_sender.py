@@ -13,7 +13,7 @@ from clusters.wire.messages import FetchedPartition, ProducedPartition
 from replicator.batch.record_batch import RawBatch
 from replicator.batch.repack import RepackTerms
 from replicator.copy.partition_copy import PartitionCopy
-from replicator.ledger.ledger import Generation, LedgerBlock
+from replicator.ledger.ledger_block import Generation, LedgerBlock
 from replicator.ledger.ledger_writer import PartitionLedgerWriter
 from replicator.ledger.offset_map import OffsetRun
 from replicator.partition_key import MAX_BATCHES_IN_FLIGHT, PartitionKey, ProducerIdentity

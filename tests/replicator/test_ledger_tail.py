@@ -13,7 +13,8 @@ from clusters.errors import Unreachable
 from clusters.settings import ConnectionSettings
 from replicator.ledger import ledger_follower
 from replicator.ledger.foreign_part import build_foreign_records
-from replicator.ledger.ledger import LedgerBlock, build_ledger
+from replicator.ledger.ledger import build_ledger
+from replicator.ledger.ledger_block import LedgerBlock
 from replicator.ledger.ledger_follower import LedgerFollower
 from replicator.ledger.offset_map import OffsetRun
 from replicator.ledger.transaction_positions import build_path_entry

@@ -12,7 +12,8 @@ from clusters.admin import Admin
 from clusters.control_topics import ControlWriter, compute_slot
 from clusters.flow_records import read_flows, write_flow
 from clusters.partition_status import read_partition_statuses
-from replicator.ledger.ledger import Generation, LedgerBlock, read_ledger
+from replicator.ledger.ledger import read_ledger
+from replicator.ledger.ledger_block import Generation, LedgerBlock
 from replicator.partition_key import PartitionKey
 from replicator.recovery.log_inspection import SettledLogEnds, inspect_logs
 from replicator.recovery.recovery_point import find_recovery_point

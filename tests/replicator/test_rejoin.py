@@ -11,7 +11,8 @@ from clusters.control_records import ControlRecord
 from clusters.topic_partition import TopicPartition
 from replicator.errors import ReplicatorError
 from replicator.ledger.foreign_part import ForeignPart, JoinedOffsetMap, build_foreign_records, decode_foreign_parts
-from replicator.ledger.ledger import Generation, Ledger, LedgerBlock, assemble_partitions
+from replicator.ledger.ledger import Ledger, assemble_partitions
+from replicator.ledger.ledger_block import Generation, LedgerBlock
 from replicator.ledger.ledger_state import LedgerState
 from replicator.ledger.offset_map import ExplicitRun, OffsetMap, OffsetRun
 from replicator.partition_key import PartitionKey, ProducerIdentity

@@ -1,4 +1,4 @@
-"""The states of a partition, and what a person can do about each loud one.
+"""The states of a partition, and what a person can do about each halt state.
 
 A halt state concerns its partition only; the others of the flow go on. Nothing is skipped: a halted partition
 stands still until somebody decides (`replicator.recovery.operator_decisions`) or its policy already has. docs/states.md

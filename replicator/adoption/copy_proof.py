@@ -33,9 +33,9 @@ _ComparedPartitions = Sequence[tuple[str, int]]
 
 @dataclass(frozen=True, slots=True)
 class PartitionProof:
-    """What was found about one partition. said: the next source offset by the copier's own notes, -1 without. agreeing,
-    syncs: how many of its offset syncs are true, of those in the proven part. groups: where the copier would send each
-    group, and the exact target offset."""
+    """What was found about one partition. reported_position: the next source offset by the copier's own notes, -1
+    without. agreeing, syncs: how many of its offset syncs are true, of those in the proven part. groups: where the
+    copier would send each group, and the exact target offset."""
 
     key: PartitionKey
     ends: ComparedRanges

@@ -20,7 +20,8 @@ from replicator.batch.record_batch import RawBatch
 from replicator.batch.repack import SMALL_BATCH_BYTES
 from replicator.copy.copy_protocol import FillingProgress
 from replicator.copy.log_append_time import check_append_time
-from replicator.errors import BadBatch, CompactionHole, ForeignWrite, SchemaMissing
+from replicator.copy.rejected_records import judge_refused_batch, judge_rejected_records
+from replicator.errors import CompactionHole
 from replicator.ledger.leader_epochs import LeaderEpochEntry
 from replicator.ledger.offset_map import OffsetRun
 from replicator.partition_key import MAX_BATCHES_IN_FLIGHT, PRODUCER_EXPIRY_MARGIN_MS, PartitionKey, ProducerIdentity
@@ -327,7 +328,7 @@ class PartitionCopy:
             # A broker that has just started may not know the topic yet; the inspection sees whether it is another one.
             return Reinspect(f"the target answers {name} to {extent}", "target_gone")
         if answer.error in _REJECTED:
-            return self._rejected(sent, answer)
+            return judge_rejected_records(self, sent.batch, answer)
         if answer.error in _DENIED:
             return Halt("unauthorised", f"the target answers {name}: WRITE on topic {self.key.target_topic} is missing")
         if answer.error in (error_codes.MESSAGE_TOO_LARGE, error_codes.RECORD_LIST_TOO_LARGE):
@@ -337,40 +338,6 @@ class PartitionCopy:
             extent = f"{self._source_of(sent)}, meant for {extent}"
         return Reinspect(f"the target answers {name} to {extent}", _SUSPICIOUS.get(answer.error))
 
-    def _rejected(self, sent: OutgoingBatch, answer: ProducedPartition) -> Halt | Reinspect:
-        """The target does not take some of the records; it says which (KIP-467), or refuses the batch as a whole."""
-        name = error_codes.describe_error_code(answer.error)
-        whole = answer.message or "no reason given"
-        refused = {
-            sent.batch.source_offset(index): f"{name}: {reason or whole}"
-            for index, reason in answer.record_errors
-            if 0 <= index < sent.records
-        }
-        if not refused:
-            text = f"the target answers {name} to {self._source_of(sent)}: {whole}"
-            return Halt("rejected", text, source=OffsetSpan(sent.batch.base, sent.source_end))
-        self.refused_records |= refused
-        first = min(refused)
-        text = f"source topic {self.key.topic}, partition {self.key.partition}, offset {first}"
-        if len(refused) > 1:
-            text += f" and {len(refused) - 1} more up to offset {max(refused)}"
-        text = f"the target does not take {text}: {refused[first]}"
-        return (
-            Reinspect(text, "rejected")
-            if self.quarantine
-            else Halt("rejected", text, source=OffsetSpan(first, max(refused) + 1))
-        )
-
     def _source_of(self, sent: OutgoingBatch) -> str:
         where = f"source topic {self.key.topic}, partition {self.key.partition}"
         return f"{where}, offsets {sent.batch.base} to {sent.source_end - 1}"
-
-
-def judge_refused_batch(batch: BadBatch) -> Halt | Reinspect:
-    """Bytes that are damaged on this disk or on the way: only the former stays when they are fetched again."""
-    if isinstance(batch, CompactionHole | SchemaMissing):
-        return Reinspect(str(batch))
-    if batch.passing:
-        return Reinspect(str(batch), batch.state)
-    end = batch.end if isinstance(batch, ForeignWrite) else batch.base_offset + 1
-    return Halt(batch.state, str(batch), source=OffsetSpan(batch.base_offset, end))

@@ -66,7 +66,7 @@ class LedgerBlock:
         return f"{self.key.flow}|{self.key.topic}|{self.key.partition}|{generation}|{self.number}"
 
     def to_json(self) -> ControlValue:
-        """What stands in the key is not said again, nor what is as it mostly is."""
+        """The value of the record. It repeats neither the key nor fields that have their default value."""
         value: ControlValue = {
             "schema": _SCHEMA,
             "flow": self.key.flow,

@@ -206,14 +206,14 @@ def _with_missed(
             (answer,) = connection.fetch((asked,), max_wait_ms=0, isolation=READ_COMMITTED)
             if answer.error:
                 return _refused(connection.alias, "Fetch", key.topic, key.partition, answer.error)
-            sifted = select_batches(
+            selected = select_batches(
                 answer.records, position, answer.aborted, leave_out=leave_out, terms=RepackTerms(dense=True)
             )
-            if sifted.batches and sifted.batches[0].base < end:
-                return replace(seen, missed=sifted.batches[0].base)
-            if sifted.position == position:
+            if selected.batches and selected.batches[0].base < end:
+                return replace(seen, missed=selected.batches[0].base)
+            if selected.position == position:
                 break
-            position = sifted.position
+            position = selected.position
     return seen
 
 

@@ -97,12 +97,12 @@ def find_config_differences(
     """Of one source topic and its place at the target, by key. flows: all into the target. Pure."""
     topic = flow.target_topic(name)
     beside = [each for each in flows if each.id != flow.id and each.source_topic(topic) is not None]
-    text = [each for each in (flow, *beside) if each.configs_set]
-    set_by_file = {key for each in text for key, _ in each.configs_set}
+    setting_flows = [each for each in (flow, *beside) if each.configs_set]
+    set_by_file = {key for each in setting_flows for key, _ in each.configs_set}
     wanted: dict[str, str | None] = dict(_wanted(flow, here, there))
     for key in _own_keys(flow, there) - wanted.keys() - set_by_file:
         wanted[key] = None
-    for each in reversed(text):
+    for each in reversed(setting_flows):
         wanted |= each.configs_set
     others = [each.id for each in beside if each.sync_configs != "never"]
     found = []
@@ -114,11 +114,11 @@ def find_config_differences(
             difference = _left(difference, "it has this while a partition is aligned, after which it is taken back")
             found.append(difference)
             continue
-        told = {each.id: dict(each.configs_set)[key] for each in text if key in dict(each.configs_set)}
-        if len(set(told.values())) > 1:
-            sets = ", ".join(f"{each} {value}" for each, value in sorted(told.items()))
+        values = {each.id: dict(each.configs_set)[key] for each in setting_flows if key in dict(each.configs_set)}
+        if len(set(values.values())) > 1:
+            sets = ", ".join(f"{each} {value}" for each, value in sorted(values.items()))
             difference = _left(difference, f"the flows set different values: {sets}")
-        elif not told and others:
+        elif not values and others:
             why = f"{', '.join(sorted(others))} also writes this topic; say the value in `sync.configs.set`"
             difference = _left(difference, why)
         found.append(difference)
@@ -180,8 +180,8 @@ def _both(text: str, why: str) -> str:
 
 
 def _not_told(alias: str, topic: str, why: str) -> FieldDrift:
-    told = f"{alias} does not show its configs ({why}); DESCRIBE_CONFIGS on the topic is needed"
-    return FieldDrift(alias, _KIND, topic, "configs", None, None, "unknown", False, told)
+    reason = f"{alias} does not show its configs ({why}); DESCRIBE_CONFIGS on the topic is needed"
+    return FieldDrift(alias, _KIND, topic, "configs", None, None, "unknown", False, reason)
 
 
 def find_aligning_topics(flow: PlanFlow, reports: Iterable[PartitionStatus]) -> frozenset[str]:

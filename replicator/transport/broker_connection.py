@@ -74,12 +74,12 @@ class BrokerConnectionThread(threading.Thread):
 
     def _round(self) -> None:
         """Do something, or sleep until there may be something to do."""
-        raise AssertionError("a lane fetches or sends")
+        raise AssertionError("a subclass fetches or sends")
 
     def _dropped(self, reason: str, closed: bool) -> None:
         """The connection is lost, and with it every answer that was awaited on it. `closed`: it was there, and the
         broker ended it rather than being silent; so it may well take another one."""
-        raise AssertionError("a lane fetches or sends")
+        raise AssertionError("a subclass fetches or sends")
 
     def _sleep(self, seconds: float, *, until_answer: bool = False) -> bool:
         """Until `wake`, or with `until_answer` until the connection has something to read (then True).

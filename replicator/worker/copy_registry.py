@@ -57,7 +57,7 @@ class CopyRegistry:
     later: Callable[[Callable[[], None]], None]
     discovery: TopicDiscovery
     _active_copies: dict[int, ActiveCopy] = field(default_factory=dict)
-    _links: dict[tuple[str, str, BrokerAddress], BrokerThreads] = field(default_factory=dict)
+    _broker_threads: dict[tuple[str, str, BrokerAddress], BrokerThreads] = field(default_factory=dict)
     _counted: Counter[str] = field(default_factory=Counter)  # by links that have ended
     rates: FlowRateLimits = field(default_factory=FlowRateLimits)
     schema_ids: SchemaIdTranslations = field(init=False)
@@ -138,8 +138,8 @@ class CopyRegistry:
         self._active_copies[id(active)] = active
         task.attach_copy(active, decided.note)
         if not decided.filling:
-            self._link("send", self.target, taken.target.leader).add(active)
-            self._link("fetch", source, taken.source.leader).add(active)
+            self._find_threads("send", self.target, taken.target.leader).add(active)
+            self._find_threads("fetch", source, taken.source.leader).add(active)
         log.info(
             "filling" if decided.filling else "copying",
             extra={"flow": task.key.flow, "topic": task.key.topic, "partition": task.key.partition,
@@ -181,7 +181,7 @@ class CopyRegistry:
         self._active_copies[id(active)], self._senders[id(active)] = active, taken.sender
         task.attach_copy(active, taken.known.position.note)
         taken.sender.add(SlotPartition(copy, taken.target.leader, lambda: active.room()), taken.session)
-        self._link("fetch", source, taken.source.leader).add(active)
+        self._find_threads("fetch", source, taken.source.leader).add(active)
         log.info(
             "copying in transactions",
             extra={"flow": task.key.flow, "topic": task.key.topic, "partition": task.key.partition,
@@ -202,8 +202,8 @@ class CopyRegistry:
             self._refused[copy.key] = self._refused.get(copy.key, {}) | copy.refused_records
         if copy.too_large:
             self.discovery.ask_limits(copy.key.flow)
-        for link in self._links.values():
-            link.remove(active)
+        for threads in self._broker_threads.values():
+            threads.remove(active)
 
     def forget(self, flow_id: str) -> None:
         """The flow's content changed: fresh limits."""
@@ -213,32 +213,32 @@ class CopyRegistry:
     def sweep(self, now: float | None = None) -> None:
         """End links that no active copy has used for long, and forget those that have ended."""
         now = time.monotonic() if now is None else now
-        for key, link in list(self._links.items()):
-            if link.unused_s(now) > UNUSED_THREADS_S:
-                link.end()
-            elif link.is_alive():
+        for key, threads in list(self._broker_threads.items()):
+            if threads.unused_s(now) > UNUSED_THREADS_S:
+                threads.end()
+            elif threads.is_alive():
                 continue
-            del self._links[key]
-            self._counted.update(link.counters())
+            del self._broker_threads[key]
+            self._counted.update(threads.counters())
 
     def end(self) -> None:
         """Ask all threads to end; does not wait."""
         self._aligned.end()
-        for link in self._links.values():
-            link.end()
+        for threads in self._broker_threads.values():
+            threads.end()
 
-    def _link(self, kind: str, settings: ConnectionSettings, address: BrokerAddress) -> BrokerThreads:
+    def _find_threads(self, kind: str, settings: ConnectionSettings, address: BrokerAddress) -> BrokerThreads:
         key = (kind, settings.alias, address)
-        link = self._links.get(key)
-        if link is None or not link.is_alive():
-            link = (
+        threads = self._broker_threads.get(key)
+        if threads is None or not threads.is_alive():
+            threads = (
                 SourceBrokerThreads(settings, address, self._room)
                 if kind == "fetch"
                 else TargetBrokerThreads(settings, address)
             )
-            self._links[key] = link
-            link.start()
-        return link
+            self._broker_threads[key] = threads
+            threads.start()
+        return threads
 
     def _prepare(self, task: PartitionTask, source: ConnectionSettings) -> str:
         """Settings of the target topic with which it can be filled; "" or why not. Raises ClusterError."""
@@ -260,8 +260,8 @@ class CopyRegistry:
     def counters(self) -> dict[str, float]:
         """What the links have counted, summed by name."""
         found: Counter[str] = Counter(self._counted)
-        for link in list(self._links.values()):
-            found.update(link.counters())
+        for threads in list(self._broker_threads.values()):
+            found.update(threads.counters())
         return dict(found)
 
     def _room(self) -> int:

@@ -25,7 +25,10 @@ _NEAR = 5_000  # offsets behind the source's end that still count as running
 
 @dataclass(slots=True)
 class PartitionTask:
-    """`active` is there while the partition is being copied. `wanted`: still ours, and its flow is to run."""
+    """One partition that this worker serves. active: its copy, while it is copied. wanted: it is still this worker's.
+
+    record: the flow as desired now. serving: the slot that makes the partition this worker's.
+    """
 
     key: PartitionKey
     record: FlowRecord
@@ -33,20 +36,20 @@ class PartitionTask:
     active: ActiveCopy | None = None
     inspecting: bool = False
     stopped: Halt | None = None
-    waiting_for: str = ""  # why it is looked at again
+    waiting_for: str = ""  # why it is inspected again
     not_before: float = 0.0  # monotonic
     delay: float = _FIRST_DELAY_S
-    decision: OperatorDecision | None = None  # the newest that was given for this partition
-    judged_decision: str = ""  # id of the order that an inspection obeyed or refused
-    inspected_with: str = ""  # id of the order that the inspection under way was told
-    note: str = ""  # what was given up on the way, and by whose order
+    decision: OperatorDecision | None = None  # the newest decision of a person
+    judged_decision: str = ""  # id of the decision that an inspection applied or refused
+    inspected_with: str = ""  # id of the decision that the running inspection applies
+    note: str = ""  # what was given up, and by whose decision
     retry: float = states.RETRY_FIRST_S  # of a halt state that may heal by itself
-    serving: int = -1  # the slot that makes it ours: its own, or where the placement puts it
+    serving: int = -1  # its own slot, or the one that the placement chose
     held: HoldReason | None = None  # why it has no place on the target
     gap_method: GapMethod | None = None  # how gaps are closed, where offsets are equal; None: they are translated
     hint: str = ""  # what a person should know although it is copied
     published: PartitionStatus | None = None
-    alone: bool = False  # an inspection that took on others as well failed in an unknown way
+    alone: bool = False  # inspect it alone: an inspection of several partitions failed
     same: int = 0  # how often in a row the same reason came back
     _last_reason: str = ""
     _since: float = 0.0  # when that reason came first

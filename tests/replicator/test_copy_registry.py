@@ -39,7 +39,7 @@ def test_refused_records_are_forgotten_once_they_are_settled(registry: CopyRegis
 
 def test_links_to_brokers_that_nobody_needs_any_more_end_with_their_threads_and_pipes(registry: CopyRegistry) -> None:
     addresses = [BrokerAddress("127.0.0.1", port) for port in (1, 2)]
-    gone, used = (registry._link("send", CLOUD, address) for address in addresses)
+    gone, used = (registry._find_threads("send", CLOUD, address) for address in addresses)
     copy = PartitionCopy(
         KEY, uuid.uuid4(), uuid.uuid4(), ProducerIdentity(7, 0, 0), position=0, acked=0, depth=1, depth_confirmed=5
     )
@@ -47,16 +47,16 @@ def test_links_to_brokers_that_nobody_needs_any_more_end_with_their_threads_and_
     used.add(active)
     now = time.monotonic()
     registry.sweep(now)
-    assert list(registry._links.values()) == [gone, used]
+    assert list(registry._broker_threads.values()) == [gone, used]
     gone._threads["bulk"].throttled_s = 2.5
     registry.sweep(now + UNUSED_THREADS_S + 1)
-    assert list(registry._links.values()) == [used]
+    assert list(registry._broker_threads.values()) == [used]
     assert registry.counters()["throttled_seconds"] == 2.5
     registry.remove(active)
     registry.sweep(time.monotonic() + UNUSED_THREADS_S + 1)
-    assert registry._links == {}
-    for link in (gone, used):
-        for thread in link._threads.values():
+    assert registry._broker_threads == {}
+    for threads in (gone, used):
+        for thread in threads._threads.values():
             thread.join(30)
             assert not thread.is_alive()
             assert (thread._waking, thread._wake) == (-1, -1)
@@ -69,9 +69,9 @@ def test_ended_lanes_leave_no_open_files(registry: CopyRegistry) -> None:
 
     before = opened()
     for port in range(1, 6):
-        link = registry._link("fetch", CLOUD, BrokerAddress("127.0.0.1", port))
-        link.end()
-        for thread in link._threads.values():
+        threads = registry._find_threads("fetch", CLOUD, BrokerAddress("127.0.0.1", port))
+        threads.end()
+        for thread in threads._threads.values():
             thread.join(30)
     registry.sweep()
     assert opened() == before

@@ -21,7 +21,7 @@ from clusters.registry.schema import Schema
 from replicator.apply_refusals import CannotApply, refuse_changed_schema_ids
 from replicator.batch.batch_selection import SelectedBatches, select_batches
 from replicator.batch.repack import RepackTerms
-from replicator.copy.partition_copy import judge_refused_batch
+from replicator.copy.rejected_records import judge_refused_batch
 from replicator.copy.schema_ids import FlowSchemaIds, SchemaIdCounts, SchemaIdTranslations
 from replicator.errors import SchemaMissing
 from replicator.partition_key import PartitionKey

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from replicator.batch.batch_selection import SelectedBatches
 from replicator.batch.record_batch import RawBatch
 from replicator.copy.copy_protocol import FillingProgress
-from replicator.copy.partition_copy import judge_refused_batch
+from replicator.copy.rejected_records import judge_refused_batch
 from replicator.ledger.offset_map import ExplicitRun, OffsetRun
 from replicator.ledger.transaction_positions import LedgerEntry, PositionTracker
 from replicator.partition_key import MAX_BATCHES_IN_FLIGHT, PartitionKey

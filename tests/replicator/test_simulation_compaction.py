@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from replicator.errors import ReplicatorError
 from tests.replicator.model import Simulation, WentHalted
 
+pytestmark = pytest.mark.slow
 SETTINGS = settings(max_examples=120, deadline=None, suppress_health_check=list(HealthCheck))
 
 

@@ -90,7 +90,7 @@ def trace_record(
     while len(hops) < _MAX_HOPS:
         try:
             here = read_batch_at(connect_to(alias), topic, partition, offset)
-            _the_same(here, came, alias, offset)
+            _require_same_topic(here, came, alias, offset)
         except (NoRecordAtOffset, ClusterError) as error:
             if not hops:
                 raise
@@ -116,7 +116,7 @@ def trace_record(
     return _ended(hops, f"it was followed over {_MAX_HOPS} flows")
 
 
-def _the_same(here: BatchAtOffset, came: _Came | None, alias: str, offset: int) -> None:
+def _require_same_topic(here: BatchAtOffset, came: _Came | None, alias: str, offset: int) -> None:
     """Whether what stands here is what was asked for, or copied. Raises NoRecord."""
     if came is None and not here.retained:
         raise NoRecordAtOffset(f"offset {offset} on {alias} was compacted away: a newer record has its key")

@@ -62,7 +62,7 @@ def select_batches(
                     continue
                 if packing.must_wait(batch, position):
                     break
-                if _follows_hole(batch, position):
+                if _has_hole_before(batch, position):
                     if not terms.holes():
                         raise CompactionHole(batch.base)
                     holes = True
@@ -100,7 +100,7 @@ class _TransactionState:
         return batch.records != 0 and not (batch.transactional and batch.producer_id in self._open)
 
 
-def _follows_hole(batch: RawBatch, position: int) -> bool:
+def _has_hole_before(batch: RawBatch, position: int) -> bool:
     """Whether offsets are missing in front of the batch or in it. Brokers leave none out, only the cleaner does.
 
     An old message may be a wrapper with holes inside, which its front does not say.

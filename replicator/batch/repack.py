@@ -108,9 +108,9 @@ class Repacker:
     def take(self, batch: RawBatch, position: int) -> None:
         """Raises BadBatch with the source offset of the batch, or of the record, that cannot be copied."""
         small = len(batch.data) < self.terms.small
-        if not small or not self._goes_with(batch):
+        if not small or not self._can_merge(batch):
             self.flush()
-        if self._passes(batch, position):
+        if self._can_pass_unopened(batch, position):
             if not small:
                 self.ready.append(batch)
                 return
@@ -153,7 +153,7 @@ class Repacker:
 
     def must_wait(self, batch: RawBatch, position: int) -> bool:
         """Whether it has to be opened, and as much was opened already as one answer may cost."""
-        return self._is_spent() and not self._passes(batch, position)
+        return self._is_spent() and not self._can_pass_unopened(batch, position)
 
     def close(self) -> None:
         """Let others open large batches. What was opened here must have been flushed."""
@@ -198,7 +198,7 @@ class Repacker:
         stretches = [waiting[at:end] for at, end in zip([0, *starts], [*starts, None], strict=True)]
         return [(records, records[-1].offset + 1) for records in stretches]
 
-    def _goes_with(self, batch: RawBatch) -> bool:
+    def _can_merge(self, batch: RawBatch) -> bool:
         """Whether it may become one batch with what waits."""
         first = self._alone or self._first
         if self.terms.dense and first is not None and batch.base != (self._end if self._waiting else first.end):
@@ -209,7 +209,7 @@ class Repacker:
             and self.terms.merge_group(first) == self.terms.merge_group(batch)
         )
 
-    def _passes(self, batch: RawBatch, position: int) -> bool:
+    def _can_pass_unopened(self, batch: RawBatch, position: int) -> bool:
         return (
             self._change is None
             and batch.records == batch.end - batch.base

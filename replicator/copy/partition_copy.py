@@ -123,7 +123,7 @@ class PartitionCopy:
         with self.lock:
             for batch in selected.batches:
                 target = self._prepared
-                begins = self._begins_epoch(batch.base, batch.leader_epoch)
+                begins = self._append_leader_epoch(batch.base, batch.leader_epoch)
                 for first, records in batch.spans or ((batch.base, batch.records),):
                     if first != self._expected or begins:
                         runs.append(OffsetRun(target, first))
@@ -131,7 +131,7 @@ class PartitionCopy:
                     target += records
                     self._expected = first + records
                 self._prepare(batch)
-            self._begins_epoch(self._expected, selected.leader_epoch)  # in the gap at the end, if it has one
+            self._append_leader_epoch(self._expected, selected.leader_epoch)  # in the gap at the end, if it has one
             if selected.position != self._expected:
                 runs.append(OffsetRun(self._prepared, selected.position))
                 self._expected = selected.position
@@ -140,13 +140,13 @@ class PartitionCopy:
                 self.leader_epoch = selected.leader_epoch
             if selected.refused is not None and self.refused is None:
                 self.refused = judge_refused_batch(selected.refused)
-            if self._shares(selected):
+            if self._update_sharing(selected):
                 runs.append(OffsetRun(self._prepared, self.position))  # says nothing new, but the ledger gets a record
             self._blocked_from.extend(run.target for run in runs)
             self._when_empty()
         return runs
 
-    def _shares(self, selected: SelectedBatches) -> bool:
+    def _update_sharing(self, selected: SelectedBatches) -> bool:
         """Whether what the ledger has to say about this producer epoch is another thing from now on.
 
         Of an epoch that was begun to be alone the first answer decides: no hole in it, and the epoch may be shared from
@@ -221,7 +221,7 @@ class PartitionCopy:
                     self.trouble = check_append_time(self.key.target_topic, sent.batch, answer) or self.trouble
                 return
             self.unanswered = self.unanswered or answer.error not in _CERTAIN
-            found = self._judged(sent, answer)
+            found = self._judge_answer(sent, answer)
             self.trouble = pick_trouble(self.trouble, found)
 
     def connection_lost(self, reason: str) -> None:
@@ -283,7 +283,7 @@ class PartitionCopy:
             return self.depth_confirmed
         return MAX_BATCHES_IN_FLIGHT if newest + self.expiration_ms - now > PRODUCER_EXPIRY_MARGIN_MS else 1
 
-    def _begins_epoch(self, source: int, epoch: int) -> bool:
+    def _append_leader_epoch(self, source: int, epoch: int) -> bool:
         """Whether another leader epoch begins here that the ledger must know before anything behind it is sent. The
         first one that is known at all need not: as long as it is not written down it counts as unknown."""
         if epoch < 0 or (self.epochs and self.epochs[-1].epoch == epoch):
@@ -313,7 +313,7 @@ class PartitionCopy:
         self.buffered += size
         self._prepared += batch.records
 
-    def _judged(self, sent: OutgoingBatch, answer: ProducedPartition) -> Halt | Reinspect:
+    def _judge_answer(self, sent: OutgoingBatch, answer: ProducedPartition) -> Halt | Reinspect:
         """What an answer other than the expected one means (docs/research/sequence-numbers.md, §6 points 3 and 4)."""
         extent = f"target offsets {sent.first} to {sent.first + sent.records - 1}"
         name = error_codes.describe_error_code(answer.error)

@@ -71,7 +71,7 @@ class FlowSchemaIds:
             missed = self._missed.get(key)
             if missed is None:
                 continue
-            why = self._why(key.topic, *missed)
+            why = self._explain_unknown_id(key.topic, *missed)
             if why:
                 waiting[key] = why
             else:
@@ -94,7 +94,7 @@ class FlowSchemaIds:
         """An id that has no counterpart yet: what the partition waits for from now on."""
         with self._lock:
             self._missed[key] = (side, id)
-        return SchemaMissing(self._why(key.topic, side, id) or f"schema id {id} is asked for", offset)
+        return SchemaMissing(self._explain_unknown_id(key.topic, side, id) or f"schema id {id} is asked for", offset)
 
     def is_registered(self, key: PartitionKey, side: SubjectSide) -> bool:
         """Asked now: whether the source has a subject for that side after all. Raises ClusterError."""
@@ -105,7 +105,7 @@ class FlowSchemaIds:
                 self._topics.pop(key.topic, None)
         return there
 
-    def _why(self, topic: str, side: SubjectSide, id: int) -> str:
+    def _explain_unknown_id(self, topic: str, side: SubjectSide, id: int) -> str:
         known = self._topics.get(topic)
         if known is None:
             return f"schema id {id} of {build_subject(topic, side)} is asked for"

@@ -139,7 +139,7 @@ def build_tolerant_ledger(newest: Iterable[ControlRecord]) -> Ledger:
     whole, invalid = Ledger({}), {}
     for place, records in by_place.items():
         try:
-            one = _of_one_place(place, records)
+            one = _build_partition_ledger(place, records)
         except ProtocolError as error:
             invalid[place] = error
             continue
@@ -149,7 +149,7 @@ def build_tolerant_ledger(newest: Iterable[ControlRecord]) -> Ledger:
     return replace(whole, invalid=invalid)
 
 
-def _of_one_place(place: FlowPartition, newest: list[ControlRecord]) -> Ledger:
+def _build_partition_ledger(place: FlowPartition, newest: list[ControlRecord]) -> Ledger:
     """Raises ProtocolError."""
     for record in newest:
         if record.why:
@@ -242,21 +242,23 @@ def assemble_partitions(
     by_partition: dict[PartitionKey, list[LedgerBlock]] = defaultdict(list)
     for block in blocks:
         by_partition[block.key].append(block)
-    return {key: _one_partition(found, foreign or {}) for key, found in by_partition.items()}
+    return {key: _build_partition_state(found, foreign or {}) for key, found in by_partition.items()}
 
 
-def _one_partition(blocks: list[LedgerBlock], foreign: Mapping[ForeignPartKey, ForeignPart]) -> tuple[LedgerState, int]:
+def _build_partition_state(
+    blocks: list[LedgerBlock], foreign: Mapping[ForeignPartKey, ForeignPart]
+) -> tuple[LedgerState, int]:
     """What all blocks say together. `since` leaves out those of a copy that was given up."""
     newest = max(blocks, key=lambda block: (block.identity.epoch, block.generation, block.number))
     landed, after = _landed(blocks, newest)
     older = [block for block in blocks if block.identity.epoch < newest.identity.epoch]
     own = build_offset_map(
-        drop_continuing_runs(_laid([block for block in landed if block.identity.epoch >= newest.since]))
+        drop_continuing_runs(_lay_generations([block for block in landed if block.identity.epoch >= newest.since]))
     )
     remembered = LedgerState(
         own
         if not newest.adopted
-        else _behind(foreign.get(ForeignPartKey(newest.key, newest.adopted)), own, newest.adopted),
+        else _join_foreign_part(foreign.get(ForeignPartKey(newest.key, newest.adopted)), own, newest.adopted),
         newest.identity,
         newest.source_id,
         newest.target_id,
@@ -271,7 +273,7 @@ def _one_partition(blocks: list[LedgerBlock], foreign: Mapping[ForeignPartKey, F
         closed=all(block.closed for block in _lasts(blocks, newest.identity)),
         last_epoch=newest.identity.epoch,
         after=after,
-        without_newest=(lambda: _one_partition(older, foreign)[0]) if older and newest.after >= 0 else None,
+        without_newest=(lambda: _build_partition_state(older, foreign)[0]) if older and newest.after >= 0 else None,
         adopted=newest.adopted,
         filling=newest.filling,
         given_up=newest.given_up,
@@ -280,7 +282,7 @@ def _one_partition(blocks: list[LedgerBlock], foreign: Mapping[ForeignPartKey, F
     return remembered, max(block.generation.number for block in blocks)
 
 
-def _behind(foreign: ForeignPart | None, own: OffsetMap, order: str) -> OffsetMap:
+def _join_foreign_part(foreign: ForeignPart | None, own: OffsetMap, order: str) -> OffsetMap:
     """Our runs behind what another tool copied."""
     if foreign is not None:
         return JoinedOffsetMap.over(foreign, own)
@@ -309,7 +311,7 @@ def _lasts(blocks: list[LedgerBlock], identity: ProducerIdentity) -> list[Ledger
     return list(lasts.values())
 
 
-def _laid(blocks: list[LedgerBlock]) -> ColumnRows[OffsetRun]:
+def _lay_generations(blocks: list[LedgerBlock]) -> ColumnRows[OffsetRun]:
     """Lay the generations over each other, oldest first.
 
     A generation is valid from its first run to its last. Behind its last run the older generation is still valid: its
@@ -326,7 +328,7 @@ def _laid(blocks: list[LedgerBlock]) -> ColumnRows[OffsetRun]:
             by_generation[block.identity.epoch, block.start, block.generation].append(block)
     layers: list[GenerationRuns] = []
     at = min((epoch for epoch, _, _ in by_generation), default=0)
-    for (epoch, _, _), own in sorted(by_generation.items(), key=_order):
+    for (epoch, _, _), own in sorted(by_generation.items(), key=_generation_order):
         # Two threads may have announced side by side, so the runs of a record need not be in order.
         pieces = [
             ColumnRows.of(OffsetRun, each.runs if isinstance(each.runs, ColumnRows) else sorted(each.runs))
@@ -337,7 +339,7 @@ def _laid(blocks: list[LedgerBlock]) -> ColumnRows[OffsetRun]:
     return merge_generations(layers)
 
 
-def _order(item: tuple[tuple[int, int, Generation], list[LedgerBlock]]) -> tuple[int, int, int, int, str]:
+def _generation_order(item: tuple[tuple[int, int, Generation], list[LedgerBlock]]) -> tuple[int, int, int, int, str]:
     """Oldest first. Of two that began at once, the one whose claim came first in the ledger counts, so it is last."""
     (epoch, start, generation), own = item
     return epoch, start, generation.number, -own[0].at, generation.worker

@@ -184,7 +184,7 @@ def apply_decision(
     """
     if remembered is None or decision.id == remembered.order:
         return outcome
-    why_not = _unfit(decision, outcome, generation, seen)
+    why_not = _explain_unfit(decision, outcome, generation, seen)
     if why_not:
         if not isinstance(outcome, Halt):
             return outcome  # it healed, or is about to: nothing to order
@@ -229,7 +229,7 @@ def apply_adoption(
     order, and thought the partition empty or its own, would go on with an older one and is fenced."""
     if remembered is not None and decision.id in (remembered.order, remembered.adopted):
         return outcome
-    why_not = _of_another(decision, remembered, generation) or _moved(decision, seen)
+    why_not = _explain_other_generation(decision, remembered, generation) or _explain_moved_offsets(decision, seen)
     if why_not:
         if not isinstance(outcome, Halt):
             return outcome
@@ -260,7 +260,7 @@ def apply_adoption(
     )
 
 
-def _of_another(decision: OperatorDecision, remembered: LedgerState | None, generation: int) -> str:
+def _explain_other_generation(decision: OperatorDecision, remembered: LedgerState | None, generation: int) -> str:
     """Why the ledger is not what the order was given for; empty when it is."""
     if decision.kind == "adopt":
         return "this flow has copied into the partition itself" if remembered is not None else ""
@@ -271,7 +271,7 @@ def _of_another(decision: OperatorDecision, remembered: LedgerState | None, gene
     return ""
 
 
-def _moved(decision: OperatorDecision, seen: LogInspection) -> str:
+def _explain_moved_offsets(decision: OperatorDecision, seen: LogInspection) -> str:
     """Why the logs are not those that were proven; empty when they are."""
     there = (seen.source_id, seen.target_id)
     if there != (decision.source_id, decision.target_id):
@@ -288,7 +288,7 @@ def _moved(decision: OperatorDecision, seen: LogInspection) -> str:
     return ""
 
 
-def _unfit(
+def _explain_unfit(
     decision: OperatorDecision, outcome: RecoveryPoint | Halt | Reinspect, generation: int, seen: LogInspection
 ) -> str:
     """Why the order does not answer what is there; empty when it does."""

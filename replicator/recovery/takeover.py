@@ -100,12 +100,12 @@ def take_over_partitions(
         inspected = inspect_logs(keys, source, target, record.producer_id, expiration_ms, stillness, aligned, guard)
         # Read after the inspection: whatever wrote the records that were seen had announced them before.
         ledger = read_ledger(target, flow=record.flow.id, slots=slots, tolerant=True)
-        parted = find_log_truncations(source, _copied(ledger, inspected))
+        parted = find_log_truncations(source, _find_copied_positions(ledger, inspected))
     except (ClusterError, ReplicatorError) as error:
         return waiting | {key: Reinspect(str(error)) for key in keys}
     takeover = _Takeover(record, writer, decisions or {}, worker, frozenset(aligned), ledger)
     taken = {
-        key: _trouble(inspection, source.alias)
+        key: _classify_error(inspection, source.alias)
         if isinstance(inspection, ClusterError)
         else takeover.take(key, inspection, parted.get(key))
         for key, inspection in inspected.items()
@@ -193,7 +193,7 @@ class _Takeover:
         elif decision is not None:
             if isinstance(outcome, Reinspect) and outcome.halts_as == "duplicated":
                 outcome = Halt("duplicated", outcome.reason)  # as the person saw it who decided
-            before, outcome = outcome, self._obeyed(key, decision, outcome, remembered, generation, seen)
+            before, outcome = outcome, self._apply_decision(key, decision, outcome, remembered, generation, seen)
             bound = bind_lost_offsets(decision, before)
             obeys = isinstance(outcome, RecoveryPoint) and outcome.claims and outcome.order == decision.id
             if obeys and bound != decision:  # otherwise the journal has the exact range from the person
@@ -245,7 +245,7 @@ class _Takeover:
     ) -> RecoveryPoint | Halt | Reinspect:
         """`on_gap: continue`: give up the source records that expired, and journal it."""
         policy = build_policy_decision(key, halted, generation, int(time.time() * 1000))
-        outcome = self._obeyed(key, policy, halted, remembered, generation, seen)
+        outcome = self._apply_decision(key, policy, halted, remembered, generation, seen)
         if isinstance(outcome, RecoveryPoint):
             try:
                 journal_policy_decision(self.writer, policy, self.record.topology)
@@ -253,7 +253,7 @@ class _Takeover:
                 return Reinspect(f"the decision could not be journaled: {error}")
         return outcome
 
-    def _obeyed(
+    def _apply_decision(
         self,
         key: PartitionKey,
         decision: OperatorDecision,
@@ -272,7 +272,7 @@ class _Takeover:
         return begin_with_filling(outcome, seen)
 
 
-def _copied(
+def _find_copied_positions(
     ledger: Ledger, inspected: Mapping[PartitionKey, tuple[LogInspection, LeaderLog, LeaderLog] | ClusterError]
 ) -> dict[PartitionKey, tuple[LeaderLog, int, tuple[LeaderEpochEntry, ...]]]:
     """Source leader, position and copied leader epochs of the partitions whose topics are still those of the ledger."""
@@ -356,7 +356,7 @@ def _find_first_claims(
     return first_claim, too_late
 
 
-def _trouble(error: ClusterError, source_alias: str) -> Halt | Reinspect:
+def _classify_error(error: ClusterError, source_alias: str) -> Halt | Reinspect:
     if isinstance(error, TopicMissing):
         # A broker that has not heard of a new topic yet says the same.
         return Reinspect(str(error), "source_gone" if error.alias == source_alias else "target_gone")

@@ -85,7 +85,7 @@ def apply_transaction_decision(
     at = known.position
     if decision.id == at.order or not isinstance(outcome, Halt):
         return outcome
-    why_not = _unfit(decision, outcome, at, ends)
+    why_not = _explain_unfit(decision, outcome, at, ends)
     if why_not:
         reason = f"{decision.kind} {decision.id} of {decision.actor} is refused: {why_not}"
         return replace(outcome, error=f"{outcome.error}; {reason}")
@@ -113,7 +113,7 @@ def apply_transaction_decision(
     )
 
 
-def _unfit(decision: OperatorDecision, outcome: Halt, at: TransactionPosition, ends: InspectedRanges) -> str:
+def _explain_unfit(decision: OperatorDecision, outcome: Halt, at: TransactionPosition, ends: InspectedRanges) -> str:
     """Why the order does not answer what is there; empty when it does."""
     if decision.generation != at.generation:
         return (

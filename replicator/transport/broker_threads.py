@@ -89,7 +89,7 @@ class TargetBrokerThreads(BrokerThreads):
 
     def __init__(self, settings: ConnectionSettings, address: BrokerAddress) -> None:
         super().__init__()
-        self._senders = {kind: Sender(kind, settings, address, self._offer, self._carried) for kind in _KINDS}
+        self._senders = {kind: Sender(kind, settings, address, self._offer, self._copies_of) for kind in _KINDS}
         self._threads = {**self._senders}
 
     def add(self, active: ActiveCopy) -> None:
@@ -101,5 +101,5 @@ class TargetBrokerThreads(BrokerThreads):
     def _offer(self, active: ActiveCopy) -> None:
         self._senders[active.carrier].put(active)
 
-    def _carried(self, kind: TrafficClass) -> list[ActiveCopy]:
+    def _copies_of(self, kind: TrafficClass) -> list[ActiveCopy]:
         return [active for active in self._now if active.carrier == kind]

@@ -61,7 +61,7 @@ class Fetcher(BrokerConnectionThread):
         self._asleep = True
         now = time.monotonic()
         everybody = self._active_copies()
-        active_copies = [active for active in everybody if active.kind == self.kind and _takes(active)]
+        active_copies = [active for active in everybody if active.kind == self.kind and _can_fetch(active)]
         memory = self._memory() + RESERVED_BYTES[self.kind]
         asked, early = _within_quotas(active_copies, now)
         pause = max(self._not_before - now, early if not asked else 0.0, 0.0)
@@ -102,7 +102,7 @@ class Fetcher(BrokerConnectionThread):
             self._fits = _ANSWER_BYTES[self.kind]
         self._largest = max(self._largest, sum(len(answer.records) for answer in answers))
         for answer in answers:
-            _delivered(by_partition[answer.topic_id, answer.partition], answer)
+            _deliver_or_stop(by_partition[answer.topic_id, answer.partition], answer)
         self._apply_throttle(connection.throttle_ms)
 
     def _dropped(self, reason: str, closed: bool) -> None:
@@ -111,7 +111,7 @@ class Fetcher(BrokerConnectionThread):
                 active.copy.stop(Reinspect(reason))
 
 
-def _takes(active: ActiveCopy) -> bool:
+def _can_fetch(active: ActiveCopy) -> bool:
     copy = active.copy
     return copy.trouble is None and copy.refused is None and copy.buffered < _PARTITION_BUFFER and not copy.is_crowded
 
@@ -134,7 +134,7 @@ def _within_quotas(active_copies: list[ActiveCopy], now: float) -> tuple[list[tu
     return asked, early
 
 
-def _delivered(active: ActiveCopy, answer: FetchedPartition) -> None:
+def _deliver_or_stop(active: ActiveCopy, answer: FetchedPartition) -> None:
     """Whatever goes wrong with one partition's answer is that partition's trouble, and not the thread's."""
     try:
         _deliver(active, answer)
@@ -151,7 +151,7 @@ def _delivered(active: ActiveCopy, answer: FetchedPartition) -> None:
 
 def _deliver(active: ActiveCopy, answer: FetchedPartition) -> None:
     copy = active.copy
-    trouble = _trouble(active, answer)
+    trouble = _find_trouble(active, answer)
     if trouble is not None:
         active.copy.stop(trouble)
         return
@@ -180,7 +180,7 @@ def _deliver(active: ActiveCopy, answer: FetchedPartition) -> None:
     active.fetched(size)  # last: from here on the other thread may fetch, and append what follows
 
 
-def _trouble(active: ActiveCopy, answer: FetchedPartition) -> Halt | Reinspect | None:
+def _find_trouble(active: ActiveCopy, answer: FetchedPartition) -> Halt | Reinspect | None:
     copy = active.copy
     if answer.diverging_epoch is not None:
         epoch, end = answer.diverging_epoch

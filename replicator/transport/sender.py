@@ -30,7 +30,7 @@ _PULSE: Final = StallDetector(
 
 
 class Sender(BrokerConnectionThread):
-    """`offer` puts a partition into the thread that carries it now; `carried` are the partitions of a thread."""
+    """`offer` puts a partition into the thread that carries it now; `copies_of` are the partitions of a thread."""
 
     def __init__(
         self,
@@ -38,10 +38,10 @@ class Sender(BrokerConnectionThread):
         settings: ConnectionSettings,
         address: BrokerAddress,
         offer: Callable[[ActiveCopy], None],
-        carried: Callable[[TrafficClass], list[ActiveCopy]],
+        copies_of: Callable[[TrafficClass], list[ActiveCopy]],
     ) -> None:
         super().__init__("send", kind, settings, address)
-        self._offer, self._carried = offer, carried
+        self._offer, self._copies_of = offer, copies_of
         self._shares: FairScheduler[ActiveCopy] = FairScheduler()
         self._requests: deque[list[tuple[ActiveCopy, OutgoingBatch]]] = deque()
         self._stops = _PULSE.count_stalls()
@@ -61,12 +61,12 @@ class Sender(BrokerConnectionThread):
         self._note_stalls()
         if not self._requests:
             self._check_connection()
-            if self._connection is None and self._carried(self.kind):
+            if self._connection is None and self._copies_of(self.kind):
                 self._connected()  # ahead of what comes; and where the broker is gone its partitions have to know
         open_ = len(self._requests) < _REQUESTS_IN_FLIGHT and now >= self._not_before
         if open_:
             self._asleep = True
-            request = self._gathered()
+            request = self._gather_request()
             if request:
                 self._asleep = False
                 self._send(request)
@@ -77,7 +77,7 @@ class Sender(BrokerConnectionThread):
         """After a stall of the process every copy checks whether the broker may have forgotten its sequence numbers."""
         stops = _PULSE.count_stalls()
         if stops != self._stops:
-            for active in self._carried(self.kind):
+            for active in self._copies_of(self.kind):
                 active.sequenced_copy.note_stall(int(time.time() * 1000))
         self._stops = stops
 
@@ -120,7 +120,7 @@ class Sender(BrokerConnectionThread):
             active.room()
         self._apply_throttle(connection.throttle_ms)
 
-    def _gathered(self) -> list[tuple[ActiveCopy, OutgoingBatch]]:
+    def _gather_request(self) -> list[tuple[ActiveCopy, OutgoingBatch]]:
         request: list[tuple[ActiveCopy, OutgoingBatch]] = []
         size = 0
         now = int(time.time() * 1000)
@@ -152,7 +152,7 @@ class Sender(BrokerConnectionThread):
         lost = {id(active): active for request in self._requests for active, _ in request}
         self._requests.clear()
         now = int(time.time() * 1000)
-        for active in self._carried(self.kind):
+        for active in self._copies_of(self.kind):
             copy = active.sequenced_copy
             if closed and copy.is_idle and not copy.has_unsent and id(active) not in lost:
                 copy.note_stall(now, reason)

@@ -128,7 +128,7 @@ class TopicDiscovery:
             self.version += self.topics.pop(flow_id, None) is not None
         for flow_id, record in flows.items():
             known = self._flows.get(flow_id)
-            if known is None or _asked_for(known.record) != _asked_for(record):
+            if known is None or _discovery_inputs(known.record) != _discovery_inputs(record):
                 self._flows[flow_id] = _Flow(record)
             else:
                 known.record = record
@@ -159,7 +159,7 @@ class TopicDiscovery:
         try:
             at_source, at_target = here.get(), there.get()
             listings = at_source.shapes(), at_target.shapes()
-            if any(_asks_the_ledger(flow, listings[0]) for flow, _ in jobs):
+            if any(_must_read_ledger(flow, listings[0]) for flow, _ in jobs):
                 self._read_ledger(jobs)
         except (ClusterError, ReplicatorError) as error:
             here.failed()
@@ -214,7 +214,7 @@ class TopicDiscovery:
             flow.known, flow.listings = known, None
 
 
-def _asked_for(record: FlowRecord) -> tuple[object, ...]:
+def _discovery_inputs(record: FlowRecord) -> tuple[object, ...]:
     return record.generation, record.flow, record.retired
 
 
@@ -227,7 +227,7 @@ def _results(future: Future[dict[str, _Found]], flows: list[str]) -> dict[str, _
         return dict.fromkeys(flows, error)
 
 
-def _asks_the_ledger(flow: _Flow, here: dict[str, TopicShape]) -> bool:
+def _must_read_ledger(flow: _Flow, here: dict[str, TopicShape]) -> bool:
     """At first, and when a topic has grown: whether it is still the one that was copied, the ledger knows."""
     if flow.known is None:
         return True

@@ -139,8 +139,8 @@ class Worker:
         """One round: membership, desired state, discovery, takeovers, status."""
         self._membership.poll(self._pace())
         self._check_ledger()
-        self._follow()
-        flows = self._flows()
+        self._follow_desired_state()
+        flows = self._select_flows()
         self._discovery.step(flows)
         self._assign_tasks(flows)
         self._placement_leader.step(self._membership.slots, flows, self._placement)
@@ -180,7 +180,7 @@ class Worker:
         self._desired.close()
         log.info("worker stopped", extra={"worker": self.worker_id})
 
-    def _follow(self) -> None:
+    def _follow_desired_state(self) -> None:
         """Desired state as of now; a flow whose content changed gets fresh limits and a fresh guard."""
         before = dict(self._desired.flows)
         if self._desired.there:
@@ -206,7 +206,7 @@ class Worker:
     def _placement(self) -> PlacementRecord | None:
         return self._desired.placements.get(build_placement_key(self.topology, self.target.alias))
 
-    def _flows(self) -> dict[str, FlowRecord]:
+    def _select_flows(self) -> dict[str, FlowRecord]:
         return {
             flow_id: record
             for flow_id, record in self._desired.flows.items()

@@ -21,7 +21,7 @@ from replicator.recovery.log_inspection import BrokerAddress
 from replicator.states import Reinspect
 from replicator.transport.active_copy import CALM_FETCHES, ActiveCopy
 from replicator.transport.broker_threads import TargetBrokerThreads
-from replicator.transport.fetcher import _delivered, _takes
+from replicator.transport.fetcher import _can_fetch, _deliver_or_stop
 from replicator.transport.rate_limit import RateLimit
 from tests.replicator.build import commit, data
 
@@ -75,10 +75,10 @@ def test_a_partition_changes_lanes_only_when_its_runs_are_with_the_ledger() -> N
     def other_lane() -> None:
         handed_over.append(active.kind)
         if len(handed_over) == 1:
-            _delivered(active, answer(9, data(3), commit(4, 1), data(5)))
+            _deliver_or_stop(active, answer(9, data(3), commit(4, 1), data(5)))
 
     active.room = other_lane
-    _delivered(active, answer(9, data(0), commit(1, 1), data(2)))
+    _deliver_or_stop(active, answer(9, data(0), commit(1, 1), data(2)))
     assert handed_over == ["bulk"]
     announced = [*map(OffsetRun, *ledger._open), *ledger._waiting]
     assert announced == [OffsetRun(1, 2), OffsetRun(3, 5)]
@@ -91,7 +91,7 @@ def test_the_lane_that_a_partition_comes_back_to_is_woken() -> None:
     active.room = lambda: woken.append(active.kind)
     for _ in range(CALM_FETCHES):
         assert woken == []
-        _delivered(active, answer(0))
+        _deliver_or_stop(active, answer(0))
     assert woken == ["live"]
 
 
@@ -103,7 +103,7 @@ def test_a_partition_is_never_sent_by_two_lanes_at_once() -> None:
     live, bulk = link._senders["live"], link._senders["bulk"]
     active = active_copy_of()
     link.add(active)
-    _delivered(active, answer(9, data(0), data(1), data(2)))  # not at the end: it is to go by the bulk thread
+    _deliver_or_stop(active, answer(9, data(0), data(1), data(2)))  # not at the end: it is to go by the bulk thread
     assert active.kind == "bulk"
     original = live._offer
 
@@ -112,19 +112,19 @@ def test_a_partition_is_never_sent_by_two_lanes_at_once() -> None:
         original(active)
 
     live._offer = offer
-    assert live._gathered() == []
+    assert live._gather_request() == []
     live._offer = original
     assert active.carrier == "bulk"
-    in_flight = bulk._gathered()
+    in_flight = bulk._gather_request()
     assert [outgoing.first for _, outgoing in in_flight] == [0]
     active.kind = "live"  # meanwhile the fetching side found the log's end
-    assert live._gathered() == []
+    assert live._gather_request() == []
     assert [outgoing.first for outgoing in active.sequenced_copy.in_flight] == [0]
     active.sequenced_copy.answered(ProducedPartition(TARGET, 0, 0, 0, 0, ""))
     active.wake()
-    assert bulk._gathered() == []
+    assert bulk._gather_request() == []
     assert active.carrier == "live"
-    assert [outgoing.first for _, outgoing in live._gathered()] == [1]
+    assert [outgoing.first for _, outgoing in live._gather_request()] == [1]
 
 
 # -- whose trouble --------------------------------------------------------------------------------------------------
@@ -135,7 +135,7 @@ def test_a_registry_that_does_not_answer_is_this_partitions_trouble() -> None:
         raise Unreachable("the registry of onprem cannot be read", alias="onprem")
 
     active = active_copy_of(leave_out)
-    _delivered(active, answer(1, data(0)))
+    _deliver_or_stop(active, answer(1, data(0)))
     assert active.copy.trouble == Reinspect("the registry of onprem cannot be read")
     assert (active.copy.position, active.copy.buffered) == (0, 0)
 
@@ -145,7 +145,7 @@ def test_an_answer_that_breaks_us_becomes_a_loud_state_in_the_end(caplog: pytest
         raise IndexError("out of range")
 
     active = active_copy_of(leave_out)
-    _delivered(active, answer(1, data(0)))
+    _deliver_or_stop(active, answer(1, data(0)))
     trouble = active.copy.trouble
     assert isinstance(trouble, Reinspect)
     assert trouble.halts_as == "rejected"
@@ -167,15 +167,15 @@ def test_tiny_batches_are_left_on_the_source_while_others_wait() -> None:
     """They come merged when the row is shorter; one request for each would make a short delay a long one."""
     active = active_copy_of()
     for at in range(MAX_BATCHES_IN_FLIGHT):
-        assert _takes(active)
-        _delivered(active, answer(at + 1, data(at)))
-    assert not _takes(active)
+        assert _can_fetch(active)
+        _deliver_or_stop(active, answer(at + 1, data(at)))
+    assert not _can_fetch(active)
     answered_in_turn(active)
-    assert _takes(active)
+    assert _can_fetch(active)
 
 
 def test_batches_of_some_size_are_fetched_ahead() -> None:
     active = active_copy_of()
     for at in range(3 * MAX_BATCHES_IN_FLIGHT):
-        _delivered(active, answer(at + 1, data(at, size=20_000)))
-    assert _takes(active)
+        _deliver_or_stop(active, answer(at + 1, data(at, size=20_000)))
+    assert _can_fetch(active)

@@ -56,12 +56,12 @@ class AlignedCopy(PartitionCopy):
             for batch in selected.batches:
                 if batch.base < self._prepared:
                     raise BadBatch(f"begins in front of offset {self._prepared}, which is settled", batch.base)
-                if self._begins_epoch(batch.base, batch.leader_epoch):
+                if self._append_leader_epoch(batch.base, batch.leader_epoch):
                     runs.append(OffsetRun(batch.base, batch.base))
                 self._leave_out(batch.base)
                 self._prepare(batch)
                 self._expected = self._prepared
-            if self._begins_epoch(self._expected, selected.leader_epoch):
+            if self._append_leader_epoch(self._expected, selected.leader_epoch):
                 runs.append(OffsetRun(self._prepared, self._prepared))
             self._leave_out(selected.position)
             self.position = selected.position
@@ -69,7 +69,7 @@ class AlignedCopy(PartitionCopy):
                 self.leader_epoch = selected.leader_epoch
             if selected.refused is not None and self.refused is None:
                 self.refused = judge_refused_batch(selected.refused)
-            if self._shares(selected):
+            if self._update_sharing(selected):
                 runs.append(OffsetRun(self._prepared, self._prepared))
             self._blocked_from.extend(run.target for run in runs)
             self._when_empty()

@@ -1,4 +1,4 @@
-"""A partition on its way: what the links know of it."""
+"""A partition that is being copied, as fetchers and senders see it."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ CALM_FETCHES: Final = 3  # so many of them in a row make a partition of the bulk
 
 @dataclass(slots=True)
 class ActiveCopy:
-    """A partition on its way: its copy, its ledger, its limits, and the terms on which batches are cut.
+    """A partition that is being copied: its copy, its ledger, its limits, and the terms on which batches are repacked.
 
-    kind: the thread that is to carry it; carrier: the thread that sends it as long as something of it is on its way.
-    `wake` says that there may be something to send, `room` that its buffer has room again; the links set them. The
-    sending side calls `between` when there is nothing that it may send now.
+    kind: the traffic class that is to serve it. carrier: the class that still has batches of it in flight. The broker
+    threads set `wake` (there may be something to send) and `room` (its buffer has room again). The sender calls
+    `between` when there is nothing that it may send now.
     """
 
     copy: Copy
@@ -49,7 +49,7 @@ class ActiveCopy:
 
     @property
     def sequenced_copy(self) -> PartitionCopy:
-        """The copy, where it is one that a link sends for."""
+        """The copy, where a sender sends its batches; asserts that it is not written in transactions."""
         assert isinstance(self.copy, PartitionCopy)
         return self.copy
 
@@ -59,11 +59,12 @@ class ActiveCopy:
         return self.copy.key.flow
 
     def fetched(self, size: int) -> None:
-        """An answer with `size` bytes was taken: choose the thread. One live answer that does not reach the log's end
-        is enough to leave the live thread; coming back takes several calm ones.
+        """Choose the traffic class after an answer of `size` bytes was taken.
 
-        Only the thread of this kind fetches and delivers, so it calls this when it is done with the answer: a new kind
-        hands the partition to the other thread, which is woken."""
+        One answer that does not reach the end of the log makes a live partition bulk. Several small ones that reach it
+        make it live again. Only the fetcher of the current class calls this, as the last thing it does with the answer:
+        a new class hands the partition to the other fetcher, which is woken.
+        """
         before = self.kind
         at_end = self.copy.position >= self.copy.source_end
         if self.kind == "live":

@@ -1,8 +1,8 @@
-"""What the threads that carry batches share: one connection to one broker, sleeping and waking, being lost.
+"""What fetchers and senders share: a thread with one connection to one broker, that sleeps, wakes and reconnects.
 
-A broker is served by two threads on connections of their own: the *live* thread has the partitions whose copy is at the
-log's end, the *bulk* thread those that have much to catch up. So a record that was just written never waits behind
-megabytes of older ones, in no buffer and no queue.
+A broker is served by two threads, each with a connection of its own. The *live* thread has the partitions whose copy is
+at the end of the log, the *bulk* thread those that have much to catch up. So a new record never waits behind megabytes
+of older ones, in no buffer and no queue.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ TrafficClass = Literal["live", "bulk"]
 
 
 class BrokerConnectionThread(threading.Thread):
-    """A subclass says in `_round` what is done, and in `_dropped` what losing the connection means."""
+    """A subclass does its work in `_round`, and says in `_dropped` what the loss of the connection means."""
 
     def __init__(self, what: str, kind: TrafficClass, settings: ConnectionSettings, address: BrokerAddress) -> None:
         super().__init__(name=f"{what}-{settings.alias}-{address.port}-{kind}", daemon=True)
@@ -44,7 +44,7 @@ class BrokerConnectionThread(threading.Thread):
         self._not_before = 0.0  # monotonic; the broker does not want to hear from us earlier
 
     def wake(self) -> None:
-        """Something may have to be done. Cheap while the thread is at work; may be called from any thread."""
+        """Tell the thread that there may be work. Cheap while it is at work; any thread may call it."""
         if self._asleep:
             self._asleep = False
             with self._pipe, suppress(BlockingIOError):

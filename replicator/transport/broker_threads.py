@@ -1,7 +1,7 @@
-"""Moving the bytes: a link to each source broker that fetches, a link to each target broker that sends.
+"""Moves the bytes: threads that fetch from a source broker, threads that send to a target broker.
 
-Links only carry; what may be done with a partition is decided by its `PartitionCopy`. Each link has two threads
-(`replicator.transport.broker_connection`), and a partition is in the one that its `ActiveCopy` says.
+They only carry; `replicator.copy` decides what may be done with a partition. Each broker has a thread for each traffic
+class (`replicator.transport.broker_connection`), and an `ActiveCopy` says which of them serves its partition.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _KINDS: tuple[TrafficClass, ...] = ("live", "bulk")
 
 
 class BrokerThreads:
-    """What both kinds of links share: the active copies they serve, their threads, and how they end."""
+    """The threads of one broker, one for each traffic class, and the active copies that they serve."""
 
     def __init__(self) -> None:
         self._lock = Lock()
@@ -54,7 +54,7 @@ class BrokerThreads:
                 self._unused_since = time.monotonic()
 
     def unused_s(self, now: float) -> float:
-        """For how long it has had no active copies, at `now` (monotonic seconds)."""
+        """For how many seconds it has served no active copy, at `now` (monotonic)."""
         return 0.0 if self._now else now - self._unused_since
 
     def end(self) -> None:
@@ -63,7 +63,7 @@ class BrokerThreads:
             thread.end()
 
     def counters(self) -> dict[str, float]:
-        """What this link has counted since it started, by metric name."""
+        """What these threads have counted since they started, by metric name."""
         return {"throttled_seconds": sum(thread.throttled_s for thread in self._threads.values())}
 
 

@@ -1,4 +1,4 @@
-"""The threads that send: one batch a partition and request, several requests on their way, answers in order."""
+"""The threads that send: one batch a partition and request, several requests in flight, answers in order."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _PULSE: Final = StallDetector(
 
 
 class Sender(BrokerConnectionThread):
-    """`offer` puts a partition into the thread that carries it now; `copies_of` are the partitions of a thread."""
+    """offer: gives a partition to the sender that carries it now. copies_of: the active copies of a traffic class."""
 
     def __init__(
         self,

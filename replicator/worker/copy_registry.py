@@ -1,4 +1,4 @@
-"""Partitions on their way: the links to brokers, what a flow's partitions share, and how a copy begins and ends."""
+"""The partitions that are being copied: how a copy begins and ends, what the copies of a flow share."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _BUDGET_BYTES = 128 << 20  # record batches in memory, whatever the partition co
 
 @dataclass(slots=True)
 class CopyRegistry:
-    """`later` runs a function outside any acknowledgement of `writer` (see PartitionLedger)."""
+    """later: runs a function outside any acknowledgement of `writer` (see `PartitionLedgerWriter`)."""
 
     target: ConnectionSettings
     connect: Callable[[str], ConnectionSettings]
@@ -72,7 +72,7 @@ class CopyRegistry:
         self._aligned = AlignmentThreads.of(self.target)
 
     def start_copy(self, task: PartitionTask, taken: TakenPartition) -> None:
-        """Put a partition on its way."""
+        """Begin to copy a partition with sequence numbers, or to fill its log first. Raises ClusterError."""
         decided = taken.resume
         refused = self._still_refused(task.key, decided.position)
         copy = (AlignedCopy if taken.aligned else PartitionCopy)(
@@ -151,7 +151,7 @@ class CopyRegistry:
         return self.guards.of(task.record, source).at(where, find_foreign_offsets_to_copy(task.decision, topic_id))
 
     def start_transaction_copy(self, task: PartitionTask, taken: TakenTransactionPartition) -> None:
-        """Put a partition on its way whose slot has a sender of its own."""
+        """Begin to copy a partition in transactions: the sender of its slot writes it. Raises ClusterError."""
         source = self.connect(task.record.flow.source)
         guard = self._guard(task, source, taken.source.topic_id)
         copy = build_transaction_copy(
@@ -189,7 +189,7 @@ class CopyRegistry:
         )  # fmt: skip
 
     def remove(self, active: ActiveCopy) -> None:
-        """Take a partition off its links; nothing of it may be in flight."""
+        """End the copying of a partition; nothing of it may be in flight."""
         self._active_copies.pop(id(active), None)
         copy = active.copy
         sender = self._senders.pop(id(active), None)
@@ -211,7 +211,7 @@ class CopyRegistry:
         self.schema_ids.forget(flow_id)
 
     def sweep(self, now: float | None = None) -> None:
-        """End links that no active copy has used for long, and forget those that have ended."""
+        """End the threads of brokers that have had no active copy for long, and forget those that have ended."""
         now = time.monotonic() if now is None else now
         for key, threads in list(self._broker_threads.items()):
             if threads.unused_s(now) > UNUSED_THREADS_S:

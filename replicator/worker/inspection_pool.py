@@ -1,4 +1,4 @@
-"""Looks at the logs under way, side by side in the worker's pool."""
+"""Log inspections under way, side by side in the pool of the worker."""
 
 from __future__ import annotations
 

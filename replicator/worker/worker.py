@@ -1,9 +1,8 @@
 """A worker: serves its share of all flows into one target cluster until it is stopped.
 
 One loop on one thread decides; fetching and sending run on their own threads (`replicator.transport.broker_threads`),
-looks at logs and topic discovery in a small pool. The worker keeps nothing on disk: everything it needs to know stands
-on the target cluster.
-"""
+log inspections and topic discovery in a small pool. The worker keeps nothing on disk: everything it needs to know
+stands on the target cluster."""
 
 from __future__ import annotations
 
@@ -237,7 +236,7 @@ class Worker:
                 self._drop_task(task, flows.get(task.key.flow))
 
     def _drop_task(self, task: PartitionTask, record: FlowRecord | None) -> None:
-        """The partition is another worker's now, or no longer anybody's: then its last report goes as well."""
+        """The partition belongs to another worker, or to no flow any more; in that case its last report is deleted."""
         del self._tasks[task.key]
         self._inspections.stillness.forget(task.key)
         selected = record is not None and record.selects(task.key.topic)
@@ -245,7 +244,7 @@ class Worker:
             delete_partition_status(self._writer, task.published)
 
     def _apply_record(self, task: PartitionTask, record: FlowRecord) -> None:
-        """Another desired state: a restart (a new generation) also forgets a halt state."""
+        """The flow's record has changed. A restart (a new generation) also forgets why the partition is halted."""
         if record.generation != task.record.generation:
             task.stopped = None
             self._halt(task, "restarted")
@@ -261,7 +260,7 @@ class Worker:
             task.active.copy.halt(reason)
 
     def _retire(self) -> None:
-        """Take partitions in trouble off their links, once nothing of them is in flight."""
+        """Remove the copies that have ended, once nothing of them is in flight."""
         now = time.monotonic()
         for task in self._tasks.values():
             if task.active is None or (trouble := self._find_trouble(task, task.active)) is None:
@@ -293,7 +292,7 @@ class Worker:
         return trouble
 
     def _take_over(self) -> None:
-        """Put those on their way that were looked at, and look at those that wait."""
+        """Start the copies whose inspection succeeded, and inspect the partitions that wait."""
         for task, result in self._inspections.finished():
             if isinstance(result, Halt | Reinspect):
                 task.record_trouble(result, time.monotonic())

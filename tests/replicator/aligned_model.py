@@ -70,7 +70,7 @@ class AlignedSimulation(Simulation):
         """Retention takes some of the source before its first record is copied."""
         log = self.source.log(TOPIC, 0)
         if self.late or any(worker.copy is not None or worker.inspection is not None for worker in self.workers):
-            return  # where somebody is at it already, it is loud
+            return  # where somebody is at it already, it is halted
         self.source.delete_records(TOPIC, 0, min(log.log_start + amount % 4, log.last_stable()))
 
     def _worker_steps(self, worker: SimulatedWorker) -> list[tuple[str, Step]]:

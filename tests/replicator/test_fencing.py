@@ -226,9 +226,9 @@ def test_what_the_target_does_not_take_is_left_out_alone_only() -> None:
 
     def taken_with_limits() -> None:
         terms = RepackTerms(refused={4: "no key"}, small=0, isolate=True, holes=lambda: copy.alone)
-        sifted = select_batches(answer(data(0, 3), data(3, 3)), copy.position, terms=terms)
-        kept.extend(sifted.rejected)
-        copy.accept(sifted)
+        selected = select_batches(answer(data(0, 3), data(3, 3)), copy.position, terms=terms)
+        kept.extend(selected.rejected)
+        copy.accept(selected)
 
     taken_with_limits()
     assert (copy.position, copy.needs_epoch, len(copy.ready), kept) == (3, True, 1, [])

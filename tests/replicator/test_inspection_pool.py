@@ -1,5 +1,5 @@
 """An inspection that fails in a way nobody thought of ends no worker: its partitions are looked at one by one, then
-loud."""
+halted."""
 
 from __future__ import annotations
 

@@ -174,7 +174,7 @@ def _gaps(bench: _AlignedBench, way: GapMethod, many: int, length: int) -> dict[
     working = GapFiller(log, _FLOW, way, read_transaction_version(bench.target) >= 2)
     working.advance(2)  # the first one asks who was here before
     kind: EstimatedGapMethod = way
-    budget = estimate_alignment_cost([PartitionCost(0, 0, GapCount(offsets, many))], way=kind, parallel=1)
+    budget = estimate_alignment_cost([PartitionCost(0, 0, GapCount(offsets, many))], gap_method=kind, parallel=1)
     case = f"{many} gaps of {length:,} by {way}" if many > 1 else f"a gap of {length:,} by {way}"
 
     def work() -> int:

@@ -35,11 +35,12 @@ from clusters.admin import Admin
 from clusters.control_records import ControlRecord, read_messages
 from clusters.control_topics import LEDGER_TOPIC, SLOT_COUNT, encode_control_value
 from clusters.topic_partition import TopicPartition
-from replicator.copy.partition_copy import PartitionKey, ProducerIdentity
-from replicator.ledger.ledger import Generation, LedgerBlock, build_ledger, read_ledger
+from replicator.ledger.ledger import build_ledger, read_ledger
+from replicator.ledger.ledger_block import Generation, LedgerBlock
 from replicator.ledger.ledger_writer import PartitionLedgerWriter
 from replicator.ledger.offset_map import ExplicitRun, OffsetMap, OffsetRun
 from replicator.ledger.transaction_positions import PositionAndRuns, PositionTracker, TransactionPosition
+from replicator.partition_key import PartitionKey, ProducerIdentity
 
 _RUNS = 1_000_000
 _LOOKUPS = 20_000

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from clusters.settings import ConnectionSettings
     from replicator.adoption.copy_proof import PartitionProof
     from replicator.adoption.mirrormaker_format import MirrorMakerNotes
-    from replicator.copy.partition_copy import PartitionKey
+    from replicator.partition_key import PartitionKey
     from topology.plan import PlanFlow
 
 _TOOLS = {"mm2": "MirrorMaker 2", "equal-offsets": "a copier with equal offsets", "records": "another copier"}
@@ -187,8 +187,8 @@ def _keys(stage: _Stage) -> tuple[list[PartitionKey], list[str]]:
     """The partitions to compare, and what is said of topics that are not. Raises UsageError."""
     from clusters.admin import Admin
     from replicator.adoption.digest_reader import NotProvable
-    from replicator.copy.partition_copy import PartitionKey
     from replicator.ledger.ledger import read_ledger
+    from replicator.partition_key import PartitionKey
 
     flow, asked = stage.flow, stage.asked
     with Admin(stage.source) as source, Admin(stage.target) as target:
@@ -392,8 +392,8 @@ def _ordered(stage: _Stage, proofs: Sequence[PartitionProof], yes: bool, wait_s:
     """aside: standard output holds a document already."""
     from clusters.control_topics import ControlWriter
     from replicator.adoption.copy_verdict import FINDING_MEANINGS
-    from replicator.adoption.decision_writer import DecisionWithMap, build_adoption_decision, write_decisions
-    from replicator.recovery.operator_decisions import OperatorDecision
+    from replicator.adoption.decision_writer import build_adoption_decision, write_decisions
+    from replicator.recovery.operator_decisions import DecisionWithMap, OperatorDecision
 
     kinds = sorted({kind for proof in proofs for kind in proof.verdict.counts})
     click.echo(

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from clusters.admin import Admin
     from clusters.partition_status import PartitionStatus
     from clusters.settings import ConnectionSettings
-    from replicator.copy.partition_copy import PartitionKey
     from replicator.ledger.ledger import DecisionBasis
+    from replicator.partition_key import PartitionKey
     from replicator.recovery.operator_decisions import OperatorDecision
     from topology.plan import PlanFlow
 

@@ -133,7 +133,7 @@ def _watch(path: Path, flow_id: str, wanted: tuple[str, ...]) -> tuple[PlanFlow,
 
 
 def _looked(watch: GroupSyncer, wanted: tuple[str, ...]) -> list[GroupObservation]:
-    sights = watch.look(wanted or None)
+    sights = watch.observe(wanted or None)
     missing = sorted(set(wanted) - {sight.group for sight in sights})
     if missing:
         raise click.UsageError(

@@ -14,6 +14,7 @@ from clusters.settings import ConnectionSettings
 
 FLEET_PREFIX = "fleet/"
 PLACEMENT_PREFIX = "placement|"
+LEADING_SLOT = 0  # whoever serves it leads: it decides the placement and syncs what is no record
 
 
 @dataclass(frozen=True, slots=True)

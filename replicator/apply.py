@@ -147,7 +147,7 @@ def _apply_flow(
                 if mapped.held is not None and mapped.held.cause is not None:
                     raise mapped.held.cause
             decisions.placed(
-                flow, topics, source, target, lambda told: changed(AppliedChange(flow.target, "decided", told))
+                flow, topics, source, target, lambda text: changed(AppliedChange(flow.target, "decided", text))
             )
         existed = _existed(flow, source, before) if flow.start == "latest" else None
     producer_id = before.producer_id if before else None

@@ -11,7 +11,7 @@
         ├── Compacted      a batch behind a hole, where holes cannot be copied yet
         └── Waits          a batch with something in it that the target does not know yet
 
-Loud states of a partition (`source_expired`, `duplicated`, …) are data, not exceptions: see `replicator.states`.
+Halt states of a partition (`source_expired`, `duplicated`, …) are data, not exceptions: see `replicator.states`.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class LedgerThreadEnded(ReplicatorError):
 class BadBatch(ReplicatorError):
     """A record batch that cannot be copied; `reason` says why.
 
-    state: the loud state that it leads to. passing: the bytes may have been damaged on their way here only, so that
+    state: the halt state that it leads to. passing: the bytes may have been damaged on their way here only, so that
     fetching them again may help.
     """
 

@@ -1,6 +1,6 @@
-"""The states of a partition, and what a person can do about each loud one.
+"""The states of a partition, and what a person can do about each halt state.
 
-A loud state concerns its partition only; the others of the flow go on. Nothing is skipped: a loud partition
+A halt state concerns its partition only; the others of the flow go on. Nothing is skipped: a halted partition
 stands still until somebody decides (`replicator.recovery.operator_decisions`) or its policy already has. docs/states.md
 has a section for each.
 """
@@ -68,7 +68,7 @@ REMEDIES: Final = {
     "unsupported": "this version cannot do what is named. When the batch that is named is gone from the source, or the "
     f"setting that is named is another one, {_RESTART}",
 }
-# Tried again by themselves, with back-off: nothing is written before the look that finds them healed.
+# Tried again by themselves, with back-off: nothing is written before the inspection that finds them healed.
 SELF_HEALING_STATES: Final = frozenset({"unauthorised", "source_gone", "failed", "ledger_invalid"})
 RETRY_FIRST_S: Final = 2.0
 RETRY_LONGEST_S: Final = 30.0
@@ -108,6 +108,7 @@ class Halt:
 
     @property
     def remedy(self) -> str:
+        """The remedy as a template, with FLOW, TOPIC and N in place of the partition."""
         return self.remedy_for("FLOW", "TOPIC", "N")
 
     def remedy_for(self, flow: str, topic: str, partition: int | str, file: str = "FILE") -> str:
@@ -133,8 +134,15 @@ class Halt:
 class Reinspect:
     """The outcome is unknown or the log is not where we thought: find out anew, then go on.
 
-    `in_the_end`: the loud state when the very same reason comes back three times in a row, for five seconds.
+    `in_the_end`: the halt state when the very same reason comes back three times in a row, for five seconds.
     """
 
     reason: str
     halts_as: str | None = None
+
+
+def pick_trouble(first: Halt | Reinspect | None, later: Halt | Reinspect) -> Halt | Reinspect:
+    """The trouble that counts: the first one, except that a halt replaces a reason to inspect again."""
+    if first is None or (isinstance(later, Halt) and isinstance(first, Reinspect)):
+        return later
+    return first

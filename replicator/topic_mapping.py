@@ -68,7 +68,7 @@ class MappedTopic:
     held: HoldReason | None = None
     refused: HoldReason | None = None
     note: str = ""
-    way: GapMethod | None = None
+    gap_method: GapMethod | None = None
 
 
 def map_topics(
@@ -112,15 +112,15 @@ def place_topics(
         mapped = MappedTopic(name, flow.target_topic(name), partitions, created=False, copied=partitions)
         if before is not None:
             mapped = replace(mapped, max_batch=before.max_batch, source_ids=before.source_ids, refused=before.refused)
-        if whose := explain_reserved_topic(mapped.target_topic):
-            found[name] = replace(mapped, copied=0, held=_never_written(mapped, whose))
+        if reserved_by := explain_reserved_topic(mapped.target_topic):
+            found[name] = replace(mapped, copied=0, held=_never_written(mapped, reserved_by))
             continue
         size = there.get(mapped.target_topic)
         found[name] = mapped
         if size is None and (before is None or before.copied == 0):
             to_do[name] = partial(_created, flow, mapped, shape, source, target)
         elif size is None:
-            pass  # deleted at the target: a look at the partitions says so
+            pass  # deleted at the target: an inspection of the partitions says so
         elif size.partitions < partitions:
             to_do[name] = partial(_grown, flow, mapped, size.partitions, before is not None, source, target)
         elif size.partitions > partitions:
@@ -131,10 +131,8 @@ def place_topics(
     return list(found.values())
 
 
-def _never_written(mapped: MappedTopic, whose: str) -> HoldReason:
-    error = (
-        f"{mapped.topic} would be called {mapped.target_topic} at the target, a name that no flow may write: {whose}"
-    )
+def _never_written(mapped: MappedTopic, by: str) -> HoldReason:
+    error = f"{mapped.topic} would be called {mapped.target_topic} at the target, a name that no flow may write: {by}"
     return HoldReason("unsupported", error, "give the flow a `naming` that leads elsewhere, or exclude the topic")
 
 
@@ -183,9 +181,9 @@ def read_target_limits(target: ClusterProtocol, topics: Collection[str]) -> dict
     """
     found: dict[str, TargetLimits] = {}
     for topic, configs in target.effective_configs(topics).items() if topics else ():
-        said = [configs[key] for key in ("max.message.bytes", "segment.bytes") if key in configs]
+        sizes = [configs[key] for key in ("max.message.bytes", "segment.bytes") if key in configs]
         append_time = configs.get(TIMESTAMP_TYPE_CONFIG) == "LogAppendTime"
-        found[topic] = TargetLimits(min([int(size) for size in said] or [DEFAULT_MAX_BATCH_BYTES]), append_time)
+        found[topic] = TargetLimits(min([int(size) for size in sizes] or [DEFAULT_MAX_BATCH_BYTES]), append_time)
     return found
 
 

@@ -59,6 +59,7 @@ class RecordTrace:
     why: str = ""
 
     def to_json(self) -> dict[str, Any]:
+        """The trace as `trace --json` shows it (schema 1)."""
         hops = [asdict(hop) | {"path": list(hop.path)} for hop in self.hops]
         return {"schema": 1, "born": self.born, "why": self.why, "hops": hops}
 
@@ -89,7 +90,7 @@ def trace_record(
     while len(hops) < _MAX_HOPS:
         try:
             here = read_batch_at(connect_to(alias), topic, partition, offset)
-            _the_same(here, came, alias, offset)
+            _require_same_topic(here, came, alias, offset)
         except (NoRecordAtOffset, ClusterError) as error:
             if not hops:
                 raise
@@ -115,7 +116,7 @@ def trace_record(
     return _ended(hops, f"it was followed over {_MAX_HOPS} flows")
 
 
-def _the_same(here: BatchAtOffset, came: _Came | None, alias: str, offset: int) -> None:
+def _require_same_topic(here: BatchAtOffset, came: _Came | None, alias: str, offset: int) -> None:
     """Whether what stands here is what was asked for, or copied. Raises NoRecord."""
     if came is None and not here.retained:
         raise NoRecordAtOffset(f"offset {offset} on {alias} was compacted away: a newer record has its key")
@@ -125,8 +126,8 @@ def _the_same(here: BatchAtOffset, came: _Came | None, alias: str, offset: int) 
 
 def _ended(hops: list[TraceHop], why: str) -> RecordTrace:
     path = hops[-1].path
-    told = f"; its producer id tells that it was born on cluster {path[0]}" if len(path) > 1 else ""
-    return RecordTrace(tuple(hops), False, why + told)
+    text = f"; its producer id tells that it was born on cluster {path[0]}" if len(path) > 1 else ""
+    return RecordTrace(tuple(hops), False, why + text)
 
 
 @dataclass(slots=True)

@@ -39,8 +39,8 @@ from cutover.observations import (
     Observation,
     ObservedDivergence,
 )
+from replicator.copy.flow_fence import FlowNotFenced, explain_fence_refusal, fence_flow
 from replicator.recovery.divergence import read_divergence
-from replicator.recovery.flow_fence import FlowNotFenced, explain_fence_refusal, fence_flow
 from topology.plan import PlanFlow
 
 _ANSWER_S: Final = 3.0  # for each step of the handshake with a broker that may hang

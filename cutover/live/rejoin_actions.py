@@ -48,7 +48,7 @@ class LiveRejoining:
             aligned=aligned,
         )
         with ControlWriter(there, "watershed-cutover") as writer:
-            write_decisions(writer, found.given, self._plan.topology)
+            write_decisions(writer, found.decisions, self._plan.topology)
         ordered = sorted({place.topic for place in returns} - found.left.keys())
         return RejoinResult(self._now(), tuple(ordered), found.left)
 

@@ -21,9 +21,9 @@ from replicator.adoption.digest_reader import NotProvable, PartitionRange, read_
 from replicator.adoption.log_alignment import LogAlignment, align_logs
 from replicator.adoption.log_digests import DigestedLog
 from replicator.adoption.mirrormaker_format import Checkpoint, MirrorMakerNotes, OffsetSync
-from replicator.copy.partition_copy import PartitionKey
 from replicator.ledger.foreign_part import ForeignPart, JoinedOffsetMap
 from replicator.ledger.offset_map import ExplicitRun, OffsetMap, OffsetRun
+from replicator.partition_key import PartitionKey
 from replicator.recovery.log_inspection import LeaderLog, read_leader_logs
 
 _OPEN_S: Final = 75.0  # a transaction's default timeout is 60 s, and its coordinator looks every 10 s
@@ -33,16 +33,16 @@ _ComparedPartitions = Sequence[tuple[str, int]]
 
 @dataclass(frozen=True, slots=True)
 class PartitionProof:
-    """What was found about one partition. said: the next source offset by the copier's own notes, -1 without. agreeing,
-    syncs: how many of its offset syncs are true, of those in the proven part. groups: where the copier would send each
-    group, and the exact target offset."""
+    """What was found about one partition. reported_position: the next source offset by the copier's own notes, -1
+    without. agreeing, syncs: how many of its offset syncs are true, of those in the proven part. groups: where the
+    copier would send each group, and the exact target offset."""
 
     key: PartitionKey
     ends: ComparedRanges
     verdict: CopyVerdict
     source_id: uuid.UUID
     target_id: uuid.UUID
-    said: int = -1
+    reported_position: int = -1
     true_syncs: int = 0
     syncs: int = 0
     groups: tuple[tuple[Checkpoint, int], ...] = ()
@@ -64,7 +64,7 @@ def prove_partitions(
     source: ConnectionSettings,
     target: ConnectionSettings,
     notes: MirrorMakerNotes,
-    way: ComparisonOptions,
+    options: ComparisonOptions,
 ) -> list[PartitionProof]:
     """Compare every partition, in the order given.
 
@@ -82,7 +82,7 @@ def prove_partitions(
     proofs = []
     for key in wanted:
         at_source, at_target = committed[key.topic, key.partition], before[key.target_topic, key.partition]
-        proofs.append(_one(key, at_source, at_target, source, target, notes, way))
+        proofs.append(_one(key, at_source, at_target, source, target, notes, options))
     after = _led(target, there, READ_UNCOMMITTED)
     moved = {place: (before[place].end, after[place].end) for place in there if before[place].end != after[place].end}
     if moved:
@@ -102,11 +102,11 @@ def _one(
     source: ConnectionSettings,
     target: ConnectionSettings,
     notes: MirrorMakerNotes,
-    way: ComparisonOptions,
+    options: ComparisonOptions,
 ) -> PartitionProof:
     place = key.topic, key.partition
-    syncs, said = notes.syncs.get(place, []), notes.positions.get(place, -1)
-    ends = ComparedRanges(here.start, here.end, there.start, there.end, key.topic in way.compacted)
+    syncs, reported_position = notes.syncs.get(place, []), notes.positions.get(place, -1)
+    ends = ComparedRanges(here.start, here.end, there.start, there.end, key.topic in options.compacted)
     secret = secrets.token_bytes(32)
 
     def compared(timestamps: bool) -> LogAlignment:
@@ -116,8 +116,8 @@ def _one(
                 secret,
                 timestamps=timestamps,
                 aborted=aborted,
-                directory=way.directory,
-                progress=lambda records: way.progress(key, records),
+                directory=options.directory,
+                progress=lambda records: options.progress(key, records),
             )
 
         copied = log(PartitionRange(target, key.target_topic, key.partition, there.start, there.end), False)
@@ -134,10 +134,12 @@ def _one(
         without = compared(False)
         if _alike(without) > _alike(found):
             found, timestamps = without, False
-    verdict = judge_alignment(found, ends, hint=said, equal=way.equal, timestamps=timestamps)
+    verdict = judge_alignment(found, ends, hint=reported_position, equal=options.equal, timestamps=timestamps)
     agreeing, checked = _agreeing(verdict.stretches, syncs)
     groups = _groups(verdict, ends, notes.groups.get((key.target_topic, key.partition), {}).values())
-    return PartitionProof(key, ends, verdict, here.topic_id, there.topic_id, said, agreeing, checked, groups)
+    return PartitionProof(
+        key, ends, verdict, here.topic_id, there.topic_id, reported_position, agreeing, checked, groups
+    )
 
 
 def _groups(
@@ -155,8 +157,8 @@ def _groups(
     )
 
 
-def _alike(found: LogAlignment) -> int:
-    return sum(pair.records for pair in (*found.copied, *found.repeated))
+def _alike(alignment: LogAlignment) -> int:
+    return sum(pair.records for pair in (*alignment.copied, *alignment.repeated))
 
 
 def _hints(source: DigestedLog, target: DigestedLog, syncs: Iterable[OffsetSync]) -> Mapping[int, int]:
@@ -184,7 +186,7 @@ def _agreeing(stretches: Sequence[ExplicitRun], syncs: Sequence[OffsetSync]) -> 
 
 
 def _ended(
-    settings: ConnectionSettings, places: _ComparedPartitions, ends: Mapping[tuple[str, int], LeaderLog], whose: str
+    settings: ConnectionSettings, places: _ComparedPartitions, ends: Mapping[tuple[str, int], LeaderLog], what: str
 ) -> dict[tuple[str, int], LeaderLog]:
     """Wait until every transaction below these ends is decided; the leaders with the ends up to which that is so."""
     deadline = time.monotonic() + _OPEN_S
@@ -196,7 +198,7 @@ def _ended(
         if time.monotonic() > deadline:
             topic, partition = open_still[0]
             raise NotProvable(
-                f"{whose} is open on {topic}-{partition} of {settings.alias} since offset "
+                f"{what} is open on {topic}-{partition} of {settings.alias} since offset "
                 f"{stable[open_still[0]].end}: nobody can say yet what of it counts. When its producer is gone, "
                 "`kafka-transactions.sh find-hanging` and `abort` end it; then ask again"
             )

@@ -58,6 +58,7 @@ class CopyFinding:
     target: OffsetSpan | None = None
 
     def to_json(self) -> dict[str, Any]:
+        """The finding as JSON: kind, count of records, source and target spans."""
         return {
             "kind": self.kind,
             "records": self.records,
@@ -88,10 +89,11 @@ class CopyVerdict:
 
     @property
     def counts(self) -> Counter[str]:
-        found: Counter[str] = Counter()
+        """Records by kind of finding."""
+        counts: Counter[str] = Counter()
         for each in self.findings:
-            found[each.kind] += each.records
-        return found
+            counts[each.kind] += each.records
+        return counts
 
     def refused(self, accepted: Iterable[str] = ()) -> list[str]:
         """The kinds that stand in the way of going on, in alphabetical order."""
@@ -99,6 +101,7 @@ class CopyVerdict:
 
     @property
     def exact(self) -> bool:
+        """True if nothing in the copy needs to be accepted."""
         return not self.refused()
 
     def extra(self) -> tuple[OffsetSpan, ...]:
@@ -114,13 +117,13 @@ class CopyVerdict:
 
 
 def judge_alignment(
-    found: LogAlignment, ends: ComparedRanges, *, hint: int = -1, equal: bool = False, timestamps: bool = True
+    alignment: LogAlignment, ends: ComparedRanges, *, hint: int = -1, equal: bool = False, timestamps: bool = True
 ) -> CopyVerdict:
     """What an alignment means. hint: where the copier itself says that it would go on, -1 when that is not known; it
     counts only where the target holds nothing to compare. equal: all offsets have to be the source's. timestamps: they
     were compared; otherwise they differ in all of it."""
-    findings = [*_expired(found, ends), *_missing(found, ends), *_extra(found, ends)]
-    stretches = join_explicit_runs(_stretches(found))
+    findings = [*_expired(alignment, ends), *_missing(alignment, ends), *_extra(alignment, ends)]
+    stretches = join_explicit_runs(_stretches(alignment))
     if not timestamps and stretches:
         first, last = stretches[0], stretches[-1]
         both = (
@@ -134,9 +137,9 @@ def judge_alignment(
             for target, source, records in stretches
             if target != source
         ]
-    position = _position(found, ends, hint, equal)
-    if equal and found.frontier:
-        findings += _stepped_over(found, ends, position)
+    position = _position(alignment, ends, hint, equal)
+    if equal and alignment.frontier:
+        findings += _stepped_over(alignment, ends, position)
     if not stretches and ends.target_end > ends.target_start:
         # Whatever the target holds is older than the source, or none of it: nothing was proven.
         findings = [_as_unverifiable(each) if each.kind == _EXPIRED else each for each in findings]
@@ -146,82 +149,84 @@ def judge_alignment(
     return CopyVerdict(tuple(findings), tuple(stretches), position)
 
 
-def _position(found: LogAlignment, ends: ComparedRanges, hint: int, equal: bool) -> int:
+def _position(alignment: LogAlignment, ends: ComparedRanges, hint: int, equal: bool) -> int:
     if equal and ends.target_end:
         return ends.target_end
-    if found.frontier:
-        return found.source.offset(found.frontier - 1) + 1
+    if alignment.frontier:
+        return alignment.source.offset(alignment.frontier - 1) + 1
     if ends.target_end == 0:
         return ends.source_start
     return max(hint, ends.source_start) if hint >= 0 else -1
 
 
-def _expired(found: LogAlignment, ends: ComparedRanges) -> list[CopyFinding]:
+def _expired(alignment: LogAlignment, ends: ComparedRanges) -> list[CopyFinding]:
     findings = []
-    if found.before:
-        last = found.target.offset(found.before - 1) + 1
+    if alignment.before:
+        last = alignment.target.offset(alignment.before - 1) + 1
         kind = _COMPACTED if ends.compacted and ends.source_start == 0 else _EXPIRED
-        findings.append(CopyFinding(kind, found.before, None, OffsetSpan(ends.target_start, last)))
-    if found.head and ends.target_start > 0:
-        parts = subtract_spans([(0, found.head)], found.source.aborted)
+        findings.append(CopyFinding(kind, alignment.before, None, OffsetSpan(ends.target_start, last)))
+    if alignment.head and ends.target_start > 0:
+        parts = subtract_spans([(0, alignment.head)], alignment.source.aborted)
         count = sum(end - first for first, end in parts)
         if count:
-            span = OffsetSpan(found.source.offset(0), found.source.offset(found.head - 1) + 1)
+            span = OffsetSpan(alignment.source.offset(0), alignment.source.offset(alignment.head - 1) + 1)
             findings.append(CopyFinding(_EXPIRED, count, span))
     return findings
 
 
-def _missing(found: LogAlignment, ends: ComparedRanges) -> list[CopyFinding]:
-    changed = {part.first for part, _ in _pairs(found, ends)}
+def _missing(alignment: LogAlignment, ends: ComparedRanges) -> list[CopyFinding]:
+    changed = {part.first for part, _ in _pairs(alignment, ends)}
     kind = _COMPACTED if ends.compacted else _MISSING
     return [
-        CopyFinding(kind, part.records, _span(found, "source", part.first, part.records))
-        for part in found.missing
-        if part.first not in changed and not (ends.target_start > 0 and part.first < found.head)
+        CopyFinding(kind, part.records, _span(alignment, "source", part.first, part.records))
+        for part in alignment.missing
+        if part.first not in changed and not (ends.target_start > 0 and part.first < alignment.head)
     ]
 
 
-def _stepped_over(found: LogAlignment, ends: ComparedRanges, position: int) -> Iterable[CopyFinding]:
+def _stepped_over(alignment: LogAlignment, ends: ComparedRanges, position: int) -> Iterable[CopyFinding]:
     """Records behind the last one that was copied, in front of where equal offsets would go on: there the target has
     offsets without records (markers, say), and they would never be copied."""
-    behind = [(found.frontier, found.source.index(position))]
-    for first, end in subtract_spans(behind, found.source.aborted):
+    behind = [(alignment.frontier, alignment.source.index(position))]
+    for first, end in subtract_spans(behind, alignment.source.aborted):
         kind = _COMPACTED if ends.compacted else _MISSING
-        yield CopyFinding(kind, end - first, _span(found, "source", first, end - first))
+        yield CopyFinding(kind, end - first, _span(alignment, "source", first, end - first))
 
 
-def _extra(found: LogAlignment, ends: ComparedRanges) -> list[CopyFinding]:
+def _extra(alignment: LogAlignment, ends: ComparedRanges) -> list[CopyFinding]:
     """What the target has beside the records that it should have."""
-    swapped = {other.first: part for part, other in _pairs(found, ends)}
+    swapped = {other.first: part for part, other in _pairs(alignment, ends)}
     findings = []
-    for kind, pairs in ((_DUPLICATES, found.repeated), (_REORDERED, found.late), (_ABORTED, found.aborted)):
+    for kind, pairs in ((_DUPLICATES, alignment.repeated), (_REORDERED, alignment.late), (_ABORTED, alignment.aborted)):
         for target, source, records in pairs:
-            spans = _span(found, "source", source, records), _span(found, "target", target, records)
+            spans = _span(alignment, "source", source, records), _span(alignment, "target", target, records)
             findings.append(CopyFinding(kind, records, *spans))
-    for part in found.repeated_before:
-        findings.append(CopyFinding(_DUPLICATES, part.records, None, _span(found, "target", part.first, part.records)))
-    for part in found.alien:
-        there = _span(found, "target", part.first, part.records)
+    for part in alignment.repeated_before:
+        findings.append(
+            CopyFinding(_DUPLICATES, part.records, None, _span(alignment, "target", part.first, part.records))
+        )
+    for part in alignment.alien:
+        there = _span(alignment, "target", part.first, part.records)
         if part.first in swapped:
-            here = _span(found, "source", swapped[part.first].first, part.records)
+            here = _span(alignment, "source", swapped[part.first].first, part.records)
             findings.append(CopyFinding(_CHANGED, part.records, here, there))
         else:
             findings.append(CopyFinding(_COMPACTED if ends.compacted else _FOREIGN, part.records, None, there))
-    if found.unread < len(found.target):
-        rest = len(found.target) - found.unread
-        findings.append(CopyFinding(_UNREAD, rest, None, _span(found, "target", found.unread, rest)))
+    if alignment.unread < len(alignment.target):
+        rest = len(alignment.target) - alignment.unread
+        findings.append(CopyFinding(_UNREAD, rest, None, _span(alignment, "target", alignment.unread, rest)))
     return findings
 
 
-def _pairs(found: LogAlignment, ends: ComparedRanges) -> list[tuple[RecordSpan, RecordSpan]]:
+def _pairs(alignment: LogAlignment, ends: ComparedRanges) -> list[tuple[RecordSpan, RecordSpan]]:
     """Source records that are missing exactly where as many alien ones stand: (source part, target part). A cleaner
     makes such places, too."""
     if ends.compacted:
         return []
-    missing = {part.first: part for part in found.missing}
-    alien = {part.first: part for part in found.alien}
+    missing = {part.first: part for part in alignment.missing}
+    alien = {part.first: part for part in alignment.alien}
     pairs = []
-    corners = [(0, 0), *((pair.target + pair.records, pair.source + pair.records) for pair in found.copied)]
+    corners = [(0, 0), *((pair.target + pair.records, pair.source + pair.records) for pair in alignment.copied)]
     for there, here in corners:
         part, other = missing.get(here), alien.get(there)
         if part is not None and other is not None and part.records == other.records:
@@ -229,10 +234,10 @@ def _pairs(found: LogAlignment, ends: ComparedRanges) -> list[tuple[RecordSpan, 
     return pairs
 
 
-def _stretches(found: LogAlignment) -> Iterable[ExplicitRun]:
-    for target, source, records in found.copied:
-        for first, there, count in found.target.held(target, records):
-            for begin, here, same in found.source.held(source + first - target, count):
+def _stretches(alignment: LogAlignment) -> Iterable[ExplicitRun]:
+    for target, source, records in alignment.copied:
+        for first, there, count in alignment.target.held(target, records):
+            for begin, here, same in alignment.source.held(source + first - target, count):
                 yield ExplicitRun(there + begin - source - (first - target), here, same)
 
 
@@ -240,8 +245,8 @@ def _as_unverifiable(finding: CopyFinding) -> CopyFinding:
     return CopyFinding(_UNVERIFIABLE, finding.records, finding.source, finding.target)
 
 
-def _span(found: LogAlignment, side: str, first: int, records: int) -> OffsetSpan:
-    log = found.source if side == "source" else found.target
+def _span(alignment: LogAlignment, side: str, first: int, records: int) -> OffsetSpan:
+    log = alignment.source if side == "source" else alignment.target
     return OffsetSpan(log.offset(first), log.offset(first + records - 1) + 1)
 
 

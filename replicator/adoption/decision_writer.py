@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from clusters.control_records import ControlValue
 from clusters.control_topics import (
@@ -20,22 +19,11 @@ from clusters.control_topics import (
 )
 from clusters.errors import ClusterError
 from replicator.adoption.copy_proof import PartitionProof
-from replicator.copy.partition_copy import PartitionKey
 from replicator.ledger.foreign_part import ForeignPart, build_foreign_records
-from replicator.recovery.operator_decisions import OperatorDecision, build_decision_key
+from replicator.recovery.operator_decisions import DecisionWithMap, OperatorDecision, build_decision_key
 
 
-@dataclass(frozen=True, slots=True)
-class DecisionWithMap:
-    """An order with the part of the map that it stands on. told: what the journal says beside the order."""
-
-    order: OperatorDecision
-    key: PartitionKey
-    foreign: ForeignPart
-    told: ControlValue
-
-
-def write_decisions(writer: ControlWriter, given: Sequence[DecisionWithMap], topology: str) -> None:
+def write_decisions(writer: ControlWriter, decisions: Sequence[DecisionWithMap], topology: str) -> None:
     """May be repeated with the same ids. Raises ClusterError; what was not ordered then is not gone on with."""
     failures: list[ClusterError] = []
 
@@ -43,43 +31,49 @@ def write_decisions(writer: ControlWriter, given: Sequence[DecisionWithMap], top
         if error is not None:
             failures.append(error)
 
-    for each in given:
-        slot = compute_slot(each.order.flow, each.order.topic, each.order.partition)
-        for name, value in build_foreign_records(each.key, each.order.id, each.foreign):
+    for each in decisions:
+        slot = compute_slot(each.decision.flow, each.decision.topic, each.decision.partition)
+        for name, value in build_foreign_records(each.key, each.decision.id, each.foreign):
             writer.put_nowait(LEDGER_TOPIC, name, value, slot, on_done=done)
     _settle(writer, failures)
-    for each in given:
-        order = each.order
-        key = f"order/{order.flow}/{order.topic}/{order.partition}/{order.id}"
+    for each in decisions:
+        decision = each.decision
+        key = f"order/{decision.flow}/{decision.topic}/{decision.partition}/{decision.id}"
         writer.put_nowait(JOURNAL_TOPIC, key, build_decision_entry(each, topology), 0, on_done=done)
     _settle(writer, failures)
-    for each in given:
-        order = each.order
+    for each in decisions:
+        decision = each.decision
         writer.put_nowait(
-            FLOWS_TOPIC, build_decision_key(order.flow, order.topic, order.partition), order.to_json(), 0, on_done=done
+            FLOWS_TOPIC,
+            build_decision_key(decision.flow, decision.topic, decision.partition),
+            decision.to_json(),
+            0,
+            on_done=done,
         )
     _settle(writer, failures)
 
 
-def build_adoption_decision(order: OperatorDecision, proof: PartitionProof, accepted: Sequence[str]) -> DecisionWithMap:
+def build_adoption_decision(
+    decision: OperatorDecision, proof: PartitionProof, accepted: Sequence[str]
+) -> DecisionWithMap:
     """The order to adopt what was proven; `accepted` are kinds of records that a person took along by name."""
     verdict = proof.verdict
-    told: ControlValue = {
+    details: ControlValue = {
         "accepted": list(accepted),
         "proven": sum(stretch.records for stretch in verdict.stretches),
         "counts": dict(verdict.counts),
         "findings": [finding.to_json() for finding in verdict.findings[:100]],
         "findings_in_all": len(verdict.findings),
     }
-    foreign = ForeignPart(order.tool, order.base, order.position, verdict.stretches, verdict.extra())
-    return DecisionWithMap(order, proof.key, foreign, told)
+    foreign = ForeignPart(decision.tool, decision.base, decision.position, verdict.stretches, verdict.extra())
+    return DecisionWithMap(decision, proof.key, foreign, details)
 
 
-def build_decision_entry(given: DecisionWithMap, topology: str) -> ControlValue:
+def build_decision_entry(decision: DecisionWithMap, topology: str) -> ControlValue:
     """The journal's record of the decision: what was ordered, and on what grounds. It carries the hash of its own
     content, as all orders do."""
-    found: ControlValue = {"record": "order", "of": topology, **given.order.to_json(), **given.told}
-    return found | {"hash": "sha256:" + hashlib.sha256(encode_control_value(found)).hexdigest()}
+    entry: ControlValue = {"record": "order", "of": topology, **decision.decision.to_json(), **decision.details}
+    return entry | {"hash": "sha256:" + hashlib.sha256(encode_control_value(entry)).hexdigest()}
 
 
 def _settle(writer: ControlWriter, failures: Sequence[ClusterError]) -> None:

@@ -1,10 +1,9 @@
 """Laying the target's log over the source's: which target record is a copy of which source record.
 
-The main chain are source records in their order, each once. From one place to the next both logs are compared as they
-stand; where they part, the next target record is looked for on the source: ahead (records were left out), behind (the
-copier began again at an older position and repeats), or nowhere (it is none of the source's). What is found is true
-whatever the heuristics chose: the digests of every pair are equal. Only how few such places there are depends on them,
-and with records that all differ there is one way to see it.
+Walk the target log. As long as target and source records are equal, extend the chain. Where they differ, search the
+next target record on the source: ahead (records were skipped), behind (the copier restarted at an older position), or
+nowhere (not a source record). Every reported match has equal digests; the search order changes only how many pieces are
+reported. With records that all differ there is one result.
 """
 
 from __future__ import annotations
@@ -69,8 +68,8 @@ class LogAlignment:
         return wrong, _records(self.repeated) + _records(self.repeated_before) + _records(self.aborted)
 
 
-def _records(found: Iterable[MatchedRecords] | Iterable[RecordSpan]) -> int:
-    return sum(each.records for each in found)
+def _records(parts: Iterable[MatchedRecords] | Iterable[RecordSpan]) -> int:
+    return sum(each.records for each in parts)
 
 
 def align_logs(

@@ -1,9 +1,8 @@
 """A partition's log as digests: eight bytes a record, in log order, so that whole logs can be laid over each other.
 
 The digest is a keyed BLAKE2b of key, value, headers and timestamp. The key is drawn anew for every proof, so records
-cannot be made that look alike; two different records do by chance once in 2⁶⁴ comparisons. The digests of a log stand
-in a file of its own and are mapped into memory: the system keeps what is looked at and drops the rest.
-"""
+cannot be made that inspection alike; two different records do by chance once in 2⁶⁴ comparisons. The digests of a log
+stand in a file of its own and are mapped into memory: the system keeps what is looked at and drops the rest."""
 
 from __future__ import annotations
 
@@ -54,6 +53,7 @@ class DigestedLog:
         return len(self.digests) // DIGEST_BYTES
 
     def slice(self, first: int, end: int) -> bytes:
+        """Digests of the records with index `first` up to, not including, `end`; DIGEST_BYTES each."""
         return self.digests[first * DIGEST_BYTES : end * DIGEST_BYTES]
 
     def find(self, needle: bytes, first: int, end: int) -> int:
@@ -75,6 +75,7 @@ class DigestedLog:
         return -1
 
     def offset(self, index: int) -> int:
+        """Log offset of the record with this index."""
         at = bisect_right(self.indexes, index) - 1
         return self.offsets[at] + index - self.indexes[at]
 
@@ -125,6 +126,7 @@ class DigestedLogBuilder:
 
     @property
     def records(self) -> int:
+        """Count of records added so far."""
         return (self._written + len(self._waiting)) // DIGEST_BYTES
 
     def add(self, offset: int, digests: bytes, *, aborted: bool = False) -> None:
@@ -145,6 +147,7 @@ class DigestedLogBuilder:
             self._flush()
 
     def finished(self) -> DigestedLog:
+        """The digests as one log. Those that did not fit in memory are mapped from a file without a name."""
         if not self._written:
             return DigestedLog(bytes(self._waiting), self._indexes, self._offsets, tuple(self._aborted))
         self._flush()

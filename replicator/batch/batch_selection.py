@@ -44,38 +44,29 @@ def select_batches(
     leave_out: Callable[[RawBatch], bool] = lambda _batch: False,
     terms: RepackTerms = _AS_THEY_COME,
 ) -> SelectedBatches:
-    """Decide about every batch of a Fetch answer that was asked for at `position`, or about the first of them, where
-    opening them costs more than one answer may.
+    """Decide for each batch of a Fetch answer whether it is copied as it is, repacked or left out.
 
-    `leave_out` says which producers' batches must not travel on (the loop guard). Control batches, aborted
-    records and batches emptied by the cleaner are gaps: nothing is copied, the position moves on. `terms` say what
-    the target takes.
-    """
-    waiting = sorted(aborted, key=lambda entry: entry[1], reverse=True)
-    aborting: set[int] = set()
+    position: the offset that was fetched. Stops early when decompressing the rest would exceed the limit of one answer;
+    the next Fetch brings the rest. `leave_out` says which producers' batches must not travel on (the loop guard).
+    Control batches, aborted records and batches emptied by the cleaner are gaps: nothing is copied, the position moves
+    on. `terms` say what the target takes."""
+    transactions = _TransactionState(aborted)
     epoch = -1
     refused: BadBatch | None = None
     holes = False
     with closing(Repacker(terms)) as packing:
         try:
             for batch in decode_batches(fetched):
-                while waiting and waiting[-1][1] < batch.end:
-                    aborting.add(waiting.pop()[0])
-                gap = batch.control or batch.records == 0
-                if batch.control:
-                    if batch.records and _control_type(batch) == _ABORT:
-                        aborting.discard(batch.producer_id)
-                elif batch.transactional and batch.producer_id in aborting:
-                    gap = True
+                has_records = transactions.has_committed_records(batch)
                 if batch.end <= position:
                     continue
                 if packing.must_wait(batch, position):
                     break
-                if _follows_hole(batch, position):
+                if _has_hole_before(batch, position):
                     if not terms.holes():
                         raise CompactionHole(batch.base)
                     holes = True
-                if not gap and not leave_out(batch):
+                if has_records and not leave_out(batch):
                     packing.take(batch, position)
                 position, epoch = batch.end, batch.leader_epoch
         except BadBatch as error:
@@ -88,7 +79,28 @@ def select_batches(
     )
 
 
-def _follows_hole(batch: RawBatch, position: int) -> bool:
+class _TransactionState:
+    """Which producers have an aborted transaction open at the current batch of a Fetch answer.
+
+    aborted: as the answer lists them, (producer id, first offset of the transaction).
+    """
+
+    def __init__(self, aborted: tuple[tuple[int, int], ...]) -> None:
+        self._to_come = sorted(aborted, key=lambda entry: entry[1], reverse=True)
+        self._open: set[int] = set()
+
+    def has_committed_records(self, batch: RawBatch) -> bool:
+        """False for markers, aborted batches and empty ones. Call it for every batch, in order. Raises BadBatch."""
+        while self._to_come and self._to_come[-1][1] < batch.end:
+            self._open.add(self._to_come.pop()[0])
+        if batch.control:
+            if batch.records and _control_type(batch) == _ABORT:
+                self._open.discard(batch.producer_id)
+            return False
+        return batch.records != 0 and not (batch.transactional and batch.producer_id in self._open)
+
+
+def _has_hole_before(batch: RawBatch, position: int) -> bool:
     """Whether offsets are missing in front of the batch or in it. Brokers leave none out, only the cleaner does.
 
     An old message may be a wrapper with holes inside, which its front does not say.

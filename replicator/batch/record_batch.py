@@ -43,14 +43,17 @@ class RawBatch(NamedTuple):
 
     @property
     def control(self) -> bool:
+        """True for a batch of transaction markers."""
         return bool(self.attributes & _CONTROL)
 
     @property
     def transactional(self) -> bool:
+        """True for a batch that was written in a transaction."""
         return bool(self.attributes & _TRANSACTIONAL)
 
     @property
     def codec(self) -> int:
+        """Compression codec: the lowest three bits of the attributes."""
         return self.attributes & CODEC_BITS
 
     def source_offset(self, index: int) -> int:

@@ -62,7 +62,7 @@ class RejectedRecord:
 class RepackTerms:
     """How batches may be cut. refused: source offset → reason, of records that the target does not take: they are
     left out and handed over as Rejected. isolate: so is a record that no batch can hold; otherwise it is a BadBatch.
-    small: bytes of a batch below which it is merged with its neighbours. lane: only batches of one lane are merged,
+    small: bytes of a batch below which it is merged with its neighbours. thread: only batches of one thread are merged,
     so that what is told by their producer (the way that records came) stays true of all of them. holes: whether what
     compaction left out, or the target does not take, may be stepped over now (`replicator.recovery.producer_epochs`).
     dense: every batch covers consecutive source offsets, so that it can have the very same ones on the target
@@ -74,7 +74,7 @@ class RepackTerms:
     refused: Mapping[int, str] = field(default_factory=dict)
     isolate: bool = False
     small: int = SMALL_BATCH_BYTES
-    lane: Callable[[RawBatch], object] = lambda _batch: None
+    merge_group: Callable[[RawBatch], object] = lambda _batch: None
     holes: Callable[[], bool] = lambda: True
     dense: bool = False
     change: Callable[[], Callable[[RawRecord], RawRecord]] | None = None
@@ -108,20 +108,16 @@ class Repacker:
     def take(self, batch: RawBatch, position: int) -> None:
         """Raises BadBatch with the source offset of the batch, or of the record, that cannot be copied."""
         small = len(batch.data) < self.terms.small
-        if not small or not self._goes_with(batch):
+        if not small or not self._can_merge(batch):
             self.flush()
-        if self._passes(batch, position):
+        if self._can_pass_unopened(batch, position):
             if not small:
                 self.ready.append(batch)
                 return
             if self._alone is None and not self._waiting:
                 self._alone = batch
                 return
-            try:
-                stored = None if self._is_spent() else decode_records(batch, MERGED_BATCH_BYTES)
-            except OversizedBatch:
-                self._opened += MERGED_BATCH_BYTES
-                stored = None
+            stored = self._open_to_merge(batch)
             if stored is None:  # as it is it costs nobody anything
                 self.flush()
                 self.ready.append(batch)
@@ -129,22 +125,35 @@ class Repacker:
         else:
             stored = self._opened_records(batch, position)
         records = self._allowed(batch, stored, stored if self._change is None else _changed(stored, self._change))
-        if self._alone is not None:
-            first, self._alone = self._alone, None
-            try:
-                opened = decode_records(first, MERGED_BATCH_BYTES)
-            except BadBatch:  # large once it is opened; or damaged, which is the target's to refuse
-                self._opened += MERGED_BATCH_BYTES
-                self.ready.append(first)
-            else:
-                self._add(first, opened)
+        self._open_first()
         self._add(batch, records)
         if not small:
             self.flush()
 
+    def _open_to_merge(self, batch: RawBatch) -> list[RawRecord] | None:
+        """The records of a small batch; None if opening it costs more than a merge is worth."""
+        try:
+            return None if self._is_spent() else decode_records(batch, MERGED_BATCH_BYTES)
+        except OversizedBatch:
+            self._opened += MERGED_BATCH_BYTES
+            return None
+
+    def _open_first(self) -> None:
+        """Open the small batch that was kept as it is until a second one came."""
+        if self._alone is None:
+            return
+        first, self._alone = self._alone, None
+        try:
+            opened = decode_records(first, MERGED_BATCH_BYTES)
+        except BadBatch:  # large once it is opened; or damaged, which is the target's to refuse
+            self._opened += MERGED_BATCH_BYTES
+            self.ready.append(first)
+        else:
+            self._add(first, opened)
+
     def must_wait(self, batch: RawBatch, position: int) -> bool:
         """Whether it has to be opened, and as much was opened already as one answer may cost."""
-        return self._is_spent() and not self._passes(batch, position)
+        return self._is_spent() and not self._can_pass_unopened(batch, position)
 
     def close(self) -> None:
         """Let others open large batches. What was opened here must have been flushed."""
@@ -189,7 +198,7 @@ class Repacker:
         stretches = [waiting[at:end] for at, end in zip([0, *starts], [*starts, None], strict=True)]
         return [(records, records[-1].offset + 1) for records in stretches]
 
-    def _goes_with(self, batch: RawBatch) -> bool:
+    def _can_merge(self, batch: RawBatch) -> bool:
         """Whether it may become one batch with what waits."""
         first = self._alone or self._first
         if self.terms.dense and first is not None and batch.base != (self._end if self._waiting else first.end):
@@ -197,10 +206,10 @@ class Repacker:
         return first is None or (
             first.codec == batch.codec
             and first.leader_epoch == batch.leader_epoch
-            and self.terms.lane(first) == self.terms.lane(batch)
+            and self.terms.merge_group(first) == self.terms.merge_group(batch)
         )
 
-    def _passes(self, batch: RawBatch, position: int) -> bool:
+    def _can_pass_unopened(self, batch: RawBatch, position: int) -> bool:
         return (
             self._change is None
             and batch.records == batch.end - batch.base

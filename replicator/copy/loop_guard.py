@@ -20,8 +20,8 @@ from clusters.control_topics import FLOWS_TOPIC
 from clusters.errors import ProtocolError
 from clusters.producer_registry import PRODUCER_PREFIX
 from replicator.batch.codecs import ZSTD
+from replicator.batch.filler import is_filler_batch
 from replicator.batch.record_batch import RawBatch
-from replicator.copy.aligned.log_filler import is_filler_batch
 from replicator.errors import ForeignWrite
 from replicator.states import OffsetSpan
 

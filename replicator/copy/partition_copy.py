@@ -1,9 +1,8 @@
 """Copying one partition, as decisions without I/O.
 
 The fetching side calls `accept`, the sending side `next_outgoing` and `answered`; the ledger calls `durable`.
-A `PartitionCopy` lives from one look at the logs to the next (`replicator.recovery.recovery_point`): whenever anything
-is in doubt it is thrown away and a new one starts from what the target's log says.
-"""
+A `PartitionCopy` lives from one inspection of the logs to the next (`replicator.recovery.recovery_point`): whenever
+anything is in doubt it is thrown away and a new one starts from what the target's log says."""
 
 from __future__ import annotations
 
@@ -16,19 +15,23 @@ from typing import Final, NamedTuple
 from clusters.wire import error_codes
 from clusters.wire.messages import ProducedPartition
 from replicator.batch.batch_selection import SelectedBatches
-from replicator.batch.header_rewrite import BATCH_HEADER_BYTES, SEQUENCE_SPACE, rewrite_header
+from replicator.batch.header_rewrite import BATCH_HEADER_BYTES, rewrite_header
 from replicator.batch.record_batch import RawBatch
+from replicator.batch.repack import SMALL_BATCH_BYTES
+from replicator.copy.copy_protocol import FillingProgress
 from replicator.copy.log_append_time import check_append_time
-from replicator.errors import BadBatch, CompactionHole, ForeignWrite, SchemaMissing
+from replicator.copy.rejected_records import judge_refused_batch, judge_rejected_records
+from replicator.errors import CompactionHole
 from replicator.ledger.leader_epochs import LeaderEpochEntry
 from replicator.ledger.offset_map import OffsetRun
-from replicator.states import Halt, OffsetSpan, Reinspect
+from replicator.partition_key import MAX_BATCHES_IN_FLIGHT, PRODUCER_EXPIRY_MARGIN_MS, PartitionKey, ProducerIdentity
+from replicator.states import Halt, OffsetSpan, Reinspect, pick_trouble
 
 _REJECTED = frozenset({error_codes.INVALID_TIMESTAMP, error_codes.INVALID_RECORD})
 # Ordinary once (a zombie was first, a byte was damaged on the way); not when it comes back at the same place.
 _SUSPICIOUS = {
     error_codes.CORRUPT_MESSAGE: "rejected",
-    error_codes.MESSAGE_TOO_LARGE: "rejected",  # the target's limit was lowered: the next route has the new one
+    error_codes.MESSAGE_TOO_LARGE: "rejected",  # the target's limit was lowered: the next active copy has the new one
     error_codes.RECORD_LIST_TOO_LARGE: "rejected",
     error_codes.OUT_OF_ORDER_SEQUENCE_NUMBER: "duplicated",
     error_codes.DUPLICATE_SEQUENCE_NUMBER: "duplicated",
@@ -47,31 +50,7 @@ _CERTAIN = frozenset(
 _DENIED = frozenset({error_codes.TOPIC_AUTHORIZATION_FAILED, error_codes.CLUSTER_AUTHORIZATION_FAILED})
 
 
-MAX_BATCHES_IN_FLIGHT: Final = 5  # batches a broker remembers of a producer (ProducerStateEntry.NUM_BATCHES_TO_RETAIN)
 _STOOD_STILL: Final = "this worker stood still for a while; somebody else may have gone on"
-PRODUCER_EXPIRY_MARGIN_MS: Final = 600_000  # a broker looks for expired producers every ten minutes
-
-
-class PartitionKey(NamedTuple):
-    """Which partition of which flow: names as the topology and the clusters have them."""
-
-    flow: str
-    topic: str  # on the source
-    target_topic: str
-    partition: int
-
-
-@dataclass(frozen=True, slots=True)
-class ProducerIdentity:
-    """Who writes: the flow's producer id, and where its sequence numbers begin on this partition."""
-
-    producer_id: int
-    epoch: int
-    base: int  # target offset that has sequence 0
-
-    def sequence(self, target_offset: int) -> int:
-        """Sequence number of the record at `target_offset` (docs/research/sequence-numbers.md, §4 R1)."""
-        return (target_offset - self.base) % SEQUENCE_SPACE
 
 
 class OutgoingBatch(NamedTuple):
@@ -88,7 +67,8 @@ class OutgoingBatch(NamedTuple):
 
 @dataclass(slots=True)
 class PartitionCopy:
-    """State of one partition between two looks at the logs. Offsets: `position` on the source, others on the target.
+    """State of one partition between two inspections of the logs. Offsets: `position` on the source, others on the
+    target.
 
     `depth` is how many batches may be in flight; 1 until the broker has confirmed that it holds our producer state.
     """
@@ -134,16 +114,16 @@ class PartitionCopy:
         self._expected = self.copied_through = self.position
         self.needs_epoch = self.alone
 
-    def accept(self, sifted: SelectedBatches) -> list[OffsetRun]:
+    def accept(self, selected: SelectedBatches) -> list[OffsetRun]:
         """Take what a Fetch at `position` brought. Returns the runs that the ledger must hold before they are sent.
 
         Batches behind a new run wait until `durable` was called for it.
         """
         runs: list[OffsetRun] = []
         with self.lock:
-            for batch in sifted.batches:
+            for batch in selected.batches:
                 target = self._prepared
-                begins = self._begins_epoch(batch.base, batch.leader_epoch)
+                begins = self._append_leader_epoch(batch.base, batch.leader_epoch)
                 for first, records in batch.spans or ((batch.base, batch.records),):
                     if first != self._expected or begins:
                         runs.append(OffsetRun(target, first))
@@ -151,31 +131,31 @@ class PartitionCopy:
                     target += records
                     self._expected = first + records
                 self._prepare(batch)
-            self._begins_epoch(self._expected, sifted.leader_epoch)  # in the gap at the end, if it has one
-            if sifted.position != self._expected:
-                runs.append(OffsetRun(self._prepared, sifted.position))
-                self._expected = sifted.position
-            self.position = sifted.position
-            if sifted.leader_epoch >= 0:
-                self.leader_epoch = sifted.leader_epoch
-            if sifted.refused is not None and self.refused is None:
-                self.refused = judge_refused_batch(sifted.refused)
-            if self._shares(sifted):
+            self._append_leader_epoch(self._expected, selected.leader_epoch)  # in the gap at the end, if it has one
+            if selected.position != self._expected:
+                runs.append(OffsetRun(self._prepared, selected.position))
+                self._expected = selected.position
+            self.position = selected.position
+            if selected.leader_epoch >= 0:
+                self.leader_epoch = selected.leader_epoch
+            if selected.refused is not None and self.refused is None:
+                self.refused = judge_refused_batch(selected.refused)
+            if self._update_sharing(selected):
                 runs.append(OffsetRun(self._prepared, self.position))  # says nothing new, but the ledger gets a record
             self._blocked_from.extend(run.target for run in runs)
             self._when_empty()
         return runs
 
-    def _shares(self, sifted: SelectedBatches) -> bool:
+    def _update_sharing(self, selected: SelectedBatches) -> bool:
         """Whether what the ledger has to say about this producer epoch is another thing from now on.
 
         Of an epoch that was begun to be alone the first answer decides: no hole in it, and the epoch may be shared from
         here on, as long as nobody meets one.
         """
         before = self.needs_epoch
-        if isinstance(sifted.refused, CompactionHole):
+        if isinstance(selected.refused, CompactionHole):
             self.needs_epoch = True
-        elif self.alone and not self._fetched and not sifted.holes:
+        elif self.alone and not self._fetched and not selected.holes:
             self.alone = self.needs_epoch = False
         self._fetched = True
         return self.needs_epoch != before
@@ -186,16 +166,22 @@ class PartitionCopy:
             self._blocked_from.extend(run.target for run in runs)
 
     def halt(self, reason: str) -> None:
-        """Send nothing more; what is in flight is still answered."""
+        """Send nothing more and inspect again; what is in flight is still answered."""
+        self.stop(Reinspect(reason))
+
+    def stop(self, trouble: Halt | Reinspect) -> None:
+        """Send nothing more. The first trouble counts; a halt replaces a reason to inspect again."""
         with self.lock:
-            if self.trouble is None:
-                self.trouble = Reinspect(reason)
+            self.trouble = pick_trouble(self.trouble, trouble)
+
+    def request_stop(self) -> None:
+        """Nothing to do: no log is filled."""
 
     def note_stall(self, now: int, reason: str = _STOOD_STILL) -> None:
         """The worker has not been running for a while, at `now` (ms), or has not been in touch with the target's leader
         and cannot tell for how long (`reason`); another one may have taken the partition over. A broker that knows our
         sequence numbers turns away what is not next. One that has forgotten them takes anything, so nothing more may
-        be sent before a new look (docs/research/sequence-numbers.md, §4 R5)."""
+        be sent before a new inspection (docs/research/sequence-numbers.md, §4 R5)."""
         if self._depth_now(now) == 1:
             self.halt(reason)
 
@@ -235,26 +221,49 @@ class PartitionCopy:
                     self.trouble = check_append_time(self.key.target_topic, sent.batch, answer) or self.trouble
                 return
             self.unanswered = self.unanswered or answer.error not in _CERTAIN
-            found = self._judged(sent, answer)
-            if self.trouble is None or (isinstance(found, Halt) and isinstance(self.trouble, Reinspect)):
-                self.trouble = found
+            found = self._judge_answer(sent, answer)
+            self.trouble = pick_trouble(self.trouble, found)
 
     def connection_lost(self, reason: str) -> None:
         """Nothing is known about what was in flight."""
         with self.lock:
             self.unanswered = self.unanswered or bool(self.in_flight)
             self.in_flight.clear()
-            if self.trouble is None:
-                self.trouble = Reinspect(reason)
+            self.trouble = pick_trouble(self.trouble, Reinspect(reason))
 
     @property
-    def idle(self) -> bool:
+    def is_idle(self) -> bool:
+        """True while no batch is unanswered."""
         return not self.in_flight
 
     @property
-    def waiting(self) -> bool:
-        """Whether something is there that was not sent."""
+    def has_unsent(self) -> bool:
+        """True while a batch waits to be sent."""
         return bool(self.ready)
+
+    @property
+    def is_crowded(self) -> bool:
+        """True while many small batches wait because the target is slower than the source.
+
+        Each of them takes a request of its own. What stays on the source until they are fewer comes in one answer and
+        is merged (`replicator.batch.repack`).
+        """
+        return len(self.ready) >= MAX_BATCHES_IN_FLIGHT and self.buffered < len(self.ready) * SMALL_BATCH_BYTES
+
+    @property
+    def is_filling(self) -> bool:
+        """False: no log is filled."""
+        return False
+
+    @property
+    def fill_progress(self) -> FillingProgress | None:
+        """None: no log is filled."""
+        return None
+
+    @property
+    def can_close_epoch(self) -> bool:
+        """True if the ledger may record that nothing of this producer epoch is under way any more."""
+        return self.needs_epoch and not self.unanswered
 
     def _when_empty(self) -> None:
         """Nothing waits and nothing is in flight: only now may a refused batch stop the partition."""
@@ -264,7 +273,8 @@ class PartitionCopy:
                 self.trouble = self.refused
 
     def _depth_now(self, now: int | None) -> int:
-        """A partition that was idle for long: the broker may have forgotten us since the last answer, or the look."""
+        """A partition that was idle for long: the broker may have forgotten us since the last answer, or the
+        inspection."""
         return min(self.depth, self._depth(self.remembered_by, now)) if self.remembered_by >= 0 else self.depth
 
     def _depth(self, newest: int, now: int | None) -> int:
@@ -273,7 +283,7 @@ class PartitionCopy:
             return self.depth_confirmed
         return MAX_BATCHES_IN_FLIGHT if newest + self.expiration_ms - now > PRODUCER_EXPIRY_MARGIN_MS else 1
 
-    def _begins_epoch(self, source: int, epoch: int) -> bool:
+    def _append_leader_epoch(self, source: int, epoch: int) -> bool:
         """Whether another leader epoch begins here that the ledger must know before anything behind it is sent. The
         first one that is known at all need not: as long as it is not written down it counts as unknown."""
         if epoch < 0 or (self.epochs and self.epochs[-1].epoch == epoch):
@@ -303,7 +313,7 @@ class PartitionCopy:
         self.buffered += size
         self._prepared += batch.records
 
-    def _judged(self, sent: OutgoingBatch, answer: ProducedPartition) -> Halt | Reinspect:
+    def _judge_answer(self, sent: OutgoingBatch, answer: ProducedPartition) -> Halt | Reinspect:
         """What an answer other than the expected one means (docs/research/sequence-numbers.md, §6 points 3 and 4)."""
         extent = f"target offsets {sent.first} to {sent.first + sent.records - 1}"
         name = error_codes.describe_error_code(answer.error)
@@ -315,10 +325,10 @@ class PartitionCopy:
                 target=OffsetSpan(answer.base_offset, answer.base_offset + sent.records),
             )
         if answer.error in (error_codes.UNKNOWN_TOPIC_ID, error_codes.INCONSISTENT_TOPIC_ID):
-            # A broker that has just started may not know the topic yet; the look sees whether it is another one.
+            # A broker that has just started may not know the topic yet; the inspection sees whether it is another one.
             return Reinspect(f"the target answers {name} to {extent}", "target_gone")
         if answer.error in _REJECTED:
-            return self._rejected(sent, answer)
+            return judge_rejected_records(self, sent.batch, answer)
         if answer.error in _DENIED:
             return Halt("unauthorised", f"the target answers {name}: WRITE on topic {self.key.target_topic} is missing")
         if answer.error in (error_codes.MESSAGE_TOO_LARGE, error_codes.RECORD_LIST_TOO_LARGE):
@@ -328,40 +338,6 @@ class PartitionCopy:
             extent = f"{self._source_of(sent)}, meant for {extent}"
         return Reinspect(f"the target answers {name} to {extent}", _SUSPICIOUS.get(answer.error))
 
-    def _rejected(self, sent: OutgoingBatch, answer: ProducedPartition) -> Halt | Reinspect:
-        """The target does not take some of the records; it says which (KIP-467), or refuses the batch as a whole."""
-        name = error_codes.describe_error_code(answer.error)
-        whole = answer.message or "no reason given"
-        refused = {
-            sent.batch.source_offset(index): f"{name}: {reason or whole}"
-            for index, reason in answer.record_errors
-            if 0 <= index < sent.records
-        }
-        if not refused:
-            told = f"the target answers {name} to {self._source_of(sent)}: {whole}"
-            return Halt("rejected", told, source=OffsetSpan(sent.batch.base, sent.source_end))
-        self.refused_records |= refused
-        first = min(refused)
-        told = f"source topic {self.key.topic}, partition {self.key.partition}, offset {first}"
-        if len(refused) > 1:
-            told += f" and {len(refused) - 1} more up to offset {max(refused)}"
-        told = f"the target does not take {told}: {refused[first]}"
-        return (
-            Reinspect(told, "rejected")
-            if self.quarantine
-            else Halt("rejected", told, source=OffsetSpan(first, max(refused) + 1))
-        )
-
     def _source_of(self, sent: OutgoingBatch) -> str:
         where = f"source topic {self.key.topic}, partition {self.key.partition}"
         return f"{where}, offsets {sent.batch.base} to {sent.source_end - 1}"
-
-
-def judge_refused_batch(batch: BadBatch) -> Halt | Reinspect:
-    """Bytes that are damaged on this disk or on the way: only the former stays when they are fetched again."""
-    if isinstance(batch, CompactionHole | SchemaMissing):
-        return Reinspect(str(batch))
-    if batch.passing:
-        return Reinspect(str(batch), batch.state)
-    end = batch.end if isinstance(batch, ForeignWrite) else batch.base_offset + 1
-    return Halt(batch.state, str(batch), source=OffsetSpan(batch.base_offset, end))

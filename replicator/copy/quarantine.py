@@ -28,7 +28,7 @@ from clusters.record_fingerprint import encode_headers_bin, fingerprint_record
 from clusters.settings import ConnectionSettings
 from clusters.topic_partition import TopicPartition
 from replicator.batch.repack import RejectedRecord
-from replicator.copy.partition_copy import PartitionKey
+from replicator.partition_key import PartitionKey
 
 _QUARANTINE = "watershed.quarantine"
 MAX_WHOLE_RECORD_BYTES = (
@@ -127,6 +127,7 @@ class QuarantineWriter:
 
 
 def build_quarantine_key(key: PartitionKey, offset: int) -> str:
+    """Key of a rejected record in the quarantine topic: `flow|topic|partition|offset` of the source."""
     return f"{key.flow}|{key.topic}|{key.partition}|{offset}"
 
 
@@ -197,8 +198,8 @@ def read_quarantine(settings: ConnectionSettings, flow: str) -> list[Quarantined
 
 
 def _quarantined(message: Message) -> QuarantinedRecord:
-    told = cast("Sequence[tuple[str, bytes | None]]", message.headers() or ())
-    headers = [(name, _bytes(value)) for name, value in told]
+    raw_headers = cast("Sequence[tuple[str, bytes | None]]", message.headers() or ())
+    headers = [(name, _bytes(value)) for name, value in raw_headers]
     last = next((at for at, (name, _) in enumerate(headers) if name == _LAST_OF_OURS), len(headers) - 1)
     ours = {name.removeprefix(_OURS): value for name, value in headers[: last + 1]}
 

@@ -1,8 +1,8 @@
 """Ids of schemas in front of keys and values, rewritten on the way (`sync: {schemas: {ids: translate}}`).
 
-The looks ask the registries (`SchemaIds.ask`), the lanes only read what is known: an id without a counterpart at the
-target ends the copying of its partition in front of its batch, and the looks come back to it until there is one.
-Lengths stay, so offsets, counts and sequence numbers are those of a copy without translation, whoever makes it.
+The inspections ask the registries (`SchemaIds.ask`), the threads only read what is known: an id without a counterpart
+at the target ends the copying of its partition in front of its batch, and the inspections come back to it until there
+is one. Lengths stay, so offsets, counts and sequence numbers are those of a copy without translation, whoever makes it.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from clusters.registry.subject_names import SubjectSide, build_subject
 from clusters.settings import ConnectionSettings
 from clusters.varints import decode_zigzag
 from replicator.batch.records import RawRecord
-from replicator.copy.partition_copy import PartitionKey
 from replicator.errors import SchemaMissing
+from replicator.partition_key import PartitionKey
 from topology.plan import PlanFlow
 
 _UNKNOWN: Final = TopicSchemaIds()
@@ -33,7 +33,7 @@ _UNKNOWN: Final = TopicSchemaIds()
 
 @dataclass(slots=True)
 class SchemaIdCounts:
-    """Records of one partition since its route began. plain: values without magic byte and id; null: tombstones."""
+    """Counts records of one active copy. plain: values without magic byte and id; null: tombstones."""
 
     rewritten: int = 0
     plain: int = 0
@@ -41,13 +41,13 @@ class SchemaIdCounts:
 
     def __str__(self) -> str:
         left = [(self.plain, "without a schema id"), (self.null, "without a value")]
-        told = [f"{count} records {what}" for count, what in left if count]
-        return f"schema ids: {' and '.join(told)} passed as they are" if told else ""
+        texts = [f"{count} records {what}" for count, what in left if count]
+        return f"schema ids: {' and '.join(texts)} passed as they are" if texts else ""
 
 
 @dataclass(slots=True)
 class FlowSchemaIds:
-    """Of one flow. Lanes of several threads read; looks write."""
+    """Schema id tables of one flow. Fetchers of several brokers read them; inspections write them."""
 
     flow: PlanFlow
     source: ConnectionSettings
@@ -71,7 +71,7 @@ class FlowSchemaIds:
             missed = self._missed.get(key)
             if missed is None:
                 continue
-            why = self._why(key.topic, *missed)
+            why = self._explain_unknown_id(key.topic, *missed)
             if why:
                 waiting[key] = why
             else:
@@ -94,7 +94,7 @@ class FlowSchemaIds:
         """An id that has no counterpart yet: what the partition waits for from now on."""
         with self._lock:
             self._missed[key] = (side, id)
-        return SchemaMissing(self._why(key.topic, side, id) or f"schema id {id} is asked for", offset)
+        return SchemaMissing(self._explain_unknown_id(key.topic, side, id) or f"schema id {id} is asked for", offset)
 
     def is_registered(self, key: PartitionKey, side: SubjectSide) -> bool:
         """Asked now: whether the source has a subject for that side after all. Raises ClusterError."""
@@ -105,7 +105,7 @@ class FlowSchemaIds:
                 self._topics.pop(key.topic, None)
         return there
 
-    def _why(self, topic: str, side: SubjectSide, id: int) -> str:
+    def _explain_unknown_id(self, topic: str, side: SubjectSide, id: int) -> str:
         known = self._topics.get(topic)
         if known is None:
             return f"schema id {id} of {build_subject(topic, side)} is asked for"
@@ -118,8 +118,11 @@ class FlowSchemaIds:
 
 @dataclass(slots=True)
 class _Rewriting:
-    """Of the records of one answer. No ids for a side: it is left as it is, once the source was asked again whether it
-    has a subject by now: one is registered before the first record that needs it, so this answer cannot be older."""
+    """Rewrites the records of one Fetch answer.
+
+    A side (key or value) without a subject at the source is copied unchanged. Before that, the source registry is asked
+    once more: a producer registers a subject before its first record, so the registry's answer covers these records.
+    """
 
     owner: FlowSchemaIds
     key: PartitionKey
@@ -175,7 +178,8 @@ class _Rewriting:
 
 @dataclass(slots=True)
 class SchemaIdTranslations:
-    """Of all flows of a worker that translate. Looks ask in their pool, routes are made on the worker's thread."""
+    """Schema id tables of all flows of a worker. Inspections ask the registries in their pool; the worker's thread
+    makes the active copies."""
 
     target: ConnectionSettings
     _flows: dict[str, FlowSchemaIds] = field(default_factory=dict)

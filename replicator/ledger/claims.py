@@ -14,7 +14,8 @@ from itertools import chain
 from clusters.claim_rules import UNBOUNDED_END_OFFSET, ClaimedPartition, ClaimRule, PartitionClaims
 from clusters.control_records import ControlRecord
 from clusters.settings import ConnectionSettings
-from replicator.ledger.ledger import LedgerBlock, decode_blocks, read_newest_records, select_transaction_records
+from replicator.ledger.ledger import decode_blocks, read_newest_records, select_transaction_records
+from replicator.ledger.ledger_block import LedgerBlock
 from replicator.ledger.offset_map import ExplicitRun
 from replicator.ledger.transaction_positions import PositionAndRuns, decode_positions
 
@@ -48,8 +49,11 @@ def build_claims(records: Iterable[ControlRecord], mapped: Collection[str]) -> d
 
 
 def _rules(blocks: list[LedgerBlock], *, numbered: bool) -> list[ClaimRule]:
-    """Of one flow. What it wrote under older epochs than those that are written down still lies below the beginning of
-    the newest: nobody can put anything there any more."""
+    """Claim rules of one flow.
+
+    Batches of older producer epochs, of which the ledger has no blocks any more, stand below the base of the newest
+    epoch. That part of the log is closed: nobody can append there.
+    """
     newest = max(blocks, key=lambda block: block.identity.epoch)
     first = 0 if newest.order else min((run.target for block in blocks for run in block.runs), default=newest.start)
     found = {

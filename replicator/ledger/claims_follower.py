@@ -1,7 +1,7 @@
-"""Following what the flows into a cluster claim as their own writes, for who has to know it batch by batch.
+"""Follows which batches of a target cluster its flows have claimed, for readers that check every batch.
 
-A batch is written only after its ledger record is there, or in one transaction with it. So a batch that was read, and
-that no record claims which stood there afterwards, is not a flow's (decision 0052).
+A flow writes its claim before its batch, or in one transaction with it. If a batch is in the log and the ledger, read
+after it, holds no claim, then no flow wrote that batch (decision 0052).
 """
 
 from __future__ import annotations
@@ -84,6 +84,7 @@ class ClaimsView:
         return False
 
     def take(self, record: ControlRecord) -> None:
+        """Keep one ledger record; `settle` interprets it. Records of other kinds are ignored."""
         place = parse_ledger_key(record.key)
         if place is None:
             return

@@ -1,14 +1,14 @@
 """Keeping the ledger small: a partition that was taken over many times gets its map written anew, in one piece.
 
-Every look at the logs is a generation of its own (decision 0003) and leaves a block behind. When there are many more
-blocks than the map needs, the whole map becomes a generation of its own and the older blocks get tombstones. The new
-blocks are acknowledged before the first tombstone is written, and they say what the old ones said, so a crash at any
-moment leaves a ledger that reads the same (`tests/replicator/test_consolidation.py` tries each).
+Every inspection of the logs is a generation of its own (decision 0003) and leaves a block behind. When there are many
+more blocks than the map needs, the whole map becomes a generation of its own and the older blocks get tombstones. The
+new blocks are acknowledged before the first tombstone is written, and they say what the old ones said, so a crash at
+any moment leaves a ledger that reads the same (`tests/replicator/test_consolidation.py` tries each).
 
-The map is kept under the newest producer epoch that has landed something (`fencing.landed`): one that was only claimed
-may be disowned by the next claim, and the map with it. The newest claims keep their own blocks: they say up to where
-producer epochs are used up, and what a worker that was slow behind its claim sends after all can be told.
-"""
+The map is stored under the newest producer epoch that has a batch in the log (`drop_unlanded_epochs`). An epoch that
+was only claimed can be discarded by the next claim, and a map stored under it would be lost. The newest claims keep
+their own blocks: they say up to where producer epochs are used up, and what a worker that was slow behind its claim
+sends after all can be told."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ from dataclasses import replace
 
 from clusters.control_topics import LEDGER_TOPIC, ControlWriter, compute_slot
 from clusters.errors import ClusterError
-from replicator.copy.partition_copy import PartitionKey
-from replicator.ledger.ledger import BLOCK_RUNS, CLAIM_NUMBER, Generation, Ledger, LedgerBlock
+from replicator.ledger.ledger import Ledger
+from replicator.ledger.ledger_block import BLOCK_RUNS, CLAIM_NUMBER, Generation, LedgerBlock
+from replicator.ledger.ledger_state import LedgerState
 from replicator.ledger.offset_map import BrokenOffsetMap
-from replicator.recovery.recovery_point import LedgerState
+from replicator.partition_key import PartitionKey
 
 SPARE_BLOCKS = 32  # how many records more than the map needs are left alone; a worker leaves 17 behind at most
 _CLAIMS_KEPT = 8  # producer epochs that were claimed last, whether they have landed anything or not
@@ -35,18 +36,20 @@ def consolidate_map(
     writer: ControlWriter,
     *,
     spare: int = SPARE_BLOCKS,
-    told: bool = True,
+    landed_known: bool = True,
 ) -> Generation:
-    """Write the map anew under `generation` when there are too many blocks; the target's log ends at `target_end`.
-    landed: what the ledger says, without producer epochs that have landed nothing. told: the log's last batch says
-    which those are; an empty log does not. Returns the generation to go on with. Raises ClusterError; the ledger reads
-    the same then."""
+    """Write the map anew under `generation` when it has more than `spare` blocks too many.
+
+    target_end: the end of the target's log. landed: the ledger's state without producer epochs that wrote nothing.
+    landed_known: the last batch of the log says which epochs those are; an empty log does not say it.
+    Returns the generation to go on with. Raises ClusterError; the ledger reads the same then.
+    """
     records = ledger.records.get(key, {})
     claimed = max(records.values(), default=0)  # the newest producer epoch; it need not have landed anything
     if landed is None or isinstance(landed.map, BrokenOffsetMap):
         return generation
     here = landed.identity.epoch
-    past = max(here if told else -1, claimed - _CLAIMS_KEPT)
+    past = max(here if landed_known else -1, claimed - _CLAIMS_KEPT)
     old = [name for name, epoch in records.items() if epoch == here or epoch <= past]
     if len(old) <= _needed(landed) + spare:
         return generation

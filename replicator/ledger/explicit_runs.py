@@ -84,14 +84,17 @@ class ExplicitRunMap(OffsetMap):
         return self.counted[at + 1].source if at + 1 < len(self.counted) else self.position
 
     def source_position(self, target_end: int) -> int:
+        """Source offset to copy next if the target log ends at `target_end`."""
         return self.position if target_end >= self._end else self.to_source(target_end)
 
     def stretches(self, target_end: int) -> Iterator[ExplicitRun]:
+        """The runs below `target_end`; the last one is cut there."""
         for target, source, records in self.counted:
             if target < target_end:
                 yield ExplicitRun(target, source, min(records, target_end - target))
 
     def extended(self, run: OffsetRun) -> OffsetMap:
+        """Raises ReplicatorError: this map holds runs with a length only."""
         raise ReplicatorError(f"a run without a length ({run}) cannot extend a map of stretches")
 
 

@@ -17,11 +17,11 @@ from typing import Any, Final, NamedTuple
 from clusters.control_records import ControlRecord, ControlValue
 from clusters.control_topics import LEDGER_TOPIC
 from clusters.errors import ProtocolError
-from replicator.copy.partition_copy import PartitionKey
 from replicator.errors import ReplicatorError
 from replicator.ledger.explicit_runs import ExplicitRunMap
 from replicator.ledger.offset_map import BrokenOffsetMap, ExplicitRun, OffsetMap, OffsetRun
 from replicator.ledger.transaction_positions import decode_explicit_runs, encode_explicit_runs
+from replicator.partition_key import PartitionKey
 from replicator.states import OffsetSpan
 
 _SCHEMA: Final = 1
@@ -69,8 +69,8 @@ class JoinedOffsetMap(OffsetMap):
         behind = front.counted[-1].target + front.counted[-1].records if front.counted else first.target
         begins = back.runs[0] if back.runs else OffsetRun(foreign.base, foreign.position)
         if behind > foreign.base or begins.target != foreign.base or begins.source < foreign.position:
-            told = f"the offset map contradicts itself: another tool's part ends at {foreign.base} as a copy through "
-            return BrokenOffsetMap(back.runs, f"{told}{foreign.position}, then {begins}")
+            text = f"the offset map contradicts itself: another tool's part ends at {foreign.base} as a copy through "
+            return BrokenOffsetMap(back.runs, f"{text}{foreign.position}, then {begins}")
         return JoinedOffsetMap((*front.runs, *back.runs), front, back, foreign.base, foreign.tool, foreign.extra)
 
     def __post_init__(self) -> None:
@@ -79,26 +79,32 @@ class JoinedOffsetMap(OffsetMap):
 
     @property
     def own(self) -> Sequence[OffsetRun]:
+        """The runs that this flow wrote, without those of the other tool."""
         return self.back.runs
 
     def to_target(self, source_offset: int, target_end: int) -> int:
+        """Target offset of a source offset: below `front.position` through the other tool's part."""
         if source_offset >= self.front.position or not self.back.runs:
             return self.back.to_target(source_offset, target_end)
         return self.front.to_target(source_offset, min(self.base, target_end))
 
     def to_source(self, target_offset: int) -> int:
+        """Source offset of a target offset: below `base` through the other tool's part."""
         if target_offset >= self.base and self.back.runs:
             return self.back.to_source(target_offset)
         return self.front.to_source(target_offset)
 
     def source_position(self, target_end: int) -> int:
+        """Source offset to copy next if the target log ends at `target_end`."""
         return self.to_source(target_end)
 
     def stretches(self, target_end: int) -> Iterator[ExplicitRun]:
+        """The runs of both parts below `target_end`."""
         yield from self.front.stretches(target_end)
         yield from self.back.stretches(target_end)
 
     def extended(self, run: OffsetRun) -> OffsetMap:
+        """The same map with one more run of this flow at its end."""
         back = self.back.extended(run)
         return JoinedOffsetMap((*self.front.runs, *back.runs), self.front, back, self.base, self.tool, self.extra)
 

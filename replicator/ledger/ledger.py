@@ -3,7 +3,7 @@
 Key   `<flow>|<topic>|<partition>|<generation>.<worker>|<number>`
 Value some runs with what is needed to trust them: identity, topic ids, where this generation began.
 
-A *generation* is one look at the logs (a takeover, or the same worker looking again). It begins at the target's
+A *generation* is one inspection of the logs (a takeover, or the same worker looking again). It begins at the target's
 log end of that moment and holds for all records behind it, so what an older generation announced beyond that
 point never happened. Records of one generation never overwrite another's: a worker that was believed dead
 cannot spoil the map. Runs go to the log before the batches that they describe; a run that was announced and not
@@ -17,17 +17,16 @@ from __future__ import annotations
 
 import uuid
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from clusters.control_records import ControlRecord, ControlValue, read_control_log
+from clusters.control_records import ControlRecord, read_control_log
 from clusters.control_topics import LEDGER_TOPIC
 from clusters.control_values import UNREADABLE_ERRORS, log_invalid_record
 from clusters.errors import ProtocolError, TopicMissing
 from clusters.settings import ConnectionSettings
-from replicator.copy.partition_copy import PartitionKey, ProducerIdentity
 from replicator.errors import NoLedger
 from replicator.ledger.column_rows import ColumnRows
 from replicator.ledger.foreign_part import (
@@ -39,137 +38,17 @@ from replicator.ledger.foreign_part import (
 )
 from replicator.ledger.generation_merge import GenerationRuns, drop_continuing_runs, merge_generations
 from replicator.ledger.leader_epochs import LeaderEpochEntry
+from replicator.ledger.ledger_block import Generation, LedgerBlock
+from replicator.ledger.ledger_state import LedgerState
 from replicator.ledger.offset_map import BrokenOffsetMap, OffsetMap, OffsetRun, build_offset_map
-from replicator.ledger.record_format import FlowPartition, build_unreadable_error, parse_ledger_key, require_field_types
-from replicator.ledger.run_json import decode_runs, encode_runs
+from replicator.ledger.record_format import FlowPartition, build_unreadable_error, parse_ledger_key
 from replicator.ledger.transaction_positions import TRANSACTION_RECORD_KINDS, PositionAndRuns, decode_positions
-from replicator.recovery.recovery_point import LedgerState
+from replicator.partition_key import PartitionKey, ProducerIdentity
 from replicator.states import Halt
 
-_SCHEMA = 2
-BLOCK_RUNS = 2048
 LEDGER_READ_TIMEOUT_S = (
     45.0  # above the 30 s that a transaction may be open, and the 10 s until its coordinator looks again
 )
-
-
-class Generation(NamedTuple):
-    """Order of takeovers; two workers that took over at once differ by their names."""
-
-    number: int
-    worker: str
-
-
-@dataclass(frozen=True, slots=True)
-class LedgerBlock:
-    """One ledger record: up to BLOCK_RUNS runs of one generation of one partition, in any order.
-
-    number: counts the records of its generation, in the order in which they were written.
-
-    epochs, since, order, note, adopted: see `replicator.recovery.recovery_point.LedgerState`. needs_epoch: whoever
-    looks next must not write under this producer epoch. closed: this generation sends nothing more, and everything it
-    sent was answered. after: of a producer epoch that was begun to be alone, the newest one that had landed something;
-    those between never count. filling, given_up: see `replicator.recovery.recovery_point.LedgerState`.
-    """
-
-    key: PartitionKey
-    generation: Generation
-    number: int
-    start: int  # the target's log end when this generation began
-    identity: ProducerIdentity
-    source_id: uuid.UUID
-    target_id: uuid.UUID
-    runs: Sequence[OffsetRun]
-    at: int = -1  # its offset in the ledger, when it was read from there
-    epochs: tuple[LeaderEpochEntry, ...] = ()
-    since: int = 0
-    order: str = ""
-    note: str = ""
-    needs_epoch: bool = False
-    closed: bool = False
-    after: int = -1
-    adopted: str = ""
-    filling: bool = False
-    given_up: int = -1
-
-    @property
-    def record_key(self) -> str:
-        generation = f"{self.generation.number}.{self.generation.worker}"
-        return f"{self.key.flow}|{self.key.topic}|{self.key.partition}|{generation}|{self.number}"
-
-    def to_json(self) -> ControlValue:
-        """What stands in the key is not said again, nor what is as it mostly is."""
-        value: ControlValue = {
-            "schema": _SCHEMA,
-            "flow": self.key.flow,
-            "start": self.start,
-            "producer_id": self.identity.producer_id,
-            "epoch": self.identity.epoch,
-            "base": self.identity.base,
-            "source_id": str(self.source_id),
-            "target_id": str(self.target_id),
-        } | encode_runs(self.runs)
-        if self.key.target_topic != self.key.topic:
-            value["target_topic"] = self.key.target_topic
-        if self.epochs:
-            value["epochs"] = [list(epoch) for epoch in self.epochs]
-        said = {name: getattr(self, name) for name in _MOSTLY}
-        return value | {name: what for name, what in said.items() if what != _MOSTLY[name]}
-
-    @staticmethod
-    def from_record(record: ControlRecord) -> LedgerBlock:
-        """Raises ProtocolError for a record that is not a block of a schema that is known here."""
-        value = record.value or {}
-        try:
-            key, generation, number = _placed(record.key, value)
-            require_field_types(value, _MOSTLY)
-            return LedgerBlock(
-                key=key,
-                generation=generation,
-                number=number,
-                start=value["start"],
-                identity=ProducerIdentity(value["producer_id"], value["epoch"], value["base"]),
-                source_id=uuid.UUID(value["source_id"]),
-                target_id=uuid.UUID(value["target_id"]),
-                runs=decode_runs(value),
-                at=record.offset,
-                epochs=tuple(LeaderEpochEntry(source, epoch) for source, epoch in value.get("epochs", ())),
-                **{name: value.get(name, default) for name, default in _MOSTLY.items()},
-            )
-        except UNREADABLE_ERRORS as error:
-            raise build_unreadable_error(record, repr(error)) from None
-
-
-# What a block mostly says of the rest; only what is otherwise is written down.
-_MOSTLY: dict[str, Any] = {
-    "since": 0,
-    "order": "",
-    "note": "",
-    "needs_epoch": False,
-    "closed": False,
-    "after": -1,
-    "adopted": "",
-    "filling": False,
-    "given_up": -1,
-}
-
-
-def _placed(record_key: str, value: ControlValue) -> tuple[PartitionKey, Generation, int]:
-    """Partition, generation, number. Raises KeyError and ValueError for what is none of ours."""
-    if value["schema"] == 1:
-        key = PartitionKey(value["flow"], value["topic"], value["target_topic"], value["partition"])
-        return key, Generation(value["generation"], value["worker"]), value["block"]
-    if value["schema"] != _SCHEMA:
-        raise ValueError(f"schema {value['schema']}")
-    flow, topic, partition, written_by, number = record_key.split("|")
-    generation, worker = written_by.split(".", 1)
-    if value["flow"] != flow:
-        raise ValueError("it is about another flow than its key")
-    key = PartitionKey(flow, topic, value.get("target_topic", topic), int(partition))
-    return key, Generation(int(generation), worker), int(number)
-
-
-CLAIM_NUMBER = 0  # number of the block that holds the first run of what a partition begins with, and nothing else
 
 
 class DecisionBasis(NamedTuple):
@@ -260,7 +139,7 @@ def build_tolerant_ledger(newest: Iterable[ControlRecord]) -> Ledger:
     whole, invalid = Ledger({}), {}
     for place, records in by_place.items():
         try:
-            one = _of_one_place(place, records)
+            one = _build_partition_ledger(place, records)
         except ProtocolError as error:
             invalid[place] = error
             continue
@@ -270,7 +149,7 @@ def build_tolerant_ledger(newest: Iterable[ControlRecord]) -> Ledger:
     return replace(whole, invalid=invalid)
 
 
-def _of_one_place(place: FlowPartition, newest: list[ControlRecord]) -> Ledger:
+def _build_partition_ledger(place: FlowPartition, newest: list[ControlRecord]) -> Ledger:
     """Raises ProtocolError."""
     for record in newest:
         if record.why:
@@ -324,11 +203,13 @@ def read_blocks(
 
 
 def decode_blocks(newest: list[ControlRecord]) -> list[LedgerBlock]:
+    """Blocks of runs among these records, without transaction positions and parts of other tools."""
     others = TRANSACTION_RECORD_KINDS | {FOREIGN_RECORD_KIND}
     return [LedgerBlock.from_record(record) for record in newest if (record.value or {}).get("kind") not in others]
 
 
 def select_transaction_records(newest: list[ControlRecord]) -> list[ControlRecord]:
+    """The records that flows with transactional delivery wrote."""
     return [record for record in newest if (record.value or {}).get("kind") in TRANSACTION_RECORD_KINDS]
 
 
@@ -361,21 +242,23 @@ def assemble_partitions(
     by_partition: dict[PartitionKey, list[LedgerBlock]] = defaultdict(list)
     for block in blocks:
         by_partition[block.key].append(block)
-    return {key: _one_partition(found, foreign or {}) for key, found in by_partition.items()}
+    return {key: _build_partition_state(found, foreign or {}) for key, found in by_partition.items()}
 
 
-def _one_partition(blocks: list[LedgerBlock], foreign: Mapping[ForeignPartKey, ForeignPart]) -> tuple[LedgerState, int]:
+def _build_partition_state(
+    blocks: list[LedgerBlock], foreign: Mapping[ForeignPartKey, ForeignPart]
+) -> tuple[LedgerState, int]:
     """What all blocks say together. `since` leaves out those of a copy that was given up."""
     newest = max(blocks, key=lambda block: (block.identity.epoch, block.generation, block.number))
     landed, after = _landed(blocks, newest)
     older = [block for block in blocks if block.identity.epoch < newest.identity.epoch]
     own = build_offset_map(
-        drop_continuing_runs(_laid([block for block in landed if block.identity.epoch >= newest.since]))
+        drop_continuing_runs(_lay_generations([block for block in landed if block.identity.epoch >= newest.since]))
     )
     remembered = LedgerState(
         own
         if not newest.adopted
-        else _behind(foreign.get(ForeignPartKey(newest.key, newest.adopted)), own, newest.adopted),
+        else _join_foreign_part(foreign.get(ForeignPartKey(newest.key, newest.adopted)), own, newest.adopted),
         newest.identity,
         newest.source_id,
         newest.target_id,
@@ -390,7 +273,7 @@ def _one_partition(blocks: list[LedgerBlock], foreign: Mapping[ForeignPartKey, F
         closed=all(block.closed for block in _lasts(blocks, newest.identity)),
         last_epoch=newest.identity.epoch,
         after=after,
-        without_newest=(lambda: _one_partition(older, foreign)[0]) if older and newest.after >= 0 else None,
+        without_newest=(lambda: _build_partition_state(older, foreign)[0]) if older and newest.after >= 0 else None,
         adopted=newest.adopted,
         filling=newest.filling,
         given_up=newest.given_up,
@@ -399,7 +282,7 @@ def _one_partition(blocks: list[LedgerBlock], foreign: Mapping[ForeignPartKey, F
     return remembered, max(block.generation.number for block in blocks)
 
 
-def _behind(foreign: ForeignPart | None, own: OffsetMap, order: str) -> OffsetMap:
+def _join_foreign_part(foreign: ForeignPart | None, own: OffsetMap, order: str) -> OffsetMap:
     """Our runs behind what another tool copied."""
     if foreign is not None:
         return JoinedOffsetMap.over(foreign, own)
@@ -428,13 +311,13 @@ def _lasts(blocks: list[LedgerBlock], identity: ProducerIdentity) -> list[Ledger
     return list(lasts.values())
 
 
-def _laid(blocks: list[LedgerBlock]) -> ColumnRows[OffsetRun]:
+def _lay_generations(blocks: list[LedgerBlock]) -> ColumnRows[OffsetRun]:
     """Lay the generations over each other, oldest first.
 
-    A generation is right from its first run to the last that it announced. Behind that, what an older one announced
-    still counts: its worker may have been slow rather than dead, and its batches may have landed after all (our next
-    batch then got OUT_OF_ORDER and we looked again). Runs are a function of the source's log, so where both announced
-    something they agree: behind a compaction hole nobody writes under a shared producer epoch.
+    A generation is valid from its first run to its last. Behind its last run the older generation is still valid: its
+    worker may have been slow, not dead, and may have written batches later. In that case our next batch was refused
+    with OUT_OF_ORDER_SEQUENCE_NUMBER, and we inspected again. Runs are a function of the source's log, so where both
+    announced something they agree: behind a compaction hole nobody writes under a shared producer epoch.
 
     A producer epoch begins with an order, or to be alone with holes (`replicator.recovery.producer_epochs`), at its
     identity's base: what older ones announced behind that never counts, because their batches are fenced.
@@ -445,7 +328,7 @@ def _laid(blocks: list[LedgerBlock]) -> ColumnRows[OffsetRun]:
             by_generation[block.identity.epoch, block.start, block.generation].append(block)
     layers: list[GenerationRuns] = []
     at = min((epoch for epoch, _, _ in by_generation), default=0)
-    for (epoch, _, _), own in sorted(by_generation.items(), key=_order):
+    for (epoch, _, _), own in sorted(by_generation.items(), key=_generation_order):
         # Two threads may have announced side by side, so the runs of a record need not be in order.
         pieces = [
             ColumnRows.of(OffsetRun, each.runs if isinstance(each.runs, ColumnRows) else sorted(each.runs))
@@ -456,7 +339,7 @@ def _laid(blocks: list[LedgerBlock]) -> ColumnRows[OffsetRun]:
     return merge_generations(layers)
 
 
-def _order(item: tuple[tuple[int, int, Generation], list[LedgerBlock]]) -> tuple[int, int, int, int, str]:
+def _generation_order(item: tuple[tuple[int, int, Generation], list[LedgerBlock]]) -> tuple[int, int, int, int, str]:
     """Oldest first. Of two that began at once, the one whose claim came first in the ledger counts, so it is last."""
     (epoch, start, generation), own = item
     return epoch, start, generation.number, -own[0].at, generation.worker

@@ -1,4 +1,5 @@
-"""Following the ledger: reads it once whole and then only what is new, so that a look at a large one stays cheap."""
+"""Following the ledger: reads it once whole and then only what is new, so that an inspection of a large one stays
+cheap."""
 
 from __future__ import annotations
 
@@ -9,11 +10,11 @@ from clusters.control_records import ControlRecord, read_control_log
 from clusters.control_topics import LEDGER_TOPIC
 from clusters.errors import TopicMissing
 from clusters.settings import ConnectionSettings
-from replicator.copy.partition_copy import PartitionKey
 from replicator.ledger.ledger import LEDGER_READ_TIMEOUT_S, Ledger, build_ledger
+from replicator.ledger.ledger_state import LedgerState
 from replicator.ledger.record_format import FlowPartition, parse_ledger_key
 from replicator.ledger.transaction_positions import PositionAndRuns
-from replicator.recovery.recovery_point import LedgerState
+from replicator.partition_key import PartitionKey
 
 
 class LedgerFollower:

@@ -46,10 +46,12 @@ class LedgerThread(threading.Thread):
         return self._failures.pop() if self._failures else ""
 
     def end(self, timeout: float) -> None:
+        """Ask the thread to end and wait up to `timeout` seconds."""
         self._ending.set()
         self.join(timeout)
 
     def run(self) -> None:
+        """Poll the producer for acknowledgements, and run what `later` handed over."""
         while not self._ending.is_set():
             try:
                 self._writer.poll(_BUSY_S if self._after or self._writer.waiting else _IDLE_S)

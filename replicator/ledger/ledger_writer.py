@@ -19,7 +19,7 @@ from clusters.control_topics import LEDGER_TOPIC, ControlWriter, WriteCallback, 
 from clusters.errors import ClusterError
 from replicator.ledger.column_rows import ColumnRows
 from replicator.ledger.leader_epochs import LeaderEpochEntry
-from replicator.ledger.ledger import BLOCK_RUNS, LedgerBlock
+from replicator.ledger.ledger_block import BLOCK_RUNS, LedgerBlock
 from replicator.ledger.offset_map import OffsetRun
 
 MAX_LOOSE_RECORDS: Final = 16  # small records before the block that is being filled is written again

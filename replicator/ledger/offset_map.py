@@ -122,18 +122,23 @@ class BrokenOffsetMap(OffsetMap):
         object.__setattr__(self, "_targets", ())
 
     def to_target(self, source_offset: int, target_end: int) -> int:
+        """Raises ReplicatorError with the fault of the map."""
         raise ReplicatorError(f"{self.error}; source offset {source_offset} cannot be translated")
 
     def to_source(self, target_offset: int) -> int:
+        """Raises ReplicatorError with the fault of the map."""
         raise ReplicatorError(f"{self.error}; target offset {target_offset} cannot be translated")
 
     def source_position(self, target_end: int) -> int:
+        """Raises ReplicatorError with the fault of the map."""
         raise ReplicatorError(self.error)
 
     def stretches(self, target_end: int) -> Iterator[ExplicitRun]:
+        """Raises ReplicatorError with the fault of the map."""
         raise ReplicatorError(self.error)
 
     def extended(self, run: OffsetRun) -> OffsetMap:
+        """Raises ReplicatorError with the fault of the map."""
         raise ReplicatorError(self.error)
 
 

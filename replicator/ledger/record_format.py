@@ -44,11 +44,11 @@ def build_unreadable_error(record: ControlRecord, why: str) -> ProtocolError:
 def require_field_types(value: ControlValue, mostly: Mapping[str, Any]) -> None:
     """What is told of a block has the type that it should have; mostly: what it may leave out. The runs are read into
     arrays, which take numbers only. Raises KeyError, TypeError."""
-    told: dict[str, tuple[Any, Any]] = {name: (value[name], 0) for name in _NUMBERS}
-    told |= {name: (value[name], default) for name, default in mostly.items() if name in value}
+    fields: dict[str, tuple[Any, Any]] = {name: (value[name], 0) for name in _NUMBERS}
+    fields |= {name: (value[name], default) for name, default in mostly.items() if name in value}
     numbers = [each for entry in value.get("epochs", ()) for each in entry]
-    told |= {f"epochs, number {at}": (each, 0) for at, each in enumerate(numbers)}
-    told |= {name: (value[name], "") for name in ("flow", "target_topic") if name in value}
-    for name, (found, like) in told.items():
+    fields |= {f"epochs, number {at}": (each, 0) for at, each in enumerate(numbers)}
+    fields |= {name: (value[name], "") for name in ("flow", "target_topic") if name in value}
+    for name, (found, like) in fields.items():
         if type(found) is not type(like):
             raise TypeError(f"{name}: {type(found).__name__} where {type(like).__name__} is meant")

@@ -24,12 +24,12 @@ from typing import Any, Final, NamedTuple
 from clusters.control_records import ControlRecord, ControlValue
 from clusters.control_topics import LEDGER_TOPIC
 from clusters.errors import ProtocolError
-from replicator.copy.partition_copy import PartitionKey
 from replicator.errors import ReplicatorError
 from replicator.ledger import column_packing
 from replicator.ledger.column_rows import ColumnRows
 from replicator.ledger.explicit_runs import ExplicitRunMap, concatenate_explicit_runs, join_explicit_runs
 from replicator.ledger.offset_map import BrokenOffsetMap, ExplicitRun, OffsetMap, OffsetRun
+from replicator.partition_key import PartitionKey
 
 _SCHEMA: Final = 2
 _SCHEMAS: Final = (1, _SCHEMA)  # that can be read
@@ -71,6 +71,7 @@ class TransactionPosition:
         return self.stretches[-1].target + self.stretches[-1].records if self.stretches else self.begin.target
 
     def to_json(self) -> ControlValue:
+        """The value of the `position` record in watershed.ledger."""
         return _about(self.key, POSITION) | {
             "target_topic": self.key.target_topic,
             "source_id": str(self.source_id),
@@ -175,6 +176,7 @@ class PositionTracker:
         return entries
 
     def committed(self) -> None:
+        """The transaction with the entries of `next` is committed: they are the position now."""
         if self._next is not None:
             self.position, filled, gone, self._open = self._next
             for _ in range(gone):
@@ -183,6 +185,7 @@ class PositionTracker:
             self._next, self._stale = None, ()
 
     def rolled_back(self) -> None:
+        """The transaction is aborted: the entries of `next` were not written."""
         self._next = None
 
 

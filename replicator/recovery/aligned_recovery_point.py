@@ -1,4 +1,4 @@
-"""Where an aligned partition goes on: one look at both logs and the ledger, judged without I/O.
+"""Where an aligned partition goes on: one inspection of both logs and the ledger, judged without I/O.
 
 The target's log end is the source position. What the ledger adds is who writes, which topics these are, and which of
 the two phases the partition is in: *filling* (nothing but filler was written, under the producer epoch that the ledger
@@ -14,13 +14,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from replicator.batch.filler import is_filler_batch
 from replicator.batch.header_rewrite import SEQUENCE_SPACE
 from replicator.batch.record_batch import RawBatch
-from replicator.copy.aligned.log_filler import is_filler_batch
-from replicator.copy.partition_copy import MAX_BATCHES_IN_FLIGHT, PRODUCER_EXPIRY_MARGIN_MS, ProducerIdentity
+from replicator.ledger.ledger_state import LedgerState
+from replicator.partition_key import MAX_BATCHES_IN_FLIGHT, PRODUCER_EXPIRY_MARGIN_MS, ProducerIdentity
 from replicator.recovery.producer_epochs import find_unused_epoch
 from replicator.recovery.recovery_point import (
-    LedgerState,
     LogInspection,
     RecoveryPoint,
     check_source_range,
@@ -45,21 +45,21 @@ def find_aligned_recovery_point(
     return _filled(remembered, seen) if remembered.filling else _copied(remembered, seen)
 
 
-def begin_with_filling(decided: RecoveryPoint, seen: LogInspection) -> RecoveryPoint | Halt:
-    """A copy that begins anew by an order (`decided`), with equal offsets: its log has to be filled first."""
-    if decided.position < seen.target_end:
+def begin_with_filling(outcome: RecoveryPoint, seen: LogInspection) -> RecoveryPoint | Halt:
+    """A copy that begins anew by an order (`outcome`), with equal offsets: its log has to be filled first."""
+    if outcome.position < seen.target_end:
         return Halt(
             "target_gone",
             f"the empty target partition goes on at offset {seen.target_end}, but the source's log begins at "
-            f"{decided.position}, and its records have to keep their offsets: delete the target topic and create it "
+            f"{outcome.position}, and its records have to keep their offsets: delete the target topic and create it "
             "again, which begins at 0",
-            source=OffsetSpan(decided.position, seen.source_end),
+            source=OffsetSpan(outcome.position, seen.source_end),
             target=OffsetSpan(seen.target_start, seen.target_end),
             found_id=seen.target_id,
         )
-    if decided.position == seen.target_end:
-        return decided
-    return replace(decided, position=seen.target_end, filling=True, goal=decided.position)
+    if outcome.position == seen.target_end:
+        return outcome
+    return replace(outcome, position=seen.target_end, filling=True, goal=outcome.position)
 
 
 def _first_time(seen: LogInspection, producer_id: int) -> RecoveryPoint | Halt:
@@ -79,9 +79,9 @@ def _first_time(seen: LogInspection, producer_id: int) -> RecoveryPoint | Halt:
         depth_confirmed=MAX_BATCHES_IN_FLIGHT,
         claims=True,
     )
-    decided = begin_with_filling(begin, seen)
-    assert isinstance(decided, RecoveryPoint), "the target's end was compared above"
-    return decided
+    outcome = begin_with_filling(begin, seen)
+    assert isinstance(outcome, RecoveryPoint), "the target's end was compared above"
+    return outcome
 
 
 def _filled(remembered: LedgerState, seen: LogInspection) -> RecoveryPoint | Halt:
@@ -160,49 +160,24 @@ def _filled_further(remembered: LedgerState, seen: LogInspection) -> RecoveryPoi
     )
 
 
+_LastWrite = tuple[int, int, int]  # producer epoch, last sequence and its time (ms), as the broker remembers them
+
+
 def _copied(remembered: LedgerState, seen: LogInspection) -> RecoveryPoint | Halt | Reinspect:
+    """Where the next source record comes from and gets to: the end of the target's log, if that log is ours."""
     identity, end = remembered.identity, seen.target_end
-    if end < identity.base:  # the log was looked at before the ledger, and somebody has begun between
-        told = f"the target's log ends at {end}, and producer epoch {identity.epoch} began at {identity.base}"
-        return Reinspect(told, "target_gone")
-    stop = _foreign(identity, seen.tail)
-    if stop is not None:
-        return stop
-    if seen.missed is not None:
-        markers = OffsetSpan(seen.target_start if seen.tail is None else seen.tail.end, end)
-        return Halt(
-            "target_foreign_write",
-            f"target offsets {markers} hold no records, and the source has one at offset {seen.missed} (another "
-            "transaction coordinator may have written a marker twice, see docs/offsets.md)",
-            source=OffsetSpan(seen.missed, end),
-            target=markers,
-        )
-    ours = seen.tail is not None and not is_from_older_epoch(seen.tail, identity)
+    trouble = _check_tail(identity, seen)
+    if trouble is not None:
+        return trouble
     producer = seen.producer
     if producer is not None and producer[0] > identity.epoch:
         return Reinspect(f"a worker writes with producer epoch {producer[0]}, the ledger says {identity.epoch}")
     if producer is not None and producer[0] < identity.epoch:
         producer = None  # from before: it says nothing about what this epoch wrote
-    counted_from = end  # nothing of this epoch is there: its first batch has sequence 0 wherever the log ends
-    if seen.tail is not None and ours:
-        first = _counted_from(identity, seen.tail)
-        if isinstance(first, Halt):
-            return first
-        counted_from = first + end - seen.tail.end  # the offsets behind our last record are those of a gap
-        ahead = 0 if producer is None else (producer[1] + 1 - (end - counted_from)) % SEQUENCE_SPACE
-        if ahead >= SEQUENCE_SPACE // 2:
-            return Halt(
-                "duplicated",
-                f"the last batch of ours ends at target offset {seen.tail.end}, but the broker last saw sequence "
-                f"{producer[1] if producer else -1} of a flow that began at {identity.base}",
-                target=OffsetSpan(identity.base, end),
-            )
-        if ahead:
-            return Reinspect(f"{ahead} records behind offset {end} are not replicated yet")
-    elif producer is not None and producer[1] >= 0:  # what we wrote is gone (retention), the broker remembers us
-        if not seen.settled:
-            return Reinspect("none of our records is left on the target; waiting until nothing is under way")
-        counted_from = end - (producer[1] + 1)
+    ours = seen.tail is not None and not is_from_older_epoch(seen.tail, identity)
+    counted_from = _find_sequence_base(identity, seen, producer) if ours else _count_without_tail(seen, producer)
+    if not isinstance(counted_from, int):
+        return counted_from
     young = producer is not None and producer[2] + seen.expiration - seen.now > PRODUCER_EXPIRY_MARGIN_MS
     # As at the very beginning: whose first batch comes first, makes the broker know our numbers.
     untouched = not ours and producer is None and seen.target_start <= identity.base
@@ -227,6 +202,57 @@ def _copied(remembered: LedgerState, seen: LogInspection) -> RecoveryPoint | Hal
         given_up=remembered.given_up,
         counted_from=counted_from,
     )
+
+
+def _check_tail(identity: ProducerIdentity, seen: LogInspection) -> Halt | Reinspect | None:
+    """The target's log must hold our records, and only gaps behind them."""
+    end = seen.target_end
+    if end < identity.base:  # the log was inspected before the ledger, and somebody has begun between
+        reason = f"the target's log ends at {end}, and producer epoch {identity.epoch} began at {identity.base}"
+        return Reinspect(reason, "target_gone")
+    stop = _foreign(identity, seen.tail)
+    if stop is not None or seen.missed is None:
+        return stop
+    markers = OffsetSpan(seen.target_start if seen.tail is None else seen.tail.end, end)
+    return Halt(
+        "target_foreign_write",
+        f"target offsets {markers} hold no records, and the source has one at offset {seen.missed} (another "
+        "transaction coordinator may have written a marker twice, see docs/offsets.md)",
+        source=OffsetSpan(seen.missed, end),
+        target=markers,
+    )
+
+
+def _find_sequence_base(
+    identity: ProducerIdentity, seen: LogInspection, producer: _LastWrite | None
+) -> int | Halt | Reinspect:
+    """The target offset that has sequence 0 from now on, where the newest batch with records is of our epoch."""
+    assert seen.tail is not None
+    first = _counted_from(identity, seen.tail)
+    if isinstance(first, Halt):
+        return first
+    end = seen.target_end
+    counted_from = first + end - seen.tail.end  # the offsets behind our last record are those of a gap
+    ahead = 0 if producer is None else (producer[1] + 1 - (end - counted_from)) % SEQUENCE_SPACE
+    if ahead >= SEQUENCE_SPACE // 2:
+        return Halt(
+            "duplicated",
+            f"the last batch of ours ends at target offset {seen.tail.end}, but the broker last saw sequence "
+            f"{producer[1] if producer else -1} of a flow that began at {identity.base}",
+            target=OffsetSpan(identity.base, end),
+        )
+    if ahead:
+        return Reinspect(f"{ahead} records behind offset {end} are not replicated yet")
+    return counted_from
+
+
+def _count_without_tail(seen: LogInspection, producer: _LastWrite | None) -> int | Reinspect:
+    """The target offset that has sequence 0 from now on, where the log holds no batch of our epoch."""
+    if producer is None or producer[1] < 0:
+        return seen.target_end  # this epoch wrote nothing: its first batch has sequence 0 wherever the log ends
+    if not seen.settled:  # what we wrote is gone (retention), the broker remembers us
+        return Reinspect("none of our records is left on the target; waiting until nothing is under way")
+    return seen.target_end - (producer[1] + 1)
 
 
 def _translated(remembered: LedgerState, seen: LogInspection) -> Halt | None:

@@ -23,8 +23,8 @@ from clusters.wire.messages import READ_UNCOMMITTED, FetchPartition
 from replicator.batch.header_rewrite import BATCH_HEADER_BYTES
 from replicator.batch.record_batch import LOG_APPEND_TIME, RawBatch, decode_batches
 from replicator.batch.records import decode_records
-from replicator.copy.partition_copy import PartitionKey
 from replicator.errors import BadBatch
+from replicator.partition_key import PartitionKey
 from replicator.recovery.log_inspection import read_leader_logs
 from replicator.states import Halt, OffsetSpan
 
@@ -33,23 +33,23 @@ log = logging.getLogger("watershed.worker")
 REREAD_AFTER_S: Final = 1.0  # before a target that did not say what stands there is asked again
 
 
-def judge_stored_batch(told: Halt, batch: RawBatch | None) -> Halt:
-    """`told` as it is where `batch`, which stands at those target offsets, is what was sent with another time; else who
+def judge_stored_batch(halt: Halt, batch: RawBatch | None) -> Halt:
+    """`halt` as it is where `batch`, which stands at those target offsets, is what was sent with another time; else who
     wrote there was somebody else. None: nothing stands there any more, so nobody can tell."""
-    sent, there = told.sent, told.target
-    if sent is None or there is None or batch is None or _is(batch, sent, there):
-        return replace(told, sent=None)
+    sent, there = halt.sent, halt.target
+    if sent is None or there is None or batch is None or _is_same_batch(batch, sent, there):
+        return replace(halt, sent=None)
     return Halt(
         "target_foreign_write",
         f"the batch at target offsets {OffsetSpan(batch.base, batch.end)} is somebody else's, written as this flow's "
         f"producer {batch.producer_id} epoch {batch.producer_epoch} with sequence {batch.base_sequence}, which was our "
-        f"next: the target took source offsets {told.source} for a repetition of it and did not store them",
-        source=told.source,
+        f"next: the target took source offsets {halt.source} for a repetition of it and did not store them",
+        source=halt.source,
         target=OffsetSpan(batch.base, batch.end),
     )
 
 
-def _is(batch: RawBatch, sent: RawBatch, there: OffsetSpan) -> bool:
+def _is_same_batch(batch: RawBatch, sent: RawBatch, there: OffsetSpan) -> bool:
     """Whether the stored batch holds the records of the one that was sent. Brokers refuse batches that come with the
     mark of append times, so one without it was not stamped; they compress anew where the topic has another codec."""
     if not batch.attributes & LOG_APPEND_TIME or (batch.base, batch.records) != (there.first, sent.records):
@@ -68,38 +68,38 @@ class AmbiguousAnswers:
 
     target: ConnectionSettings
     pool: Executor
-    _looks: dict[PartitionKey, tuple[float, Future[RawBatch | None]]] = field(default_factory=dict)
+    _inspections: dict[PartitionKey, tuple[float, Future[RawBatch | None]]] = field(default_factory=dict)
 
-    def told(self, key: PartitionKey, told: Halt, now: float | None = None) -> Halt | None:
+    def judge(self, key: PartitionKey, judge: Halt, now: float | None = None) -> Halt | None:
         """What the answer means; None while that is not known yet, however long the target does not say."""
         now = time.monotonic() if now is None else now
-        if key not in self._looks:
-            self._looks[key] = now, self.pool.submit(read_stored_batch, self.target, key, told)
+        if key not in self._inspections:
+            self._inspections[key] = now, self.pool.submit(read_stored_batch, self.target, key, judge)
             return None
-        began, look = self._looks[key]
-        if not look.done() or (look.exception() is not None and now - began < REREAD_AFTER_S):
+        began, inspection = self._inspections[key]
+        if not inspection.done() or (inspection.exception() is not None and now - began < REREAD_AFTER_S):
             return None
-        del self._looks[key]
-        error = look.exception()
+        del self._inspections[key]
+        error = inspection.exception()
         if error is not None:
             log.warning("what was answered for cannot be read", extra={"flow": key.flow, "reason": str(error)})
             return None
-        return judge_stored_batch(told, look.result())
+        return judge_stored_batch(judge, inspection.result())
 
 
-def read_stored_batch(target: ConnectionSettings, key: PartitionKey, told: Halt) -> RawBatch | None:
+def read_stored_batch(target: ConnectionSettings, key: PartitionKey, halt: Halt) -> RawBatch | None:
     """The batch at the target offsets that are told; None when it is gone. Raises ClusterError."""
-    assert told.target is not None
+    assert halt.target is not None
     place = (key.target_topic, key.partition)
     led = read_leader_logs(target, [place], READ_UNCOMMITTED)[place]
     if isinstance(led, TopicMissing):
         return None
     if isinstance(led, ClusterError):
         raise led
-    if not led.start <= told.target.first < led.end:
+    if not led.start <= halt.target.first < led.end:
         return None
     with closing(open_connection(target, led.leader)) as connection:
-        asked = FetchPartition(led.topic_id, key.partition, told.target.first)
+        asked = FetchPartition(led.topic_id, key.partition, halt.target.first)
         (answer,) = connection.fetch((asked,), max_wait_ms=0, isolation=READ_UNCOMMITTED)
     if answer.error:
         raise RequestRefused(
@@ -109,4 +109,4 @@ def read_stored_batch(target: ConnectionSettings, key: PartitionKey, told: Halt)
             topic=key.target_topic,
             partition=key.partition,
         )
-    return next((batch for batch in decode_batches(answer.records) if batch.end > told.target.first), None)
+    return next((batch for batch in decode_batches(answer.records) if batch.end > halt.target.first), None)

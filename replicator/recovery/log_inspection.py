@@ -20,18 +20,18 @@ from clusters.wire.messages import EARLIEST, LATEST, READ_COMMITTED, READ_UNCOMM
 from replicator.batch.batch_selection import select_batches
 from replicator.batch.record_batch import RawBatch, decode_batches
 from replicator.batch.repack import RepackTerms
-from replicator.copy.partition_copy import PartitionKey
 from replicator.ledger.leader_epochs import LeaderEpochEntry, find_leader_epoch_below
+from replicator.partition_key import PartitionKey
 from replicator.recovery.recovery_point import LogInspection
 
 LOG_SETTLE_S = 35.0  # above the 30 s that a Produce may be under way
 _SEARCHED = 8 << 20  # bytes of a target's log that are asked for at once
-_GAP_S = (
-    12.0  # between two looks at one partition: the longest back-off is 5 s, and a broker that hangs takes some more
-)
+_GAP_S = 12.0  # between two inspections of one partition: above the longest back-off (5 s) and a hanging broker
 
 
 class BrokerAddress(NamedTuple):
+    """Host and port where a broker listens."""
+
     host: str
     port: int
 
@@ -52,11 +52,12 @@ class SettledLogEnds:
     """Since when the end of each log has stood still, by a monotonic clock."""
 
     def __init__(self) -> None:
-        self._since: dict[tuple[PartitionKey, str], tuple[int, float, float]] = {}  # end, since when, last look
+        self._since: dict[tuple[PartitionKey, str], tuple[int, float, float]] = {}  # end, since when, last inspection
 
     def settled(self, key: PartitionKey, side: str, end: int, now: float) -> bool:
-        """Whether `end` was the same at every look of the last SETTLE_S seconds. Who did not look for a while (the
-        partition was another worker's meanwhile) begins again: what was seen before says nothing of what was sent."""
+        """Whether `end` was the same at every inspection of the last SETTLE_S seconds. Who did not look for a while
+        (the partition was another worker's meanwhile) begins again: what was seen before says nothing of what was
+        sent."""
         seen, since, last = self._since.get((key, side), (end, now, now))
         if seen != end or now - last > _GAP_S:
             since = now
@@ -205,14 +206,14 @@ def _with_missed(
             (answer,) = connection.fetch((asked,), max_wait_ms=0, isolation=READ_COMMITTED)
             if answer.error:
                 return _refused(connection.alias, "Fetch", key.topic, key.partition, answer.error)
-            sifted = select_batches(
+            selected = select_batches(
                 answer.records, position, answer.aborted, leave_out=leave_out, terms=RepackTerms(dense=True)
             )
-            if sifted.batches and sifted.batches[0].base < end:
-                return replace(seen, missed=sifted.batches[0].base)
-            if sifted.position == position:
+            if selected.batches and selected.batches[0].base < end:
+                return replace(seen, missed=selected.batches[0].base)
+            if selected.position == position:
                 break
-            position = sifted.position
+            position = selected.position
     return seen
 
 

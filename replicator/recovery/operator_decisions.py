@@ -1,6 +1,6 @@
-"""Orders: what a person decided about a loud partition, and whether it still fits what is there.
+"""Orders: what a person decided about a halted partition, and whether it still fits what is there.
 
-An order names what it answers: the loud state, the ledger's newest generation, and either the very source offsets that
+An order names what it answers: the halt state, the ledger's newest generation, and either the very source offsets that
 may be given up or the empty topic that is to be filled. A partition that has moved on since refuses it, so an order is
 obeyed once or not at all (decision 0021). Obeying one is a new *content generation* (docs/research/sequence-numbers.md,
 §6 point 5): the producer epoch grows by one and sequence numbers begin again at the target's log end, so a worker
@@ -15,16 +15,19 @@ import uuid
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from clusters.control_records import ControlValue
 from clusters.control_topics import FLOWS_TOPIC, JOURNAL_TOPIC, ControlWriter, encode_control_value
 from clusters.errors import ProtocolError
 from clusters.flow_records import DECISION_PREFIX, JOURNALED_PREFIX, StartPosition
-from replicator.copy.partition_copy import MAX_BATCHES_IN_FLIGHT, PartitionKey, ProducerIdentity
+from replicator.ledger.foreign_part import ForeignPart
+from replicator.ledger.ledger_state import LedgerState
+from replicator.partition_key import MAX_BATCHES_IN_FLIGHT, PartitionKey, ProducerIdentity
 from replicator.recovery.producer_epochs import drop_unlanded_epochs, find_unused_epoch
-from replicator.recovery.recovery_point import LedgerState, LogInspection, RecoveryPoint
+from replicator.recovery.recovery_point import LogInspection, RecoveryPoint
 from replicator.states import Halt, OffsetSpan, Reinspect
 
 Kind = Literal["accept-gap", "reseed", "adopt", "rejoin", "copy-foreign"]
-COPY_FOREIGN = "copy-foreign"  # the kind that no look obeys: the loop guard lets the offsets pass that it names
+COPY_FOREIGN = "copy-foreign"  # the kind that no inspection obeys: the loop guard lets the offsets pass that it names
 CONTINUING_KINDS = (
     "adopt",
     "rejoin",
@@ -66,6 +69,7 @@ class OperatorDecision:
 
     @property
     def key(self) -> str:
+        """Key of the record in watershed.flows."""
         return build_decision_key(self.flow, self.topic, self.partition)
 
     @property
@@ -83,6 +87,7 @@ class OperatorDecision:
         return f"copied again from the start since {when} by order of {self.actor}"
 
     def to_json(self) -> dict[str, Any]:
+        """The record in watershed.flows (schema 1)."""
         return {
             "schema": _SCHEMA,
             "kind": self.kind,
@@ -131,28 +136,42 @@ class OperatorDecision:
             raise ProtocolError(f"an order in watershed.flows cannot be read ({error!r})") from None
 
 
+@dataclass(frozen=True, slots=True)
+class DecisionWithMap:
+    """A decision to continue the copy of another tool.
+
+    foreign: the offset map of that copy. details: what the journal entry says beside the decision.
+    """
+
+    decision: OperatorDecision
+    key: PartitionKey
+    foreign: ForeignPart
+    details: ControlValue
+
+
 def build_decision_key(flow: str, topic: str, partition: int) -> str:
+    """Key of a decision in watershed.flows: one for each partition, so the newest one counts."""
     return f"{DECISION_PREFIX}{flow}|{topic}|{partition}"
 
 
-def build_policy_decision(key: PartitionKey, found: Halt, generation: int, now_ms: int) -> OperatorDecision:
+def build_policy_decision(key: PartitionKey, halt: Halt, generation: int, now_ms: int) -> OperatorDecision:
     """The order that `on_gap: continue` stands for. Two workers that find the same give the same."""
-    name = f"policy-{generation}-{found.source}".replace(" ", "-")
+    name = f"policy-{generation}-{halt.source}".replace(" ", "-")
     return OperatorDecision(
-        "accept-gap", key.flow, key.topic, key.partition, found.state, generation, _BY_POLICY, found.source, None, name,
+        "accept-gap", key.flow, key.topic, key.partition, halt.state, generation, _BY_POLICY, halt.source, None, name,
         now_ms,
     )  # fmt: skip
 
 
-def find_foreign_offsets_to_copy(order: OperatorDecision | None, source_id: uuid.UUID) -> OffsetSpan | None:
+def find_foreign_offsets_to_copy(decision: OperatorDecision | None, source_id: uuid.UUID) -> OffsetSpan | None:
     """The source offsets that an order has copied, whoever they claim to be from; None without such an order."""
-    passes = order is not None and order.kind == COPY_FOREIGN and order.source_id == source_id
-    return order.lost if order is not None and passes else None
+    passes = decision is not None and decision.kind == COPY_FOREIGN and decision.source_id == source_id
+    return decision.lost if decision is not None and passes else None
 
 
 def apply_decision(
-    order: OperatorDecision,
-    decided: RecoveryPoint | Halt | Reinspect,
+    decision: OperatorDecision,
+    outcome: RecoveryPoint | Halt | Reinspect,
     remembered: LedgerState | None,
     generation: int,
     seen: LogInspection,
@@ -160,35 +179,35 @@ def apply_decision(
 ) -> RecoveryPoint | Halt | Reinspect:
     """What becomes of a partition for which `resume` decided as it did, now that there is an order.
 
-    Returns `decided` itself when the order was obeyed before or nothing is left to obey; a refused order is said in
-    the error of the loud state that remains.
+    Returns `outcome` itself when the order was obeyed before or nothing is left to obey; a refused order is said in
+    the error of the halt state that remains.
     """
-    if remembered is None or order.id == remembered.order:
-        return decided
-    why_not = _unfit(order, decided, generation, seen)
+    if remembered is None or decision.id == remembered.order:
+        return outcome
+    why_not = _explain_unfit(decision, outcome, generation, seen)
     if why_not:
-        if not isinstance(decided, Halt):
-            return decided  # it healed, or is about to: nothing to order
-        told = f"{order.kind} {order.id} of {order.actor} is refused: {why_not}"
-        return replace(decided, error=f"{decided.error}; {told}")
-    order = bind_lost_offsets(order, decided)
+        if not isinstance(outcome, Halt):
+            return outcome  # it healed, or is about to: nothing to order
+        reason = f"{decision.kind} {decision.id} of {decision.actor} is refused: {why_not}"
+        return replace(outcome, error=f"{outcome.error}; {reason}")
+    decision = bind_lost_offsets(decision, outcome)
     if not seen.settled:
-        return Reinspect(f"{order.kind} is ordered; waiting until nothing can be under way to the target")
+        return Reinspect(f"{decision.kind} is ordered; waiting until nothing can be under way to the target")
     epoch = find_unused_epoch(remembered)
     if isinstance(epoch, Halt):
         return epoch
     identity = remembered.identity
-    afresh = order.kind == "reseed"
+    afresh = decision.kind == "reseed"
     disowned = remembered.last_epoch > identity.epoch  # begun behind a hole, and an older one's batch came first
     return RecoveryPoint(
         identity=ProducerIdentity(identity.producer_id, epoch, seen.target_end),
-        position=_beginning(remembered, seen, start) if afresh or order.lost is None else order.lost.end,
+        position=_beginning(remembered, seen, start) if afresh or decision.lost is None else decision.lost.end,
         target_end=seen.target_end,
         depth=1,
         depth_confirmed=MAX_BATCHES_IN_FLIGHT,
         since=epoch if afresh else remembered.since,
-        order=order.id,
-        note=order.note,
+        order=decision.id,
+        note=decision.note,
         claims=True,
         after=drop_unlanded_epochs(remembered, seen).identity.epoch if disowned and not afresh else -1,
         adopted="" if afresh else remembered.adopted,
@@ -196,8 +215,8 @@ def apply_decision(
 
 
 def apply_adoption(
-    order: OperatorDecision,
-    decided: RecoveryPoint | Halt | Reinspect,
+    decision: OperatorDecision,
+    outcome: RecoveryPoint | Halt | Reinspect,
     remembered: LedgerState | None,
     generation: int,
     seen: LogInspection,
@@ -208,104 +227,104 @@ def apply_adoption(
 
     Our first batch is of producer epoch 1, or of one that nobody began: a worker that has looked before there was an
     order, and thought the partition empty or its own, would go on with an older one and is fenced."""
-    if remembered is not None and order.id in (remembered.order, remembered.adopted):
-        return decided
-    why_not = _of_another(order, remembered, generation) or _moved(order, seen)
+    if remembered is not None and decision.id in (remembered.order, remembered.adopted):
+        return outcome
+    why_not = _explain_other_generation(decision, remembered, generation) or _explain_moved_offsets(decision, seen)
     if why_not:
-        if not isinstance(decided, Halt):
-            return decided
+        if not isinstance(outcome, Halt):
+            return outcome
         return replace(
-            decided, error=f"{decided.error}; {order.kind} {order.id} of {order.actor} is refused: {why_not}"
+            outcome, error=f"{outcome.error}; {decision.kind} {decision.id} of {decision.actor} is refused: {why_not}"
         )
     if not seen.settled:
-        return Reinspect(f"{order.kind} is ordered; waiting until nothing can be under way to the target")
+        return Reinspect(f"{decision.kind} is ordered; waiting until nothing can be under way to the target")
     epoch: int | Halt = 1
     if remembered is not None:
         begun = (
             seen.producer[0] if seen.producer is not None else -1
-        )  # a fence has one of its own (replicator.recovery.flow_fence)
+        )  # a fence has one of its own (replicator.copy.flow_fence)
         epoch = find_unused_epoch(replace(remembered, last_epoch=max(remembered.last_epoch, begun)))
     if isinstance(epoch, Halt):
         return epoch
     return RecoveryPoint(
         identity=ProducerIdentity(producer_id, epoch, seen.target_end),
-        position=order.position,
+        position=decision.position,
         target_end=seen.target_end,
         depth=1,
         depth_confirmed=MAX_BATCHES_IN_FLIGHT,
         since=epoch,
-        order=order.id,
-        note=order.note,
+        order=decision.id,
+        note=decision.note,
         claims=True,
-        adopted=order.id,
+        adopted=decision.id,
     )
 
 
-def _of_another(order: OperatorDecision, remembered: LedgerState | None, generation: int) -> str:
+def _explain_other_generation(decision: OperatorDecision, remembered: LedgerState | None, generation: int) -> str:
     """Why the ledger is not what the order was given for; empty when it is."""
-    if order.kind == "adopt":
+    if decision.kind == "adopt":
         return "this flow has copied into the partition itself" if remembered is not None else ""
     if remembered is None:
         return "this flow has copied nothing into the partition"
-    if order.generation != generation:
-        return f"it answers generation {order.generation} of the ledger, the newest is {generation}"
+    if decision.generation != generation:
+        return f"it answers generation {decision.generation} of the ledger, the newest is {generation}"
     return ""
 
 
-def _moved(order: OperatorDecision, seen: LogInspection) -> str:
+def _explain_moved_offsets(decision: OperatorDecision, seen: LogInspection) -> str:
     """Why the logs are not those that were proven; empty when they are."""
     there = (seen.source_id, seen.target_id)
-    if there != (order.source_id, order.target_id):
-        compared = f"topics {order.source_id} and {order.target_id}"
+    if there != (decision.source_id, decision.target_id):
+        compared = f"topics {decision.source_id} and {decision.target_id}"
         return f"it compared {compared}, now there are {there[0]} and {there[1]}; give it again"
-    if seen.target_end != order.base:
+    if seen.target_end != decision.base:
         return (
-            f"it proved the target up to offset {order.base}, now the log ends at {seen.target_end}: somebody still "
+            f"it proved the target up to offset {decision.base}, now the log ends at {seen.target_end}: somebody still "
             "writes; stop that writer and give the order again"
         )
-    if seen.source_start > order.position:
-        gone = OffsetSpan(order.position, seen.source_start)
+    if seen.source_start > decision.position:
+        gone = OffsetSpan(decision.position, seen.source_start)
         return f"source offsets {gone}, where copying was to go on, have expired since; give it again"
     return ""
 
 
-def _unfit(
-    order: OperatorDecision, decided: RecoveryPoint | Halt | Reinspect, generation: int, seen: LogInspection
+def _explain_unfit(
+    decision: OperatorDecision, outcome: RecoveryPoint | Halt | Reinspect, generation: int, seen: LogInspection
 ) -> str:
     """Why the order does not answer what is there; empty when it does."""
-    if order.generation != generation:
-        return f"it answers generation {order.generation} of the ledger, the newest is {generation}; give it again"
-    if order.kind == "accept-gap":
-        if not isinstance(decided, Halt) or decided.state != order.state:
-            return f"it answers {order.state}"
-        return explain_outgrown_gap(order, decided.source)
-    if seen.target_id != order.target_id:
-        return f"it is for the target topic with id {order.target_id}, now there is {seen.target_id}; give it again"
+    if decision.generation != generation:
+        return f"it answers generation {decision.generation} of the ledger, the newest is {generation}; give it again"
+    if decision.kind == "accept-gap":
+        if not isinstance(outcome, Halt) or outcome.state != decision.state:
+            return f"it answers {decision.state}"
+        return explain_outgrown_gap(decision, outcome.source)
+    if seen.target_id != decision.target_id:
+        return f"it is for the target topic with id {decision.target_id}, now there is {seen.target_id}; give it again"
     if seen.target_start != seen.target_end:
         return f"the target still holds offsets {OffsetSpan(seen.target_start, seen.target_end)}; empty it first"
     return ""
 
 
-def explain_outgrown_gap(order: OperatorDecision, gone: OffsetSpan | None) -> str:
+def explain_outgrown_gap(decision: OperatorDecision, gone: OffsetSpan | None) -> str:
     """Why an accepted gap is not what is there; empty when it is, or has grown no further than was allowed."""
-    if gone == order.lost:
+    if gone == decision.lost:
         return ""
-    if order.lost is not None and gone is not None and gone.first == order.lost.first:
-        if order.lost.end < gone.end <= order.through:
+    if decision.lost is not None and gone is not None and gone.first == decision.lost.first:
+        if decision.lost.end < gone.end <= decision.through:
             return ""
-        allowed = f" and no more than {OffsetSpan(gone.first, order.through)}" if order.through >= 0 else ""
+        allowed = f" and no more than {OffsetSpan(gone.first, decision.through)}" if decision.through >= 0 else ""
         return (
-            f"it gives up source offsets {order.lost}{allowed}, but {gone} are gone; give it again, with --through "
+            f"it gives up source offsets {decision.lost}{allowed}, but {gone} are gone; give it again, with --through "
             "and the last source offset that may be lost if more expires meanwhile"
         )
-    return f"it gives up source offsets {order.lost}, but {gone} are gone; give it again"
+    return f"it gives up source offsets {decision.lost}, but {gone} are gone; give it again"
 
 
-def bind_lost_offsets(order: OperatorDecision, found: object) -> OperatorDecision:
+def bind_lost_offsets(decision: OperatorDecision, outcome: object) -> OperatorDecision:
     """The order as it is obeyed now: an accepted gap with the very offsets that are lost."""
-    if order.kind == "accept-gap" and isinstance(found, Halt) and found.source is not None:
-        return replace(order, lost=found.source)
-    return order
+    if decision.kind == "accept-gap" and isinstance(outcome, Halt) and outcome.source is not None:
+        return replace(decision, lost=outcome.source)
+    return decision
 
 
 def _beginning(remembered: LedgerState, seen: LogInspection, start: StartPosition) -> int:
@@ -316,37 +335,39 @@ def _beginning(remembered: LedgerState, seen: LogInspection, start: StartPositio
     return min(max(runs[0].source, seen.source_start), seen.source_end)
 
 
-def journal_decision(writer: ControlWriter, order: OperatorDecision, topology: str) -> None:
+def journal_decision(writer: ControlWriter, decision: OperatorDecision, topology: str) -> None:
     """Write the decision down for good, before anybody acts on it. The line is no part of a migration's hash chain (it
     has no run), but it carries the hash of its own content. Raises ClusterError."""
-    writer.put(JOURNAL_TOPIC, _name(order), _line("order", order, topology), 0)
+    writer.put(JOURNAL_TOPIC, _name(decision), _line("order", decision, topology), 0)
 
 
-def journal_policy_decision(writer: ControlWriter, order: OperatorDecision, topology: str) -> None:
+def journal_policy_decision(writer: ControlWriter, decision: OperatorDecision, topology: str) -> None:
     """The same for a decision of the flow's own policy. Workers have no right to write to the journal: it goes beside
     the flows, under a key that nothing overwrites. Raises ClusterError."""
-    writer.put(FLOWS_TOPIC, JOURNALED_PREFIX + _name(order), _line("order", order, topology), 0)
+    writer.put(FLOWS_TOPIC, JOURNALED_PREFIX + _name(decision), _line("order", decision, topology), 0)
 
 
 def journal_decision_outcome(
-    writer: ControlWriter, order: OperatorDecision, topology: str, generation: int, worker: str
+    writer: ControlWriter, decision: OperatorDecision, topology: str, generation: int, worker: str
 ) -> None:
     """Write down what exactly an order is about to give up, as `generation` of the ledger by `worker`. Two workers may
     find something else; the ledger's claim of that generation says who began. Raises ClusterError."""
-    line = _line("order-obeyed", order, topology, {"obeyed_as": generation, "worker": worker})
-    writer.put(FLOWS_TOPIC, f"{JOURNALED_PREFIX}{_name(order)}/{generation}.{worker}", line, 0)
+    line = _line("order-obeyed", decision, topology, {"obeyed_as": generation, "worker": worker})
+    writer.put(FLOWS_TOPIC, f"{JOURNALED_PREFIX}{_name(decision)}/{generation}.{worker}", line, 0)
 
 
-def _name(order: OperatorDecision) -> str:
-    return f"order/{order.flow}/{order.topic}/{order.partition}/{order.id}"
+def _name(decision: OperatorDecision) -> str:
+    return f"order/{decision.flow}/{decision.topic}/{decision.partition}/{decision.id}"
 
 
-def _line(record: str, order: OperatorDecision, topology: str, told: dict[str, Any] | None = None) -> dict[str, Any]:
-    line = {"record": record, "of": topology} | order.to_json() | (told or {})
+def _line(
+    record: str, decision: OperatorDecision, topology: str, details: dict[str, Any] | None = None
+) -> dict[str, Any]:
+    line = {"record": record, "of": topology} | decision.to_json() | (details or {})
     return line | {"hash": "sha256:" + hashlib.sha256(encode_control_value(line)).hexdigest()}
 
 
-def submit_decision(writer: ControlWriter, order: OperatorDecision, topology: str) -> None:
+def submit_decision(writer: ControlWriter, decision: OperatorDecision, topology: str) -> None:
     """Journal the decision, then order it. Raises ClusterError."""
-    journal_decision(writer, order, topology)
-    writer.put(FLOWS_TOPIC, order.key, order.to_json())
+    journal_decision(writer, decision, topology)
+    writer.put(FLOWS_TOPIC, decision.key, decision.to_json())

@@ -5,12 +5,13 @@ places: which records follow a source offset is then a function of the log. Comp
 200 to 204 before the cleaner came and one that read 200, 205, 206 after it mean different records by the same sequence
 numbers, and the broker would take the one for a repeat of the other: answered NONE, with the offset that was expected.
 
-So under a shared epoch nothing behind a hole is ever sent (`batches.sift` stops there). Holes are copied under an
-epoch that one generation has for itself: it begins one by a claim in the ledger, and its first batch fences whatever
-is older. An epoch that was not shared at its end, or that met a hole, is not gone on with: the next look begins
-another. As the first batch of an epoch is taken wherever the log ends, nothing of the older ones may be under way
-then: either all who wrote under them said so (`closed`), or the target's end stood still for long enough. A breach of
-that is not silent: the first answer then has another offset than the expected one (`duplicated`). Decision 0017.
+Workers that share a producer epoch therefore never send a record behind a compaction hole; `select_batches` stops in
+front of it. To copy it, one worker claims a new producer epoch in the ledger. Its first batch fences all older epochs.
+An epoch that was exclusive at its end, or that met a hole, is not continued: the next inspection begins another one.
+The target takes the first batch of an epoch wherever its log ends. So no batch of an older epoch may be under way then:
+either every worker that wrote under it has said so (`closed`), or the end of the target's log has not moved for long
+enough. If that is ever violated, the first answer has another offset than expected, and the partition halts
+(`duplicated`). Decision 0017.
 """
 
 from __future__ import annotations
@@ -18,27 +19,28 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from replicator.copy.partition_copy import MAX_BATCHES_IN_FLIGHT, ProducerIdentity
-from replicator.recovery.recovery_point import LedgerState, LogInspection, RecoveryPoint
+from replicator.ledger.ledger_state import LedgerState
+from replicator.partition_key import MAX_BATCHES_IN_FLIGHT, ProducerIdentity
+from replicator.recovery.recovery_point import LogInspection, RecoveryPoint
 from replicator.states import Halt, Reinspect
 
 MAX_PRODUCER_EPOCH: Final = (1 << 15) - 1  # an int16 in the batch header
 
 
 def begin_exclusive_epoch(
-    decided: RecoveryPoint | Halt | Reinspect, remembered: LedgerState | None, seen: LogInspection
+    outcome: RecoveryPoint | Halt | Reinspect, remembered: LedgerState | None, seen: LogInspection
 ) -> RecoveryPoint | Halt | Reinspect:
-    """`decided` as it is, or with a producer epoch of its own where the last one must not be shared."""
-    if not isinstance(decided, RecoveryPoint) or decided.claims or remembered is None or not remembered.needs_epoch:
-        return decided
+    """Return `outcome`, with a new producer epoch of its own if the last one must not be shared."""
+    if not isinstance(outcome, RecoveryPoint) or outcome.claims or remembered is None or not remembered.needs_epoch:
+        return outcome
     if not seen.settled and not remembered.closed:
         return Reinspect("records were left out, and another worker's batches may be under way; waiting until none can")
     epoch = find_unused_epoch(remembered)
     if isinstance(epoch, Halt):
         return epoch
     return replace(
-        decided,
-        identity=ProducerIdentity(decided.identity.producer_id, epoch, decided.target_end),
+        outcome,
+        identity=ProducerIdentity(outcome.identity.producer_id, epoch, outcome.target_end),
         depth=1,
         depth_confirmed=MAX_BATCHES_IN_FLIGHT,
         claims=True,
@@ -49,8 +51,8 @@ def begin_exclusive_epoch(
 
 
 def find_unused_epoch(remembered: LedgerState) -> int | Halt:
-    """The first producer epoch that nobody ever began, whether it landed anything or not: a worker that froze behind
-    its claim may still wake up."""
+    """The first producer epoch that no worker ever claimed. An epoch without a batch in the log counts as claimed: its
+    worker may only be frozen."""
     last = max(remembered.last_epoch, remembered.identity.epoch)
     if last < MAX_PRODUCER_EPOCH:
         return last + 1
@@ -63,8 +65,10 @@ def find_unused_epoch(remembered: LedgerState) -> int | Halt:
 
 
 def drop_unlanded_epochs(remembered: LedgerState, seen: LogInspection) -> LedgerState:
-    """What the ledger says without the producer epochs that were begun to be alone and have landed nothing: the next
-    one follows its producer epoch (`after`), and the map is kept under it (`replicator.ledger.consolidation`)."""
+    """Drop the newest producer epochs that wrote nothing to the target's log; return the state of the newest that did.
+
+    The next epoch names it in `after`, and consolidation stores the map under it (`replicator.ledger.consolidation`).
+    """
     tail = seen.tail
     while (
         tail is not None
@@ -77,8 +81,9 @@ def drop_unlanded_epochs(remembered: LedgerState, seen: LogInspection) -> Ledger
 
 
 def drop_overtaken_epochs(remembered: LedgerState | None, seen: LogInspection) -> LedgerState | None:
-    """What counts of the ledger, seen how the log ends. Where an older epoch's batch landed behind the place at which
-    a newer one was to begin, the newer has nothing in the log, or that batch had been fenced: its runs never happened.
+    """Drop newer producer epochs if a batch of an older one stands at or behind their base.
+
+    Such a newer epoch has written nothing: its first batch would have fenced the older epoch. Its runs never happened.
     """
     tail = seen.tail
     while (

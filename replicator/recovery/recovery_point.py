@@ -1,4 +1,4 @@
-"""Where to go on: one look at both logs and the ledger, judged without I/O.
+"""Where to go on: one inspection of both logs and the ledger, judged without I/O.
 
 Follows the docs/research/sequence-numbers.md, §6 (1) and §4 (R1 to R5). The target's log is what counts;
 the ledger says which source offset its end stands for.
@@ -8,54 +8,21 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol
 
 from clusters.flow_records import StartPosition
 from replicator.batch.header_rewrite import SEQUENCE_SPACE
 from replicator.batch.record_batch import RawBatch
-from replicator.copy.partition_copy import MAX_BATCHES_IN_FLIGHT, PRODUCER_EXPIRY_MARGIN_MS, ProducerIdentity
-from replicator.ledger.leader_epochs import LeaderEpochEntry
+from replicator.ledger.ledger_state import LedgerState
 from replicator.ledger.offset_map import OffsetMap
+from replicator.partition_key import MAX_BATCHES_IN_FLIGHT, PRODUCER_EXPIRY_MARGIN_MS, ProducerIdentity
 from replicator.states import Halt, OffsetSpan, Reinspect
 
 
 @dataclass(frozen=True, slots=True)
-class LedgerState:
-    """What the ledger holds of a partition. `map` covers everything that was ever announced for it.
-
-    epochs: the source's leader epochs as they were copied, by offset. since: the producer epoch from which on runs
-    count; what older ones described was given up by an order to reseed. order, note: the newest order that was obeyed.
-    needs_epoch: its producer epoch must not be shared (`replicator.recovery.producer_epochs`). closed: all who wrote
-    under it said that nothing of theirs is under way. last_epoch: the highest producer epoch that was ever begun.
-    after: the producer epoch that this one follows, those between never counted; -1 where none was left out. adopted:
-    the order by which it goes on behind what another tool copied (`replicator.adoption`), if any. without_newest: what
-    counts if nothing ever landed under this one; None where nothing else could. filling: nothing but filler was written
-    under this producer epoch (`replicator.copy.aligned`); given_up: an order gave up what the source held below this
-    offset.
-    """
-
-    map: OffsetMap
-    identity: ProducerIdentity
-    source_id: uuid.UUID
-    target_id: uuid.UUID
-    epochs: tuple[LeaderEpochEntry, ...] = ()
-    since: int = 0
-    order: str = ""
-    note: str = ""
-    needs_epoch: bool = False
-    closed: bool = False
-    last_epoch: int = 0
-    after: int = -1
-    adopted: str = ""
-    without_newest: Callable[[], LedgerState] | None = field(default=None, compare=False, repr=False)
-    filling: bool = False
-    given_up: int = -1
-
-
-@dataclass(frozen=True, slots=True)
 class LogInspection:
-    """One look at the logs. Offsets in records, times in ms.
+    """One inspection of the logs. Offsets in records, times in ms.
 
     tail: the last batch on the target, None when the log is empty; of an aligned partition the last one that holds
     records, however many markers stand behind it. producer: (epoch, last sequence, last record
@@ -85,11 +52,11 @@ class LogInspection:
 class RecoveryPoint:
     """Go on: fetch at `position`, the next record gets `target_end`; `depth` before and after the first answer.
 
-    since, order, note, adopted: see Remembered. claims: this begins something, and workers have to agree on where.
+    since, order, note, adopted: see LedgerState. claims: this begins something, and workers have to agree on where.
     alone: nobody else may write under this producer epoch (`replicator.recovery.producer_epochs`). after: the producer
     epoch that it follows, then. newest: time of the newest record that the target's leader remembers us by (ms), -1
-    when it holds nothing. Of an aligned partition only: filling, given_up: see Remembered. goal: how far the filler may
-    go now. counted_from: the target offset that has sequence 0 by now, where that is no longer the identity's base.
+    when it holds nothing. Of an aligned partition only: filling, given_up: see LedgerState. goal: how far the filler
+    may go now. counted_from: the target offset that has sequence 0 by now, where that is no longer the identity's base.
     """
 
     identity: ProducerIdentity
@@ -187,20 +154,28 @@ def _first_time(seen: LogInspection, producer_id: int, start: StartPosition) -> 
 
 
 class InspectedTopics(Protocol):
-    """Which topics a look saw, and the source's range."""
+    """Which topics an inspection saw, and the source's range."""
 
     @property
-    def source_id(self) -> uuid.UUID: ...
+    def source_id(self) -> uuid.UUID:
+        """Topic id at the source."""
+
     @property
-    def target_id(self) -> uuid.UUID: ...
+    def target_id(self) -> uuid.UUID:
+        """Topic id at the target."""
+
     @property
-    def source_start(self) -> int: ...
+    def source_start(self) -> int:
+        """Log start offset of the source."""
+
     @property
-    def source_end(self) -> int: ...
+    def source_end(self) -> int:
+        """Last stable offset of the source."""
 
 
 def find_start_offset(start: StartPosition, seen: InspectedTopics) -> int:
-    """The first source offset of a copy. One that has expired is told by the next look, which knows the position."""
+    """The first source offset of a copy. One that has expired is told by the next inspection, which knows the
+    position."""
     if isinstance(start, int):
         return start
     return seen.source_start if start == "earliest" else seen.source_end
@@ -279,6 +254,8 @@ def is_from_older_epoch(tail: RawBatch, identity: ProducerIdentity) -> bool:
 
 
 def check_source_range(position: int, offsets: OffsetMap, seen: LogInspection) -> Halt | Reinspect | None:
+    """Check that the source log still holds `position`. None if it does; otherwise the halt (records expired) or the
+    reason to inspect again (the log ends below)."""
     if position < seen.source_start:
         lost = OffsetSpan(position, seen.source_start)
         return Halt(

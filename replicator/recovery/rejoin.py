@@ -16,14 +16,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from clusters.topic_partition import TopicPartition
-from replicator.adoption.decision_writer import DecisionWithMap
-from replicator.copy.partition_copy import PartitionKey
 from replicator.errors import ReplicatorError
 from replicator.ledger.explicit_runs import join_explicit_runs
 from replicator.ledger.foreign_part import ForeignPart, JoinedOffsetMap
 from replicator.ledger.ledger import Ledger
 from replicator.ledger.offset_map import ExplicitRun, OffsetMap
-from replicator.recovery.operator_decisions import OperatorDecision
+from replicator.partition_key import PartitionKey
+from replicator.recovery.operator_decisions import DecisionWithMap, OperatorDecision
 from replicator.states import OffsetSpan
 
 
@@ -76,7 +75,7 @@ def _end(stretch: ExplicitRun) -> int:
 class _RejoinPlan:
     """What is ordered, and source topics that are not, with the reason."""
 
-    given: Sequence[DecisionWithMap]
+    decisions: Sequence[DecisionWithMap]
     left: Mapping[str, str]
 
 
@@ -96,7 +95,7 @@ def plan_rejoin(
     own, back = ledgers
     keys = {TopicPartition(key.topic, key.partition): key for key in own.partitions if key.flow == flow}
     left: dict[str, str] = {}
-    given: list[DecisionWithMap] = []
+    decisions: list[DecisionWithMap] = []
     for place, at in sorted(returns.items()):
         if place.topic in aligned:
             left[place.topic] = "it has equal offsets at both ends, and what was carried back has others"
@@ -107,10 +106,10 @@ def plan_rejoin(
                 left[place.topic] = "the flow has copied nothing into it, and it holds what applications wrote"
             continue
         try:
-            given.append(_order(key, at, own, _carried(back, flow_back, key), flow_back, name, guarded=guarded))
+            decisions.append(_order(key, at, own, _carried(back, flow_back, key), flow_back, name, guarded=guarded))
         except ReplicatorError as error:
             left[place.topic] = str(error)
-    return _RejoinPlan([each for each in given if each.key.topic not in left], left)
+    return _RejoinPlan([each for each in decisions if each.key.topic not in left], left)
 
 
 def _carried(back: Ledger, flow_back: str, key: PartitionKey) -> list[ExplicitRun]:
@@ -136,7 +135,7 @@ def _order(
     known, generation = own.remembered(key)
     assert known is not None
     foreign = build_rejoin_part(known.map, carried, at, flow_back, guarded=guarded)
-    order = OperatorDecision(
+    decision = OperatorDecision(
         "rejoin",
         key.flow,
         key.topic,
@@ -152,4 +151,4 @@ def _order(
         position=at.position,
         tool=flow_back,
     )
-    return DecisionWithMap(order, key, foreign, {"cut": at.cut, "carried": sum(each.records for each in carried)})
+    return DecisionWithMap(decision, key, foreign, {"cut": at.cut, "carried": sum(each.records for each in carried)})

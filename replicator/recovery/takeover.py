@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from clusters.claim_rules import ClaimedPartition
@@ -13,12 +13,14 @@ from clusters.flow_records import FlowRecord
 from clusters.settings import ConnectionSettings
 from clusters.topic_partition import FlowId
 from replicator.batch.record_batch import RawBatch
-from replicator.copy.partition_copy import PartitionKey
 from replicator.errors import ReplicatorError
 from replicator.ledger.consolidation import consolidate_map
 from replicator.ledger.leader_epochs import LeaderEpochEntry
-from replicator.ledger.ledger import CLAIM_NUMBER, Generation, Ledger, LedgerBlock, read_blocks, read_ledger
+from replicator.ledger.ledger import Ledger, read_blocks, read_ledger
+from replicator.ledger.ledger_block import CLAIM_NUMBER, Generation, LedgerBlock
+from replicator.ledger.ledger_state import LedgerState
 from replicator.ledger.offset_map import OffsetRun
+from replicator.partition_key import PartitionKey
 from replicator.recovery.aligned_recovery_point import begin_with_filling, find_aligned_recovery_point
 from replicator.recovery.log_inspection import (
     LeaderLog,
@@ -38,7 +40,7 @@ from replicator.recovery.operator_decisions import (
     journal_policy_decision,
 )
 from replicator.recovery.producer_epochs import begin_exclusive_epoch, drop_overtaken_epochs, drop_unlanded_epochs
-from replicator.recovery.recovery_point import LedgerState, LogInspection, RecoveryPoint, find_recovery_point
+from replicator.recovery.recovery_point import LogInspection, RecoveryPoint, find_recovery_point
 from replicator.states import Halt, Reinspect
 
 Connect = Callable[[str], ConnectionSettings]
@@ -71,16 +73,16 @@ def take_over_partitions(
     stillness: SettledLogEnds,
     worker: str,
     writer: ControlWriter,
-    orders: Mapping[PartitionKey, OperatorDecision] | None = None,
+    decisions: Mapping[PartitionKey, OperatorDecision] | None = None,
     aligned: Collection[PartitionKey] = (),
     guard: Callable[[ClaimedPartition], Callable[[RawBatch], bool]] = lambda _where: lambda _batch: False,
 ) -> dict[PartitionKey, TakenPartition | Halt | Reinspect]:
-    """Decide for partitions of one flow (with their slots) how they go on; `orders` are what persons decided about
+    """Decide for partitions of one flow (with their slots) how they go on; `decisions` are what persons decided about
     some of them, `aligned` are those whose records keep their offsets, `guard` is the flow's loop guard. Never
     raises ClusterError."""
     if record.producer_id is None:
-        told = f"flow {FlowId(record.flow.id)} has no producer id; run `topology apply` again"
-        return {key: Reinspect(told) for key in keys}
+        reason = f"flow {FlowId(record.flow.id)} has no producer id; run `topology apply` again"
+        return {key: Reinspect(reason) for key in keys}
     try:
         absent = find_leaderless_partitions(target, LEDGER_TOPIC, keys.values())
     except ClusterError as error:
@@ -95,62 +97,20 @@ def take_over_partitions(
         return waiting
     slots = sorted(set(keys.values()))
     try:
-        looked = inspect_logs(keys, source, target, record.producer_id, expiration_ms, stillness, aligned, guard)
-        # Read after the look: whatever wrote the records that were seen had announced them before.
+        inspected = inspect_logs(keys, source, target, record.producer_id, expiration_ms, stillness, aligned, guard)
+        # Read after the inspection: whatever wrote the records that were seen had announced them before.
         ledger = read_ledger(target, flow=record.flow.id, slots=slots, tolerant=True)
-        parted = find_log_truncations(source, _copied(ledger, looked))
+        parted = find_log_truncations(source, _find_copied_positions(ledger, inspected))
     except (ClusterError, ReplicatorError) as error:
         return waiting | {key: Reinspect(str(error)) for key in keys}
-    known = {key: ledger.remembered(key) for key in keys}
-    judge = _Judge(record, writer, orders or {}, worker, frozenset(aligned))
-    taken: dict[PartitionKey, TakenPartition | Halt | Reinspect] = {}
-    for key, found in looked.items():
-        if isinstance(found, ClusterError):
-            taken[key] = _trouble(found, source.alias)
-            continue
-        if (halted := ledger.halted(key)) is not None:
-            taken[key] = halted
-            continue
-        seen, at_source, at_target = found
-        if record.flow.rejected == "quarantine":  # a record that was left out is the source's, and a gap at the target
-            seen = replace(seen, missed=None)
-        remembered, generation = known[key]
-        if key not in aligned:  # there, gaps of the newer epoch may have shifted the older one's batch
-            remembered = drop_overtaken_epochs(remembered, seen)
-        decided = judge.decided(key, remembered, generation, replace(seen, diverges_at=parted.get(key)))
-        decided = begin_exclusive_epoch(decided, remembered, seen)
-        if not isinstance(decided, RecoveryPoint):
-            taken[key] = decided
-            continue
-        try:
-            known_landed = None if remembered is None else drop_unlanded_epochs(remembered, seen)
-            next_one = Generation(generation + 1, worker)
-            by_tail = seen.tail is not None
-            mine = consolidate_map(key, next_one, decided.target_end, known_landed, ledger, writer, told=by_tail)
-        except ClusterError as error:
-            taken[key] = Reinspect(str(error))
-            continue
-        block = LedgerBlock(
-            key=key,
-            generation=mine,
-            number=CLAIM_NUMBER + 1,
-            start=decided.target_end,
-            identity=decided.identity,
-            source_id=at_source.topic_id,
-            target_id=at_target.topic_id,
-            runs=(),
-            epochs=_epochs(remembered, decided, at_source),
-            since=decided.since,
-            order=decided.order,
-            note=decided.note,
-            needs_epoch=decided.alone,
-            after=decided.after,
-            adopted=decided.adopted,
-            filling=decided.filling,
-            given_up=decided.given_up,
-        )
-        taken[key] = TakenPartition(decided, at_source, at_target, block, aligned=key in aligned)
-    beginning = [found for found in taken.values() if isinstance(found, TakenPartition) and found.resume.claims]
+    takeover = _Takeover(record, writer, decisions or {}, worker, frozenset(aligned), ledger)
+    taken = {
+        key: _classify_error(inspection, source.alias)
+        if isinstance(inspection, ClusterError)
+        else takeover.take(key, inspection, parted.get(key))
+        for key, inspection in inspected.items()
+    }
+    beginning = [result for result in taken.values() if isinstance(result, TakenPartition) and result.resume.claims]
     try:
         if beginning:
             taken |= claim_partitions(beginning, target, slots, writer)
@@ -160,81 +120,164 @@ def take_over_partitions(
 
 
 @dataclass(frozen=True, slots=True)
-class _Judge:
+class _Takeover:
+    """What the partitions of one takeover share."""
+
     record: FlowRecord
     writer: ControlWriter
-    orders: Mapping[PartitionKey, OperatorDecision]
-    worker: str = ""
-    aligned: frozenset[PartitionKey] = frozenset()
+    decisions: Mapping[PartitionKey, OperatorDecision]
+    worker: str
+    aligned: frozenset[PartitionKey]
+    ledger: Ledger
 
-    def decided(
+    def take(
+        self, key: PartitionKey, inspection: tuple[LogInspection, LeaderLog, LeaderLog], parted_at: int | None
+    ) -> TakenPartition | Halt | Reinspect:
+        """Find where the partition continues, and prepare the ledger block of its new generation.
+
+        parted_at: the first copied source offset that the source has lost to another leader (KIP-320).
+        """
+        if (halted := self.ledger.halted(key)) is not None:
+            return halted
+        seen, at_source, at_target = inspection
+        if self.record.flow.rejected == "quarantine":  # a record left out is at the source, and a gap at the target
+            seen = replace(seen, missed=None)
+        remembered, generation = self.ledger.remembered(key)
+        if key not in self.aligned:  # there, gaps of the newer epoch may have shifted the older one's batch
+            remembered = drop_overtaken_epochs(remembered, seen)
+        outcome = self.decide(key, remembered, generation, replace(seen, diverges_at=parted_at))
+        outcome = begin_exclusive_epoch(outcome, remembered, seen)
+        if not isinstance(outcome, RecoveryPoint):
+            return outcome
+        try:
+            mine = consolidate_map(
+                key,
+                Generation(generation + 1, self.worker),
+                outcome.target_end,
+                None if remembered is None else drop_unlanded_epochs(remembered, seen),
+                self.ledger,
+                self.writer,
+                landed_known=seen.tail is not None,
+            )
+        except ClusterError as error:
+            return Reinspect(str(error))
+        block = LedgerBlock(
+            key=key,
+            generation=mine,
+            number=CLAIM_NUMBER + 1,
+            start=outcome.target_end,
+            identity=outcome.identity,
+            source_id=at_source.topic_id,
+            target_id=at_target.topic_id,
+            runs=(),
+            epochs=_epochs(remembered, outcome, at_source),
+            since=outcome.since,
+            order=outcome.order,
+            note=outcome.note,
+            needs_epoch=outcome.alone,
+            after=outcome.after,
+            adopted=outcome.adopted,
+            filling=outcome.filling,
+            given_up=outcome.given_up,
+        )
+        return TakenPartition(outcome, at_source, at_target, block, aligned=key in self.aligned)
+
+    def decide(
         self, key: PartitionKey, remembered: LedgerState | None, generation: int, seen: LogInspection
     ) -> RecoveryPoint | Halt | Reinspect:
-        """What the logs say, and what was ordered or is the flow's policy."""
-        start = self.record.start_of(key.topic, key.partition)
-        assert self.record.producer_id is not None
-        try:
-            if key in self.aligned:
-                decided = find_aligned_recovery_point(remembered, seen, self.record.producer_id)
-            else:
-                decided = find_recovery_point(remembered, seen, self.record.producer_id, start)
-        except ReplicatorError as error:  # a map that contradicts itself or the log concerns its partition only
-            decided = Reinspect(str(error), "duplicated")
-        order = self.orders.get(key)
-        if order is not None and order.kind in CONTINUING_KINDS:
-            if key not in self.aligned:  # the flow was mapped when the order was given
-                decided = apply_adoption(order, decided, remembered, generation, seen, self.record.producer_id)
-            elif isinstance(decided, Halt):
-                told = f"{order.kind} {order.id} of {order.actor} is refused: this topic has, or gets, equal offsets"
-                decided = replace(decided, error=f"{decided.error}; {told}")
-            order = None
-        if order is not None and isinstance(decided, Reinspect) and decided.halts_as == "duplicated":
-            decided = Halt("duplicated", decided.reason)  # as the person saw it who gave the order
-        if order is not None:
-            before, decided = decided, self._obeyed(key, order, decided, remembered, generation, seen)
-            outcome = bind_lost_offsets(order, before)
-            obeys = isinstance(decided, RecoveryPoint) and decided.claims and decided.order == order.id
-            if obeys and outcome != order:  # otherwise the journal has the exact range from who ordered it
+        """Judge the logs, then apply the decision of a person, then the flow's policy (`on_gap`)."""
+        outcome = self._judge(key, remembered, seen)
+        decision = self.decisions.get(key)
+        if decision is not None and decision.kind in CONTINUING_KINDS:
+            outcome = self._apply_continuing(key, decision, outcome, remembered, generation, seen)
+        elif decision is not None:
+            if isinstance(outcome, Reinspect) and outcome.halts_as == "duplicated":
+                outcome = Halt("duplicated", outcome.reason)  # as the person saw it who decided
+            before, outcome = outcome, self._apply_decision(key, decision, outcome, remembered, generation, seen)
+            bound = bind_lost_offsets(decision, before)
+            obeys = isinstance(outcome, RecoveryPoint) and outcome.claims and outcome.order == decision.id
+            if obeys and bound != decision:  # otherwise the journal has the exact range from the person
                 try:
-                    journal_decision_outcome(self.writer, outcome, self.record.topology, generation + 1, self.worker)
+                    journal_decision_outcome(self.writer, bound, self.record.topology, generation + 1, self.worker)
                 except ClusterError as error:
                     return Reinspect(f"the outcome of an order could not be journaled: {error}")
-        if not isinstance(decided, Halt) or decided.state != "source_expired" or self.record.flow.on_gap != "continue":
-            return decided
-        policy = build_policy_decision(key, decided, generation, int(time.time() * 1000))
-        decided = self._obeyed(key, policy, decided, remembered, generation, seen)
-        if isinstance(decided, RecoveryPoint):
-            try:
-                journal_policy_decision(self.writer, policy, self.record.topology)
-            except ClusterError as error:
-                return Reinspect(f"the decision could not be journaled: {error}")
-        return decided
+        if isinstance(outcome, Halt) and outcome.state == "source_expired" and self.record.flow.on_gap == "continue":
+            return self._apply_policy(key, outcome, remembered, generation, seen)
+        return outcome
 
-    def _obeyed(
+    def _judge(
+        self, key: PartitionKey, remembered: LedgerState | None, seen: LogInspection
+    ) -> RecoveryPoint | Halt | Reinspect:
+        producer_id = self.record.producer_id
+        assert producer_id is not None
+        try:
+            if key in self.aligned:
+                return find_aligned_recovery_point(remembered, seen, producer_id)
+            return find_recovery_point(remembered, seen, producer_id, self.record.start_of(key.topic, key.partition))
+        except ReplicatorError as error:  # a map that contradicts itself or the log concerns its partition only
+            return Reinspect(str(error), "duplicated")
+
+    def _apply_continuing(
         self,
         key: PartitionKey,
-        order: OperatorDecision,
-        found: RecoveryPoint | Halt | Reinspect,
+        decision: OperatorDecision,
+        outcome: RecoveryPoint | Halt | Reinspect,
         remembered: LedgerState | None,
         generation: int,
         seen: LogInspection,
     ) -> RecoveryPoint | Halt | Reinspect:
-        decided = apply_decision(
-            order, found, remembered, generation, seen, self.record.start_of(key.topic, key.partition)
+        """Continue the copy of another tool; impossible where offsets are to be equal."""
+        if key not in self.aligned:  # the flow was mapped when the decision was made
+            assert self.record.producer_id is not None
+            return apply_adoption(decision, outcome, remembered, generation, seen, self.record.producer_id)
+        if not isinstance(outcome, Halt):
+            return outcome
+        refused = f"{decision.kind} {decision.id} of {decision.actor} is refused"
+        return replace(outcome, error=f"{outcome.error}; {refused}: this topic has, or gets, equal offsets")
+
+    def _apply_policy(
+        self,
+        key: PartitionKey,
+        halted: Halt,
+        remembered: LedgerState | None,
+        generation: int,
+        seen: LogInspection,
+    ) -> RecoveryPoint | Halt | Reinspect:
+        """`on_gap: continue`: give up the source records that expired, and journal it."""
+        policy = build_policy_decision(key, halted, generation, int(time.time() * 1000))
+        outcome = self._apply_decision(key, policy, halted, remembered, generation, seen)
+        if isinstance(outcome, RecoveryPoint):
+            try:
+                journal_policy_decision(self.writer, policy, self.record.topology)
+            except ClusterError as error:
+                return Reinspect(f"the decision could not be journaled: {error}")
+        return outcome
+
+    def _apply_decision(
+        self,
+        key: PartitionKey,
+        decision: OperatorDecision,
+        result: RecoveryPoint | Halt | Reinspect,
+        remembered: LedgerState | None,
+        generation: int,
+        seen: LogInspection,
+    ) -> RecoveryPoint | Halt | Reinspect:
+        outcome = apply_decision(
+            decision, result, remembered, generation, seen, self.record.start_of(key.topic, key.partition)
         )
-        if key not in self.aligned or decided is found or not isinstance(decided, RecoveryPoint):
-            return decided
-        if order.kind == "accept-gap":  # what was given up is a gap like others, as long as nothing is behind it
-            return replace(decided, given_up=decided.position)
-        return begin_with_filling(decided, seen)
+        if key not in self.aligned or outcome is result or not isinstance(outcome, RecoveryPoint):
+            return outcome
+        if decision.kind == "accept-gap":  # what was given up is a gap like others, as long as nothing is behind it
+            return replace(outcome, given_up=outcome.position)
+        return begin_with_filling(outcome, seen)
 
 
-def _copied(
-    ledger: Ledger, looked: Mapping[PartitionKey, tuple[LogInspection, LeaderLog, LeaderLog] | ClusterError]
+def _find_copied_positions(
+    ledger: Ledger, inspected: Mapping[PartitionKey, tuple[LogInspection, LeaderLog, LeaderLog] | ClusterError]
 ) -> dict[PartitionKey, tuple[LeaderLog, int, tuple[LeaderEpochEntry, ...]]]:
     """Source leader, position and copied leader epochs of the partitions whose topics are still those of the ledger."""
-    found: dict[PartitionKey, tuple[LeaderLog, int, tuple[LeaderEpochEntry, ...]]] = {}
-    for key, what in looked.items():
+    result: dict[PartitionKey, tuple[LeaderLog, int, tuple[LeaderEpochEntry, ...]]] = {}
+    for key, what in inspected.items():
         remembered, _ = ledger.remembered(key)
         if isinstance(what, ClusterError) or remembered is None:
             continue
@@ -247,16 +290,16 @@ def _copied(
         except ReplicatorError:
             continue  # judged with everything else
         if position >= seen.source_start:
-            found[key] = at_source, position, remembered.epochs
-    return found
+            result[key] = at_source, position, remembered.epochs
+    return result
 
 
-def _epochs(remembered: LedgerState | None, decided: RecoveryPoint, source: LeaderLog) -> tuple[LeaderEpochEntry, ...]:
+def _epochs(remembered: LedgerState | None, outcome: RecoveryPoint, source: LeaderLog) -> tuple[LeaderEpochEntry, ...]:
     """The leader epochs that count from here on; the newest EPOCHS_KEPT are enough to find where a log parted."""
-    if remembered is not None and decided.order == remembered.order:
-        return tuple(entry for entry in remembered.epochs if entry.source <= decided.position)[-LEADER_EPOCHS_KEPT:]
-    at = {source.start: source.start_epoch, source.end: source.end_epoch}.get(decided.position, -1)
-    return (LeaderEpochEntry(decided.position, at),) if at >= 0 else ()
+    if remembered is not None and outcome.order == remembered.order:
+        return tuple(entry for entry in remembered.epochs if entry.source <= outcome.position)[-LEADER_EPOCHS_KEPT:]
+    at = {source.start: source.start_epoch, source.end: source.end_epoch}.get(outcome.position, -1)
+    return (LeaderEpochEntry(outcome.position, at),) if at >= 0 else ()
 
 
 def claim_partitions(
@@ -266,8 +309,8 @@ def claim_partitions(
     (`start: latest`, retention); so do two that obey one order. Both write a claim, the first one in the ledger counts,
     the other withdraws."""
     claims: dict[PartitionKey, LedgerBlock] = {}
-    for found in candidates:
-        claims[found.block.key] = replace(found.block, number=CLAIM_NUMBER, runs=(found.first,))
+    for result in candidates:
+        claims[result.block.key] = replace(result.block, number=CLAIM_NUMBER, runs=(result.first,))
     failures: list[ClusterError] = []  # of these records: a flush would also raise those of other threads
 
     def done(error: ClusterError | None, _offset: int) -> None:
@@ -280,34 +323,40 @@ def claim_partitions(
     writer.flush()
     if failures:
         raise failures[0]
-    first_claim = dict(claims)
-    later: set[PartitionKey] = set()  # the ledger has gone on since we read it: our claim comes too late
-    for block in read_blocks(target, slots=slots):
-        if block.key not in claims:
-            continue
-        claim, before = claims[block.key], first_claim[block.key]
-        if (block.identity.epoch, block.generation.number) > (claim.identity.epoch, claim.generation.number):
-            later.add(block.key)
-        elif (block.number, block.identity.epoch) == (
-            CLAIM_NUMBER,
-            claim.identity.epoch,
-        ) and not 0 <= before.at < block.at:
-            first_claim[block.key] = block
-    decided: dict[PartitionKey, TakenPartition | Reinspect] = {}
-    for found in candidates:
-        key = found.block.key
+    first_claim, later = _find_first_claims(claims, read_blocks(target, slots=slots))
+    results: dict[PartitionKey, TakenPartition | Reinspect] = {}
+    for result in candidates:
+        key = result.block.key
         first = first_claim[key]
-        if first.generation == found.block.generation and key not in later:
-            decided[key] = found
+        if first.generation == result.block.generation and key not in later:
+            results[key] = result
         else:
             slot = compute_slot(key.flow, key.topic, key.partition)
             writer.put_nowait(LEDGER_TOPIC, claims[key].record_key, None, slot, on_done=done)
-            decided[key] = Reinspect(f"worker {first.generation.worker} was first to begin this partition")
+            results[key] = Reinspect(f"worker {first.generation.worker} was first to begin this partition")
     writer.flush()
-    return decided
+    return results
 
 
-def _trouble(error: ClusterError, source_alias: str) -> Halt | Reinspect:
+def _find_first_claims(
+    claims: dict[PartitionKey, LedgerBlock], blocks: Iterable[LedgerBlock]
+) -> tuple[dict[PartitionKey, LedgerBlock], set[PartitionKey]]:
+    """The claim that comes first in the ledger, by partition; and the partitions for which ours is too late, because
+    a newer generation is in the ledger already."""
+    first_claim, too_late = dict(claims), set()
+    for block in blocks:
+        claim = claims.get(block.key)
+        if claim is None:
+            continue
+        epoch, before = claim.identity.epoch, first_claim[block.key]
+        if (block.identity.epoch, block.generation.number) > (epoch, claim.generation.number):
+            too_late.add(block.key)
+        elif (block.number, block.identity.epoch) == (CLAIM_NUMBER, epoch) and not 0 <= before.at < block.at:
+            first_claim[block.key] = block
+    return first_claim, too_late
+
+
+def _classify_error(error: ClusterError, source_alias: str) -> Halt | Reinspect:
     if isinstance(error, TopicMissing):
         # A broker that has not heard of a new topic yet says the same.
         return Reinspect(str(error), "source_gone" if error.alias == source_alias else "target_gone")

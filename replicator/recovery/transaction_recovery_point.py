@@ -1,4 +1,4 @@
-"""How a partition goes on that is copied in transactions: the ledger, one look at both logs, an order; no I/O.
+"""How a partition goes on that is copied in transactions: the ledger, one inspection of both logs, an order; no I/O.
 
 There is less to judge than where sequence numbers count (`replicator.recovery.recovery_point`): the position was
 committed with the records, so the target's log is not asked for anything but its topic id.
@@ -10,9 +10,9 @@ import uuid
 from dataclasses import dataclass, replace
 
 from clusters.flow_records import StartPosition
-from replicator.copy.partition_copy import PartitionKey
 from replicator.ledger.offset_map import BrokenOffsetMap, OffsetRun
 from replicator.ledger.transaction_positions import PositionAndRuns, TransactionPosition
+from replicator.partition_key import PartitionKey
 from replicator.recovery.log_inspection import LeaderLog
 from replicator.recovery.operator_decisions import OperatorDecision, bind_lost_offsets, explain_outgrown_gap
 from replicator.recovery.recovery_point import check_topic_ids, find_start_offset
@@ -37,11 +37,13 @@ class InspectedRanges:
 
     @staticmethod
     def of(source: LeaderLog, target: LeaderLog, settled: bool) -> InspectedRanges:
+        """Take the ranges from both leaders. settled: the end of the source log has not moved for long."""
         return InspectedRanges(
             source.topic_id, source.start, source.end, target.topic_id, target.start, target.end, source_settled=settled
         )
 
     def parted_at(self, offset: int) -> InspectedRanges:
+        """The same ranges, with `diverges_at` set to this source offset."""
         return replace(self, diverges_at=offset)
 
 
@@ -70,26 +72,27 @@ def find_transaction_recovery_point(
 
 
 def apply_transaction_decision(
-    order: OperatorDecision,
-    decided: TransactionRecoveryPoint | RecoveryTrouble,
+    decision: OperatorDecision,
+    outcome: TransactionRecoveryPoint | RecoveryTrouble,
     known: PositionAndRuns,
     ends: InspectedRanges,
     start: StartPosition,
 ) -> TransactionRecoveryPoint | RecoveryTrouble:
-    """What becomes of a partition for which `decide` decided as it did, now that there is an order
-    (replicator.recovery.operator_decisions):
-    nothing new, when it was obeyed before or there is nothing left to obey; a refused order is said in the error."""
+    """Apply an operator decision to `outcome`. Returns it unchanged if the decision was applied before or nothing is
+    halted; if the decision does not fit, the error of the halt says why. See operator decisions
+    (replicator.recovery.operator_decisions): nothing new, when it was obeyed before or there is nothing left to obey; a
+    refused order is said in the error."""
     at = known.position
-    if order.id == at.order or not isinstance(decided, Halt):
-        return decided
-    why_not = _unfit(order, decided, at, ends)
+    if decision.id == at.order or not isinstance(outcome, Halt):
+        return outcome
+    why_not = _explain_unfit(decision, outcome, at, ends)
     if why_not:
-        told = f"{order.kind} {order.id} of {order.actor} is refused: {why_not}"
-        return replace(decided, error=f"{decided.error}; {told}")
-    order = bind_lost_offsets(order, decided)
-    noted = replace(at, generation=at.generation + 1, order=order.id, note=order.note)
-    if order.kind == "accept-gap" and order.lost is not None:
-        gone_on = replace(noted, position=order.lost.end, leader_epoch=-1)
+        reason = f"{decision.kind} {decision.id} of {decision.actor} is refused: {why_not}"
+        return replace(outcome, error=f"{outcome.error}; {reason}")
+    decision = bind_lost_offsets(decision, outcome)
+    noted = replace(at, generation=at.generation + 1, order=decision.id, note=decision.note)
+    if decision.kind == "accept-gap" and decision.lost is not None:
+        gone_on = replace(noted, position=decision.lost.end, leader_epoch=-1)
         return TransactionRecoveryPoint(replace(known, position=gone_on), begins=True)
     source = at.begin.source if start != "earliest" and ends.source_id == at.source_id else ends.source_start
     source = min(max(source, ends.source_start), ends.source_end)
@@ -110,16 +113,18 @@ def apply_transaction_decision(
     )
 
 
-def _unfit(order: OperatorDecision, decided: Halt, at: TransactionPosition, ends: InspectedRanges) -> str:
+def _explain_unfit(decision: OperatorDecision, outcome: Halt, at: TransactionPosition, ends: InspectedRanges) -> str:
     """Why the order does not answer what is there; empty when it does."""
-    if order.generation != at.generation:
-        return f"it answers generation {order.generation} of the ledger, the newest is {at.generation}; give it again"
-    if order.kind == "accept-gap":
-        if decided.state != order.state:
-            return f"it answers {order.state}"
-        return explain_outgrown_gap(order, decided.source)
-    if ends.target_id != order.target_id:
-        return f"it is for the target topic with id {order.target_id}, now there is {ends.target_id}; give it again"
+    if decision.generation != at.generation:
+        return (
+            f"it answers generation {decision.generation} of the ledger, the newest is {at.generation}; give it again"
+        )
+    if decision.kind == "accept-gap":
+        if outcome.state != decision.state:
+            return f"it answers {decision.state}"
+        return explain_outgrown_gap(decision, outcome.source)
+    if ends.target_id != decision.target_id:
+        return f"it is for the target topic with id {decision.target_id}, now there is {ends.target_id}; give it again"
     if ends.target_id == at.target_id and ends.target_start != ends.target_end:
         return f"the target still holds offsets {OffsetSpan(ends.target_start, ends.target_end)}; empty it first"
     return ""

@@ -44,16 +44,20 @@ class AclKind:
     _told: dict[tuple[str, str], tuple[InventoryAcl, ...]] = field(default_factory=dict, compare=False, repr=False)
 
     def mode(self, flow: PlanFlow) -> SyncMode:
+        """`sync.acls` of the flow."""
         return flow.sync.acls.mode
 
     def every_ms(self, flow: PlanFlow) -> int:
+        """METADATA_INTERVAL_MS, for every flow."""
         return sync_kind.METADATA_INTERVAL_MS
 
     def compare(self, flow: PlanFlow, sides: SyncClusters) -> list[FieldDrift]:
+        """ACLs that differ: missing at the target, withheld, not translatable, or without a source any more."""
         here, there = _acls(sides.source), _acls(sides.target)
         return find_acl_differences(flow, sides.flows, here, there, sides.target)
 
     def carry(self, flow: PlanFlow, sides: SyncClusters, differences: Sequence[FieldDrift]) -> list[DifferenceOutcome]:
+        """Create the missing ACLs, denials first. If a denial is refused, no right is given."""
         self._hold_back(flow, sides)
         if not differences:
             return []
@@ -87,14 +91,16 @@ def find_acl_differences(
     """here, there: all rights of a side, None without an authorizer. flows: all into the target. Pure."""
     if here is None or there is None:
         return _without_authorizer(flow, here, there)
-    told = translate_acls(flow, here)
+    translated = translate_acls(flow, here)
     present = set(there)
-    found = [_missing(flow, acl) for acl in told.bindings if acl not in present]
+    found = [_missing(flow, acl) for acl in translated.bindings if acl not in present]
     found += [
-        _row(flow, acl, None, acl.permission, "unknown", _HELD_BACK) for acl in told.withheld if acl not in present
+        _row(flow, acl, None, acl.permission, "unknown", _HELD_BACK)
+        for acl in translated.withheld
+        if acl not in present
     ]
     elsewhere: dict[str, list[InventoryAcl]] = defaultdict(list)
-    for left in told.left:
+    for left in translated.left:
         if left.acl.resource not in ("TOPIC", "GROUP"):
             if left.acl not in present:
                 elsewhere[left.acl.resource].append(left.acl)
@@ -134,9 +140,9 @@ def _row(
 
 def _elsewhere(flow: PlanFlow, what: str, acls: list[InventoryAcl]) -> FieldDrift:
     """Rights to other things than topics and groups: one line for each kind of thing."""
-    told = ", ".join(render_acl(acl) for acl in acls[:_EXAMPLES])
+    translated = ", ".join(render_acl(acl) for acl in acls[:_EXAMPLES])
     more = f" and {len(acls) - _EXAMPLES} more" if len(acls) > _EXAMPLES else ""
-    why = f"rights to other things than topics and groups stay with you; {flow.source} has {told}{more}"
+    why = f"rights to other things than topics and groups stay with you; {flow.source} has {translated}{more}"
     name = f"{what.lower().replace('_', ' ')}s of {flow.source}"
     return FieldDrift(flow.target, _KIND, name, "rights", None, str(len(acls)), "unsupported", False, why)
 

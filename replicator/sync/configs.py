@@ -53,12 +53,15 @@ class TopicConfigKind:
     name: str = "configs"
 
     def mode(self, flow: PlanFlow) -> SyncMode:
+        """`sync_configs` of the flow; configs that are copied only at creation are no sync."""
         return "continuous" if flow.sync_configs == "continuous" else "never"
 
     def every_ms(self, flow: PlanFlow) -> int:
+        """METADATA_INTERVAL_MS, for every flow."""
         return sync_kind.METADATA_INTERVAL_MS
 
     def compare(self, flow: PlanFlow, sides: SyncClusters) -> list[FieldDrift]:
+        """Topic configs that differ, and topics whose configs one side does not show."""
         with open_admin_connection(sides.source) as source:
             names = [name for name in source.topics() if flow.selects(name)]
             here, hidden = read_topic_config_entries(source, names)
@@ -78,6 +81,7 @@ class TopicConfigKind:
         return found
 
     def carry(self, flow: PlanFlow, sides: SyncClusters, differences: Sequence[FieldDrift]) -> list[DifferenceOutcome]:
+        """Set the configs that differ, one request for each topic."""
         wanted: dict[str, dict[str, str | None]] = {}
         for each in differences:
             wanted.setdefault(each.name, {})[each.field] = each.wanted
@@ -98,12 +102,12 @@ def find_config_differences(
     """Of one source topic and its place at the target, by key. flows: all into the target. Pure."""
     topic = flow.target_topic(name)
     beside = [each for each in flows if each.id != flow.id and each.source_topic(topic) is not None]
-    said = [each for each in (flow, *beside) if each.configs_set]
-    set_by_file = {key for each in said for key, _ in each.configs_set}
+    setting_flows = [each for each in (flow, *beside) if each.configs_set]
+    set_by_file = {key for each in setting_flows for key, _ in each.configs_set}
     wanted: dict[str, str | None] = dict(_wanted(flow, here, there))
     for key in _own_keys(flow, there) - wanted.keys() - set_by_file:
         wanted[key] = None
-    for each in reversed(said):
+    for each in reversed(setting_flows):
         wanted |= each.configs_set
     others = [each.id for each in beside if each.sync_configs != "never"]
     found = []
@@ -115,11 +119,11 @@ def find_config_differences(
             difference = _left(difference, "it has this while a partition is aligned, after which it is taken back")
             found.append(difference)
             continue
-        told = {each.id: dict(each.configs_set)[key] for each in said if key in dict(each.configs_set)}
-        if len(set(told.values())) > 1:
-            sets = ", ".join(f"{each} {value}" for each, value in sorted(told.items()))
+        values = {each.id: dict(each.configs_set)[key] for each in setting_flows if key in dict(each.configs_set)}
+        if len(set(values.values())) > 1:
+            sets = ", ".join(f"{each} {value}" for each, value in sorted(values.items()))
             difference = _left(difference, f"the flows set different values: {sets}")
-        elif not told and others:
+        elif not values and others:
             why = f"{', '.join(sorted(others))} also writes this topic; say the value in `sync.configs.set`"
             difference = _left(difference, why)
         found.append(difference)
@@ -159,8 +163,8 @@ def _difference(alias: str, topic: str, key: str, wanted: str | None, live: Topi
         if live.otherwise == live.value:
             return None
         drift, why = classify_config_change(key, live.value, live.otherwise)
-        said = f"the source topic has no value of its own; the default here is {live.otherwise}"
-        return FieldDrift(alias, _KIND, topic, key, live.value, None, drift, drift == "safe", _both(said, why))
+        text = f"the source topic has no value of its own; the default here is {live.otherwise}"
+        return FieldDrift(alias, _KIND, topic, key, live.value, None, drift, drift == "safe", _both(text, why))
     if live.value == wanted:
         return None
     if live.fixed:
@@ -175,13 +179,13 @@ def _left(difference: FieldDrift, why: str) -> FieldDrift:
     return FieldDrift(each.cluster, each.kind, each.name, each.field, each.live, each.wanted, "unknown", False, why)
 
 
-def _both(said: str, why: str) -> str:
-    return f"{said}; {why}" if why else said
+def _both(text: str, why: str) -> str:
+    return f"{text}; {why}" if why else text
 
 
 def _not_told(alias: str, topic: str, why: str) -> FieldDrift:
-    told = f"{alias} does not show its configs ({why}); DESCRIBE_CONFIGS on the topic is needed"
-    return FieldDrift(alias, _KIND, topic, "configs", None, None, "unknown", False, told)
+    reason = f"{alias} does not show its configs ({why}); DESCRIBE_CONFIGS on the topic is needed"
+    return FieldDrift(alias, _KIND, topic, "configs", None, None, "unknown", False, reason)
 
 
 def find_aligning_topics(flow: PlanFlow, reports: Iterable[PartitionStatus]) -> frozenset[str]:

@@ -10,13 +10,13 @@ from dataclasses import dataclass, field, replace
 
 from clusters.control_topics import ControlWriter
 from clusters.errors import ClusterError, Unauthorised
+from clusters.fleet import LEADING_SLOT
 from clusters.flow_records import FlowRecord
 from clusters.settings import ConnectionSettings
 from clusters.sync_reports import SyncReport, SyncState, delete_sync_report, read_sync_reports, write_sync_report
 from replicator.errors import ReplicatorError
 from replicator.sync.all_kinds import SYNC_KINDS
 from replicator.sync.sync_kind import DifferenceOutcome, ReportingSyncKind, SyncClusters, SyncKind
-from replicator.worker.placement_leader import LEADING_SLOT
 from topology.drift import FieldDrift
 from topology.plan import PlanFlow
 
@@ -65,11 +65,12 @@ class ContinuousSync:
                     self._due[at] = now + kind.every_ms(record.flow) / 1000
                     self._under_way[at] = self._pool.submit(self._once, kind, record, tuple(running))
 
-    def told(self) -> list[SyncReport]:
+    def current_reports(self) -> list[SyncReport]:
         """What this worker keeps, as last reported; nothing while another worker does."""
         return list(self._told.copy().values()) if self._leading else []
 
     def close(self) -> None:
+        """End the pool; a sync under way runs to its end."""
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def _remember(self) -> None:
@@ -122,9 +123,9 @@ class ContinuousSync:
         for key, report in now.items():
             before = self._told.get(key)
             if before is None or replace(before, at_ms=0, worker="") != report:
-                told = replace(report, at_ms=time.time_ns() // 1_000_000, worker=self.worker_id)
-                write_sync_report(self.writer, told)
-                self._told[key] = told
+                reports = replace(report, at_ms=time.time_ns() // 1_000_000, worker=self.worker_id)
+                write_sync_report(self.writer, reports)
+                self._told[key] = reports
                 if before is None or before.state != report.state:
                     log.info(
                         "sync", extra={"flow": flow_id, "kind": kind.name, "thing": report.name, "to": report.state}

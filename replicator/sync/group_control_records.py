@@ -1,7 +1,7 @@
 """What is written down of groups beside flows, in `watershed.flows` of the target cluster.
 
 Key `group|carried|<flow>|<group>`  what the flow carried last: source offsets and the target offsets made from them
-Key `group|order|<flow>|<group>`    a journaled decision that a group may go back, or be taken from somebody else
+Key `group|decision|<flow>|<group>`    a journaled decision that a group may go back, or be taken from somebody else
 
 The marks on the positions themselves tell which are ours (`group_moves`). A record of what was carried is needed only
 where a mark cannot tell: for share groups, which keep no text, and where a flow the other way has to know from which
@@ -42,11 +42,13 @@ class SyncedPositions:
 
     @property
     def key(self) -> str:
+        """Key of the record in watershed.flows."""
         return f"{_CARRIED}{self.flow}|{self.group}"
 
     def with_positions(
         self, source: Mapping[TopicPartition, int], target: Mapping[TopicPartition, int]
     ) -> SyncedPositions:
+        """The same group with these positions set; the former target positions move to `before`."""
         return replace(self, source={**self.source, **source}, target={**self.target, **target}, before={**self.target})
 
     def ours(self, place: TopicPartition, offset: int) -> bool:
@@ -54,6 +56,7 @@ class SyncedPositions:
         return offset in (self.target.get(place), self.before.get(place))
 
     def to_json(self) -> ControlValue:
+        """The record in watershed.flows."""
         return {
             "schema": _SCHEMA,
             "flow": self.flow,
@@ -88,9 +91,11 @@ class GroupResetDecision:
 
     @property
     def key(self) -> str:
+        """Key of the record in watershed.flows."""
         return f"{_ORDER}{self.flow}|{self.group}"
 
     def to_json(self) -> ControlValue:
+        """The record in watershed.flows."""
         return {
             "schema": _SCHEMA,
             "kind": "reset-group",
@@ -116,24 +121,26 @@ class GroupResetDecision:
             raise _unreadable(error) from None
 
 
-def journal_group_reset(writer: ControlWriter, order: GroupResetDecision, topology: str) -> None:
+def journal_group_reset(writer: ControlWriter, decision: GroupResetDecision, topology: str) -> None:
     """Write the decision down for good, then order it. Raises ClusterError."""
-    line: dict[str, Any] = {"record": "order", "of": topology} | order.to_json()
-    writer.put(JOURNAL_TOPIC, _name(line, order), _hashed(line), 0)
-    writer.put(FLOWS_TOPIC, order.key, order.to_json(), 0)
+    line: dict[str, Any] = {"record": "order", "of": topology} | decision.to_json()
+    writer.put(JOURNAL_TOPIC, _name(line, decision), _hashed(line), 0)
+    writer.put(FLOWS_TOPIC, decision.key, decision.to_json(), 0)
 
 
-def close_group_reset(writer: ControlWriter, order: GroupResetDecision, outcome: Mapping[TopicPartition, str]) -> None:
+def close_group_reset(
+    writer: ControlWriter, decision: GroupResetDecision, outcome: Mapping[TopicPartition, str]
+) -> None:
     """Write down for good what became of it by partition, then take it back: it is never obeyed again. Workers have no
     right to write to the journal, so both are beside the flows. Raises ClusterError."""
-    told = {str(place): text for place, text in sorted(outcome.items())}
-    line: dict[str, Any] = {"record": "order-obeyed", **order.to_json(), "outcome": told}
-    writer.put(FLOWS_TOPIC, JOURNALED_PREFIX + _name(line, order), _hashed(line), 0)
-    writer.put(FLOWS_TOPIC, order.key, None, 0)
+    outcomes = {str(place): text for place, text in sorted(outcome.items())}
+    line: dict[str, Any] = {"record": "order-obeyed", **decision.to_json(), "outcome": outcomes}
+    writer.put(FLOWS_TOPIC, JOURNALED_PREFIX + _name(line, decision), _hashed(line), 0)
+    writer.put(FLOWS_TOPIC, decision.key, None, 0)
 
 
-def _name(line: Mapping[str, Any], order: GroupResetDecision) -> str:
-    return f"{line['record']}/{order.flow}/group/{order.group}/{order.id}"
+def _name(line: Mapping[str, Any], decision: GroupResetDecision) -> str:
+    return f"{line['record']}/{decision.flow}/group/{decision.group}/{decision.id}"
 
 
 def _hashed(line: dict[str, Any]) -> dict[str, Any]:
@@ -162,13 +169,16 @@ class FlowsFollower:
             self._next = 0
 
     def flows(self) -> dict[str, FlowRecord]:
+        """All flows by id, as last read."""
         return dict(self._flows)
 
     def carried(self, flow: str, group: str) -> SyncedPositions:
+        """The positions last committed for this group; empty if there are none."""
         nothing = SyncedPositions(flow, group)
         return self._carried.get(nothing.key, nothing)
 
-    def order(self, flow: str, group: str) -> GroupResetDecision | None:
+    def decision(self, flow: str, group: str) -> GroupResetDecision | None:
+        """The newest decision to reset this group's offsets; None if there is none."""
         return self._orders.get(f"{_ORDER}{flow}|{group}")
 
     def _take(self, record: ControlRecord) -> None:

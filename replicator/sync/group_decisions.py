@@ -23,8 +23,8 @@ _WORST: Final[tuple[SyncState, ...]] = ("refused", "failed", "waiting", "differe
 
 @dataclass(frozen=True, slots=True)
 class PositionMark:
-    """Whose position it is: the flow, the source offset that it was made from, and the ids of the clusters over which
-    it came, the one of the application first."""
+    """Written into the commit metadata: the flow, the source offset, and the path of cluster ids, starting where the
+    application commits."""
 
     flow: str
     source: int
@@ -83,7 +83,7 @@ class GroupObservation:
     target_alias: str
     lag: Mapping[TopicPartition, int] = field(default_factory=dict)
     returned: Mapping[TopicPartition, int] = field(default_factory=dict)
-    ordered: Mapping[TopicPartition, int | None] = field(default_factory=dict)
+    decided_positions: Mapping[TopicPartition, int | None] = field(default_factory=dict)
     refusal: str = ""
     two_ways: bool = False
 
@@ -108,6 +108,7 @@ class PositionDecision:
     obeys: bool = False
 
     def to_json(self) -> dict[str, Any]:
+        """The decision as `offsets groups --json` shows it."""
         return {
             "topic": self.place.topic,
             "partition": self.place.partition,
@@ -170,7 +171,7 @@ def _compared(
     mark = PositionMark(sight.flow, source, (*(came.path if came else ()), sight.here_id))
     left = PositionMark.of(held.metadata) if held is not None else None
     mine = left is not None and left.flow == sight.flow
-    obeys = landing.place in sight.ordered and sight.ordered[landing.place] == at
+    obeys = landing.place in sight.decided_positions and sight.decided_positions[landing.place] == at
     after = _resuming(move, wanted, at, landing.again)
     if at == wanted and (mine or not obeys):
         if ahead:
@@ -225,7 +226,7 @@ def is_set_by_another(sight: GroupObservation, move: PositionDecision) -> bool:
 
 
 def defer_commit(move: PositionDecision) -> PositionDecision:
-    """As it is as long as nobody commits what was decided."""
+    """The same decision before its commit: state `waiting`."""
     if move.write is None:
         return move
     why = move.why or "it follows with the next round"

@@ -25,16 +25,17 @@ from topology.kafka_streams import find_streams_topics, is_streams_internal_topi
 from topology.plan import PlanFlow
 from topology.sync_settings import GroupSync, is_tool_group
 
-_AT_ONCE = 50  # groups between the last look at the target and the commit
-# A worker that stood still between that look and the commit (a zombie) must not set back a group that moved meanwhile.
+_AT_ONCE = 50  # groups between the last inspection of the target and the commit
+# A worker that stood still between that inspection and the commit (a zombie) must not set back a group that moved
+# meanwhile.
 _FRESH_S = 5.0
 _TOPICS_S = 60.0
 
 
 @dataclass(slots=True)
 class GroupSyncer:
-    """Not thread-safe. Follows the ledger and `watershed.flows` from one look to the next. named: groups at the source
-    that count as selected, whatever the file says."""
+    """Not thread-safe. Follows the ledger and `watershed.flows` from one inspection to the next. named: groups at the
+    source that count as selected, whatever the file says."""
 
     flow: PlanFlow
     sides: SyncClusters
@@ -49,7 +50,7 @@ class GroupSyncer:
         self._ledger = LedgerFollower(self.sides.target, self.flow.id, range(SLOT_COUNT))
         self._here, self._there = FlowsFollower(self.sides.source), FlowsFollower(self.sides.target)
 
-    def look(self, only: Collection[str] | None = None) -> list[GroupObservation]:
+    def observe(self, only: Collection[str] | None = None) -> list[GroupObservation]:
         """The groups that are selected, and hold a position in a topic that the flow copies (or are refused as a
         whole), by their ids at the source. only: ids at the source. Reads only. Raises ClusterError."""
         with GroupOffsets(self.sides.source) as source, GroupOffsets(self.sides.target) as target:
@@ -62,13 +63,13 @@ class GroupSyncer:
         others are left. Raises ClusterError."""
         found: dict[str, list[PositionDecision]] = {sight.group: decide_positions(sight) for sight in sights}
         writing = [sight for sight in sights if any(move.write for move in found[sight.group])]
-        ordered = [sight for sight in sights if sight.ordered and not sight.refusal]
-        if not writing and not ordered:
+        decided_positions = [sight for sight in sights if sight.decided_positions and not sight.refusal]
+        if not writing and not decided_positions:
             return found
         with GroupOffsets(self.sides.target) as target:
             for start in range(0, len(writing), _AT_ONCE):
                 some = writing[start : start + _AT_ONCE]
-                looked = time.monotonic()
+                observed_at = time.monotonic()
                 fresh = self._target_held(target, some)
                 now = [_with_target(sight, fresh[sight.target_group]) for sight in some]
                 decided = {sight.group: [_within(move, places) for move in decide_positions(sight)] for sight in now}
@@ -76,11 +77,11 @@ class GroupSyncer:
                 for sight in now:
                     if sight.refusal:
                         found[sight.group] = [_refused(move, sight.refusal) for move in found[sight.group]]
-                    elif time.monotonic() - looked > _FRESH_S:
+                    elif time.monotonic() - observed_at > _FRESH_S:
                         found[sight.group] = [_late(move) for move in decided[sight.group]]
                     else:
                         found[sight.group] = _written(target, sight, decided[sight.group])
-        for sight in ordered:
+        for sight in decided_positions:
             self._close(sight, found[sight.group])
         return found
 
@@ -170,7 +171,7 @@ class GroupSyncer:
         carried = [self._here.carried(each.id, group.id) for each in back]
         if group.type == "share":
             held = _as_marked(held, carried, there_id)
-        order = self._there.order(self.flow.id, name)
+        decision = self._there.decision(self.flow.id, name)
         return GroupObservation(
             flow=self.flow.id,
             group=group.id,
@@ -185,7 +186,7 @@ class GroupSyncer:
             target_alias=self.sides.target.alias,
             lag=lag,
             returned={place: at for each in carried for place, at in each.source.items()},
-            ordered=order.answers if order is not None else {},
+            decided_positions=decision.answers if decision is not None else {},
             two_ways=bool(back),
         )
 
@@ -250,13 +251,13 @@ class GroupSyncer:
 
     def _close(self, sight: GroupObservation, found: list[PositionDecision]) -> None:
         """Take the order back once nothing of it is left to do."""
-        order = self._there.order(self.flow.id, sight.target_group)
-        if order is None:
+        decision = self._there.decision(self.flow.id, sight.target_group)
+        if decision is None:
             return
-        outcome = describe_reset_outcome(order, found)
+        outcome = describe_reset_outcome(decision, found)
         if outcome is not None:
             with ControlWriter(self.sides.target, "watershed-groups") as writer:
-                close_group_reset(writer, order, outcome)
+                close_group_reset(writer, decision, outcome)
 
 
 def is_group_selected(sync: GroupSync, group: ListedGroup) -> bool:
@@ -313,7 +314,7 @@ def _refused(move: PositionDecision, why: str) -> PositionDecision:
 
 
 def _late(move: PositionDecision) -> PositionDecision:
-    """Decided by a look that is too old by now."""
+    """Decided by an inspection that is too old by now."""
     return replace(defer_commit(move), write=None, obeys=False)
 
 
@@ -343,12 +344,12 @@ def _outcome_of(move: PositionDecision, errors: Mapping[TopicPartition, str]) ->
 
 
 def describe_reset_outcome(
-    order: GroupResetDecision, found: list[PositionDecision]
+    decision: GroupResetDecision, found: list[PositionDecision]
 ) -> dict[TopicPartition, str] | None:
     """What became of an order by partition; None while something of it can still be done."""
     outcome: dict[TopicPartition, str] = {}
     by_place = {move.there: move for move in found}
-    for place, answered in order.answers.items():
+    for place, answered in decision.answers.items():
         move = by_place.get(place)
         if move is None:
             outcome[place] = "the group holds no position of it at the source"

@@ -130,12 +130,14 @@ class CopyDirections:
 
     @property
     def backward(self) -> TopicPartition | None:
+        """The partition at the source that the way back copies into; None without a way back."""
         return None if self.returning is None else self.returning[1]
 
 
 @dataclass(frozen=True, slots=True)
 class CopiedLogs:
-    """One look at the logs of both sides and at the maps of all flows between them. aligned: `Forward.aligned`."""
+    """One inspection of the logs of both sides and at the maps of all flows between them. aligned:
+    `Forward.aligned`."""
 
     ways: Mapping[TopicPartition, CopyDirections]
     here: Mapping[TopicPartition, LogOffsets]
@@ -144,6 +146,7 @@ class CopiedLogs:
     aligned: bool = False
 
     def landing(self, flow: str, place: TopicPartition, at: int) -> TranslatedPosition | None:
+        """Where offset `at` of a source partition stands on the target; None if no map covers it."""
         way = self.ways[place]
         forward = backward = None
         here = self.here.get(place)

@@ -32,19 +32,23 @@ class GroupKind:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def mode(self, flow: PlanFlow) -> SyncMode:
+        """`sync.groups` of the flow."""
         return flow.sync.groups.mode
 
     def every_ms(self, flow: PlanFlow) -> int:
+        """`sync.groups.interval_ms` of the flow."""
         return flow.sync.groups.interval_ms
 
     def compare(self, flow: PlanFlow, sides: SyncClusters) -> list[FieldDrift]:
+        """Committed offsets that the target lacks or has otherwise."""
         watch = GroupSyncer(flow, sides)
-        return [each for sight in watch.look() for each in build_group_differences(sight, decide_positions(sight))]
+        return [each for sight in watch.observe() for each in build_group_differences(sight, decide_positions(sight))]
 
     def carry(self, flow: PlanFlow, sides: SyncClusters, differences: Sequence[FieldDrift]) -> list[DifferenceOutcome]:
+        """Commit the offsets that are named in the differences."""
         wanted = {(each.name, each.field): each for each in differences}
         watch = GroupSyncer(flow, sides)
-        sights = [each for each in watch.look() if any(name == each.target_group for name, _ in wanted)]
+        sights = [each for each in watch.observe() if any(name == each.target_group for name, _ in wanted)]
         errors: dict[tuple[str, str], str | None] = {}
         places = {
             move.there
@@ -63,7 +67,7 @@ class GroupKind:
     def keep(self, flow: PlanFlow, sides: SyncClusters) -> list[SyncReport]:
         """Look and commit, and say of every group what became of it."""
         watch = self._watch(flow, sides)
-        sights = watch.look()
+        sights = watch.observe()
         carried = watch.carry(sights)
         return [shorten_group_report(build_group_report(flow, sight, carried[sight.group])) for sight in sights]
 
@@ -93,13 +97,15 @@ def build_group_report(flow: PlanFlow, sight: GroupObservation, found: list[Posi
     return SyncReport(flow.id, "groups", sight.group, state, why, detail)
 
 
-def shorten_group_report(told: SyncReport) -> SyncReport:
+def shorten_group_report(report: SyncReport) -> SyncReport:
     """With as many partitions as one record takes (some 250 bytes each), those first that need a person."""
-    partitions = told.detail["partitions"]
+    partitions = report.detail["partitions"]
     if len(partitions) <= MAX_REPORTED_PARTITIONS:
-        return told
+        return report
     first = sorted(partitions, key=lambda each: each["state"] in ("equal", "carried"))[:MAX_REPORTED_PARTITIONS]
-    return replace(told, detail={**told.detail, "partitions": first, "more": len(partitions) - MAX_REPORTED_PARTITIONS})
+    return replace(
+        report, detail={**report.detail, "partitions": first, "more": len(partitions) - MAX_REPORTED_PARTITIONS}
+    )
 
 
 def summarize_group_state(sight: GroupObservation, found: list[PositionDecision]) -> tuple[SyncState, str]:
@@ -119,7 +125,7 @@ def summarize_group_state(sight: GroupObservation, found: list[PositionDecision]
 def build_group_differences(sight: GroupObservation, found: list[PositionDecision]) -> list[FieldDrift]:
     """Field by field what would be committed; what would not is one line a group."""
     cluster, group = sight.target_alias, sight.target_group
-    told = [
+    report = [
         FieldDrift(
             cluster, "group", group, str(move.there), _text(move.at_target), _text(move.write.offset),
             why=move.why,
@@ -130,8 +136,8 @@ def build_group_differences(sight: GroupObservation, found: list[PositionDecisio
     state, why = summarize_group_state(sight, [move for move in found if move.write is None])
     if state != "equal":
         drift: DriftClass = "unsupported" if state in ("different", "refused") else "unknown"
-        told.append(FieldDrift(cluster, "group", group, _POSITIONS, None, None, drift, False, why))
-    return told
+        report.append(FieldDrift(cluster, "group", group, _POSITIONS, None, None, drift, False, why))
+    return report
 
 
 def _text(offset: int | None) -> str | None:

@@ -37,15 +37,19 @@ class QuotaKind:
     name: str = "quotas"
 
     def mode(self, flow: PlanFlow) -> SyncMode:
+        """`sync.quotas` of the flow."""
         return flow.sync.quotas.mode
 
     def every_ms(self, flow: PlanFlow) -> int:
+        """METADATA_INTERVAL_MS, for every flow."""
         return sync_kind.METADATA_INTERVAL_MS
 
     def compare(self, flow: PlanFlow, sides: SyncClusters) -> list[FieldDrift]:
+        """Client quotas that differ."""
         return find_quota_differences(flow, sides.flows, _quotas(sides.source), _quotas(sides.target), sides.target)
 
     def carry(self, flow: PlanFlow, sides: SyncClusters, differences: Sequence[FieldDrift]) -> list[DifferenceOutcome]:
+        """Set the quotas that differ at the target."""
         if not differences:
             return []
         here = {render_quota_entity(entity): (entity, limits) for entity, limits in _quotas(sides.source).items()}

@@ -43,6 +43,7 @@ class SchemaKind:
     _took_s: dict[str, float] = field(default_factory=dict, compare=False)  # by flow
 
     def mode(self, flow: PlanFlow) -> SyncMode:
+        """`sync.schemas` of the flow."""
         return flow.sync.schemas.mode
 
     def every_ms(self, flow: PlanFlow) -> int:
@@ -50,6 +51,7 @@ class SchemaKind:
         return max(_EVERY_MS, int(self._took_s.get(flow.id, 0.0) * 10_000))
 
     def compare(self, flow: PlanFlow, sides: SyncClusters) -> list[FieldDrift]:
+        """Subjects and versions that the target registry lacks or has otherwise."""
         source, target = resolve_registry_settings(sides.source), resolve_registry_settings(sides.target)
         began = time.monotonic()
         try:
@@ -63,6 +65,7 @@ class SchemaKind:
             self._took_s[flow.id] = time.monotonic() - began
 
     def carry(self, flow: PlanFlow, sides: SyncClusters, differences: Sequence[FieldDrift]) -> list[DifferenceOutcome]:
+        """Register the missing versions and set the modes and compatibility levels that differ."""
         source, target = resolve_registry_settings(sides.source), resolve_registry_settings(sides.target)
         with RegistryClient(source) as here, RegistryClient(target) as there:
             return _Carrying(flow, build_version_matcher(flow, here, there), differences).done()
@@ -105,7 +108,7 @@ def _order_by_reference(flow: PlanFlow, twins: VersionMatcher) -> list[str]:
 
 @dataclass(slots=True)
 class _Comparison:
-    """One look at both registries."""
+    """One inspection of both registries."""
 
     flow: PlanFlow
     twins: VersionMatcher
@@ -307,7 +310,7 @@ class _Carrying:
         return self._stop
 
     def _put_back(self) -> None:
-        """The modes as they were. What cannot be put back now is a difference at the next look."""
+        """The modes as they were. What cannot be put back now is a difference at the next inspection."""
         for name, before in self._before.items():
             if before is not None:
                 self.twins.target.set_mode(name, before)

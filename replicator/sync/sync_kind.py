@@ -17,8 +17,8 @@ METADATA_INTERVAL_MS: Final = 30_000  # how often configs, rights, quotas and us
 
 @dataclass(frozen=True, slots=True)
 class SyncClusters:
-    """The two clusters of a flow. flows: all that are known to run into the target, this one among them; what several
-    of them bring must not be set to and fro."""
+    """The two clusters of a flow. flows: every running flow with this target, including this one. A value that several
+    flows manage is not changed back and forth."""
 
     source: ConnectionSettings
     target: ConnectionSettings
@@ -38,9 +38,11 @@ class SyncKind(Protocol):
     `wanted` as text; `applied` only where `carry` would do it."""
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """Word for this kind in reports, metrics and options."""
 
-    def mode(self, flow: PlanFlow) -> SyncMode: ...
+    def mode(self, flow: PlanFlow) -> SyncMode:
+        """When this kind is synced for the flow: never, once or continuous."""
 
     def every_ms(self, flow: PlanFlow) -> int:
         """How often it is compared again while it is `continuous`."""

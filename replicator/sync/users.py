@@ -31,12 +31,15 @@ class ScramUserKind:
     name: str = "users"
 
     def mode(self, flow: PlanFlow) -> SyncMode:
+        """`sync.users` of the flow."""
         return flow.sync.users.mode
 
     def every_ms(self, flow: PlanFlow) -> int:
+        """METADATA_INTERVAL_MS, for every flow."""
         return sync_kind.METADATA_INTERVAL_MS
 
     def compare(self, flow: PlanFlow, sides: SyncClusters) -> list[FieldDrift]:
+        """SCRAM users of the source that the target lacks or keeps with fewer iterations."""
         with open_admin_connection(sides.source) as source, open_admin_connection(sides.target) as target:
             return find_user_differences(flow, read_scram_users(source), read_scram_users(target), sides.target)
 

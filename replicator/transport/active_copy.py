@@ -1,4 +1,4 @@
-"""A partition on its way: what the links know of it."""
+"""A partition that is being copied, as fetchers and senders see it."""
 
 from __future__ import annotations
 
@@ -8,29 +8,29 @@ from typing import Final
 
 from replicator.batch.record_batch import RawBatch
 from replicator.batch.repack import RepackTerms
+from replicator.copy.copy_protocol import Copy
 from replicator.copy.partition_copy import PartitionCopy
 from replicator.copy.quarantine import QuarantineWriter
 from replicator.copy.schema_ids import SchemaIdCounts
-from replicator.copy.transactions.transaction_copy import TransactionCopy
 from replicator.ledger.ledger_writer import PartitionLedgerWriter
 from replicator.recovery.log_inspection import BrokerAddress
 from replicator.transport.broker_connection import TrafficClass
 from replicator.transport.rate_limit import RateLimit
 
 _FEW: Final = 64 << 10  # bytes of an answer that says: nothing has piled up
-CALM_FETCHES: Final = 3  # so many of them in a row make a partition of the bulk lane live again
+CALM_FETCHES: Final = 3  # so many of them in a row make a partition of the bulk thread live again
 
 
 @dataclass(slots=True)
 class ActiveCopy:
-    """A partition on its way: its copy, its ledger, its limits, and the terms on which batches are cut.
+    """A partition that is being copied: its copy, its ledger, its limits, and the terms on which batches are repacked.
 
-    kind: the lane that is to carry it; carrier: the lane that sends it as long as something of it is on its way.
-    `wake` says that there may be something to send, `room` that its buffer has room again; the links set them. The
-    sending side calls `between` when there is nothing that it may send now.
+    kind: the traffic class that is to serve it. carrier: the class that still has batches of it in flight. The broker
+    threads set `wake` (there may be something to send) and `room` (its buffer has room again). The sender calls
+    `between` when there is nothing that it may send now.
     """
 
-    copy: PartitionCopy | TransactionCopy
+    copy: Copy
     ledger: PartitionLedgerWriter | None  # None where the ledger is written with the records
     rate: RateLimit
     leave_out: Callable[[RawBatch], bool]
@@ -49,20 +49,22 @@ class ActiveCopy:
 
     @property
     def sequenced_copy(self) -> PartitionCopy:
-        """The copy, where it is one that a link sends for."""
+        """The copy, where a sender sends its batches; asserts that it is not written in transactions."""
         assert isinstance(self.copy, PartitionCopy)
         return self.copy
 
     @property
     def flow(self) -> str:
+        """Id of the flow; quotas and fair scheduling go by it."""
         return self.copy.key.flow
 
     def fetched(self, size: int) -> None:
-        """An answer with `size` bytes was taken: choose the lane. One live answer that does not reach the log's end
-        is enough to leave the live lane; coming back takes several calm ones.
+        """Choose the traffic class after an answer of `size` bytes was taken.
 
-        Only the lane of this kind fetches and delivers, so it calls this when it is done with the answer: a new kind
-        hands the partition to the other lane, which is woken."""
+        One answer that does not reach the end of the log makes a live partition bulk. Several small ones that reach it
+        make it live again. Only the fetcher of the current class calls this, as the last thing it does with the answer:
+        a new class hands the partition to the other fetcher, which is woken.
+        """
         before = self.kind
         at_end = self.copy.position >= self.copy.source_end
         if self.kind == "live":

@@ -1,8 +1,8 @@
-"""What the threads that carry batches share: one connection to one broker, sleeping and waking, being lost.
+"""What fetchers and senders share: a thread with one connection to one broker, that sleeps, wakes and reconnects.
 
-A broker is served by two lanes on connections of their own: the *live* lane has the partitions whose copy is at the
-log's end, the *bulk* lane those that have much to catch up. So a record that was just written never waits behind
-megabytes of older ones, in no buffer and no queue.
+A broker is served by two threads, each with a connection of its own. The *live* thread has the partitions whose copy is
+at the end of the log, the *bulk* thread those that have much to catch up. So a new record never waits behind megabytes
+of older ones, in no buffer and no queue.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from replicator.recovery.log_inspection import BrokerAddress
 
 log = logging.getLogger("watershed.links")
 
-LONGEST_SLEEP_S: Final = 0.25  # how long a lane sleeps at most when nothing wakes it
+LONGEST_SLEEP_S: Final = 0.25  # how long a thread sleeps at most when nothing wakes it
 _AFTER_A_LOSS_S: Final = 0.1
 TrafficClass = Literal["live", "bulk"]
 
 
 class BrokerConnectionThread(threading.Thread):
-    """A subclass says in `_round` what is done, and in `_dropped` what losing the connection means."""
+    """A subclass does its work in `_round`, and says in `_dropped` what the loss of the connection means."""
 
     def __init__(self, what: str, kind: TrafficClass, settings: ConnectionSettings, address: BrokerAddress) -> None:
         super().__init__(name=f"{what}-{settings.alias}-{address.port}-{kind}", daemon=True)
         self.kind, self.settings, self.address = kind, settings, address
-        self.throttled_s = 0.0  # what the broker has asked this lane to wait, in all (KIP-219)
+        self.throttled_s = 0.0  # what the broker has asked this thread to wait, in all (KIP-219)
         self._ending = False
         self._connection: Connection | None = None
         self._asleep = False
@@ -44,7 +44,7 @@ class BrokerConnectionThread(threading.Thread):
         self._not_before = 0.0  # monotonic; the broker does not want to hear from us earlier
 
     def wake(self) -> None:
-        """Something may have to be done. Cheap while the lane is at work; may be called from any thread."""
+        """Tell the thread that there may be work. Cheap while it is at work; any thread may call it."""
         if self._asleep:
             self._asleep = False
             with self._pipe, suppress(BlockingIOError):
@@ -52,10 +52,12 @@ class BrokerConnectionThread(threading.Thread):
                     os.write(self._wake, b"\0")
 
     def end(self) -> None:
+        """Ask the thread to end; it closes its connection and pipe itself."""
         self._ending = self._asleep = True
         self.wake()
 
     def run(self) -> None:
+        """Fetch or send in rounds until `end`. A failure costs the connection, never the thread."""
         while not self._ending:
             try:
                 self._round()
@@ -72,12 +74,12 @@ class BrokerConnectionThread(threading.Thread):
 
     def _round(self) -> None:
         """Do something, or sleep until there may be something to do."""
-        raise AssertionError("a lane fetches or sends")
+        raise AssertionError("a subclass fetches or sends")
 
     def _dropped(self, reason: str, closed: bool) -> None:
         """The connection is lost, and with it every answer that was awaited on it. `closed`: it was there, and the
         broker ended it rather than being silent; so it may well take another one."""
-        raise AssertionError("a lane fetches or sends")
+        raise AssertionError("a subclass fetches or sends")
 
     def _sleep(self, seconds: float, *, until_answer: bool = False) -> bool:
         """Until `wake`, or with `until_answer` until the connection has something to read (then True).

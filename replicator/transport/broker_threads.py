@@ -1,7 +1,7 @@
-"""Moving the bytes: a link to each source broker that fetches, a link to each target broker that sends.
+"""Moves the bytes: threads that fetch from a source broker, threads that send to a target broker.
 
-Links only carry; what may be done with a partition is decided by its `PartitionCopy`. Each link has two lanes
-(`replicator.transport.broker_connection`), and a partition is in the one that its `ActiveCopy` says.
+They only carry; `replicator.copy` decides what may be done with a partition. Each broker has a thread for each traffic
+class (`replicator.transport.broker_connection`), and an `ActiveCopy` says which of them serves its partition.
 """
 
 from __future__ import annotations
@@ -22,44 +22,49 @@ _KINDS: tuple[TrafficClass, ...] = ("live", "bulk")
 
 
 class BrokerThreads:
-    """What both kinds of links share: the routes they serve, their lanes, and how they end."""
+    """The threads of one broker, one for each traffic class, and the active copies that they serve."""
 
     def __init__(self) -> None:
         self._lock = Lock()
-        self._routes: dict[int, ActiveCopy] = {}
+        self._active_copies: dict[int, ActiveCopy] = {}
         self._now: tuple[ActiveCopy, ...] = ()
-        self._lanes: dict[TrafficClass, BrokerConnectionThread] = {}
+        self._threads: dict[TrafficClass, BrokerConnectionThread] = {}
         self._unused_since = time.monotonic()
 
     def start(self) -> None:
-        for lane in self._lanes.values():
-            lane.start()
+        """Start the thread of each traffic class."""
+        for thread in self._threads.values():
+            thread.start()
 
     def is_alive(self) -> bool:
-        return all(lane.is_alive() for lane in self._lanes.values())
+        """False once one of the threads has ended."""
+        return all(thread.is_alive() for thread in self._threads.values())
 
-    def add(self, route: ActiveCopy) -> None:
+    def add(self, active: ActiveCopy) -> None:
+        """Serve this active copy from now on."""
         with self._lock:
-            self._routes[id(route)] = route
-            self._now = tuple(self._routes.values())
+            self._active_copies[id(active)] = active
+            self._now = tuple(self._active_copies.values())
 
-    def remove(self, route: ActiveCopy) -> None:
+    def remove(self, active: ActiveCopy) -> None:
+        """Stop serving this active copy; an answer that is under way may still come."""
         with self._lock:
-            if self._routes.pop(id(route), None) is not None:
-                self._now = tuple(self._routes.values())
+            if self._active_copies.pop(id(active), None) is not None:
+                self._now = tuple(self._active_copies.values())
                 self._unused_since = time.monotonic()
 
     def unused_s(self, now: float) -> float:
-        """For how long it has had no routes, at `now` (monotonic seconds)."""
+        """For how many seconds it has served no active copy, at `now` (monotonic)."""
         return 0.0 if self._now else now - self._unused_since
 
     def end(self) -> None:
-        for lane in self._lanes.values():
-            lane.end()
+        """Ask all threads to end; does not wait."""
+        for thread in self._threads.values():
+            thread.end()
 
     def counters(self) -> dict[str, float]:
-        """What this link has counted since it started, by metric name."""
-        return {"throttled_seconds": sum(lane.throttled_s for lane in self._lanes.values())}
+        """What these threads have counted since they started, by metric name."""
+        return {"throttled_seconds": sum(thread.throttled_s for thread in self._threads.values())}
 
 
 class SourceBrokerThreads(BrokerThreads):
@@ -67,15 +72,16 @@ class SourceBrokerThreads(BrokerThreads):
 
     def __init__(self, settings: ConnectionSettings, address: BrokerAddress, memory: Callable[[], int]) -> None:
         super().__init__()
-        self._lanes = {kind: Fetcher(kind, settings, address, lambda: self._now, memory) for kind in _KINDS}
+        self._threads = {kind: Fetcher(kind, settings, address, lambda: self._now, memory) for kind in _KINDS}
 
-    def add(self, route: ActiveCopy) -> None:
-        route.room = partial(self._room, route)
-        super().add(route)
-        self._room(route)
+    def add(self, active: ActiveCopy) -> None:
+        """Fetch for this active copy, and wake its thread when its buffer has room."""
+        active.room = partial(self._room, active)
+        super().add(active)
+        self._room(active)
 
-    def _room(self, route: ActiveCopy) -> None:
-        self._lanes[route.kind].wake()
+    def _room(self, active: ActiveCopy) -> None:
+        self._threads[active.kind].wake()
 
 
 class TargetBrokerThreads(BrokerThreads):
@@ -83,16 +89,17 @@ class TargetBrokerThreads(BrokerThreads):
 
     def __init__(self, settings: ConnectionSettings, address: BrokerAddress) -> None:
         super().__init__()
-        self._senders = {kind: Sender(kind, settings, address, self._offer, self._carried) for kind in _KINDS}
-        self._lanes = {**self._senders}
+        self._senders = {kind: Sender(kind, settings, address, self._offer, self._copies_of) for kind in _KINDS}
+        self._threads = {**self._senders}
 
-    def add(self, route: ActiveCopy) -> None:
-        route.wake = partial(self._offer, route)
-        super().add(route)
-        self._offer(route)
+    def add(self, active: ActiveCopy) -> None:
+        """Send for this active copy, and schedule it when it has something to send."""
+        active.wake = partial(self._offer, active)
+        super().add(active)
+        self._offer(active)
 
-    def _offer(self, route: ActiveCopy) -> None:
-        self._senders[route.carrier].put(route)
+    def _offer(self, active: ActiveCopy) -> None:
+        self._senders[active.carrier].put(active)
 
-    def _carried(self, kind: TrafficClass) -> list[ActiveCopy]:
-        return [route for route in self._now if route.carrier == kind]
+    def _copies_of(self, kind: TrafficClass) -> list[ActiveCopy]:
+        return [active for active in self._now if active.carrier == kind]

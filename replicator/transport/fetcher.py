@@ -1,4 +1,4 @@
-"""The lanes that fetch: all partitions of a lane in one Fetch, as far as buffers, quotas and memory have room."""
+"""The threads that fetch: all partitions of a thread in one Fetch, as far as buffers, quotas and memory have room."""
 
 from __future__ import annotations
 
@@ -13,8 +13,6 @@ from clusters.settings import ConnectionSettings
 from clusters.wire import error_codes
 from clusters.wire.messages import FetchedPartition, FetchPartition
 from replicator.batch.batch_selection import select_batches
-from replicator.batch.repack import SMALL_BATCH_BYTES
-from replicator.copy.partition_copy import MAX_BATCHES_IN_FLIGHT, PartitionCopy
 from replicator.errors import BadBatch
 from replicator.recovery.log_inspection import BrokerAddress
 from replicator.states import Halt, OffsetSpan, Reinspect
@@ -28,31 +26,32 @@ _FETCH_BYTES: Final[dict[TrafficClass, int]] = {"live": 512 << 10, "bulk": 4 << 
 _ANSWER_BYTES: Final[dict[TrafficClass, int]] = {"live": 2 << 20, "bulk": 16 << 20}
 _LEAST_ANSWER: Final = 1 << 20  # a single batch may be larger; the broker sends it all the same (KIP-74)
 # A broker with a quota for us answers with nothing where an answer would exceed what is left of the quota's window, and
-# cuts answers only to the whole of it (KafkaApis, KIP-219). Who always asks for more than is left gets nothing while
-# anybody else of the same client id reads. So for a minute behind such an answer an eighth of the largest one before is
-# asked for, at least SMALLEST_ANSWER; windows are of ten seconds, and small answers fill them as well as large ones.
+# cuts answers only to the whole of it (KafkaApis, KIP-219). A fetcher that keeps asking for more than what is left
+# never gets data while others of the same client id read. After an empty answer it therefore asks, for 60 s, for one
+# eighth of its largest earlier answer, at least _SMALLEST_ANSWER. A window has ten seconds; small answers fill it as
+# well.
 _SMALLEST_ANSWER: Final = 128 << 10
 _CAREFUL_S: Final = 60.0
 _PARTITION_BUFFER: Final = 8 << 20
-# What the live lane may hold beyond the memory that there is for all: backlogs fill that, and are no reason to wait.
+# What the live thread may hold beyond the memory that there is for all: backlogs fill that, and are no reason to wait.
 RESERVED_BYTES: Final[dict[TrafficClass, int]] = {"live": 4 << 20, "bulk": 0}
 _LONG_POLL_S: Final = 0.1
-_COMING_S: Final = 0.02  # a live lane's, while partitions may come to it: what is new in one would wait out the poll
+_COMING_S: Final = 0.02  # a live thread's, while partitions may come to it: what is new in one would wait out the poll
 
 
 class Fetcher(BrokerConnectionThread):
-    """`routes` gives the partitions of this source broker, `memory` the bytes that the worker may still hold."""
+    """`active_copies` gives the partitions of this source broker, `memory` the bytes that the worker may still hold."""
 
     def __init__(
         self,
         kind: TrafficClass,
         settings: ConnectionSettings,
         address: BrokerAddress,
-        routes: Callable[[], tuple[ActiveCopy, ...]],
+        active_copies: Callable[[], tuple[ActiveCopy, ...]],
         memory: Callable[[], int],
     ) -> None:
         super().__init__("fetch", kind, settings, address)
-        self._routes, self._memory = routes, memory
+        self._active_copies, self._memory = active_copies, memory
         self._first = 0
         self._fits = _ANSWER_BYTES[kind]  # what an answer may have, as the broker's quota for us goes
         self._largest = 0  # bytes of an answer
@@ -61,37 +60,37 @@ class Fetcher(BrokerConnectionThread):
     def _round(self) -> None:
         self._asleep = True
         now = time.monotonic()
-        everybody = self._routes()
-        routes = [route for route in everybody if route.kind == self.kind and _takes(route)]
+        everybody = self._active_copies()
+        active_copies = [active for active in everybody if active.kind == self.kind and _can_fetch(active)]
         memory = self._memory() + RESERVED_BYTES[self.kind]
-        asked, early = _within_quotas(routes, now)
+        asked, early = _within_quotas(active_copies, now)
         pause = max(self._not_before - now, early if not asked else 0.0, 0.0)
         if not asked or memory <= 0 or pause > 0:
             self._sleep(min(pause, LONGEST_SLEEP_S) if pause else LONGEST_SLEEP_S)
             return
         self._asleep = False
-        if self.kind == "live" and any(route.kind != "live" for route in everybody):
+        if self.kind == "live" and any(active.kind != "live" for active in everybody):
             early = min(early, _COMING_S)
         self._fetch(asked, max(min(_ANSWER_BYTES[self.kind], memory), _LEAST_ANSWER), min(_LONG_POLL_S, early))
 
     def _fetch(self, asked: list[tuple[ActiveCopy, int]], max_bytes: int, wait_s: float) -> None:
         self._first = (self._first + 1) % len(asked)  # the broker fills the answer in this order
         asked = asked[self._first :] + asked[: self._first]
-        by_partition = {(route.copy.source_id, route.copy.key.partition): route for route, _ in asked}
+        by_partition = {(active.copy.source_id, active.copy.key.partition): active for active, _ in asked}
         most = _FETCH_BYTES[self.kind]
-        heaviest = max(route.weight for route, _ in asked)
+        heaviest = max(active.weight for active, _ in asked)
         self._check_connection()
         connection = self._connected()
         answers = connection.fetch(
             tuple(
                 FetchPartition(
-                    route.copy.source_id,
-                    route.copy.key.partition,
-                    route.copy.position,
-                    route.copy.leader_epoch,
-                    min(share, most * route.weight // heaviest),
+                    active.copy.source_id,
+                    active.copy.key.partition,
+                    active.copy.position,
+                    active.copy.leader_epoch,
+                    min(share, most * active.weight // heaviest),
                 )
-                for route, share in asked
+                for active, share in asked
             ),
             max_wait_ms=int(wait_s * 1000),
             max_bytes=min(max_bytes, self._fits),
@@ -103,110 +102,94 @@ class Fetcher(BrokerConnectionThread):
             self._fits = _ANSWER_BYTES[self.kind]
         self._largest = max(self._largest, sum(len(answer.records) for answer in answers))
         for answer in answers:
-            _delivered(by_partition[answer.topic_id, answer.partition], answer)
+            _deliver_or_stop(by_partition[answer.topic_id, answer.partition], answer)
         self._apply_throttle(connection.throttle_ms)
 
     def _dropped(self, reason: str, closed: bool) -> None:
-        for route in self._routes():
-            if route.kind == self.kind:
-                _troubled(route, Reinspect(reason))
+        for active in self._active_copies():
+            if active.kind == self.kind:
+                active.copy.stop(Reinspect(reason))
 
 
-def _takes(route: ActiveCopy) -> bool:
-    copy = route.copy
-    return copy.trouble is None and copy.refused is None and copy.buffered < _PARTITION_BUFFER and not _crowded(route)
+def _can_fetch(active: ActiveCopy) -> bool:
+    copy = active.copy
+    return copy.trouble is None and copy.refused is None and copy.buffered < _PARTITION_BUFFER and not copy.is_crowded
 
 
-def _crowded(route: ActiveCopy) -> bool:
-    """Whether tiny batches wait in a row because the target is slower than the source. Each takes a request of its own;
-    what stays on the source until the row is shorter comes in one answer, and is merged (`replicator.batch.repack`)."""
-    copy = route.copy
-    return (
-        isinstance(copy, PartitionCopy)
-        and len(copy.ready) >= MAX_BATCHES_IN_FLIGHT
-        and copy.buffered < len(copy.ready) * SMALL_BATCH_BYTES
-    )
-
-
-def _within_quotas(routes: list[ActiveCopy], now: float) -> tuple[list[tuple[ActiveCopy, int]], float]:
+def _within_quotas(active_copies: list[ActiveCopy], now: float) -> tuple[list[tuple[ActiveCopy, int]], float]:
     """What may be asked of each now, and the seconds until a flow that may not be asked now may be again."""
-    limited = Counter(route.flow for route in routes if route.rate.quota is not None)
+    limited = Counter(active.flow for active in active_copies if active.rate.quota is not None)
     if not limited:
-        return [(route, _FETCH_BYTES["bulk"]) for route in routes], _LONG_POLL_S
+        return [(active, _FETCH_BYTES["bulk"]) for active in active_copies], _LONG_POLL_S
     asked: list[tuple[ActiveCopy, int]] = []
     early = _LONG_POLL_S
-    for route in routes:
-        allowance = route.rate.allowance(now)
+    for active in active_copies:
+        allowance = active.rate.allowance(now)
         if allowance is None:
-            asked.append((route, _FETCH_BYTES["bulk"]))
+            asked.append((active, _FETCH_BYTES["bulk"]))
         elif allowance:
-            asked.append((route, max(allowance // limited[route.flow], min(MIN_ALLOWANCE_BYTES, allowance))))
+            asked.append((active, max(allowance // limited[active.flow], min(MIN_ALLOWANCE_BYTES, allowance))))
         else:
-            early = min(early, max(route.rate.wait(now), 0.001))
+            early = min(early, max(active.rate.wait(now), 0.001))
     return asked, early
 
 
-def _delivered(route: ActiveCopy, answer: FetchedPartition) -> None:
-    """Whatever goes wrong with one partition's answer is that partition's trouble, and not the lane's."""
+def _deliver_or_stop(active: ActiveCopy, answer: FetchedPartition) -> None:
+    """Whatever goes wrong with one partition's answer is that partition's trouble, and not the thread's."""
     try:
-        _deliver(route, answer)
+        _deliver(active, answer)
     except BadBatch as error:
-        _troubled(route, Reinspect(str(error), error.state))
+        active.copy.stop(Reinspect(str(error), error.state))
     except ClusterError as error:  # of the registry
-        _troubled(route, Reinspect(str(error)))
+        active.copy.stop(Reinspect(str(error)))
     except Exception as error:
-        key = route.copy.key
+        key = active.copy.key
         log.exception("answer failed", extra={"flow": key.flow, "topic": key.topic, "partition": key.partition})
-        told = f"what the source sent from offset {route.copy.position} on could not be worked on"
-        _troubled(route, Reinspect(f"{told}: {type(error).__name__}: {error}", "rejected"))
+        reason = f"what the source sent from offset {active.copy.position} on could not be worked on"
+        active.copy.stop(Reinspect(f"{reason}: {type(error).__name__}: {error}", "rejected"))
 
 
-def _deliver(route: ActiveCopy, answer: FetchedPartition) -> None:
-    copy = route.copy
-    trouble = _trouble(route, answer)
+def _deliver(active: ActiveCopy, answer: FetchedPartition) -> None:
+    copy = active.copy
+    trouble = _find_trouble(active, answer)
     if trouble is not None:
-        _troubled(route, trouble)
+        active.copy.stop(trouble)
         return
     copy.source_end, copy.high_watermark = answer.last_stable, answer.high_watermark
     copy.source_seen = time.monotonic()
     records = answer.records
     size = len(records)
     if size == 0:
-        route.fetched(0)
+        active.fetched(0)
         return
     if 2 * size < memoryview(records.obj).nbytes:  # a small part must not hold a large answer in memory
         records = memoryview(bytes(records))
-    sifted = select_batches(records, copy.position, answer.aborted, leave_out=route.leave_out, terms=route.terms)
-    if sifted.rejected and route.quarantine is not None:
+    selected = select_batches(records, copy.position, answer.aborted, leave_out=active.leave_out, terms=active.terms)
+    if selected.rejected and active.quarantine is not None:
         try:
-            route.quarantine.keep(copy.key, sifted.rejected)
+            active.quarantine.keep(copy.key, selected.rejected)
         except ClusterError as error:
-            _troubled(route, Reinspect(f"{len(sifted.rejected)} records could not be quarantined: {error}"))
+            active.copy.stop(Reinspect(f"{len(selected.rejected)} records could not be quarantined: {error}"))
             return
-    runs = copy.accept(sifted)
-    if runs and route.ledger is not None:
-        route.ledger.append(runs)
-    route.rate.spend(size, time.monotonic())
-    if sifted.batches or (isinstance(copy, PartitionCopy) and copy.waiting):
-        route.wake()
-    route.fetched(size)  # last: from here on the other lane may fetch, and append what follows
+    runs = copy.accept(selected)
+    if runs and active.ledger is not None:
+        active.ledger.append(runs)
+    active.rate.spend(size, time.monotonic())
+    if selected.batches or copy.has_unsent:
+        active.wake()
+    active.fetched(size)  # last: from here on the other thread may fetch, and append what follows
 
 
-def _troubled(route: ActiveCopy, trouble: Halt | Reinspect) -> None:
-    with route.copy.lock:
-        route.copy.trouble = route.copy.trouble or trouble
-
-
-def _trouble(route: ActiveCopy, answer: FetchedPartition) -> Halt | Reinspect | None:
-    copy = route.copy
+def _find_trouble(active: ActiveCopy, answer: FetchedPartition) -> Halt | Reinspect | None:
+    copy = active.copy
     if answer.diverging_epoch is not None:
         epoch, end = answer.diverging_epoch
-        told = f"the source's log ends epoch {epoch} at offset {end}, copied was through {copy.position}"
-        if route.ledger is not None and not route.ledger.template.epochs:  # a look could not know it any more
-            return Halt("source_truncated", told, source=OffsetSpan(min(end, copy.position), copy.position))
-        return Reinspect(told, "source_truncated")  # the look finds out how far back
+        reason = f"the source's log ends epoch {epoch} at offset {end}, copied was through {copy.position}"
+        if active.ledger is not None and not active.ledger.template.epochs:  # an inspection could not know it any more
+            return Halt("source_truncated", reason, source=OffsetSpan(min(end, copy.position), copy.position))
+        return Reinspect(reason, "source_truncated")  # the inspection finds out how far back
     if answer.error == error_codes.OFFSET_OUT_OF_RANGE:
-        return Reinspect(  # expired, as the look will find; or the log does not know the epoch that we copied
+        return Reinspect(  # expired, as the inspection will find; or the log does not know the epoch that we copied
             f"the source answers OFFSET_OUT_OF_RANGE at offset {copy.position}, leader epoch {copy.leader_epoch}",
             "source_truncated",
         )

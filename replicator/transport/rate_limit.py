@@ -34,7 +34,7 @@ class FlowRateLimits:
             self._set(flow)
 
     def forget(self, flow: str) -> None:
-        """Routes made from now on get a fresh limit."""
+        """Active copies made from now on get a fresh limit."""
         self._rates.pop(flow, None)
 
     def _set(self, flow: str) -> None:

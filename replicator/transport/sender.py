@@ -1,4 +1,4 @@
-"""The lanes that send: one batch a partition and request, several requests on their way, answers in order."""
+"""The threads that send: one batch a partition and request, several requests in flight, answers in order."""
 
 from __future__ import annotations
 
@@ -12,24 +12,25 @@ from clusters.settings import ConnectionSettings
 from clusters.wire.messages import ProducePartition
 from replicator.copy.partition_copy import OutgoingBatch
 from replicator.recovery.log_inspection import BrokerAddress
+from replicator.transport import stall_detector
 from replicator.transport.active_copy import ActiveCopy
 from replicator.transport.broker_connection import LONGEST_SLEEP_S, BrokerConnectionThread, TrafficClass
 from replicator.transport.fair_scheduling import FairScheduler
 from replicator.transport.stall_detector import StallDetector
-from replicator.worker import membership
 
 _REQUEST_BYTES: Final = 8 << 20
 _REQUESTS_IN_FLIGHT: Final = 5
-# A broker that hangs has been replaced by then; giving up early costs a look and is never wrong, as nothing is resent.
+# A broker that hangs has been replaced by then; giving up early costs an inspection and is never wrong, as nothing is
+# resent.
 _PATIENCE_S: Final = 10.0
 _SLOWEST_BYTES_S: Final = 200_000  # for what is on its way to get there at all
 _PULSE: Final = StallDetector(
-    membership.WORKER_SESSION_MS / 2000
+    stall_detector.WORKER_SESSION_MS / 2000
 )  # of this process; half a session goes on while it is frozen
 
 
 class Sender(BrokerConnectionThread):
-    """`offer` puts a partition into the lane that carries it now; `carried` are the partitions of a lane."""
+    """offer: gives a partition to the sender that carries it now. copies_of: the active copies of a traffic class."""
 
     def __init__(
         self,
@@ -37,41 +38,51 @@ class Sender(BrokerConnectionThread):
         settings: ConnectionSettings,
         address: BrokerAddress,
         offer: Callable[[ActiveCopy], None],
-        carried: Callable[[TrafficClass], list[ActiveCopy]],
+        copies_of: Callable[[TrafficClass], list[ActiveCopy]],
     ) -> None:
         super().__init__("send", kind, settings, address)
-        self._offer, self._carried = offer, carried
+        self._offer, self._copies_of = offer, copies_of
         self._shares: FairScheduler[ActiveCopy] = FairScheduler()
         self._requests: deque[list[tuple[ActiveCopy, OutgoingBatch]]] = deque()
         self._stops = _PULSE.count_stalls()
 
     def start(self) -> None:
+        """Start the stall detector of the process, then the thread."""
         _PULSE.start()
         super().start()
 
-    def put(self, route: ActiveCopy) -> None:
+    def put(self, active: ActiveCopy) -> None:
         """The partition may have something to send."""
-        self._shares.put(route)
+        self._shares.put(active)
         self.wake()
 
     def _round(self) -> None:
         now = time.monotonic()
-        if (stops := _PULSE.count_stalls()) != self._stops:
-            for route in self._carried(self.kind):
-                route.sequenced_copy.note_stall(int(time.time() * 1000))
-        self._stops = stops
+        self._note_stalls()
         if not self._requests:
             self._check_connection()
-            if self._connection is None and self._carried(self.kind):
+            if self._connection is None and self._copies_of(self.kind):
                 self._connected()  # ahead of what comes; and where the broker is gone its partitions have to know
         open_ = len(self._requests) < _REQUESTS_IN_FLIGHT and now >= self._not_before
         if open_:
             self._asleep = True
-            request = self._gathered()
+            request = self._gather_request()
             if request:
                 self._asleep = False
                 self._send(request)
                 return
+        self._wait(open_, now)
+
+    def _note_stalls(self) -> None:
+        """After a stall of the process every copy checks whether the broker may have forgotten its sequence numbers."""
+        stops = _PULSE.count_stalls()
+        if stops != self._stops:
+            for active in self._copies_of(self.kind):
+                active.sequenced_copy.note_stall(int(time.time() * 1000))
+        self._stops = stops
+
+    def _wait(self, open_: bool, now: float) -> None:
+        """Wait for the oldest answer or for something to send. open_: one more request may be sent at `now`."""
         if self._requests:
             # Full or throttled: nothing to do but to wait for the oldest answer. Else whatever comes first.
             if not open_ or self._connected().buffered or self._sleep(LONGEST_SLEEP_S, until_answer=True):
@@ -87,8 +98,8 @@ class Sender(BrokerConnectionThread):
         self._requests.append(request)
         self._connected().send_produce(
             tuple(
-                ProducePartition(route.copy.target_id, route.copy.key.partition, outgoing.pieces)
-                for route, outgoing in request
+                ProducePartition(active.copy.target_id, active.copy.key.partition, outgoing.pieces)
+                for active, outgoing in request
             )
         )
 
@@ -98,54 +109,54 @@ class Sender(BrokerConnectionThread):
         connection.patience_s = _PATIENCE_S + waiting / _SLOWEST_BYTES_S
         answers = {(a.topic_id, a.partition): a for a in connection.receive_produce()}
         request = self._requests[0]
-        if any((route.copy.target_id, route.copy.key.partition) not in answers for route, _ in request):
+        if any((active.copy.target_id, active.copy.key.partition) not in answers for active, _ in request):
             raise ProtocolError("an answer to Produce leaves a partition out", alias=self.settings.alias)
         self._requests.popleft()
         now = int(time.time() * 1000)
-        for route, _ in request:
-            route.sequenced_copy.answered(answers[route.copy.target_id, route.copy.key.partition], now)
-            if route.sequenced_copy.waiting:
-                self._offer(route)
-            route.room()
+        for active, _ in request:
+            active.sequenced_copy.answered(answers[active.copy.target_id, active.copy.key.partition], now)
+            if active.sequenced_copy.has_unsent:
+                self._offer(active)
+            active.room()
         self._apply_throttle(connection.throttle_ms)
 
-    def _gathered(self) -> list[tuple[ActiveCopy, OutgoingBatch]]:
+    def _gather_request(self) -> list[tuple[ActiveCopy, OutgoingBatch]]:
         request: list[tuple[ActiveCopy, OutgoingBatch]] = []
         size = 0
         now = int(time.time() * 1000)
-        while size < _REQUEST_BYTES and (route := self._shares.next(size)) is not None:
-            if route.carrier != self.kind:  # put in here before it changed lanes; it may be on its way over there
-                self._offer(route)
+        while size < _REQUEST_BYTES and (active := self._shares.next(size)) is not None:
+            if active.carrier != self.kind:  # put in here before it changed threads; it may be on its way over there
+                self._offer(active)
                 continue
-            wanted = route.kind  # the fetching side may change it at any time
+            wanted = active.kind  # the fetching side may change it at any time
             if wanted != self.kind:
-                if route.copy.idle:  # it changes lanes while nothing of it is on its way
-                    route.carrier = wanted
-                    self._offer(route)
+                if active.copy.is_idle:  # it changes threads while nothing of it is on its way
+                    active.carrier = wanted
+                    self._offer(active)
                 continue
-            outgoing = route.sequenced_copy.next_outgoing(now)
+            outgoing = active.sequenced_copy.next_outgoing(now)
             if outgoing is not None:
-                request.append((route, outgoing))
+                request.append((active, outgoing))
                 size += outgoing.size
-                self._shares.spent(route, outgoing.size)
-                if route.sequenced_copy.waiting:
-                    self._shares.put(route)
+                self._shares.spent(active, outgoing.size)
+                if active.sequenced_copy.has_unsent:
+                    self._shares.put(active)
             else:
-                route.between()
+                active.between()
         self._shares.complete()
         return request
 
     def _dropped(self, reason: str, closed: bool) -> None:
         """A partition that had nothing to send goes on over the next connection, as long as the broker knows its
         sequence numbers: nothing about it is in doubt."""
-        lost = {id(route): route for request in self._requests for route, _ in request}
+        lost = {id(active): active for request in self._requests for active, _ in request}
         self._requests.clear()
         now = int(time.time() * 1000)
-        for route in self._carried(self.kind):
-            copy = route.sequenced_copy
-            if closed and copy.idle and not copy.waiting and id(route) not in lost:
+        for active in self._copies_of(self.kind):
+            copy = active.sequenced_copy
+            if closed and copy.is_idle and not copy.has_unsent and id(active) not in lost:
                 copy.note_stall(now, reason)
             else:
-                lost[id(route)] = route
-        for route in lost.values():
-            route.sequenced_copy.connection_lost(reason)
+                lost[id(active)] = active
+        for active in lost.values():
+            active.sequenced_copy.connection_lost(reason)

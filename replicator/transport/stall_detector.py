@@ -1,6 +1,6 @@
 """Whether this process stood still (SIGSTOP, a paused machine), told by a thread that never waits for others.
 
-A lane cannot tell by its own pace: it waits for brokers, and a slow one would look like a frozen process.
+A thread cannot tell by its own pace: it waits for brokers, and a slow one would look like a frozen process.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ import time
 from collections.abc import Callable
 from typing import Final
 
+# session.timeout.ms of a worker in its fleet's group. A process that stands still for longer loses its partitions.
+WORKER_SESSION_MS = 10_000
 _BEAT_S: Final = 0.5
 # Also while the machine is suspended, where the system can tell (Linux).
 _CLOCK: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)

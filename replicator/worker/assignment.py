@@ -11,7 +11,7 @@ from clusters.control_topics import compute_slot
 from clusters.flow_records import FlowRecord
 from clusters.partition_status import PartitionStatus
 from replicator.copy.aligned.gap_filler import GapMethod
-from replicator.copy.partition_copy import PartitionKey
+from replicator.partition_key import PartitionKey
 from replicator.topic_mapping import HoldReason, MappedTopic
 from topology.plan import PlanFlow
 
@@ -22,14 +22,17 @@ _UNCHANGED_S = 5.0  # how often a partition is reported that does nothing; after
 
 @dataclass(frozen=True, slots=True)
 class _AssignedPartition:
-    """A partition of ours. `serving` is the slot that makes it ours; `held` says why it cannot be copied, `way` how
-    gaps are closed where offsets are equal."""
+    """A partition that this worker serves.
+
+    serving: the slot that makes it ours. held: why it cannot be copied. gap_method: how gaps are closed, where offsets
+    are equal.
+    """
 
     record: FlowRecord
     serving: int
     held: HoldReason | None = None
     hint: str = ""
-    way: GapMethod | None = None
+    gap_method: GapMethod | None = None
 
 
 def assign_partitions(
@@ -42,7 +45,7 @@ def assign_partitions(
 
     A flow that copies in transactions is never placed: the transactional id is that of the ledger's slot.
     """
-    found: dict[PartitionKey, _AssignedPartition] = {}
+    assigned: dict[PartitionKey, _AssignedPartition] = {}
     for flow_id, record in flows.items():
         moves = placed if record.flow.delivery != "transactions" else {}
         for mapped in topics.get(flow_id, ()):
@@ -56,8 +59,8 @@ def assign_partitions(
                     key = PartitionKey(flow_id, mapped.topic, mapped.target_topic, partition)
                     held = mapped.held if partition >= mapped.copied else mapped.refused
                     note = mapped.note if partition == 0 else ""
-                    found[key] = _AssignedPartition(record, serving, held, note, mapped.way)
-    return found
+                    assigned[key] = _AssignedPartition(record, serving, held, note, mapped.gap_method)
+    return assigned
 
 
 def compute_quota_shares(

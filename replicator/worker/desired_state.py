@@ -43,12 +43,12 @@ class DesiredState:
         self.settings = settings
         self.flows: dict[str, FlowRecord] = {}
         self.fleets: dict[str, FleetRecord] = {}
-        self.orders: dict[str, OperatorDecision] = {}
+        self.decisions: dict[str, OperatorDecision] = {}
         self.placements: dict[str, PlacementRecord] = {}
         self.producers: dict[str, ProducerRecord] = {}
         self._kinds: tuple[tuple[str, dict[str, Any], Callable[[dict[str, Any]], Any]], ...] = (
             (FLEET_PREFIX, self.fleets, FleetRecord.from_json),
-            (DECISION_PREFIX, self.orders, OperatorDecision.from_json),
+            (DECISION_PREFIX, self.decisions, OperatorDecision.from_json),
             (PLACEMENT_PREFIX, self.placements, PlacementRecord.from_json),
             (PRODUCER_PREFIX, self.producers, ProducerRecord.from_json),
             ("", self.flows, FlowRecord.from_json),
@@ -104,6 +104,7 @@ class DesiredState:
                 log.warning("topic cannot be followed", extra={"topic": FLOWS_TOPIC, "reason": error.str()})
 
     def close(self) -> None:
+        """Close the consumer of watershed.flows."""
         self._consumer.close()
 
     def _made(self) -> Consumer:

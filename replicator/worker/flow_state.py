@@ -17,14 +17,14 @@ def mark_if_silent(report: PartitionStatus, now_ms: int) -> PartitionStatus:
     """The report, or that it is too old to be believed. now_ms: since 1970."""
     if now_ms - report.at_ms <= _SILENT_MS:
         return report
-    told = "no worker has reported for this partition lately"
+    text = "no worker has reported for this partition lately"
     if report.error is not None:  # and its remedy stands beside it
-        told += f"; the last report said {report.state.replace('_', ' ')}: {report.error}"
-    return replace(report, state=SILENT_STATE, rate_bytes=0.0, error=told)
+        text += f"; the last report said {report.state.replace('_', ' ')}: {report.error}"
+    return replace(report, state=SILENT_STATE, rate_bytes=0.0, error=text)
 
 
 def pick_worst_state(states: Iterable[str]) -> str:
-    """The state that needs most attention; one not in the list is a loud one."""
+    """The state that needs most attention; one not in the list is a halt state."""
     return max(states, key=lambda state: (_ORDER.index(state) if state in _ORDER else len(_ORDER), state))
 
 

@@ -1,4 +1,4 @@
-"""Looks at the logs under way, side by side in the worker's pool."""
+"""Log inspections under way, side by side in the pool of the worker."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from clusters.control_topics import ControlWriter
 from clusters.errors import ClusterError
 from clusters.flow_records import FlowRecord
 from clusters.settings import ConnectionSettings
-from replicator.copy.partition_copy import PartitionKey
 from replicator.copy.schema_ids import SchemaIdTranslations
 from replicator.copy.transactions.slot_sender import SlotSenders
 from replicator.copy.transactions.slot_takeover import TakenTransactionPartition, TransactionTakeover
+from replicator.partition_key import PartitionKey
 from replicator.recovery.log_inspection import SettledLogEnds
 from replicator.recovery.operator_decisions import COPY_FOREIGN
 from replicator.recovery.takeover import TakenPartition, take_over_partitions
@@ -27,7 +27,7 @@ from replicator.worker.partition_task import PartitionTask
 
 log = logging.getLogger("watershed.worker")
 
-_TOGETHER = 64  # partitions that one look takes on, at least, if there are so many
+_TOGETHER = 64  # partitions that one inspection takes on, at least, if there are so many
 
 _Found = TakenPartition | TakenTransactionPartition | Halt | Reinspect
 
@@ -48,51 +48,58 @@ class InspectionPool:
     schema_ids: SchemaIdTranslations | None = None  # asked first: who waits for a schema takes nothing over
     _under_way: list[tuple[list[PartitionTask], Future[dict[PartitionKey, _Found]]]] = field(default_factory=list)
 
-    def start(self, seats: Iterable[PartitionTask]) -> None:
+    def start(self, tasks: Iterable[PartitionTask]) -> None:
         """Look for those that are due. A flow's next ones wait until its last ones are done, so that they go together:
-        each look reads the ledger of its slots."""
+        each inspection reads the ledger of its slots."""
         now = time.monotonic()
         busy = {under_way[0].key.flow for under_way, _ in self._under_way}
         due: dict[str, list[PartitionTask]] = defaultdict(list)
-        for seat in seats:
-            if seat.is_ready_to_inspect(now) and seat.key.flow not in busy:
-                due[seat.key.flow].append(seat)
+        for task in tasks:
+            if task.is_ready_to_inspect(now) and task.key.flow not in busy:
+                due[task.key.flow].append(task)
         for waiting in due.values():
             for together in _chunks(waiting):
-                for seat in together:
-                    seat.looks()
-                self._under_way.append((together, self.pool.submit(self._look, together[0].record, together)))
+                for task in together:
+                    task.begin_inspection()
+                self._under_way.append((together, self.pool.submit(self._inspect, together[0].record, together)))
 
     def finished(self) -> Iterator[tuple[PartitionTask, _Found]]:
+        """Yield the tasks whose inspection has ended, with its result."""
         under_way, self._under_way = self._under_way, []
-        for seats, future in under_way:
+        for tasks, future in under_way:
             if not future.done():
-                self._under_way.append((seats, future))
+                self._under_way.append((tasks, future))
                 continue
-            results = _results(seats, future)
-            for seat in seats:
-                seat.looked(judged=not isinstance(results[seat.key], Reinspect))
-                yield seat, results[seat.key]
+            results = _results(tasks, future)
+            for task in tasks:
+                task.end_inspection(decision_judged=not isinstance(results[task.key], Reinspect))
+                yield task, results[task.key]
 
-    def _look(self, record: FlowRecord, seats: list[PartitionTask]) -> dict[PartitionKey, _Found]:
+    def _inspect(self, record: FlowRecord, tasks: list[PartitionTask]) -> dict[PartitionKey, _Found]:
         try:
             source = self.connect(record.flow.source)
         except ClusterError as error:
-            return {seat.key: Reinspect(str(error)) for seat in seats}
+            return {task.key: Reinspect(str(error)) for task in tasks}
         waiting: dict[PartitionKey, _Found] = {}
         if self.schema_ids is not None:
             try:
-                why = self.schema_ids.ask(record.flow, source, [seat.key for seat in seats])
+                why = self.schema_ids.ask(record.flow, source, [task.key for task in tasks])
             except ClusterError as error:
-                return {seat.key: Reinspect(str(error)) for seat in seats}
-            waiting = {key: Reinspect(told) for key, told in why.items()}
-            seats = [seat for seat in seats if seat.key not in waiting]
-            if not seats:
+                return {task.key: Reinspect(str(error)) for task in tasks}
+            waiting = {key: Reinspect(reason) for key, reason in why.items()}
+            tasks = [task for task in tasks if task.key not in waiting]
+            if not tasks:
                 return waiting
-        slots = {seat.key: seat.slot for seat in seats}
-        orders = {seat.key: seat.order for seat in seats if seat.order is not None and seat.order.kind != COPY_FOREIGN}
+        slots = {task.key: task.slot for task in tasks}
+        decisions = {
+            task.key: task.decision
+            for task in tasks
+            if task.decision is not None and task.decision.kind != COPY_FOREIGN
+        }
         if record.flow.delivery == "transactions":
-            taking = TransactionTakeover(record, source, self.target, self.stillness, self.senders, self.writer, orders)
+            taking = TransactionTakeover(
+                record, source, self.target, self.stillness, self.senders, self.writer, decisions
+            )
             return {**waiting, **taking.of(slots)}
         taken = take_over_partitions(
             record,
@@ -103,34 +110,34 @@ class InspectionPool:
             self.stillness,
             self.worker_id,
             self.writer,
-            orders,
-            [seat.key for seat in seats if seat.way is not None],
+            decisions,
+            [task.key for task in tasks if task.gap_method is not None],
             self.guards.of(record, source).at,
         )
         return {**waiting, **taken}
 
 
-def _results(seats: list[PartitionTask], future: Future[dict[PartitionKey, _Found]]) -> dict[PartitionKey, _Found]:
-    """What was found. A look that ended in a way nobody thought of (a fault of ours) concerns its partitions only: each
-    is looked at by itself then, so that the one that it is about ends up alone, and loud."""
+def _results(tasks: list[PartitionTask], future: Future[dict[PartitionKey, _Found]]) -> dict[PartitionKey, _Found]:
+    """What was found. An inspection that ended in a way nobody thought of (a fault of ours) concerns its partitions
+    only: each is looked at by itself then, so that the one that it is about ends up alone, and halted."""
     try:
-        found = future.result()
+        results = future.result()
     except Exception as error:
-        log.exception("look failed", extra={"flow": seats[0].key.flow, "partitions": len(seats)})
-        told = f"looking at the logs failed ({type(error).__name__}: {error})"
-        found = dict.fromkeys((seat.key for seat in seats), Reinspect(told, "failed" if len(seats) == 1 else None))
-        for seat in seats:
-            seat.alone = True
-    return found
+        log.exception("look failed", extra={"flow": tasks[0].key.flow, "partitions": len(tasks)})
+        reason = f"looking at the logs failed ({type(error).__name__}: {error})"
+        results = dict.fromkeys((task.key for task in tasks), Reinspect(reason, "failed" if len(tasks) == 1 else None))
+        for task in tasks:
+            task.alone = True
+    return results
 
 
-def _chunks(seats: list[PartitionTask]) -> Iterator[list[PartitionTask]]:
+def _chunks(tasks: list[PartitionTask]) -> Iterator[list[PartitionTask]]:
     """Parts that can be looked at side by side; no slot is in two of them, so no ledger partition is read twice. Those
     that are to be alone come by themselves."""
-    yield from ([seat] for seat in seats if seat.alone)
+    yield from ([task] for task in tasks if task.alone)
     chunk: list[PartitionTask] = []
-    together = [seat for seat in seats if not seat.alone]
-    for _slot, group in groupby(sorted(together, key=lambda seat: seat.slot), key=lambda seat: seat.slot):
+    together = [task for task in tasks if not task.alone]
+    for _slot, group in groupby(sorted(together, key=lambda task: task.slot), key=lambda task: task.slot):
         chunk += group
         if len(chunk) >= _TOGETHER:
             yield chunk

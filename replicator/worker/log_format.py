@@ -17,18 +17,20 @@ class EventFormatter(logging.Formatter):
     """The event's name, then what was passed as `extra`, in the order it was passed."""
 
     def format(self, record: logging.LogRecord) -> str:
+        """One line: time, level, event and `key=value` fields. Control characters are escaped."""
         words = [_time(record), record.levelname.lower(), record.getMessage(), *map(_field, _fields(record))]
         line = escape_controls(" ".join(words))  # values come from brokers and other people's records
         if record.exc_info is None:
             return line
-        told = escape_control_lines(self.formatException(record.exc_info).expandtabs(4))
-        return f"{line}\n{indent(told, '  ')}"  # no line of a message can pose as an event
+        text = escape_control_lines(self.formatException(record.exc_info).expandtabs(4))
+        return f"{line}\n{indent(text, '  ')}"  # no line of a message can pose as an event
 
 
 class JsonFormatter(logging.Formatter):
     """One JSON object a line: time, level, logger, event, then the event's own fields."""
 
     def format(self, record: logging.LogRecord) -> str:
+        """One JSON object a line: time, level, logger, event and the fields."""
         value: dict[str, Any] = {
             "time": _time(record),
             "level": record.levelname.lower(),

@@ -14,10 +14,10 @@ from confluent_kafka import OFFSET_END, Consumer, KafkaException, TopicPartition
 from clusters.control_topics import LEDGER_TOPIC
 from clusters.secret_rotation import SecretRotation
 from clusters.settings import ConnectionSettings
+from replicator.transport import stall_detector
 
 log = logging.getLogger("watershed.membership")
 
-WORKER_SESSION_MS = 10_000
 # The others hear of a worker that leaves with their next heartbeat, and of one that joins twice (KIP-429: what it gets
 # is given up in a first rebalance and handed out in a second). So this is most of what a handover takes.
 _HEARTBEAT_MS = 250
@@ -45,8 +45,9 @@ class Membership:
                     "enable.auto.commit": False,
                     "auto.offset.reset": "error",
                     "partition.assignment.strategy": "cooperative-sticky",
-                    "session.timeout.ms": WORKER_SESSION_MS,
-                    "socket.timeout.ms": WORKER_SESSION_MS,  # 60 s by default: so long for a coordinator that hangs
+                    "session.timeout.ms": stall_detector.WORKER_SESSION_MS,
+                    # 60 s by default: so long we would wait for a coordinator that hangs.
+                    "socket.timeout.ms": stall_detector.WORKER_SESSION_MS,
                     "heartbeat.interval.ms": _HEARTBEAT_MS,
                     "max.poll.interval.ms": 60_000,
                 }
@@ -57,6 +58,7 @@ class Membership:
         self._consumer.subscribe([LEDGER_TOPIC], on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._lost)
 
     def poll(self, timeout: float) -> None:
+        """Take part in the group for up to `timeout` seconds; `slots` is up to date afterwards."""
         if self._rotation.spent(self._consumer):  # other certificate files: only a new client reads them
             renewed = self._rotation.replace_client(self._made)
             if renewed is not None:

@@ -32,6 +32,7 @@ class WorkerCollector:
         self._scrape, self._worker, self._target = scrape, worker, target
 
     def collect(self) -> Iterator[Metric]:
+        """Yield all metric families; Prometheus calls it for each scrape."""
         seen = self._scrape()
         reports = list(seen.reports)
         yield from _partitions(reports)

@@ -2,9 +2,8 @@
 
 Time: Kafka does not say when a batch was appended (CreateTime is what the producer claims). So the worker remembers
 when it first saw the source's end at each offset; a copy that has reached offset p is behind by the time since the
-source's end first passed p. For what was there before the worker looked, that moment is the worker's first look: the
-true lag is at least that. Clocks of other machines do not matter (monotonic time of this worker).
-"""
+source's end first passed p. For what was there before the worker looked, that moment is the worker's first inspection:
+the true lag is at least that. Clocks of other machines do not matter (monotonic time of this worker)."""
 
 from __future__ import annotations
 

@@ -9,10 +9,9 @@ from clusters.control_topics import compute_slot
 from clusters.flow_records import FlowRecord
 from clusters.partition_status import PartitionStatus
 from replicator import states
-from replicator.copy.aligned.aligned_copy import AlignedCopy
 from replicator.copy.aligned.gap_filler import GapMethod
-from replicator.copy.partition_copy import PartitionCopy, PartitionKey
-from replicator.copy.transactions.transaction_copy import TransactionCopy
+from replicator.copy.copy_protocol import Copy
+from replicator.partition_key import PartitionKey
 from replicator.recovery.operator_decisions import OperatorDecision
 from replicator.states import Halt, Reinspect
 from replicator.topic_mapping import HoldReason
@@ -20,34 +19,37 @@ from replicator.transport.active_copy import ActiveCopy
 from replicator.worker.partition_lag import PartitionLag
 
 _FIRST_DELAY_S, _LONGEST_DELAY_S = 0.1, 5.0
-_TIMES_THE_SAME, SAME_FOR_S = 3, 5.0  # before a suspicious answer is a loud state
+_TIMES_THE_SAME, SAME_FOR_S = 3, 5.0  # before a suspicious answer is a halt state
 _NEAR = 5_000  # offsets behind the source's end that still count as running
 
 
 @dataclass(slots=True)
 class PartitionTask:
-    """`route` is there while the partition is being copied. `wanted`: still ours, and its flow is to run."""
+    """One partition that this worker serves. active: its copy, while it is copied. wanted: it is still this worker's.
+
+    record: the flow as desired now. serving: the slot that makes the partition this worker's.
+    """
 
     key: PartitionKey
     record: FlowRecord
     wanted: bool = True
-    route: ActiveCopy | None = None
-    looking: bool = False
+    active: ActiveCopy | None = None
+    inspecting: bool = False
     stopped: Halt | None = None
-    waiting_for: str = ""  # why it is looked at again
+    waiting_for: str = ""  # why it is inspected again
     not_before: float = 0.0  # monotonic
     delay: float = _FIRST_DELAY_S
-    order: OperatorDecision | None = None  # the newest that was given for this partition
-    judged: str = ""  # id of the order that a look obeyed or refused
-    looking_at: str = ""  # id of the order that the look under way was told
-    note: str = ""  # what was given up on the way, and by whose order
-    retry: float = states.RETRY_FIRST_S  # of a loud state that may heal by itself
-    serving: int = -1  # the slot that makes it ours: its own, or where the placement puts it
+    decision: OperatorDecision | None = None  # the newest decision of a person
+    judged_decision: str = ""  # id of the decision that an inspection applied or refused
+    inspected_with: str = ""  # id of the decision that the running inspection applies
+    note: str = ""  # what was given up, and by whose decision
+    retry: float = states.RETRY_FIRST_S  # of a halt state that may heal by itself
+    serving: int = -1  # its own slot, or the one that the placement chose
     held: HoldReason | None = None  # why it has no place on the target
-    way: GapMethod | None = None  # how gaps are closed, where offsets are equal; None: they are translated
+    gap_method: GapMethod | None = None  # how gaps are closed, where offsets are equal; None: they are translated
     hint: str = ""  # what a person should know although it is copied
     published: PartitionStatus | None = None
-    alone: bool = False  # a look that took on others as well failed in an unknown way
+    alone: bool = False  # inspect it alone: an inspection of several partitions failed
     same: int = 0  # how often in a row the same reason came back
     _last_reason: str = ""
     _since: float = 0.0  # when that reason came first
@@ -66,64 +68,66 @@ class PartitionTask:
         return compute_slot(self.key.flow, self.key.topic, self.key.partition)
 
     def is_ready_to_inspect(self, now: float) -> bool:
+        """True if an inspection may begin at `now` (monotonic seconds)."""
         return (
             self.wanted
             and self.held is None
-            and self.route is None
-            and not self.looking
-            and (self.stopped is None or self.stopped.state in states.SELF_HEALING_STATES or self.ordered)
+            and self.active is None
+            and not self.inspecting
+            and (self.stopped is None or self.stopped.state in states.SELF_HEALING_STATES or self.has_new_decision)
             and self.record.state == "running"
             and now >= self.not_before
         )
 
-    def waits(self, soon: float) -> bool:
+    def has_work_before(self, soon: float) -> bool:
         """Whether the worker's loop has something to do for it before `soon`."""
-        if self.looking or not self.wanted:
+        if self.inspecting or not self.wanted:
             return True
-        return self.is_ready_to_inspect(soon) if self.route is None else self.route.copy.trouble is not None
+        return self.is_ready_to_inspect(soon) if self.active is None else self.active.copy.trouble is not None
 
     @property
-    def ordered(self) -> bool:
-        """Whether an order waits that no look has judged."""
-        return self.order is not None and self.order.id != self.judged
+    def has_new_decision(self) -> bool:
+        """Whether an order waits that no inspection has judged."""
+        return self.decision is not None and self.decision.id != self.judged_decision
 
-    def given(self, order: OperatorDecision) -> None:
+    def take_decision(self, decision: OperatorDecision) -> None:
         """The newest order for this partition; one that is new is looked into at once, also where copying went on: a
         partition without traffic does not notice that its target is another one."""
-        if order == self.order:
+        if decision == self.decision:
             return
-        self.order, self.not_before = order, 0.0
-        if self.route is not None:
-            self.route.copy.halt(f"{order.kind} is ordered")
+        self.decision, self.not_before = decision, 0.0
+        if self.active is not None:
+            self.active.copy.halt(f"{decision.kind} is ordered")
 
-    def looks(self) -> None:
-        """A look at the logs begins."""
-        self.looking, self.looking_at = True, "" if self.order is None else self.order.id
+    def begin_inspection(self) -> None:
+        """An inspection of the logs begins."""
+        self.inspecting, self.inspected_with = True, "" if self.decision is None else self.decision.id
 
-    def looked(self, *, judged: bool) -> None:
-        """It ended; `judged`: whatever was ordered is obeyed or refused now."""
-        self.looking = False
-        if judged:
-            self.judged = self.looking_at
+    def end_inspection(self, *, decision_judged: bool) -> None:
+        """It ended; `decision_judged`: whatever was ordered is obeyed or refused now."""
+        self.inspecting = False
+        if decision_judged:
+            self.judged_decision = self.inspected_with
 
-    def attach_copy(self, route: ActiveCopy, note: str = "") -> None:
-        self.route, self.waiting_for, self.stopped, self.note = route, "", None, note
+    def attach_copy(self, active: ActiveCopy, note: str = "") -> None:
+        """Copying begins: forget why the partition waited or was halted. note: what was given up for it."""
+        self.active, self.waiting_for, self.stopped, self.note = active, "", None, note
         self.alone = False
-        self._bytes, self._at, self._from = 0, time.monotonic(), route.copy.copied_through
+        self._bytes, self._at, self._from = 0, time.monotonic(), active.copy.copied_through
 
     def detach_copy(self) -> None:
         """It is not copied any more; how far it came is remembered for the reports."""
-        assert self.route is not None
-        self._remember_position(self.route.copy)
-        self.route = None
+        assert self.active is not None
+        self._remember_position(self.active.copy)
+        self.active = None
 
-    def _remember_position(self, copy: PartitionCopy | TransactionCopy) -> None:
+    def _remember_position(self, copy: Copy) -> None:
         self._source_position, self._target_end = copy.copied_through, copy.acked
         self._source_end = max(copy.source_end, copy.copied_through)
         self._source_seen = max(copy.source_seen, self._source_seen)
 
-    def found(self, trouble: Halt | Reinspect, now: float) -> None:
-        """A look, or copying, ended in `trouble`."""
+    def record_trouble(self, trouble: Halt | Reinspect, now: float) -> None:
+        """An inspection, or copying, ended in `trouble`."""
         if isinstance(trouble, Halt):
             self.stopped, self.waiting_for, self.not_before = trouble, "", now + self.retry
             self.retry = min(self.retry * 2, states.RETRY_LONGEST_S)
@@ -136,7 +140,7 @@ class PartitionTask:
         self.same += 1
         self._last_reason = trouble.reason
         if trouble.halts_as is not None and self.same >= _TIMES_THE_SAME and now - self._since >= SAME_FOR_S:
-            self.found(Halt(trouble.halts_as, f"{trouble.reason}, {self.same} times in a row"), now)
+            self.record_trouble(Halt(trouble.halts_as, f"{trouble.reason}, {self.same} times in a row"), now)
             return
         self.waiting_for = trouble.reason
         self.not_before = now + self.delay
@@ -145,8 +149,8 @@ class PartitionTask:
     def report(self, worker: str, pid: int) -> PartitionStatus:
         """The status to publish; remembers the last positions while nothing is copied."""
         now, rate, age_ms, open_records, copied_bytes = time.monotonic(), 0.0, None, 0, 0
-        if self.route is not None:
-            copy = self.route.copy
+        if self.active is not None:
+            copy = self.active.copy
             self._remember_position(copy)
             rate = max(copy.copied_bytes - self._bytes, 0) / max(now - self._at, 1e-3)
             self._lag.fetched(copy.copied_through - self._from, copy.copied_bytes - self._bytes)
@@ -182,7 +186,7 @@ class PartitionTask:
             remedy=self._remedy(),
             seen=self.stopped.to_json() if self.stopped else None,
             note="; ".join(text for text in (self.note, self.hint, self._schemas()) if text) or None,
-            young=self.route is not None and self.route.copy.depth > 1,
+            young=self.active is not None and self.active.copy.depth > 1,
             source_seen_ms=int((time.time() - now + self._source_seen) * 1000) if self._source_seen else None,
             worker=worker,
             pid=pid,
@@ -190,14 +194,14 @@ class PartitionTask:
         )
 
     def _aligning(self) -> dict[str, float | None] | None:
-        copy = self.route.copy if self.route is not None else None
-        if not isinstance(copy, AlignedCopy) or copy.progress is None:
+        copy = self.active.copy if self.active is not None else None
+        at = None if copy is None else copy.fill_progress
+        if at is None:
             return None
-        at = copy.progress
         return {"done": at.done, "of": at.of, "rate": round(at.rate, 1), "seconds_left": at.seconds_left}
 
     def _schemas(self) -> str:
-        return "" if self.route is None else str(self.route.counted)
+        return "" if self.active is None else str(self.active.counted)
 
     def _remedy(self) -> str | None:
         if self.held is not None:
@@ -207,8 +211,8 @@ class PartitionTask:
     def _error(self) -> str | None:
         if self.held is not None:
             return self.held.error
-        said = [self.stopped.error if self.stopped else "", self.waiting_for]
-        return "; ".join(text for text in said if text) or None
+        texts = [self.stopped.error if self.stopped else "", self.waiting_for]
+        return "; ".join(text for text in texts if text) or None
 
     def _state(self) -> str:
         if self.stopped is not None:
@@ -217,10 +221,10 @@ class PartitionTask:
             return states.PAUSED if self.record.state == "paused" else states.STOPPED
         if self.held is not None:
             return self.held.state
-        if self.route is None:
+        if self.active is None:
             return states.RETRYING if self.waiting_for else states.STARTING
-        if isinstance(self.route.copy, AlignedCopy) and self.route.copy.filling:
+        if self.active.copy.is_filling:
             return states.ALIGNING
-        if self.route.copy.source_end < 0 or self._source_end - self._source_position > _NEAR:
+        if self.active.copy.source_end < 0 or self._source_end - self._source_position > _NEAR:
             return states.CATCHING_UP
         return states.RUNNING

@@ -13,7 +13,7 @@ from confluent_kafka import KafkaException
 from clusters.admin import Admin
 from clusters.control_topics import ControlWriter
 from clusters.errors import ClusterError
-from clusters.fleet import PlacementRecord, read_slot_owners, write_placement
+from clusters.fleet import LEADING_SLOT, PlacementRecord, read_slot_owners, write_placement
 from clusters.flow_records import FlowRecord
 from clusters.partition_status import PartitionStatus, StatusFollower
 from clusters.settings import ConnectionSettings
@@ -21,7 +21,6 @@ from replicator.worker.partition_placement import PartitionLoad, balance_partiti
 
 log = logging.getLogger("watershed.placement")
 
-LEADING_SLOT = 0
 _FIRST_S = 30.0  # of reports, before the first decision of a new leader
 _SMOOTH = 0.1  # share of the newest report: about the mean of ten seconds
 _OLD_S = 15.0  # a report from before says nothing about now
@@ -104,6 +103,7 @@ class PlacementLeader:
         self._deciding = self._pool.submit(self._decide, loads, table, placement)
 
     def close(self) -> None:
+        """Stop leading and end the pool."""
         self._stop_leading()
         self._pool.shutdown(wait=False, cancel_futures=True)
 

@@ -69,7 +69,7 @@ class _Flow:
     due: float = 0.0
     known: _Known | None = None
     listings: _Listings | None = None  # that `known` was made from
-    limited: set[str] = field(default_factory=set)  # source topics whose limits were asked
+    limited: set[str] = field(default_factory=set)  # source topics whose limits at the target are known
     limits_due: float = 0.0
 
 
@@ -97,7 +97,7 @@ class TopicDiscovery:
         for source, future in list(self._asked.items()):
             if future.done():
                 del self._asked[source]
-                for flow_id, found in _results(future, self._of(source)).items():
+                for flow_id, found in _results(future, self._flows_of(source)).items():
                     self._take(flow_id, found, now)
         due: dict[str, list[_Flow]] = defaultdict(list)
         for flow in self._flows.values():
@@ -105,12 +105,12 @@ class TopicDiscovery:
                 due[flow.record.flow.source].append(flow)
         for source, waiting in due.items():
             jobs = [(flow, flow.record) for flow in waiting]
-            self._asked[source] = self._pool.submit(self._discovered, source, jobs)
+            self._asked[source] = self._pool.submit(self._discover, source, jobs)
 
     def limits_of(self, flow_id: str, target_topic: str) -> TargetLimits:
         """What the target topic takes, as last asked."""
-        found = [each for each in self.topics.get(flow_id, []) if each.target_topic == target_topic]
-        return TargetLimits(found[0].max_batch) if found else TargetLimits()
+        topics = [each for each in self.topics.get(flow_id, []) if each.target_topic == target_topic]
+        return TargetLimits(topics[0].max_batch) if topics else TargetLimits()
 
     def ask_limits(self, flow_id: str) -> None:
         """Somebody lowered a limit: ask again at once."""
@@ -119,6 +119,7 @@ class TopicDiscovery:
             flow.due = flow.limits_due = 0.0
 
     def close(self) -> None:
+        """End the pool; a discovery under way is dropped."""
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def _follow(self, flows: Mapping[str, FlowRecord]) -> None:
@@ -127,12 +128,12 @@ class TopicDiscovery:
             self.version += self.topics.pop(flow_id, None) is not None
         for flow_id, record in flows.items():
             known = self._flows.get(flow_id)
-            if known is None or _asked_for(known.record) != _asked_for(record):
+            if known is None or _discovery_inputs(known.record) != _discovery_inputs(record):
                 self._flows[flow_id] = _Flow(record)
             else:
                 known.record = record
 
-    def _of(self, source: str) -> list[str]:
+    def _flows_of(self, source: str) -> list[str]:
         return [flow_id for flow_id, flow in self._flows.items() if flow.record.flow.source == source]
 
     def _take(self, flow_id: str, found: _Found, now: float) -> None:
@@ -140,8 +141,8 @@ class TopicDiscovery:
         if flow is None:
             return
         if isinstance(found, Exception):
-            told = str(found) if isinstance(found, ClusterError | ReplicatorError) else repr(found)
-            log.warning("discovery failed", extra={"flow": flow_id, "reason": told})
+            reason = str(found) if isinstance(found, ClusterError | ReplicatorError) else repr(found)
+            log.warning("discovery failed", extra={"flow": flow_id, "reason": reason})
             flow.due = now + _FAILED_AGAIN_S
             return
         flow.due = now + flow.record.flow.discovery_ms / 1000
@@ -149,17 +150,17 @@ class TopicDiscovery:
         if before != found:
             self.topics[flow_id] = found
             self.version += 1
-            _say(flow_id, [each for each in found if each not in (before or [])])
+            _log_changes(flow_id, [each for each in found if each not in (before or [])])
 
-    def _discovered(self, source: str, jobs: list[tuple[_Flow, FlowRecord]]) -> dict[str, _Found]:
+    def _discover(self, source: str, jobs: list[tuple[_Flow, FlowRecord]]) -> dict[str, _Found]:
         """All due flows of one source; runs in the pool, at most once at a time for each source."""
         here = self._clients.setdefault(source, _CachedAdmin(lambda: self.connect(source), self.administer))
         there = self._clients.setdefault("", _CachedAdmin(lambda: self.target, self.administer))  # no alias is empty
         try:
             at_source, at_target = here.get(), there.get()
             listings = at_source.shapes(), at_target.shapes()
-            if any(_asks_the_ledger(flow, listings[0]) for flow, _ in jobs):
-                self._remember(jobs)
+            if any(_must_read_ledger(flow, listings[0]) for flow, _ in jobs):
+                self._read_ledger(jobs)
         except (ClusterError, ReplicatorError) as error:
             here.failed()
             there.failed()
@@ -167,7 +168,7 @@ class TopicDiscovery:
         found: dict[str, _Found] = {}
         for flow, record in jobs:
             try:
-                found[record.key] = self._one(flow, record, listings, at_source, at_target)
+                found[record.key] = self._discover_flow(flow, record, listings, at_source, at_target)
             except ClusterError as error:
                 found[record.key] = error
                 flow.listings = None
@@ -177,31 +178,33 @@ class TopicDiscovery:
                 flow.listings = None
         return found
 
-    def _one(
+    def _discover_flow(
         self, flow: _Flow, record: FlowRecord, listings: _Listings, source: ClusterProtocol, target: ClusterProtocol
     ) -> list[MappedTopic]:
         known, now = flow.known or {}, time.monotonic()
         retried = any(each.held is not None and each.held.cause is not None for each in known.values())
         if flow.listings != listings or retried:
-            found = place_topics(record.serving, *listings, known, source, target)
+            topics = place_topics(record.serving, *listings, known, source, target)
             flow.listings = listings
         else:
-            found = list(known.values())
+            topics = list(known.values())
         everything = now >= flow.limits_due
-        there = [
+        existing = [each for each in topics if each.created or each.target_topic in listings[1]]
+        asked = [
             each.target_topic
-            for each in found
-            if each.created or each.target_topic in listings[1]
+            for each in existing
             if everything or each.topic not in flow.limited or each.refused is not None
         ]
-        found = apply_limits(found, read_target_limits(target, there))
+        limits = read_target_limits(target, asked)
+        topics = apply_limits(topics, limits)
         if everything:
             flow.limits_due = now + _LIMITS_S
-        flow.limited = {each.topic for each in found}
-        flow.known = {each.topic: each for each in found}  # as found: what is decided is said anew in every round
-        return found if self.decisions is None else self.decisions.placed(record.flow, found, source, target)
+        # A topic that is absent at the target is asked as soon as it is there: before its first batch.
+        flow.limited = {each.topic for each in existing if each.target_topic in limits or each.topic in flow.limited}
+        flow.known = {each.topic: each for each in topics}  # as found: what is decided is said anew in every round
+        return topics if self.decisions is None else self.decisions.placed(record.flow, topics, source, target)
 
-    def _remember(self, jobs: list[tuple[_Flow, FlowRecord]]) -> None:
+    def _read_ledger(self, jobs: list[tuple[_Flow, FlowRecord]]) -> None:
         """What was copied before stands in the ledger: also topics that are gone since, and which ones they were."""
         copied = self.copied(self.target)
         for flow, record in jobs:
@@ -211,7 +214,7 @@ class TopicDiscovery:
             flow.known, flow.listings = known, None
 
 
-def _asked_for(record: FlowRecord) -> tuple[object, ...]:
+def _discovery_inputs(record: FlowRecord) -> tuple[object, ...]:
     return record.generation, record.flow, record.retired
 
 
@@ -224,7 +227,7 @@ def _results(future: Future[dict[str, _Found]], flows: list[str]) -> dict[str, _
         return dict.fromkeys(flows, error)
 
 
-def _asks_the_ledger(flow: _Flow, here: dict[str, TopicShape]) -> bool:
+def _must_read_ledger(flow: _Flow, here: dict[str, TopicShape]) -> bool:
     """At first, and when a topic has grown: whether it is still the one that was copied, the ledger knows."""
     if flow.known is None:
         return True
@@ -235,8 +238,8 @@ def _asks_the_ledger(flow: _Flow, here: dict[str, TopicShape]) -> bool:
     )
 
 
-def _say(flow_id: str, found: list[MappedTopic]) -> None:
-    for each in found:
+def _log_changes(flow_id: str, topics: list[MappedTopic]) -> None:
+    for each in topics:
         where = {"flow": flow_id, "topic": each.topic, "target_topic": each.target_topic}
         if each.created or each.grown:
             log.info("topic created" if each.created else "topic grown", extra=where | {"partitions": each.partitions})

@@ -1,9 +1,8 @@
 """A worker: serves its share of all flows into one target cluster until it is stopped.
 
 One loop on one thread decides; fetching and sending run on their own threads (`replicator.transport.broker_threads`),
-looks at logs and topic discovery in a small pool. The worker keeps nothing on disk: everything it needs to know stands
-on the target cluster.
-"""
+log inspections and topic discovery in a small pool. The worker keeps nothing on disk: everything it needs to know
+stands on the target cluster."""
 
 from __future__ import annotations
 
@@ -24,19 +23,19 @@ from clusters.flow_records import FlowRecord
 from clusters.partition_status import PartitionStatus, delete_partition_status, write_partition_status
 from clusters.settings import ConnectionSettings
 from replicator.copy import log_append_time
-from replicator.copy.aligned.aligned_copy import AlignedCopy
 from replicator.copy.aligned.alignment_decisions import AlignmentDecisions
-from replicator.copy.partition_copy import PartitionKey
 from replicator.copy.transactions.slot_sender import SlotSenders
 from replicator.copy.transactions.slot_takeover import TakenTransactionPartition
 from replicator.errors import LedgerThreadEnded
 from replicator.ledger.ledger_thread import LedgerThread
+from replicator.partition_key import PartitionKey
 from replicator.recovery.ambiguous_answers import AmbiguousAnswers
 from replicator.recovery.takeover import TakenPartition
 from replicator.states import Halt, Reinspect
 from replicator.sync.continuous_sync import ContinuousSync
-from replicator.transport.copy_registry import CopyRegistry
+from replicator.transport.active_copy import ActiveCopy
 from replicator.worker.assignment import assign_partitions, can_keep_copying, compute_quota_shares, needs_report
+from replicator.worker.copy_registry import CopyRegistry
 from replicator.worker.desired_state import DesiredState
 from replicator.worker.inspection_pool import InspectionPool
 from replicator.worker.loop_guards import LoopGuards
@@ -102,24 +101,24 @@ class Worker:
         self._ask_again = 0.0
         self._fleet_at_start = self._desired.fleets.get(build_fleet_key(topology, target.alias))
         self._writer = ControlWriter(target, client_id=f"watershed-{worker_id}")
-        self._acknowledger = LedgerThread(self._writer)
-        self._acknowledger.start()
+        self._ledger_thread = LedgerThread(self._writer)
+        self._ledger_thread.start()
         self._pool = ThreadPoolExecutor(max_workers=4, thread_name_prefix="look")
-        self._stored = AmbiguousAnswers(target, self._pool)
+        self._ambiguous_answers = AmbiguousAnswers(target, self._pool)
         decisions = AlignmentDecisions(target, self._writer, f"worker {worker_id}")
         self._discovery = TopicDiscovery(target, connect, decisions=decisions)
         self._senders = SlotSenders(target, self._writer)
-        self._looks = InspectionPool(
+        self._inspections = InspectionPool(
             target, connect, self._pool, self._writer, worker_id, expiration_ms, self._senders, guards
         )
-        later = self._acknowledger.later
-        self._routes = CopyRegistry(target, connect, self._writer, guards, expiration_ms, later, self._discovery)
-        self._looks.schema_ids = self._routes.schema_ids
+        later = self._ledger_thread.later
+        self._registry = CopyRegistry(target, connect, self._writer, guards, expiration_ms, later, self._discovery)
+        self._inspections.schema_ids = self._registry.schema_ids
         self._guards = guards
         self._tasks: dict[PartitionKey, PartitionTask] = {}
-        self._assigned_from: tuple[object, ...] | None = None  # what the seats were last derived from
-        self._placer = PlacementLeader(target, topology, worker_id, self._writer, period_s=_PLACED_EVERY_S)
-        self._keeper = ContinuousSync(target, connect, worker_id, self._writer)
+        self._assigned_from: tuple[object, ...] | None = None  # what the tasks were last derived from
+        self._placement_leader = PlacementLeader(target, topology, worker_id, self._writer, period_s=_PLACED_EVERY_S)
+        self._sync = ContinuousSync(target, connect, worker_id, self._writer)
         self._published = 0.0
         self._reports: list[PartitionStatus] = []
         self._membership = Membership(target, build_fleet_group_id(topology), f"watershed-{worker_id}", self._give_up)
@@ -132,18 +131,19 @@ class Worker:
 
     def scrape(self) -> MetricsSnapshot:
         """What metrics tell, as of the last report."""
-        return MetricsSnapshot(self._reports, self._routes.counters(), self._routes.buffered(), self._keeper.told())
+        copies = self._registry
+        return MetricsSnapshot(self._reports, copies.counters(), copies.buffered(), self._sync.current_reports())
 
     def step(self) -> None:
         """One round: membership, desired state, discovery, takeovers, status."""
         self._membership.poll(self._pace())
         self._check_ledger()
-        self._follow()
-        flows = self._flows()
+        self._follow_desired_state()
+        flows = self._select_flows()
         self._discovery.step(flows)
         self._assign_tasks(flows)
-        self._placer.step(self._membership.slots, flows, self._placement)
-        self._keeper.step(self._membership.slots, flows)
+        self._placement_leader.step(self._membership.slots, flows, self._placement)
+        self._sync.step(self._membership.slots, flows)
         self._retire()
         self._take_over()
         now = time.monotonic()
@@ -154,24 +154,24 @@ class Worker:
     def _pace(self) -> float:
         """How long the next round may wait for news of the group, in seconds."""
         soon = time.monotonic() + _IDLE_PACE_S
-        if not self._membership.slots or any(seat.waits(soon) for seat in self._tasks.values()):
+        if not self._membership.slots or any(task.has_work_before(soon) for task in self._tasks.values()):
             return _PACE_S
         return _IDLE_PACE_S
 
     def close(self) -> None:
         """Finish what is in flight, publish, leave the group."""
-        for seat in self._tasks.values():
-            seat.wanted = False
+        for task in self._tasks.values():
+            task.wanted = False
         self._drain(list(self._tasks.values()))
         self._publish()
         self._membership.close()
-        self._routes.end()
+        self._registry.end()
         self._senders.end()
         self._discovery.close()
-        self._placer.close()
-        self._keeper.close()
+        self._placement_leader.close()
+        self._sync.close()
         self._pool.shutdown(wait=False, cancel_futures=True)
-        self._acknowledger.end(timeout=2)
+        self._ledger_thread.end(timeout=2)
         try:
             self._writer.flush(5)
         except ClusterError as error:
@@ -179,7 +179,7 @@ class Worker:
         self._desired.close()
         log.info("worker stopped", extra={"worker": self.worker_id})
 
-    def _follow(self) -> None:
+    def _follow_desired_state(self) -> None:
         """Desired state as of now; a flow whose content changed gets fresh limits and a fresh guard."""
         before = dict(self._desired.flows)
         if self._desired.there:
@@ -197,7 +197,7 @@ class Worker:
         for flow_id, record in self._desired.flows.items():
             old = before.get(flow_id)
             if old is not None and not can_keep_copying(old.flow, record.flow):
-                self._routes.forget(flow_id)
+                self._registry.forget(flow_id)
                 self._senders.forget(flow_id)
                 self._guards.forget(flow_id)
 
@@ -205,7 +205,7 @@ class Worker:
     def _placement(self) -> PlacementRecord | None:
         return self._desired.placements.get(build_placement_key(self.topology, self.target.alias))
 
-    def _flows(self) -> dict[str, FlowRecord]:
+    def _select_flows(self) -> dict[str, FlowRecord]:
         return {
             flow_id: record
             for flow_id, record in self._desired.flows.items()
@@ -217,150 +217,155 @@ class Worker:
         inputs = (tuple(flows.values()), self._discovery.version, frozenset(self._membership.slots), placed)
         if inputs != self._assigned_from:
             self._assigned_from = inputs
-            found = assign_partitions(flows, self._discovery.topics, self._membership.slots, placed)
-            self._routes.rates.share(compute_quota_shares(found, flows, self._discovery.topics))
-            for key, place in found.items():
-                seat = self._tasks.setdefault(key, PartitionTask(key, place.record))
-                seat.wanted, seat.serving, seat.held, seat.hint = True, place.serving, place.held, place.hint
-                seat.way = place.way
-                if seat.held is not None:
-                    self._halt(seat, seat.held.error)
-                if seat.record is not place.record:
-                    self._changed(seat, place.record)
-            for key, seat in self._tasks.items():
-                seat.wanted = key in found
-        for seat in [seat for seat in self._tasks.values() if not seat.wanted]:
-            self._halt(seat, "handed over")
-            if seat.route is None and not seat.looking:
-                self._leave(seat, flows.get(seat.key.flow))
+            assigned = assign_partitions(flows, self._discovery.topics, self._membership.slots, placed)
+            self._registry.rates.share(compute_quota_shares(assigned, flows, self._discovery.topics))
+            for key, assignment in assigned.items():
+                task = self._tasks.setdefault(key, PartitionTask(key, assignment.record))
+                task.wanted, task.serving = True, assignment.serving
+                task.held, task.hint = assignment.held, assignment.hint
+                task.gap_method = assignment.gap_method
+                if task.held is not None:
+                    self._halt(task, task.held.error)
+                if task.record is not assignment.record:
+                    self._apply_record(task, assignment.record)
+            for key, task in self._tasks.items():
+                task.wanted = key in assigned
+        for task in [task for task in self._tasks.values() if not task.wanted]:
+            self._halt(task, "handed over")
+            if task.active is None and not task.inspecting:
+                self._drop_task(task, flows.get(task.key.flow))
 
-    def _leave(self, seat: PartitionTask, record: FlowRecord | None) -> None:
-        """The partition is another worker's now, or no longer anybody's: then its last report goes as well."""
-        del self._tasks[seat.key]
-        self._looks.stillness.forget(seat.key)
-        selected = record is not None and record.selects(seat.key.topic)
-        if not selected and seat.published is not None:
-            delete_partition_status(self._writer, seat.published)
+    def _drop_task(self, task: PartitionTask, record: FlowRecord | None) -> None:
+        """The partition belongs to another worker, or to no flow any more; in that case its last report is deleted."""
+        del self._tasks[task.key]
+        self._inspections.stillness.forget(task.key)
+        selected = record is not None and record.selects(task.key.topic)
+        if not selected and task.published is not None:
+            delete_partition_status(self._writer, task.published)
 
-    def _changed(self, seat: PartitionTask, record: FlowRecord) -> None:
-        """Another desired state: a restart (a new generation) also forgets a loud state."""
-        if record.generation != seat.record.generation:
-            seat.stopped = None
-            self._halt(seat, "restarted")
-        if not can_keep_copying(seat.record.flow, record.flow):
-            self._halt(seat, "changed")
+    def _apply_record(self, task: PartitionTask, record: FlowRecord) -> None:
+        """The flow's record has changed. A restart (a new generation) also forgets why the partition is halted."""
+        if record.generation != task.record.generation:
+            task.stopped = None
+            self._halt(task, "restarted")
+        if not can_keep_copying(task.record.flow, record.flow):
+            self._halt(task, "changed")
         if record.state != "running":
-            self._halt(seat, record.state)
-        seat.record = record
-        seat.not_before = 0.0
+            self._halt(task, record.state)
+        task.record = record
+        task.not_before = 0.0
 
-    def _halt(self, seat: PartitionTask, reason: str) -> None:
-        if seat.route is not None:
-            seat.route.copy.halt(reason)
+    def _halt(self, task: PartitionTask, reason: str) -> None:
+        if task.active is not None:
+            task.active.copy.halt(reason)
 
     def _retire(self) -> None:
-        """Take partitions in trouble off their links, once nothing of them is in flight."""
+        """Remove the copies that have ended, once nothing of them is in flight."""
         now = time.monotonic()
-        for seat in self._tasks.values():
-            route = seat.route
-            if route is None or route.copy.trouble is None:
+        for task in self._tasks.values():
+            if task.active is None or (trouble := self._find_trouble(task, task.active)) is None:
                 continue
-            if isinstance(route.copy, AlignedCopy):
-                route.copy.stop.set()
-            if not route.copy.idle:
-                continue
-            trouble = route.copy.trouble
-            if isinstance(trouble, Halt) and trouble.sent is not None:
-                told = self._stored.told(seat.key, trouble)
-                if told is None:
-                    continue
-                trouble = told
-            self._routes.remove(route)
-            seat.detach_copy()
+            self._registry.remove(task.active)
+            task.detach_copy()
             if isinstance(trouble, Halt):
-                self._log_halt(seat, trouble)  # also where the partition is another worker's by now
+                self._log_halt(task, trouble)  # also where the partition is another worker's by now
                 if trouble.state == log_append_time.APPEND_TIME_STATE:
-                    self._discovery.ask_limits(seat.key.flow)  # so that a restart does not begin before it is mended
-            if seat.wanted and (seat.record.state == "running" or isinstance(trouble, Halt)):
-                seat.found(trouble, now)
-                if seat.stopped is not None and seat.stopped is not trouble:
-                    self._log_halt(seat, seat.stopped)
+                    self._discovery.ask_limits(task.key.flow)  # so that a restart does not begin before it is mended
+            if task.wanted and (task.record.state == "running" or isinstance(trouble, Halt)):
+                task.record_trouble(trouble, now)
+                if task.stopped is not None and task.stopped is not trouble:
+                    self._log_halt(task, task.stopped)
+
+    def _find_trouble(self, task: PartitionTask, active: ActiveCopy) -> Halt | Reinspect | None:
+        """Why copying of this partition ends. None while it goes on, and while something of it is in flight.
+
+        An ambiguous answer (the target took our batch for a repetition) is resolved first: the log is read again.
+        """
+        if active.copy.trouble is None:
+            return None
+        active.copy.request_stop()
+        if not active.copy.is_idle:
+            return None
+        trouble = active.copy.trouble  # the last answers may have brought a halt
+        if isinstance(trouble, Halt) and trouble.sent is not None:
+            return self._ambiguous_answers.judge(task.key, trouble)
+        return trouble
 
     def _take_over(self) -> None:
-        """Put those on their way that were looked at, and look at those that wait."""
-        for seat, found in self._looks.finished():
-            if isinstance(found, Halt | Reinspect):
-                seat.found(found, time.monotonic())
-                if seat.stopped is not None:
-                    self._log_halt(seat, seat.stopped)
-            elif seat.wanted and seat.held is None and seat.record.state == "running":
-                self._looks.stillness.forget(seat.key)
-                self._go(seat, found)
-        self._hand_orders()
-        self._looks.start(self._tasks.values())
+        """Start the copies whose inspection succeeded, and inspect the partitions that wait."""
+        for task, result in self._inspections.finished():
+            if isinstance(result, Halt | Reinspect):
+                task.record_trouble(result, time.monotonic())
+                if task.stopped is not None:
+                    self._log_halt(task, task.stopped)
+            elif task.wanted and task.held is None and task.record.state == "running":
+                self._inspections.stillness.forget(task.key)
+                self._start_copy(task, result)
+        self._hand_out_decisions()
+        self._inspections.start(self._tasks.values())
 
-    def _go(self, seat: PartitionTask, found: TakenPartition | TakenTransactionPartition) -> None:
+    def _start_copy(self, task: PartitionTask, taken: TakenPartition | TakenTransactionPartition) -> None:
         try:
-            if isinstance(found, TakenPartition):
-                self._routes.go(seat, found)
+            if isinstance(taken, TakenPartition):
+                self._registry.start_copy(task, taken)
             else:
-                self._routes.start_transaction_copy(seat, found)
+                self._registry.start_transaction_copy(task, taken)
         except ClusterError as error:  # a secret of the source is missing meanwhile, say
-            self._halt(seat, str(error))
-            seat.found(Reinspect(str(error)), time.monotonic())
+            self._halt(task, str(error))
+            task.record_trouble(Reinspect(str(error)), time.monotonic())
 
-    def _hand_orders(self) -> None:
+    def _hand_out_decisions(self) -> None:
         """What persons decided about single partitions of ours."""
-        for order in self._desired.orders.values():
-            record = self._desired.flows.get(order.flow)
+        for decision in self._desired.decisions.values():
+            record = self._desired.flows.get(decision.flow)
             if record is not None:
-                target_topic = record.flow.target_topic(order.topic)
-                seat = self._tasks.get(PartitionKey(order.flow, order.topic, target_topic, order.partition))
-                if seat is not None:
-                    seat.given(order)
+                target_topic = record.flow.target_topic(decision.topic)
+                task = self._tasks.get(PartitionKey(decision.flow, decision.topic, target_topic, decision.partition))
+                if task is not None:
+                    task.take_decision(decision)
 
     def _give_up(self, slots: set[int]) -> None:
         """Slots are about to belong to somebody else: finish what is in flight first."""
-        seats = [seat for seat in self._tasks.values() if seat.serving in slots]
+        tasks = [task for task in self._tasks.values() if task.serving in slots]
         self._assigned_from = None  # they may be given back before the next round
-        for seat in seats:
-            seat.wanted = False
-        self._drain(seats)
+        for task in tasks:
+            task.wanted = False
+        self._drain(tasks)
         self._senders.give_up(slots)
 
-    def _drain(self, seats: list[PartitionTask]) -> None:
-        for seat in seats:
-            self._halt(seat, "handed over")
+    def _drain(self, tasks: list[PartitionTask]) -> None:
+        for task in tasks:
+            self._halt(task, "handed over")
         deadline = time.monotonic() + _DRAIN_S
         while time.monotonic() < deadline:
             self._retire()
-            if all(seat.route is None for seat in seats):
+            if all(task.active is None for task in tasks):
                 return
             time.sleep(0.005)
 
     def _publish(self) -> None:
-        self._reports = [seat.report(self.worker_id, os.getpid()) for seat in self._tasks.values()]
-        for seat, report in zip(self._tasks.values(), self._reports, strict=True):
-            if needs_report(report, seat.published):
-                seat.published = report
+        self._reports = [task.report(self.worker_id, os.getpid()) for task in self._tasks.values()]
+        for task, report in zip(self._tasks.values(), self._reports, strict=True):
+            if needs_report(report, task.published):
+                task.published = report
                 write_partition_status(self._writer, report, on_done=_not_missed)
-        self._routes.sweep()
+        self._registry.sweep()
 
     def _check_ledger(self) -> None:
         """Copies that may have missed an acknowledgement begin anew from the logs, rather than wait for ever."""
-        if not self._acknowledger.is_alive():
+        if not self._ledger_thread.is_alive():
             raise LedgerThreadEnded
-        failure = self._acknowledger.failure()
+        failure = self._ledger_thread.failure()
         if failure:
-            for seat in self._tasks.values():
-                self._halt(seat, f"the ledger's acknowledgements failed: {failure}")
+            for task in self._tasks.values():
+                self._halt(task, f"the ledger's acknowledgements failed: {failure}")
 
-    def _log_halt(self, seat: PartitionTask, found: Halt) -> None:
+    def _log_halt(self, task: PartitionTask, halt: Halt) -> None:
         log.error(
-            found.state,
-            extra={"flow": seat.key.flow, "topic": seat.key.topic, "partition": seat.key.partition,
-                   "seen": found.error,
-                   "remedy": found.remedy_for(seat.key.flow, seat.key.topic, seat.key.partition)},
+            halt.state,
+            extra={"flow": task.key.flow, "topic": task.key.topic, "partition": task.key.partition,
+                   "seen": halt.error,
+                   "remedy": halt.remedy_for(task.key.flow, task.key.topic, task.key.partition)},
         )  # fmt: skip
 
 

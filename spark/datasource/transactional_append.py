@@ -71,7 +71,7 @@ def append_in_transaction(
         if isinstance(error, SessionLost):
             raise NotAppended(f"cluster {writing.cluster.alias}: {error}") from None
         raise
-    who = attempt.producer.who
+    who = attempt.producer.identity
     attempt.close()
     return OpenTaskTransaction(transactional_id, who.producer_id, who.epoch, attempt.batches, attempt.records, query)
 
@@ -106,13 +106,13 @@ class _Attempt:
         self._opened: dict[_Place, _Leader] = {}
 
     def send(self, topic: str, partition: int, batch: RawBatch) -> None:
-        if self.producer.who.producer_id < 0:
+        if self.producer.identity.producer_id < 0:
             self.producer.bump = read_transaction_version(self.settings) >= _TV2
             self.producer.begin()
         place = topic, partition
         topic_id = self._id_of(place)
         sequence = self.producer.sequence((topic_id, partition), batch.records)
-        who = self.producer.who
+        who = self.producer.identity
         header = rewrite_header(
             batch.data[:BATCH_HEADER_BYTES],
             producer_id=who.producer_id,
@@ -137,7 +137,7 @@ class _Attempt:
 
     def give_up(self) -> None:
         """Abort what is open. Where even that fails, the transaction's own timeout does."""
-        if self.producer.who.producer_id >= 0:
+        if self.producer.identity.producer_id >= 0:
             with suppress(SessionLost, ClusterError, OSError):
                 self.producer.end(commit=False)
         self.close()

@@ -7,7 +7,6 @@ import pytest
 from cli.flow import _row, _when
 from cli.main import main
 from replicator.batch.repack import RejectedRecord
-from replicator.copy.partition_copy import PartitionKey
 from replicator.copy.quarantine import (
     MAX_WHOLE_RECORD_BYTES,
     QuarantinedRecord,
@@ -15,6 +14,7 @@ from replicator.copy.quarantine import (
     encode_rejected_record,
     measure_rejected_record,
 )
+from replicator.partition_key import PartitionKey
 
 SECRET = b"account 4711"
 KEPT = QuarantinedRecord(

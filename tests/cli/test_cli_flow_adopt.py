@@ -13,8 +13,8 @@ from clusters.settings import ConnectionSettings
 from replicator.adoption.copy_proof import PartitionProof
 from replicator.adoption.copy_verdict import ComparedRanges, CopyFinding, CopyVerdict
 from replicator.adoption.mirrormaker_format import Checkpoint
-from replicator.copy.partition_copy import PartitionKey
 from replicator.ledger.offset_map import ExplicitRun
+from replicator.partition_key import PartitionKey
 from replicator.states import OffsetSpan
 from topology import compile_path
 

@@ -19,7 +19,7 @@ from replicator.copy.aligned.gap_filler import GapFiller
 from replicator.copy.aligned.log_filler import fill_log
 from replicator.copy.transactions.produce_answers import SessionLost
 from replicator.errors import Misaligned
-from replicator.ledger.ledger import CLAIM_NUMBER, Generation, LedgerBlock
+from replicator.ledger.ledger_block import CLAIM_NUMBER, Generation, LedgerBlock
 from replicator.ledger.ledger_writer import PartitionLedgerWriter
 from replicator.ledger.offset_map import OffsetRun
 from replicator.recovery.aligned_recovery_point import find_aligned_recovery_point
@@ -27,7 +27,7 @@ from replicator.recovery.producer_epochs import begin_exclusive_epoch, drop_unla
 from replicator.recovery.recovery_point import LogInspection
 from replicator.states import Halt, Reinspect
 from tests.replicator.aligning import Killed, Requests, dying, killed
-from tests.replicator.model import KEY, TOPIC, Look, SimulatedWorker, Simulation, Step, WentLoud
+from tests.replicator.model import KEY, TOPIC, Inspection, SimulatedWorker, Simulation, Step, WentHalted
 
 
 @dataclass(frozen=True)
@@ -69,8 +69,8 @@ class AlignedSimulation(Simulation):
     def _expire(self, amount: int) -> None:
         """Retention takes some of the source before its first record is copied."""
         log = self.source.log(TOPIC, 0)
-        if self.late or any(worker.copy is not None or worker.look is not None for worker in self.workers):
-            return  # where somebody is at it already, it is loud
+        if self.late or any(worker.copy is not None or worker.inspection is not None for worker in self.workers):
+            return  # where somebody is at it already, it is halted
         self.source.delete_records(TOPIC, 0, min(log.log_start + amount % 4, log.last_stable()))
 
     def _worker_steps(self, worker: SimulatedWorker) -> list[tuple[str, Step]]:
@@ -84,17 +84,19 @@ class AlignedSimulation(Simulation):
             found.append(("gap", lambda amount: self._gap(worker, amount)))
         return found
 
-    # -- a look ------------------------------------------------------------------------------------------------
+    # -- an inspection ------------------------------------------------------------------------------------------------
 
-    def _seen(self, look: Look) -> LogInspection:
+    def _seen(self, inspection: Inspection) -> LogInspection:
         log = self.target.log(TOPIC, 0)
-        start, end = look.target_range
+        start, end = inspection.target_range
         stored = b"".join(kept.data for kept in log.batches)
         data = [batch for batch in decode_batches(memoryview(stored)) if not batch.control and batch.base < end]
         tail = data[-1] if data and data[-1].end > start else None
-        low, high = start if tail is None else tail.end, min(end, look.source_range[1])
+        low, high = start if tail is None else tail.end, min(end, inspection.source_range[1])
         missed = [record.offset for record in self.committed() if low <= record.offset < high]
-        return replace(super()._seen(look), tail=tail, settled=self._quiet(), missed=missed[0] if missed else None)
+        return replace(
+            super()._seen(inspection), tail=tail, settled=self._quiet(), missed=missed[0] if missed else None
+        )
 
     def _quiet(self) -> bool:
         return not self.late and super()._quiet()
@@ -105,7 +107,7 @@ class AlignedSimulation(Simulation):
             find_aligned_recovery_point(remembered, seen, self.producer_id), remembered, seen
         )
         if isinstance(decided, Halt):
-            raise WentLoud(decided)
+            raise WentHalted(decided)
         if isinstance(decided, Reinspect):
             return
         end = decided.target_end

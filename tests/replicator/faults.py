@@ -75,7 +75,7 @@ def times(**seconds: float) -> str:
     known = {
         "settle": ("replicator.recovery.log_inspection", "LOG_SETTLE_S", seconds.get("settle")),
         "patience": ("clusters.wire.connection", "_PATIENCE_S", seconds.get("patience")),
-        "session": ("replicator.worker.membership", "WORKER_SESSION_MS", seconds.get("session", 0) * 1000),
+        "session": ("replicator.transport.stall_detector", "WORKER_SESSION_MS", seconds.get("session", 0) * 1000),
     }
     lines = ["import importlib"]
     for name in seconds:

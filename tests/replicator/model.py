@@ -22,15 +22,18 @@ from clusters.wire.messages import READ_COMMITTED, FetchedPartition, FetchPartit
 from replicator.batch.batch_selection import select_batches
 from replicator.batch.record_batch import decode_batches
 from replicator.batch.repack import RepackTerms
-from replicator.copy.partition_copy import OutgoingBatch, PartitionCopy, PartitionKey
+from replicator.copy.partition_copy import OutgoingBatch, PartitionCopy
 from replicator.ledger.claims import build_claims
 from replicator.ledger.claims_follower import ClaimsView
 from replicator.ledger.consolidation import consolidate_map
-from replicator.ledger.ledger import CLAIM_NUMBER, Generation, Ledger, LedgerBlock, assemble_partitions
+from replicator.ledger.ledger import Ledger, assemble_partitions
+from replicator.ledger.ledger_block import CLAIM_NUMBER, Generation, LedgerBlock
+from replicator.ledger.ledger_state import LedgerState
 from replicator.ledger.ledger_writer import PartitionLedgerWriter
 from replicator.ledger.offset_map import OffsetMap, OffsetRun
+from replicator.partition_key import PartitionKey
 from replicator.recovery.producer_epochs import begin_exclusive_epoch, drop_overtaken_epochs, drop_unlanded_epochs
-from replicator.recovery.recovery_point import LedgerState, LogInspection, RecoveryPoint, find_recovery_point
+from replicator.recovery.recovery_point import LogInspection, RecoveryPoint, find_recovery_point
 from replicator.states import Halt, Reinspect
 
 NOW = 1_790_000_000_000
@@ -41,12 +44,12 @@ STILL = 20  # steps that stand for the 35 s that a log must stand still
 Step = Callable[[int], None]
 
 
-class WentLoud(AssertionError):
+class WentHalted(AssertionError):
     """A partition stopped, where nothing was wrong."""
 
-    def __init__(self, loud: Halt) -> None:
-        self.state = loud.state
-        super().__init__(f"{loud.state}: {loud.error}")
+    def __init__(self, halt: Halt) -> None:
+        self.state = halt.state
+        super().__init__(f"{halt.state}: {halt.error}")
 
 
 @dataclass(slots=True)
@@ -68,8 +71,8 @@ class Writing:
 
 
 @dataclass(slots=True)
-class Look:
-    """A look as it goes on: ends first, then the tail and the producer's state, then the ledger."""
+class Inspection:
+    """An inspection as it goes on: ends first, then the tail and the producer's state, then the ledger."""
 
     source_range: tuple[int, int]
     target_range: tuple[int, int]
@@ -111,7 +114,7 @@ class SimulatedWorker:
     name: str
     writer: SimulatedWriter = field(default_factory=SimulatedWriter)
     connection: Connection = field(default_factory=Connection)
-    look: Look | None = None
+    inspection: Inspection | None = None
     copy: PartitionCopy | None = None
     ledger: PartitionLedgerWriter | None = None
     fetched: deque[tuple[PartitionCopy, PartitionLedgerWriter, FetchedPartition]] = field(default_factory=deque)
@@ -182,13 +185,13 @@ class Simulation:
         found: list[tuple[str, Step]] = []
         copy = worker.copy
         if copy is None:
-            found.append(("look", lambda _: self._look(worker)))
+            found.append(("look", lambda _: self._inspect(worker)))
         else:
             if copy.trouble is None and not worker.fetched:
                 found.append(("fetch", lambda amount: self._fetch(worker, amount)))
             if copy.trouble is None and copy.ready:
                 found.append(("send", lambda _: self._send(worker)))
-            if copy.trouble is not None and copy.idle:
+            if copy.trouble is not None and copy.is_idle:
                 found.append(("retire", lambda _: self._retire(worker)))
         if worker.fetched:
             found.append(("accept", lambda _: self._accept(worker)))
@@ -248,26 +251,27 @@ class Simulation:
 
     # -- a worker ----------------------------------------------------------------------------------------------
 
-    def _look(self, worker: SimulatedWorker) -> None:
-        """One of the three parts of a look (replicator.recovery.takeover, replicator.recovery.log_inspection)."""
-        if worker.look is None:
+    def _inspect(self, worker: SimulatedWorker) -> None:
+        """One of the three parts of an inspection (replicator.recovery.takeover,
+        replicator.recovery.log_inspection)."""
+        if worker.inspection is None:
             here, there = self.source.log(TOPIC, 0), self.target.log(TOPIC, 0)
-            worker.look = Look((here.log_start, here.last_stable()), (there.log_start, there.end))
-        elif worker.look.seen is None:
-            worker.look.seen = self._seen(worker.look)
+            worker.inspection = Inspection((here.log_start, here.last_stable()), (there.log_start, there.end))
+        elif worker.inspection.seen is None:
+            worker.inspection.seen = self._seen(worker.inspection)
         else:
-            seen, worker.look = worker.look.seen, None
+            seen, worker.inspection = worker.inspection.seen, None
             self._take_over(worker, seen)
 
-    def _seen(self, look: Look) -> LogInspection:
+    def _seen(self, inspection: Inspection) -> LogInspection:
         log = self.target.log(TOPIC, 0)
-        start, end = look.target_range
+        start, end = inspection.target_range
         stored, _ = log.read(end - 1, 1 << 20, False, True) if end > start else (b"", 0)
         ours = next((state for state in log.producers.describe() if state.producer_id == self.producer_id), None)
         return LogInspection(
             source_id=self.source_id,
-            source_start=look.source_range[0],
-            source_end=look.source_range[1],
+            source_start=inspection.source_range[0],
+            source_end=inspection.source_range[1],
             target_id=self.target_id,
             target_start=start,
             target_end=end,
@@ -295,7 +299,7 @@ class Simulation:
         if self.fencing:
             decided = begin_exclusive_epoch(decided, remembered, seen)
         if isinstance(decided, Halt):
-            raise WentLoud(decided)
+            raise WentHalted(decided)
         if isinstance(decided, Reinspect):
             return
         self.check_position(decided)
@@ -321,7 +325,7 @@ class Simulation:
                 self.as_read(),
                 Directly(self),
                 spare=6,  # type: ignore[arg-type]
-                told=seen.tail is not None,
+                landed_known=seen.tail is not None,
             )
             block = replace(block, generation=mine)
         first = [OffsetRun(decided.target_end, decided.position)]
@@ -380,7 +384,7 @@ class Simulation:
         assert worker.copy is not None
         assert worker.ledger is not None
         if isinstance(worker.copy.trouble, Halt):
-            raise WentLoud(worker.copy.trouble)
+            raise WentHalted(worker.copy.trouble)
         if worker.copy.needs_epoch and not worker.copy.unanswered:
             worker.ledger.close()
         worker.copy = worker.ledger = None

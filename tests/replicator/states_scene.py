@@ -1,4 +1,4 @@
-"""Real brokers, one worker and the command line, for tests of loud states: faults behind the copier's back."""
+"""Real brokers, one worker and the command line, for tests of halt states: faults behind the copier's back."""
 
 from __future__ import annotations
 

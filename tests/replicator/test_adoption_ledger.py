@@ -10,7 +10,6 @@ import pytest
 
 from clusters.control_records import ControlRecord
 from clusters.errors import ProtocolError
-from replicator.copy.partition_copy import PartitionKey, ProducerIdentity
 from replicator.errors import ReplicatorError
 from replicator.ledger import foreign_part as stored
 from replicator.ledger.consolidation import build_map_blocks
@@ -21,10 +20,13 @@ from replicator.ledger.foreign_part import (
     build_foreign_records,
     decode_foreign_parts,
 )
-from replicator.ledger.ledger import Generation, LedgerBlock, assemble_partitions
+from replicator.ledger.ledger import assemble_partitions
+from replicator.ledger.ledger_block import Generation, LedgerBlock
+from replicator.ledger.ledger_state import LedgerState
 from replicator.ledger.offset_map import BrokenOffsetMap, ExplicitRun, OffsetMap, OffsetRun
+from replicator.partition_key import PartitionKey, ProducerIdentity
 from replicator.recovery.operator_decisions import OperatorDecision, apply_adoption
-from replicator.recovery.recovery_point import LedgerState, LogInspection, RecoveryPoint, find_recovery_point
+from replicator.recovery.recovery_point import LogInspection, RecoveryPoint, find_recovery_point
 from replicator.states import Halt, OffsetSpan, Reinspect
 from tests.replicator.test_resume import NOW, OTHER, SEEN, SOURCE, TARGET, known, tail
 

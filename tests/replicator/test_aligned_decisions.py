@@ -46,7 +46,7 @@ def test_a_topic_is_prepared_to_be_filled_when_that_is_decided(agreed: list[Alig
     source, target = clusters(policy="compact")
     target.alter_topic_configs("orders", {CLEANUP_POLICY: "compact"})
     found = placed(decides(target), source, target)
-    assert (found.way, found.note) == ("markers", "")
+    assert (found.gap_method, found.note) == ("markers", "")
     assert target.topic_configs(["orders"])["orders"][CLEANUP_POLICY] == "delete"
 
 
@@ -58,7 +58,7 @@ def test_a_topic_that_another_worker_decided_otherwise_about_has_its_settings_ba
     before = target.topic_configs(["orders"])
     agreed.append(AlignmentRecord(flow("").id, "orders", "mapped", "the cluster did not allow it"))
     found = placed(decides(target), source, target)
-    assert (found.way, found.note) == (None, "offsets are translated, not equal: the cluster did not allow it")
+    assert (found.gap_method, found.note) == (None, "offsets are translated, not equal: the cluster did not allow it")
     assert target.topic_configs(["orders"]) == before
 
 
@@ -72,7 +72,7 @@ def test_what_was_decided_while_a_flow_was_another_one_counts(
     decided = AlignmentRecord(mapped.id, "orders", "aligned", way="markers")
     monkeypatch.setattr(alignment_decisions, "read_alignments", lambda _target: {(mapped.id, "orders"): decided})
     (found,) = made.placed(mapped, [MAPPED], source, target)
-    assert found.way == "markers"
+    assert found.gap_method == "markers"
 
 
 def test_a_source_that_hangs_holds_up_its_own_flows_only(
@@ -97,7 +97,7 @@ def test_a_source_that_hangs_holds_up_its_own_flows_only(
     thread.start()
     try:
         assert reached.wait(10)
-        assert placed(made, source, target).way == "markers"
+        assert placed(made, source, target).gap_method == "markers"
         assert thread.is_alive()
     finally:
         goes_on.set()

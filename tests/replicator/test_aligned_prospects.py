@@ -31,7 +31,7 @@ def clusters(*, start: int = 5, partitions: int = 2, policy: str = "delete") -> 
 @pytest.mark.parametrize("partitions", [0, 2])
 def test_an_empty_topic_or_none_can_be_aligned_and_has_a_price(partitions: int) -> None:
     found = assess_alignment(MAPPED, *clusters(partitions=partitions), ALLOWED, copied=False)
-    assert (found.refused, found.starts, found.way) == ("", (5, 5), "markers")
+    assert (found.refused, found.starts, found.gap_method) == ("", (5, 5), "markers")
     assert found.cost is not None
     assert found.cost.offsets == 10
     told = str(TopicOffsetMode("f", "orders", "aligned", decided=False, cost=found.cost))

@@ -133,9 +133,9 @@ CASES = [
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_sift(case: Case) -> None:
-    sifted = select_batches(answer(*case.batches), case.at, case.aborted, terms=ONE_BY_ONE)
-    assert tuple((batch.base, batch.end) for batch in sifted.batches) == case.copied
-    assert (sifted.position, sifted.refused) == (case.position, None)
+    selected = select_batches(answer(*case.batches), case.at, case.aborted, terms=ONE_BY_ONE)
+    assert tuple((batch.base, batch.end) for batch in selected.batches) == case.copied
+    assert (selected.position, selected.refused) == (case.position, None)
 
 
 @dataclass(frozen=True)
@@ -171,12 +171,12 @@ REFUSED = [
 
 @pytest.mark.parametrize("case", REFUSED, ids=lambda case: case.name)
 def test_refused(case: Refused) -> None:
-    sifted = select_batches(answer(*case.batches), case.at)
-    assert sifted.refused is not None
-    assert case.reason in str(sifted.refused)
-    assert f"source offset {case.batches[-1 if case.at == 0 else 0][7]}" in str(sifted.refused)
-    assert sifted.refused.state == case.state
-    assert (len(sifted.batches), sifted.position) == (case.copied, case.position)
+    selected = select_batches(answer(*case.batches), case.at)
+    assert selected.refused is not None
+    assert case.reason in str(selected.refused)
+    assert f"source offset {case.batches[-1 if case.at == 0 else 0][7]}" in str(selected.refused)
+    assert selected.refused.state == case.state
+    assert (len(selected.batches), selected.position) == (case.copied, case.position)
 
 
 @pytest.mark.parametrize(
@@ -190,19 +190,19 @@ def test_refused(case: Refused) -> None:
     ids=["emptied", "aborted", "aborted with append time", "aborted with holes"],
 )
 def test_what_is_not_copied_anyway_is_not_refused(gone: bytes) -> None:
-    sifted = select_batches(answer(data(0), gone, data(4)), 0, ((7, 1),), terms=ONE_BY_ONE)
-    assert [batch.base for batch in sifted.batches] == [0, 4]
-    assert (sifted.position, sifted.refused) == (5, None)
+    selected = select_batches(answer(data(0), gone, data(4)), 0, ((7, 1),), terms=ONE_BY_ONE)
+    assert [batch.base for batch in selected.batches] == [0, 4]
+    assert (selected.position, selected.refused) == (5, None)
 
 
 def test_left_out_batches_are_gaps() -> None:
     """Also those that could not be passed on."""
     ours, holes = data(1, 2, producer_id=44), data(3, offsets=(0, 2), producer_id=44)
-    sifted = select_batches(
+    selected = select_batches(
         answer(data(0), ours, holes, data(6)), 0, leave_out=lambda batch: batch.producer_id == 44, terms=ONE_BY_ONE
     )
-    assert [batch.base for batch in sifted.batches] == [0, 6]
-    assert (sifted.position, sifted.refused) == (7, None)
+    assert [batch.base for batch in selected.batches] == [0, 6]
+    assert (selected.position, selected.refused) == (7, None)
 
 
 def test_nobody_asks_about_control_batches() -> None:
@@ -255,13 +255,13 @@ def test_any_log_in_any_pieces_is_what_a_consumer_reads(draw: st.DataObject) -> 
     while position < end:
         size = draw.draw(st.sampled_from((1, 90, 150, 300, 5000)))
         (got,) = wire.fetch((FetchPartition(topic.topic_id, 0, position, max_bytes=size),), max_wait_ms=0)
-        sifted = select_batches(got.records, position, got.aborted)
-        assert sifted.position > position
+        selected = select_batches(got.records, position, got.aborted)
+        assert selected.position > position
         copied += [
             offset
-            for batch in sifted.batches
+            for batch in selected.batches
             for first, records in batch.spans or ((batch.base, batch.records),)
             for offset in range(first, first + records)
         ]
-        position = sifted.position
+        position = selected.position
     assert copied == [record.offset for record in source.records("t", 0)]

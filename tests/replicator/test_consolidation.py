@@ -16,12 +16,14 @@ from clusters.control_records import ControlRecord
 from clusters.control_topics import LEDGER_TOPIC
 from clusters.errors import ClusterError, Unreachable
 from replicator.batch.record_batch import RawBatch
-from replicator.copy.partition_copy import ProducerIdentity
 from replicator.ledger.consolidation import SPARE_BLOCKS, build_map_blocks, consolidate_map
-from replicator.ledger.ledger import BLOCK_RUNS, CLAIM_NUMBER, Generation, Ledger, LedgerBlock, assemble_partitions
+from replicator.ledger.ledger import Ledger, assemble_partitions
+from replicator.ledger.ledger_block import BLOCK_RUNS, CLAIM_NUMBER, Generation, LedgerBlock
+from replicator.ledger.ledger_state import LedgerState
 from replicator.ledger.offset_map import OffsetRun
+from replicator.partition_key import ProducerIdentity
 from replicator.recovery.producer_epochs import begin_exclusive_epoch, drop_overtaken_epochs, drop_unlanded_epochs
-from replicator.recovery.recovery_point import LedgerState, LogInspection, RecoveryPoint, find_recovery_point
+from replicator.recovery.recovery_point import LogInspection, RecoveryPoint, find_recovery_point
 from tests.replicator.test_ledger import KEY, SOURCE, TARGET, block, histories
 
 Records = dict[str, dict[str, Any]]
@@ -213,12 +215,13 @@ HOLED = (OffsetRun(0, 0), OffsetRun(500, 700), OffsetRun(800, 1500))
 LAST = RawBatch(990, 1000, 0, 0, 0, 7, 0, 990, 10, memoryview(b""))
 
 
-def looked(end: int = 1000, last: RawBatch = LAST) -> LogInspection:
+def inspected(end: int = 1000, last: RawBatch = LAST) -> LogInspection:
     return LogInspection(SOURCE, 0, 5000, TARGET, 0, end, last, None, 10**12, 86_400_000, True, True)
 
 
-def looked_and_claimed(written: Written, seen: LogInspection, worker: str = "w") -> RecoveryPoint:
-    """A look at a partition whose producer epoch must not be shared, as `replicator.recovery.takeover` does it."""
+def inspected_and_claimed(written: Written, seen: LogInspection, worker: str = "w") -> RecoveryPoint:
+    """An inspection of a partition whose producer epoch must not be shared, as `replicator.recovery.takeover` does
+    it."""
     remembered, newest = written.ledger().remembered(KEY)
     remembered = drop_overtaken_epochs(remembered, seen)
     assert remembered is not None
@@ -241,11 +244,11 @@ def looked_and_claimed(written: Written, seen: LogInspection, worker: str = "w")
     return decided
 
 
-def without_traffic(looks: int) -> tuple[Written, list[RecoveryPoint]]:
+def without_traffic(inspections: int) -> tuple[Written, list[RecoveryPoint]]:
     """Many looks at a compacted partition to which nothing is written; each begins a producer epoch, none lands."""
     first = replace(block(1, "a", 0), runs=HOLED, needs_epoch=True, closed=True)
     written = Written([first])
-    return written, [looked_and_claimed(written, looked()) for _ in range(looks)]
+    return written, [inspected_and_claimed(written, inspected()) for _ in range(inspections)]
 
 
 def test_claims_that_never_landed_do_not_take_the_map_with_them() -> None:
@@ -266,7 +269,7 @@ def test_the_claim_that_lands_at_last_goes_on_with_the_whole_map() -> None:
     written, decided = without_traffic(40)
     ours = decided[-1].identity
     more = RawBatch(1000, 1010, 0, 0, 0, 7, ours.epoch, 0, 10, memoryview(b""))
-    following = [looked_and_claimed(written, looked(1010, more)) for _ in range(40)]
+    following = [inspected_and_claimed(written, inspected(1010, more)) for _ in range(40)]
     assert {each.after for each in following} == {ours.epoch}
     for moment in written.moments:
         assert [known(moment).map.to_source(at) for at in (0, 500, 999)] == [0, 700, 1699]
@@ -277,7 +280,7 @@ def test_a_batch_of_the_older_epoch_after_all() -> None:
     """It landed behind the newest claim's beginning: the claim is disowned, and used up all the same."""
     written, _ = without_traffic(40)
     late = replace_end(LAST, 1000, 1007)
-    again = [looked_and_claimed(written, looked(1007, late)) for _ in range(40)]
+    again = [inspected_and_claimed(written, inspected(1007, late)) for _ in range(40)]
     assert [each.identity.epoch for each in again] == list(range(41, 81))
     assert {(each.after, each.position, each.target_end) for each in again} == {(0, 1707, 1007)}
     for moment in written.moments:
@@ -293,11 +296,11 @@ def test_a_failure_among_claims_changes_nothing() -> None:
         written, _ = without_traffic(SPARE_BLOCKS // 2)
         written.told, written.fails_at = 0, fails_at
         with suppress(ClusterError):
-            looked_and_claimed(written, looked())
+            inspected_and_claimed(written, inspected())
         found = known(written.records)
         assert [found.map.to_source(at) for at in (0, 500, 999)] == [0, 700, 1699]
         assert found.last_epoch >= SPARE_BLOCKS // 2
         written.fails_at = None
-        decided = looked_and_claimed(written, looked())
+        decided = inspected_and_claimed(written, inspected())
         assert (decided.after, decided.position) == (0, 1700)
         assert [known(written.records).map.to_source(at) for at in (0, 500, 999)] == [0, 700, 1699]

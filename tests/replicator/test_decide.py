@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import pytest
 
-from replicator.copy.partition_copy import PartitionKey
 from replicator.ledger.offset_map import ExplicitRun, OffsetRun
 from replicator.ledger.transaction_positions import (
     PositionAndRuns,
@@ -15,6 +14,7 @@ from replicator.ledger.transaction_positions import (
     TransactionPosition,
     decode_positions,
 )
+from replicator.partition_key import PartitionKey
 from replicator.recovery.operator_decisions import OperatorDecision
 from replicator.recovery.transaction_recovery_point import (
     InspectedRanges,
@@ -23,7 +23,7 @@ from replicator.recovery.transaction_recovery_point import (
     find_transaction_recovery_point,
 )
 from replicator.states import Halt, OffsetSpan, Reinspect
-from tests.replicator.test_stretches import Log
+from tests.replicator.test_explicit_runs import Log
 
 KEY = PartitionKey("flow", "orders", "all-orders", 0)
 SOURCE, TARGET, OTHER = uuid.uuid4(), uuid.uuid4(), uuid.uuid4()
@@ -96,8 +96,8 @@ def accept(lost: OffsetSpan, generation: int = 1, name: str = "a") -> OperatorDe
 
 def test_a_gap_that_is_accepted_is_passed_once() -> None:
     ends = replace(ENDS, source_start=60)
-    loud = find_transaction_recovery_point(KEY, KNOWN, ends, "earliest")
-    goes = apply_transaction_decision(accept(OffsetSpan(40, 60)), loud, KNOWN, ends, "earliest")
+    halt = find_transaction_recovery_point(KEY, KNOWN, ends, "earliest")
+    goes = apply_transaction_decision(accept(OffsetSpan(40, 60)), halt, KNOWN, ends, "earliest")
     assert isinstance(goes, TransactionRecoveryPoint)
     assert goes.begins
     at = goes.known.position
@@ -139,11 +139,11 @@ def test_reseeding_forgets_the_old_map_and_its_blocks() -> None:
     assert len(before.blocks) == 1
     ends = replace(ENDS, target_id=OTHER, target_start=0, target_end=0, source_end=500)
     order = OperatorDecision("reseed", "flow", "orders", 0, "target_gone", 1, "somebody", target_id=OTHER, id="r")
-    loud = find_transaction_recovery_point(KEY, before, ends, "earliest")
+    halt = find_transaction_recovery_point(KEY, before, ends, "earliest")
     assert isinstance(
-        apply_transaction_decision(replace(order, target_id=TARGET), loud, before, ends, "earliest"), Halt
+        apply_transaction_decision(replace(order, target_id=TARGET), halt, before, ends, "earliest"), Halt
     )
-    goes = apply_transaction_decision(order, loud, before, ends, "earliest")
+    goes = apply_transaction_decision(order, halt, before, ends, "earliest")
     assert isinstance(goes, TransactionRecoveryPoint)
     track = PositionTracker(goes.known)
     log.write(track.advance([ExplicitRun(0, 10, 5)], 15, 7))

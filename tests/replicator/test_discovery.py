@@ -225,6 +225,30 @@ def test_a_held_topic_is_asked_about_at_every_discovery():
     discovery.close()
 
 
+class WithoutCreate(FakeCluster):
+    denied = True
+
+    def create_topic(self, name, partitions, replication_factor=None, configs=None):
+        if self.denied:
+            raise Unauthorised("not you", alias="b")
+        return super().create_topic(name, partitions, replication_factor, configs)
+
+
+def test_limits_of_a_topic_made_by_hand_are_asked_before_its_first_batch():
+    """While it was absent it counted as asked; then it was copied for up to 60 s without the check."""
+    source, target = FakeCluster("a"), WithoutCreate("b")
+    source.create_topic("t1", 1)
+    discovery, _ = discovery_of(source, target)
+    flows = {"flow-0": record_of(discovery_ms=10)}
+    settle(discovery, flows, lambda: discovery.topics and not discovery._asked)
+    assert discovery.topics["flow-0"][0].held is not None
+    target.denied = False
+    target.create_topic("t1", 1, configs={"message.timestamp.type": "LogAppendTime"})
+    settle(discovery, flows, lambda: discovery.topics["flow-0"][0].held is None)
+    assert discovery.topics["flow-0"][0].refused is not None
+    discovery.close()
+
+
 class Counting(FakeCluster):
     listings = 0
 

@@ -13,19 +13,22 @@ from hypothesis import strategies as st
 from clusters.fake_cluster import FakeCluster
 from clusters.wire.messages import READ_COMMITTED, FetchPartition
 from replicator.batch.batch_selection import select_batches
-from replicator.copy.partition_copy import PartitionCopy, PartitionKey, ProducerIdentity
+from replicator.copy.partition_copy import PartitionCopy
 from replicator.ledger.leader_epochs import LeaderEpochEntry, find_leader_epoch_below
-from replicator.ledger.ledger import Generation, LedgerBlock, assemble_partitions
+from replicator.ledger.ledger import assemble_partitions
+from replicator.ledger.ledger_block import Generation, LedgerBlock
+from replicator.ledger.ledger_state import LedgerState
 from replicator.ledger.ledger_writer import PartitionLedgerWriter
 from replicator.ledger.offset_map import OffsetRun
+from replicator.partition_key import PartitionKey, ProducerIdentity
 from replicator.recovery import log_inspection as look_module
 from replicator.recovery.log_inspection import BrokerAddress, LeaderLog, SettledLogEnds
-from replicator.recovery.recovery_point import LedgerState, find_recovery_point
+from replicator.recovery.recovery_point import find_recovery_point
 from replicator.states import Halt, OffsetSpan
 from tests.replicator.test_ledger import Written
 
 KEY = PartitionKey("onprem-to-cloud", "orders", "orders", 0)
-NOW = time.time_ns() // 1_000_000  # a look compares the broker's times with the clock's
+NOW = time.time_ns() // 1_000_000  # an inspection compares the broker's times with the clock's
 
 
 class World:

@@ -1,4 +1,4 @@
-"""Who may copy holes: what a copy tells the ledger, and when the next look begins a producer epoch of its own."""
+"""Who may copy holes: what a copy tells the ledger, and when the next inspection begins a producer epoch of its own."""
 
 from __future__ import annotations
 
@@ -12,12 +12,15 @@ from clusters.wire.messages import ProducedPartition
 from replicator.batch.batch_selection import select_batches
 from replicator.batch.record_batch import RawBatch
 from replicator.batch.repack import RepackTerms
-from replicator.copy.partition_copy import PartitionCopy, PartitionKey, ProducerIdentity
-from replicator.ledger.ledger import CLAIM_NUMBER, Generation, LedgerBlock, assemble_partitions
+from replicator.copy.partition_copy import PartitionCopy
+from replicator.ledger.ledger import assemble_partitions
+from replicator.ledger.ledger_block import CLAIM_NUMBER, Generation, LedgerBlock
+from replicator.ledger.ledger_state import LedgerState
 from replicator.ledger.ledger_writer import PartitionLedgerWriter
 from replicator.ledger.offset_map import OffsetMap, OffsetRun
+from replicator.partition_key import PartitionKey, ProducerIdentity
 from replicator.recovery.producer_epochs import MAX_PRODUCER_EPOCH, begin_exclusive_epoch, drop_overtaken_epochs
-from replicator.recovery.recovery_point import LedgerState, LogInspection, RecoveryPoint
+from replicator.recovery.recovery_point import LogInspection, RecoveryPoint
 from replicator.states import Halt, Reinspect
 from tests.replicator.build import NOW, answer, commit, data, emptied
 
@@ -118,8 +121,8 @@ GOING_ON = RecoveryPoint(ProducerIdentity(7, 2, 40), 120, 100, 5, 5)
 def test_an_epoch_that_may_be_shared_is_gone_on_with() -> None:
     assert begin_exclusive_epoch(GOING_ON, remembered(), seen(settled=True)) is GOING_ON
     assert begin_exclusive_epoch(GOING_ON, None, seen(settled=True)) is GOING_ON
-    loud = Halt("duplicated", "")
-    assert begin_exclusive_epoch(loud, remembered(needs_epoch=True), seen(settled=True)) is loud
+    halt = Halt("duplicated", "")
+    assert begin_exclusive_epoch(halt, remembered(needs_epoch=True), seen(settled=True)) is halt
 
 
 @pytest.mark.parametrize(("settled", "closed"), [(True, False), (False, True)])
@@ -223,9 +226,9 @@ def test_what_the_target_does_not_take_is_left_out_alone_only() -> None:
 
     def taken_with_limits() -> None:
         terms = RepackTerms(refused={4: "no key"}, small=0, isolate=True, holes=lambda: copy.alone)
-        sifted = select_batches(answer(data(0, 3), data(3, 3)), copy.position, terms=terms)
-        kept.extend(sifted.rejected)
-        copy.accept(sifted)
+        selected = select_batches(answer(data(0, 3), data(3, 3)), copy.position, terms=terms)
+        kept.extend(selected.rejected)
+        copy.accept(selected)
 
     taken_with_limits()
     assert (copy.position, copy.needs_epoch, len(copy.ready), kept) == (3, True, 1, [])

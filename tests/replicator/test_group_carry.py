@@ -1,4 +1,4 @@
-"""Committing what was decided: what may have changed between the look and the commit, without a cluster."""
+"""Committing what was decided: what may have changed between the inspection and the commit, without a cluster."""
 
 from __future__ import annotations
 
@@ -109,7 +109,8 @@ def test_an_order_stays_while_the_target_does_not_tell_where_the_group_stands(ca
     closed = []
     monkeypatch.setattr(GroupSyncer, "_close", lambda watch, sight, found: closed.append(sight.group))
     carried(
-        Target(CommittedOffsets()), sight(CommittedOffsets(error="refused"), ordered={PLACE: 140}, refusal="refused")
+        Target(CommittedOffsets()),
+        sight(CommittedOffsets(error="refused"), decided_positions={PLACE: 140}, refusal="refused"),
     )
     assert closed == []
 

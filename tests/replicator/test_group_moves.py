@@ -52,7 +52,7 @@ def sight(at=100, there=None, mark="", state=None, ordered=None, returned=None, 
         here_id="A",
         there_id="B",
         target_alias="b",
-        ordered={} if ordered is None else {THERE: ordered},
+        decided_positions={} if ordered is None else {THERE: ordered},
         returned={} if returned is None else {THERE: returned},
         **more,
     )

@@ -7,7 +7,7 @@ import uuid
 import pytest
 
 from clusters.claim_rules import ClaimedPartition
-from replicator.copy.aligned.log_filler import build_filler_batch
+from replicator.batch.filler import build_filler_batch
 from replicator.copy.loop_guard import MAX_KNOWN_PRODUCER_IDS, ClusterPath, LoopGuard, PartitionLoopGuard
 from replicator.errors import ForeignWrite
 from replicator.states import OffsetSpan

@@ -19,7 +19,7 @@ def test_time_since_the_end_passed_the_copy():
     lag.observe_end(100, 1.0)
     lag.observe_end(200, 2.0)
     lag.observe_end(200, 7.0)  # nothing was appended
-    assert lag.behind_s(50, 10.0) == 9.0  # waiting at least since the first look
+    assert lag.behind_s(50, 10.0) == 9.0  # waiting at least since the first inspection
     assert lag.behind_s(100, 10.0) == 8.0
     assert lag.behind_s(199, 10.0) == 8.0
     assert lag.behind_s(200, 10.0) == 0.0

@@ -17,21 +17,14 @@ from clusters.control_records import ControlRecord
 from clusters.control_topics import LEDGER_TOPIC, SLOT_COUNT
 from clusters.errors import ClusterError, ProtocolError, Unreachable
 from clusters.settings import ConnectionSettings
-from replicator.copy.partition_copy import PartitionKey, ProducerIdentity
 from replicator.errors import NoLedger, ReplicatorError
 from replicator.ledger import ledger as ledger_module
 from replicator.ledger.leader_epochs import LeaderEpochEntry
-from replicator.ledger.ledger import (
-    BLOCK_RUNS,
-    Generation,
-    Ledger,
-    LedgerBlock,
-    assemble_partitions,
-    build_ledger,
-    build_tolerant_ledger,
-)
+from replicator.ledger.ledger import Ledger, assemble_partitions, build_ledger, build_tolerant_ledger
+from replicator.ledger.ledger_block import BLOCK_RUNS, Generation, LedgerBlock
 from replicator.ledger.ledger_writer import MAX_LOOSE_RECORDS, WHOLE_BLOCK_RUNS, PartitionLedgerWriter
 from replicator.ledger.offset_map import OffsetMap, OffsetRun
+from replicator.partition_key import PartitionKey, ProducerIdentity
 
 KEY = PartitionKey("onprem-to-cloud", "orders", "mirror.orders", 3)
 SOURCE, TARGET = uuid.uuid4(), uuid.uuid4()

@@ -20,7 +20,7 @@ from replicator.batch.repack import RepackTerms
 from replicator.errors import NotCopied
 from replicator.ledger.offset_map import OffsetMap
 from replicator.recovery.recovery_point import RecoveryPoint
-from tests.replicator.model import TOPIC, SimulatedWorker, Simulation, WentLoud
+from tests.replicator.model import TOPIC, SimulatedWorker, Simulation, WentHalted
 from tests.replicator.transacting import MERGED, SLOT, Killed, TransactingWorker, World, check_map, key_of
 
 SETTINGS = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
@@ -107,8 +107,8 @@ def run(script: bytes, workers: int) -> bool:
         for at in range(0, len(script) - 1, 2):
             simulation.step(script[at], script[at + 1])
         simulation.drain()
-    except WentLoud as loud:
-        assert loud.state == "duplicated"  # noqa: PT017 - the other outcome is that nothing is raised
+    except WentHalted as halt:
+        assert halt.state == "duplicated"  # noqa: PT017 - the other outcome is that nothing is raised
         return False
     simulation.check()
     return True

@@ -11,9 +11,10 @@ from clusters.wire import error_codes
 from clusters.wire.messages import ProducedPartition
 from replicator.batch.batch_selection import SelectedBatches, select_batches
 from replicator.batch.repack import RepackTerms
-from replicator.copy.partition_copy import OutgoingBatch, PartitionCopy, PartitionKey, ProducerIdentity
+from replicator.copy.partition_copy import OutgoingBatch, PartitionCopy
 from replicator.ledger.offset_map import OffsetRun
 from replicator.limits import TargetLimits
+from replicator.partition_key import PartitionKey, ProducerIdentity
 from replicator.states import Halt, Reinspect
 from tests.replicator.build import abort, answer, commit, damaged, data, transactional
 
@@ -139,7 +140,7 @@ def test_progress_and_buffer() -> None:
         sent(copy)
         answered(copy, place)
         assert copy.copied_through == through, at
-    assert (copy.buffered, copy.acked, copy.idle, copy.trouble) == (0, 9, True, None)
+    assert (copy.buffered, copy.acked, copy.is_idle, copy.trouble) == (0, 9, True, None)
     assert copy.copied_bytes == sum(map(len, batches))
 
 
@@ -157,9 +158,9 @@ def test_stored_elsewhere_is_duplicated(found: int) -> None:
 
 
 JUDGED = {
-    error_codes.UNKNOWN_TOPIC_ID: None,  # the look sees whether it is another topic
+    error_codes.UNKNOWN_TOPIC_ID: None,  # the inspection sees whether it is another topic
     error_codes.INCONSISTENT_TOPIC_ID: None,
-    error_codes.MESSAGE_TOO_LARGE: None,  # the limit may have been lowered; the next route has the new one
+    error_codes.MESSAGE_TOO_LARGE: None,  # the limit may have been lowered; the next active copy has the new one
     error_codes.INVALID_TIMESTAMP: "rejected",
     error_codes.INVALID_RECORD: "rejected",
     error_codes.RECORD_LIST_TOO_LARGE: None,
@@ -213,9 +214,9 @@ def test_nothing_is_sent_in_trouble_and_answers_are_still_taken() -> None:
     copy.halt("handed over")
     assert sent(copy) == []
     for at in range(5):
-        assert not copy.idle
+        assert not copy.is_idle
         answered(copy, at)
-    assert (copy.idle, copy.acked, copy.trouble) == (True, 5, Reinspect("handed over"))
+    assert (copy.is_idle, copy.acked, copy.trouble) == (True, 5, Reinspect("handed over"))
 
 
 def test_the_rest_of_a_failed_pipeline() -> None:
@@ -229,7 +230,7 @@ def test_the_rest_of_a_failed_pipeline() -> None:
         answered(copy, -1, error_codes.OUT_OF_ORDER_SEQUENCE_NUMBER)
     assert isinstance(copy.trouble, Reinspect)
     assert "CORRUPT_MESSAGE" in copy.trouble.reason
-    assert (copy.acked, copy.idle) == (1, True)
+    assert (copy.acked, copy.is_idle) == (1, True)
 
 
 def test_loud_beats_looking_again_and_is_never_taken_back() -> None:
@@ -238,12 +239,12 @@ def test_loud_beats_looking_again_and_is_never_taken_back() -> None:
     sent(copy)
     answered(copy, -1, error_codes.NOT_LEADER_OR_FOLLOWER)
     answered(copy, 77)
-    loud = copy.trouble
-    assert isinstance(loud, Halt)
+    halt = copy.trouble
+    assert isinstance(halt, Halt)
     answered(copy, -1, error_codes.OUT_OF_ORDER_SEQUENCE_NUMBER)
     copy.halt("handed over")
     copy.connection_lost("cut")
-    assert copy.trouble is loud
+    assert copy.trouble is halt
 
 
 def test_connection_lost() -> None:
@@ -251,7 +252,7 @@ def test_connection_lost() -> None:
     taken(copy, data(0), data(1))
     sent(copy)
     copy.connection_lost("cut")
-    assert (copy.idle, copy.trouble) == (True, Reinspect("cut"))
+    assert (copy.is_idle, copy.trouble) == (True, Reinspect("cut"))
     assert sent(copy) == []
 
 
@@ -371,7 +372,8 @@ def test_a_worker_that_stood_still_looks_again_where_the_broker_may_have_forgott
 
 
 def test_a_partition_that_was_idle_since_its_look_is_not_pipelined_once_the_broker_may_have_forgotten_it() -> None:
-    """What the look saw ages as well: no answer since then says that the broker still has our sequence numbers."""
+    """What the inspection saw ages as well: no answer since then says that the broker still has our sequence
+    numbers."""
     written, day = 1_790_000_000_000, 86_400_000
     copy = copying(depth=5)
     copy.expiration_ms, copy.remembered_by = day, written

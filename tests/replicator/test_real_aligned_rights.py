@@ -65,7 +65,7 @@ def test_with_exactly_what_is_named(guarded, topic_name: str) -> None:
         alone = probe_alignment_support(admin, "cloud", partial(open_connection, settings), flow, version)
         assert "TOPIC_AUTHORIZATION_FAILED to DeleteRecords" in alone.fills
         found = probe_cluster_once(settings, admin, flow)
-        assert (found.fills, found.transactions, found.way) == ("", "", "transactions")
+        assert (found.fills, found.transactions, found.gap_method) == ("", "", "transactions")
         assert found.markers.startswith("ALTER on cluster cloud is missing")
         wanted = {CLEANUP_POLICY: "compact"}
         meanwhile = build_filling_configs(wanted, admin)
@@ -75,14 +75,17 @@ def test_with_exactly_what_is_named(guarded, topic_name: str) -> None:
         assert fill_log(log, START, flow, found.bump) == START
         assert restore_topic_configs(admin, topic_name, wanted, meanwhile)
         assert admin.topic_configs([topic_name])[topic_name] == wanted
-        for way, end in (("transactions", START + 5), ("markers", START + 1_000)):
-            working = GapFiller(log, flow, way, found.bump)  # type: ignore[arg-type]
-            if way == "markers":
+        for gap_method, end in (("transactions", START + 5), ("markers", START + 1_000)):
+            working = GapFiller(log, flow, gap_method, found.bump)  # type: ignore[arg-type]
+            if gap_method == "markers":
                 with pytest.raises(Unauthorised, match="CLUSTER_AUTHORIZATION_FAILED to WriteTxnMarkers"):
                     working.advance(end)
                 grant(guarded, "worker", optional)
                 deadline = time.monotonic() + 180
-                while probe_alignment_support(admin, "cloud", log.connect, flow, version, deleting).way != "markers":
+                while (
+                    probe_alignment_support(admin, "cloud", log.connect, flow, version, deleting).gap_method
+                    != "markers"
+                ):
                     assert time.monotonic() < deadline
             assert working.advance(end) == end
             working.close()

@@ -12,8 +12,9 @@ from clusters.admin import Admin
 from clusters.control_topics import ControlWriter, compute_slot
 from clusters.flow_records import read_flows, write_flow
 from clusters.partition_status import read_partition_statuses
-from replicator.copy.partition_copy import PartitionKey
-from replicator.ledger.ledger import Generation, LedgerBlock, read_ledger
+from replicator.ledger.ledger import read_ledger
+from replicator.ledger.ledger_block import Generation, LedgerBlock
+from replicator.partition_key import PartitionKey
 from replicator.recovery.log_inspection import SettledLogEnds, inspect_logs
 from replicator.recovery.recovery_point import find_recovery_point
 from replicator.recovery.takeover import TakenPartition, claim_partitions
@@ -193,7 +194,7 @@ def test_a_pair_in_both_directions_does_not_loop(kafka_pair, topic_name, tmp_pat
 
 
 def test_of_two_first_looks_the_first_claim_counts(kafka_pair, topic_name):
-    """With `start: latest` two workers that look at once find other starts; the ledger must hold one."""
+    """With `start: latest` two workers that inspection of once find other starts; the ledger must hold one."""
     settings = settings_of(kafka_pair)
     with Admin(settings["onprem"]) as admin:
         admin.create_topic(topic_name, 1, 1)

@@ -55,11 +55,11 @@ def test_a_forged_next_sequence_at_the_target_is_a_foreign_write(
         forged(settings["cloud"], topic_name, (ours, 0, 3))
         into.produce(topic_name, b"ours 3")
         assert into.flush(60) == 0
-        loud = in_state(settings["cloud"], topic_name, "target_foreign_write")
-    assert loud.error is not None
-    assert f"producer {ours} epoch 0 with sequence 3" in loud.error
-    assert "source offsets 3 to 3" in loud.error
-    assert "reseed" in (loud.remedy or "")
+        status = in_state(settings["cloud"], topic_name, "target_foreign_write")
+    assert status.error is not None
+    assert f"producer {ours} epoch 0 with sequence 3" in status.error
+    assert "source offsets 3 to 3" in status.error
+    assert "reseed" in (status.remedy or "")
 
 
 def test_what_a_flow_wrote_by_sequence_numbers_is_claimed_and_a_forged_batch_is_not(
@@ -134,9 +134,9 @@ def test_a_record_under_the_id_of_the_flow_back_stops_its_partition_until_it_is_
         registered = [id_ for id_, each in read_producers(onprem).items() if each.flow == again.id]
         registered += [id_ for id_ in (read_flows(onprem)[again.id].producer_id,) if id_ is not None]
         append(onprem, topic_name, {1: (replace(Packed((a_log(99, 1)[0],)), producer=(registered[0], 0, 0)),)})
-        loud = in_state(cloud, topic_name, "source_foreign_write")
-        assert f"producer id {registered[0]} of a flow into this cluster" in (loud.error or "")
-        assert (loud.partition, loud.seen and loud.seen["source"]) == (1, [0, 1])
+        status = in_state(cloud, topic_name, "source_foreign_write")
+        assert f"producer id {registered[0]} of a flow into this cluster" in (status.error or "")
+        assert (status.partition, status.seen and status.seen["source"]) == (1, [0, 1])
         asked = ["flow", "copy-foreign", there.id, str(path), "-t", topic_name, "-p", "1"]
         assert main([*asked, "--yes", "--wait", "120"]) == 0, capsys.readouterr()
         assert "source offsets 0 to 0 are copied as an application's" in capsys.readouterr().out

@@ -1,4 +1,4 @@
-"""Links between two real brokers, without a worker: lanes, throttling by the brokers, quotas.
+"""Links between two real brokers, without a worker: threads, throttling by the brokers, quotas.
 
 The brokers are this file's own: what is set for our client id would slow down every worker.
 """
@@ -24,7 +24,8 @@ from clusters.wire.admin_connection import open_admin_connection
 from clusters.wire.admin_reads import read_client_quotas
 from clusters.wire.connection import open_connection
 from clusters.wire.messages import FetchPartition
-from replicator.copy.partition_copy import PartitionCopy, PartitionKey, ProducerIdentity
+from replicator.copy.partition_copy import PartitionCopy
+from replicator.partition_key import PartitionKey, ProducerIdentity
 from replicator.recovery.log_inspection import BrokerAddress
 from replicator.transport.active_copy import ActiveCopy
 from replicator.transport.broker_threads import SourceBrokerThreads, TargetBrokerThreads
@@ -40,12 +41,12 @@ PARTITIONS = 3
 class Scene:
     source: SourceBrokerThreads
     target: TargetBrokerThreads
-    routes: list[ActiveCopy]
+    active_copies: list[ActiveCopy]
     ends: Callable[[], dict[int, int]]  # of the source's log
 
     def done(self) -> bool:
-        assert not [route.copy.trouble for route in self.routes if route.copy.trouble is not None]
-        return {route.copy.key.partition: route.copy.copied_through for route in self.routes} == self.ends()
+        assert not [active.copy.trouble for active in self.active_copies if active.copy.trouble is not None]
+        return {active.copy.key.partition: active.copy.copied_through for active in self.active_copies} == self.ends()
 
 
 def filled(settings: ConnectionSettings, topic: str, megabytes: int) -> None:
@@ -78,11 +79,11 @@ def linked(
     for number in range(PARTITIONS):
         key = PartitionKey("flow", topic, topic, number)
         copy = PartitionCopy(key, source_id, target_id, identity, position=0, acked=0, depth=1, depth_confirmed=5)
-        scene.routes.append(ActiveCopy(copy, None, rate, lambda _batch: False, *addresses))
+        scene.active_copies.append(ActiveCopy(copy, None, rate, lambda _batch: False, *addresses))
     for link in (scene.source, scene.target):
         link.start()
-        for route in scene.routes:
-            link.add(route)
+        for active in scene.active_copies:
+            link.add(active)
     try:
         yield scene
     finally:
@@ -116,7 +117,7 @@ def test_backlog_goes_by_the_bulk_lane_and_what_is_new_by_the_live_one(own_pair,
     with linked(settings, topic_name, RateLimit(None)) as scene:
 
         def done() -> bool:
-            kinds.update(route.carrier for route in scene.routes)
+            kinds.update(active.carrier for active in scene.active_copies)
             return scene.done()
 
         wait_until(done)
@@ -127,11 +128,11 @@ def test_backlog_goes_by_the_bulk_lane_and_what_is_new_by_the_live_one(own_pair,
         def all_live() -> bool:
             into.produce(topic_name, b"%d" % next(numbers), partition=next(numbers) % PARTITIONS)
             into.flush(60)
-            return all(route.carrier == route.kind == "live" for route in scene.routes)
+            return all(active.carrier == active.kind == "live" for active in scene.active_copies)
 
         wait_until(all_live)
         wait_until(scene.done)
-        assert all(not route.copy.in_flight and route.copy.buffered == 0 for route in scene.routes)
+        assert all(not active.copy.in_flight and active.copy.buffered == 0 for active in scene.active_copies)
     assert same(settings, topic_name)
 
 
@@ -190,7 +191,7 @@ def test_a_quota_holds_within_five_in_a_hundred(own_pair, topic_name) -> None:
     with linked(settings, topic_name, RateLimit(quota)) as scene:
 
         def copied() -> int:
-            return sum(route.copy.copied_bytes for route in scene.routes)
+            return sum(active.copy.copied_bytes for active in scene.active_copies)
 
         wait_until(lambda: copied() > 0)
         began, before = time.monotonic(), copied()  # in this order: a pause between them makes it slower
@@ -201,30 +202,30 @@ def test_a_quota_holds_within_five_in_a_hundred(own_pair, topic_name) -> None:
 def test_no_more_is_held_than_memory_has_room_for(own_pair, topic_name) -> None:
     settings = settings_of(own_pair)
     filled(settings["onprem"], topic_name, 12)
-    routes: list[ActiveCopy] = []
+    active_copies: list[ActiveCopy] = []
     most = 0
 
     def room() -> int:
         nonlocal most
-        held = sum(route.copy.buffered for route in routes)
+        held = sum(active.copy.buffered for active in active_copies)
         most = max(most, held)
         return (2 << 20) - held
 
     with linked(settings, topic_name, RateLimit(None), room) as scene:
-        routes.extend(scene.routes)
+        active_copies.extend(scene.active_copies)
         wait_until(scene.done)
-    # two lanes, one answer each on its way
+    # two threads, one answer each on its way
     assert 0 < most <= (2 << 20) + RESERVED_BYTES["live"] + 2 * ((1 << 20) + 100_000)
     assert same(settings, topic_name)
 
 
 def test_backlogs_that_fill_the_memory_do_not_hold_up_what_is_new(own_pair, topic_name) -> None:
-    """With no memory left for backlogs only the live lane fetches: all that it brings is at the log's end."""
+    """With no memory left for backlogs only the live thread fetches: all that it brings is at the log's end."""
     settings = settings_of(own_pair)
     filled(settings["onprem"], topic_name, 1)
     with linked(settings, topic_name, RateLimit(None), lambda: 0) as scene:
         wait_until(scene.done)
-        assert {route.kind for route in scene.routes} == {"live"}
+        assert {active.kind for active in scene.active_copies} == {"live"}
     assert same(settings, topic_name)
 
 

@@ -25,7 +25,7 @@ from clusters.withheld_rights import read_withheld_rights
 from cutover.actions import GiveRights, ReadRights, TakeRights
 from cutover.live.rights_actions import LiveRights
 from replicator.apply import apply_plan
-from replicator.recovery.flow_fence import explain_fence_refusal
+from replicator.copy.flow_fence import explain_fence_refusal
 from replicator.sync.sync_on_apply import find_sync_differences
 from tests.replicator.guarded import PASSWORD, Guarded, as_user, await_rights, grant, guarded, revoke
 from tests.replicator.real import plan_for, settings_of, workers

@@ -60,8 +60,8 @@ def test_a_stamping_topic_waits_and_one_changed_meanwhile_is_loud(kafka_pair, to
         stamps(cloud, topic_name, "LogAppendTime")
         put(into, topic_name, 5, start=50)
         into.flush()
-        loud = in_state(cloud, topic_name, "append_time")
-        assert loud.error is not None
+        status = in_state(cloud, topic_name, "append_time")
+        assert status.error is not None
         assert worker.runs()
     told = worker.log.read_text()
     assert "put its own time" in told, told

@@ -80,7 +80,7 @@ def test_a_right_that_goes_and_comes_back(kafka_pair, guarded, topic_name, tmp_p
         produce(settings["onprem"], fine, 20, 10)
         stopped = in_state(settings, plan, closed, "unauthorised")
         assert closed in stopped.error
-        if operation == "DESCRIBE":  # a refused Fetch does not say which right was missing, the next look does
+        if operation == "DESCRIBE":  # a refused Fetch does not say which right was missing, the next inspection does
             until(lambda: "DESCRIBE" in (report(settings, plan, closed).error or ""), "the right is named")
         else:
             assert operation in stopped.error

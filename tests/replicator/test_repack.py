@@ -54,8 +54,8 @@ def of(batch: bytes) -> list[Seen]:
     return [(r.offset, r.timestamp, r.key, r.value, r.headers) for r in decode_batch_records(batch)]
 
 
-def spans(sifted: SelectedBatches) -> list[tuple[int, int]]:
-    return [span for batch in sifted.batches for span in batch.spans or ((batch.base, batch.records),)]
+def spans(selected: SelectedBatches) -> list[tuple[int, int]]:
+    return [span for batch in selected.batches for span in batch.spans or ((batch.base, batch.records),)]
 
 
 @pytest.mark.parametrize(
@@ -69,10 +69,10 @@ def spans(sifted: SelectedBatches) -> list[tuple[int, int]]:
     ],
 )
 def test_holes(batch: bytes, expected: tuple[tuple[int, int], ...]) -> None:
-    sifted = select_batches(answer(data(0, 2), batch), 0, terms=RepackTerms(small=0))
-    assert sifted.batches[1].spans == expected
-    assert seen(sifted.batches) == of(data(0, 2)) + of(batch)
-    assert sifted.batches[-1].end == sifted.position == decode_batch_header(batch).last_offset + 1
+    selected = select_batches(answer(data(0, 2), batch), 0, terms=RepackTerms(small=0))
+    assert selected.batches[1].spans == expected
+    assert seen(selected.batches) == of(data(0, 2)) + of(batch)
+    assert selected.batches[-1].end == selected.position == decode_batch_header(batch).last_offset + 1
 
 
 def test_a_marker_that_is_cut_off_stops_behind_what_stands_before_it() -> None:
@@ -81,9 +81,9 @@ def test_a_marker_that_is_cut_off_stops_behind_what_stands_before_it() -> None:
         broken = bytearray(marker[:cut])
         broken[8:12] = (cut - 12).to_bytes(4, "big")
         broken[61:] = b"\xff" * (cut - 61)
-        sifted = select_batches(answer(data(0, 2), sealed(bytes(broken))), 0)
-        assert (spans(sifted), sifted.position) == ([(0, 2)], 2)
-        assert "cut off" in str(sifted.refused)
+        selected = select_batches(answer(data(0, 2), sealed(bytes(broken))), 0)
+        assert (spans(selected), selected.position) == ([(0, 2)], 2)
+        assert "cut off" in str(selected.refused)
 
 
 def test_times_at_the_ends_of_64_bits_are_carried_as_a_consumer_adds_them_up() -> None:
@@ -93,9 +93,9 @@ def test_times_at_the_ends_of_64_bits_are_carried_as_a_consumer_adds_them_up() -
     late[27:35] = newest.to_bytes(8, "big")
     early = bytearray(data(2, 2))
     early[27:35] = oldest.to_bytes(8, "big", signed=True)
-    sifted = select_batches(answer(sealed(bytes(late)), sealed(bytes(early))), 0)
-    assert sifted.refused is None
-    (merged,) = sifted.batches
+    selected = select_batches(answer(sealed(bytes(late)), sealed(bytes(early))), 0)
+    assert selected.refused is None
+    (merged,) = selected.batches
     assert [record.timestamp for record in decode_records(merged._replace(base=0, end=4))] == [
         newest,
         oldest,
@@ -107,46 +107,46 @@ def test_times_at_the_ends_of_64_bits_are_carried_as_a_consumer_adds_them_up() -
 @pytest.mark.parametrize("codec", ["none", "gzip"])
 def test_the_position_inside_a_batch(codec: str) -> None:
     batch = data(10, 6, codec=codec)
-    sifted = select_batches(answer(batch, data(16)), 13, terms=RepackTerms(small=0))
-    assert seen(sifted.batches) == of(batch)[3:] + of(data(16))
-    assert spans(sifted) == [(13, 3), (16, 1)]
+    selected = select_batches(answer(batch, data(16)), 13, terms=RepackTerms(small=0))
+    assert seen(selected.batches) == of(batch)[3:] + of(data(16))
+    assert spans(selected) == [(13, 3), (16, 1)]
 
 
 def test_the_position_inside_a_hole_at_a_batchs_end() -> None:
-    sifted = select_batches(answer(data(10, offsets=(0, 1), span=9), data(30)), 15)
-    assert (spans(sifted), sifted.position) == ([(30, 1)], 31)
+    selected = select_batches(answer(data(10, offsets=(0, 1), span=9), data(30)), 15)
+    assert (spans(selected), selected.position) == ([(30, 1)], 31)
     assert select_batches(answer(data(10, offsets=(0, 1), span=9)), 15) == SelectedBatches([], 19, 0, holes=True)
 
 
 def test_append_time_is_what_a_consumer_of_the_source_sees() -> None:
     batch = sealed(with_attributes(data(0, 4), 0x08))
-    sifted = select_batches(answer(batch), 0)
-    assert seen(sifted.batches) == of(batch)
-    assert {time for _, time, *_ in seen(sifted.batches)} == {decode_batch_header(batch).max_timestamp}
+    selected = select_batches(answer(batch), 0)
+    assert seen(selected.batches) == of(batch)
+    assert {time for _, time, *_ in seen(selected.batches)} == {decode_batch_header(batch).max_timestamp}
 
 
 def test_gaps_between_merged_batches() -> None:
     log = (data(0, 2), commit(2, 7), transactional(3, 2, 7), abort(5, 7), emptied(6, 3), data(9), data(12, 3))
-    sifted = select_batches(answer(*log), 0, ((7, 3),))
-    (only,) = sifted.batches
+    selected = select_batches(answer(*log), 0, ((7, 3),))
+    (only,) = selected.batches
     assert only.spans == ((0, 2), (9, 1), (12, 3))
-    assert (only.base, only.end, sifted.position) == (0, 15, 15)
+    assert (only.base, only.end, selected.position) == (0, 15, 15)
     assert seen([only]) == of(log[0]) + of(log[5]) + of(log[6])
 
 
 def test_one_small_batch_alone_is_passed_as_it_is() -> None:
     for log in ((data(0, 3),), (data(0, 3), commit(3, 7)), (data(0, 3), data(3, 2, codec="gzip"))):
-        sifted = select_batches(answer(*log), 0)
-        assert [bytes(batch.data) for batch in sifted.batches] == [each for each in log if each != commit(3, 7)]
+        selected = select_batches(answer(*log), 0)
+        assert [bytes(batch.data) for batch in selected.batches] == [each for each in log if each != commit(3, 7)]
 
 
 def test_large_batches_are_never_touched_and_stay_in_order() -> None:
     large = data(2, 3, size=SMALL_BATCH_BYTES)
     log = (data(0), data(1), large, data(5), large[:0] + data(6, 3, size=SMALL_BATCH_BYTES), data(9), data(10))
-    sifted = select_batches(answer(*log), 0)
-    assert [batch.base for batch in sifted.batches] == [0, 2, 5, 6, 9]
-    assert bytes(sifted.batches[1].data) == large
-    assert seen(sifted.batches) == [record for batch in log for record in of(batch)]
+    selected = select_batches(answer(*log), 0)
+    assert [batch.base for batch in selected.batches] == [0, 2, 5, 6, 9]
+    assert bytes(selected.batches[1].data) == large
+    assert seen(selected.batches) == [record for batch in log for record in of(batch)]
 
 
 def test_batches_of_other_codecs_and_lanes_are_not_merged() -> None:
@@ -160,7 +160,7 @@ def test_batches_of_other_codecs_and_lanes_are_not_merged() -> None:
     ]
     assert spans(select_batches(answer(*log), 0)) == [(0, 2), (2, 2), (4, 2)]
     assert [batch.records for batch in select_batches(answer(*log[:2], *log[4:]), 0).batches] == [4]
-    by_producer = RepackTerms(lane=lambda batch: batch.producer_id)
+    by_producer = RepackTerms(merge_group=lambda batch: batch.producer_id)
     merged = select_batches(answer(*log[:2], *log[4:]), 0, terms=by_producer).batches
     assert [(batch.records, batch.producer_id) for batch in merged] == [(2, -1), (2, 8)]
 
@@ -200,18 +200,18 @@ def big(base: int, sizes: list[int], codec: str = "none") -> bytes:
 @pytest.mark.parametrize("most", [700, 1_000, 5_000, 30_000])
 def test_above_the_limit_is_cut(codec: str, most: int) -> None:
     batch = big(50, [100, 400, 30, 0, 500, 200] * 8, codec)
-    sifted = select_batches(answer(batch), 50, terms=RepackTerms(TargetLimits(most)))
-    assert seen(sifted.batches) == of(batch)
-    assert max(len(each.data) for each in sifted.batches) <= most
-    assert (len(sifted.batches) > 1) == (len(batch) > most)
-    assert [each.base for each in sifted.batches[1:]] == [each.end for each in sifted.batches[:-1]]
-    assert sifted.batches[-1].end == 98
+    selected = select_batches(answer(batch), 50, terms=RepackTerms(TargetLimits(most)))
+    assert seen(selected.batches) == of(batch)
+    assert max(len(each.data) for each in selected.batches) <= most
+    assert (len(selected.batches) > 1) == (len(batch) > most)
+    assert [each.base for each in selected.batches[1:]] == [each.end for each in selected.batches[:-1]]
+    assert selected.batches[-1].end == 98
 
 
 def test_a_hole_at_the_end_belongs_to_the_last_piece() -> None:
     batch = data(0, offsets=(0, 1, 5, 6), span=20, size=300)
-    sifted = select_batches(answer(batch), 0, terms=RepackTerms(TargetLimits(800)))
-    assert [(each.base, each.end, each.spans) for each in sifted.batches] == [
+    selected = select_batches(answer(batch), 0, terms=RepackTerms(TargetLimits(800)))
+    assert [(each.base, each.end, each.spans) for each in selected.batches] == [
         (0, 2, ((0, 2),)),
         (5, 20, ((5, 2),)),
     ]
@@ -220,17 +220,19 @@ def test_a_hole_at_the_end_belongs_to_the_last_piece() -> None:
 def test_what_a_codec_makes_larger_goes_without() -> None:
     batch = big(0, [900, 5], "gzip")
     most = len(big(0, [900])) + 1
-    sifted = select_batches(answer(batch), 0, terms=RepackTerms(TargetLimits(most)))
-    assert [each.codec for each in sifted.batches] == [0, 1]
-    assert seen(sifted.batches) == of(batch)
+    selected = select_batches(answer(batch), 0, terms=RepackTerms(TargetLimits(most)))
+    assert [each.codec for each in selected.batches] == [0, 1]
+    assert seen(selected.batches) == of(batch)
 
 
 def test_a_record_that_no_batch_can_hold_stops_the_copy() -> None:
     batch = big(40, [10, 3_000, 20])
-    sifted = select_batches(answer(data(0, 2), batch, data(43)), 0, terms=RepackTerms(TargetLimits(1_000)))
-    assert sifted.refused is not None
-    assert "the record at source offset 41 takes 3072 bytes by itself, and the target takes 1000" in str(sifted.refused)
-    assert (seen(sifted.batches), sifted.position) == (of(data(0, 2)), 2)
+    selected = select_batches(answer(data(0, 2), batch, data(43)), 0, terms=RepackTerms(TargetLimits(1_000)))
+    assert selected.refused is not None
+    assert "the record at source offset 41 takes 3072 bytes by itself, and the target takes 1000" in str(
+        selected.refused
+    )
+    assert (seen(selected.batches), selected.position) == (of(data(0, 2)), 2)
 
 
 def test_a_large_record_that_packs_well_is_sent_packed() -> None:
@@ -240,17 +242,17 @@ def test_a_large_record_that_packs_well_is_sent_packed() -> None:
         BatchRecord(2, NOW, b"k", noise(2_000)),
     ]
     batch = assign_batch_offset(build_batch(records, codec="gzip"), 0, 0)
-    sifted = select_batches(answer(batch), 0, terms=RepackTerms(TargetLimits(2_300)))
-    assert seen(sifted.batches) == of(batch)
-    assert len(sifted.batches) == 2
+    selected = select_batches(answer(batch), 0, terms=RepackTerms(TargetLimits(2_300)))
+    assert seen(selected.batches) == of(batch)
+    assert len(selected.batches) == 2
 
 
 def test_with_isolation_it_is_handed_over_and_the_others_travel_on() -> None:
     batch = big(40, [10, 3_000, 20])
-    sifted = select_batches(answer(batch), 40, terms=RepackTerms(TargetLimits(1_000), isolate=True))
-    assert sifted.refused is None
-    assert [offset for offset, *_ in seen(sifted.batches)] == [40, 42]
-    (out,) = sifted.rejected
+    selected = select_batches(answer(batch), 40, terms=RepackTerms(TargetLimits(1_000), isolate=True))
+    assert selected.refused is None
+    assert [offset for offset, *_ in seen(selected.batches)] == [40, 42]
+    (out,) = selected.rejected
     assert (out.source_offset, out.key, out.value) == (41, b"k1", noise(3_000, 1))
     assert out.reason.startswith("takes 3072 bytes")
 
@@ -264,37 +266,37 @@ def test_refused_records_are_handed_over_as_they_stood() -> None:
     ]
     batch = assign_batch_offset(build_batch(records, codec="gzip"), 70, 0)
     terms = RepackTerms(refused={71: "no key", 72: "too old", 999: "another batch's"})
-    sifted = select_batches(answer(batch, data(74)), 70, terms=terms)
-    assert [offset for offset, *_ in seen(sifted.batches)] == [70, 73, 74]
-    assert sifted.rejected == (
+    selected = select_batches(answer(batch, data(74)), 70, terms=terms)
+    assert [offset for offset, *_ in seen(selected.batches)] == [70, 73, 74]
+    assert selected.rejected == (
         RejectedRecord(71, NOW + 1, None, b"", ((b"h", b"1"), (b"h", None), (b"", b"")), "no key"),
         RejectedRecord(72, NOW + 2, b"", None, (), "too old"),
     )
-    assert sifted.position == 75
+    assert selected.position == 75
 
 
 def test_a_batch_of_refused_records_only_is_a_gap() -> None:
-    sifted = select_batches(
+    selected = select_batches(
         answer(data(0), data(1, 2, size=SMALL_BATCH_BYTES), data(3)), 0, terms=RepackTerms(refused={1: "", 2: ""})
     )
-    assert spans(sifted) == [(0, 1), (3, 1)]
-    assert [out.source_offset for out in sifted.rejected] == [1, 2]
+    assert spans(selected) == [(0, 1), (3, 1)]
+    assert [out.source_offset for out in selected.rejected] == [1, 2]
     alone = select_batches(answer(data(1, 2)), 1, terms=RepackTerms(refused={1: "", 2: ""}))
     assert (alone.batches, alone.position, len(alone.rejected)) == ([], 3, 2)
 
 
 def test_refused_records_below_the_position_were_handed_over_before() -> None:
-    sifted = select_batches(answer(data(0, 4)), 2, terms=RepackTerms(refused={1: "", 3: ""}))
-    assert [offset for offset, *_ in seen(sifted.batches)] == [2]
-    assert [out.source_offset for out in sifted.rejected] == [3]
+    selected = select_batches(answer(data(0, 4)), 2, terms=RepackTerms(refused={1: "", 3: ""}))
+    assert [offset for offset, *_ in seen(selected.batches)] == [2]
+    assert [out.source_offset for out in selected.rejected] == [3]
 
 
 def test_small_batches_that_hold_much_pass_as_they_are() -> None:
     packed = [data(at, size=MERGED_BATCH_BYTES + at, codec="gzip") for at in range(4)]
     assert all(len(batch) < SMALL_BATCH_BYTES for batch in packed)
-    sifted = select_batches(answer(*packed, data(4), data(5)), 0)
-    assert [bytes(batch.data) for batch in sifted.batches[:4]] == packed
-    assert spans(sifted)[4:] == [(4, 2)]
+    selected = select_batches(answer(*packed, data(4), data(5)), 0)
+    assert [bytes(batch.data) for batch in selected.batches[:4]] == packed
+    assert spans(selected)[4:] == [(4, 2)]
 
 
 def test_an_answer_opens_a_bounded_part_and_the_next_one_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -303,26 +305,26 @@ def test_an_answer_opens_a_bounded_part_and_the_next_one_goes_on(monkeypatch: py
     position, answers = 0, []
     while position < 14:
         rest = [batch for batch in log if decode_batch_header(batch).last_offset >= position]
-        sifted = select_batches(answer(*rest), position)
-        answers.append([offset for offset, *_ in seen(sifted.batches)])
-        position = sifted.position
+        selected = select_batches(answer(*rest), position)
+        answers.append([offset for offset, *_ in seen(selected.batches)])
+        position = selected.position
     assert answers == [[1, 3, 5], [7, 9, 11], [13]]
 
 
 def test_behind_the_bound_what_can_pass_is_not_opened(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(repack, "_OPENED", MERGED_BATCH_BYTES)
     huge = [data(at, size=MERGED_BATCH_BYTES, codec="gzip") for at in range(2)]
-    sifted = select_batches(answer(*huge, data(2), data(3), data(4)), 0)
-    assert spans(sifted) == [(at, 1) for at in range(5)]
-    assert sifted.position == 5
+    selected = select_batches(answer(*huge, data(2), data(3), data(4)), 0)
+    assert spans(selected) == [(at, 1) for at in range(5)]
+    assert selected.position == 5
 
 
 def test_what_must_be_opened_and_holds_too_much_names_the_true_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(codecs, "MAX_DECOMPRESSED_BYTES", 1_000_000)
-    sifted = select_batches(answer(data(0, 2), data(2, offsets=(1,), size=1_000_001, codec="gzip"), data(4)), 0)
-    assert isinstance(sifted.refused, OversizedBatch)
-    assert (sifted.refused.state, sifted.position) == ("unsupported", 2)
-    assert "holds more than 1000000 bytes, and it cannot be passed on without being opened" in str(sifted.refused)
+    selected = select_batches(answer(data(0, 2), data(2, offsets=(1,), size=1_000_001, codec="gzip"), data(4)), 0)
+    assert isinstance(selected.refused, OversizedBatch)
+    assert (selected.refused.state, selected.position) == ("unsupported", 2)
+    assert "holds more than 1000000 bytes, and it cannot be passed on without being opened" in str(selected.refused)
 
 
 class Turn:
@@ -356,8 +358,8 @@ def test_one_large_batch_is_opened_at_a_time(end: str, monkeypatch: pytest.Monke
 
     monkeypatch.setattr(repack, "build_raw_batch", observed)
     with pytest.raises(MemoryError) if end == "broken" else nullcontext():
-        sifted = select_batches(answer(data(0, offsets=(1,), size=100_000, codec="gzip")), 0)
-        assert (sifted.refused is None) == (end == "whole")
+        selected = select_batches(answer(data(0, offsets=(1,), size=100_000, codec="gzip")), 0)
+        assert (selected.refused is None) == (end == "whole")
     assert (turn.taken, turn.held) == (1, False)
     assert held == ([] if end == "refused" else [True])
 
@@ -390,9 +392,9 @@ def test_what_is_refused_keeps_nothing_that_was_opened(monkeypatch: pytest.Monke
 def test_records_that_are_too_many_are_not_counted_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(records, "_MOST_RECORDS", 1_000)
     many = with_attributes(data(0, 1_001, codec="gzip"), 0x09)  # LogAppendTime: it has to be opened
-    sifted = select_batches(answer(sealed(many)), 0)
-    assert isinstance(sifted.refused, OversizedBatch)
-    assert "holds 1001 records, more than 1000" in str(sifted.refused)
+    selected = select_batches(answer(sealed(many)), 0)
+    assert isinstance(selected.refused, OversizedBatch)
+    assert "holds 1001 records, more than 1000" in str(selected.refused)
 
 
 @st.composite
@@ -453,12 +455,12 @@ def test_any_log_fetched_in_any_pieces_arrives_as_it_is_seen(
     while position < end:
         rest = [batch for batch in log if decode_batch_header(batch).last_offset >= position]
         pieces = rest[: draw.draw(st.integers(1, 4))]
-        sifted = select_batches(answer(*pieces), position, terms=terms)
-        assert sifted.refused is None, sifted.refused
-        assert sifted.position == decode_batch_header(pieces[-1]).last_offset + 1
-        assert all(len(batch.data) <= most for batch in sifted.batches)
-        arrived += seen(sifted.batches)
-        rejected += [each.source_offset for each in sifted.rejected]
-        position = sifted.position
+        selected = select_batches(answer(*pieces), position, terms=terms)
+        assert selected.refused is None, selected.refused
+        assert selected.position == decode_batch_header(pieces[-1]).last_offset + 1
+        assert all(len(batch.data) <= most for batch in selected.batches)
+        arrived += seen(selected.batches)
+        rejected += [each.source_offset for each in selected.rejected]
+        position = selected.position
     assert arrived == [each for each in expected if each[0] >= start and each[0] not in refused]
     assert rejected == [offset for offset in refused if offset >= start]

@@ -12,11 +12,11 @@ from tests.replicator.build import NOW, answer, data
 from tests.replicator.old_formats import LOG_APPEND_TIME, Old, message, packed, wrapper
 
 
-def seen(sifted: SelectedBatches) -> list[BatchRecord]:
+def seen(selected: SelectedBatches) -> list[BatchRecord]:
     """The records with their source offsets, as the target will hold them."""
-    assert sifted.refused is None, sifted.refused
+    assert selected.refused is None, selected.refused
     found = []
-    for batch in sifted.batches:
+    for batch in selected.batches:
         for at, record in enumerate(decode_batch_records(batch.data)):
             found.append(
                 BatchRecord(batch.source_offset(at), record.timestamp, record.key, record.value, record.headers)
@@ -32,9 +32,9 @@ PLAIN = (Old(3, b"k", b"v"), Old(4, None, b""), Old(5, b"", None), Old(9, b"k" *
 
 
 def test_v0_without_timestamps() -> None:
-    sifted = select_batches(answer(*(message(0, each) for each in PLAIN)), 3)
-    assert seen(sifted) == expected(*PLAIN)
-    assert sifted.position == 10
+    selected = select_batches(answer(*(message(0, each) for each in PLAIN)), 3)
+    assert seen(selected) == expected(*PLAIN)
+    assert selected.position == 10
 
 
 def test_v1_with_timestamps_of_producer_or_broker() -> None:
@@ -47,20 +47,20 @@ def test_v1_with_timestamps_of_producer_or_broker() -> None:
 
 @pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4"])
 def test_v0_wrapper_with_absolute_offsets(codec: str) -> None:
-    sifted = select_batches(answer(wrapper(0, 9, PLAIN, codec)), 0)
-    assert [(batch.codec, batch.end) for batch in unpacked_codec(sifted)] == [({"gzip": 1}.get(codec, 0), 10)]
-    assert seen(sifted) == expected(*PLAIN)
+    selected = select_batches(answer(wrapper(0, 9, PLAIN, codec)), 0)
+    assert [(batch.codec, batch.end) for batch in unpacked_codec(selected)] == [({"gzip": 1}.get(codec, 0), 10)]
+    assert seen(selected) == expected(*PLAIN)
 
 
-def unpacked_codec(sifted: SelectedBatches):
+def unpacked_codec(selected: SelectedBatches):
     """snappy and lz4 are read by the replicator's own code in the tests of codecs; here the raw records count."""
     from replicator.batch.records import build_raw_batch, decode_records
 
-    assert sifted.refused is None, sifted.refused
-    for at, batch in enumerate(sifted.batches):
+    assert selected.refused is None, selected.refused
+    for at, batch in enumerate(selected.batches):
         if batch.codec > 1:
-            sifted.batches[at] = build_raw_batch(moved(decode_records(batch), batch), 0, batch.end)
-    return sifted.batches
+            selected.batches[at] = build_raw_batch(moved(decode_records(batch), batch), 0, batch.end)
+    return selected.batches
 
 
 def moved(records, batch):
@@ -70,31 +70,31 @@ def moved(records, batch):
 @pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4"])
 def test_v1_wrapper_with_relative_offsets_and_holes(codec: str) -> None:
     inner = [Old(0, b"a", b"1", NOW), Old(1, b"b", None, NOW - 5), Old(4, b"c", b"3", NOW + 9)]
-    sifted = select_batches(answer(wrapper(1, 104, inner, codec, timestamp=NOW + 9)), 100)
-    unpacked_codec(sifted)
-    assert seen(sifted) == [
+    selected = select_batches(answer(wrapper(1, 104, inner, codec, timestamp=NOW + 9)), 100)
+    unpacked_codec(selected)
+    assert seen(selected) == [
         BatchRecord(100, NOW, b"a", b"1"),
         BatchRecord(101, NOW - 5, b"b", None),
         BatchRecord(104, NOW + 9, b"c", b"3"),
     ]
-    assert sifted.batches[0].spans == ((100, 2), (104, 1))
+    assert selected.batches[0].spans == ((100, 2), (104, 1))
 
 
 def test_v1_wrapper_with_the_brokers_append_time() -> None:
     inner = [Old(0, b"a", b"1", NOW - 100), Old(1, b"b", b"2", NOW - 50)]
-    sifted = select_batches(answer(wrapper(1, 51, inner, "gzip", timestamp=NOW, append_time=True)), 0)
-    assert [(record.offset, record.timestamp) for record in seen(sifted)] == [(50, NOW), (51, NOW)]
+    selected = select_batches(answer(wrapper(1, 51, inner, "gzip", timestamp=NOW, append_time=True)), 0)
+    assert [(record.offset, record.timestamp) for record in seen(selected)] == [(50, NOW), (51, NOW)]
 
 
 def test_the_position_inside_a_wrapper() -> None:
     inner = [Old(at, b"k%d" % at, b"v", NOW) for at in range(5)]
-    sifted = select_batches(answer(wrapper(1, 24, inner, "gzip", timestamp=NOW)), 22)
-    assert [record.offset for record in seen(sifted)] == [22, 23, 24]
+    selected = select_batches(answer(wrapper(1, 24, inner, "gzip", timestamp=NOW)), 22)
+    assert [record.offset for record in seen(selected)] == [22, 23, 24]
     assert select_batches(answer(wrapper(1, 24, inner, "gzip", timestamp=NOW)), 25) == SelectedBatches([], 25, -1)
 
 
 def test_all_formats_in_one_log() -> None:
-    sifted = select_batches(
+    selected = select_batches(
         answer(
             message(0, Old(0, b"zero", b"0")),
             wrapper(0, 2, [Old(1, b"a", b"1"), Old(2, b"b", b"2")], "gzip"),
@@ -103,10 +103,10 @@ def test_all_formats_in_one_log() -> None:
         ),
         0,
     )
-    records = seen(sifted)
+    records = seen(selected)
     assert [record.offset for record in records] == [0, 1, 2, 3, 4, 5]
     assert [record.timestamp for record in records] == [-1, -1, -1, NOW, NOW, NOW + 1]
-    assert sifted.position == 6
+    assert selected.position == 6
 
 
 @dataclass(frozen=True)
@@ -135,8 +135,8 @@ BROKEN = [
 
 @pytest.mark.parametrize("case", BROKEN, ids=lambda case: case.name)
 def test_what_cannot_be_read_stops_with_its_offset(case: Broken) -> None:
-    sifted = select_batches(answer(message(1, Old(6, b"k", b"v", NOW)), case.bytes_), 0)
-    assert sifted.refused is not None
-    assert case.reason in str(sifted.refused)
-    assert "source offset 7" in str(sifted.refused)
-    assert (sifted.refused.state, sifted.position, len(sifted.batches)) == ("rejected", 7, 1)
+    selected = select_batches(answer(message(1, Old(6, b"k", b"v", NOW)), case.bytes_), 0)
+    assert selected.refused is not None
+    assert case.reason in str(selected.refused)
+    assert "source offset 7" in str(selected.refused)
+    assert (selected.refused.state, selected.position, len(selected.batches)) == ("rejected", 7, 1)

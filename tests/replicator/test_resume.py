@@ -16,21 +16,16 @@ from clusters.flow_records import FlowRecord
 from clusters.record_batch import build_simple_batch
 from clusters.settings import ConnectionSettings
 from replicator.batch.record_batch import RawBatch
-from replicator.copy.partition_copy import (
-    MAX_BATCHES_IN_FLIGHT as DEPTH,
-)
-from replicator.copy.partition_copy import (
-    PRODUCER_EXPIRY_MARGIN_MS,
-    PartitionKey,
-    ProducerIdentity,
-)
 from replicator.ledger.ledger import Ledger
+from replicator.ledger.ledger_state import LedgerState
 from replicator.ledger.offset_map import OffsetMap
 from replicator.ledger.record_format import FlowPartition
+from replicator.partition_key import MAX_BATCHES_IN_FLIGHT as DEPTH
+from replicator.partition_key import PRODUCER_EXPIRY_MARGIN_MS, PartitionKey, ProducerIdentity
 from replicator.recovery import log_inspection as look_module
 from replicator.recovery import takeover
 from replicator.recovery.log_inspection import LOG_SETTLE_S, BrokerAddress, LeaderLog, SettledLogEnds
-from replicator.recovery.recovery_point import LedgerState, LogInspection, RecoveryPoint, find_recovery_point
+from replicator.recovery.recovery_point import LogInspection, RecoveryPoint, find_recovery_point
 from replicator.states import Halt, Reinspect
 from topology.plan import PlanFlow
 from topology.selectors import Selector, TopicSelection
@@ -71,7 +66,7 @@ EMPTY: dict[str, Any] = {"target_end": 0, "tail": None, "producer": None}
 class Case:
     """What the ledger remembers and what differs from an ordinary look → what is decided.
 
-    expected: (position, depth, depth confirmed), a loud state, or LookAgain.
+    expected: (position, depth, depth confirmed), a halt state, or LookAgain.
     """
 
     name: str

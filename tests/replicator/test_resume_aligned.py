@@ -1,4 +1,4 @@
-"""Where an aligned partition goes on, as one look at its logs says."""
+"""Where an aligned partition goes on, as one inspection of its logs says."""
 
 from __future__ import annotations
 
@@ -11,17 +11,18 @@ import pytest
 from clusters.flow_records import FlowRecord
 from clusters.settings import ConnectionSettings
 from replicator.batch.batch_selection import SelectedBatches
+from replicator.batch.filler import build_filler_batch
 from replicator.batch.record_batch import RawBatch, decode_batches
 from replicator.copy.aligned.aligned_copy import AlignedCopy, OffsetGap
-from replicator.copy.aligned.log_filler import build_filler_batch
-from replicator.copy.partition_copy import MAX_BATCHES_IN_FLIGHT, PartitionKey, ProducerIdentity
 from replicator.ledger.ledger import Ledger
+from replicator.ledger.ledger_state import LedgerState
 from replicator.ledger.offset_map import OffsetMap, OffsetRun
+from replicator.partition_key import MAX_BATCHES_IN_FLIGHT, PartitionKey, ProducerIdentity
 from replicator.recovery import takeover
 from replicator.recovery.aligned_recovery_point import begin_with_filling, find_aligned_recovery_point
 from replicator.recovery.log_inspection import BrokerAddress, LeaderLog, SettledLogEnds
 from replicator.recovery.operator_decisions import OperatorDecision
-from replicator.recovery.recovery_point import LedgerState, LogInspection, RecoveryPoint
+from replicator.recovery.recovery_point import LogInspection, RecoveryPoint
 from replicator.states import Halt, Reinspect
 from tests.replicator.build import batch_of, data
 from topology.plan import PlanFlow
@@ -180,7 +181,7 @@ def test_gaps_beside_each_other_are_one_and_close_when_all_before_is_acknowledge
     aligned.in_flight.clear()
     gap = aligned.due()
     assert gap == OffsetGap(2, 5)
-    assert (aligned.next_outgoing(), aligned.due(), aligned.idle) == (None, None, False)
+    assert (aligned.next_outgoing(), aligned.due(), aligned.is_idle) == (None, None, False)
     aligned.closed(OffsetGap(2, 5))
     assert aligned.acked == 5
     behind = aligned.next_outgoing()
@@ -212,7 +213,7 @@ def test_an_order_to_adopt_changes_no_topic_that_gets_equal_offsets() -> None:
     flow = PlanFlow(id="f", source="onprem", target="cloud", topics=topics)
     record, writer = FlowRecord(flow, "sha256:0", "orders-move", 1, "running", 7), None
     judged = {
-        aligned: takeover._Judge(record, writer, {key: order}, "w", aligned).decided(key, None, 0, seen)  # type: ignore[arg-type]
+        aligned: takeover._Takeover(record, writer, {key: order}, "w", aligned, Ledger({})).decide(key, None, 0, seen)  # type: ignore[arg-type]
         for aligned in (frozenset[PartitionKey](), frozenset({key}))
     }
     assert went(judged[frozenset()]).position == 12

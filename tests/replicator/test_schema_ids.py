@@ -21,9 +21,10 @@ from clusters.registry.schema import Schema
 from replicator.apply_refusals import CannotApply, refuse_changed_schema_ids
 from replicator.batch.batch_selection import SelectedBatches, select_batches
 from replicator.batch.repack import RepackTerms
-from replicator.copy.partition_copy import PartitionKey, judge_refused_batch
+from replicator.copy.rejected_records import judge_refused_batch
 from replicator.copy.schema_ids import FlowSchemaIds, SchemaIdCounts, SchemaIdTranslations
 from replicator.errors import SchemaMissing
+from replicator.partition_key import PartitionKey
 from replicator.states import Reinspect
 from replicator.sync.schemas import SchemaKind
 from replicator.worker.assignment import can_keep_copying
@@ -60,9 +61,9 @@ def copied(
     return select_batches(answer(*batches), 0, terms=terms)
 
 
-def payloads(sifted: SelectedBatches) -> list[tuple[bytes | None, bytes | None]]:
-    assert sifted.refused is None
-    return [(record.key, record.value) for each in sifted.batches for record in decode_batch_records(each.data)]
+def payloads(selected: SelectedBatches) -> list[tuple[bytes | None, bytes | None]]:
+    assert selected.refused is None
+    return [(record.key, record.value) for each in selected.batches for record in decode_batch_records(each.data)]
 
 
 def test_ids_of_keys_and_values_are_those_of_the_target(pair: Pair) -> None:
@@ -74,20 +75,20 @@ def test_ids_of_keys_and_values_are_those_of_the_target(pair: Pair) -> None:
     ids = ids_of(pair)
     assert ids.ask([KEY]) == {}
     counted = SchemaIdCounts()
-    sifted = copied(
+    selected = copied(
         ids,
         batch((framed(104, b"k"), framed(first, b"\x02abc")), (None, framed(second, b""))),
         batch((b"k", None), (b"\0", b"plain"), (None, b"\0\0"), base=2),
         counted=counted,
     )
-    assert payloads(sifted) == [
+    assert payloads(selected) == [
         (framed(key, b"k"), framed(one, b"\x02abc")),
         (None, framed(two_, b"")),
         (b"k", None),
         (b"\0", b"plain"),
         (None, b"\0\0"),
     ]
-    assert [each.headers for each in decode_batch_records(sifted.batches[0].data)] == [(("h", b"\0\0\0\0\1"),)] * 5
+    assert [each.headers for each in decode_batch_records(selected.batches[0].data)] == [(("h", b"\0\0\0\0\1"),)] * 5
     assert (counted.rewritten, counted.plain, counted.null) == (3, 2, 1)
     assert str(counted) == "schema ids: 2 records without a schema id and 1 records without a value passed as they are"
 
@@ -111,11 +112,11 @@ def test_a_schema_that_is_not_there_yet_is_waited_for(pair: Pair) -> None:
     ids = ids_of(pair)
     ids.ask([KEY])
     known, unknown = batch((None, framed(first, b"1"))), batch((None, framed(second, b"2")), base=1)
-    sifted = copied(ids, known, unknown)
-    assert isinstance(sifted.refused, SchemaMissing)
-    assert (sifted.position, len(sifted.batches)) == (1, 1), "what stands in front of it goes on"
+    selected = copied(ids, known, unknown)
+    assert isinstance(selected.refused, SchemaMissing)
+    assert (selected.position, len(selected.batches)) == (1, 1), "what stands in front of it goes on"
     reason = f"schema id {second} of orders-value is not at the target yet"
-    assert judge_refused_batch(sifted.refused) == Reinspect(reason), "never loud, however often"
+    assert judge_refused_batch(selected.refused) == Reinspect(reason), "never loud, however often"
     assert ids.ask([KEY]) == {KEY: reason}
     asked = len(pair.source.asked)
     assert ids.ask([KEY._replace(partition=1)]) == {}
@@ -188,14 +189,14 @@ def test_subjects_that_follow_their_topics(pair: Pair) -> None:
 def test_two_workers_send_the_same_bytes_and_no_offset_moves(shared, records, codec) -> None:
     pair = shared
     stored_ = batch(*records, codec=codec)
-    sifted = [copied(each, stored_) for each in (_asked(pair), _asked(pair))]
-    if isinstance(sifted[0].refused, SchemaMissing):  # a key that looks like one
-        assert isinstance(sifted[1].refused, SchemaMissing)
+    selected = [copied(each, stored_) for each in (_asked(pair), _asked(pair))]
+    if isinstance(selected[0].refused, SchemaMissing):  # a key that looks like one
+        assert isinstance(selected[1].refused, SchemaMissing)
         return
-    assert [bytes(each.data) for each in sifted[0].batches] == [bytes(each.data) for each in sifted[1].batches]
-    assert sum(each.records for each in sifted[0].batches) == len(records)
-    assert [each.spans for each in sifted[0].batches] == [((0, len(records)),)]
-    assert decode_batch_header(sifted[0].batches[0].data).count == len(records)
+    assert [bytes(each.data) for each in selected[0].batches] == [bytes(each.data) for each in selected[1].batches]
+    assert sum(each.records for each in selected[0].batches) == len(records)
+    assert [each.spans for each in selected[0].batches] == [((0, len(records)),)]
+    assert decode_batch_header(selected[0].batches[0].data).count == len(records)
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from replicator.copy.aligned import log_end
 from tests.replicator.aligned_model import AlignedSimulation
-from tests.replicator.model import WentLoud
+from tests.replicator.model import WentHalted
 
 SETTINGS = settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 
@@ -33,8 +33,8 @@ def run(script: bytes, workers: int = 3, *, first: int = 0, compaction: bool = F
         for at in range(0, len(script) - 1, 2):
             simulation.step(script[at], script[at + 1])
         simulation.drain()
-    except WentLoud as loud:
-        if not compaction or loud.state != "duplicated":  # see test_simulation_compaction
+    except WentHalted as halt:
+        if not compaction or halt.state != "duplicated":  # see test_simulation_compaction
             raise
         return False
     simulation.check_aligned()

@@ -1,8 +1,7 @@
 """Workers race over a log that is compacted meanwhile: the copy is exact, or the partition says that it is not.
 
-The only way out that is not exact is `duplicated`: a batch of an older producer epoch that lands between the look that
-began a new epoch and that epoch's first batch, although the log stood still before (decision 0017).
-"""
+The only way out that is not exact is `duplicated`: a batch of an older producer epoch that lands between the inspection
+that began a new epoch and that epoch's first batch, although the log stood still before (decision 0017)."""
 
 from __future__ import annotations
 
@@ -13,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from replicator.errors import ReplicatorError
-from tests.replicator.model import Simulation, WentLoud
+from tests.replicator.model import Simulation, WentHalted
 
 pytestmark = pytest.mark.slow
 SETTINGS = settings(max_examples=120, deadline=None, suppress_health_check=list(HealthCheck))
@@ -26,8 +25,8 @@ def run(script: bytes, workers: int = 3, *, fencing: bool = True) -> Simulation 
         for at in range(0, len(script) - 1, 2):
             simulation.step(script[at], script[at + 1])
         simulation.drain()
-    except WentLoud as loud:
-        assert loud.state == "duplicated"  # noqa: PT017 - the other outcome is that nothing is raised
+    except WentHalted as halt:
+        assert halt.state == "duplicated"  # noqa: PT017 - the other outcome is that nothing is raised
         return None
     simulation.check_compacted_copy()
     return simulation

@@ -1,4 +1,4 @@
-"""Loud states: every one has a remedy that can be typed, a section in the manual, and nothing resets an offset."""
+"""Halt states: every one has a remedy that can be typed, a section in the manual, and nothing resets an offset."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from cli.main import topology
 from clusters.flow_records import FlowRecord
 from clusters.settings import ConnectionSettings
 from replicator import states
-from replicator.copy.partition_copy import PartitionKey
+from replicator.partition_key import PartitionKey
 from replicator.recovery.operator_decisions import OperatorDecision
-from replicator.states import REMEDIES, RETRY_FIRST_S, RETRY_LONGEST_S, Halt, OffsetSpan, Reinspect
+from replicator.states import REMEDIES, RETRY_FIRST_S, RETRY_LONGEST_S, Halt, OffsetSpan, Reinspect, pick_trouble
 from replicator.worker import partition_task as seat_module
 from replicator.worker.desired_state import DesiredState
 from replicator.worker.partition_task import PartitionTask
@@ -70,7 +70,21 @@ def test_a_span_is_told_by_its_first_and_last() -> None:
     assert str(OffsetSpan(3, 3)) == "none (at 3)"
 
 
-# -- one seat ----------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("first", "later", "counts"),
+    [
+        (None, Reinspect("cut"), Reinspect("cut")),
+        (Reinspect("cut"), Reinspect("moved"), Reinspect("cut")),
+        (Reinspect("cut"), Halt("rejected", "bad"), Halt("rejected", "bad")),
+        (Halt("rejected", "bad"), Reinspect("cut"), Halt("rejected", "bad")),
+        (Halt("rejected", "bad"), Halt("duplicated", "twice"), Halt("rejected", "bad")),
+    ],
+)
+def test_the_first_trouble_counts_and_a_halt_replaces_a_reason_to_inspect_again(first, later, counts) -> None:
+    assert pick_trouble(first, later) == counts
+
+
+# -- one task ----------------------------------------------------------------------------------------------------
 
 FLOW = PlanFlow("a-to-b", "a", "b", TopicSelection(include=(Selector("literal", "orders"),)))
 
@@ -82,69 +96,69 @@ def sitting() -> PartitionTask:
 
 
 def test_what_may_heal_is_tried_again_ever_more_slowly() -> None:
-    seat, now, waits = sitting(), 100.0, []
+    task, now, waits = sitting(), 100.0, []
     for _ in range(8):
-        seat.found(Halt("unauthorised", "WRITE is missing"), now)
-        assert not seat.is_ready_to_inspect(now)
-        waits.append(seat.not_before - now)
-        now = seat.not_before
-        assert seat.is_ready_to_inspect(now)
+        task.record_trouble(Halt("unauthorised", "WRITE is missing"), now)
+        assert not task.is_ready_to_inspect(now)
+        waits.append(task.not_before - now)
+        now = task.not_before
+        assert task.is_ready_to_inspect(now)
     assert waits[:3] == [RETRY_FIRST_S, 2 * RETRY_FIRST_S, 4 * RETRY_FIRST_S]
     assert waits[-1] == RETRY_LONGEST_S
 
 
 @pytest.mark.parametrize("state", sorted(DESIGN - states.SELF_HEALING_STATES))
 def test_what_needs_a_decision_is_left_alone_until_there_is_one(state: str) -> None:
-    seat = sitting()
-    seat.found(Halt(state, "seen", source=OffsetSpan(3, 8)), 100.0)
-    assert not seat.is_ready_to_inspect(1e9)
-    report = seat.report("w", 1)
+    task = sitting()
+    task.record_trouble(Halt(state, "seen", source=OffsetSpan(3, 8)), 100.0)
+    assert not task.is_ready_to_inspect(1e9)
+    report = task.report("w", 1)
     assert (report.state, report.error, report.seen["source"]) == (state, "seen", [3, 8])
     assert "FLOW" not in report.remedy
     order = OperatorDecision("reseed", "a-to-b", "orders", 3, state, 1, "ann", id="one")
-    seat.given(order)
-    assert seat.is_ready_to_inspect(100.0)
-    seat.looks()
-    seat.looked(judged=True)
-    seat.found(Halt(state, "seen; refused"), 101.0)
-    seat.given(order)
-    assert not seat.is_ready_to_inspect(1e9)  # judged: not again and again
+    task.take_decision(order)
+    assert task.is_ready_to_inspect(100.0)
+    task.begin_inspection()
+    task.end_inspection(decision_judged=True)
+    task.record_trouble(Halt(state, "seen; refused"), 101.0)
+    task.take_decision(order)
+    assert not task.is_ready_to_inspect(1e9)  # judged: not again and again
 
 
 def test_the_loop_hurries_only_where_something_is_to_be_done() -> None:
-    seat = sitting()
-    assert seat.waits(100.0), "to be looked at"
-    seat.looks()
-    assert seat.waits(100.0), "to be taken over"
-    seat.looked(judged=True)
-    seat.found(Halt("unauthorised", "WRITE is missing"), 100.0)
-    assert not seat.waits(100.1)
-    assert seat.waits(seat.not_before)
-    seat.found(Halt("duplicated", "seen"), 100.0)
-    assert not seat.waits(1e9)
-    seat.wanted = False
-    assert seat.waits(100.0), "to be handed over"
+    task = sitting()
+    assert task.has_work_before(100.0), "to be looked at"
+    task.begin_inspection()
+    assert task.has_work_before(100.0), "to be taken over"
+    task.end_inspection(decision_judged=True)
+    task.record_trouble(Halt("unauthorised", "WRITE is missing"), 100.0)
+    assert not task.has_work_before(100.1)
+    assert task.has_work_before(task.not_before)
+    task.record_trouble(Halt("duplicated", "seen"), 100.0)
+    assert not task.has_work_before(1e9)
+    task.wanted = False
+    assert task.has_work_before(100.0), "to be handed over"
 
 
 def test_an_order_that_comes_while_a_look_is_under_way_is_judged_by_the_next() -> None:
-    seat = sitting()
-    seat.found(Halt("duplicated", "seen"), 100.0)
-    seat.given(OperatorDecision("reseed", "a-to-b", "orders", 3, "duplicated", 1, "ann", id="one"))
-    seat.looks()
-    seat.given(OperatorDecision("reseed", "a-to-b", "orders", 3, "duplicated", 1, "ann", id="two"))
-    seat.looked(judged=True)
-    assert seat.ordered
-    assert seat.is_ready_to_inspect(100.0)
+    task = sitting()
+    task.record_trouble(Halt("duplicated", "seen"), 100.0)
+    task.take_decision(OperatorDecision("reseed", "a-to-b", "orders", 3, "duplicated", 1, "ann", id="one"))
+    task.begin_inspection()
+    task.take_decision(OperatorDecision("reseed", "a-to-b", "orders", 3, "duplicated", 1, "ann", id="two"))
+    task.end_inspection(decision_judged=True)
+    assert task.has_new_decision
+    assert task.is_ready_to_inspect(100.0)
 
 
 def test_a_suspicion_becomes_loud_only_when_it_lasts() -> None:
-    seat, gone = sitting(), Reinspect("no topic orders", "source_gone")
+    task, gone = sitting(), Reinspect("no topic orders", "source_gone")
     for at in (0.0, 1.0, 4.0):
-        seat.found(gone, at)
-        assert seat.stopped is None
-    seat.found(gone, seat_module.SAME_FOR_S)
-    assert seat.stopped is not None
-    assert seat.stopped.state == "source_gone"
+        task.record_trouble(gone, at)
+        assert task.stopped is None
+    task.record_trouble(gone, seat_module.SAME_FOR_S)
+    assert task.stopped is not None
+    assert task.stopped.state == "source_gone"
 
 
 # -- offsets are never reset ----------------------------------------------------------------------------------------

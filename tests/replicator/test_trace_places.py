@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from clusters.producer_registry import ProducerRecord
-from replicator.copy.partition_copy import PartitionKey
 from replicator.ledger.ledger import Ledger
+from replicator.partition_key import PartitionKey
 from replicator.trace import TraceHop, _out_of_place
 from tests.replicator.test_resume_aligned import COPYING, ours
 

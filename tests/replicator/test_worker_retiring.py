@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from clusters.flow_records import FlowRecord
-from replicator.copy.partition_copy import PartitionKey
+from replicator.partition_key import PartitionKey
 from replicator.states import Halt, OffsetSpan, Reinspect
 from replicator.worker.partition_task import PartitionTask
 from replicator.worker.worker import Worker
@@ -22,51 +22,51 @@ KEY = PartitionKey("a-to-b", "orders", "orders", 3)
 
 
 def retired(trouble: Halt | Reinspect, state: Any, *, wanted: bool) -> tuple[PartitionTask, list[str]]:
-    """The seat afterwards, and the flows whose limits are asked again."""
+    """The task afterwards, and the flows whose limits are asked again."""
     asked: list[str] = []
-    seat, _removed, worker = retiring(trouble, state, wanted=wanted)
+    task, _removed, worker = retiring(trouble, state, wanted=wanted)
     worker._discovery = SimpleNamespace(ask_limits=asked.append)
     worker._retire()
-    return seat, asked
+    return task, asked
 
 
 def retiring(
     trouble: Halt | Reinspect, state: Any = "running", *, wanted: bool = True
 ) -> tuple[PartitionTask, list[Any], Any]:
-    """A seat whose copy ended in trouble, the routes that its worker takes off, and the worker."""
+    """A task whose copy ended in trouble, the active copies that its worker takes off, and the worker."""
     removed: list[Any] = []
     worker: Any = object.__new__(Worker)
-    worker._routes = SimpleNamespace(remove=removed.append)
-    came = SimpleNamespace(copied_through=5, acked=4, source_end=9, source_seen=0.0)
-    route: Any = SimpleNamespace(copy=SimpleNamespace(trouble=trouble, idle=True, **vars(came)))
+    worker._registry = SimpleNamespace(remove=removed.append)
+    came = SimpleNamespace(copied_through=5, acked=4, source_end=9, source_seen=0.0, request_stop=lambda: None)
+    active: Any = SimpleNamespace(copy=SimpleNamespace(trouble=trouble, is_idle=True, **vars(came)))
     record = FlowRecord(FLOW, "sha256:0", "shop", producer_id=7, state=state)
-    seat = PartitionTask(KEY, record, wanted=wanted, route=route)
-    worker._tasks = {KEY: seat}
-    return seat, removed, worker
+    task = PartitionTask(KEY, record, wanted=wanted, active=active)
+    worker._tasks = {KEY: task}
+    return task, removed, worker
 
 
 @pytest.mark.parametrize("state", ["running", "paused"])
 @pytest.mark.parametrize("wanted", [True, False])
 def test_a_loud_end_is_always_told(caplog, state, wanted):
     with caplog.at_level(logging.ERROR, "watershed.worker"):
-        seat, asked = retired(Halt("append_time", "stamped at 7"), state, wanted=wanted)
+        task, asked = retired(Halt("append_time", "stamped at 7"), state, wanted=wanted)
     assert [(each.message, each.seen) for each in caplog.records] == [("append_time", "stamped at 7")]
-    assert seat.route is None
-    assert (seat.stopped is not None) == wanted, "also a paused flow shows it; another worker finds it again"
+    assert task.active is None
+    assert (task.stopped is not None) == wanted, "also a paused flow shows it; another worker finds it again"
     assert asked == ["a-to-b"]
 
 
 def test_what_is_only_looked_at_again_is_not_told(caplog):
-    seat, asked = retired(Reinspect("paused"), "paused", wanted=True)
-    assert (seat.stopped, seat.waiting_for, asked, caplog.records) == (None, "", [], [])
+    task, asked = retired(Reinspect("paused"), "paused", wanted=True)
+    assert (task.stopped, task.waiting_for, asked, caplog.records) == (None, "", [], [])
 
 
 def test_nothing_is_retired_before_it_is_known_what_stands_at_the_target() -> None:
     open_ = Halt("append_time", "stamped at 7", target=OffsetSpan(7, 8), sent=batch_of(data(5)))
     known: list[Halt | None] = [Halt("target_foreign_write", "forged at 7"), None]
-    seat, removed, worker = retiring(open_)
-    worker._stored = SimpleNamespace(told=lambda _key, _told: known.pop())
+    task, removed, worker = retiring(open_)
+    worker._ambiguous_answers = SimpleNamespace(judge=lambda _key, _told: known.pop())
     worker._retire()
-    assert (removed, seat.stopped) == ([], None)
+    assert (removed, task.stopped) == ([], None)
     worker._retire()
-    assert (len(removed), seat.stopped) == (1, Halt("target_foreign_write", "forged at 7"))
+    assert (len(removed), task.stopped) == (1, Halt("target_foreign_write", "forged at 7"))

@@ -14,7 +14,6 @@ from clusters.record_batch import BatchRecord
 from clusters.wire.messages import FetchPartition
 from replicator.batch.batch_selection import select_batches
 from replicator.batch.record_batch import RawBatch, decode_batches
-from replicator.copy.partition_copy import PartitionKey
 from replicator.copy.transactions.open_transaction import SlotPartition
 from replicator.copy.transactions.produce_answers import SessionLost
 from replicator.copy.transactions.slot_writer import SlotWriter
@@ -23,6 +22,7 @@ from replicator.ledger.claims import build_claims
 from replicator.ledger.claims_follower import ClaimsView
 from replicator.ledger.explicit_runs import ExplicitRunMap
 from replicator.ledger.transaction_positions import PositionAndRuns, PositionTracker, decode_positions
+from replicator.partition_key import PartitionKey
 from replicator.recovery.log_inspection import BrokerAddress, LeaderLog
 from replicator.recovery.transaction_recovery_point import (
     InspectedRanges,
@@ -225,7 +225,7 @@ class TransactingWorker:
                 begins=begins,
             )
             self.copies.append(copy)
-        self.writer.lanes = tuple(SlotPartition(copy, AT) for copy in self.copies)
+        self.writer.partitions = tuple(SlotPartition(copy, AT) for copy in self.copies)
 
     def fetch(self, max_bytes: int = 100) -> None:
         for copy in self.copies:

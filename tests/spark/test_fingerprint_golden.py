@@ -15,8 +15,8 @@ from replicator.batch.codecs import compress_payload
 from replicator.batch.record_batch import decode_batches
 from replicator.batch.records import build_raw_batch, decode_record_fields, decode_records
 from replicator.batch.repack import RejectedRecord
-from replicator.copy.partition_copy import PartitionKey
 from replicator.copy.quarantine import encode_rejected_record
+from replicator.partition_key import PartitionKey
 from spark.fingerprint import (
     SPARK_SQL,
     ChunkSum,

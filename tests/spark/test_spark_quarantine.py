@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from replicator.batch.repack import RejectedRecord
-from replicator.copy.partition_copy import PartitionKey
 from replicator.copy.quarantine import QuarantinedRecord, QuarantineWriter
+from replicator.partition_key import PartitionKey
 from spark.fingerprint import ConsumedRecord, fingerprint_records
 from spark.judging.quarantine_side import build_quarantined_offsets, set_aside_quarantined
 from spark.proof_request import ProofRequest

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-EstimatedGapMethod = Literal["markers", "transactions", "none"]
+EstimatedGapMethod = Literal["markers", "transactions"]
 
 _OFFSETS_S: Final = 20e6  # one partition without replication
 _OFFSETS_S_REPLICATED: Final = 8.5e6  # three replicas, acks all
@@ -29,17 +29,15 @@ _MARKER_BYTES: Final = 78
 _CPU_S: Final = 3_600.0  # broker CPU that a topic may cost without being asked for
 _MOST_MARKERS: Final = 1_000_000  # offsets of gaps a partition
 _MOST_TRANSACTIONS: Final = 1_000
-_MOST_GAPS_S: Final = 100.0  # transactions of the source a second and partition, without markers
 
 
 @dataclass(frozen=True, slots=True)
 class GapCount:
-    """What is known about a partition's holes: how many offsets of its log hold no record that is copied, in how many
-    stretches, and how many new ones come a second (transaction markers). 0: none, or not known."""
+    """Gaps of a partition: offsets whose record is not copied, and the number of stretches that they form. 0: none, or
+    not known."""
 
     offsets: int = 0
     stretches: int = 0
-    rate: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,11 +90,14 @@ class _AlignmentCostLimits:
     cpu_s: float = _CPU_S
     marker_offsets: int = _MOST_MARKERS
     transaction_offsets: int = _MOST_TRANSACTIONS
-    gaps_s: float = _MOST_GAPS_S
 
 
 def estimate_alignment_cost(
-    partitions: Sequence[PartitionCost], *, replicas: int = 1, way: EstimatedGapMethod = "markers", parallel: int = 4
+    partitions: Sequence[PartitionCost],
+    *,
+    replicas: int = 1,
+    gap_method: EstimatedGapMethod = "markers",
+    parallel: int = 4,
 ) -> AlignmentCost:
     """Of one topic. Gaps of a partition are filled one after the other, those of different ones at once."""
     offsets = sum(each.start for each in partitions)
@@ -104,11 +105,11 @@ def estimate_alignment_cost(
     together = min(one * max(min(parallel, len(partitions)), 1), _OFFSETS_S_CLUSTER if replicas == 1 else one)
     longest = max((each.start / one for each in partitions), default=0.0)
     filling = max(longest, offsets / together)
-    a_gap = {"markers": _MARKER_S, "transactions": _TRANSACTION_S, "none": 0.0}[way]
-    closing = _GAP_S if way == "markers" else 0.0
+    a_gap = {"markers": _MARKER_S, "transactions": _TRANSACTION_S}[gap_method]
+    closing = _GAP_S if gap_method == "markers" else 0.0
     gaps = [each.gaps.offsets * a_gap + each.gaps.stretches * closing for each in partitions]
     gap_offsets = sum(each.gaps.offsets for each in partitions)
-    marker_bytes = gap_offsets * (_MARKER_BYTES if way in ("markers", "transactions") else 0)
+    marker_bytes = gap_offsets * _MARKER_BYTES
     pace = min(together, one)  # of one partition, so many at once
     waiting = pace * _WIRE_BYTES * _DELETED_AFTER_S + _SEGMENT_BYTES
     most = sorted((min(each.start * _WIRE_BYTES, waiting) for each in partitions), reverse=True)
@@ -126,17 +127,16 @@ def explain_excessive_cost(
     topic: str,
     partitions: Iterable[PartitionCost],
     *,
-    way: EstimatedGapMethod,
+    gap_method: EstimatedGapMethod,
     replicas: int = 1,
     limits: _AlignmentCostLimits = _AlignmentCostLimits(),
 ) -> str:
     """Why the topic's offsets cannot be had equal at a reasonable price: one sentence with numbers, "" if they can.
 
-    way: how gaps can be filled (see `probe`). Conditions of shape (filter, merge, partition count, target not empty)
-    are the caller's.
-    """
+    gap_method: how gaps are filled (`replicator.copy.aligned.cluster_probe`). Conditions of shape (filter, merge,
+    partition count, target not empty) are the caller's."""
     found = list(partitions)
-    cost = estimate_alignment_cost(found, replicas=replicas, way=way)
+    cost = estimate_alignment_cost(found, replicas=replicas, gap_method=gap_method)
     filling = cost.offsets / _OFFSETS_A_CORE_S
     if filling > limits.cpu_s:
         return (
@@ -146,17 +146,10 @@ def explain_excessive_cost(
         )
     for each in found:
         where = f"partition {each.partition} of {topic}"
-        if each.gaps.offsets and way == "none":
-            return f"{where} has {each.gaps.offsets:,} offsets without records, and the target lets nobody fill them"
-        most = {"markers": limits.marker_offsets, "transactions": limits.transaction_offsets}.get(way)
-        if most is not None and each.gaps.offsets > most:
-            without = "" if way == "markers" else " without ALTER on the target cluster"
+        most = limits.marker_offsets if gap_method == "markers" else limits.transaction_offsets
+        if each.gaps.offsets > most:
+            without = "" if gap_method == "markers" else " without ALTER on the target cluster"
             return f"{where} has {each.gaps.offsets:,} offsets without records; the limit{without} is {most:,}"
-        if way == "transactions" and each.gaps.rate > limits.gaps_s:
-            return (
-                f"{where} gets {each.gaps.rate:,.0f} transaction markers a second; without ALTER on the target cluster "
-                f"the limit is {limits.gaps_s:,.0f}"
-            )
     return ""
 
 

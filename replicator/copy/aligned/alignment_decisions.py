@@ -59,7 +59,7 @@ class AlignmentProspect:
     refused: str = ""
     starts: tuple[int, ...] = ()
     cost: AlignmentCost | None = None
-    way: str = ""
+    gap_method: str = ""
 
 
 def assess_alignment(
@@ -69,7 +69,7 @@ def assess_alignment(
     translated offsets. The target topic need not be there. Raises ClusterError."""
     if copied:
         return AlignmentProspect("it was copied with translated offsets already, and they stay as they are")
-    if probed.fills or probed.way is None:
+    if probed.fills or probed.gap_method is None:
         return AlignmentProspect(f"the target cluster does not allow it: {probed.fills or probed.transactions}")
     here = [TopicPartition(mapped.topic, number) for number in range(mapped.partitions)]
     ranges = source.offsets(here)
@@ -77,16 +77,16 @@ def assess_alignment(
     there = target.topic(mapped.target_topic)
     if there is not None:
         if there.partitions != mapped.partitions:
-            told = f"the source topic has {mapped.partitions} partitions, the target topic {there.partitions}"
-            return AlignmentProspect(told, starts)
+            reason = f"the source topic has {mapped.partitions} partitions, the target topic {there.partitions}"
+            return AlignmentProspect(reason, starts)
         places = [TopicPartition(mapped.target_topic, number) for number in range(mapped.partitions)]
         for (place, span), start in zip(sorted(target.offsets(places).items()), starts, strict=True):
             if span.start != span.end:
-                told = f"target partition {place.partition} already holds offsets {span.start} to {span.end - 1}"
-                return AlignmentProspect(told, starts)
+                reason = f"target partition {place.partition} already holds offsets {span.start} to {span.end - 1}"
+                return AlignmentProspect(reason, starts)
             if span.end > start:
-                told = f"target partition {place.partition} is empty, but goes on at offset {span.end}"
-                return AlignmentProspect(f"{told}, and the source's log begins at {start}", starts)
+                reason = f"target partition {place.partition} is empty, but goes on at offset {span.end}"
+                return AlignmentProspect(f"{reason}, and the source's log begins at {start}", starts)
     compacted = "compact" in source.effective_configs([mapped.topic])[mapped.topic].get(CLEANUP_POLICY, "")
     costs = [
         PartitionCost(place.partition, span.start, GapCount(span.end - span.start if compacted else 0))
@@ -95,10 +95,13 @@ def assess_alignment(
     shape = source.topic(mapped.topic)
     replicas = min(shape.replication_factor if shape is not None else 1, target.brokers())
     cost = estimate_alignment_cost(
-        [replace(each, gaps=GapCount()) for each in costs], replicas=replicas, way=probed.way
+        [replace(each, gaps=GapCount()) for each in costs], replicas=replicas, gap_method=probed.gap_method
     )
     return AlignmentProspect(
-        explain_excessive_cost(mapped.topic, costs, way=probed.way, replicas=replicas), starts, cost, probed.way
+        explain_excessive_cost(mapped.topic, costs, gap_method=probed.gap_method, replicas=replicas),
+        starts,
+        cost,
+        probed.gap_method
     )  # fmt: skip
 
 
@@ -124,16 +127,16 @@ class AlignmentDecisions:
         found: list[MappedTopic],
         source: ClusterProtocol,
         target: ClusterProtocol,
-        told: Callable[[str], None] = lambda _text: None,
+        report: Callable[[str], None] = lambda _text: None,
     ) -> list[MappedTopic]:
-        """The same topics, with how they are copied. A topic that is not on the target yet waits; `told` hears of each
-        decision that is made now. Raises ClusterError."""
+        """The same topics, with how they are copied. A topic that is not on the target yet waits; `report` hears of
+        each decision that is made now. Raises ClusterError."""
         with self._lock:  # only here: a source that does not answer must not keep the flows of others waiting
             changed = self._flows.get(flow.id) != flow  # what was decided while it was another one
             if self._known is None or changed or any(each.mode == "unreadable" for each in self._known.values()):
                 self._known = read_alignments(self.target)
                 self._flows[flow.id] = flow
-        return [self._placed(flow, each, source, target, told) for each in found]
+        return [self._placed(flow, each, source, target, report) for each in found]
 
     def _placed(
         self,
@@ -141,7 +144,7 @@ class AlignmentDecisions:
         mapped: MappedTopic,
         source: ClusterProtocol,
         target: ClusterProtocol,
-        told: Callable[[str], None],
+        report: Callable[[str], None],
     ) -> MappedTopic:
         assert self._known is not None
         decided = self._known.get((flow.id, mapped.topic))
@@ -158,7 +161,7 @@ class AlignmentDecisions:
                 return replace(mapped, copied=0, held=held)
             decided = self._decided(flow, mapped, source, target)
             self._known[flow.id, mapped.topic] = decided
-            told(
+            report(
                 f"equal offsets for {mapped.topic}"
                 if decided.mode == "aligned"
                 else f"translated offsets for {mapped.topic}: {decided.reason}"
@@ -169,7 +172,7 @@ class AlignmentDecisions:
             note = f"offsets are translated, not equal: {decided.reason}"
             return replace(mapped, note="; ".join(each for each in (mapped.note, note) if each))
         self._restore(flow, mapped, source, target)
-        return replace(mapped, way=decided.way)
+        return replace(mapped, gap_method=decided.way)
 
     def _decided(
         self, flow: PlanFlow, mapped: MappedTopic, source: ClusterProtocol, target: ClusterProtocol
@@ -187,7 +190,7 @@ class AlignmentDecisions:
             topic=mapped.topic,
             mode="mapped" if refused else "aligned",
             reason=refused,
-            way=probed.way or "transactions",
+            way=probed.gap_method or "transactions",
             by=self.by,
             at_ms=int(time.time() * 1000),
         )

@@ -20,10 +20,10 @@ from clusters.required_rights import PROBE_TOPIC
 from clusters.wire import error_codes
 from clusters.wire.messages import ProducePartition
 from clusters.wire.transaction_requests import ProducerIdAndEpoch
+from replicator.batch.filler import build_filler_batch, is_filler_batch
 from replicator.copy.aligned.filling_configs import ANY_RECORD_AGE, CLEANUP_POLICY, TIMESTAMP_BEFORE_MAX
 from replicator.copy.aligned.gap_filler import GapMethod
 from replicator.copy.aligned.log_end import build_filling_id, decode_coordinator_epoch
-from replicator.copy.aligned.log_filler import build_filler_batch, is_filler_batch
 from replicator.copy.aligned.target_log import AlignmentConnect, TargetLog
 from replicator.copy.transactions.produce_answers import SessionLost
 from replicator.copy.transactions.transactional_producer import TransactionalProducer
@@ -49,7 +49,7 @@ class AlignmentSupport:
     transaction_version: int = 2
 
     @property
-    def way(self) -> GapMethod | None:
+    def gap_method(self) -> GapMethod | None:
         """How gaps are filled here; None: not at all."""
         if not self.markers and not self.transactions:
             return "markers"
@@ -127,8 +127,8 @@ def probe_alignment_support(
 def _tried(attempt: Callable[[], str], again: Callable[[], None] = lambda: None) -> str:
     """ "" or why not; the broker's own words where it refuses. again: called before every other attempt.
 
-    What is decided by the answer stays for ever, so what may be otherwise in a moment (another worker that probes, a
-    leader that moves) is no answer: raises ClusterError."""
+    The result is stored permanently. Temporary failures (a second probing worker, a moving leader) are therefore raised
+    as ClusterError, not returned."""
     for number in range(_ATTEMPTS):
         try:
             return attempt()
@@ -145,8 +145,8 @@ def _tried(attempt: Callable[[], str], again: Callable[[], None] = lambda: None)
             if isinstance(error.trouble, Halt):
                 return str(error)
             if number == _ATTEMPTS - 1:
-                told = f"whether offsets can be equal could not be tried on {PROBE_TOPIC}, {_ATTEMPTS} times: {error}"
-                raise ClusterError(told, topic=PROBE_TOPIC) from None
+                text = f"whether offsets can be equal could not be tried on {PROBE_TOPIC}, {_ATTEMPTS} times: {error}"
+                raise ClusterError(text, topic=PROBE_TOPIC) from None
         again()
         time.sleep(_PAUSE_S)
     raise AssertionError("every attempt returns, raises or is followed by another")
@@ -188,7 +188,7 @@ class _Trying:
         producer = self._producer()
         try:
             producer.begin()
-            began = producer.who
+            began = producer.identity
             producer.add(((PROBE_TOPIC, 0),))
             producer.end(commit=True)
         finally:
@@ -203,14 +203,14 @@ class _Trying:
             producer.begin()
         finally:
             producer.close()
-        error = self.log.leader().write_markers(PROBE_TOPIC, 0, producer.who, 1, self.coordinator_epoch)
+        error = self.log.leader().write_markers(PROBE_TOPIC, 0, producer.identity, 1, self.coordinator_epoch)
         if error in (error_codes.INVALID_PRODUCER_EPOCH, error_codes.TRANSACTION_COORDINATOR_FENCED):
             raise SessionLost(Reinspect("somebody else probes"))
         if error == error_codes.CLUSTER_AUTHORIZATION_FAILED:
             return f"ALTER on cluster {self.log.alias} is missing, so gaps take an empty transaction for each offset"
         if error:
             raise self.log.refused("WriteTxnMarkers", error)
-        return self._appears(before, producer.who, "a bare transaction marker")
+        return self._appears(before, producer.identity, "a bare transaction marker")
 
     def _producer(self) -> TransactionalProducer:
         return TransactionalProducer(build_filling_id(self.flow, PROBE_TOPIC, 0), self.log.connect, self.bump)
@@ -218,7 +218,7 @@ class _Trying:
     def _deleted(self, below: int) -> bool:
         return self.log.range().start >= below
 
-    def _appears(self, before: int, who: ProducerIdAndEpoch, what: str) -> str:
+    def _appears(self, before: int, identity: ProducerIdAndEpoch, what: str) -> str:
         """Somebody else who probes may delete it before we see it; then the log start is behind it."""
         deadline = time.monotonic() + _APPEARS_S
         while time.monotonic() < deadline:
@@ -226,7 +226,7 @@ class _Trying:
             if there.start > before:
                 return ""
             for batch in self.log.batches(before, there.end):
-                ours = batch.producer_id == who.producer_id and batch.producer_epoch >= who.epoch
+                ours = batch.producer_id == identity.producer_id and batch.producer_epoch >= identity.epoch
                 if ours and batch.control and batch.end == batch.base + 1:
                     self.coordinator_epoch = decode_coordinator_epoch(batch)
                     return ""

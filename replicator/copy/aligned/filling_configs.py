@@ -1,7 +1,7 @@
 """What a topic's settings have to be while its logs are filled, and putting them back.
 
-Nothing is remembered: the settings that a topic is to have in the end follow from the flow and its source, for whoever
-comes next; and a topic that has others than those or these is somebody else's, and is left alone.
+No state is stored. The final configs are computed from the flow and the source topic. A topic whose configs are neither
+the final nor the temporary ones belongs to somebody else and is not changed.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def find_configs_to_restore(
 ) -> dict[str, str | None]:
     """What has to change so that a topic with its `own` settings has what is `wanted`; None: the brokers' default.
 
-    Who keeps its records for ever beside a policy that is not ours has said so himself.
+    Infinite retention is removed only if the topic also has the cleanup.policy that we set; otherwise a person set it.
     """
     prepared_by_us = own.get(CLEANUP_POLICY) == meanwhile.get(CLEANUP_POLICY)
     return {

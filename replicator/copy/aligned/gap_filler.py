@@ -24,12 +24,12 @@ class GapFiller:
 
     log: TargetLog
     flow: str
-    way: GapMethod
+    gap_method: GapMethod
     bump: bool = True
     _advance: LogEnd = field(init=False)
 
     def __post_init__(self) -> None:
-        self._advance = LogEnd(self.log, self.flow, self.bump, bare=self.way == "markers")
+        self._advance = LogEnd(self.log, self.flow, self.bump, bare=self.gap_method == "markers")
 
     def advance(self, until: int, stop: threading.Event | None = None) -> int:
         """Bring the log's end to exactly `until`; the end reached, which is less only when `stop` was set.

@@ -12,15 +12,16 @@ overshoot, because of this (docs/research/aligned-mode.md, section C, "Lost answ
   not, one empty transaction makes it so: its marker is fenced by no one and fences all earlier epochs in the log.
 - Behind a transaction InitProducerId comes before anything else: it waits until the transaction is complete, and then
   no coordinator writes its marker again. What was written twice is counted with what is left.
-- Of K offsets at most K-1 are taken in bulk, at (producer, epoch e). The last one is a transaction's where bare markers
-  are not allowed, come too late for their lease again and again, or are refused because another broker coordinates by
-  now: if that one dies between the marker and the end of its transaction, the log is too long by one, and says so
-  (`Misaligned`).
-- Elsewhere a bare marker takes it, as nobody repeats that: behind the answers to all others, and behind another
-  InitProducerId, which shows that nobody else has come. It is sent within `LEASE_S` of asking for that. Whoever comes,
-  or has lost the answer to such a marker, and finds one offset left waits for `RIVAL_MARKER_WAIT_S` behind his own
-  InitProducerId, and for slow followers, before he reads what is left. So the two never meet, but where a process
-  freezes between the look at the clock and the sending.
+- At most K-1 of K offsets are written in bulk, at (producer, epoch e). An empty transaction writes the last one in
+three
+  cases: bare markers are not allowed, the lease expired several times, or another broker became coordinator. If that
+  coordinator dies between the marker and the end of the transaction, the log is one offset too long; the next worker
+  reports `Misaligned`.
+- If bare markers are allowed, one bare marker takes the last offset. No coordinator repeats a bare marker. It is sent
+  after all other requests are answered and after a second InitProducerId, which proves that no other worker asked for
+  the id; and within `_LEASE_S` of that request. A worker that finds exactly one offset left waits
+  `RIVAL_MARKER_WAIT_S` after its own InitProducerId, then until followers have caught up, and only then reads the end
+  of the log. Two such markers cannot meet, unless a process freezes between reading the clock and sending.
 - Whether anything is left is read behind InitProducerId: a transaction that was open has had its marker then, and one
   that somebody begins later fences ours.
 - So whenever a new worker finds that more than one offset is left, one empty transaction is right, and that is what it
@@ -153,11 +154,11 @@ class LogEnd:
         if self._left(until) == 0 and not self._open:
             return until
         self.log.confirm()  # what follows goes by the topic's name
-        closed, self._final = self._final == self._producer.who, NO_PRODUCER
+        closed, self._final = self._final == self._producer.identity, NO_PRODUCER
         final = self._begin(closed=closed) and closed
         left = self._left(until)  # a transaction that was open may have been ended
         if left > 1 and final and self.bulk is not None:
-            self.bulk(self._producer.who, until - left, left - 1)
+            self.bulk(self._producer.identity, until - left, left - 1)
             final, left = self._begin(closed=True), self._left(until)
             if left > 1:  # it was stopped
                 return until - left
@@ -169,15 +170,15 @@ class LogEnd:
                 raise SessionLost(Reinspect(f"another worker advances {self.log}, too"))
             left = self._left(until)
         if left == 0:  # what comes behind it may not be final
-            self._final = self._producer.who if final else NO_PRODUCER
+            self._final = self._producer.identity if final else NO_PRODUCER
             return until
         if left == 1 and self.bare and not self._fenced and self._late < _LATE:
             if time.monotonic() - self._asked >= _LEASE_S:
                 self._late += 1
                 return until - left  # and ask again
             self._others = True
-            self._markers(self._producer.who, until - 1, 1)
-            self._others, self._final, self._late = False, self._producer.who, 0
+            self._markers(self._producer.identity, until - 1, 1)
+            self._others, self._final, self._late = False, self._producer.identity, 0
             return until - self._left(until)
         single = self.bulk is not None or not final
         end = self._transactions(1 if single else min(max(left - 1, 1), _AT_ONCE))
@@ -190,18 +191,23 @@ class LogEnd:
         closed: our own marker is the last one. Only behind that is another producer id taken, as it has fenced all of
         the id before in the log.
         """
-        before = self._producer.who.producer_id
+        before = self._producer.identity.producer_id
         alone = self._ask()
-        while alone and closed and self._producer.who.producer_id == before and self._producer.who.epoch > _LAST_EPOCH:
+        while (
+            alone
+            and closed
+            and self._producer.identity.producer_id == before
+            and self._producer.identity.epoch > _LAST_EPOCH
+        ):
             alone = self._ask()
         return alone
 
     def _ask(self) -> bool:
-        known = self._producer.who
+        known = self._producer.identity
         self._asked = time.monotonic()
         self._producer.begin()
         self._open = False
-        alone = self._producer.who == ProducerIdAndEpoch(known.producer_id, known.epoch + 1)
+        alone = self._producer.identity == ProducerIdAndEpoch(known.producer_id, known.epoch + 1)
         self._others |= not alone
         return alone
 
@@ -218,24 +224,24 @@ class LogEnd:
                 )
             time.sleep(_PAUSE_S)
 
-    def _markers(self, who: ProducerIdAndEpoch, _end: int, count: int) -> None:
+    def _markers(self, identity: ProducerIdAndEpoch, _end: int, count: int) -> None:
         while count:
             some = min(count, MAX_MARKERS_PER_REQUEST)
             error = self.log.leader().write_markers(
-                self.log.topic, self.log.partition, who, some, self._coordinator_epoch
+                self.log.topic, self.log.partition, identity, some, self._coordinator_epoch
             )
             if error == error_codes.INVALID_PRODUCER_EPOCH:
-                told = (
+                text = (
                     f"{error_codes.describe_error_code(error)} to WriteTxnMarkers: another worker advances {self.log}"
                 )
-                raise SessionLost(Reinspect(told))
+                raise SessionLost(Reinspect(text))
             if error == error_codes.TRANSACTION_COORDINATOR_FENCED:
                 self._fenced, self._others = True, False  # until its next marker tells the epoch; nothing was written
-                told = (
+                text = (
                     f"{error_codes.describe_error_code(error)} to WriteTxnMarkers: another broker "
                     f"coordinates for {self.log}"
                 )
-                raise SessionLost(Reinspect(told))
+                raise SessionLost(Reinspect(text))
             if error:
                 raise self.log.refused("WriteTxnMarkers", error)
             count -= some
@@ -244,23 +250,24 @@ class LogEnd:
         """Empty transactions, one after the other; where the log ends behind the last one."""
         position, self._open = self.log.range().end, True
         for _ in range(count):
-            began = self._producer.who
+            began = self._producer.identity
             self._producer.add(((self.log.topic, self.log.partition),))
             self._producer.end(commit=True)
         end = self._behind_marker(began, position, position + count - 1)
         # Whoever was here before is fenced in the log.
-        self._others, self._final, self._late = False, self._producer.who, 0
+        self._others, self._final, self._late = False, self._producer.identity, 0
         return end
 
-    def _behind_marker(self, who: ProducerIdAndEpoch, position: int, least: int) -> int:
-        """Where the marker of the transaction that `who` ended, at offset `least` or behind, has left the log's end.
-        EndTxn answers before the marker is in the log; the high watermark, which ListOffsets gives, comes later still.
-        """
+    def _behind_marker(self, identity: ProducerIdAndEpoch, position: int, least: int) -> int:
+        """Wait until the marker of the transaction that `identity` ended is in the log; return the log's end then.
+
+        The marker is at offset `least` or behind it. EndTxn answers before the marker is in the log; the high
+        watermark, which ListOffsets gives, comes later still."""
         deadline = time.monotonic() + _MARKER_S
         while time.monotonic() < deadline:
             for batch in self.log.batches(position, 1 << 62, max_wait_ms=_FETCH_MS):
                 position = batch.end
-                ours = batch.producer_id == who.producer_id and batch.producer_epoch >= who.epoch
+                ours = batch.producer_id == identity.producer_id and batch.producer_epoch >= identity.epoch
                 if ours and batch.control and batch.base >= least:
                     self._fenced = False
                     self._coordinator_epoch = decode_coordinator_epoch(batch)
@@ -295,5 +302,5 @@ def decode_coordinator_epoch(marker: RawBatch) -> int:
 
 
 def _passing(trouble: ClusterError | SessionLost) -> bool:
-    """Whether trying again may help. Loud trouble of a session is a missing right."""
+    """Whether trying again may help. A halt of a session is a missing right."""
     return not isinstance(trouble, SessionLost) or isinstance(trouble.trouble, Reinspect)

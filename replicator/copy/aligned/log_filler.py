@@ -12,40 +12,28 @@ it is fenced; the filler itself is of 1970, and would be forgotten at the next s
 
 from __future__ import annotations
 
-import struct
 import threading
 import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache, lru_cache
 from typing import Final
 
-from crc32c import crc32c
-
 from clusters.errors import Unreachable
-from clusters.varints import encode_zigzag
 from clusters.wire import error_codes
 from clusters.wire.messages import ProducePartition
 from clusters.wire.transaction_requests import ProducerIdAndEpoch
-from replicator.batch.codecs import ZSTD, CodecError, compress_payload, decompress_payload
-from replicator.batch.header_rewrite import BATCH_HEADER_BYTES, SEQUENCE_SPACE, rewrite_header
-from replicator.batch.record_batch import CURRENT_MAGIC, RawBatch
-from replicator.batch.records import encode_key_and_value
+from replicator.batch.filler import build_filler_batch, count_fitting_records, is_filler_batch
+from replicator.batch.header_rewrite import SEQUENCE_SPACE
 from replicator.copy.aligned.log_end import LogEnd
 from replicator.copy.aligned.target_log import TargetLog
 from replicator.copy.transactions.produce_answers import SessionLost
 from replicator.errors import Misaligned
 from replicator.states import Reinspect
 
-FILLER_BATCH_RECORDS: Final = (
-    100_000  # in a batch. Never more: the broker keeps an object a record, and dies of 12 million
-)
 _DELETE_EVERY: Final = 50_000_000  # offsets
 _IN_FLIGHT: Final = 5  # batches
 _PROGRESS_S: Final = 0.5
-_FRONT = struct.Struct(">qiibI")
-_BACK = struct.Struct(">hiqqqhii")
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,19 +74,6 @@ def fill_log(
     else or is longer already, RequestRefused when the broker does not take the batches, and what `Advance.to` raises.
     """
     return _Filler(log, until, max_batch, progress, stop or threading.Event()).run(flow, bump, bare=bare)
-
-
-def is_filler_batch(batch: RawBatch) -> bool:
-    """Whether a stored batch holds nothing but empty records, as `fill` writes them, or is a transaction's marker."""
-    if batch.control:
-        return True
-    if batch.transactional or batch.records != batch.end - batch.base or batch.records > FILLER_BATCH_RECORDS:
-        return False
-    expected = _empty_records(batch.records)  # at most 1 MB: what holds more is nobody's filler, and is not opened
-    try:
-        return decompress_payload(batch.codec, batch.data[BATCH_HEADER_BYTES:], len(expected)) == expected
-    except CodecError:
-        return False
 
 
 @dataclass(slots=True)
@@ -143,18 +118,20 @@ class _Filler:
         self._verified = there.end
         return there.end
 
-    def _bulk(self, who: ProducerIdAndEpoch, end: int, count: int) -> None:
+    def _bulk(self, identity: ProducerIdAndEpoch, end: int, count: int) -> None:
         """See `LogEnd`. A batch that does not stand where it was meant to ends it: what is there is looked at anew."""
         if self._verify() != end:
             raise SessionLost(Reinspect(f"somebody else writes to {self.log}"))
         leader, sent = self.log.leader(), deque[tuple[int, int]]()
         position, goal, first = end, end + count, end
-        most = _records_in(self.max_batch)
+        most = count_fitting_records(self.max_batch)
         while sent or (position < goal and not self.stop.is_set()):
             deleting = self._start + _DELETE_EVERY
             while len(sent) < _IN_FLIGHT and position < min(goal, deleting) and not self.stop.is_set():
                 records = min(most, goal - position)
-                pieces = build_filler_batch(records, who.producer_id, who.epoch, (position - first) % SEQUENCE_SPACE)
+                pieces = build_filler_batch(
+                    records, identity.producer_id, identity.epoch, (position - first) % SEQUENCE_SPACE
+                )
                 leader.send_produce((ProducePartition(self.log.topic_id, self.log.partition, pieces),))
                 sent.append((position, position + records))
                 position += records
@@ -168,8 +145,10 @@ class _Filler:
     def _answered(self, base: int, behind: int) -> int:
         (answer,) = self.log.leader().receive_produce()
         if answer.error in _DISTURBED or (not answer.error and answer.base_offset != base):
-            said = error_codes.describe_error_code(answer.error) if answer.error else f"offset {answer.base_offset}"
-            raise SessionLost(Reinspect(f"{said} to filler for offset {base} of {self.log}: somebody else fills it"))
+            answered = error_codes.describe_error_code(answer.error) if answer.error else f"offset {answer.base_offset}"
+            raise SessionLost(
+                Reinspect(f"{answered} to filler for offset {base} of {self.log}: somebody else fills it")
+            )
         if answer.error:
             self.log.lost()  # others are unanswered
             raise self.log.refused(f"filler up to offset {self.until}", answer.error)
@@ -195,44 +174,3 @@ _DISTURBED: Final = frozenset(
         error_codes.UNKNOWN_PRODUCER_ID,
     }
 )
-
-
-def build_filler_batch(count: int, producer_id: int, epoch: int, sequence: int) -> tuple[bytes, bytes]:
-    """A batch of `count` empty records of the year 1970, as (header, payload)."""
-    header, payload = _template(count)
-    return rewrite_header(header, producer_id=producer_id, epoch=epoch, sequence=sequence), payload
-
-
-@lru_cache(maxsize=64)
-def _template(count: int) -> tuple[bytes, bytes]:
-    if not 0 < count <= FILLER_BATCH_RECORDS:
-        raise ValueError(f"a filler batch of {count} records; 1 to {FILLER_BATCH_RECORDS} are allowed")
-    payload = compress_payload(ZSTD, _empty_records(count))
-    back = _BACK.pack(ZSTD, count - 1, 0, 0, -1, -1, -1, count)
-    front = _FRONT.pack(0, BATCH_HEADER_BYTES - 12 + len(payload), -1, CURRENT_MAGIC, crc32c(payload, crc32c(back)))
-    return front + back, payload
-
-
-def _empty_records(count: int) -> bytes:
-    """No key, no value, no headers, deltas of time 0 and of offset 0, 1, 2, …"""
-    length = count * len(_empty_record(0)) + max(count - 64, 0) + max(count - 8192, 0)  # where zigzag takes a byte more
-    return _most_empty_records()[:length]
-
-
-@cache
-def _most_empty_records() -> bytes:
-    return b"".join(map(_empty_record, range(FILLER_BATCH_RECORDS)))
-
-
-def _empty_record(index: int) -> bytes:
-    record = b"\0\0" + encode_zigzag(index) + encode_key_and_value(None, None)
-    return encode_zigzag(len(record)) + record
-
-
-@cache
-def _records_in(max_batch: int) -> int:
-    """How many records a batch of so many bytes holds at most."""
-    count = FILLER_BATCH_RECORDS
-    while count > 1 and sum(map(len, _template(count))) > max_batch:
-        count //= 2
-    return count

@@ -32,10 +32,11 @@ class TopicOffsetMode:
     def __str__(self) -> str:
         if self.mode == "mapped":
             return f"{self.flow}: {self.topic} gets translated offsets: {self.reason}"
-        told = "has" if self.decided else "gets"
-        return f"{self.flow}: {self.topic} {told} equal offsets" + (f": {self.cost}" if self.cost.offsets else "")
+        verb = "has" if self.decided else "gets"
+        return f"{self.flow}: {self.topic} {verb} equal offsets" + (f": {self.cost}" if self.cost.offsets else "")
 
     def to_json(self) -> dict[str, Any]:
+        """The offset mode of one topic as `plan --json` shows it."""
         return {
             "flow": self.flow,
             "topic": self.topic,

@@ -153,15 +153,15 @@ class TargetLog:
 
     def refused(self, doing: str, code: int) -> ClusterError:
         """The error for an answer of the leader."""
-        told = (
+        reason = (
             f"cluster {self.alias} answers {error_codes.describe_error_code(code)} to {doing} for "
             f"{self.topic}-{self.partition}"
         )
         if code in (error_codes.TOPIC_AUTHORIZATION_FAILED, error_codes.CLUSTER_AUTHORIZATION_FAILED):
-            return Unauthorised(told, alias=self.alias, topic=self.topic, partition=self.partition)
+            return Unauthorised(reason, alias=self.alias, topic=self.topic, partition=self.partition)
         if code in (error_codes.UNKNOWN_TOPIC_ID, error_codes.INCONSISTENT_TOPIC_ID):
             return self._gone()
-        error = RequestRefused(told, alias=self.alias, topic=self.topic, partition=self.partition)
+        error = RequestRefused(reason, alias=self.alias, topic=self.topic, partition=self.partition)
         error.code = code
         return error
 

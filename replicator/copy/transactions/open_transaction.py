@@ -84,11 +84,11 @@ class OpenTransaction:
         """Every batch was turned away because the transaction before is still being completed: nothing is written."""
         return 0 < self._turned_away == self._answered and not self.troubles
 
-    def fill(self, lanes: Callable[[], Iterable[SlotPartition]], path: CopyPath) -> None:
+    def fill(self, partitions: Callable[[], Iterable[SlotPartition]], path: CopyPath) -> None:
         """Send what is waiting, and take all answers. The first one is awaited alone: a broker that has not let the
         transaction in must not have a second batch of a partition on its way."""
         while True:
-            while self._takes_more() and self._send(lanes(), path):
+            while self._takes_more() and self._send(partitions(), path):
                 pass
             if not self._in_flight:
                 return
@@ -99,27 +99,27 @@ class OpenTransaction:
         place = (self.ledger.topic_id, self.ledger.slot)
         self._join([])
         deadline = time.monotonic() + COORDINATOR_PATIENCE_S
-        for number, some in enumerate(_shared_out(entries)):
+        for number, part in enumerate(_split_entries(entries)):
             records = [
                 BatchRecord(at, _NO_TIMESTAMP, key.encode(), None if value is None else encode_control_value(value))
-                for at, (key, value) in enumerate(some)
+                for at, (key, value) in enumerate(part)
             ]
             batch = build_batch(
                 records,
-                producer_id=self.producer.who.producer_id,
-                epoch=self.producer.who.epoch,
+                producer_id=self.producer.identity.producer_id,
+                epoch=self.producer.identity.epoch,
                 base_sequence=self.producer.sequence(place, len(records)),
                 transactional=True,
             )
-            while (answer := self._produced(place, batch)).error != error_codes.NONE:
+            while (answer := self._produce_ledger_batch(place, batch)).error != error_codes.NONE:
                 first = number == 0 and not self._answered  # so nothing was written yet, and asking again is safe
                 if not first or answer.error != error_codes.CONCURRENT_TRANSACTIONS or time.monotonic() > deadline:
                     raise_for_session(answer.error, "Produce", self.producer.transactional_id)
-                    told = (
+                    reason = (
                         f"the target answers {error_codes.describe_error_code(answer.error)} to a record of "
                         f"{LEDGER_TOPIC}-{self.ledger.slot}"
                     )
-                    raise SessionLost(Reinspect(f"{told}: {answer.message}" if answer.message else told))
+                    raise SessionLost(Reinspect(f"{reason}: {answer.message}" if answer.message else reason))
                 time.sleep(COORDINATOR_PAUSE_S)
 
     def _takes_more(self) -> bool:
@@ -127,11 +127,11 @@ class OpenTransaction:
             return False
         return self._size < _COMMIT_BYTES and time.monotonic() - self.started < _COMMIT_S
 
-    def _send(self, lanes: Iterable[SlotPartition], path: CopyPath) -> bool:
+    def _send(self, partitions: Iterable[SlotPartition], path: CopyPath) -> bool:
         """One batch of every partition that has one, one request a broker. False when there is nothing to send."""
         requests: dict[BrokerAddress, list[tuple[TransactionCopy, RawBatch]]] = {}
         size = 0
-        for copy, leader, _ in lanes:
+        for copy, leader, _ in partitions:
             if self._flying[leader] >= _REQUESTS_IN_FLIGHT or size >= _REQUEST_BYTES:
                 continue
             batch = copy.take(path)
@@ -145,7 +145,7 @@ class OpenTransaction:
             self._flying[leader] += 1
             self._join([copy for copy, _ in request])
             self.wire(leader).send_produce(
-                tuple(_rewritten(self.producer, copy, batch) for copy, batch in request),
+                tuple(_rewrite_batch(self.producer, copy, batch) for copy, batch in request),
                 timeout_ms=_PRODUCE_TIMEOUT_MS,
                 transactional_id=self.producer.transactional_id,
             )
@@ -192,7 +192,7 @@ class OpenTransaction:
         if trouble is not None and not any(known is copy for known, _ in self.troubles):
             self.troubles.append((copy, trouble))
 
-    def _produced(self, place: TopicIdPartition, batch: bytes) -> ProducedPartition:
+    def _produce_ledger_batch(self, place: TopicIdPartition, batch: bytes) -> ProducedPartition:
         wire = self.wire(self.ledger.leader)
         wire.send_produce(
             (ProducePartition(*place, (batch,)),),
@@ -203,28 +203,28 @@ class OpenTransaction:
         return answer
 
 
-def _rewritten(producer: TransactionalProducer, copy: TransactionCopy, batch: RawBatch) -> ProducePartition:
+def _rewrite_batch(producer: TransactionalProducer, copy: TransactionCopy, batch: RawBatch) -> ProducePartition:
     place = (copy.target_id, copy.key.partition)
     header = rewrite_header(
         batch.data[:BATCH_HEADER_BYTES],
-        producer_id=producer.who.producer_id,
-        epoch=producer.who.epoch,
+        producer_id=producer.identity.producer_id,
+        epoch=producer.identity.epoch,
         sequence=producer.sequence(place, batch.records),
         transactional=True,
     )
     return ProducePartition(*place, (header, batch.data[BATCH_HEADER_BYTES:]))
 
 
-def _shared_out(entries: list[LedgerEntry]) -> Iterable[list[LedgerEntry]]:
+def _split_entries(entries: list[LedgerEntry]) -> Iterable[list[LedgerEntry]]:
     """Entries for one batch each."""
-    some: list[LedgerEntry] = []
+    part: list[LedgerEntry] = []
     size = 0
     for key, value in entries:
         weight = len(key) + (0 if value is None else len(encode_control_value(value)))
-        if some and size + weight > _LEDGER_BATCH_BYTES:
-            yield some
-            some, size = [], 0
-        some.append((key, value))
+        if part and size + weight > _LEDGER_BATCH_BYTES:
+            yield part
+            part, size = [], 0
+        part.append((key, value))
         size += weight
-    if some:
-        yield some
+    if part:
+        yield part

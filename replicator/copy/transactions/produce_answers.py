@@ -7,8 +7,9 @@ from typing import Final
 from clusters.wire import error_codes
 from clusters.wire.messages import ProducedPartition
 from replicator.batch.record_batch import RawBatch
+from replicator.copy.rejected_records import judge_rejected_records
 from replicator.copy.transactions.transaction_copy import TransactionCopy
-from replicator.states import Halt, OffsetSpan, Reinspect
+from replicator.states import Halt, Reinspect
 
 # Somebody else called InitProducerId for our transactional id (an owner after us), or the id has expired.
 _FENCED: Final = frozenset(
@@ -59,9 +60,10 @@ def judge_produce_answer(
     if answer.error in _ROLL_BACK:
         return None
     if answer.error in (error_codes.UNKNOWN_TOPIC_ID, error_codes.INCONSISTENT_TOPIC_ID):
-        return Halt("target_gone", f"the target answers {name} to {extent}")
+        # A broker that has just started may not know the topic yet; the inspection sees whether it is another one.
+        return Reinspect(f"the target answers {name} to {extent}", "target_gone")
     if answer.error in _REJECTED:
-        return _rejected(copy, batch, answer, where)
+        return judge_rejected_records(copy, batch, answer)
     if answer.error in _TOO_LARGE:  # its limit was lowered: the next attempt cuts smaller batches
         copy.too_large = True
         return Reinspect(f"the target answers {name} to {extent}, {len(batch.data)} bytes", "rejected")
@@ -71,40 +73,19 @@ def judge_produce_answer(
     return Reinspect(f"the target answers {name} to {extent}", in_the_end)
 
 
-def _rejected(copy: TransactionCopy, batch: RawBatch, answer: ProducedPartition, where: str) -> Halt | Reinspect:
-    """The target does not take some of the records, and may say which (KIP-467)."""
-    name, whole = error_codes.describe_error_code(answer.error), answer.message or "no reason given"
-    refused = {
-        batch.source_offset(index): f"{name}: {reason or whole}"
-        for index, reason in answer.record_errors
-        if 0 <= index < batch.records
-    }
-    if not refused:
-        told = f"the target answers {name} to {where}, offsets {batch.base} to {batch.end - 1}: {whole}"
-        return Halt("rejected", told, source=OffsetSpan(batch.base, batch.end))
-    copy.refused_records |= refused
-    first, last = min(refused), max(refused)
-    told = f"the target does not take {where}, offset {first}"
-    told += f" and {len(refused) - 1} more up to offset {last}" if len(refused) > 1 else ""
-    told += f": {refused[first]}"
-    return (
-        Reinspect(told, "rejected") if copy.quarantine else Halt("rejected", told, source=OffsetSpan(first, last + 1))
-    )
-
-
 def raise_for_session(error: int, doing: str, transactional_id: str) -> None:
     """Raise SessionLost for an answer that says something about the transactional id itself."""
     if error in _FENCED:
-        told = f"{error_codes.describe_error_code(error)} to {doing}: another worker writes as {transactional_id} now"
-        raise SessionLost(Reinspect(told))
+        text = f"{error_codes.describe_error_code(error)} to {doing}: another worker writes as {transactional_id} now"
+        raise SessionLost(Reinspect(text))
     if error == error_codes.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
-        told = (
+        text = (
             f"the target answers {error_codes.describe_error_code(error)}: WRITE on the transactional id "
             f"{transactional_id} is missing"
         )
-        raise SessionLost(Halt("unauthorised", told))
+        raise SessionLost(Halt("unauthorised", text))
     if error == error_codes.CLUSTER_AUTHORIZATION_FAILED:
-        told = (
+        text = (
             f"the target answers {error_codes.describe_error_code(error)}: IDEMPOTENT_WRITE on the cluster is missing"
         )
-        raise SessionLost(Halt("unauthorised", told))
+        raise SessionLost(Halt("unauthorised", text))

@@ -17,10 +17,11 @@ from clusters.producer_registry import ProducerRecord, register_producer
 from clusters.settings import ConnectionSettings
 from clusters.wire.admin_connection import AdminConnection
 from clusters.wire.connection import Connection, open_connection
+from replicator.copy.copy_protocol import Copy
 from replicator.copy.transactions.open_transaction import SlotPartition
 from replicator.copy.transactions.produce_answers import SessionLost
 from replicator.copy.transactions.slot_writer import SlotWriter
-from replicator.copy.transactions.transaction_copy import CopyPath, TransactionCopy
+from replicator.copy.transactions.transaction_copy import CopyPath
 from replicator.ledger.ledger import LEDGER_READ_TIMEOUT_S
 from replicator.ledger.transaction_positions import build_path_entry
 from replicator.states import Halt, Reinspect
@@ -37,7 +38,7 @@ class SlotSender(threading.Thread):
         super().__init__(name=f"transactions-{writer.flow}-{writer.slot}", daemon=True)
         self._writer = writer
         self._working = threading.Lock()  # the writer is used by one thread at a time
-        self._changing = threading.Lock()  # of lanes and session; held for an instant only
+        self._changing = threading.Lock()  # of threads and session; held for an instant only
         self._condition = threading.Condition()
         self._woken = self._ending = False
         self._session, self._opened = 0, False
@@ -51,30 +52,35 @@ class SlotSender(threading.Thread):
                 self._session, self._opened = self._session + 1, True
             return self._session
 
-    def add(self, lane: SlotPartition, session: int) -> None:
+    def add(self, partition: SlotPartition, session: int) -> None:
         """Write what this copy has got; its position was read in `session`."""
         with self._changing:
             if self._opened and session == self._session:
-                self._writer.lanes = (*self._writer.lanes, lane)
+                self._writer.partitions = (*self._writer.partitions, partition)
             else:
-                lane.copy.lost(Reinspect("the slot's session ended meanwhile"))
+                partition.copy.lost(Reinspect("the slot's session ended meanwhile"))
         self.wake()
 
-    def remove(self, copy: TransactionCopy) -> None:
+    def remove(self, copy: Copy) -> None:
         """Write nothing more of it; nothing of it may be in the open transaction."""
         with self._changing:
-            self._writer.lanes = tuple(lane for lane in self._writer.lanes if lane.copy is not copy)
+            self._writer.partitions = tuple(
+                partition for partition in self._writer.partitions if partition.copy is not copy
+            )
 
     def wake(self) -> None:
+        """End the wait for work. Any thread may call it."""
         with self._condition:
             self._woken = True
             self._condition.notify()
 
     def end(self) -> None:
+        """Ask the thread to end after its current transaction; does not wait."""
         self._ending = True
         self.wake()
 
     def run(self) -> None:
+        """Write transactions until `end`; between two of them wait for work."""
         while not self._ending:
             if not self._round():
                 with self._condition:
@@ -135,6 +141,7 @@ class SlotSenders:
         self._end(lambda known, _slot: known == flow_id)
 
     def end(self) -> None:
+        """Ask the senders of all slots to end."""
         self._end(lambda _flow_id, _slot: True)
 
     def _end(self, meant: Callable[[str, int], bool]) -> None:

@@ -7,7 +7,7 @@ only then is the ledger read, and what it says cannot change any more except thr
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
@@ -16,13 +16,15 @@ from clusters.errors import ClusterError, TopicMissing, Unauthorised
 from clusters.flow_records import FlowRecord
 from clusters.settings import ConnectionSettings
 from clusters.wire.messages import READ_COMMITTED, READ_UNCOMMITTED
-from replicator.copy.partition_copy import PartitionKey
+from replicator.batch.record_batch import RawBatch
 from replicator.copy.transactions.produce_answers import SessionLost
 from replicator.copy.transactions.slot_sender import SlotSender, SlotSenders
+from replicator.copy.transactions.transaction_copy import CopyPath, TransactionCopy
 from replicator.errors import ReplicatorError
 from replicator.ledger.leader_epochs import LeaderEpochEntry
 from replicator.ledger.ledger import Ledger, read_ledger
-from replicator.ledger.transaction_positions import PositionAndRuns
+from replicator.ledger.transaction_positions import PositionAndRuns, PositionTracker
+from replicator.partition_key import PartitionKey
 from replicator.recovery.log_inspection import LeaderLog, SettledLogEnds, find_log_truncations, read_leader_logs
 from replicator.recovery.operator_decisions import (
     OperatorDecision,
@@ -59,7 +61,7 @@ class TakenTransactionPartition:
 
 @dataclass(slots=True)
 class TransactionTakeover:
-    """Decides for partitions of one flow how they go on; `orders` are what persons decided about some of them,
+    """Decides for partitions of one flow how they go on; `decisions` are what persons decided about some of them,
     `control` journals what the flow's policy decides."""
 
     record: FlowRecord
@@ -68,7 +70,7 @@ class TransactionTakeover:
     stillness: SettledLogEnds
     senders: SlotSenders
     control: ControlWriter
-    orders: Mapping[PartitionKey, OperatorDecision] = field(default_factory=dict)
+    decisions: Mapping[PartitionKey, OperatorDecision] = field(default_factory=dict)
 
     def of(self, slots: Mapping[PartitionKey, int]) -> dict[PartitionKey, TakenTransactionPartition | RecoveryTrouble]:
         """The partitions come with their slots. Never raises ClusterError."""
@@ -84,10 +86,10 @@ class TransactionTakeover:
             return found
         try:
             ledger = read_ledger(self.target, flow=self.record.flow.id, slots=sorted(sessions), tolerant=True)
-            looked = self._looked(keys, ledger)
+            inspected = self._inspect(keys, ledger)
         except (ClusterError, ReplicatorError) as error:
             return found | {key: Reinspect(str(error)) for key in keys}
-        for key, seen in looked.items():
+        for key, seen in inspected.items():
             if isinstance(seen, ClusterError):
                 found[key] = _trouble(seen, self.source.alias)
                 continue
@@ -110,33 +112,33 @@ class TransactionTakeover:
         if known is None and key in ledger.partitions:
             return Reinspect("the ledger knows this partition as copied by sequence numbers")
         start = self.record.start_of(key.topic, key.partition)
-        decided = find_transaction_recovery_point(key, known, ends, start)
+        outcome = find_transaction_recovery_point(key, known, ends, start)
         if known is None:
-            return decided
-        order = self.orders.get(key)
-        if order is not None:
-            before, decided = decided, apply_transaction_decision(order, decided, known, ends, start)
-            outcome = bind_lost_offsets(order, before)
+            return outcome
+        decision = self.decisions.get(key)
+        if decision is not None:
+            before, outcome = outcome, apply_transaction_decision(decision, outcome, known, ends, start)
+            bound = bind_lost_offsets(decision, before)
             if (
-                isinstance(decided, TransactionRecoveryPoint) and decided.begins and outcome != order
+                isinstance(outcome, TransactionRecoveryPoint) and outcome.begins and bound != decision
             ):  # otherwise the journal has it
                 try:
-                    generation = decided.known.position.generation
-                    journal_decision_outcome(self.control, outcome, self.record.topology, generation, "")
+                    generation = outcome.known.position.generation
+                    journal_decision_outcome(self.control, bound, self.record.topology, generation, "")
                 except ClusterError as error:
                     return Reinspect(f"the outcome of an order could not be journaled: {error}")
-        if not isinstance(decided, Halt) or decided.state != "source_expired" or self.record.flow.on_gap != "continue":
-            return decided
-        policy = build_policy_decision(key, decided, known.position.generation, int(time.time() * 1000))
-        decided = apply_transaction_decision(policy, decided, known, ends, start)
-        if isinstance(decided, TransactionRecoveryPoint):
+        if not isinstance(outcome, Halt) or outcome.state != "source_expired" or self.record.flow.on_gap != "continue":
+            return outcome
+        policy = build_policy_decision(key, outcome, known.position.generation, int(time.time() * 1000))
+        outcome = apply_transaction_decision(policy, outcome, known, ends, start)
+        if isinstance(outcome, TransactionRecoveryPoint):
             try:
                 journal_policy_decision(self.control, policy, self.record.topology)
             except ClusterError as error:
                 return Reinspect(f"the decision could not be journaled: {error}")
-        return decided
+        return outcome
 
-    def _looked(
+    def _inspect(
         self, keys: list[PartitionKey], ledger: Ledger
     ) -> dict[PartitionKey, _InspectedPartition | ClusterError]:
         at_source = read_leader_logs(self.source, [(key.topic, key.partition) for key in keys], READ_COMMITTED)
@@ -192,3 +194,22 @@ def _trouble(error: ClusterError, source_alias: str) -> RecoveryTrouble:
     if isinstance(error, Unauthorised):
         return Halt("unauthorised", str(error))
     return Reinspect(str(error))
+
+
+def build_transaction_copy(
+    key: PartitionKey, taken: TakenTransactionPartition, path_of: Callable[[RawBatch], CopyPath], *, quarantine: bool
+) -> TransactionCopy:
+    """The copy that goes on where the ledger says. quarantine: see `TransactionCopy`."""
+    at = taken.known.position
+    return TransactionCopy(
+        key=key,
+        source_id=taken.source.topic_id,
+        target_id=taken.target.topic_id,
+        track=PositionTracker(taken.known),
+        path_of=path_of,
+        position=at.position,
+        acked=at.target_end,
+        leader_epoch=at.leader_epoch,
+        begins=taken.begins,
+        quarantine=quarantine,
+    )

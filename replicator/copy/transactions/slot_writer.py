@@ -45,7 +45,7 @@ class SlotWriter:
     version: Callable[[], int]
     register: Callable[[int, CopyPath], None] = lambda _producer_id, _path: None
     paths: Callable[[], Iterable[CopyPath]] = tuple
-    lanes: tuple[SlotPartition, ...] = ()
+    partitions: tuple[SlotPartition, ...] = ()
     _bump: bool = True
     _ledger: LedgerPartition | None = None
     _producers: dict[CopyPath, TransactionalProducer] = field(default_factory=dict)
@@ -61,7 +61,7 @@ class SlotWriter:
         Only then may the ledger be read. Raises SessionLost, ClusterError."""
         self.close()
         self._bump = self.version() >= 2
-        self._ledger = self._led()
+        self._ledger = self._find_ledger_leader()
         self._begin(self.home)
         for path in self.paths():
             if path != self.home:
@@ -69,26 +69,29 @@ class SlotWriter:
 
     def step(self) -> bool:
         """Write one transaction; False: there was nothing to write. After SessionLost or ClusterError call `lose`."""
-        path = next((way for lane in self._turned() if (way := lane.copy.next_path()) is not None), None)
+        path = next(
+            (way for partition in self._rotate_partitions() if (way := partition.copy.next_path()) is not None), None
+        )
         if path is not None:
             self._transaction(path)
             return True
-        lagging = self._lagging()
+        lagging = self._find_lagging()
         now = time.monotonic()
         if any(copy.begins for copy in lagging) or (lagging and now - self._positions_at >= _POSITION_S):
             self._positions_at = now
-            self._commit(self._unit(self._producers[self.home]), lagging)
+            self._commit(self._open_transaction(self._producers[self.home]), lagging)
             return True
         return False
 
     def end_session(self, trouble: Halt | Reinspect) -> None:
         """The session is over; every partition is looked at again."""
-        lanes, self.lanes = self.lanes, ()
+        partitions, self.partitions = self.partitions, ()
         self.close()
-        for lane in lanes:
-            lane.copy.lost(trouble)
+        for partition in partitions:
+            partition.copy.lost(trouble)
 
     def close(self) -> None:
+        """Close all connections to brokers and coordinators. An open transaction times out at its coordinator."""
         for producer in self._producers.values():
             producer.close()
         for wire in self._wires.values():
@@ -101,52 +104,52 @@ class SlotWriter:
     # -- one transaction ---------------------------------------------------------------------------------------
 
     def _transaction(self, path: CopyPath) -> None:
-        unit = self._unit(self._producer(path))
-        unit.fill(self._turned, path)
-        if unit.is_turned_away and self._bump:
-            self._wait_for_the_one_before(unit)
-        elif unit.failed:
-            self._roll_back(unit)
+        transaction = self._open_transaction(self._producer(path))
+        transaction.fill(self._rotate_partitions, path)
+        if transaction.is_turned_away and self._bump:
+            self._wait_for_previous(transaction)
+        elif transaction.failed:
+            self._roll_back(transaction)
         else:
-            others = [copy for copy in self._lagging() if id(copy) not in unit.copies]
-            self._commit(unit, [*unit.copies.values(), *others])
-            for lane in self.lanes:
-                if id(lane.copy) in unit.copies:
-                    lane.room()
+            others = [copy for copy in self._find_lagging() if id(copy) not in transaction.copies]
+            self._commit(transaction, [*transaction.copies.values(), *others])
+            for partition in self.partitions:
+                if id(partition.copy) in transaction.copies:
+                    partition.room()
 
-    def _commit(self, unit: OpenTransaction, copies: list[TransactionCopy]) -> None:
-        unit.write([entry for copy in copies for entry in copy.entries()])
-        unit.producer.end(commit=True)
+    def _commit(self, transaction: OpenTransaction, copies: list[TransactionCopy]) -> None:
+        transaction.write([entry for copy in copies for entry in copy.entries()])
+        transaction.producer.end(commit=True)
         self._rolled_back, self._turned_away_since = 0, 0.0
         for copy in copies:
             copy.committed()
 
-    def _roll_back(self, unit: OpenTransaction) -> None:
-        unit.producer.end(commit=False)
-        for copy in unit.copies.values():
+    def _roll_back(self, transaction: OpenTransaction) -> None:
+        transaction.producer.end(commit=False)
+        for copy in transaction.copies.values():
             copy.rolled_back()
-        for copy, trouble in unit.troubles:
+        for copy, trouble in transaction.troubles:
             copy.stop(trouble)
         if not self._bump:
             # In TV1 the sequence numbers go on, and which of the aborted ones were used is not known for sure.
             raise SessionLost(Reinspect("a transaction was rolled back"))
-        self._rolled_back += not unit.troubles
+        self._rolled_back += not transaction.troubles
         if self._rolled_back >= _ROLLED_BACK_IN_A_ROW:
             raise SessionLost(Reinspect(f"{self._rolled_back} transactions in a row could not be written"))
 
-    def _wait_for_the_one_before(self, unit: OpenTransaction) -> None:
+    def _wait_for_previous(self, transaction: OpenTransaction) -> None:
         """Nothing of this transaction was written, so the same batches may simply be sent again."""
-        unit.producer.forget_sent()
-        for copy in unit.copies.values():
+        transaction.producer.forget_sent()
+        for copy in transaction.copies.values():
             copy.rolled_back()
-        self._turned_away_since = self._turned_away_since or unit.started
-        if unit.started - self._turned_away_since > COORDINATOR_PATIENCE_S:
+        self._turned_away_since = self._turned_away_since or transaction.started
+        if transaction.started - self._turned_away_since > COORDINATOR_PATIENCE_S:
             raise SessionLost(Reinspect("the transaction before is not completed by the target's brokers"))
         time.sleep(COORDINATOR_PAUSE_S)
 
     # -- who and where -----------------------------------------------------------------------------------------
 
-    def _unit(self, producer: TransactionalProducer) -> OpenTransaction:
+    def _open_transaction(self, producer: TransactionalProducer) -> OpenTransaction:
         assert self._ledger is not None
         return OpenTransaction(producer, self._ledger, self._wire)
 
@@ -157,25 +160,28 @@ class SlotWriter:
         return producer
 
     def _producer(self, path: CopyPath) -> TransactionalProducer:
-        """Who writes what came this way. A way that is new to the slot is written down with the slot's own id before
-        it is used: a worker that was replaced is fenced there, so its successor knows every id that it has to fence."""
+        """Return the producer for this path.
+
+        A new path is first committed to the ledger under the slot's own transactional id. A replaced worker is fenced
+        there, so its successor finds every id that it must fence.
+        """
         producer = self._producers.get(path)
         if producer is None:
             producer = self._begin(path)
             entries: list[LedgerEntry] = [build_path_entry(self.flow, self.slot, path)]
-            unit = self._unit(self._producers[self.home])
-            unit.write(entries)
-            unit.producer.end(commit=True)
-        if (producer.who.producer_id, path) not in self._registered:
-            self.register(producer.who.producer_id, path)
-            self._registered.add((producer.who.producer_id, path))
+            transaction = self._open_transaction(self._producers[self.home])
+            transaction.write(entries)
+            transaction.producer.end(commit=True)
+        if (producer.identity.producer_id, path) not in self._registered:
+            self.register(producer.identity.producer_id, path)
+            self._registered.add((producer.identity.producer_id, path))
         return producer
 
     def _id_of(self, path: CopyPath) -> str:
         plain = f"watershed.{self.flow}.{self.slot}"
         return plain if path == self.home else f"{plain}.{hashlib.sha256('|'.join(path).encode()).hexdigest()[:12]}"
 
-    def _led(self) -> LedgerPartition:
+    def _find_ledger_leader(self) -> LedgerPartition:
         asked = self.connect(None)
         try:
             metadata = asked.metadata((LEDGER_TOPIC,))
@@ -184,8 +190,8 @@ class SlotWriter:
         (topic,) = metadata.topics
         node = next((part.node for part in topic.partitions if part.partition == self.slot), -1)
         if topic.error or node not in metadata.brokers:
-            told = error_codes.describe_error_code(topic.error or error_codes.LEADER_NOT_AVAILABLE)
-            raise SessionLost(Reinspect(f"the target answers {told} about {LEDGER_TOPIC}-{self.slot}"))
+            reason = error_codes.describe_error_code(topic.error or error_codes.LEADER_NOT_AVAILABLE)
+            raise SessionLost(Reinspect(f"the target answers {reason} about {LEDGER_TOPIC}-{self.slot}"))
         return LedgerPartition(topic.topic_id, self.slot, BrokerAddress(*metadata.brokers[node]))
 
     def _wire(self, address: BrokerAddress) -> TransactionWire:
@@ -193,13 +199,13 @@ class SlotWriter:
             self._wires[address] = self.connect(address)
         return self._wires[address]
 
-    def _lagging(self) -> list[TransactionCopy]:
-        return [lane.copy for lane in self.lanes if lane.copy.lagging]
+    def _find_lagging(self) -> list[TransactionCopy]:
+        return [partition.copy for partition in self.partitions if partition.copy.lagging]
 
-    def _turned(self) -> tuple[SlotPartition, ...]:
-        """The lanes, another one first every time."""
-        lanes = self.lanes
-        if not lanes:
+    def _rotate_partitions(self) -> tuple[SlotPartition, ...]:
+        """The threads, another one first every time."""
+        partitions = self.partitions
+        if not partitions:
             return ()
-        self._first = (self._first + 1) % len(lanes)
-        return lanes[self._first :] + lanes[: self._first]
+        self._first = (self._first + 1) % len(partitions)
+        return partitions[self._first :] + partitions[: self._first]

@@ -16,10 +16,12 @@ from typing import NamedTuple
 
 from replicator.batch.batch_selection import SelectedBatches
 from replicator.batch.record_batch import RawBatch
-from replicator.copy.partition_copy import MAX_BATCHES_IN_FLIGHT, PartitionKey, judge_refused_batch
+from replicator.copy.copy_protocol import FillingProgress
+from replicator.copy.rejected_records import judge_refused_batch
 from replicator.ledger.offset_map import ExplicitRun, OffsetRun
 from replicator.ledger.transaction_positions import LedgerEntry, PositionTracker
-from replicator.states import Halt, Reinspect
+from replicator.partition_key import MAX_BATCHES_IN_FLIGHT, PartitionKey
+from replicator.states import Halt, Reinspect, pick_trouble
 
 CopyPath = tuple[str, ...]  # cluster ids, birth place first
 
@@ -73,29 +75,56 @@ class TransactionCopy:
 
     # -- the fetching side -------------------------------------------------------------------------------------
 
-    def accept(self, sifted: SelectedBatches) -> list[OffsetRun]:
+    def accept(self, selected: SelectedBatches) -> list[OffsetRun]:
         """Take what a Fetch at `position` brought. There is never a run to announce."""
         with self.lock:
-            for batch in sifted.batches:
+            for batch in selected.batches:
                 self.ready.append(_UncommittedBatch(batch, self.path_of(batch)))
                 self.buffered += len(batch.data)
-            self.position = sifted.position
-            if sifted.leader_epoch >= 0:
-                self.leader_epoch = sifted.leader_epoch
-            if sifted.refused is not None and self.refused is None:
-                self.refused = judge_refused_batch(sifted.refused)
+            self.position = selected.position
+            if selected.leader_epoch >= 0:
+                self.leader_epoch = selected.leader_epoch
+            if selected.refused is not None and self.refused is None:
+                self.refused = judge_refused_batch(selected.refused)
             self._when_empty()
         return []
 
     def halt(self, reason: str) -> None:
         """Send nothing more; what is in the open transaction is still committed."""
-        with self.lock:
-            if self.trouble is None:
-                self.trouble = Reinspect(reason)
+        self.stop(Reinspect(reason))
+
+    def request_stop(self) -> None:
+        """Nothing to do: no log is filled."""
 
     @property
-    def idle(self) -> bool:
+    def is_idle(self) -> bool:
+        """True while no batch waits for its transaction to be committed."""
         return not self.sent
+
+    @property
+    def has_unsent(self) -> bool:
+        """True while a batch waits for a transaction."""
+        return bool(self.ready)
+
+    @property
+    def is_crowded(self) -> bool:
+        """False: small batches share a transaction and its requests."""
+        return False
+
+    @property
+    def is_filling(self) -> bool:
+        """False: no log is filled."""
+        return False
+
+    @property
+    def fill_progress(self) -> FillingProgress | None:
+        """None: no log is filled."""
+        return None
+
+    @property
+    def can_close_epoch(self) -> bool:
+        """False: a coordinator fences the epochs of a transactional id."""
+        return False
 
     # -- the sending side --------------------------------------------------------------------------------------
 
@@ -171,10 +200,9 @@ class TransactionCopy:
             self._forget_transaction()
 
     def stop(self, trouble: Halt | Reinspect) -> None:
-        """This partition's own trouble; the first one counts."""
+        """Send nothing more. The first trouble counts; a halt replaces a reason to inspect again."""
         with self.lock:
-            if self.trouble is None or (isinstance(trouble, Halt) and isinstance(self.trouble, Reinspect)):
-                self.trouble = trouble
+            self.trouble = pick_trouble(self.trouble, trouble)
 
     def _forget_transaction(self) -> None:
         self.sent.clear()

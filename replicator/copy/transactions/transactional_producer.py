@@ -39,7 +39,7 @@ class TransactionalProducer:
     transactional_id: str
     connect: TransactionConnect
     bump: bool
-    who: ProducerIdAndEpoch = NO_PRODUCER
+    identity: ProducerIdAndEpoch = NO_PRODUCER
     pause_s: float | None = None  # instead of PAUSE_S
     timeout_ms: int = _TRANSACTION_TIMEOUT_MS
     _coordinator: TransactionWire | None = None
@@ -52,9 +52,9 @@ class TransactionalProducer:
         """
         deadline = time.monotonic() + COORDINATOR_PATIENCE_S
         while True:
-            error, who = self._coordinating().init_producer(self.transactional_id, self.timeout_ms)
-            if error == error_codes.NONE and who.producer_id >= 0:
-                self.who = who
+            error, identity = self._coordinating().init_producer(self.transactional_id, self.timeout_ms)
+            if error == error_codes.NONE and identity.producer_id >= 0:
+                self.identity = identity
                 self._sequences.clear()
                 return
             self._wait(error, "InitProducerId", deadline)
@@ -69,7 +69,7 @@ class TransactionalProducer:
         """TV1: make partitions part of the transaction before anything is written to them."""
         deadline = time.monotonic() + COORDINATOR_PATIENCE_S
         while True:
-            answers = self._coordinating().add_partitions(self.transactional_id, self.who, partitions)
+            answers = self._coordinating().add_partitions(self.transactional_id, self.identity, partitions)
             errors = [error for error in answers.values() if error] if len(answers) == len(partitions) else [-1]
             if not errors:
                 return
@@ -85,8 +85,8 @@ class TransactionalProducer:
         """End the open transaction. Raises SessionLost or ClusterError when it is not known to have ended this way."""
         deadline = time.monotonic() + COORDINATOR_PATIENCE_S
         while True:
-            error, who = self._coordinating().end_transaction(
-                self.transactional_id, self.who, commit=commit, bump=self.bump
+            error, identity = self._coordinating().end_transaction(
+                self.transactional_id, self.identity, commit=commit, bump=self.bump
             )
             if error == error_codes.NONE:
                 break
@@ -95,7 +95,7 @@ class TransactionalProducer:
                 raise SessionLost(Reinspect(f"the target answers {error_codes.describe_error_code(error)} to EndTxn"))
             self._wait(error, "EndTxn", deadline)
         if self.bump:
-            self.who = who
+            self.identity = identity
             self._sequences.clear()
 
     def forget_sent(self) -> None:
@@ -103,6 +103,7 @@ class TransactionalProducer:
         self._sequences.clear()
 
     def close(self) -> None:
+        """Close the connection to the coordinator."""
         if self._coordinator is not None:
             with suppress(OSError):
                 self._coordinator.close()
@@ -126,8 +127,8 @@ class TransactionalProducer:
         """Before asking again; raises where that would not help."""
         raise_for_session(error, doing, self.transactional_id)
         if error == error_codes.INVALID_TRANSACTION_TIMEOUT:
-            told = f"transaction.max.timeout.ms of the target is below {self.timeout_ms}; raise it"
-            raise SessionLost(Reinspect(told))
+            reason = f"transaction.max.timeout.ms of the target is below {self.timeout_ms}; raise it"
+            raise SessionLost(Reinspect(reason))
         if error not in COORDINATOR_MOVES | {error_codes.CONCURRENT_TRANSACTIONS} or time.monotonic() > deadline:
             raise SessionLost(Reinspect(f"the target answers {error_codes.describe_error_code(error)} to {doing}"))
         if error in COORDINATOR_MOVES:

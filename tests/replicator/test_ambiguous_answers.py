@@ -85,12 +85,12 @@ def test_nothing_is_decided_before_the_target_has_said_what_stands_there(monkeyp
         return answer
 
     monkeypatch.setattr(ambiguous_answers, "read_stored_batch", stored)
-    looks, loud = AmbiguousAnswers(None, Now()), answered_as_older()  # type: ignore[arg-type]
-    assert looks.told(KEY, loud, 100.0) is None
-    assert looks.told(KEY, loud, 100.1) is None
-    assert looks.told(KEY, loud, 100.0 + REREAD_AFTER_S) is None, "it failed, and is asked again"
+    inspections, halt = AmbiguousAnswers(None, Now()), answered_as_older()  # type: ignore[arg-type]
+    assert inspections.judge(KEY, halt, 100.0) is None
+    assert inspections.judge(KEY, halt, 100.1) is None
+    assert inspections.judge(KEY, halt, 100.0 + REREAD_AFTER_S) is None, "it failed, and is asked again"
     assert answers, "not before a second has passed"
-    assert looks.told(KEY, loud, 102.0) is None
-    found = looks.told(KEY, loud, 102.1)
+    assert inspections.judge(KEY, halt, 102.0) is None
+    found = inspections.judge(KEY, halt, 102.1)
     assert found is not None
     assert found.state == "target_foreign_write"

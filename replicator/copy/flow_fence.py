@@ -93,7 +93,7 @@ def fence_flow(record: FlowRecord, since: Mapping[TopicPartition, int], target: 
                 connections[each.leader] = open_connection(target, each.leader)
         for place, each in led.items():
             epochs[place] = _held(connections[each.leader], place, record.producer_id, target)
-        # Read behind the looks at the leaders: whoever wrote under an epoch had claimed it here before.
+        # Read behind the inspections of the leaders: whoever wrote under an epoch had claimed it here before.
         ledger = read_ledger(target, flow=record.flow.id)
         claimed = _claimed(record, ledger)
         for place, each in led.items():

@@ -1,4 +1,4 @@
-"""Lanes by hand, without brokers and threads: who delivers, who sends, and whose trouble a bad answer is."""
+"""Fetchers and senders without brokers and threads: who delivers, who sends, and whose trouble a bad answer is."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ from clusters.settings import ConnectionSettings
 from clusters.wire.messages import FetchedPartition, ProducedPartition
 from replicator.batch.record_batch import RawBatch
 from replicator.batch.repack import RepackTerms
-from replicator.copy.partition_copy import MAX_BATCHES_IN_FLIGHT, PartitionCopy, PartitionKey, ProducerIdentity
-from replicator.ledger.ledger import Generation, LedgerBlock
+from replicator.copy.partition_copy import PartitionCopy
+from replicator.ledger.ledger_block import Generation, LedgerBlock
 from replicator.ledger.ledger_writer import PartitionLedgerWriter
 from replicator.ledger.offset_map import OffsetRun
+from replicator.partition_key import MAX_BATCHES_IN_FLIGHT, PartitionKey, ProducerIdentity
 from replicator.recovery.log_inspection import BrokerAddress
 from replicator.states import Reinspect
 from replicator.transport.active_copy import CALM_FETCHES, ActiveCopy
 from replicator.transport.broker_threads import TargetBrokerThreads
-from replicator.transport.fetcher import _delivered, _takes
+from replicator.transport.fetcher import _can_fetch, _deliver_or_stop
 from replicator.transport.rate_limit import RateLimit
 from tests.replicator.build import commit, data
 
@@ -40,7 +41,7 @@ class Written:
         self.runs.append(value["runs"])
 
 
-def route_of(leave_out: Any = lambda _batch: False, depth: int = 5, partition: int = 0) -> ActiveCopy:
+def active_copy_of(leave_out: Any = lambda _batch: False, depth: int = 5, partition: int = 0) -> ActiveCopy:
     key = KEY._replace(partition=partition)
     copy = PartitionCopy(
         key, SOURCE, TARGET, ProducerIdentity(7, 0, 0), position=0, acked=0, depth=depth, depth_confirmed=5
@@ -48,13 +49,13 @@ def route_of(leave_out: Any = lambda _batch: False, depth: int = 5, partition: i
     return ActiveCopy(copy, None, RateLimit(None), leave_out, NOWHERE, NOWHERE, terms=RepackTerms(small=0))
 
 
-def with_ledger(route: ActiveCopy) -> tuple[PartitionLedgerWriter, Written]:
+def with_ledger(active: ActiveCopy) -> tuple[PartitionLedgerWriter, Written]:
     written = Written()
     block = LedgerBlock(KEY, Generation(1, "a"), 1, 0, ProducerIdentity(7, 0, 0), SOURCE, TARGET, ())
     ledger = PartitionLedgerWriter(
-        written, block, route.sequenced_copy.durable, lambda _error: None, lambda _todo: None
+        written, block, active.sequenced_copy.durable, lambda _error: None, lambda _todo: None
     )  # type: ignore[arg-type]
-    route.ledger = ledger
+    active.ledger = ledger
     return ledger, written
 
 
@@ -62,68 +63,68 @@ def answer(end: int, *batches: bytes) -> FetchedPartition:
     return FetchedPartition(SOURCE, 0, 0, end, end, 0, memoryview(b"".join(batches)))
 
 
-# -- one lane at a time delivers ------------------------------------------------------------------------------------
+# -- one thread at a time delivers ------------------------------------------------------------------------------------
 
 
 def test_a_partition_changes_lanes_only_when_its_runs_are_with_the_ledger() -> None:
-    """The other lane may go on in the very moment in which the kind changes: its runs come behind ours."""
-    route = route_of()
-    ledger, _written = with_ledger(route)
+    """The other thread may go on in the very moment in which the kind changes: its runs come behind ours."""
+    active = active_copy_of()
+    ledger, _written = with_ledger(active)
     handed_over: list[str] = []
 
     def other_lane() -> None:
-        handed_over.append(route.kind)
+        handed_over.append(active.kind)
         if len(handed_over) == 1:
-            _delivered(route, answer(9, data(3), commit(4, 1), data(5)))
+            _deliver_or_stop(active, answer(9, data(3), commit(4, 1), data(5)))
 
-    route.room = other_lane
-    _delivered(route, answer(9, data(0), commit(1, 1), data(2)))
+    active.room = other_lane
+    _deliver_or_stop(active, answer(9, data(0), commit(1, 1), data(2)))
     assert handed_over == ["bulk"]
     announced = [*map(OffsetRun, *ledger._open), *ledger._waiting]
     assert announced == [OffsetRun(1, 2), OffsetRun(3, 5)]
 
 
 def test_the_lane_that_a_partition_comes_back_to_is_woken() -> None:
-    route = route_of()
-    route.kind = "bulk"
+    active = active_copy_of()
+    active.kind = "bulk"
     woken: list[str] = []
-    route.room = lambda: woken.append(route.kind)
+    active.room = lambda: woken.append(active.kind)
     for _ in range(CALM_FETCHES):
         assert woken == []
-        _delivered(route, answer(0))
+        _deliver_or_stop(active, answer(0))
     assert woken == ["live"]
 
 
-# -- one lane at a time sends ---------------------------------------------------------------------------------------
+# -- one thread at a time sends ---------------------------------------------------------------------------------------
 
 
 def test_a_partition_is_never_sent_by_two_lanes_at_once() -> None:
     link = TargetBrokerThreads(CLOUD, NOWHERE)
     live, bulk = link._senders["live"], link._senders["bulk"]
-    route = route_of()
-    link.add(route)
-    _delivered(route, answer(9, data(0), data(1), data(2)))  # not at the end: it is to go by the bulk lane
-    assert route.kind == "bulk"
+    active = active_copy_of()
+    link.add(active)
+    _deliver_or_stop(active, answer(9, data(0), data(1), data(2)))  # not at the end: it is to go by the bulk thread
+    assert active.kind == "bulk"
     original = live._offer
 
-    def offer(moving: ActiveCopy) -> None:  # it is put into the live lane once more while it changes lanes
-        live.put(moving)
-        original(moving)
+    def offer(active: ActiveCopy) -> None:  # it is put into the live thread once more while it changes threads
+        live.put(active)
+        original(active)
 
     live._offer = offer
-    assert live._gathered() == []
+    assert live._gather_request() == []
     live._offer = original
-    assert route.carrier == "bulk"
-    in_flight = bulk._gathered()
+    assert active.carrier == "bulk"
+    in_flight = bulk._gather_request()
     assert [outgoing.first for _, outgoing in in_flight] == [0]
-    route.kind = "live"  # meanwhile the fetching side found the log's end
-    assert live._gathered() == []
-    assert [outgoing.first for outgoing in route.sequenced_copy.in_flight] == [0]
-    route.sequenced_copy.answered(ProducedPartition(TARGET, 0, 0, 0, 0, ""))
-    route.wake()
-    assert bulk._gathered() == []
-    assert route.carrier == "live"
-    assert [outgoing.first for _, outgoing in live._gathered()] == [1]
+    active.kind = "live"  # meanwhile the fetching side found the log's end
+    assert live._gather_request() == []
+    assert [outgoing.first for outgoing in active.sequenced_copy.in_flight] == [0]
+    active.sequenced_copy.answered(ProducedPartition(TARGET, 0, 0, 0, 0, ""))
+    active.wake()
+    assert bulk._gather_request() == []
+    assert active.carrier == "live"
+    assert [outgoing.first for _, outgoing in live._gather_request()] == [1]
 
 
 # -- whose trouble --------------------------------------------------------------------------------------------------
@@ -133,19 +134,19 @@ def test_a_registry_that_does_not_answer_is_this_partitions_trouble() -> None:
     def leave_out(_batch: RawBatch) -> bool:
         raise Unreachable("the registry of onprem cannot be read", alias="onprem")
 
-    route = route_of(leave_out)
-    _delivered(route, answer(1, data(0)))
-    assert route.copy.trouble == Reinspect("the registry of onprem cannot be read")
-    assert (route.copy.position, route.copy.buffered) == (0, 0)
+    active = active_copy_of(leave_out)
+    _deliver_or_stop(active, answer(1, data(0)))
+    assert active.copy.trouble == Reinspect("the registry of onprem cannot be read")
+    assert (active.copy.position, active.copy.buffered) == (0, 0)
 
 
 def test_an_answer_that_breaks_us_becomes_a_loud_state_in_the_end(caplog: pytest.LogCaptureFixture) -> None:
     def leave_out(_batch: RawBatch) -> bool:
         raise IndexError("out of range")
 
-    route = route_of(leave_out)
-    _delivered(route, answer(1, data(0)))
-    trouble = route.copy.trouble
+    active = active_copy_of(leave_out)
+    _deliver_or_stop(active, answer(1, data(0)))
+    trouble = active.copy.trouble
     assert isinstance(trouble, Reinspect)
     assert trouble.halts_as == "rejected"
     assert "offset 0" in trouble.reason
@@ -156,25 +157,25 @@ def test_an_answer_that_breaks_us_becomes_a_loud_state_in_the_end(caplog: pytest
 # -- a slow target --------------------------------------------------------------------------------------------------
 
 
-def answered_in_turn(route: ActiveCopy) -> None:
-    outgoing = route.sequenced_copy.next_outgoing()
+def answered_in_turn(active: ActiveCopy) -> None:
+    outgoing = active.sequenced_copy.next_outgoing()
     assert outgoing is not None
-    route.sequenced_copy.answered(ProducedPartition(TARGET, 0, 0, outgoing.first, 0, ""))
+    active.sequenced_copy.answered(ProducedPartition(TARGET, 0, 0, outgoing.first, 0, ""))
 
 
 def test_tiny_batches_are_left_on_the_source_while_others_wait() -> None:
     """They come merged when the row is shorter; one request for each would make a short delay a long one."""
-    route = route_of()
+    active = active_copy_of()
     for at in range(MAX_BATCHES_IN_FLIGHT):
-        assert _takes(route)
-        _delivered(route, answer(at + 1, data(at)))
-    assert not _takes(route)
-    answered_in_turn(route)
-    assert _takes(route)
+        assert _can_fetch(active)
+        _deliver_or_stop(active, answer(at + 1, data(at)))
+    assert not _can_fetch(active)
+    answered_in_turn(active)
+    assert _can_fetch(active)
 
 
 def test_batches_of_some_size_are_fetched_ahead() -> None:
-    route = route_of()
+    active = active_copy_of()
     for at in range(3 * MAX_BATCHES_IN_FLIGHT):
-        _delivered(route, answer(at + 1, data(at, size=20_000)))
-    assert _takes(route)
+        _deliver_or_stop(active, answer(at + 1, data(at, size=20_000)))
+    assert _can_fetch(active)

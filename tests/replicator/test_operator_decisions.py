@@ -10,8 +10,10 @@ import pytest
 from clusters.control_topics import JOURNAL_TOPIC
 from clusters.errors import ProtocolError
 from clusters.flow_records import FlowRecord
-from replicator.copy.partition_copy import PartitionKey, ProducerIdentity
+from replicator.ledger.ledger import Ledger
+from replicator.ledger.ledger_state import LedgerState
 from replicator.ledger.offset_map import OffsetMap, OffsetRun, build_offset_map
+from replicator.partition_key import PartitionKey, ProducerIdentity
 from replicator.recovery.operator_decisions import (
     OperatorDecision,
     apply_decision,
@@ -20,8 +22,8 @@ from replicator.recovery.operator_decisions import (
     submit_decision,
 )
 from replicator.recovery.producer_epochs import MAX_PRODUCER_EPOCH
-from replicator.recovery.recovery_point import LedgerState, LogInspection, RecoveryPoint, find_recovery_point
-from replicator.recovery.takeover import _Judge
+from replicator.recovery.recovery_point import LogInspection, RecoveryPoint, find_recovery_point
+from replicator.recovery.takeover import _Takeover
 from replicator.states import Halt, OffsetSpan, Reinspect
 from tests.replicator.test_resume import NOW, OTHER, SEEN, SOURCE, TARGET, known, tail
 from topology.plan import PlanFlow
@@ -227,7 +229,7 @@ def test_a_map_that_contradicts_itself_can_be_given_up() -> None:
 
     def judged(order: OperatorDecision | None = None) -> RecoveryPoint | Halt | Reinspect:
         orders = {} if order is None else {key: order}
-        return _Judge(record, Writer(), orders).decided(key, broken, 7, emptied)  # type: ignore[arg-type]
+        return _Takeover(record, Writer(), orders, "", frozenset(), Ledger({})).decide(key, broken, 7, emptied)  # type: ignore[arg-type]
 
     found = judged()
     assert isinstance(found, Reinspect)
@@ -276,8 +278,8 @@ def test_what_an_order_really_gave_up_is_journaled() -> None:
     flow = PlanFlow("f", "onprem", "cloud", TopicSelection(include=(Selector("literal", "orders"),)))
     record = FlowRecord(flow, "sha256:0", "orders-move", 1, "running", 7)
     key = PartitionKey("f", "orders", "orders", 0)
-    judge = _Judge(record, writer, {key: replace(GAP, through=170)}, "w1")  # type: ignore[arg-type]
-    assert isinstance(judge.decided(key, known(), 7, replace(EXPIRED, source_start=160)), RecoveryPoint)
+    judge = _Takeover(record, writer, {key: replace(GAP, through=170)}, "w1", frozenset(), Ledger({}))  # type: ignore[arg-type]
+    assert isinstance(judge.decide(key, known(), 7, replace(EXPIRED, source_start=160)), RecoveryPoint)
     ((topic, name, line),) = writer.told
     assert (topic, name) == ("watershed.flows", "journaled|order/f/orders/0/one/8.w1")
     assert (line["record"], line["lost"], line["obeyed_as"]) == ("order-obeyed", [100, 160], 8)

@@ -9,14 +9,16 @@ import pytest
 
 from clusters.control_records import ControlRecord
 from clusters.topic_partition import TopicPartition
-from replicator.copy.partition_copy import PartitionKey, ProducerIdentity
 from replicator.errors import ReplicatorError
 from replicator.ledger.foreign_part import ForeignPart, JoinedOffsetMap, build_foreign_records, decode_foreign_parts
-from replicator.ledger.ledger import Generation, Ledger, LedgerBlock, assemble_partitions
+from replicator.ledger.ledger import Ledger, assemble_partitions
+from replicator.ledger.ledger_block import Generation, LedgerBlock
+from replicator.ledger.ledger_state import LedgerState
 from replicator.ledger.offset_map import ExplicitRun, OffsetMap, OffsetRun
+from replicator.partition_key import PartitionKey, ProducerIdentity
 from replicator.recovery.operator_decisions import OperatorDecision, apply_adoption
 from replicator.recovery.producer_epochs import MAX_PRODUCER_EPOCH
-from replicator.recovery.recovery_point import LedgerState, LogInspection, RecoveryPoint, find_recovery_point
+from replicator.recovery.recovery_point import LogInspection, RecoveryPoint, find_recovery_point
 from replicator.recovery.rejoin import RejoinPoint, build_rejoin_part, plan_rejoin
 from replicator.states import Halt, OffsetSpan, Reinspect
 from tests.replicator.test_resume import NOW, OTHER, SEEN, SOURCE, TARGET, known, tail
@@ -200,11 +202,11 @@ def test_orders_are_for_partitions_that_can_go_on() -> None:
     own = Ledger({KEY: (REMEMBERED, 7)})
     sequence = Ledger({PartitionKey(BACK, "dc.orders", "orders", 0): (REMEMBERED, 1)})
     found = plan_rejoin("f", {place: CAME}, (own, Ledger({})), BACK, "rejoin-there", guarded=True)
-    ((given,), left) = found.given, found.left
-    assert replace(given.order, at_ms=NOW) == ORDER
-    assert (left, given.foreign.base, given.told) == ({}, 16, {"cut": 10, "carried": 0})
+    ((given,), left) = found.decisions, found.left
+    assert replace(given.decision, at_ms=NOW) == ORDER
+    assert (left, given.foreign.base, given.details) == ({}, 16, {"cut": 10, "carried": 0})
     aligned = plan_rejoin("f", {place: CAME}, (own, Ledger({})), BACK, "x", guarded=True, aligned=frozenset({"orders"}))
-    assert (aligned.given, list(aligned.left)) == ([], ["orders"])
+    assert (aligned.decisions, list(aligned.left)) == ([], ["orders"])
     other = plan_rejoin("f", {place: CAME}, (own, sequence), BACK, "x", guarded=True)
     assert other.left == {"orders": f"flow {BACK} does not copy in transactions"}
     unknown = plan_rejoin("f", {TopicPartition("new", 0): CAME}, (own, Ledger({})), BACK, "x", guarded=True)

@@ -36,9 +36,9 @@ _FILLED: Final = "the empty log was brought to the source's log start"
 
 @dataclass(slots=True)
 class _Part:
-    route: ActiveCopy
+    active: ActiveCopy
     log: TargetLog
-    way: GapMethod = "transactions"
+    gap_method: GapMethod = "transactions"
     gaps: GapFiller | None = None
     goal: int = -1
     prepare: Callable[[], str] = str
@@ -47,7 +47,7 @@ class _Part:
 
 @dataclass(slots=True)
 class AlignmentThreads:
-    """`add` and `remove` a partition's route, as with a link. version: the target's transaction.version."""
+    """`add` and `remove` a partition's active copy, as with a link. version: the target's transaction.version."""
 
     target: ConnectionSettings
     version: Callable[[], int]
@@ -58,48 +58,52 @@ class AlignmentThreads:
 
     @staticmethod
     def of(target: ConnectionSettings) -> AlignmentThreads:
+        """Threads for one target cluster; its transaction.version is asked when it is first needed."""
         return AlignmentThreads(target, partial(read_transaction_version, target))
 
-    def add(self, route: ActiveCopy, way: GapMethod) -> None:
+    def add(self, active: ActiveCopy, gap_method: GapMethod) -> None:
         """A partition that is copied: its gaps are closed whenever nothing else can be sent. Raises ClusterError."""
-        copy = _aligned(route)
+        copy = _aligned(active)
         stored = self._log(copy)
-        gaps = GapFiller(stored, copy.key.flow, way, bump=self._bumps())
-        self._parts[id(route)] = _Part(route, stored, way, gaps)
-        route.between = partial(self._between, route)
+        gaps = GapFiller(stored, copy.key.flow, gap_method, bump=self._bumps())
+        self._parts[id(active)] = _Part(active, stored, gap_method, gaps)
+        active.between = partial(self._between, active)
 
-    def add_filling(self, route: ActiveCopy, way: GapMethod, goal: int, prepare: Callable[[], str]) -> None:
-        """A partition that is to be filled up to `goal`, as soon as the ledger has heard of it (`route.wake`). prepare
+    def add_filling(self, active: ActiveCopy, gap_method: GapMethod, goal: int, prepare: Callable[[], str]) -> None:
+        """A partition that is to be filled up to `goal`, as soon as the ledger has heard of it (`active.wake`). prepare
         gives the topic the settings that it takes; "" or why not."""
-        self._parts[id(route)] = _Part(route, self._log(_aligned(route)), way=way, goal=goal, prepare=prepare)
-        route.wake = partial(self._filled, route)
+        self._parts[id(active)] = _Part(
+            active, self._log(_aligned(active)), gap_method=gap_method, goal=goal, prepare=prepare
+        )
+        active.wake = partial(self._filled, active)
 
-    def remove(self, route: ActiveCopy) -> None:
+    def remove(self, active: ActiveCopy) -> None:
         """Nothing of it may be under way."""
-        part = self._parts.pop(id(route), None)
+        part = self._parts.pop(id(active), None)
         if part is not None:
             if part.gaps is not None:
                 part.gaps.close()
             part.log.close()
 
     def end(self) -> None:
+        """Ask every fill and gap to stop; waits for none of them."""
         for part in list(self._parts.values()):
-            _aligned(part.route).stop.set()
+            _aligned(part.active).request_stop()
         for pool in (self._fills, self._closes):
             pool.shutdown(wait=False, cancel_futures=True)
 
     # -- filling -----------------------------------------------------------------------------------------------
 
-    def _filled(self, route: ActiveCopy) -> None:
-        part = self._parts.get(id(route))
+    def _filled(self, active: ActiveCopy) -> None:
+        part = self._parts.get(id(active))
         if part is not None and not part.begun:
             part.begun = True
-            copy = _aligned(route)
+            copy = _aligned(active)
             copy.closing = OffsetGap(copy.acked, part.goal)
             self._fills.submit(self._fill, part)
 
     def _fill(self, part: _Part) -> None:
-        copy = _aligned(part.route)
+        copy = _aligned(part.active)
         trouble: Halt | Reinspect = Reinspect(_FILLED)
         try:
             why_not = part.prepare() if copy.trouble is None else ""
@@ -123,38 +127,38 @@ class AlignmentThreads:
         copy.fail_gap(trouble)
 
     def _filled_up(self, part: _Part, copy: AlignedCopy) -> int:
-        def told(progress: FillProgress) -> None:
+        def report_progress(progress: FillProgress) -> None:
             copy.progress = progress
             copy.acked = copy.copied_through = progress.done
             if copy.trouble is not None:
-                copy.stop.set()
+                copy.request_stop()
 
         return fill_log(
             part.log,
             part.goal,
             copy.key.flow,
             self._bumps(),
-            bare=part.way == "markers",
-            max_batch=part.route.terms.limits.max_batch,
-            progress=told,
-            stop=copy.stop,
+            bare=part.gap_method == "markers",
+            max_batch=part.active.terms.limits.max_batch,
+            progress=report_progress,
+            stop=copy.stop_requested,
         )
 
     # -- gaps --------------------------------------------------------------------------------------------------
 
-    def _between(self, route: ActiveCopy) -> None:
-        copy = _aligned(route)
+    def _between(self, active: ActiveCopy) -> None:
+        copy = _aligned(active)
         gap = copy.due()
         if gap is not None:
-            self._closes.submit(self._close, route, gap)
+            self._closes.submit(self._close, active, gap)
 
-    def _close(self, route: ActiveCopy, gap: OffsetGap) -> None:
-        copy, part = _aligned(route), self._parts.get(id(route))
+    def _close(self, active: ActiveCopy, gap: OffsetGap) -> None:
+        copy, part = _aligned(active), self._parts.get(id(active))
         if part is None or part.gaps is None:
             copy.fail_gap(Reinspect("the partition was given up"))
             return
         try:
-            end = part.gaps.advance(gap.end, copy.stop)
+            end = part.gaps.advance(gap.end, copy.stop_requested)
         except Misaligned as misaligned:
             copy.fail_overshot_gap(gap, misaligned.end)
         except SessionLost as lost:
@@ -171,7 +175,7 @@ class AlignmentThreads:
                 copy.closed(gap)
             else:
                 copy.fail_gap(Reinspect(f"stopped at offset {end} in the gap up to {gap.end}"))
-        route.wake()
+        active.wake()
 
     def _bumps(self) -> bool:
         """Whether every transaction of the target has an epoch of its own. Raises ClusterError."""
@@ -188,6 +192,6 @@ class AlignmentThreads:
         return open_connection(self.target, address)
 
 
-def _aligned(route: ActiveCopy) -> AlignedCopy:
-    assert isinstance(route.copy, AlignedCopy)
-    return route.copy
+def _aligned(active: ActiveCopy) -> AlignedCopy:
+    assert isinstance(active.copy, AlignedCopy)
+    return active.copy

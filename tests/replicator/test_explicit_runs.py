@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from clusters.control_records import ControlRecord
 from clusters.errors import ProtocolError
-from replicator.copy.partition_copy import PartitionKey
 from replicator.errors import NotCopied, ReplicatorError
 from replicator.ledger.explicit_runs import ExplicitRunMap, join_explicit_runs
 from replicator.ledger.offset_map import ExplicitRun, OffsetRun
@@ -24,6 +23,7 @@ from replicator.ledger.transaction_positions import (
     decode_positions,
     encode_explicit_runs,
 )
+from replicator.partition_key import PartitionKey
 
 KEY = PartitionKey("flow", "orders", "all-orders", 0)
 SOURCE, TARGET = uuid.uuid4(), uuid.uuid4()

@@ -44,7 +44,7 @@ class Rights:
     differences: list[FieldDrift] = field(default_factory=list)
     carried: list[FieldDrift] = field(default_factory=list)
     sources: list[ConnectionSettings] = field(default_factory=list)
-    looks: int = 0
+    comparisons: int = 0
     name: str = "acls"
 
     def mode(self, flow: PlanFlow) -> SyncMode:
@@ -55,7 +55,7 @@ class Rights:
 
     def compare(self, flow: PlanFlow, sides: SyncClusters) -> list[FieldDrift]:
         self.sources.append(sides.source)
-        self.looks += 1
+        self.comparisons += 1
         return list(self.differences)
 
     def carry(self, flow: PlanFlow, sides: SyncClusters, differences: Sequence[FieldDrift]) -> list[DifferenceOutcome]:
@@ -80,9 +80,9 @@ def flows(flow: PlanFlow = FLOW) -> dict[str, FlowRecord]:
     return {flow.id: FlowRecord(flow, "sha256:0", "t", 1, "running", 1, "id")}
 
 
-def until(keeper: ContinuousSync, kind: Rights, looks: int) -> None:
+def until(keeper: ContinuousSync, kind: Rights, comparisons: int) -> None:
     deadline = time.monotonic() + 180
-    while kind.looks < looks:
+    while kind.comparisons < comparisons:
         keeper.step([0], flows())
         assert time.monotonic() < deadline
         time.sleep(0.001)
@@ -98,7 +98,7 @@ def test_only_the_worker_of_slot_0_keeps() -> None:
     for _ in range(10):
         one.step([1, 2, 3], flows())
     one.close()
-    assert (kind.looks, written.reports) == (0, {})
+    assert (kind.comparisons, written.reports) == (0, {})
 
 
 def test_what_can_be_applied_is_and_the_rest_is_told() -> None:
@@ -151,7 +151,7 @@ def test_what_is_not_kept_any_more_is_not_told_any_more() -> None:
         one.step([0], flows(replace(FLOW, sync=SyncSettings())))
         assert time.monotonic() < deadline
     one.close()
-    assert (written.reports, kind.looks) == ({over.key: None}, 0)
+    assert (written.reports, kind.comparisons) == ({over.key: None}, 0)
 
 
 def test_the_source_is_the_cluster_that_the_flow_copies_from() -> None:

@@ -14,7 +14,8 @@ import pytest
 from clusters.settings import ConnectionSettings
 from clusters.wire.transport import Transport
 from lab import clusters
-from replicator.copy.partition_copy import PartitionCopy, PartitionKey, ProducerIdentity
+from replicator.copy.partition_copy import PartitionCopy
+from replicator.partition_key import PartitionKey, ProducerIdentity
 from replicator.recovery.log_inspection import BrokerAddress
 from replicator.states import Reinspect
 from replicator.transport.active_copy import ActiveCopy
@@ -53,7 +54,7 @@ def test_a_connection_tells_that_it_ended_and_stays_usable_until_then(server: so
     assert transport.ended()
 
 
-def route_to(address: BrokerAddress, partition: int, remembered_by: int) -> ActiveCopy:
+def active_copy_to(address: BrokerAddress, partition: int, remembered_by: int) -> ActiveCopy:
     copy = PartitionCopy(
         PartitionKey("onprem-to-cloud", "orders", "orders", partition),
         uuid.uuid4(),
@@ -73,19 +74,19 @@ def test_only_a_broker_that_takes_no_connection_any_more_ends_what_is_idle(serve
     """Idle partitions, young or not, live through a closed connection; when the broker is gone they have to move."""
     address = BrokerAddress(*server.getsockname())
     link = TargetBrokerThreads(ConnectionSettings("cloud", ()), address)
-    routes = [route_to(address, 0, int(time.time() * 1000)), route_to(address, 1, 0)]
-    for route in routes:
-        link.add(route)
+    active_copies = [active_copy_to(address, 0, int(time.time() * 1000)), active_copy_to(address, 1, 0)]
+    for active in active_copies:
+        link.add(active)
     link.start()
     try:
         for _ in range(3):
             peer, _ = server.accept()
             peer.close()
         peer, _ = server.accept()
-        assert [route.copy.trouble for route in routes] == [None, None]
+        assert [active.copy.trouble for active in active_copies] == [None, None]
         server.close()
         peer.close()
-        until(lambda: all(isinstance(route.copy.trouble, Reinspect) for route in routes))
+        until(lambda: all(isinstance(active.copy.trouble, Reinspect) for active in active_copies))
     finally:
         link.end()
 

@@ -11,13 +11,14 @@ import pytest
 from clusters.control_records import ControlRecord
 from clusters.errors import Unreachable
 from clusters.settings import ConnectionSettings
-from replicator.copy.partition_copy import PartitionKey
 from replicator.ledger import ledger_follower
 from replicator.ledger.foreign_part import build_foreign_records
-from replicator.ledger.ledger import LedgerBlock, build_ledger
+from replicator.ledger.ledger import build_ledger
+from replicator.ledger.ledger_block import LedgerBlock
 from replicator.ledger.ledger_follower import LedgerFollower
 from replicator.ledger.offset_map import OffsetRun
 from replicator.ledger.transaction_positions import build_path_entry
+from replicator.partition_key import PartitionKey
 from tests.replicator.test_adoption_ledger import CLAIM, MM2
 from tests.replicator.test_ledger import KEY, block
 

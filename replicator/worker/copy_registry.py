@@ -1,4 +1,4 @@
-"""Partitions on their way: the links to brokers, what a flow's partitions share, and how a copy begins and ends."""
+"""The partitions that are being copied: how a copy begins and ends, what the copies of a flow share."""
 
 from __future__ import annotations
 
@@ -17,23 +17,22 @@ from clusters.settings import ConnectionSettings
 from replicator.batch.repack import RepackTerms
 from replicator.copy.aligned.aligned_copy import AlignedCopy
 from replicator.copy.aligned.alignment_decisions import prepare_topic_for_filling
-from replicator.copy.aligned.alignment_threads import AlignmentThreads
 from replicator.copy.loop_guard import PartitionLoopGuard
-from replicator.copy.partition_copy import PartitionCopy, PartitionKey
+from replicator.copy.partition_copy import PartitionCopy
 from replicator.copy.quarantine import QuarantineWriter
 from replicator.copy.schema_ids import SchemaIdCounts, SchemaIdTranslations
 from replicator.copy.transactions.open_transaction import SlotPartition
 from replicator.copy.transactions.slot_sender import SlotSender
-from replicator.copy.transactions.slot_takeover import TakenTransactionPartition
-from replicator.copy.transactions.transaction_copy import TransactionCopy
+from replicator.copy.transactions.slot_takeover import TakenTransactionPartition, build_transaction_copy
 from replicator.ledger.leader_epochs import LeaderEpochEntry, find_leader_epoch_below
 from replicator.ledger.ledger_writer import PartitionLedgerWriter
 from replicator.ledger.offset_map import OffsetRun
+from replicator.partition_key import PartitionKey
 from replicator.recovery.log_inspection import BrokerAddress
 from replicator.recovery.operator_decisions import find_foreign_offsets_to_copy
 from replicator.recovery.takeover import LEADER_EPOCHS_KEPT, TakenPartition
-from replicator.transactions.going import build_transaction_copy
 from replicator.transport.active_copy import ActiveCopy
+from replicator.transport.alignment_threads import AlignmentThreads
 from replicator.transport.broker_threads import BrokerThreads, SourceBrokerThreads, TargetBrokerThreads
 from replicator.transport.rate_limit import FlowRateLimits
 from replicator.worker.loop_guards import LoopGuards
@@ -42,13 +41,13 @@ from replicator.worker.topic_discovery import TopicDiscovery
 
 log = logging.getLogger("watershed.worker")
 
-UNUSED_THREADS_S = 600.0  # a link without routes ends: brokers come and go, and each link has threads and connections
+UNUSED_THREADS_S = 600.0  # connections of a broker without active copies end then
 _BUDGET_BYTES = 128 << 20  # record batches in memory, whatever the partition count
 
 
 @dataclass(slots=True)
 class CopyRegistry:
-    """`later` runs a function outside any acknowledgement of `writer` (see PartitionLedger)."""
+    """later: runs a function outside any acknowledgement of `writer` (see `PartitionLedgerWriter`)."""
 
     target: ConnectionSettings
     connect: Callable[[str], ConnectionSettings]
@@ -57,14 +56,14 @@ class CopyRegistry:
     expiration_ms: int
     later: Callable[[Callable[[], None]], None]
     discovery: TopicDiscovery
-    _routes: dict[int, ActiveCopy] = field(default_factory=dict)
-    _links: dict[tuple[str, str, BrokerAddress], BrokerThreads] = field(default_factory=dict)
+    _active_copies: dict[int, ActiveCopy] = field(default_factory=dict)
+    _broker_threads: dict[tuple[str, str, BrokerAddress], BrokerThreads] = field(default_factory=dict)
     _counted: Counter[str] = field(default_factory=Counter)  # by links that have ended
     rates: FlowRateLimits = field(default_factory=FlowRateLimits)
     schema_ids: SchemaIdTranslations = field(init=False)
     _quarantine: QuarantineWriter = field(init=False)
     _aligned: AlignmentThreads = field(init=False)
-    _senders: dict[int, SlotSender] = field(default_factory=dict)  # of routes that are written in transactions
+    _senders: dict[int, SlotSender] = field(default_factory=dict)  # of active copies that are written in transactions
     _refused: dict[PartitionKey, dict[int, str]] = field(default_factory=dict)  # records that targets did not take
 
     def __post_init__(self) -> None:
@@ -72,12 +71,12 @@ class CopyRegistry:
         self.schema_ids = SchemaIdTranslations(self.target)
         self._aligned = AlignmentThreads.of(self.target)
 
-    def go(self, seat: PartitionTask, taken: TakenPartition) -> None:
-        """Put a partition on its way."""
+    def start_copy(self, task: PartitionTask, taken: TakenPartition) -> None:
+        """Begin to copy a partition with sequence numbers, or to fill its log first. Raises ClusterError."""
         decided = taken.resume
-        refused = self._still_refused(seat.key, decided.position)
+        refused = self._still_refused(task.key, decided.position)
         copy = (AlignedCopy if taken.aligned else PartitionCopy)(
-            key=seat.key,
+            key=task.key,
             source_id=taken.source.topic_id,
             target_id=taken.target.topic_id,
             identity=decided.numbering,
@@ -87,7 +86,7 @@ class CopyRegistry:
             depth_confirmed=decided.depth_confirmed,
             leader_epoch=find_leader_epoch_below(taken.block.epochs, decided.position),
             epochs=list(taken.block.epochs),
-            quarantine=seat.record.flow.rejected == "quarantine",
+            quarantine=task.record.flow.rejected == "quarantine",
             alone=decided.alone,
             expiration_ms=self.expiration_ms,
             remembered_by=decided.newest,
@@ -95,7 +94,7 @@ class CopyRegistry:
 
         def durable(runs: list[OffsetRun]) -> None:
             copy.durable(runs)
-            route.wake()
+            active.wake()
 
         def failed(error: ClusterError) -> None:
             copy.halt(f"the ledger could not be written: {error}")
@@ -106,21 +105,21 @@ class CopyRegistry:
         ledger = PartitionLedgerWriter(
             self.writer, taken.block, durable, failed, self.later, epochs, lambda: copy.needs_epoch
         )
-        source, counted = self.connect(seat.record.flow.source), SchemaIdCounts()
-        route = ActiveCopy(
+        source, counted = self.connect(task.record.flow.source), SchemaIdCounts()
+        active = ActiveCopy(
             copy=copy,
             ledger=ledger,
-            rate=self.rates.of(seat.key.flow, seat.record.flow.quota),
-            leave_out=self._guard(seat, source, taken.source.topic_id),
+            rate=self.rates.of(task.key.flow, task.record.flow.quota),
+            leave_out=self._guard(task, source, taken.source.topic_id),
             source=taken.source.leader,
             target=taken.target.leader,
-            weight=seat.record.flow.weight,
+            weight=task.record.flow.weight,
             terms=RepackTerms(
-                self.discovery.limits_of(seat.key.flow, seat.key.target_topic),
+                self.discovery.limits_of(task.key.flow, task.key.target_topic),
                 refused,
                 isolate=copy.quarantine,
                 holes=lambda: copy.alone,
-                change=self.schema_ids.changes(seat.record.flow, source, seat.key, counted),
+                change=self.schema_ids.changes(task.record.flow, source, task.key, counted),
                 dense=taken.aligned,
             ),
             quarantine=self._quarantine if copy.quarantine else None,
@@ -131,81 +130,80 @@ class CopyRegistry:
         if isinstance(copy, AlignedCopy) and decided.filling:
             copy.filling = True
             self._aligned.add_filling(
-                route, seat.way or "transactions", decided.goal, lambda: self._prepare(seat, source)
+                active, task.gap_method or "transactions", decided.goal, lambda: self._prepare(task, source)
             )
         elif isinstance(copy, AlignedCopy):
-            self._aligned.add(route, seat.way or "transactions")
+            self._aligned.add(active, task.gap_method or "transactions")
         ledger.append(first)
-        self._routes[id(route)] = route
-        seat.attach_copy(route, decided.note)
+        self._active_copies[id(active)] = active
+        task.attach_copy(active, decided.note)
         if not decided.filling:
-            self._link("send", self.target, taken.target.leader).add(route)
-            self._link("fetch", source, taken.source.leader).add(route)
+            self._find_threads("send", self.target, taken.target.leader).add(active)
+            self._find_threads("fetch", source, taken.source.leader).add(active)
         log.info(
             "filling" if decided.filling else "copying",
-            extra={"flow": seat.key.flow, "topic": seat.key.topic, "partition": seat.key.partition,
+            extra={"flow": task.key.flow, "topic": task.key.topic, "partition": task.key.partition,
                    "position": decided.position, "target_end": decided.target_end},
         )  # fmt: skip
 
-    def _guard(self, seat: PartitionTask, source: ConnectionSettings, topic_id: uuid.UUID) -> PartitionLoopGuard:
-        where = ClaimedPartition(seat.key.topic, topic_id, seat.key.partition)
-        return self.guards.of(seat.record, source).at(where, find_foreign_offsets_to_copy(seat.order, topic_id))
+    def _guard(self, task: PartitionTask, source: ConnectionSettings, topic_id: uuid.UUID) -> PartitionLoopGuard:
+        where = ClaimedPartition(task.key.topic, topic_id, task.key.partition)
+        return self.guards.of(task.record, source).at(where, find_foreign_offsets_to_copy(task.decision, topic_id))
 
-    def start_transaction_copy(self, seat: PartitionTask, taken: TakenTransactionPartition) -> None:
-        """Put a partition on its way whose slot has a sender of its own."""
-        source = self.connect(seat.record.flow.source)
-        guard = self._guard(seat, source, taken.source.topic_id)
+    def start_transaction_copy(self, task: PartitionTask, taken: TakenTransactionPartition) -> None:
+        """Begin to copy a partition in transactions: the sender of its slot writes it. Raises ClusterError."""
+        source = self.connect(task.record.flow.source)
+        guard = self._guard(task, source, taken.source.topic_id)
         copy = build_transaction_copy(
-            seat.key, taken, guard.path_of, quarantine=seat.record.flow.rejected == "quarantine"
+            task.key, taken, guard.path_of, quarantine=task.record.flow.rejected == "quarantine"
         )
-        limits, counted = self.discovery.limits_of(seat.key.flow, seat.key.target_topic), SchemaIdCounts()
-        refused = self._still_refused(seat.key, copy.position)
-        route = ActiveCopy(
+        limits, counted = self.discovery.limits_of(task.key.flow, task.key.target_topic), SchemaIdCounts()
+        refused = self._still_refused(task.key, copy.position)
+        active = ActiveCopy(
             copy=copy,
             ledger=None,
-            rate=self.rates.of(seat.key.flow, seat.record.flow.quota),
+            rate=self.rates.of(task.key.flow, task.record.flow.quota),
             leave_out=guard,
             source=taken.source.leader,
             target=taken.target.leader,
-            weight=seat.record.flow.weight,
+            weight=task.record.flow.weight,
             terms=RepackTerms(
                 limits,
                 refused,
                 isolate=copy.quarantine,
-                lane=guard.path_of,
-                change=self.schema_ids.changes(seat.record.flow, source, seat.key, counted),
+                merge_group=guard.path_of,
+                change=self.schema_ids.changes(task.record.flow, source, task.key, counted),
             ),
             counted=counted,
             wake=taken.sender.wake,
             quarantine=self._quarantine if copy.quarantine else None,
         )
-        self._routes[id(route)], self._senders[id(route)] = route, taken.sender
-        seat.attach_copy(route, taken.known.position.note)
-        taken.sender.add(SlotPartition(copy, taken.target.leader, lambda: route.room()), taken.session)
-        self._link("fetch", source, taken.source.leader).add(route)
+        self._active_copies[id(active)], self._senders[id(active)] = active, taken.sender
+        task.attach_copy(active, taken.known.position.note)
+        taken.sender.add(SlotPartition(copy, taken.target.leader, lambda: active.room()), taken.session)
+        self._find_threads("fetch", source, taken.source.leader).add(active)
         log.info(
             "copying in transactions",
-            extra={"flow": seat.key.flow, "topic": seat.key.topic, "partition": seat.key.partition,
+            extra={"flow": task.key.flow, "topic": task.key.topic, "partition": task.key.partition,
                    "position": copy.position, "target_end": copy.acked},
         )  # fmt: skip
 
-    def remove(self, route: ActiveCopy) -> None:
-        """Take a partition off its links; nothing of it may be in flight."""
-        self._routes.pop(id(route), None)
-        copy = route.copy
-        sender = self._senders.pop(id(route), None)
-        if sender is not None and isinstance(copy, TransactionCopy):
+    def remove(self, active: ActiveCopy) -> None:
+        """End the copying of a partition; nothing of it may be in flight."""
+        self._active_copies.pop(id(active), None)
+        copy = active.copy
+        sender = self._senders.pop(id(active), None)
+        if sender is not None:
             sender.remove(copy)
-        if isinstance(copy, AlignedCopy):
-            self._aligned.remove(route)
-        if isinstance(copy, PartitionCopy) and copy.needs_epoch and not copy.unanswered and route.ledger is not None:
-            route.ledger.close()
+        self._aligned.remove(active)
+        if copy.can_close_epoch and active.ledger is not None:
+            active.ledger.close()
         if copy.refused_records:
             self._refused[copy.key] = self._refused.get(copy.key, {}) | copy.refused_records
         if copy.too_large:
             self.discovery.ask_limits(copy.key.flow)
-        for link in self._links.values():
-            link.remove(route)
+        for threads in self._broker_threads.values():
+            threads.remove(active)
 
     def forget(self, flow_id: str) -> None:
         """The flow's content changed: fresh limits."""
@@ -213,42 +211,43 @@ class CopyRegistry:
         self.schema_ids.forget(flow_id)
 
     def sweep(self, now: float | None = None) -> None:
-        """End links that no route has used for long, and forget those that have ended."""
+        """End the threads of brokers that have had no active copy for long, and forget those that have ended."""
         now = time.monotonic() if now is None else now
-        for key, link in list(self._links.items()):
-            if link.unused_s(now) > UNUSED_THREADS_S:
-                link.end()
-            elif link.is_alive():
+        for key, threads in list(self._broker_threads.items()):
+            if threads.unused_s(now) > UNUSED_THREADS_S:
+                threads.end()
+            elif threads.is_alive():
                 continue
-            del self._links[key]
-            self._counted.update(link.counters())
+            del self._broker_threads[key]
+            self._counted.update(threads.counters())
 
     def end(self) -> None:
+        """Ask all threads to end; does not wait."""
         self._aligned.end()
-        for link in self._links.values():
-            link.end()
+        for threads in self._broker_threads.values():
+            threads.end()
 
-    def _link(self, kind: str, settings: ConnectionSettings, address: BrokerAddress) -> BrokerThreads:
+    def _find_threads(self, kind: str, settings: ConnectionSettings, address: BrokerAddress) -> BrokerThreads:
         key = (kind, settings.alias, address)
-        link = self._links.get(key)
-        if link is None or not link.is_alive():
-            link = (
+        threads = self._broker_threads.get(key)
+        if threads is None or not threads.is_alive():
+            threads = (
                 SourceBrokerThreads(settings, address, self._room)
                 if kind == "fetch"
                 else TargetBrokerThreads(settings, address)
             )
-            self._links[key] = link
-            link.start()
-        return link
+            self._broker_threads[key] = threads
+            threads.start()
+        return threads
 
-    def _prepare(self, seat: PartitionTask, source: ConnectionSettings) -> str:
+    def _prepare(self, task: PartitionTask, source: ConnectionSettings) -> str:
         """Settings of the target topic with which it can be filled; "" or why not. Raises ClusterError."""
         with Admin(source) as here, Admin(self.target) as there:
-            return prepare_topic_for_filling(seat.record.flow, seat.key.topic, here, there)
+            return prepare_topic_for_filling(task.record.flow, task.key.topic, here, there)
 
     def _still_refused(self, key: PartitionKey, position: int) -> dict[int, str]:
         """The records from source offset `position` on that the target did not take: what lies below is settled. A
-        fetch lane reads it while the route is there, so it is never changed afterwards."""
+        fetch thread reads it while the active copy is there, so it is never changed afterwards."""
         refused = {offset: why for offset, why in self._refused.pop(key, {}).items() if offset >= position}
         if refused:
             self._refused[key] = refused
@@ -256,13 +255,13 @@ class CopyRegistry:
 
     def buffered(self) -> int:
         """Bytes of record batches in memory."""
-        return sum(route.copy.buffered for route in list(self._routes.values()))
+        return sum(active.copy.buffered for active in list(self._active_copies.values()))
 
     def counters(self) -> dict[str, float]:
         """What the links have counted, summed by name."""
         found: Counter[str] = Counter(self._counted)
-        for link in list(self._links.values()):
-            found.update(link.counters())
+        for threads in list(self._broker_threads.values()):
+            found.update(threads.counters())
         return dict(found)
 
     def _room(self) -> int:

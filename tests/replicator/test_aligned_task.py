@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from clusters.flow_records import FlowRecord
 from replicator.copy.aligned.aligned_copy import AlignedCopy
 from replicator.copy.aligned.log_filler import FillProgress
-from replicator.copy.partition_copy import PartitionKey, ProducerIdentity
+from replicator.partition_key import PartitionKey, ProducerIdentity
 from replicator.worker.partition_task import PartitionTask
 from topology.plan import PlanFlow
 from topology.selectors import Selector, TopicSelection
@@ -30,11 +30,11 @@ def test_while_it_is_filled_nobody_knows_the_lag() -> None:
         filling=True,
     )
     copy.source_end = 0
-    seat = PartitionTask(
-        key, FlowRecord(PlanFlow("f", "a", "b", ALL), "", ""), route=SimpleNamespace(copy=copy, counted="")
+    task = PartitionTask(
+        key, FlowRecord(PlanFlow("f", "a", "b", ALL), "", ""), active=SimpleNamespace(copy=copy, counted="")
     )
-    assert seat.report("w", 1).lag_records == 0
+    assert task.report("w", 1).lag_records == 0
     copy.progress = FillProgress("orders", 0, done=25, of=100, rate=5.0)
-    report = seat.report("w", 1)
+    report = task.report("w", 1)
     assert (report.state, report.lag_records) == ("aligning", None)
     assert report.aligning == {"done": 25, "of": 100, "rate": 5.0, "seconds_left": 15.0}

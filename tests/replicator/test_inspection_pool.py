@@ -1,4 +1,5 @@
-"""A look that fails in a way nobody thought of ends no worker: its partitions are looked at one by one, then loud."""
+"""An inspection that fails in a way nobody thought of ends no worker: its partitions are looked at one by one, then
+halted."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ from typing import Any, cast
 
 from clusters.flow_records import FlowRecord
 from clusters.settings import ConnectionSettings
-from replicator.copy.partition_copy import PartitionKey
+from replicator.partition_key import PartitionKey
 from replicator.states import Reinspect
 from replicator.worker import partition_task as seat_module
 from replicator.worker.inspection_pool import InspectionPool
@@ -26,9 +27,9 @@ def test_a_look_that_fails_is_taken_apart_and_is_loud_in_the_end():
         raise RuntimeError("nobody thought of it")
 
     record = FlowRecord(FLOW, "sha256:0", "shop", producer_id=7)
-    seats = [PartitionTask(PartitionKey("a-to-b", "orders", "orders", number), record) for number in range(3)]
+    tasks = [PartitionTask(PartitionKey("a-to-b", "orders", "orders", number), record) for number in range(3)]
     with ThreadPoolExecutor(2) as pool:
-        looks = InspectionPool(
+        inspections = InspectionPool(
             ConnectionSettings("b", ("127.0.0.1:1",)),
             connect,
             pool,
@@ -36,18 +37,18 @@ def test_a_look_that_fails_is_taken_apart_and_is_loud_in_the_end():
         )
         reasons = []
         for round_ in range(4):
-            for seat in seats:
-                seat.not_before = 0.0
-            looks.start(seats)
+            for task in tasks:
+                task.not_before = 0.0
+            inspections.start(tasks)
             found: list[tuple[PartitionTask, Any]] = []
-            while len(found) < len(seats):
-                found += looks.finished()
+            while len(found) < len(tasks):
+                found += inspections.finished()
             assert len(asked) == 1 + 3 * round_, "together at first, then each by itself"
-            for seat, trouble in found:
+            for task, trouble in found:
                 assert isinstance(trouble, Reinspect)
                 reasons.append((trouble.reason, trouble.halts_as))
-                seat.found(trouble, round_ * seat_module.SAME_FOR_S)
+                task.record_trouble(trouble, round_ * seat_module.SAME_FOR_S)
     told = "looking at the logs failed (RuntimeError: nobody thought of it)"
     assert reasons == [(told, None)] * 3 + [(told, "failed")] * 9
-    assert {seat.report("w", 1).state for seat in seats} == {"failed"}
-    assert all(seat.is_ready_to_inspect(1e9) for seat in seats), "it may heal by itself"
+    assert {task.report("w", 1).state for task in tasks} == {"failed"}
+    assert all(task.is_ready_to_inspect(1e9) for task in tasks), "it may heal by itself"

@@ -27,7 +27,7 @@ def test_everybody_hears_of_a_stop_whoever_noticed_it() -> None:
     before = pulse.count_stalls()
     clock.now += 5.1
     assert pulse.count_stalls() != before  # the thread that beats
-    assert pulse.count_stalls() != before  # a lane that comes later
+    assert pulse.count_stalls() != before  # a thread that comes later
     again = pulse.count_stalls()
     assert pulse.count_stalls() == again
 
@@ -36,7 +36,7 @@ def test_one_that_waits_for_a_broker_while_others_run_has_not_stood_still() -> N
     clock = Clock()
     pulse = StallDetector(5.0, clock)
     before = pulse.count_stalls()
-    for _ in range(80):  # the thread that beats, while a lane waits 40 s for an answer
+    for _ in range(80):  # the thread that beats, while a thread waits 40 s for an answer
         clock.now += 0.5
         pulse.count_stalls()
     assert pulse.count_stalls() == before

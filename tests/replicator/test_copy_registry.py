@@ -1,0 +1,77 @@
+"""What a worker's active copies keep of partitions and brokers that are gone: records that were refused, links."""
+
+from __future__ import annotations
+
+import os
+import time
+import uuid
+from typing import Any
+
+import pytest
+
+from clusters.settings import ConnectionSettings
+from replicator.copy.partition_copy import PartitionCopy
+from replicator.partition_key import PartitionKey, ProducerIdentity
+from replicator.recovery.log_inspection import BrokerAddress
+from replicator.transport.active_copy import ActiveCopy
+from replicator.transport.rate_limit import RateLimit
+from replicator.worker.copy_registry import UNUSED_THREADS_S, CopyRegistry
+
+CLOUD = ConnectionSettings("cloud", ("127.0.0.1:1",))
+KEY = PartitionKey("onprem-to-cloud", "orders", "orders", 0)
+
+
+@pytest.fixture
+def registry() -> CopyRegistry:
+    unused: Any = None  # nothing is written, guarded or discovered here
+    return CopyRegistry(CLOUD, lambda _alias: CLOUD, unused, unused, 86_400_000, unused, unused)
+
+
+def test_refused_records_are_forgotten_once_they_are_settled(registry: CopyRegistry) -> None:
+    registry._refused[KEY] = dict.fromkeys(range(100), "INVALID_RECORD")
+    before = registry._refused[KEY]
+    assert sorted(registry._still_refused(KEY, 90)) == list(range(90, 100))
+    assert sorted(registry._refused[KEY]) == list(range(90, 100))
+    assert len(before) == 100  # a fetch thread may be reading it
+    assert registry._still_refused(KEY, 100) == {}
+    assert KEY not in registry._refused
+
+
+def test_links_to_brokers_that_nobody_needs_any_more_end_with_their_threads_and_pipes(registry: CopyRegistry) -> None:
+    addresses = [BrokerAddress("127.0.0.1", port) for port in (1, 2)]
+    gone, used = (registry._find_threads("send", CLOUD, address) for address in addresses)
+    copy = PartitionCopy(
+        KEY, uuid.uuid4(), uuid.uuid4(), ProducerIdentity(7, 0, 0), position=0, acked=0, depth=1, depth_confirmed=5
+    )
+    active = ActiveCopy(copy, None, RateLimit(None), lambda _batch: False, *addresses)
+    used.add(active)
+    now = time.monotonic()
+    registry.sweep(now)
+    assert list(registry._broker_threads.values()) == [gone, used]
+    gone._threads["bulk"].throttled_s = 2.5
+    registry.sweep(now + UNUSED_THREADS_S + 1)
+    assert list(registry._broker_threads.values()) == [used]
+    assert registry.counters()["throttled_seconds"] == 2.5
+    registry.remove(active)
+    registry.sweep(time.monotonic() + UNUSED_THREADS_S + 1)
+    assert registry._broker_threads == {}
+    for threads in (gone, used):
+        for thread in threads._threads.values():
+            thread.join(30)
+            assert not thread.is_alive()
+            assert (thread._waking, thread._wake) == (-1, -1)
+            thread.wake()  # by somebody who still holds it
+
+
+def test_ended_lanes_leave_no_open_files(registry: CopyRegistry) -> None:
+    def opened() -> int:
+        return len(os.listdir("/proc/self/fd"))
+
+    before = opened()
+    for port in range(1, 6):
+        threads = registry._find_threads("fetch", CLOUD, BrokerAddress("127.0.0.1", port))
+        threads.end()
+        for thread in threads._threads.values():
+            thread.join(30)
+    registry.sweep()
+    assert opened() == before

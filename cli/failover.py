@@ -100,7 +100,7 @@ def _show_loss(plan: Plan, course: RunPlan, settings: dict[str, ConnectionSettin
     if form == "json":
         click.echo(json.dumps({"schema": 1, "wave": course.wave.name, "loss": loss.to_json()}, indent=2))
     else:
-        click.echo(f"{course.wave.name}, if {course.flow.source} ended now: {loss.told()}")
+        click.echo(f"{course.wave.name}, if {course.flow.source} ended now: {loss.describe()}")
     return 0
 
 

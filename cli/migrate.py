@@ -196,7 +196,7 @@ def _run(
             plan,
             wave,
             settings,
-            course=course,
+            run_plan=course,
             applications=build_run_applications(plan, approve),
             run_id=run_id,
             resume=resume,
@@ -221,7 +221,7 @@ def _abandon(
     from cutover.run_abandonment import abandon_run
 
     told = build_run_applications(plan, approve)
-    opened = partial(RunDriver, plan, None, settings, course=course, applications=told, resume=True, abandon=True)
+    opened = partial(RunDriver, plan, None, settings, run_plan=course, applications=told, resume=True, abandon=True)
     say = partial(show_run_event, to_stderr=form == "json")
     result = abandon_run(opened, "the run was given up by its operator (--abandon)", say, force=force)
     if form == "json":

@@ -127,7 +127,7 @@ def drive_run(
     if unasked and asks & ({wanted.step} if wanted.step is not None else {step.name for step in course.steps}):
         raise click.UsageError("there is no terminal to ask for approval: add --approve auto, or run it in one")
     opened = partial(
-        RunDriver, plan, None, settings, course=course, run_id=wanted.run_id,
+        RunDriver, plan, None, settings, run_plan=course, run_id=wanted.run_id,
         applications=build_run_applications(plan, wanted.approve),
     )  # fmt: skip
     say = partial(show_run_event, to_stderr=wanted.form == "json")

@@ -1,4 +1,4 @@
-"""What a migration asks of the world: frozen data, one class a question or deed. Whoever drives it answers each with
+"""What a run asks of its action handler: frozen data, one class a question or deed. Whoever drives it answers each with
 the observation named in its docstring (`cutover.observations`), or with `Failed`.
 
 `side` is always the role of a cluster in the flow. Offsets are keyed by that side's own topic names.
@@ -94,7 +94,7 @@ class ReadClock(Action):
 
 @dataclass(frozen=True, slots=True)
 class ReadFlow(Action):
-    """→ FlowSeen: desired state and loud partitions of a flow; None: the one along which applications move."""
+    """→ FlowSeen: desired state and halted partitions of a flow; None: the one along which applications move."""
 
     flow: str | None = None
 

@@ -83,7 +83,7 @@ def approve_all(ask: AskApproval) -> ApprovalAnswer:
 
 
 class RunDriver:
-    """One run: of a wave's migration, or of another `course`. `settings` by cluster alias; `journal` and `world`
+    """One run: of a wave's migration, or of another `run_plan`. `settings` by cluster alias; `journal` and `handler`
     default to the real ones.
 
     run_id: names the run, and continues the unfinished run of that name (an Airflow DAG run id); None makes one.
@@ -105,18 +105,18 @@ class RunDriver:
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
         journal: Journal | None = None,
-        world: ActionHandler | None = None,
+        handler: ActionHandler | None = None,
         policy: WavePolicy | None = None,
-        course: RunPlan | None = None,
+        run_plan: RunPlan | None = None,
         run_id: str | None = None,
         actor: str = "",
         resume: bool = False,
         abandon: bool = False,
         evidence: Path | Callable[[], Path] | None = None,
     ) -> None:
-        self.course = course or plan_migration(plan, wave, policy)
-        self.plan, self.flow, self.wave = plan, self.course.flow, self.course.wave
-        self.policy = self.course.policy
+        self.run_plan = run_plan or plan_migration(plan, wave, policy)
+        self.plan, self.flow, self.wave = plan, self.run_plan.flow, self.run_plan.wave
+        self.policy = self.run_plan.policy
         self.actor = actor or f"{os.environ.get('USER', 'someone')} (pid {os.getpid()})"
         self.run_id = run_id
         self._resume, self._abandon = resume, abandon
@@ -124,18 +124,18 @@ class RunDriver:
         self._clock, self._sleep = clock, sleep
         self._began = clock()
         self._evidence = evidence
-        if world is None:
-            assert settings is not None, "without a world, the connection settings are needed"
+        if handler is None:
+            assert settings is not None, "without an action handler, the connection settings are needed"
             assert plan.migration is not None
             applications = applications or build_application_endpoints(plan.migration, confirm=None)
             hooks = HookCaller(
                 plan.migration.hooks, plan.topology, self.wave.name, lambda: self.run_id or "", clock, sleep
             )
-            world = LiveActionHandler(plan, self.flow, settings, applications, clock, hooks)
+            handler = LiveActionHandler(plan, self.flow, settings, applications, clock, hooks)
         if journal is None:
             assert settings is not None, "without a journal, the connection settings are needed"
-            journal = open_journal(plan, settings[self.course.journal], secrets.token_hex(8))
-        self.world, self.journal = world, journal
+            journal = open_journal(plan, settings[self.run_plan.journal], secrets.token_hex(8))
+        self.handler, self.journal = handler, journal
         self._claim: RunClaim | None = None
         self._step = RUN_STEP
         self._only: str | None = None
@@ -143,7 +143,7 @@ class RunDriver:
 
     @property
     def steps(self) -> tuple[Step, ...]:
-        return self.course.steps
+        return self.run_plan.steps
 
     def run(self, until_step: str | None = None) -> RunResult:
         """Run from where the journal stands to the end, or through `until_step` (result `paused`).
@@ -189,7 +189,7 @@ class RunDriver:
         self._claim = claim_run(
             self.journal,
             self.plan,
-            self.course,
+            self.run_plan,
             self.actor,
             self.run_id,
             resume=self._resume,
@@ -199,8 +199,8 @@ class RunDriver:
         self.run_id = self._claim.run
         if self._claim.ended is not None:
             return self._claim.ended
-        ground = RunContext(self.flow, self.wave, self.policy, earlier=self.course.earlier)
-        migration = execute_steps(ground, self.steps)
+        context = RunContext(self.flow, self.wave, self.policy, earlier=self.run_plan.earlier)
+        migration = execute_steps(context, self.steps)
         action = next(migration)
         while True:
             answer = self._answer(action)
@@ -227,11 +227,11 @@ class RunDriver:
                 self._write_evidence(result.state)
             except OSError as error:
                 self._tell("seen", _unwritten(error))
-        told = f"{result.state}" + (f": {result.reason}" if result.reason else "")
+        text = f"{result.state}" + (f": {result.reason}" if result.reason else "")
         stopped = measure_producer_stop_ms(self.journal.chain.run(self.run_id or ""))
         if result.state == "done" and stopped is not None:
-            told += f"; producers stood still for at most {stopped / 1000:.1f} s"
-        self._tell("ended", told, seen)
+            text += f"; producers stood still for at most {stopped / 1000:.1f} s"
+        self._tell("ended", text, seen)
         return result
 
     def _answer(self, action: Action) -> Observation:
@@ -240,7 +240,7 @@ class RunDriver:
                 return self._begin(action)
             case FinishStep():
                 self._write(action.step, "outcome", {"outcome": action.outcome, "refused": action.refused})
-                shown = self.course.shown(action.step).done
+                shown = self.run_plan.shown(action.step).done
                 if action.refused is None:
                     self._tell("done", shown, action.outcome)
                 else:
@@ -262,7 +262,7 @@ class RunDriver:
             case Deed():
                 return self._do(action)
             case _:
-                return self.world.answer(action)
+                return self.handler.answer(action)
 
     def _begin(self, action: BeginStep) -> Observation:
         assert self._claim is not None
@@ -270,7 +270,7 @@ class RunDriver:
         recorded = self._claim.outcome_of(action.step)
         if recorded is not None:
             outcome, refused = recorded
-            self._tell("skipped", f"{self.course.shown(action.step).done} (in the journal)", outcome)
+            self._tell("skipped", f"{self.run_plan.shown(action.step).done} (in the journal)", outcome)
             return RecordedStep(self._now(), outcome, refused)
         if self._only is not None and not action.undo and action.step != self._only:
             raise NothingToResume(
@@ -278,7 +278,7 @@ class RunDriver:
             )
         ago_ms = self._claim.measure_ms_since_begun(action.step)
         self._write(action.step, "intent", {"undo": action.undo})
-        self._tell("begin", self.course.shown(action.step).doing)
+        self._tell("begin", self.run_plan.shown(action.step).doing)
         return RecordedStep(self._now(), ago_ms=ago_ms)
 
     def _do(self, deed: Deed) -> Observation:
@@ -308,7 +308,7 @@ class RunDriver:
                 self._claim.end_other(run, state, reason.format(run=self.run_id))
                 return ActionDone(self._now())
             case _:
-                return self.world.answer(deed)
+                return self.handler.answer(deed)
 
     def _seal(self) -> Observation:
         assert self.run_id is not None
@@ -324,7 +324,7 @@ class RunDriver:
         directory = self._evidence() if callable(self._evidence) else self._evidence
         directory = directory or Path(".watershed") / "evidence" / self.plan.topology / self.run_id
         return write_run_evidence(
-            directory, EvidenceSubject(self.plan, self.course, self.run_id), self.journal.chain, state
+            directory, EvidenceSubject(self.plan, self.run_plan, self.run_id), self.journal.chain, state
         )
 
     def _write(self, step: str, kind: EntryKind, observation: JsonObject, deed: str = "") -> None:

@@ -64,12 +64,12 @@ class ObservedTopics(Observation):
 
 @dataclass(frozen=True, slots=True)
 class ObservedFlow(Observation):
-    """state: the desired one, or `missing`. loud: topic → what its partitions complain about. retired: source topics
+    """state: the desired one, or `missing`. halted_topics: topic → why its partitions stopped. retired: source topics
     that it selects and copies no more, because their applications have moved."""
 
     state: str
     same_plan: bool
-    loud: Mapping[str, str] = field(default_factory=dict)
+    halted_topics: Mapping[str, str] = field(default_factory=dict)
     retired: frozenset[str] = frozenset()
 
 
@@ -124,10 +124,10 @@ class ObservedGroup(Observation):
 @dataclass(frozen=True, slots=True)
 class ObservedGroupConfigs(Observation):
     """What that side's brokers hold groups of this name to, by key, whether it was set on the group or is their own
-    default. told: why they do not say."""
+    default. text: why they do not say."""
 
     values: Mapping[str, str]
-    told: str = ""
+    text: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,12 +202,12 @@ class SealedEvidence(Observation):
 
 @dataclass(frozen=True, slots=True)
 class ObservedFence(Observation):
-    """up: whether it keeps the applications out now. snapshot: what stood there, JSON; what is told is for people.
+    """up: whether it keeps the applications out now. snapshot: what stood there, JSON; text is for people.
     carriers: flows of other topology files that would carry such a fence to the other cluster, for people."""
 
     up: bool
     snapshot: dict[str, Any]
-    told: str = ""
+    text: str = ""
     carriers: tuple[str, ...] = ()
 
 
@@ -253,10 +253,10 @@ class HookProblems(Observation):
 
 @dataclass(frozen=True, slots=True)
 class ClusterProbe(Observation):
-    """told: by which broker, or what each of them did instead."""
+    """text: by which broker, or what each of them did instead."""
 
     answers: bool
-    told: str
+    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,13 +283,13 @@ class LastSeenSource(Observation):
 
 @dataclass(frozen=True, slots=True)
 class CutOffResult(Observation):
-    """able: whether this process may do it; told: how, or what is missing. epochs: target partition → the producer
+    """able: whether this process may do it; text: how, or what is missing. epochs: target partition → the producer
     epoch below which nothing of the flow is taken any more; ends: where the fence stands in its log, behind everything
     that was copied. Both are empty where transactional ids are fenced. ids: source topic → its id when it was copied.
     """
 
     able: bool
-    told: str
+    text: str
     epochs: Mapping[TopicPartition, int] = field(default_factory=dict)
     ends: Mapping[TopicPartition, int] = field(default_factory=dict)
     ids: Mapping[str, str] = field(default_factory=dict)

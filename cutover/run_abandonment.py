@@ -43,7 +43,7 @@ def abandon_run(
         prove=lambda _wanted: build_failed_proof(why),
         approve=lambda _wanted: ApprovalAnswer(0, granted=False, by="nobody", note=why),
     )
-    migration.world = _GivenUp(migration.world, at, why)
+    migration.handler = _GivenUp(migration.handler, at, why)
     chain = migration.journal.refresh()
     entries = chain.unfinished() if run is None else chain.run(run)
     if not entries and run is None:
@@ -63,10 +63,10 @@ def abandon_run(
 
 
 class _GivenUp:
-    """A world in which no step succeeds any more, only undoing does. `at`: the steps as the driver tells them."""
+    """Action handler that refuses every step and lets undos through. `at`: the steps as the driver reports them."""
 
-    def __init__(self, world: ActionHandler, at: list[str], why: str) -> None:
-        self._world, self._at, self._why = world, at, why
+    def __init__(self, handler: ActionHandler, at: list[str], why: str) -> None:
+        self._world, self._at, self._why = handler, at, why
 
     def answer(self, action: Action) -> Observation:
         if self._at and self._at[-1].startswith("undo_"):

@@ -38,14 +38,14 @@ class RunPlan:
     words: Mapping[str, StepText] = field(default_factory=dict)
 
     def shown(self, step: str) -> StepText:
-        """How a step is told: in this course's own words, or in those of a migration."""
+        """The texts of a step: this run plan's own, or those of a migration."""
         return self.words.get(step) or STEP_TEXTS[step]
 
 
 def plan_migration(
     plan: Plan, wave: str | None = None, policy: WavePolicy | None = None, strategy: WaveStrategy | None = None
 ) -> RunPlan:
-    """The course of `topology migrate`. strategy: another one than the file's. Raises NotSupported, in words for the
+    """The run plan of `topology migrate`. strategy: another one than the file's. Raises NotSupported, in words for the
     person who wrote the file."""
     migration, found = find_wave(plan, wave)
     policy = policy or build_wave_policy(found, migration)

@@ -132,48 +132,48 @@ class RunResult:
         return self.state in ("done", "refused", "rolled_back", "abandoned")
 
 
-def execute_steps(ground: RunContext, steps: tuple[Step, ...]) -> ActionGenerator[RunResult]:
-    """Run these steps (`cutover.steps`) in their order. Fills `ground.outcomes`."""
+def execute_steps(context: RunContext, steps: tuple[Step, ...]) -> ActionGenerator[RunResult]:
+    """Run these steps (`cutover.steps`) in their order. Fills `context.outcomes`."""
     begun: list[Step] = []
     crossed = False
     for step in steps:
         begun.append(step)
-        refused = yield from _do(step.name, STEP_ACTS[step.name], ground, final=crossed)
+        refused = yield from _do(step.name, STEP_ACTS[step.name], context, final=crossed)
         if refused is not None and crossed:
-            return (yield from _stop(ground, step, refused))
+            return (yield from _stop(context, step, refused))
         if refused is not None:
-            return (yield from _roll_back(ground, begun, refused))
+            return (yield from _roll_back(context, begun, refused))
         crossed = crossed or step.point_of_no_return
     return RunResult("done", begun[-1].name)
 
 
 def _do(
-    name: str, act: _Act, ground: RunContext, *, undo: bool = False, final: bool = False
+    name: str, act: _Act, context: RunContext, *, undo: bool = False, final: bool = False
 ) -> ActionGenerator[str | None]:
-    """One step: its outcome goes to `ground.outcomes`; returns why it was refused, or None.
+    """One step: its outcome goes to `context.outcomes`; returns why it was refused, or None.
 
     final: a refusal is not an outcome (behind the point of no return, or in an undo): the step stays unfinished.
     """
     recorded = yield BeginStep(name, undo)
     assert isinstance(recorded, RecordedStep)
     if recorded.outcome is not None:
-        ground.outcomes[name] = recorded.outcome
+        context.outcomes[name] = recorded.outcome
         return recorded.refused
-    ground.ago_ms[name] = recorded.ago_ms
-    note: JsonObject = {}
+    context.ago_ms[name] = recorded.ago_ms
+    outcome: JsonObject = {}
     refused: str | None = None
     try:
-        yield from act(ground, note)
+        yield from act(context, outcome)
     except Refused as why:
         refused = str(why)
-        note = {**note, **why.seen}
-    ground.outcomes[name] = note
+        outcome = {**outcome, **why.seen}
+    context.outcomes[name] = outcome
     if refused is None or not (final or undo):
-        yield FinishStep(name, note, undo, refused)
+        yield FinishStep(name, outcome, undo, refused)
     return refused
 
 
-def _roll_back(ground: RunContext, begun: list[Step], why: str) -> ActionGenerator[RunResult]:
+def _roll_back(context: RunContext, begun: list[Step], why: str) -> ActionGenerator[RunResult]:
     """Take back every step that was begun, the last one first."""
     at = begun[-1].name
     undone = 0
@@ -181,7 +181,7 @@ def _roll_back(ground: RunContext, begun: list[Step], why: str) -> ActionGenerat
         if step.name not in STEP_UNDOS:
             continue
         name = name_undo_step(step.name)
-        failed = yield from _do(name, STEP_UNDOS[step.name], ground, undo=True)
+        failed = yield from _do(name, STEP_UNDOS[step.name], context, undo=True)
         if failed is not None:
             left = [
                 STEP_TEXTS[name_undo_step(s.name)].doing for s in begun[: begun.index(step) + 1] if s.name in STEP_UNDOS
@@ -190,17 +190,17 @@ def _roll_back(ground: RunContext, begun: list[Step], why: str) -> ActionGenerat
             yield ReportMessage(text)
             return RunResult("rollback_incomplete", at, text)
         undone += 1
-    if ground.policy.hooks.rolled_back and (undone or any(step.name == "hooks_before" for step in begun)):
-        yield from _do(name_undo_step("hooks"), hooks.call_hooks_rolled_back, ground, undo=True)
+    if context.policy.hooks.rolled_back and (undone or any(step.name == "hooks_before" for step in begun)):
+        yield from _do(name_undo_step("hooks"), hooks.call_hooks_rolled_back, context, undo=True)
     return RunResult("rolled_back" if undone else "refused", at, why)
 
 
-def _stop(ground: RunContext, step: Step, why: str) -> ActionGenerator[RunResult]:
+def _stop(context: RunContext, step: Step, why: str) -> ActionGenerator[RunResult]:
     """Behind the point of no return nothing is switched back: say where we are, and what the way on is."""
     text = (
         f"{why}. This is behind the point of no return: nothing is switched back, because a switch back would strand "
-        f"what {ground.flow.target} has taken since. Repair the cause and run again with --resume. The way back: "
-        f"{step.undo or describe_way_back(ground.policy)}"
+        f"what {context.flow.target} has taken since. Repair the cause and run again with --resume. The way back: "
+        f"{step.undo or describe_way_back(context.policy)}"
     )
     yield ReportMessage(text)
     return RunResult("stopped", step.name, text)

@@ -296,12 +296,12 @@ def _window(window: WaveWindow) -> str:
 
 
 def _fence(fence: WaveFence) -> str:
-    told = {
+    fence_texts = {
         "acl": "; ACLs deny them WRITE on the topics",
         "quota": f"; a quota leaves them {fence.rate} B/s",
         "external": f"; the hook {fence.hook} keeps them out",
     }
-    return told.get(fence.kind, "")
+    return fence_texts.get(fence.kind, "")
 
 
 def _lowered(fence: WaveFence) -> str:

@@ -1,4 +1,4 @@
-"""The world of a rehearsal: that of a migration, with copies that are made and removed beside."""
+"""Action handler of a rehearsal: the one of a migration, which also makes and removes the copies."""
 
 from __future__ import annotations
 

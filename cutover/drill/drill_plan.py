@@ -20,19 +20,19 @@ _ASKED = ("approval",)  # the one question is asked before anything begins
 
 def plan_drill(drill: Plan, policy: WavePolicy | None = None) -> RunPlan:
     """`drill` as `cutover.drill.drill_topology.build_drill_topology` gives it."""
-    course = plan_migration(drill, None, policy or _policy(drill))
-    own = tuple(step for step in course.steps if step.name not in (*_ASKED, "seal"))
-    seal = tuple(step for step in course.steps if step.name == "seal")
+    run_plan = plan_migration(drill, None, policy or _policy(drill))
+    own = tuple(step for step in run_plan.steps if step.name not in (*_ASKED, "seal"))
+    seal = tuple(step for step in run_plan.steps if step.name == "seal")
     return replace(
-        course,
+        run_plan,
         kind="drill",
         steps=(READ_ORIGINALS_STEP, MAKE_COPIES_STEP, *own, COUNT_RECORDS_STEP, REMOVE_COPIES_STEP, *seal),
     )
 
 
-def find_last_step_there(course: RunPlan) -> str:
+def find_last_step_there(run_plan: RunPlan) -> str:
     """The step behind which the applications are at the target, and the way back may begin."""
-    names = [step.name for step in course.steps]
+    names = [step.name for step in run_plan.steps]
     return names[names.index(COUNT_RECORDS_STEP.name) - 1]
 
 
@@ -56,16 +56,16 @@ def plan_drill_back(drill: Plan, chain: JournalChain, run: str, policy: WavePoli
     earlier = replace(build_earlier_run(chain, entries, there.flow), state="done")
     usual = WavePolicy()
     patient = replace(policy or _policy(drill), max_lag=usual.max_lag)
-    course = plan_way_back(drill, there, earlier, policy or replace(patient, hold_ms=usual.hold_ms), None)
-    return replace(course, kind="drill", steps=_unasked(course.steps))
+    run_plan = plan_way_back(drill, there, earlier, policy or replace(patient, hold_ms=usual.hold_ms), None)
+    return replace(run_plan, kind="drill", steps=_unasked(run_plan.steps))
 
 
 def preview_drill_back(drill: Plan) -> RunPlan:
     """The same without a journal, for a dry run."""
     from cutover.rollback.rollback_plan import preview_rollback
 
-    course = preview_rollback(drill, None)
-    return replace(course, kind="drill", steps=_unasked(course.steps))
+    run_plan = preview_rollback(drill, None)
+    return replace(run_plan, kind="drill", steps=_unasked(run_plan.steps))
 
 
 def _unasked(steps: tuple[Step, ...]) -> tuple[Step, ...]:

@@ -53,7 +53,7 @@ def plan_failback(
     policy: WavePolicy | None = None,
     stranded: StrandedChoice | None = None,
 ) -> RunPlan:
-    """The course of `topology failback`, from what the journal says of the failover. wave None: that of the newest.
+    """The run plan of `topology failback`, from what the journal says of the failover. wave None: that of the newest.
 
     Raises NothingToRollBack when no failover is done (or it was taken back), PlanChanged when the file moves something
     else by now, NotSupported without a flow back.
@@ -74,7 +74,7 @@ def plan_failback(
 
 
 def preview_failback(plan: Plan, wave: str | None = None) -> RunPlan:
-    """The same course without a journal, for a dry run and for DAGs: of a failover that went through."""
+    """The same run plan without a journal, for a dry run and for DAGs: of a failover that went through."""
     there = plan_failover(plan, wave)
     partitions = dict.fromkeys(there.wave.topics, 1)
     earlier = EarlierRun("", there.flow, {"preflight": {"partitions": partitions}}, "done", 0, there.wave.consumers)
@@ -88,9 +88,9 @@ def _course(
         policy = shorten_lag_hold(build_wave_policy(there.wave, plan.migration))
     back = _find_flow_back(plan, there.flow, there.wave)
     there = replace(there, wave=replace(there.wave, rollback=RollbackPolicy(reverse=back.id)))  # without its `until`
-    course = plan_way_back(plan, there, earlier, policy, stranded)
+    run_plan = plan_way_back(plan, there, earlier, policy, stranded)
     return replace(
-        course, kind="failback", steps=(_DIVERGENCE, _EMPTY, *course.steps), words={**course.words, **_WORDS}
+        run_plan, kind="failback", steps=(_DIVERGENCE, _EMPTY, *run_plan.steps), words={**run_plan.words, **_WORDS}
     )
 
 
@@ -122,11 +122,11 @@ def _build_earlier_failover(chain: JournalChain, entries: list[JournalEntry], th
     """A failover as a rollback wants to know it: the cut, how far the source was copied, where groups were placed."""
     steps = {entry.step for entry in entries if entry.step not in (RUN_STEP, TAKEOVER_STEP)}
     outcomes = {step: found[0] for step in steps if (found := find_step_outcome(entries, step)) is not None}
-    cut, looked = outcomes["cut_workers_off"], outcomes["failover_preflight"]
+    cut, preflight = outcomes["cut_workers_off"], outcomes["failover_preflight"]
     placed = outcomes["place_groups"]["groups"]
-    told: dict[str, JsonObject] = {
+    as_migration: dict[str, JsonObject] = {
         **outcomes,
-        "preflight": looked,
+        "preflight": preflight,
         "barrier": {"ends": cut["copied"]},
         "point_of_no_return": {"target_ends": cut["target_ends"]},
         "translate_offsets": {"groups": {name: {"source": {}, "target": at["target"]} for name, at in placed.items()}},
@@ -134,7 +134,7 @@ def _build_earlier_failover(chain: JournalChain, entries: list[JournalEntry], th
     return EarlierRun(
         run=entries[0].run,
         flow=there.flow,
-        outcomes=told,
+        outcomes=as_migration,
         state="done",
         switched_ms=next(e.at_ms for e in entries if e.step == "promote" and e.kind == "outcome" and not e.deed),
         moved=there.wave.consumers,
@@ -149,10 +149,10 @@ def _fence_of(chain: JournalChain, run: str | None) -> JsonObject | None:
     return None if run is None else find_standing_fence(chain.run(run))
 
 
-def find_copied_ends(course: RunPlan) -> dict[Any, int]:
+def find_copied_ends(run_plan: RunPlan) -> dict[Any, int]:
     """Where the divergence is looked for: the old side's partitions with the offsets that were copied."""
-    assert course.earlier is not None
-    return decode_offsets(course.earlier.outcomes["barrier"]["ends"])
+    assert run_plan.earlier is not None
+    return decode_offsets(run_plan.earlier.outcomes["barrier"]["ends"])
 
 
 def _done(entries: list[JournalEntry]) -> bool:

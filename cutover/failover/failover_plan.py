@@ -1,4 +1,4 @@
-"""The steps of a failover as a table, and the course that they make."""
+"""The steps of a failover as a table, and the run plan that they make."""
 
 from __future__ import annotations
 
@@ -192,8 +192,8 @@ def _rows(policy: WavePolicy, flow: PlanFlow) -> Iterator[Step]:
     gone = f"{source} does not answer, at several looks" if not policy.though_source_answers else f"{source} is asked"
     yield Step("source_gone", gone, "watershed", None, reach)
     if policy.though_source_answers:
-        told = f"producers stop at {source}, and the fence of the file is raised there"
-        yield Step("fence_source", told, "application", "the fence is lowered, producers start again", reach)
+        does = f"producers stop at {source}, and the fence of the file is raised there"
+        yield Step("fence_source", does, "application", "the fence is lowered, producers start again", reach)
     yield Step(
         "stop_forwarding",
         f"the flow {flow.id} lets go of the topics and is stopped",
@@ -201,8 +201,8 @@ def _rows(policy: WavePolicy, flow: PlanFlow) -> Iterator[Step]:
         "it copies them again, and runs if it ran",
         reach,
     )
-    told = "what is missing: by what workers last saw of the source, in offsets and seconds, for each partition"
-    yield Step("declare_loss", told, "watershed", None, reach)
+    does = "what is missing: by what workers last saw of the source, in offsets and seconds, for each partition"
+    yield Step("declare_loss", does, "watershed", None, reach)
     accepted = "--accept-loss covers it" if policy.accept_loss is not None else "a person accepts these numbers"
     yield Step("accept_loss", accepted, "person", None)
     yield Step(
@@ -213,15 +213,15 @@ def _rows(policy: WavePolicy, flow: PlanFlow) -> Iterator[Step]:
         reach,
         point_of_no_return=True,
     )
-    told = "the run that was under way when the source died is ended: its journal says by which failover"
-    yield Step("end_unfinished", told, "watershed", None)
-    told = "producers of the flow are fenced in every log: a worker that wakes up later can write nothing"
-    yield Step("cut_workers_off", told, "watershed", None, reach)
+    does = "the run that was under way when the source died is ended: its journal says by which failover"
+    yield Step("end_unfinished", does, "watershed", None)
+    does = "producers of the flow are fenced in every log: a worker that wakes up later can write nothing"
+    yield Step("cut_workers_off", does, "watershed", None, reach)
     yield Step("give_rights", "rights to write that were held back are given", "watershed", None, reach)
-    told = f"applications let go of {source}; one that does not answer is noted"
-    yield Step("stop_at_source", told, "application", None, reach)
-    told = "positions that the flow carried stay; where there are none, the file's policy is committed"
-    yield Step("place_groups", told, "watershed", None, reach)
+    does = f"applications let go of {source}; one that does not answer is noted"
+    yield Step("stop_at_source", does, "application", None, reach)
+    does = "positions that the flow carried stay; where there are none, the file's policy is committed"
+    yield Step("place_groups", does, "watershed", None, reach)
     yield Step("landing_at_target", "at each position stands a record, or the log's end", "watershed", None, reach)
     yield Step("start_consumers_there", f"consumers start at {target}", "application", None, reach)
     yield Step("canary_there", "the first writes are read back", "watershed", None, policy.canary_bound_ms)

@@ -108,7 +108,7 @@ class FailoverLoss:
             "partitions": by_topic,
         }
 
-    def told(self) -> str:
+    def describe(self) -> str:
         """For people, in a few sentences."""
         lost = [each for each in self.partitions if each.offsets]
         named = ", ".join(

@@ -51,8 +51,8 @@ class HookKind(Protocol):
 def parse_hook_reply(value: object, otherwise: str) -> HookReply:
     """A JSON object says no by `"ok": false`, and has its words in `message`; everything else is a yes."""
     if isinstance(value, dict):
-        said = str(value.get("message") or "")[:MAX_HOOK_TEXT_CHARS]
+        message = str(value.get("message") or "")[:MAX_HOOK_TEXT_CHARS]
         if value.get("ok") is False:
-            return HookReply("no", said or "it said no, and gave no message")
-        return HookReply("yes", said or otherwise)
+            return HookReply("no", message or "it said no, and gave no message")
+        return HookReply("yes", message or otherwise)
     return HookReply("yes", str(value)[:MAX_HOOK_TEXT_CHARS] if isinstance(value, str) and value else otherwise)

@@ -87,7 +87,7 @@ def _heard(answer: HttpAnswer) -> HookReply:
             if answer.body.lstrip().startswith(b"{"):  # cut off perhaps, and perhaps a no
                 return HookReply("no", f"answered {answer.status} with JSON that cannot be read: {answer.text}")
             return HookReply("yes", answer.text or f"answered {answer.status}")
-    said = f"answered {answer.status}" + (f": {answer.text}" if answer.text else "")
+    answer_text = f"answered {answer.status}" + (f": {answer.text}" if answer.text else "")
     if 300 <= answer.status < 400:
-        return HookReply("no", f"{said}; redirects are not followed, give the hook its final address")
-    return HookReply("silence" if answer.status >= 500 or answer.status in _ASK_AGAIN else "no", said)
+        return HookReply("no", f"{answer_text}; redirects are not followed, give the hook its final address")
+    return HookReply("silence" if answer.status >= 500 or answer.status in _ASK_AGAIN else "no", answer_text)

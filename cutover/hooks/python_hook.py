@@ -60,8 +60,8 @@ class PythonHook:
         there = entry_points(group=_GROUP)
         mine = [point for point in there if point.name == self.name]
         if len({point.value for point in mine}) > 1:
-            told = " and ".join(sorted(point.value for point in mine))
-            return f"{self.name} is registered twice in the group {_GROUP}: {told}; remove one of the packages"
+            names = " and ".join(sorted(point.value for point in mine))
+            return f"{self.name} is registered twice in the group {_GROUP}: {names}; remove one of the packages"
         if not mine:
             others = ", ".join(sorted({point.name for point in there})) or "none"
             return (

@@ -190,17 +190,19 @@ class JournalChain:
         if entry.previous in self._known:
             self._void.append(VoidLine(offset, "another entry came first", False, entry.run, entry.step))
             return False
-        said = f"(run {entry.run}, step {entry.step})"
+        where = f"(run {entry.run}, step {entry.step})"
         changed = self._rejected.get(entry.previous)
         if changed is not None and (genuine or not self.signed):
             why = next(each.why for each in self._void if each.offset == changed)
             raise BrokenChain(
-                f"journal offset {changed} was changed after it was written: {why}, and offset {offset} {said} "
+                f"journal offset {changed} was changed after it was written: {why}, and offset {offset} {where} "
                 "follows it",
                 changed,
             )
         if genuine:
-            raise BrokenChain(f"journal offset {offset} {said} follows an entry that is missing or was changed", offset)
+            raise BrokenChain(
+                f"journal offset {offset} {where} follows an entry that is missing or was changed", offset
+            )
         self._reject(offset, value, "it follows an entry that is not in the journal")
         return False
 

@@ -128,8 +128,8 @@ class ApplicationEndpoints:
         value = _object(answer.body)
         if not 200 <= answer.status < 300:
             # Only what it says as an application: any other page behind this address is nobody's business here.
-            said = str(value.get("error", "")).strip()[:_MOST_WORDS] if value else ""
-            message = f"application {name}: {method} {url} answered {answer.status}" + (f": {said}" if said else "")
+            detail = str(value.get("error", "")).strip()[:_MOST_WORDS] if value else ""
+            message = f"application {name}: {method} {url} answered {answer.status}" + (f": {detail}" if detail else "")
             raise ApplicationControlFailed(message, transient=answer.status >= 500)
         if value is None:
             raise ApplicationControlFailed(f"application {name}: {url} answered no JSON object", transient=False)
@@ -157,12 +157,12 @@ def _state(name: str, value: Mapping[str, Any]) -> ApplicationState:
     state = value.get("state")
     if state not in ("running", "stopped"):
         raise ApplicationControlFailed(
-            f"application {name} is {_told(state)}, expected running or stopped", transient=True
+            f"application {name} is {_describe_state(state)}, expected running or stopped", transient=True
         )
     cluster = value.get("cluster")
     return ApplicationState(str(state), None if cluster is None else str(cluster), "endpoint")
 
 
-def _told(state: object) -> str:
+def _describe_state(state: object) -> str:
     """A state as an application would name one; anything else behind this address is not repeated."""
     return repr(state) if isinstance(state, str) and state.isalpha() and len(state) <= _A_STATE else "in no known state"

@@ -1,4 +1,4 @@
-"""The real world of a failover: who answers, what was last seen of the source, fencing workers, divergence.
+"""Answers the actions of a failover: who answers, what was last seen of the source, fencing workers, divergence.
 
 Everything but `ProbeCluster` and `FindDivergence` asks the target alone.
 """
@@ -66,8 +66,8 @@ class LiveFailover:
         }
 
     def whether_answers(self, action: ProbeCluster) -> ClusterProbe:
-        answers, told = probe_bootstrap_brokers(self._settings[action.side])
-        return ClusterProbe(self._now(), answers, told)
+        answers, text = probe_bootstrap_brokers(self._settings[action.side])
+        return ClusterProbe(self._now(), answers, text)
 
     def last_sight(self, action: ReadLastSeenSource) -> LastSeenSource:
         newest = self._sights.read()
@@ -81,16 +81,16 @@ class LiveFailover:
 
     def check_cut_off(self, _action: CheckCutOff) -> CutOffResult:
         record = read_flows(self._settings["target"]).get(self._flow.id)
-        told = "" if record is None else explain_fence_refusal(record, self._settings["target"])
-        return CutOffResult(self._now(), not told, told)
+        text = "" if record is None else explain_fence_refusal(record, self._settings["target"])
+        return CutOffResult(self._now(), not text, text)
 
     def cut_off(self, action: CutOff) -> CutOffResult:
         record, target = self._record(), self._settings["target"]
         found = fence_flow(record, action.offsets, target)
-        told = f"producer {record.producer_id} is fenced by epoch in {len(found.epochs)} partitions"
+        text = f"producer {record.producer_id} is fenced by epoch in {len(found.epochs)} partitions"
         if record.flow.delivery == "transactions":
-            told = f"the transactional ids of all {SLOT_COUNT} slots are fenced"
-        return CutOffResult(self._now(), True, told, found.epochs, found.ends, found.source_ids)
+            text = f"the transactional ids of all {SLOT_COUNT} slots are fenced"
+        return CutOffResult(self._now(), True, text, found.epochs, found.ends, found.source_ids)
 
     def divergence(self, action: FindDivergence) -> ObservedDivergence:
         found = read_divergence(self._settings[action.side], action.since)
@@ -108,19 +108,19 @@ class LiveFailover:
 
 
 def probe_bootstrap_brokers(settings: ConnectionSettings) -> tuple[bool, str]:
-    """Whether any bootstrap address belongs to a live broker of the cluster, asked all at once: (answers, told).
+    """Whether any bootstrap address belongs to a live broker of the cluster, asked all at once: (answers, text).
 
     A broker that refuses our login lives, too; one of another cluster than the pinned one does not count.
     """
     addresses = [(host.strip("[]"), int(port)) for host, _, port in (at.rpartition(":") for at in settings.bootstrap)]
-    told: list[str] = []
+    texts: list[str] = []
     with ThreadPoolExecutor(max_workers=len(addresses) or 1, thread_name_prefix="answers") as pool:
         for done in as_completed([pool.submit(_answers, settings, address) for address in addresses]):
             answers, text = done.result()
             if answers:
                 return True, text
-            told.append(text)
-    return False, "; ".join(sorted(told)) or "no bootstrap address is given"
+            texts.append(text)
+    return False, "; ".join(sorted(texts)) or "no bootstrap address is given"
 
 
 def _answers(settings: ConnectionSettings, address: tuple[str, int]) -> tuple[bool, str]:

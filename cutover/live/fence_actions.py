@@ -1,4 +1,4 @@
-"""The real world's fences and writers: who the applications are for the brokers, and what these say."""
+"""Answers for fences and writers: who the applications are for the brokers, and what these say."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The real world's rights that wait for applications: read from the source while it lives, else from what its workers
+"""Answers for rights that the flow holds back: read from the source while it lives, else from what its workers
 wrote down at the target; given and taken away at the brokers."""
 
 from __future__ import annotations
@@ -75,8 +75,8 @@ class LiveRights:
         return WithheldRights(self._flow.id, translate_acls(self._flow, here or ()).withheld)
 
     def _done(self, missing: _Acls, there: _Acls, refused: Mapping[InventoryAcl, str]) -> ObservedRights:
-        told = {render_acl(acl): why for acl, why in refused.items()}
-        return ObservedRights(self._now(), True, _json(missing), _json(there), told)
+        reasons = {render_acl(acl): why for acl, why in refused.items()}
+        return ObservedRights(self._now(), True, _json(missing), _json(there), reasons)
 
 
 def _altering(settings: ConnectionSettings) -> RequiredRight:

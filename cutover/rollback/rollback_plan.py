@@ -33,7 +33,7 @@ def plan_rollback(
     policy: WavePolicy | None = None,
     stranded: StrandedChoice | None = None,
 ) -> RunPlan:
-    """The course of `topology rollback`, from what the journal says of the migration.
+    """The run plan of `topology rollback`, from what the journal says of the migration.
 
     stranded: what becomes of groups that have passed records which somebody wrote at the old source after the switch.
     Raises NothingToRollBack when no migration of the wave has passed its point of no return, PlanChanged when the file
@@ -57,7 +57,7 @@ def plan_rollback(
 
 
 def preview_rollback(plan: Plan, wave: str | None) -> RunPlan:
-    """The same course without a journal, for a dry run: of a migration that went through."""
+    """The same run plan without a journal, for a dry run: of a migration that went through."""
     there = plan_migration(plan, wave)
     earlier = EarlierRun("", there.flow, {"preflight": {"partitions": dict.fromkeys(there.wave.topics, 1)}}, "done", 0)
     return plan_way_back(plan, there, replace(earlier, moved=there.wave.consumers), _policy_back(plan, wave), None)
@@ -137,7 +137,7 @@ def _returns(flow: PlanFlow, there: PlanFlow, topic: str) -> bool:
 
 def _nothing(plan: Plan, wave: str, chain: JournalChain) -> str:
     open_run = chain.unfinished()
-    told = f"no migration of wave {wave} of {plan.topology} has passed its point of no return"
+    refusal = f"no migration of wave {wave} of {plan.topology} has passed its point of no return"
     if open_run and open_run[0].wave == wave:
-        return f"{told}: run {open_run[0].run} is taken back with `topology migrate --abandon`"
-    return f"{told}: there is nothing to be rolled back"
+        return f"{refusal}: run {open_run[0].run} is taken back with `topology migrate --abandon`"
+    return f"{refusal}: there is nothing to be rolled back"

@@ -371,6 +371,6 @@ def test_what_expired_before_it_was_copied_is_refused(copied: int, start: int, e
 def _behind(copied: int | None, start: int, end: int) -> dict[TopicPartition, int]:
     plan = a_plan()
     assert plan.migration is not None
-    ground = RunContext(plan.flows[0], plan.migration.waves[0], WavePolicy())
+    context = RunContext(plan.flows[0], plan.migration.waves[0], WavePolicy())
     held = {} if copied is None else {PLACE: CopiedPartition(OffsetMap((OffsetRun(0, copied),)), 0)}
-    return ground.behind(held, ObservedLogs(0, {PLACE: start}, {PLACE: end}, {PLACE: end}), {PLACE: end})
+    return context.behind(held, ObservedLogs(0, {PLACE: start}, {PLACE: end}, {PLACE: end}), {PLACE: end})

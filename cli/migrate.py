@@ -121,7 +121,7 @@ def migrate(
     if abandon:
         name = _meant(plan, wave, settings[flow.target], form)
         course = _course(plan, name, settings[flow.target], strategy)
-        return _abandon(plan, course, settings, approve, force=force, form=form)
+        return _abandon(plan, course, settings, approve, evidence, run_id, force=force, form=form)
     from cutover.errors import WaveDone
 
     try:
@@ -215,13 +215,24 @@ def _run(
 
 
 def _abandon(
-    plan: Plan, course: RunPlan, settings: Mapping[str, ConnectionSettings], approve: str, *, force: bool, form: str
+    plan: Plan,
+    course: RunPlan,
+    settings: Mapping[str, ConnectionSettings],
+    approve: str,
+    evidence: Path | None,
+    run_id: str | None,
+    *,
+    force: bool,
+    form: str,
 ) -> int:
     from cutover.driver import RunDriver
     from cutover.run_abandonment import abandon_run
 
     told = build_run_applications(plan, approve)
-    opened = partial(RunDriver, plan, None, settings, run_plan=course, applications=told, resume=True, abandon=True)
+    opened = partial(
+        RunDriver, plan, None, settings, run_plan=course, applications=told, resume=True, abandon=True,
+        run_id=run_id, evidence=evidence,
+    )  # fmt: skip
     say = partial(show_run_event, to_stderr=form == "json")
     result = abandon_run(opened, "the run was given up by its operator (--abandon)", say, force=force)
     if form == "json":

@@ -133,7 +133,9 @@ def drive_run(
     say = partial(show_run_event, to_stderr=wanted.form == "json")
     if wanted.abandon:
         why = "the run was given up by its operator (--abandon)"
-        result = abandon_run(partial(opened, resume=True, abandon=True), why, say, force=wanted.force)
+        result = abandon_run(
+            partial(opened, resume=True, abandon=True, evidence=wanted.evidence), why, say, force=wanted.force
+        )
         if wanted.form == "json":
             click.echo(json.dumps({"schema": 1, **asdict(result)}, indent=2))
         return 0 if result.state in ("refused", "rolled_back") else result.exit_code

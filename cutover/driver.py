@@ -15,15 +15,20 @@ from cutover.actions import (
     Action,
     AskApproval,
     BeginStep,
+    CallHook,
     Deed,
     EndRun,
     FinishStep,
+    GiveRights,
     JsonObject,
+    LowerFence,
     PauseRun,
+    RaiseFence,
     RecallDeeds,
     ReportMessage,
     RequestProof,
     Seal,
+    TakeRights,
 )
 from cutover.errors import NothingToResume, NotSupported
 from cutover.evidence.pack import EvidenceSubject, measure_producer_stop_ms, write_run_evidence
@@ -36,7 +41,10 @@ from cutover.observations import (
     ActionDone,
     ActionFailed,
     ApprovalAnswer,
+    HookAnswer,
     Observation,
+    ObservedFence,
+    ObservedRights,
     ProofOutcome,
     RecalledDeeds,
     RecordedStep,
@@ -288,8 +296,8 @@ class RunDriver:
         self._tell("deed", f"{name} {' '.join(str(v) for v in what.values() if isinstance(v, str))}".rstrip(), what)
         self._still_ours(began)
         seen = self._done_here(deed)
-        failed = {"failed": seen.error} if isinstance(seen, ActionFailed) else {}
-        self._write(self._step, "outcome", {**what, **failed}, deed=name)
+        why = describe_failed_deed(deed, seen)
+        self._write(self._step, "outcome", what if why is None else {**what, "failed": why}, deed=name)
         return seen
 
     def _still_ours(self, began: float) -> None:
@@ -337,6 +345,28 @@ class RunDriver:
 
     def _now(self) -> int:
         return int(self._clock() * 1000)
+
+
+def describe_failed_deed(deed: Deed, answer: Observation) -> str | None:
+    """Why the deed did not do what it says, for its outcome in the journal (`failed`); None where it did.
+
+    A later run reads there whether a fence still stands and whose rights are still given. So an answer that says no
+    counts as a failure, exactly like a cluster that did not answer.
+    """
+    match deed, answer:
+        case _, ActionFailed(error=error):
+            return error
+        case LowerFence(), ObservedFence(up=True):
+            return answer.text or "the fence is still in force"
+        case RaiseFence(), ObservedFence(up=False):
+            return answer.text or "the fence is not in force"
+        case CallHook(), HookAnswer(agreed=False):
+            return answer.text or "the hook said no"
+        case TakeRights(), ObservedRights() if answer.there:
+            return f"rights that are still there: {len(answer.there)}"
+        case GiveRights(), ObservedRights() if answer.refused:
+            return f"rights that were refused: {len(answer.refused)}"
+    return None
 
 
 def build_application_endpoints(migration: PlanMigration, confirm: ConfirmByPerson | None) -> ApplicationEndpoints:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from cutover.actions import GiveRights, JsonObject, ReadRights, TakeRights
+from cutover.actions import GiveRights, JsonObject, ReadLogs, ReadRights, TakeRights
 from cutover.journal.chain import JournalChain
 from cutover.observations import ActionFailed, ObservedRights
 from cutover.run_plan import plan_migration
@@ -171,3 +171,22 @@ def test_rights_of_a_rolled_back_run_are_nobody_s() -> None:
     assert any(entry.deed == TakeRights.__name__ for entry in chain.entries)
     assert find_standing_rights(chain.entries) == ()
     assert world.given == []
+
+
+def test_rights_that_could_not_be_taken_away_stay_in_the_journal() -> None:
+    world, log = World(), FakeLog()
+    world.withheld = (A_RIGHT,)
+    failing(ReadLogs, "point_of_no_return")(world)
+    spoil = world.hook
+
+    def hook(action: Any) -> Any:
+        if isinstance(action, TakeRights):
+            return ObservedRights(0, True, (), (A_RIGHT,), {"User:checkout WRITE topic dc.orders": "POLICY_VIOLATION"})
+        return spoil(action)
+
+    world.hook = hook
+    result = a_migration(world, log, plan=holding_back(a_plan())).run()
+    assert result.state == "rollback_incomplete", result
+    chain = JournalChain("shop")
+    chain.follow(log.read(0))
+    assert find_standing_rights(chain.entries) == (A_RIGHT,)

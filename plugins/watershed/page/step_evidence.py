@@ -18,7 +18,7 @@ GATE_EVIDENCE: Mapping[str, tuple[str, ...]] = {
     "approval": ("approvals",),
     "consumers_joined": ("members",),
     "soak": ("consumer_lag", "approvals"),
-    "drain_consumers": ("consumer_lag",),
+    "drain_consumers": ("groups",),
     "standstill": ("watched_ms",),
     "tail_proof": ("verdict", "level", "unproven", "counts"),
     "landing_test": ("groups",),

@@ -78,7 +78,8 @@ class RunEvent:
 class ActionHandler(Protocol):
     """`cutover.live.action_handler.LiveActionHandler`, or a fake one in tests."""
 
-    def answer(self, action: Action) -> Observation: ...
+    def answer(self, action: Action) -> Observation:
+        """Does or reads what the action says. A failure of a cluster is an answer too (`ActionFailed`)."""
 
 
 _Prover = Callable[[RequestProof], ProofOutcome]
@@ -151,6 +152,7 @@ class RunDriver:
 
     @property
     def steps(self) -> tuple[Step, ...]:
+        """The steps of the run plan, in the order in which they run."""
         return self.run_plan.steps
 
     def run(self, until_step: str | None = None) -> RunResult:

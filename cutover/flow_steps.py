@@ -39,6 +39,7 @@ def _hold(context: RunContext, name: str, topics: tuple[str, ...]) -> ActionGene
 
 
 def undo_hold_reverse_flow(context: RunContext, outcome: JsonObject) -> ActionGenerator[None]:
+    """The reverse flow carries again exactly the topics that this run took off it."""
     name, _ = _reverse(context)
     for deed in (yield from perform_action(RecallDeeds("RetireTopics"), RecalledDeeds, context.policy)).deeds:
         if deed["flow"] == name:

@@ -59,6 +59,7 @@ def run_preflight(context: RunContext, outcome: JsonObject) -> ActionGenerator[N
 
 
 def check_clusters(context: RunContext, problems: list[str]) -> ActionGenerator[JsonObject]:
+    """Adds a problem for a cluster that is not the pinned one, or is both sides. Returns alias → id and brokers."""
     source = yield from perform_action(ReadCluster("source"), ObservedCluster, context.policy)
     target = yield from perform_action(ReadCluster("target"), ObservedCluster, context.policy)
     for seen in (source, target):
@@ -70,6 +71,8 @@ def check_clusters(context: RunContext, problems: list[str]) -> ActionGenerator[
 
 
 def check_wave_topics(context: RunContext, problems: list[str]) -> ActionGenerator[dict[str, int]]:
+    """Adds a problem for each topic that is missing or has other partition counts. Returns topic → partitions of the
+    rest."""
     source = yield from perform_action(ReadTopics("source"), ObservedTopics, context.policy)
     target = yield from perform_action(ReadTopics("target"), ObservedTopics, context.policy)
     wanted = context.wave.topics or tuple(sorted(t for t in source.partitions if context.flow.selects(t)))
@@ -200,6 +203,7 @@ class SteadyLag:
 
 
 def prove_history(context: RunContext, outcome: JsonObject) -> ActionGenerator[None]:
+    """Step `history_proof`: everything copied so far, while the applications still run."""
     yield from require_proof(context, outcome, context.policy.history_level, final=False, since=None)
 
 
@@ -230,6 +234,7 @@ def _where(summary: str | None) -> str:
 
 
 def ask_move_approval(context: RunContext, outcome: JsonObject) -> ActionGenerator[None]:
+    """Step `approval`: everybody whom the file names sees lag, proof and losses, and has to agree."""
     names = context.policy.approvals or ("operator",)
     evidence: JsonObject = {step: context.outcomes[step] for step in ("lag_gate", "history_proof")}
     if "preflight_back" in context.outcomes:  # what a blind switch back would strand, and what stands in the way
@@ -312,10 +317,12 @@ def _opens_ms(window: WaveWindow) -> int:
 
 
 def hold_before(context: RunContext, outcome: JsonObject) -> ActionGenerator[None]:
+    """Step `hold_before`: does nothing for `hold_before_ms`; time that passed before a restart counts."""
     yield from _hold(context, outcome, "hold_before", context.policy.hold_before_ms)
 
 
 def hold_after(context: RunContext, outcome: JsonObject) -> ActionGenerator[None]:
+    """Step `hold_after`: does nothing for `hold_after_ms`; time that passed before a restart counts."""
     yield from _hold(context, outcome, "hold_after", context.policy.hold_after_ms)
 
 

@@ -12,6 +12,8 @@ from replicator.ledger.offset_translation import CopiedPartition
 
 @dataclass(frozen=True, slots=True)
 class Observation:
+    """What an action was answered with. at_ms: of the driver's monotonic clock."""
+
     at_ms: int
 
 
@@ -187,6 +189,8 @@ class ProofOutcome(Observation):
 
 @dataclass(frozen=True, slots=True)
 class ApprovalAnswer(Observation):
+    """by: who answered. note: what they wrote beside it, for the evidence."""
+
     granted: bool
     by: str
     note: str = ""

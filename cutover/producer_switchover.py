@@ -40,6 +40,7 @@ from cutover.steps import describe_way_back
 
 
 def fence_producers(context: RunContext, outcome: JsonObject) -> ActionGenerator[None]:
+    """Step `fence_producers`: stops every producer, then raises the file's fence."""
     outcome["stopped"] = []
     for name in context.producers:
         seen = yield from perform_action(StopApplication(name, "producer"), ObservedApplication, context.policy)
@@ -50,6 +51,7 @@ def fence_producers(context: RunContext, outcome: JsonObject) -> ActionGenerator
 
 
 def undo_fence_producers(context: RunContext, outcome: JsonObject) -> ActionGenerator[None]:
+    """Lowers the fence and starts the producers that ran before the run."""
     yield from lower_fence(context, outcome)
     names = tuple(name for name in context.producers if context.was_running(name))
     yield from _start(context, "source", outcome, names)
@@ -105,6 +107,8 @@ def drain_to_barrier(context: RunContext, outcome: JsonObject) -> ActionGenerato
 
 
 def prove_tail(context: RunContext, outcome: JsonObject) -> ActionGenerator[None]:
+    """Step `tail_proof`: everything up to the barrier, on top of the proof of history; then the source must not have
+    moved."""
     since = context.outcomes["history_proof"].get("summary")
     yield from require_proof(context, outcome, context.policy.tail_level, final=True, since=since)
     yield from _nothing_moved(context)
@@ -139,6 +143,7 @@ def _nothing_moved(context: RunContext) -> ActionGenerator[tuple[ObservedLogs, O
 
 
 def switch_producers(context: RunContext, outcome: JsonObject) -> ActionGenerator[None]:
+    """Step `switch_producers`: starts the wave's producers at the target."""
     yield from _start(context, "target", outcome, context.producers)
 
 
@@ -169,6 +174,7 @@ def check_canary(context: RunContext, outcome: JsonObject) -> ActionGenerator[No
 
 
 def seal_evidence(context: RunContext, outcome: JsonObject) -> ActionGenerator[None]:
+    """Step `seal`: writes the evidence pack; `root` is the journal's hash at that moment."""
     seen = yield from perform_action(Seal(), SealedEvidence, context.policy)
     outcome.update(evidence=seen.path, root=seen.root)
 

@@ -38,6 +38,7 @@ class RunClaim:
     ended: RunResult | None = None
 
     def outcome_of(self, step: str) -> tuple[dict[str, Any], str | None] | None:
+        """What the journal holds of the step in this run: its outcome, and why it was refused (None: it was not)."""
         return find_step_outcome(self.journal.chain.run(self.run), step)
 
     def begun(self, deed: str) -> tuple[dict[str, Any], ...]:

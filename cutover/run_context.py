@@ -43,10 +43,12 @@ class RunContext:
 
     @property
     def groups(self) -> tuple[str, ...]:
+        """Consumer groups of the wave, by their names at the flow's source."""
         return self.wave.consumers
 
     @property
     def producers(self) -> tuple[str, ...]:
+        """Producer applications of the wave."""
         return self.wave.producers
 
     @property
@@ -65,15 +67,19 @@ class RunContext:
         return dict(self._preflight["partitions"])
 
     def source_places(self) -> tuple[TopicPartition, ...]:
+        """Partitions of the wave's topics at the source, as preflight counted them."""
         return list_partitions(self.partitions())
 
     def target_places(self) -> tuple[TopicPartition, ...]:
+        """The same partitions by their names at the target."""
         return list_partitions({self.rename(topic): count for topic, count in self.partitions().items()})
 
     def rename(self, topic: str) -> str:
+        """Name of a source topic at the target."""
         return self.flow.target_topic(topic)
 
     def at_target(self, place: TopicPartition) -> TopicPartition:
+        """The same partition by its name at the target."""
         return TopicPartition(self.rename(place.topic), place.partition)
 
     def was_running(self, application: str) -> bool:
@@ -92,6 +98,7 @@ class RunContext:
         return "classic" if kind == "unknown" else str(kind)
 
     def is_static(self, group: str) -> bool:
+        """Whether preflight saw static members, whose places outlive them for a session timeout."""
         return bool(self._known(group).get("static"))
 
     def internal(self, group: str) -> tuple[str, ...]:
@@ -104,6 +111,8 @@ class RunContext:
         return list_partitions({topic: partitions[topic] for topic in self._known(group).get("reads", partitions)})
 
     def translated(self, group: str) -> JsonObject:
+        """Source and target offsets of a group, from the step of this run that translated them. Raises StopIteration
+        before."""
         step = next(name for name in _TRANSLATIONS if name in self.outcomes)
         moved: JsonObject = self.outcomes[step]["groups"][group]
         return moved
@@ -150,10 +159,12 @@ class RunContext:
 
 
 def read_source_logs(context: RunContext) -> ActionGenerator[ObservedLogs]:
+    """Starts and ends of the wave's partitions at the source."""
     return (yield from perform_action(ReadLogs("source", context.source_places()), ObservedLogs, context.policy))
 
 
 def read_target_logs(context: RunContext) -> ActionGenerator[ObservedLogs]:
+    """Starts and ends of the wave's partitions at the target."""
     return (yield from perform_action(ReadLogs("target", context.target_places()), ObservedLogs, context.policy))
 
 

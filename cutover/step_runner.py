@@ -124,6 +124,7 @@ class RunResult:
 
     @property
     def exit_code(self) -> int:
+        """0 for a run that is done, or paused where it was asked to; else 1."""
         return 0 if self.state in ("done", "paused") else 1
 
     @property

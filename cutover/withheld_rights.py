@@ -66,6 +66,7 @@ def give_missing_rights(context: RunContext, outcome: JsonObject, seen: Observed
 
 
 def undo_give_withheld_rights(context: RunContext, outcome: JsonObject) -> ActionGenerator[None]:
+    """Takes away every right that this run gave, or began to give."""
     yield from take_rights(context, outcome, (yield from _begun(context)), "target")
 
 

@@ -51,6 +51,7 @@ def create_copies(
 
 
 def build_copy_acls(allowed: Sequence[Sequence[str]]) -> list[InventoryAcl]:
+    """ALLOW WRITE rights on copies, from (principal, copy) pairs."""
     return [InventoryAcl(who, "WRITE", "ALLOW", "TOPIC", topic, "LITERAL") for who, topic in allowed]
 
 

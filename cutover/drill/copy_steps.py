@@ -38,6 +38,8 @@ REMOVE_COPIES_STEP = Step("remove_copies", "the copies, their flows and groups a
 
 
 def read_originals(context: RunContext, outcome: JsonObject) -> ActionGenerator[None]:
+    """Step `look_at_originals`: refuses a drill that cannot be made, and warns of rights that the migration will
+    lack."""
     seen = yield from perform_action(ReadOriginals(), ObservedOriginals, context.policy)
     outcome.update(lacking=list(seen.lacking), what=seen.what)
     if seen.problems:
@@ -47,11 +49,13 @@ def read_originals(context: RunContext, outcome: JsonObject) -> ActionGenerator[
 
 
 def make_copies(context: RunContext, outcome: JsonObject) -> ActionGenerator[None]:
+    """Step `make_copies`: records per topic that the copies hold."""
     what = context.outcomes["look_at_originals"]["what"]
     outcome["records"] = (yield from perform_action(MakeCopies(what), CopiesMade, context.policy)).records
 
 
 def count_records(context: RunContext, outcome: JsonObject) -> ActionGenerator[None]:
+    """Step `count_records`: stops the drill's producers, waits for its consumers, compares written with read."""
     outcome.update((yield from perform_action(CountRecords(), RecordsCounted, context.policy)).counts)
 
 

@@ -37,6 +37,7 @@ def find_last_step_there(run_plan: RunPlan) -> str:
 
 
 def has_way_back(drill: Plan) -> bool:
+    """Whether the wave declares a reverse flow, so that the drill can rehearse the rollback too."""
     assert drill.migration is not None
     [wave] = drill.migration.waves
     return wave.rollback is not None and wave.rollback.reverse is not None

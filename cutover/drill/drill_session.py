@@ -61,6 +61,8 @@ class DrillSession:
             self._report(f"the rehearsal could not be ended ({why}): `topology migrate FILE --drill --abandon`")
 
     def opened(self, run_plan: RunPlan, run: str) -> RunDriver:
+        """A driver for one run of the drill. Its evidence goes to the drill's folder; that of the way back to
+        `back/`."""
         folder = self._folder / "back" if run.endswith(BACK_RUN_SUFFIX) else self._folder
         return RunDriver(
             self._drill.drill,

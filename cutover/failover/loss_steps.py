@@ -157,4 +157,5 @@ def cut_workers_off(context: RunContext, outcome: JsonObject) -> ActionGenerator
 
 
 def list_application_names(context: RunContext) -> str:
+    """Groups and producers of the wave, for messages; the wave's name where it has neither."""
     return ", ".join((*context.groups, *context.producers)) or context.wave.name

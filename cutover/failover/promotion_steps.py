@@ -29,6 +29,7 @@ from cutover.withheld_rights import give_missing_rights
 
 
 def give_remembered_rights(context: RunContext, outcome: JsonObject) -> ActionGenerator[None]:
+    """Step `give_rights`: gives the rights that workers last saw at the source, which may be gone."""
     seen = yield from perform_action(ReadRights(remembered=True), ObservedRights, context.policy)
     outcome.update(asked=seen.asked, known_ms=seen.known_ms)
     if not seen.asked:
@@ -91,6 +92,7 @@ def check_promoted_canary(context: RunContext, outcome: JsonObject) -> ActionGen
 
 
 def seal_failover(context: RunContext, outcome: JsonObject) -> ActionGenerator[None]:
+    """Step `seal_failover`: writes the evidence and names the new primary."""
     seen = yield from perform_action(Seal(), SealedEvidence, context.policy)
     outcome.update(evidence=seen.path, root=seen.root, primary=context.flow.target)
     yield ReportMessage(

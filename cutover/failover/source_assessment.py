@@ -173,6 +173,7 @@ def stop_forwarding(context: RunContext, outcome: JsonObject) -> ActionGenerator
 
 
 def undo_stop_forwarding(context: RunContext, outcome: JsonObject) -> ActionGenerator[None]:
+    """The flow copies the topics again, and runs if it ran before."""
     policy, topics = context.policy, tuple(sorted(context.partitions()))
     yield from perform_action(ServeTopics(topics), ObservedFlow, policy)
     if context.outcomes["failover_preflight"]["flow"] == "running":

@@ -75,10 +75,12 @@ def stop_consumers(context: RunContext, outcome: JsonObject) -> ActionGenerator[
 
 
 def undo_stop_consumers(context: RunContext, outcome: JsonObject) -> ActionGenerator[None]:
+    """Starts at the source again those that ran there before the run."""
     yield from _start_all(context, "source", outcome, tuple(g for g in context.readers if context.was_running(g)))
 
 
 def translate_offsets(context: RunContext, outcome: JsonObject) -> ActionGenerator[None]:
+    """Step `translate_offsets`: target offsets of each group, from copies without holes."""
     if context.cut is None:  # behind it a new partition is the applications' own affair, and the run has to end
         yield from refuse_new_partitions(context)
     outcome["groups"] = {}
@@ -87,6 +89,7 @@ def translate_offsets(context: RunContext, outcome: JsonObject) -> ActionGenerat
 
 
 def commit_offsets(context: RunContext, outcome: JsonObject) -> ActionGenerator[None]:
+    """Step `commit_offsets`: commits each group's target offsets and reads them back."""
     outcome["committed"] = {}
     for group in context.groups:
         outcome["committed"][group] = yield from commit_group_offsets(context, group)
@@ -107,6 +110,7 @@ def undo_commit_offsets(context: RunContext, outcome: JsonObject) -> ActionGener
 
 
 def run_landing_test(context: RunContext, outcome: JsonObject) -> ActionGenerator[None]:
+    """Step `landing_test`: the record at each committed offset is the same on both sides."""
     outcome["groups"] = {}
     for group in context.groups:
         outcome["groups"][group] = yield from check_landing(context, group)
@@ -138,6 +142,7 @@ def start_consumers(context: RunContext, outcome: JsonObject) -> ActionGenerator
 
 
 def wait_for_consumers(context: RunContext, outcome: JsonObject) -> ActionGenerator[None]:
+    """Step `consumers_joined`: every group that was started has members at the target."""
     outcome["members"] = {}
     for group in context.groups:
 
@@ -151,6 +156,7 @@ def wait_for_consumers(context: RunContext, outcome: JsonObject) -> ActionGenera
 
 
 def undo_start_consumers(context: RunContext, outcome: JsonObject) -> ActionGenerator[None]:
+    """Stops consumers at the target and waits until their groups are empty."""
     yield from _stop_all(context, "target", context.policy.empty_times)
 
 

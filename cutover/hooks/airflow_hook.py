@@ -44,6 +44,8 @@ class AirflowHook:
     _token: str | None = field(init=False, default=None)
 
     def problems(self) -> list[str]:
+        """Why the hook cannot be called: credentials, a DAG that is missing or paused. Asks Airflow up to three
+        times."""
         for last, pause in zip((False, False, True), _PAUSES, strict=False):
             try:
                 return self._wrong()
@@ -62,6 +64,7 @@ class AirflowHook:
         return []
 
     def call(self, asked: HookCall) -> HookReply:
+        """Triggers the DAG run (its id comes from the call's key, so it runs once) and waits for its end."""
         try:
             dag, task = self._names()
         except _Said as error:

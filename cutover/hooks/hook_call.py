@@ -26,6 +26,7 @@ class HookCall:
     at: int
 
     def to_json(self) -> dict[str, Any]:
+        """The body that hooks get; its keys are promised to their authors."""
         return asdict(self)
 
 
@@ -45,7 +46,8 @@ class HookKind(Protocol):
         """What would keep it from being called, with the remedy; nothing is called of its own."""
         ...
 
-    def call(self, asked: HookCall) -> HookReply: ...
+    def call(self, asked: HookCall) -> HookReply:
+        """Calls the hook, again while it is silent and time is left. A failure is the reply `silence` or `no`."""
 
 
 def parse_hook_reply(value: object, otherwise: str) -> HookReply:

@@ -26,22 +26,27 @@ def check_hooks(context: RunContext, problems: list[str]) -> ActionGenerator[Non
 
 
 def call_checks_before(context: RunContext, outcome: JsonObject) -> ActionGenerator[None]:
+    """Step `checks_before`: the file's own checks, before anything is stopped."""
     yield from _call_hooks(context, outcome, "check", context.policy.checks_before, "checks_before")
 
 
 def call_checks_after(context: RunContext, outcome: JsonObject) -> ActionGenerator[None]:
+    """Step `checks_after`: the file's own checks, once consumers have moved."""
     yield from _call_hooks(context, outcome, "check", context.policy.checks_after, "checks_after")
 
 
 def call_hooks_before(context: RunContext, outcome: JsonObject) -> ActionGenerator[None]:
+    """Step `hooks_before`: the hooks that the file calls before applications move."""
     yield from _call_hooks(context, outcome, "before", context.policy.hooks.before)
 
 
 def call_hooks_fenced(context: RunContext, outcome: JsonObject) -> ActionGenerator[None]:
+    """Step `hooks_fenced`: the hooks that the file calls while nobody writes."""
     yield from _call_hooks(context, outcome, "fenced", context.policy.hooks.fenced)
 
 
 def call_hooks_switched(context: RunContext, outcome: JsonObject) -> ActionGenerator[None]:
+    """Step `hooks_switched`: the hooks that the file calls once producers write to the target."""
     yield from _call_hooks(context, outcome, "switched", context.policy.hooks.switched)
 
 

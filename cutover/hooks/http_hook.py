@@ -33,9 +33,11 @@ class HttpHook:
     wall: Callable[[], float]
 
     def problems(self) -> list[str]:
+        """Why the hook cannot be called: a host that is not allowed, or no key to sign with."""
         return [why for why in (find_host_refusal(self.url, self.environ), self._unsigned()) if why is not None]
 
     def call(self, asked: HookCall) -> HookReply:
+        """Posts the signed body until there is an answer or the hook's time is over."""
         refused = (
             find_host_refusal(self.url, self.environ) or self._unsigned()
         )  # an operator may have changed his mind since

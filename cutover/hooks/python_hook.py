@@ -19,6 +19,7 @@ class PythonHook:
     seconds: float
 
     def problems(self) -> list[str]:
+        """Why the hook cannot be called: its entry point is missing, twice there, or cannot be loaded."""
         found = self._found()
         if isinstance(found, str):
             return [found]
@@ -29,6 +30,7 @@ class PythonHook:
         return [] if callable(loaded) else [f"entry point {self.name} ({found.value}) is no function"]
 
     def call(self, asked: HookCall) -> HookReply:
+        """Calls the registered function in a thread of its own, at most for the hook's time."""
         found = self._found()
         if isinstance(found, str):
             return HookReply("no", found)

@@ -42,6 +42,7 @@ TRUSTING: Final = Signing(trusting=True)
 
 
 def hash_entry(body: bytes) -> str:
+    """SHA-256 of the entry's body, for a journal without a key."""
     return PLAIN_HASH_PREFIX + hashlib.sha256(body).hexdigest()
 
 

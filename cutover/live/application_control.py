@@ -50,11 +50,14 @@ class ApplicationControl(Protocol):
     """What stops and starts applications: `ApplicationEndpoints`, or a rehearsal's own (`cutover.drill`). Raises
     ApplicationFailed."""
 
-    def look(self, name: str) -> ApplicationState: ...
+    def look(self, name: str) -> ApplicationState:
+        """State of the application. Raises ApplicationControlFailed."""
 
-    def stop(self, name: str, role: str, alias: str) -> ApplicationState: ...
+    def stop(self, name: str, role: str, alias: str) -> ApplicationState:
+        """Stops it at this cluster and returns when it has ended. Raises ApplicationControlFailed."""
 
-    def start(self, name: str, role: str, alias: str, bootstrap: Sequence[str]) -> ApplicationState: ...
+    def start(self, name: str, role: str, alias: str, bootstrap: Sequence[str]) -> ApplicationState:
+        """Starts it at this cluster. Raises ApplicationControlFailed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,12 +74,14 @@ class ApplicationEndpoints:
     environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
 
     def look(self, name: str) -> ApplicationState:
+        """State by its endpoint; `unknown` where only a person can tell."""
         url = self.endpoints.get(name)
         if url:
             return _state(name, self._call(name, url, "GET", timeout=min(self.timeout, _LOOK_S)))
         return ApplicationState("unknown", None, "nobody" if self.confirm is None else "person")
 
     def stop(self, name: str, role: str, alias: str) -> ApplicationState:
+        """`POST /stop`, or the question to a person."""
         url = self.endpoints.get(name)
         if url:
             return _state(name, self._call(name, f"{url.rstrip('/')}/stop", "POST", {}))
@@ -84,6 +89,7 @@ class ApplicationEndpoints:
         return ApplicationState("unknown", None, "person")
 
     def start(self, name: str, role: str, alias: str, bootstrap: Sequence[str]) -> ApplicationState:
+        """`POST /start` with alias and bootstrap, or the question to a person."""
         url = self.endpoints.get(name)
         if url:
             body = {"cluster": alias, "bootstrap": ",".join(bootstrap)}

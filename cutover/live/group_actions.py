@@ -49,15 +49,18 @@ class LiveGroups:
         ] = {}  # with when it began, and its end
 
     def look(self, action: ReadGroup) -> ObservedGroup:
+        """Offsets, members and lag of one group at one side."""
         return self._seen(action.side, action.group)
 
     def configs(self, action: ReadGroupConfigs) -> ObservedGroupConfigs:
+        """The group's own settings at its broker (KIP-848), or why they cannot be read."""
         with open_admin_connection(self._settings[action.side]) as inquiry:
             return ObservedGroupConfigs(
                 self._now(), *read_group_configs(inquiry, self._called(action.side, action.group))
             )
 
     def readers(self, action: FindReaders) -> ObservedReaders:
+        """Groups with members or offsets on these topics, and which of the topics they read."""
         topics = set(action.topics)
         with self._at(action.side) as groups:
             alive = [each for each in groups.listed().values() if each.state not in WRITABLE_GROUP_STATES]

@@ -32,9 +32,11 @@ class LiveRights:
         self._flow, self._settings, self._now = flow, settings, now
 
     def answers(self) -> dict[type[Action], Callable[..., Observation]]:
+        """Action class → the method that answers it."""
         return {ReadRights: self.look, GiveRights: self.give, TakeRights: self.take}
 
     def look(self, action: ReadRights) -> ObservedRights:
+        """Which of the rights that the flow holds back are missing at the target, and which are there."""
         if not self._flow.sync.acls.holds_back:
             return ObservedRights(self._now(), asked=False)
         target = self._settings["target"]

@@ -39,6 +39,7 @@ class EarlierRun:
     unseen: bool = False
 
     def offsets(self, step: str, what: str) -> dict[TopicPartition, int]:
+        """Offsets by partition out of an outcome of the earlier run. Raises KeyError."""
         return decode_offsets(self.outcomes[step][what])
 
     @property

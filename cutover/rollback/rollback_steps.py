@@ -214,6 +214,7 @@ def lower_migration_fence(context: RunContext, outcome: JsonObject) -> ActionGen
 
 
 def undo_lower_migration_fence(context: RunContext, outcome: JsonObject) -> ActionGenerator[None]:
+    """Raises the migration's fence again, from the snapshot of its first raising."""
     fence = context.run_taken_back.fence
     if fence is not None:
         yield from raise_fence_again(context, outcome, fence, "target")

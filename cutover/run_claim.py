@@ -102,17 +102,9 @@ def claim_run(
         open_run = []  # it is what is taken back: its process, if it still lives, writes no further entry
     if open_run:
         return _continue(journal, open_run, plan, run_plan, actor, run, resume, abandon)
-    before = chain.run(run) if run is not None else []
-    if before and (read_run_kind(before), before[0].wave) != (run_plan.kind, run_plan.wave.name):
-        raise NothingToResume(
-            f"run {run} was the {read_run_kind(before)} of wave {before[0].wave}, and this is the {run_plan.kind} "
-            f"of wave "
-            f"{run_plan.wave.name}: give it another name (--run), a run's is used once"
-        )
-    if before:
-        end = before[-1].observation
-        ended = RunResult(end["state"], end["step"], end["reason"])
-        return RunClaim(journal, before[0].run, actor, plan.hash, run_plan.wave.name, ended)
+    if run is not None and (before := chain.run(run)):
+        ended = _read_result(before, run_plan)
+        return RunClaim(journal, run, actor, plan.hash, run_plan.wave.name, ended)
     if resume:
         raise NothingToResume(f"topology {plan.topology} has no unfinished run; start one without --resume")
     if not begin:
@@ -140,6 +132,18 @@ def claim_run(
         other = journal.chain.unfinished()
         raise Locked(_locked(plan, other)) from None
     return new
+
+
+def _read_result(entries: list[JournalEntry], run_plan: RunPlan) -> RunResult:
+    """How the run of that name ended. Raises NothingToResume when it was another kind of run, or of another wave."""
+    first = entries[0]
+    if (read_run_kind(entries), first.wave) != (run_plan.kind, run_plan.wave.name):
+        raise NothingToResume(
+            f"run {first.run} was the {read_run_kind(entries)} of wave {first.wave}, and this is the {run_plan.kind} "
+            f"of wave {run_plan.wave.name}: give it another name (--run), a run's is used once"
+        )
+    end = entries[-1].observation
+    return RunResult(end["state"], end["step"], end["reason"])
 
 
 def _continue(

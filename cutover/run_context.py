@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 from clusters.topic_partition import TopicPartition
 from cutover.actions import ClusterSide, JsonObject, ReadCopies, ReadFlow, ReadLogs, ReadTopics
@@ -13,12 +12,10 @@ from cutover.observations import ObservedCopies, ObservedFlow, ObservedLogs, Obs
 from cutover.offsets import decode_offsets, list_partitions
 from cutover.policy import WavePolicy
 from cutover.polling import ActionGenerator, perform_action
+from cutover.rollback.earlier_run import EarlierRun
 from replicator.ledger.offset_translation import CopiedPartition
 from topology.migration_waves import Wave
 from topology.plan import PlanFlow
-
-if TYPE_CHECKING:
-    from cutover.rollback.earlier_run import EarlierRun
 
 PREFLIGHT_STEPS = ("preflight", "preflight_back", "failover_preflight")
 _TRANSLATIONS = ("translate_offsets", "translate_back")

@@ -7,17 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from cutover.errors import NotSupported
 from cutover.policy import WavePolicy, build_wave_policy
+from cutover.rollback.earlier_run import EarlierRun
 from cutover.step_texts import STEP_TEXTS, StepText
 from cutover.steps import Step, list_strategy_steps
 from topology.migration_waves import PlanMigration, ProofGate, Wave, WaveStrategy
 from topology.plan import Plan, PlanFlow
-
-if TYPE_CHECKING:
-    from cutover.rollback.earlier_run import EarlierRun
 
 RunKind = Literal["migrate", "rollback", "failover", "failback", "drill"]
 

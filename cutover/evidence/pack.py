@@ -10,7 +10,7 @@ from typing import Any
 
 from clusters.private_files import make_folder, replace_file
 from cutover.evidence.page import render_evidence_page
-from cutover.fences.fence_steps import find_standing_fence
+from cutover.fences.standing_fence import find_standing_fence
 from cutover.journal.chain import JournalChain, JournalEntry, find_step_outcome
 from cutover.run_plan import RunPlan
 from cutover.steps import Step

@@ -13,7 +13,7 @@ from typing import Any
 from cutover.actions import JsonObject
 from cutover.errors import NothingToRollBack, NotSupported, PlanChanged
 from cutover.failover.failover_plan import plan_failover
-from cutover.fences.fence_steps import find_standing_fence
+from cutover.fences.standing_fence import find_standing_fence
 from cutover.journal.chain import RUN_STEP, TAKEOVER_STEP, JournalChain, JournalEntry, find_step_outcome
 from cutover.offsets import decode_offsets
 from cutover.policy import DEFAULT_SESSION_MS, SESSION_GRACE_MS, WavePolicy, build_wave_policy

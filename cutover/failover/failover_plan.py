@@ -8,7 +8,7 @@ from typing import Final
 
 from clusters.topic_partition import TopicPartition
 from cutover.errors import NotSupported
-from cutover.fences.fence_steps import find_standing_fence
+from cutover.fences.standing_fence import find_standing_fence
 from cutover.journal.chain import JournalChain, JournalEntry
 from cutover.offsets import decode_offsets
 from cutover.policy import WavePolicy, build_wave_policy

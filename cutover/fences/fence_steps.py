@@ -20,12 +20,10 @@ from cutover.actions import (
     ReportMessage,
 )
 from cutover.errors import Refused
-from cutover.journal.chain import JournalEntry
+from cutover.fences.standing_fence import RAISING_DEEDS, list_raising_deeds
 from cutover.observations import HookAnswer, ObservedFence, RecalledDeeds
 from cutover.polling import ActionGenerator, perform_action
 from cutover.run_context import RunContext
-
-_RAISED = ("RaiseFence", "CallHook")  # the deeds by which fences rise
 
 
 def check_fence(context: RunContext, topics: Iterable[str], problems: list[str]) -> ActionGenerator[JsonObject]:
@@ -93,9 +91,9 @@ def raise_fence(context: RunContext, outcome: JsonObject) -> ActionGenerator[Non
 def lower_fence(context: RunContext, outcome: JsonObject) -> ActionGenerator[None]:
     """Whatever this run raised, or began to."""
     deeds: list[JsonObject] = []
-    for kind in _RAISED:
+    for kind in RAISING_DEEDS:
         deeds += (yield from perform_action(RecallDeeds(kind), RecalledDeeds, context.policy)).deeds
-    for deed in _raising(deeds):
+    for deed in list_raising_deeds(deeds):
         if deed["body"]["source"] == context.flow.source if "point" in deed else deed["side"] == "source":
             yield from lower_journaled_fence(context, outcome, deed)
             return
@@ -138,24 +136,6 @@ def raise_fence_again(
     outcome["raised"] = seen.text
     if not seen.up:
         raise Refused(f"the {deed['kind']} fence was raised again and is not in force: {seen.text}", outcome)
-
-
-def find_standing_fence(entries: Iterable[JournalEntry]) -> JsonObject | None:
-    """The deed that raised a fence which nothing lowered since, out of the journal's entries (of one wave): what
-    `lower` takes. None: no fence of ours stands."""
-    found: JsonObject | None = None
-    for entry in entries:
-        seen = entry.observation
-        if entry.kind == "intent" and entry.deed in _RAISED and _raising([seen]):
-            found = found or seen  # the first knows what stood there before
-        lowering = entry.deed == "LowerFence" or (entry.deed == "CallHook" and seen.get("point") == "lower")
-        if lowering and entry.kind == "outcome" and "failed" not in seen:
-            found = None
-    return found
-
-
-def _raising(deeds: list[JsonObject]) -> list[JsonObject]:
-    return [deed for deed in deeds if deed.get("point", "raise") == "raise"]
 
 
 def _hook(context: RunContext, name: str, point: str, body: JsonObject) -> CallHook:

@@ -1,7 +1,7 @@
 """What `cutover` takes from `replicator`: every name, with its reason. A new import is added here, or not made.
 
-Offset arithmetic is pure, and the steps may use it. Whatever reads control topics or acts on clusters is for `live/` and
-`drill/` only: steps ask for it with an action (`cutover.actions`).
+Offset arithmetic is pure, and the steps may use it. Whatever reads control topics or acts on clusters is for `live/`
+and `drill/` only: steps ask for it with an action (`cutover.actions`).
 """
 
 from __future__ import annotations

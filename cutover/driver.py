@@ -55,7 +55,8 @@ from cutover.policy import WavePolicy
 from cutover.run_claim import RunClaim, claim_run
 from cutover.run_context import RunContext
 from cutover.run_plan import RunPlan, plan_migration
-from cutover.step_runner import STEP_UNDOS, RunResult, execute_steps
+from cutover.step_runner import RunResult, execute_steps
+from cutover.step_table import STEPS
 from cutover.steps import Step, name_undo_step
 from topology.migration_waves import PlanMigration as PlanMigration
 from topology.plan import Plan
@@ -177,9 +178,8 @@ class RunDriver:
         assert self._claim is not None
         entries = self.journal.chain.run(self._claim.run)
         begun = {entry.step for entry in entries}
-        undos = [
-            name_undo_step(step.name) for step in reversed(self.steps) if step.name in STEP_UNDOS and step.name in begun
-        ]
+        undone = [step.name for step in reversed(self.steps) if STEPS[step.name].undo is not None]
+        undos = [name_undo_step(name) for name in undone if name in begun]
         left = [name for name in undos if find_step_outcome(entries, name) is None]
         ended = RunResult(
             "abandoned", result.step, f"{result.reason}. Given up by force: that is left to be done by hand"

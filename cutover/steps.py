@@ -1,7 +1,7 @@
 """The steps of migrations as a table: what each does, who acts, how it is undone, how long it may take; and the order
 in which each strategy takes them.
 
-What a person reads while they run is in `words`. The order of the steps is the order of the work,
+What a step does and how it is undone is in `step_table`. The order of the steps is the order of the work,
 and its reverse is the order of a rollback.
 """
 
@@ -29,6 +29,14 @@ class Step:
     bound_ms: int = 0
     point_of_no_return: bool = False
     usual_ms: int = 100
+
+
+@dataclass(frozen=True, slots=True)
+class StepText:
+    """What people read of a step. doing: while it runs. done: when it is done."""
+
+    doing: str
+    done: str
 
 
 USUAL_PROOF_MS = 3_000  # a small tail, by the application that proved the history; a new one takes 15 s more

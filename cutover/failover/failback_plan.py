@@ -21,7 +21,6 @@ from cutover.rollback.earlier_run import EarlierRun, find_rollback_of
 from cutover.rollback.rollback_plan import StrandedChoice, plan_way_back, shorten_lag_hold
 from cutover.run_claim import encode_run_work
 from cutover.run_plan import RunPlan
-from cutover.step_texts import StepText
 from cutover.steps import Step
 from cutover.withheld_rights import find_rights_to_take
 from topology.migration_waves import RollbackPolicy, Wave
@@ -40,10 +39,6 @@ _EMPTY = Step(
     None,
     DEFAULT_SESSION_MS + SESSION_GRACE_MS,
 )
-_WORDS = {
-    "old_groups_empty": StepText("waiting for sessions at the old primary to end", "its groups are empty"),
-    "divergence": StepText("comparing the old primary with what was copied", "both sides are compared"),
-}
 
 
 def plan_failback(
@@ -89,9 +84,7 @@ def _course(
     back = _find_flow_back(plan, there.flow, there.wave)
     there = replace(there, wave=replace(there.wave, rollback=RollbackPolicy(reverse=back.id)))  # without its `until`
     run_plan = plan_way_back(plan, there, earlier, policy, stranded)
-    return replace(
-        run_plan, kind="failback", steps=(_DIVERGENCE, _EMPTY, *run_plan.steps), words={**run_plan.words, **_WORDS}
-    )
+    return replace(run_plan, kind="failback", steps=(_DIVERGENCE, _EMPTY, *run_plan.steps))
 
 
 def _find_flow_back(plan: Plan, flow: PlanFlow, wave: Wave) -> PlanFlow:

@@ -15,7 +15,6 @@ from cutover.policy import WavePolicy, build_wave_policy
 from cutover.rollback.earlier_run import EarlierRun
 from cutover.run_claim import read_run_kind
 from cutover.run_plan import RunPlan, find_wave
-from cutover.step_texts import StepText
 from cutover.steps import Step, list_named_steps
 from cutover.wave_states import WAVE_SEPARATOR, list_wave_states
 from topology.migration_waves import Wave, WaveFence, WaveHooks
@@ -56,7 +55,7 @@ def plan_failover(
     flow = plan.flow(migration.flow)
     earlier = None if chain is None else _under_way(chain, own, flow)
     steps = _list_failover_steps(policy, flow, under_way=earlier is not None)
-    return RunPlan("failover", flow, chosen, policy, steps, flow.target, earlier, _WORDS)
+    return RunPlan("failover", flow, chosen, policy, steps, flow.target, earlier)
 
 
 def _own(chain: JournalChain, run: str | None) -> list[JournalEntry]:
@@ -176,10 +175,10 @@ def _once(*names: tuple[str, ...]) -> tuple[str, ...]:
 
 def _list_failover_steps(policy: WavePolicy, flow: PlanFlow, *, under_way: bool = False) -> tuple[Step, ...]:
     """In their order; those that the wave does not ask for are left out. under_way: another run holds the lock."""
-    rows = {row.name: row for row in _rows(policy, flow) if under_way or row.name != "end_unfinished"}
-    own = {row.name for row in _rows(policy, flow)}
-    rows |= {row.name: row for row in list_named_steps(policy, tuple(name for name in _ORDER if name not in own))}
-    steps = [rows[name] for name in _ORDER if name in rows]
+    own = {row.name: row for row in _rows(policy, flow)}
+    rows = own | {row.name: row for row in list_named_steps(policy, tuple(name for name in _ORDER if name not in own))}
+    left_out = () if under_way else ("end_unfinished",)
+    steps = [rows[name] for name in _ORDER if name in rows and name not in left_out]
     crossed = next(at for at, step in enumerate(steps) if step.point_of_no_return)
     back = f"by `topology failback`, once {flow.source} is there again"
     return tuple(replace(step, undo=back) if at > crossed else step for at, step in enumerate(steps))
@@ -226,25 +225,3 @@ def _rows(policy: WavePolicy, flow: PlanFlow) -> Iterator[Step]:
     yield Step("start_consumers_there", f"consumers start at {target}", "application", None, reach)
     yield Step("canary_there", "the first writes are read back", "watershed", None, policy.canary_bound_ms)
     yield Step("seal_failover", "the evidence pack is written", "watershed", None)
-
-
-_WORDS: Final = {
-    "failover_preflight": StepText("looking at the target", "the target is ready"),
-    "source_gone": StepText("asking the source whether it answers", "the source was asked"),
-    "fence_source": StepText("stopping producers at the source", "producers stopped"),
-    "stop_forwarding": StepText("stopping the flow", "the flow copies nothing more"),
-    "declare_loss": StepText("counting what is missing", "the loss is declared"),
-    "accept_loss": StepText("asking whether the loss is accepted", "the loss is accepted"),
-    "promote": StepText("a last look before the promotion", "POINT OF NO RETURN"),
-    "end_unfinished": StepText("ending the run that was under way", "that run is ended"),
-    "cut_workers_off": StepText("fencing the flow's workers", "no worker can write any more"),
-    "give_rights": StepText("giving the rights that were held back", "applications may write"),
-    "stop_at_source": StepText("telling applications to let go of the source", "applications let go of it"),
-    "place_groups": StepText("placing groups", "every group has its positions"),
-    "landing_at_target": StepText("reading what groups go on with", "every position can be read"),
-    "start_consumers_there": StepText("starting consumers", "consumers started"),
-    "canary_there": StepText("waiting for the first write", "first write read back"),
-    "seal_failover": StepText("writing the evidence", "evidence sealed"),
-    "undo_fence_source": StepText("starting producers at the source again", "fence lifted"),
-    "undo_stop_forwarding": StepText("letting the flow copy again", "the flow copies again"),
-}

@@ -12,7 +12,7 @@ from cutover.actions import GiveRights, JsonObject, ReadLogs, ReadRights, TakeRi
 from cutover.journal.chain import JournalChain
 from cutover.observations import ActionFailed, ObservedRights
 from cutover.run_plan import plan_migration
-from cutover.step_runner import STEP_UNDOS
+from cutover.step_table import STEPS
 from cutover.withheld_rights import find_rights_to_take, find_standing_rights
 from tests.cutover.fake_log import Crash, FakeLog
 from tests.cutover.judging import assert_back
@@ -45,7 +45,7 @@ def test_only_a_flow_that_holds_rights_back_has_the_step_and_it_can_be_undone() 
     held = [step.name for step in plan_migration(holding_back(a_plan())).steps]
     assert "write_rights" not in [step.name for step in plan_migration(a_plan()).steps]
     assert held.index("tail_proof") < held.index("write_rights") == held.index("point_of_no_return") - 1
-    assert "write_rights" in STEP_UNDOS
+    assert STEPS["write_rights"].undo is not None
 
 
 def test_preflight_refuses_what_we_may_not_give_before_anything_is_stopped() -> None:

@@ -22,7 +22,6 @@ STRATEGIES = ("consumers_first", "producers_first", "fenced")
 AS_DECLARED = "as in the file"
 ALL_WAVES = "everything"  # what the migration names, as one wave
 WORKER_WAIT_S = 30.0  # so long a step may wait in a worker; longer it waits in the triggerer
-_LONG_STEPS = ("window", "hold_before", "hold_after", "straggler_watch")
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +201,9 @@ def _asked(course: RunPlan, step: Step) -> Sequence[str]:
 
 
 def _waits(step: Step) -> bool:
-    return step.actor == "hook" or step.name in _LONG_STEPS or step.usual_ms > WORKER_WAIT_S * 1000
+    from cutover.step_table import STEPS
+
+    return step.actor == "hook" or STEPS[step.name].waits_long or step.usual_ms > WORKER_WAIT_S * 1000
 
 
 def _ahead(steps: tuple[Step, ...], at: int) -> Iterator[str]:

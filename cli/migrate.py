@@ -158,12 +158,10 @@ def _meant(plan: Plan, wave: str | None, target: ConnectionSettings, form: str) 
 def _course(plan: Plan, wave: str, target: ConnectionSettings | None, strategy: WaveStrategy | None) -> RunPlan:
     """strategy: what was asked for. target: with the journal of a run that may go on, which keeps the strategy with
     which it was begun, in Airflow or here."""
-    from cutover.run_claim import find_begun_strategy
-    from cutover.run_plan import plan_migration
+    from cutover.run_choice import RunChoice, plan_run, preview_run
 
-    if strategy is None and target is not None:
-        strategy = find_begun_strategy(read_migration_journal(plan, target), wave)
-    return plan_migration(plan, wave, strategy=strategy)
+    choice = RunChoice("migrate", wave, strategy)
+    return preview_run(plan, choice) if target is None else plan_run(plan, choice, read_migration_journal(plan, target))
 
 
 def _run(

@@ -32,7 +32,7 @@ class Deed(Action):
 
 @dataclass(frozen=True, slots=True)
 class BeginStep(Action):
-    """A step (or its undo) begins → Recorded: with the outcome when the journal already holds one."""
+    """A step (or its undo) begins → RecordedStep: with the outcome when the journal already holds one."""
 
     step: str
     undo: bool = False
@@ -40,11 +40,10 @@ class BeginStep(Action):
 
 @dataclass(frozen=True, slots=True)
 class FinishStep(Action):
-    """The step's outcome, JSON → Noted. `refused` holds the reason when a gate said no."""
+    """The step's outcome, JSON → ActionDone. `refused` holds the reason when a gate said no."""
 
     step: str
     outcome: JsonObject
-    undo: bool = False
     refused: str | None = None
 
 

@@ -148,6 +148,7 @@ class RunDriver:
         self.handler, self.journal = handler, journal
         self._claim: RunClaim | None = None
         self._step = RUN_STEP
+        self.is_undoing = False
         self._only: str | None = None
         self._until: str | None = None
 
@@ -276,7 +277,7 @@ class RunDriver:
 
     def _begin(self, action: BeginStep) -> Observation:
         assert self._claim is not None
-        self._step = action.step
+        self._step, self.is_undoing = action.step, action.undo
         recorded = self._claim.outcome_of(action.step)
         if recorded is not None:
             outcome, refused = recorded

@@ -82,7 +82,7 @@ def _do(
         outcome = {**outcome, **why.seen}
     context.outcomes[name] = outcome
     if refused is None or not (final or undo):
-        yield FinishStep(name, outcome, undo, refused)
+        yield FinishStep(name, outcome, refused)
     return refused
 
 

@@ -56,8 +56,8 @@ def plan_drill_back(drill: Plan, chain: JournalChain, run: str, policy: WavePoli
     # Not unfinished, as this way back sees it: it goes on behind it, and removes the copies.
     earlier = replace(build_earlier_run(chain, entries, there.flow), state="done")
     usual = WavePolicy()
-    patient = replace(policy or _policy(drill), max_lag=usual.max_lag)
-    run_plan = plan_way_back(drill, there, earlier, policy or replace(patient, hold_ms=usual.hold_ms), None)
+    policy = policy or replace(_policy(drill), max_lag=usual.max_lag, hold_ms=usual.hold_ms)
+    run_plan = plan_way_back(drill, there, earlier, policy, None)
     return replace(run_plan, kind="drill", steps=_unasked(run_plan.steps))
 
 

@@ -34,9 +34,13 @@ def plan_failover(
     policy: WavePolicy | None = None,
     chain: JournalChain | None = None,
     run: str | None = None,
+    *,
+    accept_loss: int | None = None,
+    though_source_answers: bool = False,
 ) -> RunPlan:
     """Promote the target of the migration's flow. wave None: everything that the migration names, because the source is
-    gone for all of it. Asks no cluster.
+    gone for all of it. Asks no cluster. policy: instead of the file's, which takes accept_loss and
+    though_source_answers.
 
     Without the `chain` of the journal nothing is known of waves that have moved, of a failover that is unfinished (or
     of the `run` of that name), nor of a migration that was under way when the source died, which the failover ends.
@@ -49,7 +53,9 @@ def plan_failover(
     chosen = join_waves(plan, own[0].wave if own else wave, moved)
     migration = plan.migration
     assert migration is not None  # or there were no wave
-    policy = policy or build_wave_policy(chosen, migration)
+    if policy is None:
+        declared = build_wave_policy(chosen, migration)
+        policy = replace(declared, accept_loss=accept_loss, though_source_answers=though_source_answers)
     if any(entry.step == "fence_source" for entry in own):  # it was begun so, and its fence is to be taken back
         policy = replace(policy, though_source_answers=True)
     flow = plan.flow(migration.flow)

@@ -1,4 +1,4 @@
-"""The steps that move consumer groups, and their exact inverses. What becomes of positions: `group_positions`."""
+"""The steps that move consumer groups, and their exact inverses. Offsets: `offset_translation`."""
 
 from __future__ import annotations
 

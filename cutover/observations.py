@@ -92,15 +92,16 @@ class ObservedTime(Observation):
 
 @dataclass(frozen=True, slots=True)
 class ObservedGroup(Observation):
-    """kept: the positions that the flow itself carried there (`sync.groups`), and that nobody has moved since.
-
-    kind: `classic`, `consumer` (KIP-848), `share` (KIP-932), `streams` (KIP-1071 or a Streams application in a classic
-    group), or `unknown` for one that does not exist. static: its members' `group.instance.id`s (KIP-345). who: its
-    members, for people. reads: the topics that its members subscribe to. offsets of a share group are its start
-    offsets; done: up to where it is done with everything, in partitions where that is so; again: in the others, how
-    many offsets behind the start it is done with at most. texts: what an application keeps beside its
-    offsets. unstable: partitions of which nothing can be told now (an open transaction commits them). internal: topics
-    that a Streams application keeps for itself.
+    """offsets: committed ones; of a share group, its start offsets.
+    kept: partitions whose offset the flow synced there (`sync.groups`) and nobody moved since.
+    kind: `classic`, `consumer` (KIP-848), `share` (KIP-932), `streams` (KIP-1071, or a Streams application in a classic
+    group), `unknown` for a group that does not exist.
+    static: `group.instance.id`s of its members (KIP-345). who: its members, for people.
+    reads: topics that its members subscribe to. texts: the metadata that an application commits with an offset.
+    unstable: partitions with an offset in an open transaction.
+    done: of a share group, the offset below which it is done with every record, where that is known.
+    again: of its other partitions, the most offsets from the start on that it is done with and reads again.
+    internal: topics that a Streams application keeps for itself.
     """
 
     group: str

@@ -99,7 +99,8 @@ def claim_run(
     open_run = chain.unfinished()
     earlier = run_plan.earlier
     if earlier is not None and open_run and open_run[0].run == earlier.run:
-        open_run = []  # it is what is taken back: its process, if it still lives, writes no further entry
+        # This unfinished run is the one we roll back. Its process may still live: our first entry voids its next one.
+        open_run = []
     if open_run:
         return _continue(journal, open_run, plan, run_plan, actor, run, resume, abandon)
     if run is not None and (before := chain.run(run)):

@@ -53,15 +53,15 @@ _BEFORE = (
 _GROUPS = ("translate_offsets", "commit_offsets", "landing_test")
 _FENCE = ("fence_producers", "standstill", "hooks_fenced")
 _TAIL = ("barrier", "drain", "tail_proof")
-# Rights are given before the last look, not behind it: what keeps them from being given is taken back by itself.
+# `write_rights` comes before `point_of_no_return`: if the target refuses a right, the run still rolls back by itself.
 _SWITCH = ("write_rights", "point_of_no_return", "switch_producers", "canary", "retire_topics")
 _CONSUMERS = ("stop_consumers", *_GROUPS, "start_consumers", "consumers_joined")
 _BACK = ("reverse_flow", "hooks_switched")
 _SOAK = ("soak", "hold_after", "checks_after")
 _END = ("straggler_watch", "seal")
 # `consumers_joined` is apart from `start_consumers`: joining takes seconds, in which under `fenced` nobody would write.
-# Under `producers_first` the way back is held until consumers have moved: what it carries to the source they would
-# read there, beyond the barrier.
+# With `producers_first`, the reverse flow waits until consumers have moved. Otherwise it would write to the source
+# behind the barrier, and consumers would read those records there.
 STRATEGY_STEPS: dict[str, tuple[str, ...]] = {
     "consumers_first": (*_BEFORE, *_CONSUMERS, *_SOAK, *_FENCE, *_TAIL, *_SWITCH, *_BACK, *_END),
     "producers_first": (

@@ -85,8 +85,8 @@ def take_rights(
 
 
 def find_rights_to_take(plan: Plan, chain: JournalChain, flow: PlanFlow, wave: str) -> tuple[JsonObject, ...]:
-    """What is to be taken away at the target of `flow` when this wave (or several as one) leaves it: the rights that
-    runs of this topology gave and none took since, but those that waves need which stay."""
+    """Rights to remove from the target of `flow` when this wave (or `a+b`) goes back: given by a run of this topology,
+    not removed since, and needed by no wave that stays."""
     assert plan.migration is not None
     leaving = wave.split(WAVE_SEPARATOR)
     truths = {each.name: each.truth for each in list_wave_states(plan, chain)}

@@ -15,7 +15,10 @@ _SHOWN: Final = 10
 
 
 def list_divergent_records(context: RunContext, outcome: JsonObject) -> ActionGenerator[None]:
-    """What only the old side has, and what only the new side has of the time before the failover."""
+    """Step `divergence`: compares both clusters up to the failover and lists records that only the old primary has.
+
+    Raises Refused when the old primary has lost records that were copied.
+    """
     earlier, policy, old = context.earlier, context.policy, context.flow.target
     assert earlier is not None, "a failback knows what it takes back"
     seen = yield from perform_action(ReadCluster("target"), ObservedCluster, policy)

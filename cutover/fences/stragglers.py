@@ -25,8 +25,9 @@ _SHOWN = 5  # writers that one message names
 def wait_for_standstill(context: RunContext, outcome: JsonObject) -> ActionGenerator[None]:
     """The source's log ends stay where they are for the watch time. One record more is a straggler (C11).
 
-    Until two looks see the same, at most `settle_ms`, ends may move: requests were under way when the fence rose, and a
-    high watermark follows its log's end (acks=1). A transaction's end is no record.
+    Log ends may still move for up to `settle_ms` after the fence: requests were in flight, and with acks=1 the high
+    watermark follows later. From the first two equal readings on, every new record is a straggler. The marker of a
+    transaction's end is no record.
     """
     policy = context.policy
     first = yield from read_source_logs(context)

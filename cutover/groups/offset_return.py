@@ -202,7 +202,8 @@ def _read_since(
 
 
 def find_foreign_offsets(earlier: EarlierRun, seen: ObservedGroup, wanted: _Places) -> _Places:
-    """What neither the migration found or left there, nor the flow carried there, nor we would commit anyway."""
+    """Offsets at the old source that belong to nobody we know: no run of this wave found or committed them, and the
+    flow did not sync them. Offsets that this run commits anyway are left out."""
     if earlier.unseen:
         return {}
     known = (wanted, *earlier.ours.get(seen.group, ()))

@@ -257,8 +257,8 @@ def _added(context: RunContext, reached: Mapping[TopicPartition, int]) -> Iterat
 def check_landing(context: RunContext, group: str) -> ActionGenerator[JsonObject]:
     """The next record that the group sees is the same on both sides; at the log's end, nothing is left on either (C19).
 
-    Producers may still write, so "nothing here yet" is looked at again; two different records are refused at once.
-    Once they write to the target, a group that has read everything lands where their first record stands.
+    Producers may still write. No record yet: read again. Two different records: refuse at once. After the switch, a
+    group that has read everything lands on the first record that producers wrote to the target.
     """
     policy, cut, moved = context.policy, context.cut or {}, context.translated(group)
     target = decode_offsets(moved["target"])

@@ -18,7 +18,8 @@ _ORDER = (
 
 
 def list_rollback_steps(policy: WavePolicy, away: str, home: str) -> tuple[Step, ...]:
-    """The same whatever the journal says, so that a DAG can be drawn from the file alone."""
+    """The steps in their order. They depend on the policy only, never on the journal: Airflow draws its DAG from the
+    file, without a cluster."""
     rows = {row.name: row for row in _rows(policy, away, home)}
     left_out = {
         "hooks_rolled_back": not policy.hooks.rolled_back,

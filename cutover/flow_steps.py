@@ -56,8 +56,10 @@ def start_reverse_flow(context: RunContext, outcome: JsonObject) -> ActionGenera
     before = yield from perform_action(ReadFlow(name), ObservedFlow, context.policy)
     if before.state != "running":
         forward = yield from perform_action(ReadFlow(), ObservedFlow, context.policy)
-        here = (yield from perform_action(ReadTopics("source"), ObservedTopics, context.policy)).partitions
-        staying = {topic for topic in here if context.flow.selects(topic)} - forward.retired - set(context.partitions())
+        at_source = (yield from perform_action(ReadTopics("source"), ObservedTopics, context.policy)).partitions
+        staying = (
+            {topic for topic in at_source if context.flow.selects(topic)} - forward.retired - set(context.partitions())
+        )
         yield from _hold(context, name, tuple(sorted(set(map(context.rename, staying)) - before.retired)))
     seen = yield from perform_action(StartFlow(name, begin), ObservedFlow, context.policy)
     yield from _serve(context, name, topics)

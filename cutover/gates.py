@@ -80,20 +80,20 @@ def check_wave_topics(context: RunContext, problems: list[str]) -> ActionGenerat
         problems.append(f"flow {context.flow.id} selects no topic that exists at {context.flow.source}")
     found: dict[str, int] = {}
     for topic in wanted:
-        here, there = source.partitions.get(topic), target.partitions.get(context.rename(topic))
+        at_source, at_target = source.partitions.get(topic), target.partitions.get(context.rename(topic))
         if not context.flow.selects(topic):
             problems.append(f"topic {topic} is not carried by flow {context.flow.id}")
-        elif here is None:
+        elif at_source is None:
             problems.append(f"topic {topic} does not exist at {context.flow.source}")
-        elif there is None:
+        elif at_target is None:
             problems.append(f"topic {context.rename(topic)} does not exist at {context.flow.target}")
-        elif here != there:
+        elif at_source != at_target:
             problems.append(
-                f"topic {topic} has {here} partitions at {context.flow.source} and {there} at {context.flow.target}: "
-                "keys would change partition"
+                f"topic {topic} has {at_source} partitions at {context.flow.source} and {at_target} "
+                f"at {context.flow.target}: keys would change partition"
             )
         else:
-            found[topic] = here
+            found[topic] = at_source
     return found
 
 

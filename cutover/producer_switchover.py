@@ -97,11 +97,11 @@ def drain_to_barrier(context: RunContext, outcome: JsonObject) -> ActionGenerato
         if behind:
             return ConditionCheck(False, text, logs.at_ms, seen)
         # A flow that copies in transactions: the ledger may have the last one's end before all its partitions have.
-        there = yield from read_target_logs(context)
-        open_ = [str(place) for place, end in sorted(there.ends.items()) if there.stable[place] < end]
+        at_target = yield from read_target_logs(context)
+        open_ = [str(place) for place, end in sorted(at_target.ends.items()) if at_target.stable[place] < end]
         if open_:
             text = f"everything is copied; transactions are still open at {context.flow.target} on {', '.join(open_)}"
-        return ConditionCheck(not open_, text, there.at_ms, {**seen, "target_ends": encode_offsets(there.ends)})
+        return ConditionCheck(not open_, text, at_target.at_ms, {**seen, "target_ends": encode_offsets(at_target.ends)})
 
     outcome["target_ends"] = (yield from wait_for_condition(look, policy.drain_bound_ms, policy)).seen["target_ends"]
 

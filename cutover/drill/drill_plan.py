@@ -48,16 +48,16 @@ def plan_drill_back(drill: Plan, chain: JournalChain, run: str, policy: WavePoli
 
     Raises NothingToRollBack when it has not, NotSupported for a flow back that does not lead back.
     """
-    there = plan_drill(drill)
+    forward = plan_drill(drill)
     entries = chain.run(run)
     passed = find_step_outcome(entries, "point_of_no_return")
     if passed is None or passed[1] is not None:
         raise NothingToRollBack(f"the rehearsal {run} has not passed its point of no return")
     # Not unfinished, as this way back sees it: it goes on behind it, and removes the copies.
-    earlier = replace(build_earlier_run(chain, entries, there.flow), state="done")
+    earlier = replace(build_earlier_run(chain, entries, forward.flow), state="done")
     usual = WavePolicy()
     policy = policy or replace(_policy(drill), max_lag=usual.max_lag, hold_ms=usual.hold_ms)
-    run_plan = plan_way_back(drill, there, earlier, policy, None)
+    run_plan = plan_way_back(drill, forward, earlier, policy, None)
     return replace(run_plan, kind="drill", steps=_unasked(run_plan.steps))
 
 

@@ -57,33 +57,35 @@ def plan_failback(
     if not entries:
         raise NothingToRollBack(_nothing(plan, wave, chain))
     first = entries[0]
-    there = plan_failover(plan, first.wave)
-    if first.observation.get("work") != encode_run_work(there):
+    forward = plan_failover(plan, first.wave)
+    if first.observation.get("work") != encode_run_work(forward):
         raise PlanChanged(
             f"run {first.run} promoted other applications or topics, or by another flow, than this file has: restore "
             f"the file that compiles to {first.plan_hash}, or one that names the same"
         )
-    earlier = _build_earlier_failover(chain, entries, there)
-    earlier = replace(earlier, rights=find_rights_to_take(plan, chain, there.flow, first.wave))
-    return _course(plan, there, earlier, policy, stranded)
+    earlier = _build_earlier_failover(chain, entries, forward)
+    earlier = replace(earlier, rights=find_rights_to_take(plan, chain, forward.flow, first.wave))
+    return _course(plan, forward, earlier, policy, stranded)
 
 
 def preview_failback(plan: Plan, wave: str | None = None) -> RunPlan:
     """The same run plan without a journal, for a dry run and for DAGs: of a failover that went through."""
-    there = plan_failover(plan, wave)
-    partitions = dict.fromkeys(there.wave.topics, 1)
-    earlier = EarlierRun("", there.flow, {"preflight": {"partitions": partitions}}, "done", 0, there.wave.consumers)
-    return _course(plan, there, earlier, None, None)
+    forward = plan_failover(plan, wave)
+    partitions = dict.fromkeys(forward.wave.topics, 1)
+    earlier = EarlierRun("", forward.flow, {"preflight": {"partitions": partitions}}, "done", 0, forward.wave.consumers)
+    return _course(plan, forward, earlier, None, None)
 
 
 def _course(
-    plan: Plan, there: RunPlan, earlier: EarlierRun, policy: WavePolicy | None, stranded: StrandedChoice | None
+    plan: Plan, forward: RunPlan, earlier: EarlierRun, policy: WavePolicy | None, stranded: StrandedChoice | None
 ) -> RunPlan:
     if policy is None:
-        policy = shorten_lag_hold(build_wave_policy(there.wave, plan.migration))
-    back = _find_flow_back(plan, there.flow, there.wave)
-    there = replace(there, wave=replace(there.wave, rollback=RollbackPolicy(reverse=back.id)))  # without its `until`
-    run_plan = plan_way_back(plan, there, earlier, policy, stranded)
+        policy = shorten_lag_hold(build_wave_policy(forward.wave, plan.migration))
+    back = _find_flow_back(plan, forward.flow, forward.wave)
+    forward = replace(
+        forward, wave=replace(forward.wave, rollback=RollbackPolicy(reverse=back.id))
+    )  # without its `until`
+    run_plan = plan_way_back(plan, forward, earlier, policy, stranded)
     return replace(run_plan, kind="failback", steps=(_DIVERGENCE, _EMPTY, *run_plan.steps))
 
 
@@ -111,7 +113,7 @@ def _find_failover_entries(chain: JournalChain, wave: str | None) -> list[Journa
     return []
 
 
-def _build_earlier_failover(chain: JournalChain, entries: list[JournalEntry], there: RunPlan) -> EarlierRun:
+def _build_earlier_failover(chain: JournalChain, entries: list[JournalEntry], forward: RunPlan) -> EarlierRun:
     """A failover as a rollback wants to know it: the cut, how far the source was copied, where groups were placed."""
     steps = {entry.step for entry in entries if entry.step not in (RUN_STEP, TAKEOVER_STEP)}
     outcomes = {step: found[0] for step in steps if (found := find_step_outcome(entries, step)) is not None}
@@ -126,11 +128,11 @@ def _build_earlier_failover(chain: JournalChain, entries: list[JournalEntry], th
     }
     return EarlierRun(
         run=entries[0].run,
-        flow=there.flow,
+        flow=forward.flow,
         outcomes=as_migration,
         state="done",
         switched_ms=next(e.at_ms for e in entries if e.step == "promote" and e.kind == "outcome" and not e.deed),
-        moved=there.wave.consumers,
+        moved=forward.wave.consumers,
         fence=find_standing_fence(entries) or _fence_of(chain, entries[0].observation.get("takes_back")),
         unseen=True,
         taken_back=find_rollback_of(chain, entries[0].run),

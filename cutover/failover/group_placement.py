@@ -138,11 +138,11 @@ def start_promoted_consumers(context: RunContext, outcome: JsonObject) -> Action
     alias = context.flow.target
     for group in context.readers:
         wanted = decode_offsets(context.outcomes["place_groups"]["groups"][group]["target"])
-        there = yield from perform_action(ReadGroup("target", group), ObservedGroup, context.policy)
-        if not there.members and any(there.offsets.get(place) != at for place, at in wanted.items()):
+        at_target = yield from perform_action(ReadGroup("target", group), ObservedGroup, context.policy)
+        if not at_target.members and any(at_target.offsets.get(place) != at for place, at in wanted.items()):
             raise Refused(
                 f"group {group} was to go on at {render_offsets(wanted)} and holds "
-                f"{render_offsets(there.offsets)} at {alias} now: "
+                f"{render_offsets(at_target.offsets)} at {alias} now: "
                 "something else commits for this group id"
             )
         seen = yield from perform_action(

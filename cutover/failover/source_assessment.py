@@ -74,8 +74,10 @@ def run_failover_preflight(context: RunContext, outcome: JsonObject) -> ActionGe
 
 def _topics(context: RunContext, problems: list[str]) -> ActionGenerator[dict[str, int]]:
     """Source topic → partitions, as the target has them."""
-    there = (yield from perform_action(ReadTopics("target"), ObservedTopics, context.policy)).partitions
-    found = {topic: there[context.rename(topic)] for topic in context.wave.topics if context.rename(topic) in there}
+    at_target = (yield from perform_action(ReadTopics("target"), ObservedTopics, context.policy)).partitions
+    found = {
+        topic: at_target[context.rename(topic)] for topic in context.wave.topics if context.rename(topic) in at_target
+    }
     for topic in context.wave.topics:
         if topic not in found:
             problems.append(

@@ -122,20 +122,20 @@ def start_consumers(context: RunContext, outcome: JsonObject) -> ActionGenerator
     start with the producers."""
     for group in context.groups:
         before = decode_offsets(context.translated(group)["source"])
-        here = yield from perform_action(ReadGroup("source", group), ObservedGroup, context.policy)
+        at_source = yield from perform_action(ReadGroup("source", group), ObservedGroup, context.policy)
         settled = context.kind_of(group) != "share"  # brokers move start offsets when they come to it
-        if context.cut is None and settled and dict(here.offsets) != before:
+        if context.cut is None and settled and dict(at_source.offsets) != before:
             raise Refused(
                 f"group {group} was at {render_offsets(before)} at {context.flow.source} when it was stopped, and is "
-                f"at {render_offsets(here.offsets)} now: something still reads there under this group id. Find it "
+                f"at {render_offsets(at_source.offsets)} now: something still reads there under this group id. Find it "
                 f"and stop it"
             )
         wanted = decode_offsets(context.translated(group)["target"])
-        there = yield from perform_action(ReadGroup("target", group), ObservedGroup, context.policy)
-        if not there.members and any(there.offsets.get(place) != at for place, at in wanted.items()):
+        at_target = yield from perform_action(ReadGroup("target", group), ObservedGroup, context.policy)
+        if not at_target.members and any(at_target.offsets.get(place) != at for place, at in wanted.items()):
             raise Refused(
                 f"group {group} was committed {render_offsets(wanted)} at {context.flow.target} and holds "
-                f"{render_offsets(there.offsets)} "
+                f"{render_offsets(at_target.offsets)} "
                 "now: something else commits for this group id"
             )
     yield from _start_all(context, "target", outcome, context.readers)

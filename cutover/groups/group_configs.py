@@ -35,23 +35,26 @@ def compare_group_configs(
     `problems` gets what changes which records are read; the rest is said."""
     there_name = context.flow.sync.groups.target_group(group)
     try:
-        here = yield from perform_action(ReadGroupConfigs("source", group), ObservedGroupConfigs, context.policy)
-        there = yield from perform_action(ReadGroupConfigs("target", group), ObservedGroupConfigs, context.policy)
+        at_source = yield from perform_action(ReadGroupConfigs("source", group), ObservedGroupConfigs, context.policy)
+        at_target = yield from perform_action(ReadGroupConfigs("target", group), ObservedGroupConfigs, context.policy)
     except Refused as why:
         yield ReportMessage(f"settings of group {group} at its brokers cannot be compared: {why}")
         return {"untold": str(why)}
-    if here.text or there.text:
-        silent = [alias for alias, seen in ((context.flow.source, here), (context.flow.target, there)) if seen.text]
-        reason = f"{' and '.join(silent)} {'do' if len(silent) > 1 else 'does'} not tell ({here.text or there.text})"
+    if at_source.text or at_target.text:
+        silent = [
+            alias for alias, seen in ((context.flow.source, at_source), (context.flow.target, at_target)) if seen.text
+        ]
+        verb = "do" if len(silent) > 1 else "does"
+        reason = f"{' and '.join(silent)} {verb} not tell ({at_source.text or at_target.text})"
         yield ReportMessage(
             f"settings of group {group} at its brokers cannot be compared: {reason}. They need DESCRIBE_CONFIGS on the "
             "group (`topology acls`)"
         )
         return {"untold": reason}
     different = {
-        key: [value, there.values[key]]
-        for key, value in sorted(here.values.items())
-        if key.startswith(GROUP_CONFIG_PREFIXES[kind]) and there.values.get(key, value) != value
+        key: [value, at_target.values[key]]
+        for key, value in sorted(at_source.values.items())
+        if key.startswith(GROUP_CONFIG_PREFIXES[kind]) and at_target.values.get(key, value) != value
     }
     for key, (source, target) in different.items():
         text = (

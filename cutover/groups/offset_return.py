@@ -42,7 +42,7 @@ def _translate(
         seen = yield from perform_action(ReadGroup("source", group), ObservedGroup, policy)
         if seen.members:
             raise Refused(f"group {group} is alive at {context.flow.source} again ({describe_members(seen)})")
-        there = yield from perform_action(ReadGroup("target", group), ObservedGroup, policy)
+        at_target = yield from perform_action(ReadGroup("target", group), ObservedGroup, policy)
         logs = yield from read_target_logs(context)
         crossings = yield from _crossings(context)
         given, before = earlier.of_group(group, "target"), earlier.of_group(group, "source")
@@ -69,7 +69,7 @@ def _translate(
                 {"expired": encode_offsets(gone)},
             )
         yield from refuse_unmovable_progress(context, group, seen)
-        last.update(committed=dict(seen.offsets), reached=at, found=dict(there.offsets), back=found.offsets)
+        last.update(committed=dict(seen.offsets), reached=at, found=dict(at_target.offsets), back=found.offsets)
         waiting = [str(each) for each in found.ahead]
         waiting += [f"{place} is committed in a transaction that is still open" for place in sorted(seen.unstable)]
         text = f"group {group}: {'; '.join(waiting) or 'everything it has read is carried back'}"
@@ -79,7 +79,11 @@ def _translate(
     committed, reached, back = last["committed"], last["reached"], last["back"]
     again = find_reread_offsets(context, group, back, stranded)
     # A partition in which the group goes back on purpose has no record to land on: the landing test looks at `from`.
-    landing = {there: reached[there] for here, there in pairs if there in reached and here not in again}
+    landing = {
+        at_target: reached[at_target]
+        for at_source, at_target in pairs
+        if at_target in reached and at_source not in again
+    }
     outcome["groups"][group] = {
         "source": encode_offsets(committed),
         "from": encode_offsets(landing),
@@ -97,8 +101,10 @@ def _crossings(context: RunContext) -> ActionGenerator[dict[TopicPartition, Swit
     """By partition of the old source."""
     earlier, cut = context.run_taken_back, context.run_taken_back.cut
     barrier = earlier.offsets("barrier", "ends")
-    here = tuple(context.at_target(place) for place in context.source_places())
-    there = (yield from perform_action(ReadCopies(here, earlier.flow.id), ObservedCopies, context.policy)).copies
+    old_places = tuple(context.at_target(place) for place in context.source_places())
+    forward = (
+        yield from perform_action(ReadCopies(old_places, earlier.flow.id), ObservedCopies, context.policy)
+    ).copies
     back = (yield from read_copies(context)).copies
     found: dict[TopicPartition, SwitchoverMap] = {}
     for place in context.source_places():
@@ -106,7 +112,7 @@ def _crossings(context: RunContext) -> ActionGenerator[dict[TopicPartition, Swit
         if place not in cut:  # added since the switch: all of it is the applications' own
             found[old] = SwitchoverMap(0, 0, OffsetMap(()), back.get(place))
             continue
-        held: CopiedPartition | None = there.get(old)
+        held: CopiedPartition | None = forward.get(old)
         if held is None:
             raise Refused(
                 f"the ledger of flow {earlier.flow.id} says nothing of {old}: nothing tells where a group goes on "
@@ -125,31 +131,33 @@ def commit_offsets_back(context: RunContext, outcome: JsonObject) -> ActionGener
     for group in context.groups:
         moved = context.translated(group)
         wanted, held = decode_offsets(moved["target"]), decode_offsets(moved["source"])
-        here = yield from perform_action(ReadGroup("source", group), ObservedGroup, context.policy)
-        if here.members or dict(here.offsets) != held:
+        at_source = yield from perform_action(ReadGroup("source", group), ObservedGroup, context.policy)
+        if at_source.members or dict(at_source.offsets) != held:
             raise Refused(
-                f"group {group} moved at {context.flow.source} after it was stopped ({describe_members(here)}, "
+                f"group {group} moved at {context.flow.source} after it was stopped ({describe_members(at_source)}, "
                 f"committed "
-                f"{render_offsets(here.offsets)}, was {render_offsets(held)}): something else uses this group id"
+                f"{render_offsets(at_source.offsets)}, was {render_offsets(held)}): something else uses this group id"
             )
-        there = yield from perform_action(ReadGroup("target", group), ObservedGroup, context.policy)
-        if there.members:
+        at_target = yield from perform_action(ReadGroup("target", group), ObservedGroup, context.policy)
+        if at_target.members:
             raise Refused(
-                f"group {group} is alive at {context.flow.target} ({describe_members(there)}): a live group is "
+                f"group {group} is alive at {context.flow.target} ({describe_members(at_target)}): a live group is "
                 f"never reset; "
                 "stop whatever uses this group id there"
             )
-        if other := find_foreign_offsets(context.run_taken_back, there, wanted):
+        if other := find_foreign_offsets(context.run_taken_back, at_target, wanted):
             raise Refused(f"group {group} has other offsets at {context.flow.target} already: {render_offsets(other)}")
         texts = {
-            context.at_target(place): text for place, text in here.texts.items() if context.kind_of(group) == "streams"
+            context.at_target(place): text
+            for place, text in at_source.texts.items()
+            if context.kind_of(group) == "streams"
         }
-        if any(there.offsets.get(place) != at for place, at in wanted.items()):
+        if any(at_target.offsets.get(place) != at for place, at in wanted.items()):
             commit = CommitOffsets("target", group, wanted, texts, context.kind_of(group))
-            there = yield from perform_action(commit, ObservedGroup, context.policy)
-        if any(there.offsets.get(place) != at for place, at in wanted.items()):
+            at_target = yield from perform_action(commit, ObservedGroup, context.policy)
+        if any(at_target.offsets.get(place) != at for place, at in wanted.items()):
             raise Refused(
-                f"group {group}: committed {render_offsets(wanted)}, read back {render_offsets(there.offsets)}"
+                f"group {group}: committed {render_offsets(wanted)}, read back {render_offsets(at_target.offsets)}"
             )
         outcome["committed"][group] = encode_offsets(wanted)
 
@@ -167,23 +175,26 @@ def undo_commit_offsets_back(context: RunContext, outcome: JsonObject) -> Action
 
 def _stay(context: RunContext, group: str) -> ActionGenerator[JsonObject]:
     moved, kind = context.translated(group), context.kind_of(group)
-    here = yield from perform_action(ReadGroup("source", group), ObservedGroup, context.policy)
-    there = yield from perform_action(ReadGroup("target", group), ObservedGroup, context.policy)
-    if here.members or there.members:
+    at_source = yield from perform_action(ReadGroup("source", group), ObservedGroup, context.policy)
+    at_target = yield from perform_action(ReadGroup("target", group), ObservedGroup, context.policy)
+    if at_source.members or at_target.members:
         raise Refused(
-            f"group {group} is alive ({describe_members(here)} at {context.flow.source}, {describe_members(there)} at "
-            f"{context.flow.target}); its offsets cannot be taken back. Stop it, then run again with --resume"
+            f"group {group} is alive ({describe_members(at_source)} at {context.flow.source}, "
+            f"{describe_members(at_target)} at {context.flow.target}); its offsets cannot be taken back. "
+            "Stop it, then run again with --resume"
         )
-    read = yield from _read_since(context, group, decode_offsets(moved["target"]), there.offsets, here.offsets)
+    read = yield from _read_since(context, group, decode_offsets(moved["target"]), at_target.offsets, at_source.offsets)
     if read:
         yield from perform_action(CommitOffsets("source", group, read, {}, kind), ObservedGroup, context.policy)
     before = decode_offsets(moved["found"])
-    if not before and there.offsets:
+    if not before and at_target.offsets:
         yield from perform_action(ForgetGroup("target", group), ObservedGroup, context.policy)
-    elif any(there.offsets.get(place) != at for place, at in before.items()):
+    elif any(at_target.offsets.get(place) != at for place, at in before.items()):
         yield from perform_action(CommitOffsets("target", group, before, {}, kind), ObservedGroup, context.policy)
-    yield ReportMessage(f"group {group} goes on at {context.flow.source}: {render_offsets({**here.offsets, **read})}")
-    return {"read": encode_offsets(there.offsets), "source": encode_offsets(read)}
+    yield ReportMessage(
+        f"group {group} goes on at {context.flow.source}: {render_offsets({**at_source.offsets, **read})}"
+    )
+    return {"read": encode_offsets(at_target.offsets), "source": encode_offsets(read)}
 
 
 def _read_since(

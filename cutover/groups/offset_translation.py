@@ -172,33 +172,37 @@ def commit_group_offsets(context: RunContext, group: str) -> ActionGenerator[Jso
     moved = context.translated(group)
     wanted, before = decode_offsets(moved["target"]), decode_offsets(moved["source"])
     kind = moved.get("kind", "classic")
-    here = yield from perform_action(ReadGroup("source", group), ObservedGroup, context.policy)
-    if here.members or dict(here.offsets) != before:
+    at_source = yield from perform_action(ReadGroup("source", group), ObservedGroup, context.policy)
+    if at_source.members or dict(at_source.offsets) != before:
         raise Refused(
-            f"group {group} moved at {context.flow.source} after it was stopped ({describe_members(here)}, "
-            f"committed {render_offsets(here.offsets)}, was {render_offsets(before)}): something else uses this "
+            f"group {group} moved at {context.flow.source} after it was stopped ({describe_members(at_source)}, "
+            f"committed {render_offsets(at_source.offsets)}, was {render_offsets(before)}): something else uses this "
             f"group id"
         )
-    there = yield from perform_action(ReadGroup("target", group), ObservedGroup, context.policy)
-    if there.members:
+    at_target = yield from perform_action(ReadGroup("target", group), ObservedGroup, context.policy)
+    if at_target.members:
         raise Refused(
-            f"group {group} is alive at {context.flow.target} ({describe_members(there)}): a live group is never "
+            f"group {group} is alive at {context.flow.target} ({describe_members(at_target)}): a live group is never "
             f"reset; stop "
             "whatever uses this group id there"
         )
-    if is_kind_conflict(kind, there.kind):
-        raise Refused(f"group {group} is a {there.kind} group at {context.flow.target}, and a {kind} group here")
-    other = {place: at for place, at in there.others().items() if wanted.get(place) != at}
+    if is_kind_conflict(kind, at_target.kind):
+        raise Refused(f"group {group} is a {at_target.kind} group at {context.flow.target}, and a {kind} group here")
+    other = {place: at for place, at in at_target.others().items() if wanted.get(place) != at}
     if other:
         raise Refused(f"group {group} has other offsets at {context.flow.target} already: {render_offsets(other)}")
-    texts = {context.at_target(place): here.texts.get(place, "") for place in decode_offsets(moved.get("texts", {}))}
-    if dict(there.offsets) != wanted or dict(there.texts) != texts:
-        there = yield from perform_action(
+    texts = {
+        context.at_target(place): at_source.texts.get(place, "") for place in decode_offsets(moved.get("texts", {}))
+    }
+    if dict(at_target.offsets) != wanted or dict(at_target.texts) != texts:
+        at_target = yield from perform_action(
             CommitOffsets("target", group, wanted, texts, kind), ObservedGroup, context.policy
         )
-    read = {place: there.offsets.get(place) for place in wanted}
-    if read != wanted or {place: there.texts.get(place, "") for place in texts} != texts:
-        raise Refused(f"group {group}: committed {render_offsets(wanted)}, read back {render_offsets(there.offsets)}")
+    read = {place: at_target.offsets.get(place) for place in wanted}
+    if read != wanted or {place: at_target.texts.get(place, "") for place in texts} != texts:
+        raise Refused(
+            f"group {group}: committed {render_offsets(wanted)}, read back {render_offsets(at_target.offsets)}"
+        )
     return encode_offsets(wanted)
 
 
@@ -210,48 +214,48 @@ def return_group_offsets(
 
     given: what was to be committed; done: whether it is known to have been. Only empty groups are touched.
     """
-    there = yield from perform_action(ReadGroup("target", group), ObservedGroup, context.policy)
-    here = yield from perform_action(ReadGroup("source", group), ObservedGroup, context.policy)
-    if not done and any(given.get(place) != at for place, at in there.offsets.items()):
+    at_target = yield from perform_action(ReadGroup("target", group), ObservedGroup, context.policy)
+    at_source = yield from perform_action(ReadGroup("source", group), ObservedGroup, context.policy)
+    if not done and any(given.get(place) != at for place, at in at_target.offsets.items()):
         yield ReportMessage(
             f"group {group} holds other offsets at {context.flow.target}, which are not ours: they stay"
         )
         return None
-    if not done and not there.offsets:
+    if not done and not at_target.offsets:
         return None  # the commit never came to pass
-    if there.members or here.members:
+    if at_target.members or at_source.members:
         raise Refused(
-            f"group {group} is alive ({there.members} members at {context.flow.target}, {here.members} at "
-            f"{context.flow.source}: {', '.join((*there.who, *here.who))}); its offsets cannot be taken back. Stop it, "
-            "then run again with --resume"
+            f"group {group} is alive ({at_target.members} members at {context.flow.target}, {at_source.members} at "
+            f"{context.flow.source}: {', '.join((*at_target.who, *at_source.who))}); its offsets cannot be taken back. "
+            "Stop it, then run again with --resume"
         )
-    if not there.offsets:
+    if not at_target.offsets:
         return None
     moved = context.translated(group)
     kind = moved.get("kind", "classic")
-    held = yield from read_copies_without_holes(context, tuple(_added(context, there.offsets)))
-    reached = there.offsets if kind == "share" else there.others()
+    held = yield from read_copies_without_holes(context, tuple(_added(context, at_target.offsets)))
+    reached = at_target.offsets if kind == "share" else at_target.others()
     before = decode_offsets(moved["source"])
     back = translate_group_back(reached, given, before, held, context.rename)
-    for place, at in here.offsets.items():  # somebody has read on there under this group id: that counts, too
+    for place, at in at_source.offsets.items():  # somebody has read on there under this group id: that counts, too
         if place in back and at > back[place] and at != before.get(place):
             back[place] = at
-    changed = {place: at for place, at in back.items() if here.offsets.get(place) != at}
+    changed = {place: at for place, at in back.items() if at_source.offsets.get(place) != at}
     if changed:  # the others keep what stands beside them: texts, and what a share group has done out of order
         yield from perform_action(CommitOffsets("source", group, changed, {}, kind), ObservedGroup, context.policy)
     yield from perform_action(ForgetGroup("target", group), ObservedGroup, context.policy)
-    returned: JsonObject = {"target": encode_offsets(there.offsets), "source": encode_offsets(back)}
-    yield ReportMessage(f"group {group}: {render_offsets(there.offsets)} → {render_offsets(back)}", returned)
+    returned: JsonObject = {"target": encode_offsets(at_target.offsets), "source": encode_offsets(back)}
+    yield ReportMessage(f"group {group}: {render_offsets(at_target.offsets)} → {render_offsets(back)}", returned)
     return returned
 
 
 def _added(context: RunContext, reached: Mapping[TopicPartition, int]) -> Iterator[TopicPartition]:
     """Source partitions that did not exist when the run began, and in which the group has read at the target since."""
     known = {context.rename(topic): (topic, count) for topic, count in context.partitions().items()}
-    for there in sorted(reached):
-        topic, count = known.get(there.topic, ("", 0))
-        if topic and there.partition >= count:
-            yield TopicPartition(topic, there.partition)
+    for at_target in sorted(reached):
+        topic, count = known.get(at_target.topic, ("", 0))
+        if topic and at_target.partition >= count:
+            yield TopicPartition(topic, at_target.partition)
 
 
 def check_landing(context: RunContext, group: str) -> ActionGenerator[JsonObject]:
@@ -267,27 +271,27 @@ def check_landing(context: RunContext, group: str) -> ActionGenerator[JsonObject
     there_of = {place: context.at_target(place) for place in source}
 
     def look() -> ActionGenerator[ConditionCheck]:
-        here = (yield from perform_action(ReadRecords("source", source), ObservedRecords, policy)).records
-        at = {there: target[there] for there in there_of.values()}
+        at_source = (yield from perform_action(ReadRecords("source", source), ObservedRecords, policy)).records
+        at = {at_target: target[at_target] for at_target in there_of.values()}
         seen = yield from perform_action(ReadRecords("target", at), ObservedRecords, policy)
         ends = (yield from read_target_logs(context)).stable
         same = at_end = 0
         waiting: list[str] = []
-        for place, there in there_of.items():
-            mine, theirs = here[place], seen.records[there]
+        for place, at_target in there_of.items():
+            mine, theirs = at_source[place], seen.records[at_target]
             if mine is not None and theirs is not None and mine != theirs:
                 raise Refused(
                     f"landing test: group {group} would not go on with the same record: {place} offset "
-                    f"{source[place]} and {there} offset {target[there]} at the target differ"
+                    f"{source[place]} and {at_target} offset {target[at_target]} at the target differ"
                 )
             if mine is not None and mine == theirs:
                 same += 1
-            elif mine is None and _at_end(target[there], cut.get(there), ends[there], theirs):
+            elif mine is None and _at_end(target[at_target], cut.get(at_target), ends[at_target], theirs):
                 at_end += 1
             elif theirs is None:
-                waiting.append(f"{there} has nothing at {target[there]} yet")
+                waiting.append(f"{at_target} has nothing at {target[at_target]} yet")
             else:  # the source got its record after we looked, or never had one: the next look tells
-                waiting.append(f"{there} has a record at {target[there]} that {place} does not show yet")
+                waiting.append(f"{at_target} has a record at {target[at_target]} that {place} does not show yet")
         text = f"group {group}: {same} partitions land on the same record, {at_end} at the log's end"
         text += f"; waiting: {', '.join(waiting)}" if waiting else ""
         return ConditionCheck(

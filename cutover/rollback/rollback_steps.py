@@ -130,15 +130,15 @@ def _groups(context: RunContext, problems: list[str]) -> ActionGenerator[JsonObj
     earlier, flow = context.run_taken_back, context.flow
     found: JsonObject = {}
     for group in context.groups:
-        here = yield from perform_action(ReadGroup("source", group), ObservedGroup, context.policy)
-        there = yield from perform_action(ReadGroup("target", group), ObservedGroup, context.policy)
-        if there.members:
+        at_source = yield from perform_action(ReadGroup("source", group), ObservedGroup, context.policy)
+        at_target = yield from perform_action(ReadGroup("target", group), ObservedGroup, context.policy)
+        if at_target.members:
             problems.append(
-                f"group {group} is alive at {flow.target} ({describe_members(there)}), and was moved to "
+                f"group {group} is alive at {flow.target} ({describe_members(at_target)}), and was moved to "
                 f"{flow.source}: stop "
                 "whatever uses this group id there"
             )
-        elif other := find_foreign_offsets(earlier, there, {}):
+        elif other := find_foreign_offsets(earlier, at_target, {}):
             problems.append(
                 f"group {group} has offsets at {flow.target} that no run of this migration left there: "
                 f"{render_offsets(other)}; "
@@ -146,7 +146,7 @@ def _groups(context: RunContext, problems: list[str]) -> ActionGenerator[JsonObj
             )
         before = earlier.outcomes["preflight"]
         known: JsonObject = before.get("groups", {}).get(group, {})
-        others = sorted({place.topic for place in here.offsets} - {*context.wave.topics, *here.internal})
+        others = sorted({place.topic for place in at_source.offsets} - {*context.wave.topics, *at_source.internal})
         if others:
             problems.append(
                 f"group {group} reads {', '.join(others)} at {flow.source}, too, which is not in wave "
@@ -158,10 +158,10 @@ def _groups(context: RunContext, problems: list[str]) -> ActionGenerator[JsonObj
         found[group] = {
             **known,
             "reads": reads,
-            "state": here.state,
-            "members": here.members,
-            "static": list(here.static),
-            "offsets": encode_offsets(here.offsets),
+            "state": at_source.state,
+            "members": at_source.members,
+            "static": list(at_source.static),
+            "offsets": encode_offsets(at_source.offsets),
         }
     return found
 
@@ -194,8 +194,10 @@ def start_flow_back(context: RunContext, outcome: JsonObject) -> ActionGenerator
     topics first, as it would at the end of a migration: what comes back is not for it."""
     flow, begin, topics = context.flow, encode_offsets(context.run_taken_back.cut), tuple(sorted(context.wave.topics))
     home = tuple(sorted(map(context.rename, topics)))
-    there = yield from perform_action(RetireTopics(home, context.run_taken_back.flow.id), ObservedFlow, context.policy)
-    if there.state != "missing" and set(home) - there.retired:
+    at_target = yield from perform_action(
+        RetireTopics(home, context.run_taken_back.flow.id), ObservedFlow, context.policy
+    )
+    if at_target.state != "missing" and set(home) - at_target.retired:
         raise Refused(f"flow {context.run_taken_back.flow.id} was to let go of {', '.join(home)} and still copies them")
     yield from perform_action(StartFlow(flow.id, begin), ObservedFlow, context.policy)
     seen = yield from perform_action(ServeTopics(topics), ObservedFlow, context.policy)

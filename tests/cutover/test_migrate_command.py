@@ -275,3 +275,18 @@ def test_only_the_named_run_is_given_up(
         == 0
     )
     assert not journal.refresh().unfinished()
+
+
+def test_a_run_tells_its_wave_as_json(
+    shop: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = FakeLog()
+    driver = partial(RunDriver, journal=Journal(log, compile_path(shop).topology, "first"), handler=World())
+    monkeypatch.setattr("cutover.driver.RunDriver", driver)
+    monkeypatch.setattr("cli.migrate.read_migration_journal", lambda *_: JournalChain("shop"))
+    told = ["--approve", "auto", "--run", "r1", "--step", "preflight", "--evidence", str(shop.parent)]
+    assert main(["migrate", str(shop), *told, "--format", "json"]) == 1  # the small world has other topics
+    document = json.loads(capsys.readouterr().out)
+    assert list(document)[:4] == ["schema", "run", "wave", "evidence"]
+    assert (document["run"], document["wave"], document["step"]) == ("r1", "all", "preflight")
+    assert {record["run"] for record in log.records} == {"r1"}

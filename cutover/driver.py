@@ -251,7 +251,7 @@ class RunDriver:
                 return self._begin(action)
             case FinishStep():
                 self._write(action.step, "outcome", {"outcome": action.outcome, "refused": action.refused})
-                shown = self.run_plan.shown(action.step).done
+                shown = self.run_plan.find_text(action.step).done
                 if action.refused is None:
                     self._tell("done", shown, action.outcome)
                 else:
@@ -281,7 +281,7 @@ class RunDriver:
         recorded = self._claim.outcome_of(action.step)
         if recorded is not None:
             outcome, refused = recorded
-            self._tell("skipped", f"{self.run_plan.shown(action.step).done} (in the journal)", outcome)
+            self._tell("skipped", f"{self.run_plan.find_text(action.step).done} (in the journal)", outcome)
             return RecordedStep(self._now(), outcome, refused)
         if self._only is not None and not action.undo and action.step != self._only:
             raise NothingToResume(
@@ -289,7 +289,7 @@ class RunDriver:
             )
         ago_ms = self._claim.measure_ms_since_begun(action.step)
         self._write(action.step, "intent", {"undo": action.undo})
-        self._tell("begin", self.run_plan.shown(action.step).doing)
+        self._tell("begin", self.run_plan.find_text(action.step).doing)
         return RecordedStep(self._now(), ago_ms=ago_ms)
 
     def _do(self, deed: Deed) -> Observation:

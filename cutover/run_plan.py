@@ -24,7 +24,7 @@ RunKind = Literal["migrate", "rollback", "failover", "failback", "drill"]
 class RunPlan:
     """wave: in the topic names of the source of `flow`. journal: alias of the cluster with the topology's journal:
     always the target of the migration's flow, so that every run of a topology is in one chain and takes one lock.
-    earlier: the run that this one takes back. words: of its steps, where they are not those of a migration."""
+    earlier: the run that this one takes back. texts: of its steps, where the direction matters (a rollback)."""
 
     kind: RunKind
     flow: PlanFlow
@@ -33,11 +33,11 @@ class RunPlan:
     steps: tuple[Step, ...]
     journal: str
     earlier: EarlierRun | None = None
-    words: Mapping[str, StepText] = field(default_factory=dict)
+    texts: Mapping[str, StepText] = field(default_factory=dict)
 
-    def shown(self, step: str) -> StepText:
+    def find_text(self, step: str) -> StepText:
         """The texts of a step: this run plan's own, or those of a migration."""
-        return self.words.get(step) or STEP_TEXTS[step]
+        return self.texts.get(step) or STEP_TEXTS[step]
 
 
 def plan_migration(

@@ -23,7 +23,7 @@ def test_every_kind_of_run_is_shown_from_the_file_alone_by_steps_of_the_table(ki
     shown = preview_run(back_plan(), RunChoice(kind))
     assert shown.kind == kind
     assert {step.name for step in shown.steps} <= set(STEPS)
-    assert all(shown.shown(step.name).doing for step in shown.steps)
+    assert all(shown.find_text(step.name).doing for step in shown.steps)
 
 
 @pytest.mark.parametrize("strategy", [None, *STRATEGY_STEPS])

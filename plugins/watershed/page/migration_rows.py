@@ -129,7 +129,7 @@ def _planned(
             course = preview_run_plan(plan, kind, wave, strategy)  # type: ignore[arg-type]
     except (CutoverError, ImportError, KeyError):
         return (), STEP_TEXTS
-    return course.steps, {**STEP_TEXTS, **course.words}
+    return course.steps, {**STEP_TEXTS, **course.texts}
 
 
 def _rehearsed(plan: Plan, entries: Sequence[JournalEntry]) -> Plan:

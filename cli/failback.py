@@ -56,18 +56,18 @@ def failback(
     flow back then carries what the new primary took, it is proven, and applications return: producers are fenced, the
     rest is drained and proven, groups are translated back, consumers and producers start at the old primary.
     """
-    from cutover.failover.failback_plan import plan_failback, preview_failback
+    from cutover.run_choice import RunChoice, plan_run, preview_run
 
     if reveal and report is None:
         raise click.UsageError("--reveal goes with --report")
     require_writable(report)
     wanted = RunOptions(path, wave, dry_run, resume, abandon, force, approve, evidence, step, run_id, form)
-    plan = compile_for_run(wanted)
+    plan, stranded = compile_for_run(wanted), None if divergence == "refuse" else divergence
+    choice = RunChoice("failback", wave, stranded=stranded)  # type: ignore[arg-type]
     if dry_run:
-        return show_run_plan(plan, preview_failback(plan, wave), form)
+        return show_run_plan(plan, preview_run(plan, choice), form)
     settings = resolve_migration_settings(plan)
-    stranded: Any = None if divergence == "refuse" else divergence
-    course = plan_failback(plan, wave, read_target_journal(plan, settings), stranded=stranded)
+    course = plan_run(plan, choice, read_target_journal(plan, settings))
     if report is not None:
         return _report(course, settings, report, reveal=reveal, form=form)
     return drive_run(plan, course, settings, wanted, {"approval"})

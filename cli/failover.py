@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -57,22 +56,18 @@ def failover(
     in a terminal, or with --accept-loss; --approve auto does not. A source that still answers is refused: `topology
     migrate` loses nothing. When the old source is back, `topology failback` shows what only it has.
     """
-    from cutover.failover.failover_plan import join_waves, plan_failover
-    from cutover.policy import build_wave_policy
+    from cutover.run_choice import RunChoice, plan_run, preview_run
 
     wanted = RunOptions(path, wave, dry_run, resume, abandon, force, approve, evidence, step, run_id, form)
     plan, most = compile_for_run(wanted), _most(accept_loss)
+    choice = RunChoice("failover", wave, accept_loss=most, though_source_answers=though_source_answers)
     if dry_run:
-        policy = build_wave_policy(join_waves(plan, wave), plan.migration)
-        chosen = replace(policy, accept_loss=most, though_source_answers=though_source_answers)
-        return show_run_plan(plan, plan_failover(plan, wave, chosen), form)
+        return show_run_plan(plan, preview_run(plan, choice), form)
     settings = resolve_migration_settings(plan)
     chain = read_target_journal(plan, settings)
-    course = plan_failover(plan, wave, None, chain, run_id)
+    course = plan_run(plan, choice, chain, run_id)
     if show_loss:
         return _show_loss(plan, course, settings, form)
-    policy = replace(course.policy, accept_loss=most, though_source_answers=though_source_answers)
-    course = plan_failover(plan, wave, policy, chain, run_id)
     return drive_run(plan, course, settings, wanted, set() if most is not None else {"accept_loss"})
 
 
@@ -100,7 +95,7 @@ def _show_loss(plan: Plan, course: RunPlan, settings: dict[str, ConnectionSettin
     if form == "json":
         click.echo(json.dumps({"schema": 1, "wave": course.wave.name, "loss": loss.to_json()}, indent=2))
     else:
-        click.echo(f"{course.wave.name}, if {course.flow.source} ended now: {loss.told()}")
+        click.echo(f"{course.wave.name}, if {course.flow.source} ended now: {loss.describe()}")
     return 0
 
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import re
 import sys
 from collections.abc import Mapping
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,8 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from cli.plan_settings import build_settings_lookup, compile_plan_at
-from cli.proof_process import ProofProcess
-from cli.run_dialogue import ask_approval, build_run_applications, show_run_event
+from cli.run_command import RunOptions, abandon_and_report, perform_run
 from cli.wave_status import read_migration_journal, show_wave_states
 
 if TYPE_CHECKING:
@@ -121,7 +118,8 @@ def migrate(
     if abandon:
         name = _meant(plan, wave, settings[flow.target], form)
         course = _course(plan, name, settings[flow.target], strategy)
-        return _abandon(plan, course, settings, approve, force=force, form=form)
+        wanted = RunOptions(path, name, False, True, True, force, approve, evidence, None, run_id, form)
+        return abandon_and_report(plan, course, settings, wanted)
     from cutover.errors import WaveDone
 
     try:
@@ -158,12 +156,10 @@ def _meant(plan: Plan, wave: str | None, target: ConnectionSettings, form: str) 
 def _course(plan: Plan, wave: str, target: ConnectionSettings | None, strategy: WaveStrategy | None) -> RunPlan:
     """strategy: what was asked for. target: with the journal of a run that may go on, which keeps the strategy with
     which it was begun, in Airflow or here."""
-    from cutover.run_claim import find_begun_strategy
-    from cutover.run_plan import plan_migration
+    from cutover.run_choice import RunChoice, plan_run, preview_run
 
-    if strategy is None and target is not None:
-        strategy = find_begun_strategy(read_migration_journal(plan, target), wave)
-    return plan_migration(plan, wave, strategy=strategy)
+    choice = RunChoice("migrate", wave, strategy)
+    return preview_run(plan, choice) if target is None else plan_run(plan, choice, read_migration_journal(plan, target))
 
 
 def _run(
@@ -181,49 +177,7 @@ def _run(
     resume: bool,
 ) -> RunResult:
     """One wave. Raises CutoverError and ClusterError."""
-    from cutover.driver import RunDriver, approve_all
-
     target = settings[plan.flow(plan.migration.flow).target] if plan.migration else None
     course = _course(plan, wave, target if resume or run_id is not None else None, strategy)
-    run: RunDriver
-
-    def folder() -> Path:
-        return (evidence or Path(".watershed/evidence") / plan.topology / (run.run_id or "run")).resolve()
-
-    say = partial(show_run_event, to_stderr=form == "json")
-    with ProofProcess(path, plan.hash) as proofs:
-        run = RunDriver(
-            plan,
-            wave,
-            settings,
-            course=course,
-            applications=build_run_applications(plan, approve),
-            run_id=run_id,
-            resume=resume,
-            evidence=folder,
-            prove=lambda wanted: proofs.prove(folder() / ("tail" if wanted.final else "history"), wanted),
-            approve=approve_all if approve == "auto" else ask_approval,
-            say=say if step else proofs.wrap_with_warm_up(say, course, folder),
-        )
-        result = run.run_step(step) if step else run.run()
-    if form == "json":
-        told = {"schema": 1, "run": run.run_id, "wave": wave, "evidence": str(folder()), **asdict(result)}
-        click.echo(json.dumps(told, indent=2))
-    elif result.state == "done":
-        click.echo(f"evidence: {folder() / 'evidence.html'}")
-    return result
-
-
-def _abandon(
-    plan: Plan, course: RunPlan, settings: Mapping[str, ConnectionSettings], approve: str, *, force: bool, form: str
-) -> int:
-    from cutover.driver import RunDriver
-    from cutover.run_abandonment import abandon_run
-
-    told = build_run_applications(plan, approve)
-    opened = partial(RunDriver, plan, None, settings, course=course, applications=told, resume=True, abandon=True)
-    say = partial(show_run_event, to_stderr=form == "json")
-    result = abandon_run(opened, "the run was given up by its operator (--abandon)", say, force=force)
-    if form == "json":
-        click.echo(json.dumps({"schema": 1, **asdict(result)}, indent=2))
-    return 0 if result.state in ("refused", "rolled_back") else result.exit_code
+    wanted = RunOptions(path, wave, False, resume, False, False, approve, evidence, step, run_id, form)
+    return perform_run(plan, course, settings, wanted, {"wave": wave})

@@ -32,12 +32,12 @@ def rollback(stranded: Literal["skip", "reread"] | None, **given: Any) -> int:
     What is refused before this rollback's own point of no return is taken back: applications stay at the target (exit
     1), and a migration that was not finished can be continued.
     """
-    from cutover.rollback.rollback_plan import plan_rollback, preview_rollback
+    from cutover.run_choice import RunChoice, plan_run, preview_run
 
     wanted = RunOptions(**given)
-    plan = compile_for_run(wanted)
+    plan, choice = compile_for_run(wanted), RunChoice("rollback", wanted.wave, stranded=stranded)
     if wanted.dry_run:
-        return show_run_plan(plan, preview_rollback(plan, wanted.wave), wanted.form)
+        return show_run_plan(plan, preview_run(plan, choice), wanted.form)
     settings = resolve_migration_settings(plan)
-    course = plan_rollback(plan, wanted.wave, read_target_journal(plan, settings), stranded=stranded)
+    course = plan_run(plan, choice, read_target_journal(plan, settings))
     return drive_run(plan, course, settings, wanted, {"approval"})

@@ -1,11 +1,11 @@
-"""What `topology rollback`, `failover` and `failback` share: which course it is by the journal, and driving it."""
+"""What `topology migrate`, `rollback`, `failover` and `failback` share: their options, and driving a run."""
 
 from __future__ import annotations
 
 import json
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from clusters.settings import ConnectionSettings
     from cutover.journal.chain import JournalChain
     from cutover.run_plan import RunPlan
+    from cutover.step_runner import RunResult
     from topology.plan import Plan
 
 _F = Callable[..., Any]
@@ -120,30 +121,59 @@ def drive_run(
     plan: Plan, course: RunPlan, settings: dict[str, ConnectionSettings], wanted: RunOptions, asks: set[str]
 ) -> int:
     """Run the course to its end. asks: the steps at which a person is asked. Raises CutoverError and ClusterError."""
-    from cutover.driver import RunDriver, approve_all
-    from cutover.run_abandonment import abandon_run
-
     unasked = wanted.approve == "manual" and not wanted.abandon and not sys.stdin.isatty()
     if unasked and asks & ({wanted.step} if wanted.step is not None else {step.name for step in course.steps}):
         raise click.UsageError("there is no terminal to ask for approval: add --approve auto, or run it in one")
+    if wanted.abandon:
+        return abandon_and_report(plan, course, settings, wanted)
+    return perform_run(plan, course, settings, wanted, {"kind": course.kind}).exit_code
+
+
+def abandon_and_report(
+    plan: Plan, course: RunPlan, settings: Mapping[str, ConnectionSettings], wanted: RunOptions
+) -> int:
+    """Give up the run that was named, or the unfinished one. 0: everything is taken back, or nothing had begun."""
+    from cutover.driver import RunDriver
+    from cutover.run_abandonment import abandon_run
+
     opened = partial(
-        RunDriver, plan, None, settings, course=course, run_id=wanted.run_id,
-        applications=build_run_applications(plan, wanted.approve),
+        RunDriver, plan, None, settings, run_plan=course, run_id=wanted.run_id, resume=True, abandon=True,
+        applications=build_run_applications(plan, wanted.approve), evidence=wanted.evidence,
     )  # fmt: skip
     say = partial(show_run_event, to_stderr=wanted.form == "json")
-    if wanted.abandon:
-        why = "the run was given up by its operator (--abandon)"
-        result = abandon_run(partial(opened, resume=True, abandon=True), why, say, force=wanted.force)
-        if wanted.form == "json":
-            click.echo(json.dumps({"schema": 1, **asdict(result)}, indent=2))
-        return 0 if result.state in ("refused", "rolled_back") else result.exit_code
+    result = abandon_run(opened, "the run was given up by its operator (--abandon)", say, force=wanted.force)
+    if wanted.form == "json":
+        click.echo(json.dumps({"schema": 1, **asdict(result)}, indent=2))
+    return 0 if result.state in ("refused", "rolled_back") else result.exit_code
+
+
+def perform_run(
+    plan: Plan,
+    course: RunPlan,
+    settings: Mapping[str, ConnectionSettings],
+    wanted: RunOptions,
+    label: Mapping[str, str],
+) -> RunResult:
+    """Run to the end, or the one step that was asked for. label: what tells the run in its JSON, `kind` or `wave`.
+
+    Raises CutoverError and ClusterError.
+    """
+    from cutover.driver import RunDriver, approve_all
+
+    say = partial(show_run_event, to_stderr=wanted.form == "json")
     run: RunDriver
 
     def folder() -> Path:
         return (wanted.evidence or Path(".watershed/evidence") / plan.topology / (run.run_id or "run")).resolve()
 
     with ProofProcess(wanted.path, plan.hash) as proofs:
-        run = opened(
+        run = RunDriver(
+            plan,
+            None,
+            settings,
+            run_plan=course,
+            applications=build_run_applications(plan, wanted.approve),
+            run_id=wanted.run_id,
             resume=wanted.resume,
             evidence=folder,
             prove=lambda each: proofs.prove(folder() / ("tail" if each.final else "history"), each),
@@ -152,8 +182,8 @@ def drive_run(
         )
         result = run.run_step(wanted.step) if wanted.step else run.run()
     if wanted.form == "json":
-        told = {"schema": 1, "run": run.run_id, "kind": course.kind, "evidence": str(folder()), **asdict(result)}
+        told = {"schema": 1, "run": run.run_id, **label, "evidence": str(folder()), **asdict(result)}
         click.echo(json.dumps(told, indent=2))
     elif result.state == "done":
         click.echo(f"evidence: {folder() / 'evidence.html'}")
-    return result.exit_code
+    return result

@@ -1,4 +1,4 @@
-"""What a migration asks of the world: frozen data, one class a question or deed. Whoever drives it answers each with
+"""What a run asks of its action handler: frozen data, one class a question or deed. Whoever drives it answers each with
 the observation named in its docstring (`cutover.observations`), or with `Failed`.
 
 `side` is always the role of a cluster in the flow. Offsets are keyed by that side's own topic names.
@@ -32,7 +32,7 @@ class Deed(Action):
 
 @dataclass(frozen=True, slots=True)
 class BeginStep(Action):
-    """A step (or its undo) begins → Recorded: with the outcome when the journal already holds one."""
+    """A step (or its undo) begins → RecordedStep: with the outcome when the journal already holds one."""
 
     step: str
     undo: bool = False
@@ -40,11 +40,10 @@ class BeginStep(Action):
 
 @dataclass(frozen=True, slots=True)
 class FinishStep(Action):
-    """The step's outcome, JSON → Noted. `refused` holds the reason when a gate said no."""
+    """The step's outcome, JSON → ActionDone. `refused` holds the reason when a gate said no."""
 
     step: str
     outcome: JsonObject
-    undo: bool = False
     refused: str | None = None
 
 
@@ -94,7 +93,7 @@ class ReadClock(Action):
 
 @dataclass(frozen=True, slots=True)
 class ReadFlow(Action):
-    """→ FlowSeen: desired state and loud partitions of a flow; None: the one along which applications move."""
+    """→ FlowSeen: desired state and halted partitions of a flow; None: the one along which applications move."""
 
     flow: str | None = None
 

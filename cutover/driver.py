@@ -15,15 +15,20 @@ from cutover.actions import (
     Action,
     AskApproval,
     BeginStep,
+    CallHook,
     Deed,
     EndRun,
     FinishStep,
+    GiveRights,
     JsonObject,
+    LowerFence,
     PauseRun,
+    RaiseFence,
     RecallDeeds,
     ReportMessage,
     RequestProof,
     Seal,
+    TakeRights,
 )
 from cutover.errors import NothingToResume, NotSupported
 from cutover.evidence.pack import EvidenceSubject, measure_producer_stop_ms, write_run_evidence
@@ -36,7 +41,10 @@ from cutover.observations import (
     ActionDone,
     ActionFailed,
     ApprovalAnswer,
+    HookAnswer,
     Observation,
+    ObservedFence,
+    ObservedRights,
     ProofOutcome,
     RecalledDeeds,
     RecordedStep,
@@ -47,7 +55,8 @@ from cutover.policy import WavePolicy
 from cutover.run_claim import RunClaim, claim_run
 from cutover.run_context import RunContext
 from cutover.run_plan import RunPlan, plan_migration
-from cutover.step_runner import STEP_UNDOS, RunResult, execute_steps
+from cutover.step_runner import RunResult, execute_steps
+from cutover.step_table import STEPS
 from cutover.steps import Step, name_undo_step
 from topology.migration_waves import PlanMigration as PlanMigration
 from topology.plan import Plan
@@ -70,7 +79,8 @@ class RunEvent:
 class ActionHandler(Protocol):
     """`cutover.live.action_handler.LiveActionHandler`, or a fake one in tests."""
 
-    def answer(self, action: Action) -> Observation: ...
+    def answer(self, action: Action) -> Observation:
+        """Does or reads what the action says. A failure of a cluster is an answer too (`ActionFailed`)."""
 
 
 _Prover = Callable[[RequestProof], ProofOutcome]
@@ -83,7 +93,7 @@ def approve_all(ask: AskApproval) -> ApprovalAnswer:
 
 
 class RunDriver:
-    """One run: of a wave's migration, or of another `course`. `settings` by cluster alias; `journal` and `world`
+    """One run: of a wave's migration, or of another `run_plan`. `settings` by cluster alias; `journal` and `handler`
     default to the real ones.
 
     run_id: names the run, and continues the unfinished run of that name (an Airflow DAG run id); None makes one.
@@ -105,18 +115,18 @@ class RunDriver:
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
         journal: Journal | None = None,
-        world: ActionHandler | None = None,
+        handler: ActionHandler | None = None,
         policy: WavePolicy | None = None,
-        course: RunPlan | None = None,
+        run_plan: RunPlan | None = None,
         run_id: str | None = None,
         actor: str = "",
         resume: bool = False,
         abandon: bool = False,
         evidence: Path | Callable[[], Path] | None = None,
     ) -> None:
-        self.course = course or plan_migration(plan, wave, policy)
-        self.plan, self.flow, self.wave = plan, self.course.flow, self.course.wave
-        self.policy = self.course.policy
+        self.run_plan = run_plan or plan_migration(plan, wave, policy)
+        self.plan, self.flow, self.wave = plan, self.run_plan.flow, self.run_plan.wave
+        self.policy = self.run_plan.policy
         self.actor = actor or f"{os.environ.get('USER', 'someone')} (pid {os.getpid()})"
         self.run_id = run_id
         self._resume, self._abandon = resume, abandon
@@ -124,26 +134,28 @@ class RunDriver:
         self._clock, self._sleep = clock, sleep
         self._began = clock()
         self._evidence = evidence
-        if world is None:
-            assert settings is not None, "without a world, the connection settings are needed"
+        if handler is None:
+            assert settings is not None, "without an action handler, the connection settings are needed"
             assert plan.migration is not None
             applications = applications or build_application_endpoints(plan.migration, confirm=None)
             hooks = HookCaller(
                 plan.migration.hooks, plan.topology, self.wave.name, lambda: self.run_id or "", clock, sleep
             )
-            world = LiveActionHandler(plan, self.flow, settings, applications, clock, hooks)
+            handler = LiveActionHandler(plan, self.flow, settings, applications, clock, hooks)
         if journal is None:
             assert settings is not None, "without a journal, the connection settings are needed"
-            journal = open_journal(plan, settings[self.course.journal], secrets.token_hex(8))
-        self.world, self.journal = world, journal
+            journal = open_journal(plan, settings[self.run_plan.journal], secrets.token_hex(8))
+        self.handler, self.journal = handler, journal
         self._claim: RunClaim | None = None
         self._step = RUN_STEP
+        self.is_undoing = False
         self._only: str | None = None
         self._until: str | None = None
 
     @property
     def steps(self) -> tuple[Step, ...]:
-        return self.course.steps
+        """The steps of the run plan, in the order in which they run."""
+        return self.run_plan.steps
 
     def run(self, until_step: str | None = None) -> RunResult:
         """Run from where the journal stands to the end, or through `until_step` (result `paused`).
@@ -167,9 +179,8 @@ class RunDriver:
         assert self._claim is not None
         entries = self.journal.chain.run(self._claim.run)
         begun = {entry.step for entry in entries}
-        undos = [
-            name_undo_step(step.name) for step in reversed(self.steps) if step.name in STEP_UNDOS and step.name in begun
-        ]
+        undone = [step.name for step in reversed(self.steps) if STEPS[step.name].undo is not None]
+        undos = [name_undo_step(name) for name in undone if name in begun]
         left = [name for name in undos if find_step_outcome(entries, name) is None]
         ended = RunResult(
             "abandoned", result.step, f"{result.reason}. Given up by force: that is left to be done by hand"
@@ -189,7 +200,7 @@ class RunDriver:
         self._claim = claim_run(
             self.journal,
             self.plan,
-            self.course,
+            self.run_plan,
             self.actor,
             self.run_id,
             resume=self._resume,
@@ -199,8 +210,8 @@ class RunDriver:
         self.run_id = self._claim.run
         if self._claim.ended is not None:
             return self._claim.ended
-        ground = RunContext(self.flow, self.wave, self.policy, earlier=self.course.earlier)
-        migration = execute_steps(ground, self.steps)
+        context = RunContext(self.flow, self.wave, self.policy, earlier=self.run_plan.earlier)
+        migration = execute_steps(context, self.steps)
         action = next(migration)
         while True:
             answer = self._answer(action)
@@ -227,11 +238,11 @@ class RunDriver:
                 self._write_evidence(result.state)
             except OSError as error:
                 self._tell("seen", _unwritten(error))
-        told = f"{result.state}" + (f": {result.reason}" if result.reason else "")
+        text = f"{result.state}" + (f": {result.reason}" if result.reason else "")
         stopped = measure_producer_stop_ms(self.journal.chain.run(self.run_id or ""))
         if result.state == "done" and stopped is not None:
-            told += f"; producers stood still for at most {stopped / 1000:.1f} s"
-        self._tell("ended", told, seen)
+            text += f"; producers stood still for at most {stopped / 1000:.1f} s"
+        self._tell("ended", text, seen)
         return result
 
     def _answer(self, action: Action) -> Observation:
@@ -240,7 +251,7 @@ class RunDriver:
                 return self._begin(action)
             case FinishStep():
                 self._write(action.step, "outcome", {"outcome": action.outcome, "refused": action.refused})
-                shown = self.course.shown(action.step).done
+                shown = self.run_plan.find_text(action.step).done
                 if action.refused is None:
                     self._tell("done", shown, action.outcome)
                 else:
@@ -262,15 +273,15 @@ class RunDriver:
             case Deed():
                 return self._do(action)
             case _:
-                return self.world.answer(action)
+                return self.handler.answer(action)
 
     def _begin(self, action: BeginStep) -> Observation:
         assert self._claim is not None
-        self._step = action.step
+        self._step, self.is_undoing = action.step, action.undo
         recorded = self._claim.outcome_of(action.step)
         if recorded is not None:
             outcome, refused = recorded
-            self._tell("skipped", f"{self.course.shown(action.step).done} (in the journal)", outcome)
+            self._tell("skipped", f"{self.run_plan.find_text(action.step).done} (in the journal)", outcome)
             return RecordedStep(self._now(), outcome, refused)
         if self._only is not None and not action.undo and action.step != self._only:
             raise NothingToResume(
@@ -278,7 +289,7 @@ class RunDriver:
             )
         ago_ms = self._claim.measure_ms_since_begun(action.step)
         self._write(action.step, "intent", {"undo": action.undo})
-        self._tell("begin", self.course.shown(action.step).doing)
+        self._tell("begin", self.run_plan.find_text(action.step).doing)
         return RecordedStep(self._now(), ago_ms=ago_ms)
 
     def _do(self, deed: Deed) -> Observation:
@@ -288,8 +299,8 @@ class RunDriver:
         self._tell("deed", f"{name} {' '.join(str(v) for v in what.values() if isinstance(v, str))}".rstrip(), what)
         self._still_ours(began)
         seen = self._done_here(deed)
-        failed = {"failed": seen.error} if isinstance(seen, ActionFailed) else {}
-        self._write(self._step, "outcome", {**what, **failed}, deed=name)
+        why = describe_failed_deed(deed, seen)
+        self._write(self._step, "outcome", what if why is None else {**what, "failed": why}, deed=name)
         return seen
 
     def _still_ours(self, began: float) -> None:
@@ -308,7 +319,7 @@ class RunDriver:
                 self._claim.end_other(run, state, reason.format(run=self.run_id))
                 return ActionDone(self._now())
             case _:
-                return self.world.answer(deed)
+                return self.handler.answer(deed)
 
     def _seal(self) -> Observation:
         assert self.run_id is not None
@@ -324,7 +335,7 @@ class RunDriver:
         directory = self._evidence() if callable(self._evidence) else self._evidence
         directory = directory or Path(".watershed") / "evidence" / self.plan.topology / self.run_id
         return write_run_evidence(
-            directory, EvidenceSubject(self.plan, self.course, self.run_id), self.journal.chain, state
+            directory, EvidenceSubject(self.plan, self.run_plan, self.run_id), self.journal.chain, state
         )
 
     def _write(self, step: str, kind: EntryKind, observation: JsonObject, deed: str = "") -> None:
@@ -337,6 +348,28 @@ class RunDriver:
 
     def _now(self) -> int:
         return int(self._clock() * 1000)
+
+
+def describe_failed_deed(deed: Deed, answer: Observation) -> str | None:
+    """Why the deed did not do what it says, for its outcome in the journal (`failed`); None where it did.
+
+    A later run reads there whether a fence still stands and whose rights are still given. So an answer that says no
+    counts as a failure, exactly like a cluster that did not answer.
+    """
+    match deed, answer:
+        case _, ActionFailed(error=error):
+            return error
+        case LowerFence(), ObservedFence(up=True):
+            return answer.text or "the fence is still in force"
+        case RaiseFence(), ObservedFence(up=False):
+            return answer.text or "the fence is not in force"
+        case CallHook(), HookAnswer(agreed=False):
+            return answer.text or "the hook said no"
+        case TakeRights(), ObservedRights() if answer.there:
+            return f"rights that are still there: {len(answer.there)}"
+        case GiveRights(), ObservedRights() if answer.refused:
+            return f"rights that were refused: {len(answer.refused)}"
+    return None
 
 
 def build_application_endpoints(migration: PlanMigration, confirm: ConfirmByPerson | None) -> ApplicationEndpoints:

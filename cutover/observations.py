@@ -12,6 +12,8 @@ from replicator.ledger.offset_translation import CopiedPartition
 
 @dataclass(frozen=True, slots=True)
 class Observation:
+    """What an action was answered with. at_ms: of the driver's monotonic clock."""
+
     at_ms: int
 
 
@@ -64,12 +66,12 @@ class ObservedTopics(Observation):
 
 @dataclass(frozen=True, slots=True)
 class ObservedFlow(Observation):
-    """state: the desired one, or `missing`. loud: topic → what its partitions complain about. retired: source topics
+    """state: the desired one, or `missing`. halted_topics: topic → why its partitions stopped. retired: source topics
     that it selects and copies no more, because their applications have moved."""
 
     state: str
     same_plan: bool
-    loud: Mapping[str, str] = field(default_factory=dict)
+    halted_topics: Mapping[str, str] = field(default_factory=dict)
     retired: frozenset[str] = frozenset()
 
 
@@ -90,15 +92,16 @@ class ObservedTime(Observation):
 
 @dataclass(frozen=True, slots=True)
 class ObservedGroup(Observation):
-    """kept: the positions that the flow itself carried there (`sync.groups`), and that nobody has moved since.
-
-    kind: `classic`, `consumer` (KIP-848), `share` (KIP-932), `streams` (KIP-1071 or a Streams application in a classic
-    group), or `unknown` for one that does not exist. static: its members' `group.instance.id`s (KIP-345). who: its
-    members, for people. reads: the topics that its members subscribe to. offsets of a share group are its start
-    offsets; done: up to where it is done with everything, in partitions where that is so; again: in the others, how
-    many offsets behind the start it is done with at most. texts: what an application keeps beside its
-    offsets. unstable: partitions of which nothing can be told now (an open transaction commits them). internal: topics
-    that a Streams application keeps for itself.
+    """offsets: committed ones; of a share group, its start offsets.
+    kept: partitions whose offset the flow synced there (`sync.groups`) and nobody moved since.
+    kind: `classic`, `consumer` (KIP-848), `share` (KIP-932), `streams` (KIP-1071, or a Streams application in a classic
+    group), `unknown` for a group that does not exist.
+    static: `group.instance.id`s of its members (KIP-345). who: its members, for people.
+    reads: topics that its members subscribe to. texts: the metadata that an application commits with an offset.
+    unstable: partitions with an offset in an open transaction.
+    done: of a share group, the offset below which it is done with every record, where that is known.
+    again: of its other partitions, the most offsets from the start on that it is done with and reads again.
+    internal: topics that a Streams application keeps for itself.
     """
 
     group: str
@@ -124,10 +127,10 @@ class ObservedGroup(Observation):
 @dataclass(frozen=True, slots=True)
 class ObservedGroupConfigs(Observation):
     """What that side's brokers hold groups of this name to, by key, whether it was set on the group or is their own
-    default. told: why they do not say."""
+    default. text: why they do not say."""
 
     values: Mapping[str, str]
-    told: str = ""
+    text: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +190,8 @@ class ProofOutcome(Observation):
 
 @dataclass(frozen=True, slots=True)
 class ApprovalAnswer(Observation):
+    """by: who answered. note: what they wrote beside it, for the evidence."""
+
     granted: bool
     by: str
     note: str = ""
@@ -202,12 +207,12 @@ class SealedEvidence(Observation):
 
 @dataclass(frozen=True, slots=True)
 class ObservedFence(Observation):
-    """up: whether it keeps the applications out now. snapshot: what stood there, JSON; what is told is for people.
+    """up: whether it keeps the applications out now. snapshot: what stood there, JSON; text is for people.
     carriers: flows of other topology files that would carry such a fence to the other cluster, for people."""
 
     up: bool
     snapshot: dict[str, Any]
-    told: str = ""
+    text: str = ""
     carriers: tuple[str, ...] = ()
 
 
@@ -253,10 +258,10 @@ class HookProblems(Observation):
 
 @dataclass(frozen=True, slots=True)
 class ClusterProbe(Observation):
-    """told: by which broker, or what each of them did instead."""
+    """text: by which broker, or what each of them did instead."""
 
     answers: bool
-    told: str
+    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,13 +288,13 @@ class LastSeenSource(Observation):
 
 @dataclass(frozen=True, slots=True)
 class CutOffResult(Observation):
-    """able: whether this process may do it; told: how, or what is missing. epochs: target partition → the producer
+    """able: whether this process may do it; text: how, or what is missing. epochs: target partition → the producer
     epoch below which nothing of the flow is taken any more; ends: where the fence stands in its log, behind everything
     that was copied. Both are empty where transactional ids are fenced. ids: source topic → its id when it was copied.
     """
 
     able: bool
-    told: str
+    text: str
     epochs: Mapping[TopicPartition, int] = field(default_factory=dict)
     ends: Mapping[TopicPartition, int] = field(default_factory=dict)
     ids: Mapping[str, str] = field(default_factory=dict)

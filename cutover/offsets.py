@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TypeVar
 
 from clusters.topic_partition import TopicPartition
@@ -37,11 +37,6 @@ def render_offsets(offsets: Offsets) -> str:
 def list_partitions(partitions: Mapping[str, int]) -> tuple[TopicPartition, ...]:
     """Every partition of topics given as name → partition count, sorted."""
     return tuple(TopicPartition(name, at) for name in sorted(partitions) for at in range(partitions[name]))
-
-
-def rename_offset_topics(offsets: Offsets, rename: Callable[[str], str]) -> dict[TopicPartition, int]:
-    """The same offsets under other topic names."""
-    return {TopicPartition(rename(place.topic), place.partition): at for place, at in offsets.items()}
 
 
 def find_offset_changes(before: Offsets, after: Offsets) -> dict[TopicPartition, int]:

@@ -17,6 +17,7 @@ from topology.migration_waves import (
     StragglersGate,
     Wave,
     WaveFence,
+    WaveGate,
     WaveHooks,
     WaveStrategy,
     WaveWindow,
@@ -112,38 +113,47 @@ def build_wave_policy(wave: Wave, migration: PlanMigration | None = None) -> Wav
         sessions_ms={n: each.session_timeout_ms for n, each in groups.items() if each.session_timeout_ms is not None},
     )
     for gate in wave.gates_before:
-        match gate:
-            case LagGate():
-                bound = max(policy.lag_bound_ms, 3 * gate.hold_ms)
-                policy = replace(policy, max_lag=gate.max_records, hold_ms=gate.hold_ms, lag_bound_ms=bound)
-            case ProofGate():
-                policy = replace(policy, history_level=gate.level)
-            case ApprovalGate():
-                policy = replace(policy, approvals=(*policy.approvals, gate.by))
-            case StragglersGate():
-                policy = replace(policy, watch_ms=gate.watch_ms)
-            case HoldGate():
-                policy = replace(policy, hold_before_ms=policy.hold_before_ms + gate.for_ms)
-            case HookGate():
-                policy = replace(policy, checks_before=(*policy.checks_before, gate.hook))
-            case ConsumerLagGate():
-                pass  # says something about the target's groups only
+        policy = _add_gate_before(policy, gate)
+    watched_before = any(isinstance(each, StragglersGate) for each in wave.gates_before)
     for gate in wave.gates_after:
-        match gate:
-            case StragglersGate() if any(isinstance(each, StragglersGate) for each in wave.gates_before):
-                policy = replace(policy, after_ms=gate.watch_ms)
-            case StragglersGate():
-                policy = replace(policy, watch_ms=gate.watch_ms)
-            case ProofGate():
-                policy = replace(policy, tail_level=gate.level)
-            case ConsumerLagGate():
-                policy = replace(policy, consumer_lag=gate.max_records, soak_bound_ms=gate.within_ms)
-            case ApprovalGate():
-                policy = replace(policy, soak_approvals=(*policy.soak_approvals, gate.by))
-            case HoldGate():
-                policy = replace(policy, hold_after_ms=policy.hold_after_ms + gate.for_ms)
-            case HookGate():
-                policy = replace(policy, checks_after=(*policy.checks_after, gate.hook))
-            case LagGate():
-                pass
+        policy = _add_gate_after(policy, gate, watched_before=watched_before)
     return policy
+
+
+def _add_gate_before(policy: WavePolicy, gate: WaveGate) -> WavePolicy:
+    match gate:
+        case LagGate():
+            bound = max(policy.lag_bound_ms, 3 * gate.hold_ms)
+            return replace(policy, max_lag=gate.max_records, hold_ms=gate.hold_ms, lag_bound_ms=bound)
+        case ProofGate():
+            return replace(policy, history_level=gate.level)
+        case ApprovalGate():
+            return replace(policy, approvals=(*policy.approvals, gate.by))
+        case StragglersGate():
+            return replace(policy, watch_ms=gate.watch_ms)
+        case HoldGate():
+            return replace(policy, hold_before_ms=policy.hold_before_ms + gate.for_ms)
+        case HookGate():
+            return replace(policy, checks_before=(*policy.checks_before, gate.hook))
+        case ConsumerLagGate():
+            return policy  # it is about groups at the target, where nobody reads yet
+
+
+def _add_gate_after(policy: WavePolicy, gate: WaveGate, *, watched_before: bool) -> WavePolicy:
+    match gate:
+        case StragglersGate() if watched_before:
+            return replace(policy, after_ms=gate.watch_ms)
+        case StragglersGate():
+            return replace(policy, watch_ms=gate.watch_ms)
+        case ProofGate():
+            return replace(policy, tail_level=gate.level)
+        case ConsumerLagGate():
+            return replace(policy, consumer_lag=gate.max_records, soak_bound_ms=gate.within_ms)
+        case ApprovalGate():
+            return replace(policy, soak_approvals=(*policy.soak_approvals, gate.by))
+        case HoldGate():
+            return replace(policy, hold_after_ms=policy.hold_after_ms + gate.for_ms)
+        case HookGate():
+            return replace(policy, checks_after=(*policy.checks_after, gate.hook))
+        case LagGate():
+            return policy

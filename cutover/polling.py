@@ -63,7 +63,7 @@ def wait_for_condition(
     pauses = _pauses(policy)
     started: int | None = None
     since: int | None = None
-    said_ms, said, row = 0, "", 0
+    reported_ms, reported, row = 0, "", 0
     while True:
         found = yield from check()
         started = found.at_ms if started is None else started
@@ -73,8 +73,8 @@ def wait_for_condition(
             return found
         if found.at_ms - started >= bound_ms:
             raise Refused(f"{found.text} (waited {_seconds(bound_ms)})", found.seen)
-        if found.text != said and (not said or found.at_ms - said_ms >= policy.say_ms):
-            said_ms, said = found.at_ms, found.text
+        if found.text != reported and (not reported or found.at_ms - reported_ms >= policy.say_ms):
+            reported_ms, reported = found.at_ms, found.text
             yield ReportMessage(found.text, found.seen)
         yield PauseRun(next(pauses))
 

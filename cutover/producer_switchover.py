@@ -39,32 +39,34 @@ from cutover.run_context import (
 from cutover.steps import describe_way_back
 
 
-def fence_producers(ground: RunContext, note: JsonObject) -> ActionGenerator[None]:
-    note["stopped"] = []
-    for name in ground.producers:
-        seen = yield from perform_action(StopApplication(name, "producer"), ObservedApplication, ground.policy)
+def fence_producers(context: RunContext, outcome: JsonObject) -> ActionGenerator[None]:
+    """Step `fence_producers`: stops every producer, then raises the file's fence."""
+    outcome["stopped"] = []
+    for name in context.producers:
+        seen = yield from perform_action(StopApplication(name, "producer"), ObservedApplication, context.policy)
         if seen.state == "running":
             raise Refused(f"producer {name} was told to stop and still runs at {seen.cluster}")
-        note["stopped"].append({"name": name, "by": seen.by})
-    yield from raise_fence(ground, note)
+        outcome["stopped"].append({"name": name, "by": seen.by})
+    yield from raise_fence(context, outcome)
 
 
-def undo_fence_producers(ground: RunContext, note: JsonObject) -> ActionGenerator[None]:
-    yield from lower_fence(ground, note)
-    names = tuple(name for name in ground.producers if ground.was_running(name))
-    yield from _start(ground, "source", note, names)
+def undo_fence_producers(context: RunContext, outcome: JsonObject) -> ActionGenerator[None]:
+    """Lowers the fence and starts the producers that ran before the run."""
+    yield from lower_fence(context, outcome)
+    names = tuple(name for name in context.producers if context.was_running(name))
+    yield from _start(context, "source", outcome, names)
 
 
-def fix_barrier(ground: RunContext, note: JsonObject) -> ActionGenerator[None]:
+def fix_barrier(context: RunContext, outcome: JsonObject) -> ActionGenerator[None]:
     """Fix the source's ends. An open transaction would end behind the barrier, so none may be open."""
-    policy = ground.policy
-    yield from refuse_new_partitions(ground)
-    ends = ground.offsets("standstill", "ends")
+    policy = context.policy
+    yield from refuse_new_partitions(context)
+    ends = context.offsets("standstill", "ends")
 
     def look() -> ActionGenerator[ConditionCheck]:
         nonlocal ends
-        now = yield from read_source_logs(ground)
-        ends = yield from require_only_markers(ground, ends, now)
+        now = yield from read_source_logs(context)
+        ends = yield from require_only_markers(context, ends, now)
         still = {place: end - now.stable[place] for place, end in now.ends.items() if now.stable[place] < end}
         named = ", ".join(f"{place} ({count} offsets)" for place, count in sorted(still.items()))
         text = f"open transactions on {named}" if still else f"barrier {render_offsets(now.ends)}"
@@ -72,22 +74,22 @@ def fix_barrier(ground: RunContext, note: JsonObject) -> ActionGenerator[None]:
         return ConditionCheck(not still and ends == dict(now.ends), text, now.at_ms, {"ends": encode_offsets(now.ends)})
 
     found = yield from wait_for_condition(look, policy.barrier_bound_ms, policy)
-    note["ends"] = found.seen["ends"]
-    note["records"] = sum(ends.values())
+    outcome["ends"] = found.seen["ends"]
+    outcome["records"] = sum(ends.values())
     yield ReportMessage(found.text, found.seen)
 
 
-def drain_to_barrier(ground: RunContext, note: JsonObject) -> ActionGenerator[None]:
+def drain_to_barrier(context: RunContext, outcome: JsonObject) -> ActionGenerator[None]:
     """By the ledger's own map, everything below the barrier is on the target. Names the slowest if not (C10)."""
-    policy = ground.policy
-    ends = ground.offsets("barrier", "ends")
-    progress = CopyProgress(ground)
+    policy = context.policy
+    ends = context.offsets("barrier", "ends")
+    progress = CopyProgress(context)
 
     def look() -> ActionGenerator[ConditionCheck]:
-        copied = yield from read_copies(ground)
-        logs = yield from read_source_logs(ground)
-        yield from refuse_stragglers(ground, ends, logs)
-        behind = ground.behind(copied.copies, logs, ends)
+        copied = yield from read_copies(context)
+        logs = yield from read_source_logs(context)
+        yield from refuse_stragglers(context, ends, logs)
+        behind = context.behind(copied.copies, logs, ends)
         yield from progress.look(copied, behind)
         named = ", ".join(f"{place} {count}" for place, count in behind.items())
         text = f"to the barrier: {named} offsets to go" if behind else "every partition is copied to the barrier"
@@ -95,62 +97,65 @@ def drain_to_barrier(ground: RunContext, note: JsonObject) -> ActionGenerator[No
         if behind:
             return ConditionCheck(False, text, logs.at_ms, seen)
         # A flow that copies in transactions: the ledger may have the last one's end before all its partitions have.
-        there = yield from read_target_logs(ground)
-        open_ = [str(place) for place, end in sorted(there.ends.items()) if there.stable[place] < end]
+        at_target = yield from read_target_logs(context)
+        open_ = [str(place) for place, end in sorted(at_target.ends.items()) if at_target.stable[place] < end]
         if open_:
-            text = f"everything is copied; transactions are still open at {ground.flow.target} on {', '.join(open_)}"
-        return ConditionCheck(not open_, text, there.at_ms, {**seen, "target_ends": encode_offsets(there.ends)})
+            text = f"everything is copied; transactions are still open at {context.flow.target} on {', '.join(open_)}"
+        return ConditionCheck(not open_, text, at_target.at_ms, {**seen, "target_ends": encode_offsets(at_target.ends)})
 
-    note["target_ends"] = (yield from wait_for_condition(look, policy.drain_bound_ms, policy)).seen["target_ends"]
-
-
-def prove_tail(ground: RunContext, note: JsonObject) -> ActionGenerator[None]:
-    since = ground.outcomes["history_proof"].get("summary")
-    yield from require_proof(ground, note, ground.policy.tail_level, final=True, since=since)
-    yield from _nothing_moved(ground)
+    outcome["target_ends"] = (yield from wait_for_condition(look, policy.drain_bound_ms, policy)).seen["target_ends"]
 
 
-def pass_point_of_no_return(ground: RunContext, note: JsonObject) -> ActionGenerator[None]:
+def prove_tail(context: RunContext, outcome: JsonObject) -> ActionGenerator[None]:
+    """Step `tail_proof`: everything up to the barrier, on top of the proof of history; then the source must not have
+    moved."""
+    since = context.outcomes["history_proof"].get("summary")
+    yield from require_proof(context, outcome, context.policy.tail_level, final=True, since=since)
+    yield from _nothing_moved(context)
+
+
+def pass_point_of_no_return(context: RunContext, outcome: JsonObject) -> ActionGenerator[None]:
     """The last look. When this step's outcome is in the journal, nothing is taken back by itself any more."""
-    yield from refuse_new_partitions(ground)
-    source, target = yield from _nothing_moved(ground)
-    note.update(source_ends=encode_offsets(source.ends), target_ends=encode_offsets(target.ends))
-    back = describe_way_back(ground.policy)
-    if ground.earlier is not None:  # this run is the way back
-        back = f"a new migration to {ground.flow.source}"
+    yield from refuse_new_partitions(context)
+    source, target = yield from _nothing_moved(context)
+    outcome.update(source_ends=encode_offsets(source.ends), target_ends=encode_offsets(target.ends))
+    back = describe_way_back(context.policy)
+    if context.earlier is not None:  # this run is the way back
+        back = f"a new migration to {context.flow.source}"
     yield ReportMessage(
-        f"POINT OF NO RETURN: next, {', '.join(ground.producers)} write to {ground.flow.target}. "
+        f"POINT OF NO RETURN: next, {', '.join(context.producers)} write to {context.flow.target}. "
         f"From then on nothing is switched back by itself. The way back: {back}"
     )
 
 
-def _nothing_moved(ground: RunContext) -> ActionGenerator[tuple[ObservedLogs, ObservedLogs]]:
-    source = yield from read_source_logs(ground)
-    yield from refuse_stragglers(ground, ground.offsets("barrier", "ends"), source)
-    target = yield from read_target_logs(ground)
-    moved = find_offset_changes(ground.offsets("drain", "target_ends"), target.ends)
+def _nothing_moved(context: RunContext) -> ActionGenerator[tuple[ObservedLogs, ObservedLogs]]:
+    source = yield from read_source_logs(context)
+    yield from refuse_stragglers(context, context.offsets("barrier", "ends"), source)
+    target = yield from read_target_logs(context)
+    moved = find_offset_changes(context.offsets("drain", "target_ends"), target.ends)
     if moved:
         named = ", ".join(f"{place} by {count:+d}" for place, count in moved.items())
         raise Refused(
-            f"something else writes to the target: after the drain {named} at {ground.flow.target}",
+            f"something else writes to the target: after the drain {named} at {context.flow.target}",
             {"target_moved": {str(place): count for place, count in moved.items()}},
         )
     return source, target
 
 
-def switch_producers(ground: RunContext, note: JsonObject) -> ActionGenerator[None]:
-    yield from _start(ground, "target", note, ground.producers)
+def switch_producers(context: RunContext, outcome: JsonObject) -> ActionGenerator[None]:
+    """Step `switch_producers`: starts the wave's producers at the target."""
+    yield from _start(context, "target", outcome, context.producers)
 
 
-def check_canary(ground: RunContext, note: JsonObject) -> ActionGenerator[None]:
+def check_canary(context: RunContext, outcome: JsonObject) -> ActionGenerator[None]:
     """The first writes on the target are there to be read, and the source got none of them (redpanda#31659)."""
-    policy = ground.policy
-    before = ground.offsets("point_of_no_return", "target_ends")
-    ends = ground.offsets("barrier", "ends")
+    policy = context.policy
+    before = context.offsets("point_of_no_return", "target_ends")
+    ends = context.offsets("barrier", "ends")
     grown: dict[TopicPartition, int] = {}
 
     def look() -> ActionGenerator[ConditionCheck]:
-        now = yield from read_target_logs(ground)
+        now = yield from read_target_logs(context)
         grown.clear()
         grown.update(find_offset_changes(before, now.stable))
         ahead = {place: count for place, count in grown.items() if count > 0}
@@ -158,26 +163,29 @@ def check_canary(ground: RunContext, note: JsonObject) -> ActionGenerator[None]:
         return ConditionCheck(bool(ahead), text, now.at_ms, {"first_writes": {str(p): n for p, n in ahead.items()}})
 
     found = yield from wait_for_condition(look, policy.canary_bound_ms, policy)
-    note.update(found.seen)
+    outcome.update(found.seen)
     at = {place: before[place] for place, count in grown.items() if count > 0}
     read = (yield from perform_action(ReadRecords("target", at), ObservedRecords, policy)).records
     unread = [str(place) for place, record in read.items() if record is None]
     if unread:
-        raise Refused(f"first writes on {', '.join(unread)} are in the log but cannot be read back", note)
-    note["read_back"] = sorted(str(place) for place in read)
-    yield from refuse_stranded_records(ground, ends, (yield from read_source_logs(ground)))
+        raise Refused(f"first writes on {', '.join(unread)} are in the log but cannot be read back", outcome)
+    outcome["read_back"] = sorted(str(place) for place in read)
+    yield from refuse_stranded_records(context, ends, (yield from read_source_logs(context)))
 
 
-def seal_evidence(ground: RunContext, note: JsonObject) -> ActionGenerator[None]:
-    seen = yield from perform_action(Seal(), SealedEvidence, ground.policy)
-    note.update(evidence=seen.path, root=seen.root)
+def seal_evidence(context: RunContext, outcome: JsonObject) -> ActionGenerator[None]:
+    """Step `seal`: writes the evidence pack; `root` is the journal's hash at that moment."""
+    seen = yield from perform_action(Seal(), SealedEvidence, context.policy)
+    outcome.update(evidence=seen.path, root=seen.root)
 
 
-def _start(ground: RunContext, side: ClusterSide, note: JsonObject, names: tuple[str, ...]) -> ActionGenerator[None]:
-    note["started"] = {}
-    alias = ground.flow.source if side == "source" else ground.flow.target
+def _start(
+    context: RunContext, side: ClusterSide, outcome: JsonObject, names: tuple[str, ...]
+) -> ActionGenerator[None]:
+    outcome["started"] = {}
+    alias = context.flow.source if side == "source" else context.flow.target
     for name in names:
-        seen = yield from perform_action(StartApplication(name, "producer", side), ObservedApplication, ground.policy)
+        seen = yield from perform_action(StartApplication(name, "producer", side), ObservedApplication, context.policy)
         if seen.state == "stopped" or seen.cluster not in (None, alias):
             raise Refused(f"producer {name} should run at {alias}; it is {seen.state} at {seen.cluster}")
-        note["started"][name] = alias
+        outcome["started"][name] = alias

@@ -32,18 +32,12 @@ def abandon_run(
     left alone. force: when undoing cannot be finished, the run ends all the same (`abandoned`), and the journal
     names what was not undone. Raises NothingToResume when there is no unfinished run and none was named.
     """
-    at: list[str] = []
-
-    def tell(event: RunEvent) -> None:
-        at.append(event.step)
-        say(event)
-
     migration = opened(
-        say=tell,
+        say=say,
         prove=lambda _wanted: build_failed_proof(why),
         approve=lambda _wanted: ApprovalAnswer(0, granted=False, by="nobody", note=why),
     )
-    migration.world = _GivenUp(migration.world, at, why)
+    migration.handler = _GivenUp(migration, migration.handler, why)
     chain = migration.journal.refresh()
     entries = chain.unfinished() if run is None else chain.run(run)
     if not entries and run is None:
@@ -63,12 +57,12 @@ def abandon_run(
 
 
 class _GivenUp:
-    """A world in which no step succeeds any more, only undoing does. `at`: the steps as the driver tells them."""
+    """Action handler that refuses every step of its driver and lets undos through."""
 
-    def __init__(self, world: ActionHandler, at: list[str], why: str) -> None:
-        self._world, self._at, self._why = world, at, why
+    def __init__(self, driver: RunDriver, handler: ActionHandler, why: str) -> None:
+        self._driver, self._handler, self._why = driver, handler, why
 
     def answer(self, action: Action) -> Observation:
-        if self._at and self._at[-1].startswith("undo_"):
-            return self._world.answer(action)
+        if self._driver.is_undoing:
+            return self._handler.answer(action)
         return ActionFailed(0, self._why, transient=False)

@@ -38,6 +38,7 @@ class RunClaim:
     ended: RunResult | None = None
 
     def outcome_of(self, step: str) -> tuple[dict[str, Any], str | None] | None:
+        """What the journal holds of the step in this run: its outcome, and why it was refused (None: it was not)."""
         return find_step_outcome(self.journal.chain.run(self.run), step)
 
     def begun(self, deed: str) -> tuple[dict[str, Any], ...]:
@@ -80,7 +81,7 @@ class RunClaim:
 def claim_run(
     journal: Journal,
     plan: Plan,
-    course: RunPlan,
+    run_plan: RunPlan,
     actor: str,
     run: str | None,
     *,
@@ -96,22 +97,15 @@ def claim_run(
     """
     chain = journal.refresh()
     open_run = chain.unfinished()
-    earlier = course.earlier
+    earlier = run_plan.earlier
     if earlier is not None and open_run and open_run[0].run == earlier.run:
-        open_run = []  # it is what is taken back: its process, if it still lives, writes no further entry
+        # This unfinished run is the one we roll back. Its process may still live: our first entry voids its next one.
+        open_run = []
     if open_run:
-        return _continue(journal, open_run, plan, course, actor, run, resume, abandon)
-    before = chain.run(run) if run is not None else []
-    if before and (read_run_kind(before), before[0].wave) != (course.kind, course.wave.name):
-        raise NothingToResume(
-            f"run {run} was the {read_run_kind(before)} of wave {before[0].wave}, and this is the {course.kind} "
-            f"of wave "
-            f"{course.wave.name}: give it another name (--run), a run's is used once"
-        )
-    if before:
-        end = before[-1].observation
-        ended = RunResult(end["state"], end["step"], end["reason"])
-        return RunClaim(journal, before[0].run, actor, plan.hash, course.wave.name, ended)
+        return _continue(journal, open_run, plan, run_plan, actor, run, resume, abandon)
+    if run is not None and (before := chain.run(run)):
+        ended = _read_result(before, run_plan)
+        return RunClaim(journal, run, actor, plan.hash, run_plan.wave.name, ended)
     if resume:
         raise NothingToResume(f"topology {plan.topology} has no unfinished run; start one without --resume")
     if not begin:
@@ -122,47 +116,59 @@ def claim_run(
         )
     if earlier is not None and earlier.taken_back is not None:
         raise NothingToResume(
-            f"wave {course.wave.name} of {plan.topology} (run {earlier.run}) was rolled back already, by run "
-            f"{earlier.taken_back}: its applications are at {course.flow.target}"
+            f"wave {run_plan.wave.name} of {plan.topology} (run {earlier.run}) was rolled back already, by run "
+            f"{earlier.taken_back}: its applications are at {run_plan.flow.target}"
         )
-    if course.kind == "migrate":
-        refuse_early_wave(plan, course.wave.name, chain)
-    wave = course.wave
+    if run_plan.kind == "migrate":
+        refuse_early_wave(plan, run_plan.wave.name, chain)
+    wave = run_plan.wave
     new = RunClaim(journal, run or _new_name(), actor, plan.hash, wave.name)
     try:
-        begun = {"topology": plan.topology, "kind": course.kind, "wave": wave.name, "plan": plan.hash}
-        begun["strategy"] = course.policy.strategy  # its operator may have chosen another one than the file's
+        begun = {"topology": plan.topology, "kind": run_plan.kind, "wave": wave.name, "plan": plan.hash}
+        begun["strategy"] = run_plan.policy.strategy  # its operator may have chosen another one than the file's
         if earlier is not None:
             begun["takes_back"] = earlier.run
-        new.write(RUN_STEP, "intent", begun | {"work": encode_run_work(course), "wave_hash": compute_wave_hash(wave)})
+        new.write(RUN_STEP, "intent", begun | {"work": encode_run_work(run_plan), "wave_hash": compute_wave_hash(wave)})
     except Superseded:
         other = journal.chain.unfinished()
         raise Locked(_locked(plan, other)) from None
     return new
 
 
+def _read_result(entries: list[JournalEntry], run_plan: RunPlan) -> RunResult:
+    """How the run of that name ended. Raises NothingToResume when it was another kind of run, or of another wave."""
+    first = entries[0]
+    if (read_run_kind(entries), first.wave) != (run_plan.kind, run_plan.wave.name):
+        raise NothingToResume(
+            f"run {first.run} was the {read_run_kind(entries)} of wave {first.wave}, and this is the {run_plan.kind} "
+            f"of wave {run_plan.wave.name}: give it another name (--run), a run's is used once"
+        )
+    end = entries[-1].observation
+    return RunResult(end["state"], end["step"], end["reason"])
+
+
 def _continue(
     journal: Journal,
     entries: list[JournalEntry],
     plan: Plan,
-    course: RunPlan,
+    run_plan: RunPlan,
     actor: str,
     run: str | None,
     resume: bool,
     abandon: bool,
 ) -> RunClaim:
-    first, wave = entries[0], course.wave.name
+    first, wave = entries[0], run_plan.wave.name
     if not resume and first.run != run:
         raise Locked(_locked(plan, entries))
     if resume and run is not None and first.run != run:
         raise Locked(_locked(plan, entries))
     kind = read_run_kind(entries)
-    if kind == "drill" and course.kind != kind:
+    if kind == "drill" and run_plan.kind != kind:
         raise Locked(_locked(plan, entries))
-    if kind != course.kind:
+    if kind != run_plan.kind:
         raise Locked(f"{_locked(plan, entries)} (it is a {kind}: `topology {kind} --resume`)")
     same = first.wave == wave and (
-        first.plan_hash == plan.hash or (abandon and first.observation.get("work") == encode_run_work(course))
+        first.plan_hash == plan.hash or (abandon and first.observation.get("work") == encode_run_work(run_plan))
     )
     if not same:
         raise PlanChanged(
@@ -171,10 +177,10 @@ def _continue(
             + ("It moves other applications, topics or another flow. " if abandon and first.wave == wave else "")
             + f"Restore the file that compiles to {first.plan_hash}"
         )
-    strategy = str(first.observation.get("strategy", course.policy.strategy))
-    if strategy != course.policy.strategy:
+    strategy = str(first.observation.get("strategy", run_plan.policy.strategy))
+    if strategy != run_plan.policy.strategy:
         raise PlanChanged(
-            f"run {first.run} was begun with the strategy {strategy}, this is {course.policy.strategy}: a run keeps "
+            f"run {first.run} was begun with the strategy {strategy}, this is {run_plan.policy.strategy}: a run keeps "
             "its order of steps. Continue it without --strategy, or where it was begun: clear its failed task in "
             "Airflow"
         )
@@ -236,9 +242,9 @@ def find_begun_strategy(chain: JournalChain, wave: str) -> WaveStrategy | None:
     return found
 
 
-def encode_run_work(course: RunPlan) -> dict[str, Any]:
+def encode_run_work(run_plan: RunPlan) -> dict[str, Any]:
     """What a run moves, as JSON: all that taking it back depends on. Addresses are not part of it."""
-    flow, wave = course.flow, course.wave
+    flow, wave = run_plan.flow, run_plan.wave
     work = {
         "flow": [flow.id, flow.source, flow.target],
         "naming": asdict(flow.naming),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 from clusters.topic_partition import TopicPartition
 from cutover.actions import ClusterSide, JsonObject, ReadCopies, ReadFlow, ReadLogs, ReadTopics
@@ -13,12 +12,10 @@ from cutover.observations import ObservedCopies, ObservedFlow, ObservedLogs, Obs
 from cutover.offsets import decode_offsets, list_partitions
 from cutover.policy import WavePolicy
 from cutover.polling import ActionGenerator, perform_action
+from cutover.rollback.earlier_run import EarlierRun
 from replicator.ledger.offset_translation import CopiedPartition
 from topology.migration_waves import Wave
 from topology.plan import PlanFlow
-
-if TYPE_CHECKING:
-    from cutover.rollback.earlier_run import EarlierRun
 
 PREFLIGHT_STEPS = ("preflight", "preflight_back", "failover_preflight")
 _TRANSLATIONS = ("translate_offsets", "translate_back")
@@ -43,10 +40,12 @@ class RunContext:
 
     @property
     def groups(self) -> tuple[str, ...]:
+        """Consumer groups of the wave, by their names at the flow's source."""
         return self.wave.consumers
 
     @property
     def producers(self) -> tuple[str, ...]:
+        """Producer applications of the wave."""
         return self.wave.producers
 
     @property
@@ -65,15 +64,19 @@ class RunContext:
         return dict(self._preflight["partitions"])
 
     def source_places(self) -> tuple[TopicPartition, ...]:
+        """Partitions of the wave's topics at the source, as preflight counted them."""
         return list_partitions(self.partitions())
 
     def target_places(self) -> tuple[TopicPartition, ...]:
+        """The same partitions by their names at the target."""
         return list_partitions({self.rename(topic): count for topic, count in self.partitions().items()})
 
     def rename(self, topic: str) -> str:
+        """Name of a source topic at the target."""
         return self.flow.target_topic(topic)
 
     def at_target(self, place: TopicPartition) -> TopicPartition:
+        """The same partition by its name at the target."""
         return TopicPartition(self.rename(place.topic), place.partition)
 
     def was_running(self, application: str) -> bool:
@@ -92,6 +95,7 @@ class RunContext:
         return "classic" if kind == "unknown" else str(kind)
 
     def is_static(self, group: str) -> bool:
+        """Whether preflight saw static members, whose places outlive them for a session timeout."""
         return bool(self._known(group).get("static"))
 
     def internal(self, group: str) -> tuple[str, ...]:
@@ -104,6 +108,8 @@ class RunContext:
         return list_partitions({topic: partitions[topic] for topic in self._known(group).get("reads", partitions)})
 
     def translated(self, group: str) -> JsonObject:
+        """Source and target offsets of a group, from the step of this run that translated them. Raises StopIteration
+        before."""
         step = next(name for name in _TRANSLATIONS if name in self.outcomes)
         moved: JsonObject = self.outcomes[step]["groups"][group]
         return moved
@@ -149,38 +155,40 @@ class RunContext:
         return decode_offsets(self.outcomes[step][what])
 
 
-def read_source_logs(ground: RunContext) -> ActionGenerator[ObservedLogs]:
-    return (yield from perform_action(ReadLogs("source", ground.source_places()), ObservedLogs, ground.policy))
+def read_source_logs(context: RunContext) -> ActionGenerator[ObservedLogs]:
+    """Starts and ends of the wave's partitions at the source."""
+    return (yield from perform_action(ReadLogs("source", context.source_places()), ObservedLogs, context.policy))
 
 
-def read_target_logs(ground: RunContext) -> ActionGenerator[ObservedLogs]:
-    return (yield from perform_action(ReadLogs("target", ground.target_places()), ObservedLogs, ground.policy))
+def read_target_logs(context: RunContext) -> ActionGenerator[ObservedLogs]:
+    """Starts and ends of the wave's partitions at the target."""
+    return (yield from perform_action(ReadLogs("target", context.target_places()), ObservedLogs, context.policy))
 
 
-def refuse_new_partitions(ground: RunContext) -> ActionGenerator[None]:
+def refuse_new_partitions(context: RunContext) -> ActionGenerator[None]:
     """Raises Refused when a topic of the wave has other partitions than preflight found: nobody would look at what is
     in them, and groups would have no positions there."""
-    known, grown = ground.partitions(), []
-    sides: tuple[tuple[ClusterSide, str], ...] = (("source", ground.flow.source), ("target", ground.flow.target))
+    known, grown = context.partitions(), []
+    sides: tuple[tuple[ClusterSide, str], ...] = (("source", context.flow.source), ("target", context.flow.target))
     for side, alias in sides:
-        now = (yield from perform_action(ReadTopics(side), ObservedTopics, ground.policy)).partitions
+        now = (yield from perform_action(ReadTopics(side), ObservedTopics, context.policy)).partitions
         for topic, count in known.items():
-            name = topic if side == "source" else ground.rename(topic)
+            name = topic if side == "source" else context.rename(topic)
             if now.get(name, 0) != count:
                 grown.append(f"topic {name} has {now.get(name, 0)} partitions at {alias}, and had {count}")
     if grown:
         raise Refused(f"{'; '.join(grown)} when this run began: a new run moves what is there now", {"grown": grown})
 
 
-def read_copies(ground: RunContext, more: tuple[TopicPartition, ...] = ()) -> ActionGenerator[ObservedCopies]:
+def read_copies(context: RunContext, more: tuple[TopicPartition, ...] = ()) -> ActionGenerator[ObservedCopies]:
     """Behind the cut stands nothing that was copied, so the target's log is taken to end there. more: source partitions
     besides those that preflight found."""
-    seen = yield from perform_action(ReadCopies((*ground.source_places(), *more)), ObservedCopies, ground.policy)
-    cut = ground.cut
+    seen = yield from perform_action(ReadCopies((*context.source_places(), *more)), ObservedCopies, context.policy)
+    cut = context.cut
     if cut is None:
         return seen
     held = {
-        p: replace(each, target_end=min(each.target_end, cut[ground.at_target(p)])) for p, each in seen.copies.items()
+        p: replace(each, target_end=min(each.target_end, cut[context.at_target(p)])) for p, each in seen.copies.items()
     }
     return replace(seen, copies=held)
 
@@ -189,13 +197,13 @@ def read_copies(ground: RunContext, more: tuple[TopicPartition, ...] = ()) -> Ac
 class CopyProgress:
     """Notices a flow that stands still: positions that do not change while something is left to copy."""
 
-    ground: RunContext
+    context: RunContext
     _positions: dict[TopicPartition, int] = field(default_factory=dict)
     _since_ms: int | None = None
 
     def look(self, seen: ObservedCopies, behind: Mapping[TopicPartition, int]) -> ActionGenerator[None]:
-        """Raises Refused when a partition is loud, or nothing moved for `policy.stall_ms`."""
-        policy, flow = self.ground.policy, self.ground.flow
+        """Raises Refused when a partition is halted, or nothing moved for `policy.stall_ms`."""
+        policy, flow = self.context.policy, self.context.flow
         positions = {place: held.position for place, held in seen.copies.items()}
         if self._since_ms is None or positions != self._positions or not behind:
             self._positions, self._since_ms = positions, seen.at_ms
@@ -204,9 +212,9 @@ class CopyProgress:
             return
         state = yield from perform_action(ReadFlow(), ObservedFlow, policy)
         named = ", ".join(str(place) for place in behind)
-        loud = "; ".join(f"{topic}: {why}" for topic, why in sorted(state.loud.items()))
+        halted = "; ".join(f"{topic}: {why}" for topic, why in sorted(state.halted_topics.items()))
         raise Refused(
             f"flow {flow.id} ({state.state}) copied nothing for {policy.stall_ms / 1000:g} s and misses {named}: "
-            + (loud or f"does a worker serve {flow.target}? `topology status` shows it"),
+            + (halted or f"does a worker serve {flow.target}? `topology status` shows it"),
             {"behind": {str(place): count for place, count in behind.items()}},
         )

@@ -7,17 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from cutover.errors import NotSupported
 from cutover.policy import WavePolicy, build_wave_policy
-from cutover.step_texts import STEP_TEXTS, StepText
-from cutover.steps import Step, list_strategy_steps
+from cutover.rollback.earlier_run import EarlierRun
+from cutover.step_table import STEP_TEXTS
+from cutover.steps import Step, StepText, list_strategy_steps
 from topology.migration_waves import PlanMigration, ProofGate, Wave, WaveStrategy
 from topology.plan import Plan, PlanFlow
-
-if TYPE_CHECKING:
-    from cutover.rollback.earlier_run import EarlierRun
 
 RunKind = Literal["migrate", "rollback", "failover", "failback", "drill"]
 
@@ -26,7 +24,7 @@ RunKind = Literal["migrate", "rollback", "failover", "failback", "drill"]
 class RunPlan:
     """wave: in the topic names of the source of `flow`. journal: alias of the cluster with the topology's journal:
     always the target of the migration's flow, so that every run of a topology is in one chain and takes one lock.
-    earlier: the run that this one takes back. words: of its steps, where they are not those of a migration."""
+    earlier: the run that this one takes back. texts: of its steps, where the direction matters (a rollback)."""
 
     kind: RunKind
     flow: PlanFlow
@@ -35,17 +33,17 @@ class RunPlan:
     steps: tuple[Step, ...]
     journal: str
     earlier: EarlierRun | None = None
-    words: Mapping[str, StepText] = field(default_factory=dict)
+    texts: Mapping[str, StepText] = field(default_factory=dict)
 
-    def shown(self, step: str) -> StepText:
-        """How a step is told: in this course's own words, or in those of a migration."""
-        return self.words.get(step) or STEP_TEXTS[step]
+    def find_text(self, step: str) -> StepText:
+        """The texts of a step: this run plan's own, or those of a migration."""
+        return self.texts.get(step) or STEP_TEXTS[step]
 
 
 def plan_migration(
     plan: Plan, wave: str | None = None, policy: WavePolicy | None = None, strategy: WaveStrategy | None = None
 ) -> RunPlan:
-    """The course of `topology migrate`. strategy: another one than the file's. Raises NotSupported, in words for the
+    """The run plan of `topology migrate`. strategy: another one than the file's. Raises NotSupported, in words for the
     person who wrote the file."""
     migration, found = find_wave(plan, wave)
     policy = policy or build_wave_policy(found, migration)

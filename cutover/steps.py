@@ -1,7 +1,7 @@
 """The steps of migrations as a table: what each does, who acts, how it is undone, how long it may take; and the order
 in which each strategy takes them.
 
-What a person reads while they run is in `words`. The order of the steps is the order of the work,
+What a step does and how it is undone is in `step_table`. The order of the steps is the order of the work,
 and its reverse is the order of a rollback.
 """
 
@@ -31,6 +31,14 @@ class Step:
     usual_ms: int = 100
 
 
+@dataclass(frozen=True, slots=True)
+class StepText:
+    """What people read of a step. doing: while it runs. done: when it is done."""
+
+    doing: str
+    done: str
+
+
 USUAL_PROOF_MS = 3_000  # a small tail, by the application that proved the history; a new one takes 15 s more
 _BEFORE = (
     "preflight",
@@ -45,15 +53,15 @@ _BEFORE = (
 _GROUPS = ("translate_offsets", "commit_offsets", "landing_test")
 _FENCE = ("fence_producers", "standstill", "hooks_fenced")
 _TAIL = ("barrier", "drain", "tail_proof")
-# Rights are given before the last look, not behind it: what keeps them from being given is taken back by itself.
+# `write_rights` comes before `point_of_no_return`: if the target refuses a right, the run still rolls back by itself.
 _SWITCH = ("write_rights", "point_of_no_return", "switch_producers", "canary", "retire_topics")
 _CONSUMERS = ("stop_consumers", *_GROUPS, "start_consumers", "consumers_joined")
 _BACK = ("reverse_flow", "hooks_switched")
 _SOAK = ("soak", "hold_after", "checks_after")
 _END = ("straggler_watch", "seal")
 # `consumers_joined` is apart from `start_consumers`: joining takes seconds, in which under `fenced` nobody would write.
-# Under `producers_first` the way back is held until consumers have moved: what it carries to the source they would
-# read there, beyond the barrier.
+# With `producers_first`, the reverse flow waits until consumers have moved. Otherwise it would write to the source
+# behind the barrier, and consumers would read those records there.
 STRATEGY_STEPS: dict[str, tuple[str, ...]] = {
     "consumers_first": (*_BEFORE, *_CONSUMERS, *_SOAK, *_FENCE, *_TAIL, *_SWITCH, *_BACK, *_END),
     "producers_first": (
@@ -101,13 +109,20 @@ def describe_way_back(policy: WavePolicy) -> str:
 
 
 def _rows(policy: WavePolicy) -> Iterator[Step]:
-    bound = policy
+    yield from _gate_rows(policy)
+    yield from _consumer_rows(policy)
+    yield from _soak_rows(policy)
+    yield from _fence_rows(policy)
+    yield from _switch_rows(policy)
+
+
+def _gate_rows(policy: WavePolicy) -> Iterator[Step]:
     yield Step(
         "preflight",
         "clusters answer and are the right ones, topics match, flow runs, groups and applications are as expected",
         "watershed",
         None,
-        bound.reach_ms,
+        policy.reach_ms,
     )
     if policy.window is not None:
         yield Step("window", f"the wave's window ({_window(policy.window)}) is open", "watershed", None)
@@ -117,38 +132,41 @@ def _rows(policy: WavePolicy) -> Iterator[Step]:
         f"({policy.hold_times} looks in a row), and everything written before the gate copied",
         "watershed",
         None,
-        bound.lag_bound_ms,
+        policy.lag_bound_ms,
     )
     yield Step("history_proof", f"Spark proves what was copied so far ({policy.history_level})", "proof", None)
     if policy.hold_before_ms:
         held = f"nothing is done for {_time(policy.hold_before_ms)}: time to look"
-        yield Step("hold_before", held, "watershed", None, policy.hold_before_ms + bound.reach_ms)
+        yield Step("hold_before", held, "watershed", None, policy.hold_before_ms + policy.reach_ms)
     if policy.checks_before:
         yield Step("checks_before", f"checks of your own: {', '.join(policy.checks_before)}", "hook", None)
     yield Step("approval", "a person (or --approve auto) lets the applications be moved", "person", None)
     if policy.hooks.before:
         yield Step("hooks_before", f"hooks: {', '.join(policy.hooks.before)}", "hook", None)
+
+
+def _consumer_rows(policy: WavePolicy) -> Iterator[Step]:
     if policy.strategy == "producers_first":
         yield Step(
             "drain_consumers",
             "consumers read the source to the barrier",
             "application",
             None,
-            bound.drain_bound_ms,
+            policy.drain_bound_ms,
         )
     yield Step(
         "stop_consumers",
         "consumers stop at the source; their groups are seen empty",
         "application",
         "consumers start at the source again",
-        bound.empty_bound_ms,
+        policy.empty_bound_ms,
     )
     yield Step(
         "translate_offsets",
         "committed offsets of every group, translated exactly; never beyond what is copied",
         "watershed",
         None,
-        bound.copied_bound_ms,
+        policy.copied_bound_ms,
     )
     yield Step(
         "commit_offsets",
@@ -156,49 +174,55 @@ def _rows(policy: WavePolicy) -> Iterator[Step]:
         "watershed",
         "offsets translated back from what was committed on the target, committed at the source; "
         "our offsets on the target removed",
-        bound.reach_ms,
+        policy.reach_ms,
     )
     yield Step(
         "landing_test",
         "the record at each committed offset is the same record on both sides",
         "watershed",
         None,
-        bound.copied_bound_ms,
+        policy.copied_bound_ms,
     )
     yield Step(
         "start_consumers",
         "consumers start at the target",
         "application",
         "consumers stop at the target; their groups are seen empty",
-        bound.reach_ms,
+        policy.reach_ms,
     )
     yield Step(
         "consumers_joined",
         "every group has members at the target",
         "application",
         None,
-        bound.empty_bound_ms,
+        policy.empty_bound_ms,
     )
+
+
+def _soak_rows(policy: WavePolicy) -> Iterator[Step]:
     if policy.hold_after_ms:
         held = f"nothing is done for {_time(policy.hold_after_ms)}: time to look"
-        yield Step("hold_after", held, "watershed", None, policy.hold_after_ms + bound.reach_ms)
+        yield Step("hold_after", held, "watershed", None, policy.hold_after_ms + policy.reach_ms)
     if policy.checks_after:
         yield Step("checks_after", f"checks of your own: {', '.join(policy.checks_after)}", "hook", None)
     yield Step("soak", _soak(policy), "person" if policy.soak_approvals else "watershed", None, policy.soak_bound_ms)
+
+
+def _fence_rows(policy: WavePolicy) -> Iterator[Step]:
     if policy.reverse is not None:
         yield Step(
             "hold_reverse",
             f"the flow {policy.reverse} leaves the wave's topics alone until consumers have moved",
             "watershed",
             f"the flow {policy.reverse} carries them again",
-            bound.reach_ms,
+            policy.reach_ms,
         )
     yield Step(
         "fence_producers",
         f"producers stop at the source{_fence(policy.fence)}",
         "application",
         f"{_lowered(policy.fence)}producers start at the source again",
-        bound.reach_ms,
+        policy.reach_ms,
         usual_ms=500,
     )
     yield Step(
@@ -206,7 +230,7 @@ def _rows(policy: WavePolicy) -> Iterator[Step]:
         f"source end offsets stand still for {_time(policy.watch_ms)}; a straggler ends the migration",
         "watershed",
         None,
-        policy.settle_ms + policy.watch_ms + bound.reach_ms,
+        policy.settle_ms + policy.watch_ms + policy.reach_ms,
         usual_ms=policy.watch_ms,
     )
     if policy.hooks.fenced:
@@ -216,17 +240,20 @@ def _rows(policy: WavePolicy) -> Iterator[Step]:
         "source end offsets are fixed; no transaction is open",
         "watershed",
         None,
-        bound.barrier_bound_ms,
+        policy.barrier_bound_ms,
     )
-    yield Step("drain", "the flow copies through the barrier", "watershed", None, bound.drain_bound_ms, usual_ms=500)
+    yield Step("drain", "the flow copies through the barrier", "watershed", None, policy.drain_bound_ms, usual_ms=500)
     proven = f"Spark proves everything up to the barrier ({policy.tail_level})"
     yield Step("tail_proof", proven, "proof", None, usual_ms=USUAL_PROOF_MS)
+
+
+def _switch_rows(policy: WavePolicy) -> Iterator[Step]:
     yield Step(
         "write_rights",
         "rights to write that the flow has held back are given at the target, and every broker there shows them",
         "watershed",
         "exactly those that were given are taken away again",
-        bound.reach_ms,
+        policy.reach_ms,
         usual_ms=200,
     )
     yield Step(
@@ -234,7 +261,7 @@ def _rows(policy: WavePolicy) -> Iterator[Step]:
         "a last look: nothing moved since the barrier. Behind this point nothing is taken back by itself",
         "watershed",
         None,
-        bound.reach_ms,
+        policy.reach_ms,
         point_of_no_return=True,
     )
     yield Step(
@@ -242,7 +269,7 @@ def _rows(policy: WavePolicy) -> Iterator[Step]:
         "producers start at the target",
         "application",
         None,
-        bound.reach_ms,
+        policy.reach_ms,
         usual_ms=500,
     )
     yield Step(
@@ -250,7 +277,7 @@ def _rows(policy: WavePolicy) -> Iterator[Step]:
         "the first write on the target is read back; the source's end does not move",
         "watershed",
         None,
-        bound.canary_bound_ms,
+        policy.canary_bound_ms,
     )
     yield Step(
         "retire_topics",
@@ -258,7 +285,7 @@ def _rows(policy: WavePolicy) -> Iterator[Step]:
         "left is stopped",
         "watershed",
         None,
-        bound.reach_ms,
+        policy.reach_ms,
     )
     if policy.reverse is not None:
         yield Step(
@@ -266,7 +293,7 @@ def _rows(policy: WavePolicy) -> Iterator[Step]:
             f"the flow {policy.reverse} starts: what the target takes from now on is carried back for a rollback",
             "watershed",
             None,
-            bound.reach_ms,
+            policy.reach_ms,
         )
     if policy.hooks.switched:
         yield Step("hooks_switched", f"hooks: {', '.join(policy.hooks.switched)}", "hook", None)
@@ -276,7 +303,7 @@ def _rows(policy: WavePolicy) -> Iterator[Step]:
             f"the source is watched for {_time(policy.after_ms)} more: nothing may be written there",
             "watershed",
             None,
-            policy.after_ms + bound.reach_ms,
+            policy.after_ms + policy.reach_ms,
         )
     yield Step(
         "seal",
@@ -296,12 +323,12 @@ def _window(window: WaveWindow) -> str:
 
 
 def _fence(fence: WaveFence) -> str:
-    told = {
+    fence_texts = {
         "acl": "; ACLs deny them WRITE on the topics",
         "quota": f"; a quota leaves them {fence.rate} B/s",
         "external": f"; the hook {fence.hook} keeps them out",
     }
-    return told.get(fence.kind, "")
+    return fence_texts.get(fence.kind, "")
 
 
 def _lowered(fence: WaveFence) -> str:

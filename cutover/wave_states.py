@@ -38,6 +38,7 @@ class WaveState:
     ended: str | None = None
 
     def to_json(self) -> dict[str, Any]:
+        """The row of `topology migrate --status --format json`."""
         return {name: getattr(self, name) for name in self.__dataclass_fields__}
 
 

@@ -25,67 +25,68 @@ _NAMED = 5  # rights in one message
 
 
 def check_withheld_rights(
-    ground: RunContext, topics: Iterable[str], problems: list[str]
+    context: RunContext, topics: Iterable[str], problems: list[str]
 ) -> ActionGenerator[JsonObject]:
     """What would keep them from being given is found before a single client is stopped."""
     try:
-        seen = yield from perform_action(_wanted(ground, topics), ObservedRights, ground.policy)
+        seen = yield from perform_action(_wanted(context, topics), ObservedRights, context.policy)
     except Refused as why:
-        problems.append(f"rights to write that flow {ground.flow.id} holds back cannot be looked at: {why}")
+        problems.append(f"rights to write that flow {context.flow.id} holds back cannot be looked at: {why}")
         return {}
     if seen.missing and seen.unable:
         problems.append(
-            f"{seen.unable}: {_named(seen.missing)} are held back at {ground.flow.target} "
+            f"{seen.unable}: {_named(seen.missing)} are held back at {context.flow.target} "
             "(`sync.acls.include_write: on_failover`), and producers cannot write without them"
         )
     return {"missing": [_shown(each) for each in seen.missing], "there": [_shown(each) for each in seen.there]}
 
 
-def give_withheld_rights(ground: RunContext, note: JsonObject) -> ActionGenerator[None]:
+def give_withheld_rights(context: RunContext, outcome: JsonObject) -> ActionGenerator[None]:
     """Those on the wave's topics and groups. One that reaches further is given as it is: a part of it is another
     right, which the source does not have."""
-    seen = yield from perform_action(_wanted(ground, ground.partitions()), ObservedRights, ground.policy)
-    yield from give_missing_rights(ground, note, seen)
+    seen = yield from perform_action(_wanted(context, context.partitions()), ObservedRights, context.policy)
+    yield from give_missing_rights(context, outcome, seen)
 
 
-def give_missing_rights(ground: RunContext, note: JsonObject, seen: ObservedRights) -> ActionGenerator[None]:
+def give_missing_rights(context: RunContext, outcome: JsonObject, seen: ObservedRights) -> ActionGenerator[None]:
     """Give what is missing, and what an earlier driver of this run had begun to give."""
-    begun = yield from _begun(ground)
+    begun = yield from _begun(context)
     rights = (*begun, *(each for each in seen.missing if each not in begun))
-    note["there"] = [_shown(each) for each in seen.there if each not in begun]
-    note["given"] = [_shown(each) for each in rights]
+    outcome["there"] = [_shown(each) for each in seen.there if each not in begun]
+    outcome["given"] = [_shown(each) for each in rights]
     if rights:
-        done = yield from perform_action(GiveRights(rights), ObservedRights, ground.policy)
+        done = yield from perform_action(GiveRights(rights), ObservedRights, context.policy)
         if done.refused:
             named = "; ".join(f"{acl}: {why}" for acl, why in list(done.refused.items())[:_NAMED])
-            note["refused"] = dict(done.refused)
-            raise Refused(f"{ground.flow.target} refuses rights that the applications need: {named}", note)
+            outcome["refused"] = dict(done.refused)
+            raise Refused(f"{context.flow.target} refuses rights that the applications need: {named}", outcome)
     as_of = "" if seen.known_ms is None else f" (as of {render_utc_instant(seen.known_ms)})"
-    note["told"] = f"{len(rights)} rights given at {ground.flow.target}, {len(note['there'])} were there{as_of}"
-    yield ReportMessage(note["told"])
+    outcome["told"] = f"{len(rights)} rights given at {context.flow.target}, {len(outcome['there'])} were there{as_of}"
+    yield ReportMessage(outcome["told"])
 
 
-def undo_give_withheld_rights(ground: RunContext, note: JsonObject) -> ActionGenerator[None]:
-    yield from take_rights(ground, note, (yield from _begun(ground)), "target")
+def undo_give_withheld_rights(context: RunContext, outcome: JsonObject) -> ActionGenerator[None]:
+    """Takes away every right that this run gave, or began to give."""
+    yield from take_rights(context, outcome, (yield from _begun(context)), "target")
 
 
 def take_rights(
-    ground: RunContext, note: JsonObject, rights: Collection[JsonObject], side: ClusterSide
+    context: RunContext, outcome: JsonObject, rights: Collection[JsonObject], side: ClusterSide
 ) -> ActionGenerator[None]:
     """Take away these rights, which runs of this topology gave. side: the role that their cluster has in the flow of
-    `ground`. Taking twice does no harm. Raises Refused when one of them is still there then."""
-    note["rights_taken"] = [_shown(each) for each in rights]
+    `context`. Taking twice does no harm. Raises Refused when one of them is still there then."""
+    outcome["rights_taken"] = [_shown(each) for each in rights]
     if not rights:
         return
-    seen = yield from perform_action(TakeRights(side, tuple(rights)), ObservedRights, ground.policy)
+    seen = yield from perform_action(TakeRights(side, tuple(rights)), ObservedRights, context.policy)
     if seen.there:
         named = "; ".join(f"{acl}: {why}" for acl, why in list(seen.refused.items())[:_NAMED])
-        raise Refused(f"rights to write that were given could not be taken away: {named}", note)
+        raise Refused(f"rights to write that were given could not be taken away: {named}", outcome)
 
 
 def find_rights_to_take(plan: Plan, chain: JournalChain, flow: PlanFlow, wave: str) -> tuple[JsonObject, ...]:
-    """What is to be taken away at the target of `flow` when this wave (or several as one) leaves it: the rights that
-    runs of this topology gave and none took since, but those that waves need which stay."""
+    """Rights to remove from the target of `flow` when this wave (or `a+b`) goes back: given by a run of this topology,
+    not removed since, and needed by no wave that stays."""
     assert plan.migration is not None
     leaving = wave.split(WAVE_SEPARATOR)
     truths = {each.name: each.truth for each in list_wave_states(plan, chain)}
@@ -110,15 +111,15 @@ def find_standing_rights(entries: Iterable[JournalEntry]) -> tuple[JsonObject, .
     return tuple(found)
 
 
-def _wanted(ground: RunContext, topics: Iterable[str]) -> ReadRights:
-    flow = ground.flow
-    groups = tuple(sorted(flow.sync.groups.target_group(group) for group in ground.groups))
+def _wanted(context: RunContext, topics: Iterable[str]) -> ReadRights:
+    flow = context.flow
+    groups = tuple(sorted(flow.sync.groups.target_group(group) for group in context.groups))
     return ReadRights(tuple(sorted(map(flow.target_topic, topics))), groups)
 
 
-def _begun(ground: RunContext) -> ActionGenerator[tuple[JsonObject, ...]]:
+def _begun(context: RunContext) -> ActionGenerator[tuple[JsonObject, ...]]:
     found: list[JsonObject] = []
-    for deed in (yield from perform_action(RecallDeeds("GiveRights"), RecalledDeeds, ground.policy)).deeds:
+    for deed in (yield from perform_action(RecallDeeds("GiveRights"), RecalledDeeds, context.policy)).deeds:
         found += [each for each in _rights(deed) if each not in found]
     return tuple(found)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
@@ -51,6 +52,7 @@ def create_copies(
 
 
 def build_copy_acls(allowed: Sequence[Sequence[str]]) -> list[InventoryAcl]:
+    """ALLOW WRITE rights on copies, from (principal, copy) pairs."""
     return [InventoryAcl(who, "WRITE", "ALLOW", "TOPIC", topic, "LITERAL") for who, topic in allowed]
 
 
@@ -104,23 +106,17 @@ def _filled(
         key, value = _bytes(message.key()), _bytes(message.value())
         kind, at_ms = message.timestamp()
         stamp = at_ms if kind and at_ms >= 0 else 0  # 0: of now
-        while True:
-            try:
-                producer.produce(
-                    copy, value, key, message.partition() or 0, delivered, timestamp=stamp, headers=message.headers()
-                )
-                break
-            except BufferError:
-                producer.poll(0.1)
-            except KafkaException as error:
-                raise librdkafka.build_cluster_error(
-                    source,
-                    librdkafka.extract_kafka_error(error),
-                    librdkafka.LibrdkafkaErrors(),
-                    doing=f"filling {copy}",
-                    topic=copy,
-                ) from None
-        producer.poll(0)
+        sent = {"key": key, "partition": message.partition() or 0, "on_delivery": delivered, "timestamp": stamp}
+        try:
+            _produce(producer, copy, value, {**sent, "headers": message.headers()})
+        except KafkaException as error:
+            raise librdkafka.build_cluster_error(
+                source,
+                librdkafka.extract_kafka_error(error),
+                librdkafka.LibrdkafkaErrors(),
+                doing=f"filling {copy}",
+                topic=copy,
+            ) from None
         tally.copied(topic, key, value)
         count += 1
         if key is not None and len(keys) < _MOST_KEYS:
@@ -135,6 +131,18 @@ def _filled(
     if left:
         raise source.unreachable(f"{left} records of {copy} are not acknowledged after {_FLUSH_S:g} s")
     return count, list(keys) or [b"drill-%d" % number for number in range(50)]
+
+
+def _produce(producer: Producer, topic: str, value: bytes | None, sent: Mapping[str, Any]) -> None:
+    """Waits while librdkafka's queue is full. Raises KafkaException."""
+    while True:
+        try:
+            producer.produce(topic, value, **sent)
+        except BufferError:
+            producer.poll(0.1)
+        else:
+            producer.poll(0)
+            return
 
 
 def _bytes(content: str | bytes | None) -> bytes | None:

@@ -4,7 +4,10 @@ that are a rehearsal's. Every part may be repeated, and one that fails does not 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future
+from functools import partial
+from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
@@ -35,19 +38,17 @@ def delete_copies(settings: Mapping[str, ConnectionSettings], what: JsonObject) 
     """What is left, with the reason; empty when nothing is. Flows go first: workers must not find their topics gone."""
     left: list[str] = []
     for flow_id, alias in sorted(what["flows"].items()):
-        left += _tried(lambda f=flow_id, a=alias: _end_drill_flow(settings[a], f), f"flow {flow_id} at {alias}")
+        left += _tried(partial(_end_drill_flow, settings[alias], flow_id), f"flow {flow_id} at {alias}")
     copies = {what["source"]: [each["copy"] for each in what["copies"]]}
     copies[what["target"]] = [each["target_copy"] for each in what["copies"]]
     for alias, names in copies.items():
         if what["keep"]:
-            left += _tried(
-                lambda a=alias, n=names: _let_expire(settings[a], n), f"topics {', '.join(names)} at {alias}"
-            )
+            left += _tried(partial(_let_expire, settings[alias], names), f"topics {', '.join(names)} at {alias}")
             continue
-        left += _tried(lambda a=alias: _remove_groups(settings[a], what["groups"]), f"groups at {alias}")
-        left += _tried(lambda a=alias, n=names: _remove_topics(settings[a], n), f"topics {', '.join(names)} at {alias}")
+        left += _tried(partial(_remove_groups, settings[alias], what["groups"]), f"groups at {alias}")
+        left += _tried(partial(_remove_topics, settings[alias], names), f"topics {', '.join(names)} at {alias}")
         allowed = what["allowed"].get(alias, [])
-        left += _tried(lambda a=alias, s=allowed: _remove_rights(settings[a], s), f"rights on copies at {alias}")
+        left += _tried(partial(_remove_rights, settings[alias], allowed), f"rights on copies at {alias}")
     return left
 
 
@@ -147,19 +148,17 @@ def _ours(names: Iterable[str]) -> list[str]:
     return [name for name in names if name.startswith(DRILL_PREFIX)]
 
 
-def _tried(removing: object, what: str) -> list[str]:
-    assert callable(removing)
+def _tried(remove: Callable[[], list[str]], what: str) -> list[str]:
     try:
-        found: list[str] = removing()
+        return remove()
     except (ClusterError, KafkaException) as error:
         return [f"{what}: {error}"]
-    return found
 
 
-def _failure(future: object) -> str | None:
+def _failure(future: Future[Any]) -> str | None:
     """None when it is gone, now or before."""
     try:
-        future.result(_ANSWER_S)  # type: ignore[attr-defined]
+        future.result(_ANSWER_S)
     except KafkaException as error:
         reason = librdkafka.extract_kafka_error(error)
         return None if reason.code() in _GONE else reason.str()

@@ -37,27 +37,31 @@ COUNT_RECORDS_STEP = Step(
 REMOVE_COPIES_STEP = Step("remove_copies", "the copies, their flows and groups are removed", "watershed", None)
 
 
-def read_originals(ground: RunContext, note: JsonObject) -> ActionGenerator[None]:
-    seen = yield from perform_action(ReadOriginals(), ObservedOriginals, ground.policy)
-    note.update(lacking=list(seen.lacking), what=seen.what)
+def read_originals(context: RunContext, outcome: JsonObject) -> ActionGenerator[None]:
+    """Step `look_at_originals`: refuses a drill that cannot be made, and warns of rights that the migration will
+    lack."""
+    seen = yield from perform_action(ReadOriginals(), ObservedOriginals, context.policy)
+    outcome.update(lacking=list(seen.lacking), what=seen.what)
     if seen.problems:
         raise Refused("; ".join(seen.problems), {"problems": list(seen.problems)})
     if seen.lacking:
         yield ReportMessage("the migration itself will lack: " + "; ".join(seen.lacking))
 
 
-def make_copies(ground: RunContext, note: JsonObject) -> ActionGenerator[None]:
-    what = ground.outcomes["look_at_originals"]["what"]
-    note["records"] = (yield from perform_action(MakeCopies(what), CopiesMade, ground.policy)).records
+def make_copies(context: RunContext, outcome: JsonObject) -> ActionGenerator[None]:
+    """Step `make_copies`: records per topic that the copies hold."""
+    what = context.outcomes["look_at_originals"]["what"]
+    outcome["records"] = (yield from perform_action(MakeCopies(what), CopiesMade, context.policy)).records
 
 
-def count_records(ground: RunContext, note: JsonObject) -> ActionGenerator[None]:
-    note.update((yield from perform_action(CountRecords(), RecordsCounted, ground.policy)).counts)
+def count_records(context: RunContext, outcome: JsonObject) -> ActionGenerator[None]:
+    """Step `count_records`: stops the drill's producers, waits for its consumers, compares written with read."""
+    outcome.update((yield from perform_action(CountRecords(), RecordsCounted, context.policy)).counts)
 
 
-def remove_copies(ground: RunContext, note: JsonObject) -> ActionGenerator[None]:
+def remove_copies(context: RunContext, outcome: JsonObject) -> ActionGenerator[None]:
     """Only what this run has journaled that it would make."""
     left: list[str] = []
-    for deed in (yield from perform_action(RecallDeeds("MakeCopies"), RecalledDeeds, ground.policy)).deeds:
-        left += (yield from perform_action(RemoveCopies(deed["what"]), CopiesRemoved, ground.policy)).left
-    note["left"] = left
+    for deed in (yield from perform_action(RecallDeeds("MakeCopies"), RecalledDeeds, context.policy)).deeds:
+        left += (yield from perform_action(RemoveCopies(deed["what"]), CopiesRemoved, context.policy)).left
+    outcome["left"] = left

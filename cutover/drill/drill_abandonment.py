@@ -14,7 +14,7 @@ from clusters.settings import ConnectionSettings
 from cutover.actions import JsonObject
 from cutover.drill.copy_removal import delete_copies
 from cutover.errors import Locked, NothingToResume
-from cutover.fences.fence_steps import find_standing_fence
+from cutover.fences.standing_fence import find_standing_fence
 from cutover.journal.chain import RUN_STEP, TAKEOVER_STEP, Journal, JournalChain, JournalEntry, describe_holder
 from cutover.run_claim import RunClaim, read_run_kind
 from cutover.step_runner import RunResult
@@ -88,10 +88,10 @@ def _has_removed(entry: JournalEntry, chain: JournalChain) -> bool:
     if entry.deed != "RemoveCopies" or entry.kind != "outcome" or "failed" in entry.observation:
         return False
     step = next((e for e in chain.run(entry.run) if (e.step, e.kind, e.deed) == (entry.step, "outcome", "")), None)
-    told = [*entry.observation.get("left", ())]
+    kept = [*entry.observation.get("left", ())]
     if step is not None:
-        told += step.observation.get("outcome", {}).get("left", ())
-    return not told
+        kept += step.observation.get("outcome", {}).get("left", ())
+    return not kept
 
 
 def _lowered(
@@ -104,12 +104,12 @@ def _lowered(
     alias = source if deed["side"] == "source" else target
     claim.write("lower_fence", "intent", deed, "LowerFence")
     try:
-        told = broker_fences.lower_acl_fence(settings[alias], deed["snapshot"]).told
+        lowered = broker_fences.lower_acl_fence(settings[alias], deed["snapshot"]).told
     except ClusterError as error:
         claim.write("lower_fence", "outcome", {**deed, "failed": str(error)}, "LowerFence")
         return [f"the fence of {claim.run} at {alias}: {error}"]
     claim.write("lower_fence", "outcome", deed, "LowerFence")
-    say(told)
+    say(lowered)
     return []
 
 

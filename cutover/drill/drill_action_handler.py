@@ -1,4 +1,4 @@
-"""The world of a rehearsal: that of a migration, with copies that are made and removed beside."""
+"""Action handler of a rehearsal: the one of a migration, which also makes and removes the copies."""
 
 from __future__ import annotations
 
@@ -37,6 +37,7 @@ class DrillActionHandler:
         self._live = LiveActionHandler(drill.drill, flow, drill.settings, applications, clock)
 
     def answer(self, action: Action) -> Observation:
+        """Answers what only a drill asks; everything else goes to the live handler."""
         if not isinstance(action, ReadOriginals | MakeCopies | CountRecords | RemoveCopies):
             return self._live.answer(action)
         try:

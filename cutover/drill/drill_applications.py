@@ -57,12 +57,14 @@ class DrillApplications:
             self._run(name, self._writing(name, alias))
 
     def look(self, name: str) -> ApplicationState:
+        """State of a client of the drill. Raises ApplicationControlFailed when it ended with an error."""
         found = self._running.get(name, [])
         self._check(name)
         return ApplicationState("running" if found else "stopped", found[0].client.settings.alias if found else None,
                                 "endpoint")  # fmt: skip
 
     def stop(self, name: str, role: str, alias: str) -> ApplicationState:
+        """Ends the client and returns its state. Raises ApplicationControlFailed when it had failed before."""
         found = self._running.get(name, [])
         self._end(found)
         self._check(name)

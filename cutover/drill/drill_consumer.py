@@ -34,6 +34,7 @@ class DrillConsumer:
     failure: str = ""
 
     def run(self) -> None:
+        """Reads until it is told to stop; an error ends the thread and is kept in `failure`."""
         try:
             consumer = Consumer(self._configuration())
             try:

@@ -41,12 +41,14 @@ class Drill:
 
     @property
     def moved(self) -> Wave:
+        """The drill's only wave: copies instead of topics."""
         assert self.drill.migration is not None
         [wave] = self.drill.migration.waves
         return wave
 
     @property
     def flow(self) -> PlanFlow:
+        """The flow from the copies at the source to their target copies."""
         assert self.drill.migration is not None
         return self.drill.flow(self.drill.migration.flow)
 

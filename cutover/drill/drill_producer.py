@@ -34,6 +34,7 @@ class DrillProducer:
     failure: str = ""
 
     def run(self) -> None:
+        """Writes until it is told to stop; an error ends the thread and is kept in `failure`."""
         try:
             self._run()
         except KafkaException as error:

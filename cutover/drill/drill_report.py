@@ -15,14 +15,14 @@ _SCHEMA = 1
 
 
 def build_drill_report(
-    plan: Plan, wave: str, run: str, course: RunPlan, chain: JournalChain, done: DrillResult
+    plan: Plan, wave: str, run: str, run_plan: RunPlan, chain: JournalChain, done: DrillResult
 ) -> dict[str, Any]:
     """plan: the real one. `steps`: name, and seconds `there` and `back`, None where it was not done.
     `without_writes`: seconds there and back, of the producer that waited longest. `good`: nothing was found that would
     have been wrong on the day."""
     entries = chain.run(run)
     outcomes = {
-        step.name: found[0] for step in course.steps if (found := find_step_outcome(entries, step.name)) is not None
+        step.name: found[0] for step in run_plan.steps if (found := find_step_outcome(entries, step.name)) is not None
     }
     counted = outcomes.get("count_records", {})
     groups: dict[str, dict[str, int]] = counted.get("groups", {})
@@ -37,9 +37,9 @@ def build_drill_report(
         "kind": "drill",
         "plan": plan.hash,
         "wave": wave,
-        "strategy": course.policy.strategy,
-        "source": course.flow.source,
-        "target": course.flow.target,
+        "strategy": run_plan.policy.strategy,
+        "source": run_plan.flow.source,
+        "target": run_plan.flow.target,
         "run": run,
         "state": result.state,
         "step": result.step,
@@ -48,8 +48,8 @@ def build_drill_report(
         "good": result.state == "done" and bool(groups) and not any((*sums.values(), lacking, left)),
         "steps": _steps(chain, run),
         "without_writes": {
-            "there": _longest(moves, course.flow.source),
-            "back": _longest(moves, course.flow.target),
+            "there": _longest(moves, run_plan.flow.source),
+            "back": _longest(moves, run_plan.flow.target),
         },
         "records": {"copied": counted.get("copied"), "acknowledged": counted.get("acknowledged")},
         "counted": sums if groups else None,

@@ -44,15 +44,15 @@ def run_drill(
     policy: WavePolicy | None = None,
     back_policy: WavePolicy | None = None,
 ) -> DrillResult:
-    """drill: `cutover.drill.drill_topology.build_drill_topology`. opened: the driver of a course under a run's name.
+    """drill: `cutover.drill.drill_topology.build_drill_topology`. opened: the driver of a run plan under a run's name.
     end: ends one that cannot go on (`cutover.drill.drill_abandonment`), with the reason; there is nobody who could
     repair a cause and resume.
 
     Raises what `Migration.run` raises.
     """
-    course = plan_drill(drill, policy)
-    migration = opened(course, run)
-    there = migration.run(until_step=find_last_step_there(course))
+    run_plan = plan_drill(drill, policy)
+    migration = opened(run_plan, run)
+    there = migration.run(until_step=find_last_step_there(run_plan))
     if there.state != "paused":
         if not there.finished:
             end(there.reason)

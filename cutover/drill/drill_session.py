@@ -58,18 +58,20 @@ class DrillSession:
         try:
             self.end(str(error) or "interrupted by its operator")
         except Exception as why:  # noqa: BLE001  what ended it is what is told first
-            self._told(f"the rehearsal could not be ended ({why}): `topology migrate FILE --drill --abandon`")
+            self._report(f"the rehearsal could not be ended ({why}): `topology migrate FILE --drill --abandon`")
 
-    def opened(self, course: RunPlan, run: str) -> RunDriver:
+    def opened(self, run_plan: RunPlan, run: str) -> RunDriver:
+        """A driver for one run of the drill. Its evidence goes to the drill's folder; that of the way back to
+        `back/`."""
         folder = self._folder / "back" if run.endswith(BACK_RUN_SUFFIX) else self._folder
         return RunDriver(
             self._drill.drill,
             None,
             self._drill.settings,
-            course=course,
+            run_plan=run_plan,
             run_id=run,
             actor=self._actor,
-            world=DrillActionHandler(self._drill, course.flow, self.applications, time.monotonic),
+            handler=DrillActionHandler(self._drill, run_plan.flow, self.applications, time.monotonic),
             journal=self.journal,
             evidence=folder,
             prove=lambda wanted: self._prove(folder / ("tail" if wanted.final else "history"), wanted),
@@ -81,7 +83,7 @@ class DrillSession:
         self.applications.end()
         runs = (self._drill.run, self._drill.run + BACK_RUN_SUFFIX)
         with contextlib.suppress(NothingToResume):  # it has ended
-            end_drills(self.journal, self._drill.settings, self._actor, why, self._told, only=runs)
+            end_drills(self.journal, self._drill.settings, self._actor, why, self._report, only=runs)
 
-    def _told(self, text: str) -> None:
+    def _report(self, text: str) -> None:
         self._say(RunEvent(0, self._drill.run, RUN_STEP, "seen", text))

@@ -97,24 +97,24 @@ def list_left_out(plan: Plan, wave: str | None) -> tuple[str, ...]:
     """What a migration of the wave has and its rehearsal does not, each with the reason."""
     migration, found = find_wave(plan, wave)
     flow = plan.flow(migration.flow)
-    told = [f"hooks {point}: {', '.join(names)}" for point, names in _hooks(found) if names]
+    left_out = [f"hooks {point}: {', '.join(names)}" for point, names in _hooks(found) if names]
     if found.fence.kind == "quota":
-        told.append("the quota fence: it would slow the real applications; producers are stopped instead")
+        left_out.append("the quota fence: it would slow the real applications; producers are stopped instead")
     if found.fence.kind == "external":
-        told.append(f"the external fence (hook {found.fence.hook}): producers are stopped instead")
+        left_out.append(f"the external fence (hook {found.fence.hook}): producers are stopped instead")
     if found.window is not None:
-        told.append("the window")
+        left_out.append("the window")
     gates = [*found.gates_before, *found.gates_after]
-    told += [f"the approval by {gate.by}" for gate in gates if isinstance(gate, ApprovalGate)]
-    told += [f"holding for {gate.for_ms / 1000:g} s" for gate in gates if isinstance(gate, HoldGate)]
-    told += [f"the check {gate.hook}" for gate in gates if isinstance(gate, HookGate)]
+    left_out += [f"the approval by {gate.by}" for gate in gates if isinstance(gate, ApprovalGate)]
+    left_out += [f"holding for {gate.for_ms / 1000:g} s" for gate in gates if isinstance(gate, HoldGate)]
+    left_out += [f"the check {gate.hook}" for gate in gates if isinstance(gate, HookGate)]
     if flow.sync != NO_SYNC:
-        told.append("what travels beside records (sync): groups, rights, quotas, users, schema ids")
+        left_out.append("what travels beside records (sync): groups, rights, quotas, users, schema ids")
     if flow.start != "earliest":
-        told.append("start: latest; the copies are copied from their start")
+        left_out.append("start: latest; the copies are copied from their start")
     if found.rollback is None or found.rollback.reverse is None:
-        told.append("the way back: the wave has no rollback.reverse")
-    return tuple(told)
+        left_out.append("the way back: the wave has no rollback.reverse")
+    return tuple(left_out)
 
 
 def _refuse(flow: PlanFlow, wave: Wave) -> None:

@@ -50,6 +50,7 @@ class RecordTally:
             self._copied += 1
 
     def acknowledged(self, producer: str, topic: str, key: bytes | None, value: bytes, cluster: str) -> None:
+        """Counts a record that the cluster `cluster` acknowledged, and extends the producer's stay there."""
         now = self._clock()
         with self._lock:
             self._written[topic, _digest(key, value)] += 1
@@ -59,6 +60,7 @@ class RecordTally:
             stretches[-1].last = now
 
     def read(self, group: str, topic: str, key: bytes | None, value: bytes | None) -> None:
+        """Counts a record that the group read; a number that comes after a larger one counts as out of order."""
         with self._lock:
             seen = self._read[group]
             record = topic, _digest(key, value)

@@ -10,7 +10,7 @@ from typing import Any
 
 from clusters.private_files import make_folder, replace_file
 from cutover.evidence.page import render_evidence_page
-from cutover.fences.fence_steps import find_standing_fence
+from cutover.fences.standing_fence import find_standing_fence
 from cutover.journal.chain import JournalChain, JournalEntry, find_step_outcome
 from cutover.run_plan import RunPlan
 from cutover.steps import Step
@@ -26,7 +26,7 @@ class EvidenceSubject:
     """Which run the evidence is about, and what it was to do."""
 
     plan: Plan
-    course: RunPlan
+    run_plan: RunPlan
     run: str
 
 
@@ -46,29 +46,29 @@ def build_run_evidence(identity: EvidenceSubject, chain: JournalChain, state: st
     the time without writes; the applications' own records have the exact one. `undoing_ms`: how long taking back took.
     """
     entries = chain.run(identity.run)
-    course = identity.course
-    outcomes = {step.name: find_step_outcome(entries, step.name) for step in course.steps}
+    run_plan = identity.run_plan
+    outcomes = {step.name: find_step_outcome(entries, step.name) for step in run_plan.steps}
     done = {name: found[0] for name, found in outcomes.items() if found is not None}
     undone = [entry for entry in entries if entry.step.startswith("undo_") and not entry.deed]
     return {
         "schema": _SCHEMA,
         "topology": identity.plan.topology,
-        "kind": course.kind,
-        "strategy": course.policy.strategy,
+        "kind": run_plan.kind,
+        "strategy": run_plan.policy.strategy,
         "state": state,
         "run": identity.run,
         "plan": identity.plan.hash,
-        "flow": course.flow.id,
-        "source": course.flow.source,
-        "target": course.flow.target,
-        "wave": course.wave.name,
-        "topics": list(course.wave.topics),
+        "flow": run_plan.flow.id,
+        "source": run_plan.flow.source,
+        "target": run_plan.flow.target,
+        "wave": run_plan.wave.name,
+        "topics": list(run_plan.wave.topics),
         "waves": _waves(identity, chain, state),
         "began": _iso(entries[0].at_ms),
         "took_ms": entries[-1].at_ms - entries[0].at_ms,
         "actors": sorted({entry.actor for entry in entries}),
         "processes": len({entry.holder for entry in entries}),
-        "steps": [_step(step, entries) for step in course.steps],
+        "steps": [_step(step, entries) for step in run_plan.steps],
         "undone": [entry.step for entry in undone if entry.kind == "outcome"],
         "undoing_ms": undone[-1].at_ms - undone[0].at_ms if undone else None,
         "deeds": [_deed(entry) for entry in entries if entry.deed and entry.kind == "outcome"],
@@ -76,7 +76,7 @@ def build_run_evidence(identity: EvidenceSubject, chain: JournalChain, state: st
         "approvals": [each for outcome in done.values() for each in outcome.get("approvals", [])],
         "hooks": [_hook(step, name, seen) for step in done for name, seen in done[step].get("hooks", {}).items()],
         "fence": _fence(entries, done),
-        "groups": _groups(done, course.flow),
+        "groups": _groups(done, run_plan.flow),
         "barrier": done.get("barrier", {}).get("ends"),
         "cut": done.get("point_of_no_return", done.get("cut_workers_off", {})).get("target_ends"),
         "loss": done.get("cut_workers_off", done.get("declare_loss", {})).get("loss"),
@@ -98,7 +98,7 @@ def _waves(identity: EvidenceSubject, chain: JournalChain, state: str) -> list[d
     found = [each.to_json() for each in list_wave_states(identity.plan, chain)]
     for each in found:
         if each["run"] == identity.run and each["state"] == "unfinished" and state == "done":
-            each.update(state="done" if identity.course.kind in KINDS_TO_TARGET else "next", ended="done")
+            each.update(state="done" if identity.run_plan.kind in KINDS_TO_TARGET else "next", ended="done")
     return found
 
 
@@ -137,15 +137,15 @@ def _fence(entries: list[JournalEntry], done: dict[str, dict[str, Any]]) -> dict
 
 
 def _groups(done: dict[str, dict[str, Any]], flow: PlanFlow) -> dict[str, Any]:
-    """Each group's offsets before and after, by side, whatever the course calls its steps. partitions: the same, side
+    """Each group's offsets before and after, by side, whatever the run plan calls its steps. partitions: the same, side
     by side; before None: it never committed there."""
-    notes = list(done.values())
-    committed = {group: at for note in notes for group, at in note.get("committed", {}).items()}
+    outcomes = list(done.values())
+    committed = {group: at for outcome in outcomes for group, at in outcome.get("committed", {}).items()}
     landed = done.get("landing_test", {}).get("groups", {})
     moved = {
         group: each
-        for note in notes
-        for group, each in (note.get("groups") or {}).items()
+        for outcome in outcomes
+        for group, each in (outcome.get("groups") or {}).items()
         if isinstance(each, dict) and {"source", "target"} <= each.keys()
     }
     return {

@@ -14,48 +14,53 @@ from cutover.run_context import RunContext
 _SHOWN: Final = 10
 
 
-def list_divergent_records(ground: RunContext, note: JsonObject) -> ActionGenerator[None]:
-    """What only the old side has, and what only the new side has of the time before the failover."""
-    earlier, policy, old = ground.earlier, ground.policy, ground.flow.target
+def list_divergent_records(context: RunContext, outcome: JsonObject) -> ActionGenerator[None]:
+    """Step `divergence`: compares both clusters up to the failover and lists records that only the old primary has.
+
+    Raises Refused when the old primary has lost records that were copied.
+    """
+    earlier, policy, old = context.earlier, context.policy, context.flow.target
     assert earlier is not None, "a failback knows what it takes back"
     seen = yield from perform_action(ReadCluster("target"), ObservedCluster, policy)
     if seen.pinned is not None and seen.pinned != seen.cluster_id:
         raise Refused(f"cluster {old} is {seen.cluster_id}, the topology pins {seen.pinned}: it is not the old primary")
     copied = earlier.offsets("barrier", "ends")
     found = yield from perform_action(FindDivergence("target", copied), ObservedDivergence, policy)
-    note.update(encode_divergence(found.stretches), since=earlier.outcomes["barrier"]["ends"], takes_back=earlier.run)
+    outcome.update(
+        encode_divergence(found.stretches), since=earlier.outcomes["barrier"]["ends"], takes_back=earlier.run
+    )
     known: dict[str, str] = earlier.outcomes["cut_workers_off"].get("source_ids", {})
     anew = sorted(topic for topic, id_ in known.items() if found.ids.get(topic, id_) != id_)
     if anew:
         raise Refused(
             f"{', '.join(anew)} at {old} was deleted and created again since it was copied: nothing of its history is "
-            f"there. Copy it from {ground.flow.source} anew instead of failing back",
-            note,
+            f"there. Copy it from {context.flow.source} anew instead of failing back",
+            outcome,
         )
     short = {place: (found.ends[place], at) for place, at in copied.items() if found.ends[place] < at}
     if short:
         named = "; ".join(f"{place} offsets {end} to {at - 1}" for place, (end, at) in sorted(short.items()))
         raise Refused(
-            f"{old} has lost records that were copied ({named}): only {ground.flow.source} has them, and the flow back "
-            f"carries what was written since the failover only. Copy these topics from {ground.flow.source} anew",
-            note | {"lost_at_old": {str(place): at - end for place, (end, at) in short.items()}},
+            f"{old} has lost records that were copied ({named}): only {context.flow.source} has them, and the flow "
+            f"back carries what was written since the failover only. Copy these topics from {context.flow.source} anew",
+            outcome | {"lost_at_old": {str(place): at - end for place, (end, at) in short.items()}},
         )
-    yield ReportMessage(f"DIVERGENCE: {describe_divergence(found.stretches, old)}", dict(note))
+    yield ReportMessage(f"DIVERGENCE: {describe_divergence(found.stretches, old)}", dict(outcome))
     if found.stretches and policy.stranded is None:
         raise Refused(
             f"{describe_divergence(found.stretches, old)}. They were never copied, and are never merged: say "
             f"--divergence skip (they "
             f"stay in the log of {old}, and groups go on behind them) or --divergence reread (groups go on in front of "
             "them, and read again what follows); --report FILE writes each one's coordinates",
-            note,
+            outcome,
         )
 
 
-def wait_for_empty_old_groups(ground: RunContext, note: JsonObject) -> ActionGenerator[None]:
+def wait_for_empty_old_groups(context: RunContext, outcome: JsonObject) -> ActionGenerator[None]:
     """Members that died with the old primary are in its groups again when it comes back, until their sessions end."""
-    policy, old = ground.policy, ground.flow.target
-    note["waited_for"] = {}
-    for group in ground.groups:
+    policy, old = context.policy, context.flow.target
+    outcome["waited_for"] = {}
+    for group in context.groups:
 
         def look(group: str = group) -> ActionGenerator[ConditionCheck]:
             seen = yield from perform_action(ReadGroup("target", group), ObservedGroup, policy)
@@ -63,7 +68,7 @@ def wait_for_empty_old_groups(ground: RunContext, note: JsonObject) -> ActionGen
             return ConditionCheck(not seen.members, text, seen.at_ms, {"members": seen.members})
 
         found = yield from wait_for_condition(look, policy.empty_ms(group, static=True), policy)
-        note["waited_for"][group] = found.seen["members"]
+        outcome["waited_for"][group] = found.seen["members"]
 
 
 def encode_divergence(stretches: tuple[DivergentRange, ...]) -> JsonObject:

@@ -13,7 +13,7 @@ from typing import Any
 from cutover.actions import JsonObject
 from cutover.errors import NothingToRollBack, NotSupported, PlanChanged
 from cutover.failover.failover_plan import plan_failover
-from cutover.fences.fence_steps import find_standing_fence
+from cutover.fences.standing_fence import find_standing_fence
 from cutover.journal.chain import RUN_STEP, TAKEOVER_STEP, JournalChain, JournalEntry, find_step_outcome
 from cutover.offsets import decode_offsets
 from cutover.policy import DEFAULT_SESSION_MS, SESSION_GRACE_MS, WavePolicy, build_wave_policy
@@ -21,7 +21,6 @@ from cutover.rollback.earlier_run import EarlierRun, find_rollback_of
 from cutover.rollback.rollback_plan import StrandedChoice, plan_way_back, shorten_lag_hold
 from cutover.run_claim import encode_run_work
 from cutover.run_plan import RunPlan
-from cutover.step_texts import StepText
 from cutover.steps import Step
 from cutover.withheld_rights import find_rights_to_take
 from topology.migration_waves import RollbackPolicy, Wave
@@ -40,10 +39,6 @@ _EMPTY = Step(
     None,
     DEFAULT_SESSION_MS + SESSION_GRACE_MS,
 )
-_WORDS = {
-    "old_groups_empty": StepText("waiting for sessions at the old primary to end", "its groups are empty"),
-    "divergence": StepText("comparing the old primary with what was copied", "both sides are compared"),
-}
 
 
 def plan_failback(
@@ -53,7 +48,7 @@ def plan_failback(
     policy: WavePolicy | None = None,
     stranded: StrandedChoice | None = None,
 ) -> RunPlan:
-    """The course of `topology failback`, from what the journal says of the failover. wave None: that of the newest.
+    """The run plan of `topology failback`, from what the journal says of the failover. wave None: that of the newest.
 
     Raises NothingToRollBack when no failover is done (or it was taken back), PlanChanged when the file moves something
     else by now, NotSupported without a flow back.
@@ -62,36 +57,36 @@ def plan_failback(
     if not entries:
         raise NothingToRollBack(_nothing(plan, wave, chain))
     first = entries[0]
-    there = plan_failover(plan, first.wave)
-    if first.observation.get("work") != encode_run_work(there):
+    forward = plan_failover(plan, first.wave)
+    if first.observation.get("work") != encode_run_work(forward):
         raise PlanChanged(
             f"run {first.run} promoted other applications or topics, or by another flow, than this file has: restore "
             f"the file that compiles to {first.plan_hash}, or one that names the same"
         )
-    earlier = _build_earlier_failover(chain, entries, there)
-    earlier = replace(earlier, rights=find_rights_to_take(plan, chain, there.flow, first.wave))
-    return _course(plan, there, earlier, policy, stranded)
+    earlier = _build_earlier_failover(chain, entries, forward)
+    earlier = replace(earlier, rights=find_rights_to_take(plan, chain, forward.flow, first.wave))
+    return _course(plan, forward, earlier, policy, stranded)
 
 
 def preview_failback(plan: Plan, wave: str | None = None) -> RunPlan:
-    """The same course without a journal, for a dry run and for DAGs: of a failover that went through."""
-    there = plan_failover(plan, wave)
-    partitions = dict.fromkeys(there.wave.topics, 1)
-    earlier = EarlierRun("", there.flow, {"preflight": {"partitions": partitions}}, "done", 0, there.wave.consumers)
-    return _course(plan, there, earlier, None, None)
+    """The same run plan without a journal, for a dry run and for DAGs: of a failover that went through."""
+    forward = plan_failover(plan, wave)
+    partitions = dict.fromkeys(forward.wave.topics, 1)
+    earlier = EarlierRun("", forward.flow, {"preflight": {"partitions": partitions}}, "done", 0, forward.wave.consumers)
+    return _course(plan, forward, earlier, None, None)
 
 
 def _course(
-    plan: Plan, there: RunPlan, earlier: EarlierRun, policy: WavePolicy | None, stranded: StrandedChoice | None
+    plan: Plan, forward: RunPlan, earlier: EarlierRun, policy: WavePolicy | None, stranded: StrandedChoice | None
 ) -> RunPlan:
     if policy is None:
-        policy = shorten_lag_hold(build_wave_policy(there.wave, plan.migration))
-    back = _find_flow_back(plan, there.flow, there.wave)
-    there = replace(there, wave=replace(there.wave, rollback=RollbackPolicy(reverse=back.id)))  # without its `until`
-    course = plan_way_back(plan, there, earlier, policy, stranded)
-    return replace(
-        course, kind="failback", steps=(_DIVERGENCE, _EMPTY, *course.steps), words={**course.words, **_WORDS}
-    )
+        policy = shorten_lag_hold(build_wave_policy(forward.wave, plan.migration))
+    back = _find_flow_back(plan, forward.flow, forward.wave)
+    forward = replace(
+        forward, wave=replace(forward.wave, rollback=RollbackPolicy(reverse=back.id))
+    )  # without its `until`
+    run_plan = plan_way_back(plan, forward, earlier, policy, stranded)
+    return replace(run_plan, kind="failback", steps=(_DIVERGENCE, _EMPTY, *run_plan.steps))
 
 
 def _find_flow_back(plan: Plan, flow: PlanFlow, wave: Wave) -> PlanFlow:
@@ -118,26 +113,26 @@ def _find_failover_entries(chain: JournalChain, wave: str | None) -> list[Journa
     return []
 
 
-def _build_earlier_failover(chain: JournalChain, entries: list[JournalEntry], there: RunPlan) -> EarlierRun:
+def _build_earlier_failover(chain: JournalChain, entries: list[JournalEntry], forward: RunPlan) -> EarlierRun:
     """A failover as a rollback wants to know it: the cut, how far the source was copied, where groups were placed."""
     steps = {entry.step for entry in entries if entry.step not in (RUN_STEP, TAKEOVER_STEP)}
     outcomes = {step: found[0] for step in steps if (found := find_step_outcome(entries, step)) is not None}
-    cut, looked = outcomes["cut_workers_off"], outcomes["failover_preflight"]
+    cut, preflight = outcomes["cut_workers_off"], outcomes["failover_preflight"]
     placed = outcomes["place_groups"]["groups"]
-    told: dict[str, JsonObject] = {
+    as_migration: dict[str, JsonObject] = {
         **outcomes,
-        "preflight": looked,
+        "preflight": preflight,
         "barrier": {"ends": cut["copied"]},
         "point_of_no_return": {"target_ends": cut["target_ends"]},
         "translate_offsets": {"groups": {name: {"source": {}, "target": at["target"]} for name, at in placed.items()}},
     }
     return EarlierRun(
         run=entries[0].run,
-        flow=there.flow,
-        outcomes=told,
+        flow=forward.flow,
+        outcomes=as_migration,
         state="done",
         switched_ms=next(e.at_ms for e in entries if e.step == "promote" and e.kind == "outcome" and not e.deed),
-        moved=there.wave.consumers,
+        moved=forward.wave.consumers,
         fence=find_standing_fence(entries) or _fence_of(chain, entries[0].observation.get("takes_back")),
         unseen=True,
         taken_back=find_rollback_of(chain, entries[0].run),
@@ -149,10 +144,10 @@ def _fence_of(chain: JournalChain, run: str | None) -> JsonObject | None:
     return None if run is None else find_standing_fence(chain.run(run))
 
 
-def find_copied_ends(course: RunPlan) -> dict[Any, int]:
+def find_copied_ends(run_plan: RunPlan) -> dict[Any, int]:
     """Where the divergence is looked for: the old side's partitions with the offsets that were copied."""
-    assert course.earlier is not None
-    return decode_offsets(course.earlier.outcomes["barrier"]["ends"])
+    assert run_plan.earlier is not None
+    return decode_offsets(run_plan.earlier.outcomes["barrier"]["ends"])
 
 
 def _done(entries: list[JournalEntry]) -> bool:

@@ -1,4 +1,4 @@
-"""The steps of a failover as a table, and the course that they make."""
+"""The steps of a failover as a table, and the run plan that they make."""
 
 from __future__ import annotations
 
@@ -8,14 +8,13 @@ from typing import Final
 
 from clusters.topic_partition import TopicPartition
 from cutover.errors import NotSupported
-from cutover.fences.fence_steps import find_standing_fence
+from cutover.fences.standing_fence import find_standing_fence
 from cutover.journal.chain import JournalChain, JournalEntry
 from cutover.offsets import decode_offsets
 from cutover.policy import WavePolicy, build_wave_policy
 from cutover.rollback.earlier_run import EarlierRun
 from cutover.run_claim import read_run_kind
 from cutover.run_plan import RunPlan, find_wave
-from cutover.step_texts import StepText
 from cutover.steps import Step, list_named_steps
 from cutover.wave_states import WAVE_SEPARATOR, list_wave_states
 from topology.migration_waves import Wave, WaveFence, WaveHooks
@@ -35,9 +34,13 @@ def plan_failover(
     policy: WavePolicy | None = None,
     chain: JournalChain | None = None,
     run: str | None = None,
+    *,
+    accept_loss: int | None = None,
+    though_source_answers: bool = False,
 ) -> RunPlan:
     """Promote the target of the migration's flow. wave None: everything that the migration names, because the source is
-    gone for all of it. Asks no cluster.
+    gone for all of it. Asks no cluster. policy: instead of the file's, which takes accept_loss and
+    though_source_answers.
 
     Without the `chain` of the journal nothing is known of waves that have moved, of a failover that is unfinished (or
     of the `run` of that name), nor of a migration that was under way when the source died, which the failover ends.
@@ -50,13 +53,15 @@ def plan_failover(
     chosen = join_waves(plan, own[0].wave if own else wave, moved)
     migration = plan.migration
     assert migration is not None  # or there were no wave
-    policy = policy or build_wave_policy(chosen, migration)
+    if policy is None:
+        declared = build_wave_policy(chosen, migration)
+        policy = replace(declared, accept_loss=accept_loss, though_source_answers=though_source_answers)
     if any(entry.step == "fence_source" for entry in own):  # it was begun so, and its fence is to be taken back
         policy = replace(policy, though_source_answers=True)
     flow = plan.flow(migration.flow)
     earlier = None if chain is None else _under_way(chain, own, flow)
     steps = _list_failover_steps(policy, flow, under_way=earlier is not None)
-    return RunPlan("failover", flow, chosen, policy, steps, flow.target, earlier, _WORDS)
+    return RunPlan("failover", flow, chosen, policy, steps, flow.target, earlier)
 
 
 def _own(chain: JournalChain, run: str | None) -> list[JournalEntry]:
@@ -176,10 +181,10 @@ def _once(*names: tuple[str, ...]) -> tuple[str, ...]:
 
 def _list_failover_steps(policy: WavePolicy, flow: PlanFlow, *, under_way: bool = False) -> tuple[Step, ...]:
     """In their order; those that the wave does not ask for are left out. under_way: another run holds the lock."""
-    rows = {row.name: row for row in _rows(policy, flow) if under_way or row.name != "end_unfinished"}
-    own = {row.name for row in _rows(policy, flow)}
-    rows |= {row.name: row for row in list_named_steps(policy, tuple(name for name in _ORDER if name not in own))}
-    steps = [rows[name] for name in _ORDER if name in rows]
+    own = {row.name: row for row in _rows(policy, flow)}
+    rows = own | {row.name: row for row in list_named_steps(policy, tuple(name for name in _ORDER if name not in own))}
+    left_out = () if under_way else ("end_unfinished",)
+    steps = [rows[name] for name in _ORDER if name in rows and name not in left_out]
     crossed = next(at for at, step in enumerate(steps) if step.point_of_no_return)
     back = f"by `topology failback`, once {flow.source} is there again"
     return tuple(replace(step, undo=back) if at > crossed else step for at, step in enumerate(steps))
@@ -192,8 +197,8 @@ def _rows(policy: WavePolicy, flow: PlanFlow) -> Iterator[Step]:
     gone = f"{source} does not answer, at several looks" if not policy.though_source_answers else f"{source} is asked"
     yield Step("source_gone", gone, "watershed", None, reach)
     if policy.though_source_answers:
-        told = f"producers stop at {source}, and the fence of the file is raised there"
-        yield Step("fence_source", told, "application", "the fence is lowered, producers start again", reach)
+        does = f"producers stop at {source}, and the fence of the file is raised there"
+        yield Step("fence_source", does, "application", "the fence is lowered, producers start again", reach)
     yield Step(
         "stop_forwarding",
         f"the flow {flow.id} lets go of the topics and is stopped",
@@ -201,8 +206,8 @@ def _rows(policy: WavePolicy, flow: PlanFlow) -> Iterator[Step]:
         "it copies them again, and runs if it ran",
         reach,
     )
-    told = "what is missing: by what workers last saw of the source, in offsets and seconds, for each partition"
-    yield Step("declare_loss", told, "watershed", None, reach)
+    does = "what is missing: by what workers last saw of the source, in offsets and seconds, for each partition"
+    yield Step("declare_loss", does, "watershed", None, reach)
     accepted = "--accept-loss covers it" if policy.accept_loss is not None else "a person accepts these numbers"
     yield Step("accept_loss", accepted, "person", None)
     yield Step(
@@ -213,38 +218,16 @@ def _rows(policy: WavePolicy, flow: PlanFlow) -> Iterator[Step]:
         reach,
         point_of_no_return=True,
     )
-    told = "the run that was under way when the source died is ended: its journal says by which failover"
-    yield Step("end_unfinished", told, "watershed", None)
-    told = "producers of the flow are fenced in every log: a worker that wakes up later can write nothing"
-    yield Step("cut_workers_off", told, "watershed", None, reach)
+    does = "the run that was under way when the source died is ended: its journal says by which failover"
+    yield Step("end_unfinished", does, "watershed", None)
+    does = "producers of the flow are fenced in every log: a worker that wakes up later can write nothing"
+    yield Step("cut_workers_off", does, "watershed", None, reach)
     yield Step("give_rights", "rights to write that were held back are given", "watershed", None, reach)
-    told = f"applications let go of {source}; one that does not answer is noted"
-    yield Step("stop_at_source", told, "application", None, reach)
-    told = "positions that the flow carried stay; where there are none, the file's policy is committed"
-    yield Step("place_groups", told, "watershed", None, reach)
+    does = f"applications let go of {source}; one that does not answer is noted"
+    yield Step("stop_at_source", does, "application", None, reach)
+    does = "positions that the flow carried stay; where there are none, the file's policy is committed"
+    yield Step("place_groups", does, "watershed", None, reach)
     yield Step("landing_at_target", "at each position stands a record, or the log's end", "watershed", None, reach)
     yield Step("start_consumers_there", f"consumers start at {target}", "application", None, reach)
     yield Step("canary_there", "the first writes are read back", "watershed", None, policy.canary_bound_ms)
     yield Step("seal_failover", "the evidence pack is written", "watershed", None)
-
-
-_WORDS: Final = {
-    "failover_preflight": StepText("looking at the target", "the target is ready"),
-    "source_gone": StepText("asking the source whether it answers", "the source was asked"),
-    "fence_source": StepText("stopping producers at the source", "producers stopped"),
-    "stop_forwarding": StepText("stopping the flow", "the flow copies nothing more"),
-    "declare_loss": StepText("counting what is missing", "the loss is declared"),
-    "accept_loss": StepText("asking whether the loss is accepted", "the loss is accepted"),
-    "promote": StepText("a last look before the promotion", "POINT OF NO RETURN"),
-    "end_unfinished": StepText("ending the run that was under way", "that run is ended"),
-    "cut_workers_off": StepText("fencing the flow's workers", "no worker can write any more"),
-    "give_rights": StepText("giving the rights that were held back", "applications may write"),
-    "stop_at_source": StepText("telling applications to let go of the source", "applications let go of it"),
-    "place_groups": StepText("placing groups", "every group has its positions"),
-    "landing_at_target": StepText("reading what groups go on with", "every position can be read"),
-    "start_consumers_there": StepText("starting consumers", "consumers started"),
-    "canary_there": StepText("waiting for the first write", "first write read back"),
-    "seal_failover": StepText("writing the evidence", "evidence sealed"),
-    "undo_fence_source": StepText("starting producers at the source again", "fence lifted"),
-    "undo_stop_forwarding": StepText("letting the flow copy again", "the flow copies again"),
-}

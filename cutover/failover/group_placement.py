@@ -47,23 +47,23 @@ class _GroupPlacement:
         }
 
 
-def plan_group_placement(ground: RunContext, group: str, logs: ObservedLogs) -> ActionGenerator[_GroupPlacement]:
+def plan_group_placement(context: RunContext, group: str, logs: ObservedLogs) -> ActionGenerator[_GroupPlacement]:
     """Carried positions, and for the rest the file's policy: the source's commits cannot be asked for any more. What
     this run began to commit is not somebody else's. Where it holds a position in some topics, it reads only those."""
-    flow = ground.flow
-    seen = yield from perform_action(ReadGroup("target", group), ObservedGroup, ground.policy)
+    flow = context.flow
+    seen = yield from perform_action(ReadGroup("target", group), ObservedGroup, context.policy)
     held = {place.topic for place in seen.offsets}
-    topics = [topic for topic in sorted(ground.partitions()) if ground.rename(topic) in held] or sorted(
-        ground.partitions()
+    topics = [topic for topic in sorted(context.partitions()) if context.rename(topic) in held] or sorted(
+        context.partitions()
     )
     found = _GroupPlacement(seen, topics)
     if seen.members:
         found.problems.append(f"group {group} is alive at {flow.target} ({seen.members} members)")
-    reads = {ground.rename(topic) for topic in topics}
-    places = tuple(place for place in ground.target_places() if place.topic in reads)
+    reads = {context.rename(topic) for topic in topics}
+    places = tuple(place for place in context.target_places() if place.topic in reads)
     others = {place: at for place, at in seen.others().items() if place in set(places)}
     silent: list[TopicPartition] = []
-    way = ground.policy.uncommitted.get(group)
+    way = context.policy.uncommitted.get(group)
     for place in places:
         start, end = logs.starts[place], logs.stable[place]
         if place in seen.offsets:
@@ -76,14 +76,14 @@ def plan_group_placement(ground: RunContext, group: str, logs: ObservedLogs) -> 
         else:
             silent.append(place)
     found.wanted |= found.chosen
-    recalled = yield from perform_action(RecallDeeds("CommitOffsets"), RecalledDeeds, ground.policy)
+    recalled = yield from perform_action(RecallDeeds("CommitOffsets"), RecalledDeeds, context.policy)
     ours = [decode_offsets(deed["offsets"]) for deed in recalled.deeds if deed["group"] == group]
-    ours += [dict(each) for each in (ground.earlier.ours.get(group, ()) if ground.earlier is not None else ())]
+    ours += [dict(each) for each in (context.earlier.ours.get(group, ()) if context.earlier is not None else ())]
     others = {place: at for place, at in others.items() if not any(each.get(place) == at for each in ours)}
     if others:
         found.problems.append(
             f"group {group} holds positions at {flow.target} that flow {flow.id} did not bring there "
-            f"({render_offsets(others)}): leave the group out of wave {ground.wave.name}, and it goes on where it "
+            f"({render_offsets(others)}): leave the group out of wave {context.wave.name}, and it goes on where it "
             f"committed"
         )
     if silent:
@@ -102,52 +102,52 @@ def plan_group_placement(ground: RunContext, group: str, logs: ObservedLogs) -> 
     return found
 
 
-def place_groups(ground: RunContext, note: JsonObject) -> ActionGenerator[None]:
+def place_groups(context: RunContext, outcome: JsonObject) -> ActionGenerator[None]:
     """Carried positions stay as they are; only what the file's policy says is committed (compare-and-set)."""
-    note["groups"] = {}
-    logs = yield from read_target_logs(ground)
-    for group in ground.groups:
-        found = yield from plan_group_placement(ground, group, logs)
+    outcome["groups"] = {}
+    logs = yield from read_target_logs(context)
+    for group in context.groups:
+        found = yield from plan_group_placement(context, group, logs)
         if found.problems:
             raise Refused("; ".join(found.problems))
         if found.chosen:
             done = yield from perform_action(
-                CommitOffsets("target", group, found.chosen, {}, found.kind), ObservedGroup, ground.policy
+                CommitOffsets("target", group, found.chosen, {}, found.kind), ObservedGroup, context.policy
             )
             if any(done.offsets.get(place) != at for place, at in found.chosen.items()):
                 raise Refused(
                     f"group {group}: committed {render_offsets(found.chosen)}, read back {render_offsets(done.offsets)}"
                 )
-        note["groups"][group] = found.to_json()
-        yield ReportMessage(f"group {group}: goes on at {render_offsets(found.wanted)}", note["groups"][group])
+        outcome["groups"][group] = found.to_json()
+        yield ReportMessage(f"group {group}: goes on at {render_offsets(found.wanted)}", outcome["groups"][group])
 
 
-def check_landing_at_target(ground: RunContext, note: JsonObject) -> ActionGenerator[None]:
+def check_landing_at_target(context: RunContext, outcome: JsonObject) -> ActionGenerator[None]:
     """At each position a record can be read, or the log ends there: all that can be shown without the source."""
-    note["groups"] = {}
-    for group in ground.groups:
-        wanted = decode_offsets(ground.outcomes["place_groups"]["groups"][group]["target"])
-        records = (yield from perform_action(ReadRecords("target", wanted), ObservedRecords, ground.policy)).records
+    outcome["groups"] = {}
+    for group in context.groups:
+        wanted = decode_offsets(context.outcomes["place_groups"]["groups"][group]["target"])
+        records = (yield from perform_action(ReadRecords("target", wanted), ObservedRecords, context.policy)).records
         found = sum(record is not None for record in records.values())
-        note["groups"][group] = {"record": found, "at_end": len(records) - found}
+        outcome["groups"][group] = {"record": found, "at_end": len(records) - found}
 
 
-def start_promoted_consumers(ground: RunContext, note: JsonObject) -> ActionGenerator[None]:
+def start_promoted_consumers(context: RunContext, outcome: JsonObject) -> ActionGenerator[None]:
     """The positions are looked at once more: a worker that stood still may have carried an older one meanwhile."""
-    note["started"] = {}
-    alias = ground.flow.target
-    for group in ground.readers:
-        wanted = decode_offsets(ground.outcomes["place_groups"]["groups"][group]["target"])
-        there = yield from perform_action(ReadGroup("target", group), ObservedGroup, ground.policy)
-        if not there.members and any(there.offsets.get(place) != at for place, at in wanted.items()):
+    outcome["started"] = {}
+    alias = context.flow.target
+    for group in context.readers:
+        wanted = decode_offsets(context.outcomes["place_groups"]["groups"][group]["target"])
+        at_target = yield from perform_action(ReadGroup("target", group), ObservedGroup, context.policy)
+        if not at_target.members and any(at_target.offsets.get(place) != at for place, at in wanted.items()):
             raise Refused(
                 f"group {group} was to go on at {render_offsets(wanted)} and holds "
-                f"{render_offsets(there.offsets)} at {alias} now: "
+                f"{render_offsets(at_target.offsets)} at {alias} now: "
                 "something else commits for this group id"
             )
         seen = yield from perform_action(
-            StartApplication(group, "consumer", "target"), ObservedApplication, ground.policy
+            StartApplication(group, "consumer", "target"), ObservedApplication, context.policy
         )
         if seen.state == "stopped" or seen.cluster not in (None, alias):
             raise Refused(f"consumer {group} should run at {alias}; it is {seen.state} at {seen.cluster}")
-        note["started"][group] = alias
+        outcome["started"][group] = alias

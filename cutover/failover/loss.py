@@ -38,6 +38,7 @@ class PartitionLoss:
         return self.sight.seen_ms if not self.offsets and not self.sight.open_records else self.sight.complete_ms
 
     def to_json(self) -> JsonObject:
+        """The numbers of one partition, as evidence and approvals show them."""
         sight = self.sight
         return {
             "copied_through": self.copied,
@@ -58,6 +59,7 @@ class FailoverLoss:
 
     @property
     def offsets(self) -> int:
+        """Offsets known to be missing; partitions that no worker ever saw add nothing."""
         return sum(each.offsets for each in self.partitions)
 
     @property
@@ -67,6 +69,7 @@ class FailoverLoss:
 
     @property
     def unseen(self) -> tuple[TopicPartition, ...]:
+        """Partitions of whose source end nothing is known: their loss has no bound."""
         return tuple(each.place for each in self.partitions if each.sight is None)
 
     @property
@@ -93,6 +96,7 @@ class FailoverLoss:
         return None if self.complete_ms is None else max(0, self.wall_ms - self.complete_ms)
 
     def to_json(self) -> JsonObject:
+        """The loss as journal, evidence and `--show-loss --format json` hold it."""
         by_topic: JsonObject = {}
         for each in self.partitions:
             by_topic.setdefault(each.place.topic, {})[str(each.place.partition)] = each.to_json()
@@ -108,7 +112,7 @@ class FailoverLoss:
             "partitions": by_topic,
         }
 
-    def told(self) -> str:
+    def describe(self) -> str:
         """For people, in a few sentences."""
         lost = [each for each in self.partitions if each.offsets]
         named = ", ".join(

@@ -36,125 +36,126 @@ _AUTOMATIC: Final = "automatic"  # who approves when nobody was asked (`cutover.
 EQUAL_LOOKS_IN_A_ROW: Final = 2  # so often in a row the same is seen
 
 
-def declare_loss(ground: RunContext, note: JsonObject) -> ActionGenerator[None]:
+def declare_loss(context: RunContext, outcome: JsonObject) -> ActionGenerator[None]:
     """What is missing, once the workers have let go: the same positions at several looks in a row."""
-    policy = ground.policy
+    policy = context.policy
     before: JsonObject = {}
 
     def look() -> ActionGenerator[ConditionCheck]:
-        found, at_ms = yield from _loss(ground)
-        told = found.to_json()
-        same = before.get("partitions") == told["partitions"]
+        found, at_ms = yield from _loss(context)
+        loss_json = found.to_json()
+        same = before.get("partitions") == loss_json["partitions"]
         before.clear()
-        before.update(told)
-        return ConditionCheck(same, found.told(), at_ms, told)
+        before.update(loss_json)
+        return ConditionCheck(same, found.describe(), at_ms, loss_json)
 
     found = yield from wait_for_condition(look, policy.reach_ms, policy, times=EQUAL_LOOKS_IN_A_ROW)
-    note["loss"] = found.seen
-    note["told"] = found.text
-    sight = yield from perform_action(ReadLastSeenSource(ground.source_places()), LastSeenSource, policy)
-    note["carried"] = {
+    outcome["loss"] = found.seen
+    outcome["told"] = found.text
+    sight = yield from perform_action(ReadLastSeenSource(context.source_places()), LastSeenSource, policy)
+    outcome["carried"] = {
         group: {"at_ms": sight.carried[group][0], "state": sight.carried[group][1]}
-        for group in ground.groups
+        for group in context.groups
         if group in sight.carried
     }
     yield ReportMessage(f"LOSS: {found.text}", found.seen)
 
 
 def _loss(
-    ground: RunContext, ends: Mapping[TopicPartition, int] | None = None
+    context: RunContext, ends: Mapping[TopicPartition, int] | None = None
 ) -> ActionGenerator[tuple[FailoverLoss, int]]:
     """ends: of what was copied, by target partition, where something stands behind it: the fence takes an offset."""
-    places = ground.source_places()
-    held = dict((yield from read_copies(ground)).copies)
+    places = context.source_places()
+    held = dict((yield from read_copies(context)).copies)
     for place, each in held.items():
-        held[place] = replace(each, target_end=(ends or {}).get(ground.at_target(place), each.target_end))
-    sight = yield from perform_action(ReadLastSeenSource(places), LastSeenSource, ground.policy)
+        held[place] = replace(each, target_end=(ends or {}).get(context.at_target(place), each.target_end))
+    sight = yield from perform_action(ReadLastSeenSource(places), LastSeenSource, context.policy)
     return build_failover_loss(sight.wall_ms, places, held, sight.sights), sight.at_ms
 
 
-def accept_loss(ground: RunContext, note: JsonObject) -> ActionGenerator[None]:
+def accept_loss(context: RunContext, outcome: JsonObject) -> ActionGenerator[None]:
     """Somebody says yes to these numbers: --accept-loss beforehand, or an approval that shows them."""
-    told, loss = ground.outcomes["declare_loss"]["told"], ground.outcomes["declare_loss"]["loss"]
-    most = ground.policy.accept_loss
+    text, loss = context.outcomes["declare_loss"]["told"], context.outcomes["declare_loss"]["loss"]
+    most = context.policy.accept_loss
     if most is not None:
         if loss["offsets"] > most:
-            raise Refused(f"{told}. That is more than the {most} that were accepted beforehand (--accept-loss)", loss)
+            raise Refused(f"{text}. That is more than the {most} that were accepted beforehand (--accept-loss)", loss)
         if loss["unseen"] and most < sys.maxsize:
             raise Refused(
-                f"{told}. {most} bounds what is known to be missing, and of these partitions nothing is known: repeat "
+                f"{text}. {most} bounds what is known to be missing, and of these partitions nothing is known: repeat "
                 "with --accept-loss any, or let a person approve it",
                 loss,
             )
-        note.update(accepted=loss["offsets"], by=f"--accept-loss {'any' if most == sys.maxsize else most}")
+        outcome.update(accepted=loss["offsets"], by=f"--accept-loss {'any' if most == sys.maxsize else most}")
         return
     question = (
-        f"promote {ground.flow.target} for {list_application_names(ground)}, and give up what is missing: {told}?"
+        f"promote {context.flow.target} for {list_application_names(context)}, and give up what is missing: {text}?"
     )
-    evidence: JsonObject = {name: ground.outcomes[name] for name in ("source_gone", "declare_loss")}
-    evidence["groups"] = ground.outcomes["failover_preflight"].get("groups", {})
+    evidence: JsonObject = {name: context.outcomes[name] for name in ("source_gone", "declare_loss")}
+    evidence["groups"] = context.outcomes["failover_preflight"].get("groups", {})
     granted = []
-    for by in ground.policy.approvals or ("operator",):
+    for by in context.policy.approvals or ("operator",):
         seen = yield from perform_action(
-            AskApproval("accept_loss", by, question, evidence), ApprovalAnswer, ground.policy
+            AskApproval("accept_loss", by, question, evidence), ApprovalAnswer, context.policy
         )
         granted.append({"asked": by, "granted": seen.granted, "by": seen.by, "note": seen.note})
-        note["approvals"] = granted
+        outcome["approvals"] = granted
         if seen.by == _AUTOMATIC:
             raise Refused(
-                f"{told}. A loss is never accepted by itself: repeat with --accept-loss RECORDS (at least "
+                f"{text}. A loss is never accepted by itself: repeat with --accept-loss RECORDS (at least "
                 f"{loss['offsets']}), or let a person approve it",
-                note,
+                outcome,
             )
         if not seen.granted:
-            raise Refused(f"{by} did not accept the loss" + (f": {seen.note}" if seen.note else ""), note)
-    note["accepted"] = loss["offsets"]
+            raise Refused(f"{by} did not accept the loss" + (f": {seen.note}" if seen.note else ""), outcome)
+    outcome["accepted"] = loss["offsets"]
 
 
-def promote_target(ground: RunContext, note: JsonObject) -> ActionGenerator[None]:
+def promote_target(context: RunContext, outcome: JsonObject) -> ActionGenerator[None]:
     """The last look. When this step's outcome is in the journal, nothing is taken back by itself any more."""
-    policy, flow = ground.policy, ground.flow
+    policy, flow = context.policy, context.flow
     state = yield from perform_action(ReadFlow(), ObservedFlow, policy)
     if state.state != "stopped":
         raise Refused(f"flow {flow.id} is {state.state} again: somebody else sets its state; nothing was promoted")
     if not policy.though_source_answers:
         seen = yield from perform_action(ProbeCluster("source"), ClusterProbe, policy)
         if seen.answers:
-            raise Refused(f"{flow.source} answers again ({seen.told}): use `topology migrate`, which loses nothing")
-    now, _ = yield from _loss(ground)
-    accepted = ground.outcomes["declare_loss"]["loss"]
+            raise Refused(f"{flow.source} answers again ({seen.text}): use `topology migrate`, which loses nothing")
+    now, _ = yield from _loss(context)
+    accepted = context.outcomes["declare_loss"]["loss"]
     if now.offsets > accepted["offsets"]:
-        raise Refused(f"more is missing than was accepted: {now.told()}", now.to_json())
-    note["loss"] = now.to_json()
-    note["target_ends"] = encode_offsets((yield from read_target_logs(ground)).ends)
+        raise Refused(f"more is missing than was accepted: {now.describe()}", now.to_json())
+    outcome["loss"] = now.to_json()
+    outcome["target_ends"] = encode_offsets((yield from read_target_logs(context)).ends)
     yield ReportMessage(
-        f"POINT OF NO RETURN: next, {flow.target} is promoted for {list_application_names(ground)}. What is "
+        f"POINT OF NO RETURN: next, {flow.target} is promoted for {list_application_names(context)}. What is "
         f"missing stays at "
         f"{flow.source}, if that ever comes back. The way back: `topology failback`"
     )
 
 
-def end_unfinished_run(ground: RunContext, note: JsonObject) -> ActionGenerator[None]:
+def end_unfinished_run(context: RunContext, outcome: JsonObject) -> ActionGenerator[None]:
     """A migration that was under way when the source died can neither go on nor be taken back: this takes its place."""
-    assert ground.earlier is not None, "there is another run"
-    why = f"{ground.flow.source} was gone: {ground.flow.target} was promoted by run {{run}}"
-    yield from perform_action(EndRun(ground.earlier.run, "abandoned", why), ActionDone, ground.policy)
-    note["ended"] = ground.earlier.run
+    assert context.earlier is not None, "there is another run"
+    why = f"{context.flow.source} was gone: {context.flow.target} was promoted by run {{run}}"
+    yield from perform_action(EndRun(context.earlier.run, "abandoned", why), ActionDone, context.policy)
+    outcome["ended"] = context.earlier.run
 
 
-def cut_workers_off(ground: RunContext, note: JsonObject) -> ActionGenerator[None]:
+def cut_workers_off(context: RunContext, outcome: JsonObject) -> ActionGenerator[None]:
     """No worker can append any more, also one that wakes up later. From here on the copy is final: `copied` is where a
     failback looks for what only the old side has, `target_ends` where the applications' own writes begin."""
-    before = ground.offsets("promote", "target_ends")
-    seen = yield from perform_action(CutOff(before), CutOffResult, ground.policy)
-    note.update(how=seen.told, epochs=encode_offsets(seen.epochs), source_ids=dict(seen.ids))
-    loss, _ = yield from _loss(ground, seen.ends)
-    logs = yield from read_target_logs(ground)
-    note["loss"] = loss.to_json()
-    note["copied"] = encode_offsets({each.place: each.copied for each in loss.partitions})
-    note["target_ends"] = encode_offsets(logs.ends)
-    yield ReportMessage(f"the copy is final: {loss.told()}", note["loss"])
+    before = context.offsets("promote", "target_ends")
+    seen = yield from perform_action(CutOff(before), CutOffResult, context.policy)
+    outcome.update(how=seen.text, epochs=encode_offsets(seen.epochs), source_ids=dict(seen.ids))
+    loss, _ = yield from _loss(context, seen.ends)
+    logs = yield from read_target_logs(context)
+    outcome["loss"] = loss.to_json()
+    outcome["copied"] = encode_offsets({each.place: each.copied for each in loss.partitions})
+    outcome["target_ends"] = encode_offsets(logs.ends)
+    yield ReportMessage(f"the copy is final: {loss.describe()}", outcome["loss"])
 
 
-def list_application_names(ground: RunContext) -> str:
-    return ", ".join((*ground.groups, *ground.producers)) or ground.wave.name
+def list_application_names(context: RunContext) -> str:
+    """Groups and producers of the wave, for messages; the wave's name where it has neither."""
+    return ", ".join((*context.groups, *context.producers)) or context.wave.name

@@ -28,72 +28,74 @@ from cutover.run_context import RunContext, read_target_logs
 from cutover.withheld_rights import give_missing_rights
 
 
-def give_remembered_rights(ground: RunContext, note: JsonObject) -> ActionGenerator[None]:
-    seen = yield from perform_action(ReadRights(remembered=True), ObservedRights, ground.policy)
-    note.update(asked=seen.asked, known_ms=seen.known_ms)
+def give_remembered_rights(context: RunContext, outcome: JsonObject) -> ActionGenerator[None]:
+    """Step `give_rights`: gives the rights that workers last saw at the source, which may be gone."""
+    seen = yield from perform_action(ReadRights(remembered=True), ObservedRights, context.policy)
+    outcome.update(asked=seen.asked, known_ms=seen.known_ms)
     if not seen.asked:
-        note["told"] = f"flow {ground.flow.id} holds no rights back (sync.acls.include_write)"
-        yield ReportMessage(note["told"])
+        outcome["told"] = f"flow {context.flow.id} holds no rights back (sync.acls.include_write)"
+        yield ReportMessage(outcome["told"])
         return
     if seen.known_ms is None:
         raise Refused(
-            f"flow {ground.flow.id} holds rights to write back until a failover, and nothing is written down of them: "
+            f"flow {context.flow.id} holds rights to write back until a failover, and nothing is written down of them: "
             "its workers never read them from the source. Give the applications their rights by hand, set "
             "`sync.acls.include_write: never` in the file if that is done, and repeat",
-            note,
+            outcome,
         )
-    yield from give_missing_rights(ground, note, seen)
+    yield from give_missing_rights(context, outcome, seen)
 
 
-def stop_applications_at_source(ground: RunContext, note: JsonObject) -> ActionGenerator[None]:
+def stop_applications_at_source(context: RunContext, outcome: JsonObject) -> ActionGenerator[None]:
     """Applications let go of the dead source. One that does not answer may have gone with it: that is noted, and nobody
     waits for it."""
-    policy = replace(ground.policy, reach_ms=0)
-    note["stopped"], note["silent"] = {}, {}
-    roles: list[tuple[str, ApplicationRole]] = [(name, "producer") for name in ground.producers]
-    roles += [(name, "consumer") for name in ground.groups]
+    policy = replace(context.policy, reach_ms=0)
+    outcome["stopped"], outcome["silent"] = {}, {}
+    roles: list[tuple[str, ApplicationRole]] = [(name, "producer") for name in context.producers]
+    roles += [(name, "consumer") for name in context.groups]
     for name, role in roles:
         try:
             seen = yield from perform_action(StopApplication(name, role), ObservedApplication, policy)
         except Refused as why:
-            note["silent"][name] = str(why)
+            outcome["silent"][name] = str(why)
             yield ReportMessage(
-                f"{role} {name} could not be told to stop, and may have gone with {ground.flow.source}: {why}"
+                f"{role} {name} could not be told to stop, and may have gone with {context.flow.source}: {why}"
             )
             continue
         if seen.state == "running":
             raise Refused(f"{role} {name} was told to stop and still runs at {seen.cluster}")
-        note["stopped"][name] = seen.by
+        outcome["stopped"][name] = seen.by
 
 
-def check_promoted_canary(ground: RunContext, note: JsonObject) -> ActionGenerator[None]:
+def check_promoted_canary(context: RunContext, outcome: JsonObject) -> ActionGenerator[None]:
     """The first writes on the promoted side are there to be read (redpanda#31659)."""
-    policy, before = ground.policy, ground.offsets("cut_workers_off", "target_ends")
-    if not ground.producers:
+    policy, before = context.policy, context.offsets("cut_workers_off", "target_ends")
+    if not context.producers:
         return
     grown: dict[TopicPartition, int] = {}
 
     def look() -> ActionGenerator[ConditionCheck]:
-        now = yield from read_target_logs(ground)
+        now = yield from read_target_logs(context)
         grown.clear()
         grown.update({place: count for place, count in find_offset_changes(before, now.stable).items() if count > 0})
-        text = f"{sum(grown.values())} offsets written on {len(grown)} partitions of {ground.flow.target}"
+        text = f"{sum(grown.values())} offsets written on {len(grown)} partitions of {context.flow.target}"
         return ConditionCheck(bool(grown), text, now.at_ms, {"first_writes": {str(p): n for p, n in grown.items()}})
 
-    note.update((yield from wait_for_condition(look, policy.canary_bound_ms, policy)).seen)
+    outcome.update((yield from wait_for_condition(look, policy.canary_bound_ms, policy)).seen)
     read = (
         yield from perform_action(ReadRecords("target", {p: before[p] for p in grown}), ObservedRecords, policy)
     ).records
     unread = [str(place) for place, record in read.items() if record is None]
     if unread:
-        raise Refused(f"first writes on {', '.join(unread)} are in the log but cannot be read back", note)
-    note["read_back"] = sorted(str(place) for place in read)
+        raise Refused(f"first writes on {', '.join(unread)} are in the log but cannot be read back", outcome)
+    outcome["read_back"] = sorted(str(place) for place in read)
 
 
-def seal_failover(ground: RunContext, note: JsonObject) -> ActionGenerator[None]:
-    seen = yield from perform_action(Seal(), SealedEvidence, ground.policy)
-    note.update(evidence=seen.path, root=seen.root, primary=ground.flow.target)
+def seal_failover(context: RunContext, outcome: JsonObject) -> ActionGenerator[None]:
+    """Step `seal_failover`: writes the evidence and names the new primary."""
+    seen = yield from perform_action(Seal(), SealedEvidence, context.policy)
+    outcome.update(evidence=seen.path, root=seen.root, primary=context.flow.target)
     yield ReportMessage(
-        f"{ground.flow.target} is primary for {list_application_names(ground)}. When {ground.flow.source} is back: "
+        f"{context.flow.target} is primary for {list_application_names(context)}. When {context.flow.source} is back: "
         "`topology failback`; until then nothing may write there"
     )

@@ -44,62 +44,66 @@ from cutover.polling import ActionGenerator, ConditionCheck, perform_action, wai
 from cutover.run_context import RunContext, read_target_logs
 
 
-def run_failover_preflight(ground: RunContext, note: JsonObject) -> ActionGenerator[None]:
+def run_failover_preflight(context: RunContext, outcome: JsonObject) -> ActionGenerator[None]:
     """Everything at the target that would stop the promotion, all of it in one message. The source is not asked."""
-    policy, flow = ground.policy, ground.flow
+    policy, flow = context.policy, context.flow
     problems: list[str] = []
     seen = yield from perform_action(ReadCluster("target"), ObservedCluster, policy)
     if seen.pinned is not None and seen.pinned != seen.cluster_id:
         problems.append(f"cluster {seen.alias} is {seen.cluster_id}, the topology pins {seen.pinned}")
-    note["clusters"] = {seen.alias: {"cluster_id": seen.cluster_id, "brokers": seen.brokers}}
-    note["partitions"] = yield from _topics(ground, problems)
-    ground.outcomes["failover_preflight"] = note  # the partitions are asked for below
+    outcome["clusters"] = {seen.alias: {"cluster_id": seen.cluster_id, "brokers": seen.brokers}}
+    outcome["partitions"] = yield from _topics(context, problems)
+    context.outcomes["failover_preflight"] = outcome  # the partitions are asked for below
     state = yield from perform_action(ReadFlow(), ObservedFlow, policy)
-    note["flow"] = state.state
+    outcome["flow"] = state.state
     if state.state == "missing":
         problems.append(f"flow {flow.id} was never applied to {flow.target}: nothing of {flow.source} was copied there")
-    gone = sorted(set(note["partitions"]) & state.retired)
+    gone = sorted(set(outcome["partitions"]) & state.retired)
     if gone:
         problems.append(f"the applications of {', '.join(gone)} have moved to {flow.target} already")
     able = yield from perform_action(CheckCutOff(), CutOffResult, policy)
     if not able.able:
-        problems.append(able.told)
-    if note["partitions"] and not problems:
-        note["groups"] = yield from _groups(ground, problems)
-    note["applications"] = yield from _applications(ground, problems)
-    yield from check_hooks(ground, problems)
+        problems.append(able.text)
+    if outcome["partitions"] and not problems:
+        outcome["groups"] = yield from _groups(context, problems)
+    outcome["applications"] = yield from _applications(context, problems)
+    yield from check_hooks(context, problems)
     if problems:
         raise Refused("; ".join(problems), {"problems": problems})
 
 
-def _topics(ground: RunContext, problems: list[str]) -> ActionGenerator[dict[str, int]]:
+def _topics(context: RunContext, problems: list[str]) -> ActionGenerator[dict[str, int]]:
     """Source topic → partitions, as the target has them."""
-    there = (yield from perform_action(ReadTopics("target"), ObservedTopics, ground.policy)).partitions
-    found = {topic: there[ground.rename(topic)] for topic in ground.wave.topics if ground.rename(topic) in there}
-    for topic in ground.wave.topics:
+    at_target = (yield from perform_action(ReadTopics("target"), ObservedTopics, context.policy)).partitions
+    found = {
+        topic: at_target[context.rename(topic)] for topic in context.wave.topics if context.rename(topic) in at_target
+    }
+    for topic in context.wave.topics:
         if topic not in found:
-            problems.append(f"topic {ground.rename(topic)} does not exist at {ground.flow.target}: nothing was copied")
+            problems.append(
+                f"topic {context.rename(topic)} does not exist at {context.flow.target}: nothing was copied"
+            )
     return found
 
 
-def _groups(ground: RunContext, problems: list[str]) -> ActionGenerator[JsonObject]:
-    logs = yield from read_target_logs(ground)
-    told: JsonObject = {}
-    for group in ground.groups:
-        found = yield from plan_group_placement(ground, group, logs)
+def _groups(context: RunContext, problems: list[str]) -> ActionGenerator[JsonObject]:
+    logs = yield from read_target_logs(context)
+    placements: JsonObject = {}
+    for group in context.groups:
+        found = yield from plan_group_placement(context, group, logs)
         problems += found.problems
-        told[group] = found.to_json()
-    return told
+        placements[group] = found.to_json()
+    return placements
 
 
-def _applications(ground: RunContext, problems: list[str]) -> ActionGenerator[dict[str, str]]:
+def _applications(context: RunContext, problems: list[str]) -> ActionGenerator[dict[str, str]]:
     """One that does not answer may have gone with the source: it must be startable when its turn comes."""
-    policy = replace(ground.policy, reach_ms=0)
-    if not ground.producers and not ground.groups:
-        problems.append(f"wave {ground.wave.name} names neither producers nor consumers: nothing would be moved")
+    policy = replace(context.policy, reach_ms=0)
+    if not context.producers and not context.groups:
+        problems.append(f"wave {context.wave.name} names neither producers nor consumers: nothing would be moved")
     states: dict[str, str] = {}
-    roles: list[tuple[str, ApplicationRole]] = [(name, "consumer") for name in ground.groups]
-    roles += [(name, "producer") for name in ground.producers]
+    roles: list[tuple[str, ApplicationRole]] = [(name, "consumer") for name in context.groups]
+    roles += [(name, "producer") for name in context.producers]
     for name, role in roles:
         try:
             seen = yield from perform_action(ReadApplication(name, role), ObservedApplication, policy)
@@ -115,63 +119,64 @@ def _applications(ground: RunContext, problems: list[str]) -> ActionGenerator[di
     return states
 
 
-def assess_source(ground: RunContext, note: JsonObject) -> ActionGenerator[None]:
+def assess_source(context: RunContext, outcome: JsonObject) -> ActionGenerator[None]:
     """A source that lives is no reason for a failover: producers may still write there (split brain). It lives when a
     broker answers here, and when workers go on seeing it while none does: then only we are cut off from it."""
-    policy, source = ground.policy, ground.flow.source
-    first = (yield from _last_seen(ground)) or 0
+    policy, source = context.policy, context.flow.source
+    first = (yield from _last_seen(context)) or 0
 
     def look() -> ActionGenerator[ConditionCheck]:
         seen = yield from perform_action(ProbeCluster("source"), ClusterProbe, policy)
-        now = (yield from _last_seen(ground)) or 0
-        told = f"{source} {'answers' if seen.answers else 'does not answer'}: {seen.told}"
+        now = (yield from _last_seen(context)) or 0
+        text = f"{source} {'answers' if seen.answers else 'does not answer'}: {seen.text}"
         if now > first:
-            told += f"; workers of {ground.flow.id} have seen it at {render_utc_instant(now)}"
+            text += f"; workers of {context.flow.id} have seen it at {render_utc_instant(now)}"
         lives = seen.answers or now > first
         if lives and not policy.though_source_answers:
             raise Refused(
-                f"{told}. A failover gives up what is not copied, and producers that still reach {source} would go on "
+                f"{text}. A failover gives up what is not copied, and producers that still reach {source} would go on "
                 "writing there: use `topology migrate`, which loses nothing. If it cannot be used all the same, repeat "
                 "with --though-source-answers",
-                {"answers": seen.answers, "seen_ms": now, "told": told},
+                {"answers": seen.answers, "seen_ms": now, "told": text},
             )
-        found = {"answers": lives, "seen_ms": now or None, "told": told}
-        return ConditionCheck(True, told, seen.at_ms, found)
+        found = {"answers": lives, "seen_ms": now or None, "told": text}
+        return ConditionCheck(True, text, seen.at_ms, found)
 
     bound = policy.reach_ms + policy.unseen_ms
-    note.update(
+    outcome.update(
         (yield from wait_for_condition(look, bound, policy, times=EQUAL_LOOKS_IN_A_ROW, hold_ms=policy.unseen_ms)).seen
     )
-    yield ReportMessage(note["told"], note)
+    yield ReportMessage(outcome["told"], outcome)
 
 
-def _last_seen(ground: RunContext) -> ActionGenerator[int | None]:
+def _last_seen(context: RunContext) -> ActionGenerator[int | None]:
     """When any worker last saw the source, ms since 1970."""
-    sight = yield from perform_action(ReadLastSeenSource(ground.source_places()), LastSeenSource, ground.policy)
+    sight = yield from perform_action(ReadLastSeenSource(context.source_places()), LastSeenSource, context.policy)
     return max((each.seen_ms for each in sight.sights.values()), default=None)
 
 
-def fence_source(ground: RunContext, note: JsonObject) -> ActionGenerator[None]:
+def fence_source(context: RunContext, outcome: JsonObject) -> ActionGenerator[None]:
     """Only where the source answers and the operator goes on all the same: its producers are kept out first."""
-    yield from producer_switchover.fence_producers(ground, note)
+    yield from producer_switchover.fence_producers(context, outcome)
 
 
-def stop_forwarding(ground: RunContext, note: JsonObject) -> ActionGenerator[None]:
+def stop_forwarding(context: RunContext, outcome: JsonObject) -> ActionGenerator[None]:
     """The flow lets go of the wave's topics, and is stopped: whatever comes back, it copies nothing more."""
-    policy, flow = ground.policy, ground.flow
-    topics = tuple(sorted(ground.partitions()))
-    note["was"] = ground.outcomes["failover_preflight"]["flow"]
+    policy, flow = context.policy, context.flow
+    topics = tuple(sorted(context.partitions()))
+    outcome["was"] = context.outcomes["failover_preflight"]["flow"]
     seen = yield from perform_action(RetireTopics(topics), ObservedFlow, policy)
     if set(topics) - seen.retired:
         raise Refused(f"flow {flow.id} was to let go of {', '.join(topics)} and still copies them")
     seen = yield from perform_action(StopFlow(), ObservedFlow, policy)
     if seen.state != "stopped":
         raise Refused(f"flow {flow.id} was stopped, and is {seen.state}: something else sets its state")
-    note["retired"] = list(topics)
+    outcome["retired"] = list(topics)
 
 
-def undo_stop_forwarding(ground: RunContext, note: JsonObject) -> ActionGenerator[None]:
-    policy, topics = ground.policy, tuple(sorted(ground.partitions()))
+def undo_stop_forwarding(context: RunContext, outcome: JsonObject) -> ActionGenerator[None]:
+    """The flow copies the topics again, and runs if it ran before."""
+    policy, topics = context.policy, tuple(sorted(context.partitions()))
     yield from perform_action(ServeTopics(topics), ObservedFlow, policy)
-    if ground.outcomes["failover_preflight"]["flow"] == "running":
-        yield from perform_action(StartFlow(ground.flow.id), ObservedFlow, policy)
+    if context.outcomes["failover_preflight"]["flow"] == "running":
+        yield from perform_action(StartFlow(context.flow.id), ObservedFlow, policy)

@@ -22,108 +22,109 @@ _Ends = Mapping[TopicPartition, int]
 _SHOWN = 5  # writers that one message names
 
 
-def wait_for_standstill(ground: RunContext, note: JsonObject) -> ActionGenerator[None]:
+def wait_for_standstill(context: RunContext, outcome: JsonObject) -> ActionGenerator[None]:
     """The source's log ends stay where they are for the watch time. One record more is a straggler (C11).
 
-    Until two looks see the same, at most `settle_ms`, ends may move: requests were under way when the fence rose, and a
-    high watermark follows its log's end (acks=1). A transaction's end is no record.
+    Log ends may still move for up to `settle_ms` after the fence: requests were in flight, and with acks=1 the high
+    watermark follows later. From the first two equal readings on, every new record is a straggler. The marker of a
+    transaction's end is no record.
     """
-    policy = ground.policy
-    first = yield from read_source_logs(ground)
+    policy = context.policy
+    first = yield from read_source_logs(context)
     ends: dict[TopicPartition, int] = dict(first.ends)
     since_ms, settled = first.at_ms, False
 
     def look() -> ActionGenerator[ConditionCheck]:
         nonlocal ends, since_ms, settled
-        now = yield from read_source_logs(ground)
+        now = yield from read_source_logs(context)
         if not settled and find_offset_changes(ends, now.ends) and now.at_ms - first.at_ms < policy.settle_ms:
             ends, since_ms = dict(now.ends), now.at_ms
         else:
             settled = settled or now.at_ms - since_ms >= policy.poll_ms
-            ends = yield from require_only_markers(ground, ends, now)
+            ends = yield from require_only_markers(context, ends, now)
         text = f"source stands still for {(now.at_ms - since_ms) / 1000:.0f} of {policy.watch_ms / 1000:g} s"
         return ConditionCheck(now.at_ms - since_ms >= policy.watch_ms, text, now.at_ms, {})
 
     yield from wait_for_condition(look, policy.settle_ms + policy.watch_ms + policy.reach_ms, policy)
-    note.update(ends=encode_offsets(ends), watched_ms=policy.watch_ms)
+    outcome.update(ends=encode_offsets(ends), watched_ms=policy.watch_ms)
 
 
-def watch_for_stragglers(ground: RunContext, note: JsonObject) -> ActionGenerator[None]:
+def watch_for_stragglers(context: RunContext, outcome: JsonObject) -> ActionGenerator[None]:
     """Producers write to the target; whoever writes to the source now is stranded there (C13). What was written while
     nobody drove is seen by the next look, so that this time counts, too."""
-    policy = ground.policy
-    ends = ground.offsets("barrier", "ends")
-    first = yield from read_source_logs(ground)
-    left_ms = ground.left_ms("straggler_watch", policy.after_ms)
+    policy = context.policy
+    ends = context.offsets("barrier", "ends")
+    first = yield from read_source_logs(context)
+    left_ms = context.left_ms("straggler_watch", policy.after_ms)
 
     def look() -> ActionGenerator[ConditionCheck]:
         nonlocal ends
-        now = yield from read_source_logs(ground)
-        ends = yield from refuse_stranded_records(ground, ends, now)
+        now = yield from read_source_logs(context)
+        ends = yield from refuse_stranded_records(context, ends, now)
         watched_ms = now.at_ms - first.at_ms
         text = f"no application writes to the source for {(policy.after_ms - left_ms + watched_ms) / 1000:.0f}"
         text += f" of {policy.after_ms / 1000:g} s"
         return ConditionCheck(watched_ms >= left_ms, text, now.at_ms, {})
 
     yield from wait_for_condition(look, left_ms + policy.reach_ms, policy)
-    note["watched_ms"] = policy.after_ms
+    outcome["watched_ms"] = policy.after_ms
 
 
-def refuse_stragglers(ground: RunContext, ends: _Ends, now: ObservedLogs) -> ActionGenerator[None]:
+def refuse_stragglers(context: RunContext, ends: _Ends, now: ObservedLogs) -> ActionGenerator[None]:
     """Raises Refused, naming partitions, amounts and writers, when the source's log ends are not `ends` any more."""
     moved = find_offset_changes(ends, now.ends)
     if moved:
-        raise _straggler(ground, moved, (yield from _writers(ground, moved, ends)))
+        raise _straggler(context, moved, (yield from _writers(context, moved, ends)))
 
 
 def require_only_markers(
-    ground: RunContext, ends: _Ends, now: ObservedLogs
+    context: RunContext, ends: _Ends, now: ObservedLogs
 ) -> ActionGenerator[dict[TopicPartition, int]]:
     """The log ends, when all that was written since is ends of transactions. Raises Refused as above for a record."""
     moved = find_offset_changes(ends, now.ends)
     if not moved:
         return dict(ends)
-    seen = yield from _writers(ground, moved, ends)
+    seen = yield from _writers(context, moved, ends)
     if seen is None or not seen.writers or not all(writer.marker for writer in seen.writers):
-        raise _straggler(ground, moved, seen)
+        raise _straggler(context, moved, seen)
     return {**ends, **seen.upto}
 
 
 def refuse_stranded_records(
-    ground: RunContext, ends: _Ends, now: ObservedLogs
+    context: RunContext, ends: _Ends, now: ObservedLogs
 ) -> ActionGenerator[dict[TopicPartition, int]]:
     """How far the source was seen to hold nothing but what the reverse flow brought since `ends`. Raises Refused when
     anybody else wrote there after the switch: that is stranded (C13)."""
     moved = find_offset_changes(ends, now.ends)
     if not moved:
         return dict(ends)
-    reverse = ground.policy.reverse
+    reverse = context.policy.reverse
     if reverse is None:
-        seen = yield from _writers(ground, moved, ends)
+        seen = yield from _writers(context, moved, ends)
     else:  # who it was decides, so the answer is waited for
         behind = {place: ends[place] for place, count in moved.items() if count > 0}
-        seen = yield from perform_action(FindWriters("source", tuple(behind), behind), ObservedWriters, ground.policy)
+        seen = yield from perform_action(FindWriters("source", tuple(behind), behind), ObservedWriters, context.policy)
         if all(count > 0 for count in moved.values()) and all(writer.flow == reverse for writer in seen.writers):
             return {**ends, **seen.upto}
     named = ", ".join(f"{place} offsets {ends[place]} to {now.ends[place] - 1}" for place in moved)
     raise Refused(
-        f"stranded: records were written to the source after the switch: {named}{_told(ground, seen)}. Find that "
+        f"stranded: records were written to the source after the switch: {named}{_by_whom(context, seen)}. Find that "
         "producer and stop it; these records are not on the target in their order",
         {"stranded": {str(place): count for place, count in moved.items()}, **_json(seen)},
     )
 
 
-def _straggler(ground: RunContext, moved: _Ends, seen: ObservedWriters | None) -> Refused:
+def _straggler(context: RunContext, moved: _Ends, seen: ObservedWriters | None) -> Refused:
     named = ", ".join(f"{place} by {count:+d}" for place, count in moved.items())
     return Refused(
-        f"straggler: after the fence the source still moved: {named}{_told(ground, seen)}. Some producer of these "
-        f"topics is not in the wave or did not stop; find it by its writes, add it to wave {ground.wave.name}, and "
+        f"straggler: after the fence the source still moved: {named}{_by_whom(context, seen)}. Some producer of these "
+        f"topics is not in the wave or did not stop; find it by its writes, add it to wave {context.wave.name}, and "
         "run again",
         {"stragglers": {str(place): count for place, count in moved.items()}, **_json(seen)},
     )
 
 
-def _writers(ground: RunContext, moved: _Ends, since: _Ends) -> ActionGenerator[ObservedWriters | None]:
+def _writers(context: RunContext, moved: _Ends, since: _Ends) -> ActionGenerator[ObservedWriters | None]:
     """Asked once: a straggler is refused whether it can be named or not."""
     behind = {place: since[place] for place, count in moved.items() if count > 0}
     if not behind:  # logs became shorter: there is nobody to name
@@ -132,13 +133,13 @@ def _writers(ground: RunContext, moved: _Ends, since: _Ends) -> ActionGenerator[
     return seen if isinstance(seen, ObservedWriters) else None
 
 
-def _told(ground: RunContext, seen: ObservedWriters | None) -> str:
+def _by_whom(context: RunContext, seen: ObservedWriters | None) -> str:
     """Who it was, as a part of the message."""
     if seen is None or not seen.writers:
         return " (the brokers do not tell who it was)"
     shown = [describe_writer(writer) for writer in _others_first(seen.writers)]
     more = [f"and {len(shown) - _SHOWN} more"] if len(shown) > _SHOWN else []
-    hint = f"the wave's producers are {', '.join(ground.producers) or 'none'}"
+    hint = f"the wave's producers are {', '.join(context.producers) or 'none'}"
     if seen.allowed:
         hint += f"; ACLs let {', '.join(seen.allowed)} write there"
     return (

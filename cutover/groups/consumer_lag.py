@@ -17,42 +17,44 @@ _SHOWN = 5  # partitions that one message names
 _Positions = Mapping[TopicPartition, int]
 
 
-def wait_for_consumer_lag(ground: RunContext, note: JsonObject, most: int) -> ActionGenerator[None]:
+def wait_for_consumer_lag(context: RunContext, outcome: JsonObject, most: int) -> ActionGenerator[None]:
     """The gate `consumer_lag`: every group is at most so many offsets behind. One that is not, when the time is over,
     is named, with its partitions, its members, and whether it has committed anything since it came here."""
 
     def look() -> ActionGenerator[ConditionCheck]:
-        logs = yield from read_target_logs(ground)
+        logs = yield from read_target_logs(context)
         lags: dict[str, int] = {}
         seen: JsonObject = {}
         late: list[str] = []
-        for name in ground.groups:
-            group = yield from perform_action(ReadGroup("target", name), ObservedGroup, ground.policy)
-            begun = decode_offsets(ground.translated(name)["target"])
-            at = _standing(ground, name, group, begun, logs)
-            behind = yield from _behind(ground, at, logs, most)
+        for name in context.groups:
+            group = yield from perform_action(ReadGroup("target", name), ObservedGroup, context.policy)
+            begun = decode_offsets(context.translated(name)["target"])
+            at = _standing(context, name, group, begun, logs)
+            behind = yield from _behind(context, at, logs, most)
             lags[name] = sum(behind.values())
             moved = any(at[place] != begun.get(place, at[place]) for place in at)
             seen[name] = {"moved": moved, "members": group.members, "behind": {str(p): n for p, n in behind.items()}}
             if lags[name] > most:
-                late.append(_told(name, group, behind, moved=moved))
+                late.append(_describe_lag(name, group, behind, moved=moved))
         worst = max(lags.values(), default=0)
         text = f"groups on the target lag {worst} records (gate: {most})" + "".join(f"; {each}" for each in late)
         return ConditionCheck(not late, text, logs.at_ms, {"consumer_lag": lags, "groups": seen})
 
-    note.update((yield from wait_for_condition(look, ground.policy.soak_bound_ms, ground.policy)).seen)
+    outcome.update((yield from wait_for_condition(look, context.policy.soak_bound_ms, context.policy)).seen)
 
 
-def _standing(ground: RunContext, name: str, group: ObservedGroup, begun: _Positions, logs: ObservedLogs) -> _Positions:
+def _standing(
+    context: RunContext, name: str, group: ObservedGroup, begun: _Positions, logs: ObservedLogs
+) -> _Positions:
     """How far the group is, in each partition that it reads. What it has not committed since, it was translated to; of
     a share group, what it is done with behind its start offset counts."""
-    places = [ground.at_target(place) for place in ground.list_needed_partitions(name)]
+    places = [context.at_target(place) for place in context.list_needed_partitions(name)]
     at = {place: group.offsets.get(place, begun.get(place, logs.starts[place])) for place in places}
     return {place: max(offset, logs.starts[place], group.done.get(place, 0)) for place, offset in at.items()}
 
 
 def _behind(
-    ground: RunContext, at: _Positions, logs: ObservedLogs, most: int
+    context: RunContext, at: _Positions, logs: ObservedLogs, most: int
 ) -> ActionGenerator[dict[TopicPartition, int]]:
     """Offsets to the last that can be read. Where that is more than the gate allows, records are looked for: offsets
     alone may be markers."""
@@ -60,11 +62,11 @@ def _behind(
     if sum(behind.values()) <= most:
         return behind
     look = ReadRecords("target", {place: at[place] for place in behind})
-    records = (yield from perform_action(look, ObservedRecords, ground.policy)).records
+    records = (yield from perform_action(look, ObservedRecords, context.policy)).records
     return {place: count for place, count in behind.items() if records[place] is not None}
 
 
-def _told(name: str, group: ObservedGroup, behind: Mapping[TopicPartition, int], *, moved: bool) -> str:
+def _describe_lag(name: str, group: ObservedGroup, behind: Mapping[TopicPartition, int], *, moved: bool) -> str:
     worst = sorted(behind.items(), key=lambda each: (-each[1], each[0]))
     named = ", ".join(f"{place} {count}" for place, count in worst[:_SHOWN])
     more = f" and {len(worst) - _SHOWN} more" if len(worst) > _SHOWN else ""

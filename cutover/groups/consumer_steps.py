@@ -1,4 +1,4 @@
-"""The steps that move consumer groups, and their exact inverses. What becomes of positions: `group_positions`."""
+"""The steps that move consumer groups, and their exact inverses. Offsets: `offset_translation`."""
 
 from __future__ import annotations
 
@@ -26,142 +26,148 @@ from cutover.polling import ActionGenerator, ConditionCheck, perform_action, wai
 from cutover.run_context import RunContext, refuse_new_partitions
 
 
-def drain_consumers(ground: RunContext, note: JsonObject) -> ActionGenerator[None]:
+def drain_consumers(context: RunContext, outcome: JsonObject) -> ActionGenerator[None]:
     """Every group has read the source to the barrier: at each partition it committed the end, or nothing follows."""
-    policy, ends = ground.policy, ground.offsets("barrier", "ends")
-    note["groups"] = {}
-    for group in ground.groups:
-        upto = {place: ends[place] for place in ground.list_needed_partitions(group)}
+    policy, ends = context.policy, context.offsets("barrier", "ends")
+    outcome["groups"] = {}
+    for group in context.groups:
+        upto = {place: ends[place] for place in context.list_needed_partitions(group)}
 
         def look(group: str = group, upto: OffsetsByPartition = upto) -> ActionGenerator[ConditionCheck]:
             seen = yield from perform_action(ReadGroup("source", group), ObservedGroup, policy)
             left = [
-                *(yield from _unread(ground, group, seen, upto)),
-                *(yield from find_unprocessed_partitions(ground, group, seen)),
+                *(yield from _unread(context, group, seen, upto)),
+                *(yield from find_unprocessed_partitions(context, group, seen)),
             ]
             text = f"group {group} still reads {', '.join(left)}" if left else f"group {group} has read everything"
             return ConditionCheck(not left, text, seen.at_ms, {"left": left, "offsets": encode_offsets(seen.offsets)})
 
         found = yield from wait_for_condition(look, policy.drain_bound_ms, policy)
-        note["groups"][group] = found.seen["offsets"]
+        outcome["groups"][group] = found.seen["offsets"]
 
 
 def _unread(
-    ground: RunContext, group: str, seen: ObservedGroup, upto: OffsetsByPartition
+    context: RunContext, group: str, seen: ObservedGroup, upto: OffsetsByPartition
 ) -> ActionGenerator[list[str]]:
     """Partitions with a record that the group has still to read. Behind the last one may lie markers, and a group that
     begins at the latest record has none of them."""
-    latest = ground.policy.uncommitted.get(group) == "latest"
+    latest = context.policy.uncommitted.get(group) == "latest"
     at = {**(upto if latest else dict.fromkeys(upto, 0)), **seen.offsets, **seen.done}
     open_ = {place: at[place] for place, end in upto.items() if at[place] < end}
     if not open_:
         return []
-    records = (yield from perform_action(ReadRecords("source", open_), ObservedRecords, ground.policy)).records
+    records = (yield from perform_action(ReadRecords("source", open_), ObservedRecords, context.policy)).records
     return [str(place) for place, record in records.items() if record is not None]
 
 
-def stop_consumers(ground: RunContext, note: JsonObject) -> ActionGenerator[None]:
+def stop_consumers(context: RunContext, outcome: JsonObject) -> ActionGenerator[None]:
     """Every application stops, then every group is seen empty several times in a row (C15, C21).
 
     While producers stand still, too, once is enough: the watch, the drain and the proof lie before the next look
     (`commit_offsets`, which refuses a group that moved), and every second less is one in which somebody writes.
     """
-    standing = "fence_producers" in ground.outcomes and "standstill" not in ground.outcomes
-    yield from _stop_all(ground, "source", 1 if standing else ground.policy.empty_times)
-    note["groups"] = {}
-    for group in ground.groups:
-        seen = yield from perform_action(ReadGroup("source", group), ObservedGroup, ground.policy)
-        note["groups"][group] = encode_offsets(seen.offsets)
+    standing = "fence_producers" in context.outcomes and "standstill" not in context.outcomes
+    yield from _stop_all(context, "source", 1 if standing else context.policy.empty_times)
+    outcome["groups"] = {}
+    for group in context.groups:
+        seen = yield from perform_action(ReadGroup("source", group), ObservedGroup, context.policy)
+        outcome["groups"][group] = encode_offsets(seen.offsets)
 
 
-def undo_stop_consumers(ground: RunContext, note: JsonObject) -> ActionGenerator[None]:
-    yield from _start_all(ground, "source", note, tuple(g for g in ground.readers if ground.was_running(g)))
+def undo_stop_consumers(context: RunContext, outcome: JsonObject) -> ActionGenerator[None]:
+    """Starts at the source again those that ran there before the run."""
+    yield from _start_all(context, "source", outcome, tuple(g for g in context.readers if context.was_running(g)))
 
 
-def translate_offsets(ground: RunContext, note: JsonObject) -> ActionGenerator[None]:
-    if ground.cut is None:  # behind it a new partition is the applications' own affair, and the run has to end
-        yield from refuse_new_partitions(ground)
-    note["groups"] = {}
-    for group in ground.groups:
-        note["groups"][group] = yield from translate_group_offsets(ground, group)
+def translate_offsets(context: RunContext, outcome: JsonObject) -> ActionGenerator[None]:
+    """Step `translate_offsets`: target offsets of each group, from copies without holes."""
+    if context.cut is None:  # behind it a new partition is the applications' own affair, and the run has to end
+        yield from refuse_new_partitions(context)
+    outcome["groups"] = {}
+    for group in context.groups:
+        outcome["groups"][group] = yield from translate_group_offsets(context, group)
 
 
-def commit_offsets(ground: RunContext, note: JsonObject) -> ActionGenerator[None]:
-    note["committed"] = {}
-    for group in ground.groups:
-        note["committed"][group] = yield from commit_group_offsets(ground, group)
+def commit_offsets(context: RunContext, outcome: JsonObject) -> ActionGenerator[None]:
+    """Step `commit_offsets`: commits each group's target offsets and reads them back."""
+    outcome["committed"] = {}
+    for group in context.groups:
+        outcome["committed"][group] = yield from commit_group_offsets(context, group)
 
 
-def undo_commit_offsets(ground: RunContext, note: JsonObject) -> ActionGenerator[None]:
+def undo_commit_offsets(context: RunContext, outcome: JsonObject) -> ActionGenerator[None]:
     """Only groups that this run committed are touched. A commit that was begun and of which nobody knows whether it was
     done counts when the group holds just what was to be committed."""
-    note["returned"] = {}
-    mine: JsonObject = ground.outcomes.get("commit_offsets", {}).get("committed", {})
-    recalled = yield from perform_action(RecallDeeds("CommitOffsets"), RecalledDeeds, ground.policy)
+    outcome["returned"] = {}
+    mine: JsonObject = context.outcomes.get("commit_offsets", {}).get("committed", {})
+    recalled = yield from perform_action(RecallDeeds("CommitOffsets"), RecalledDeeds, context.policy)
     begun: JsonObject = {deed["group"]: deed["offsets"] for deed in recalled.deeds if deed["side"] == "target"}
-    for group in ground.groups:
+    for group in context.groups:
         if group in mine or group in begun:
             given = decode_offsets(mine[group] if group in mine else begun[group])
-            returned = yield from return_group_offsets(ground, group, given, done=group in mine)
-            note["returned"][group] = returned
+            returned = yield from return_group_offsets(context, group, given, done=group in mine)
+            outcome["returned"][group] = returned
 
 
-def run_landing_test(ground: RunContext, note: JsonObject) -> ActionGenerator[None]:
-    note["groups"] = {}
-    for group in ground.groups:
-        note["groups"][group] = yield from check_landing(ground, group)
+def run_landing_test(context: RunContext, outcome: JsonObject) -> ActionGenerator[None]:
+    """Step `landing_test`: the record at each committed offset is the same on both sides."""
+    outcome["groups"] = {}
+    for group in context.groups:
+        outcome["groups"][group] = yield from check_landing(context, group)
 
 
-def start_consumers(ground: RunContext, note: JsonObject) -> ActionGenerator[None]:
+def start_consumers(context: RunContext, outcome: JsonObject) -> ActionGenerator[None]:
     """The positions are looked at once more: a worker that stood still may have carried an older one meanwhile, and a
     consumer that assigns partitions to itself is no member and commits all the same. Applications that write, too,
     start with the producers."""
-    for group in ground.groups:
-        before = decode_offsets(ground.translated(group)["source"])
-        here = yield from perform_action(ReadGroup("source", group), ObservedGroup, ground.policy)
-        settled = ground.kind_of(group) != "share"  # brokers move start offsets when they come to it
-        if ground.cut is None and settled and dict(here.offsets) != before:
+    for group in context.groups:
+        before = decode_offsets(context.translated(group)["source"])
+        at_source = yield from perform_action(ReadGroup("source", group), ObservedGroup, context.policy)
+        settled = context.kind_of(group) != "share"  # brokers move start offsets when they come to it
+        if context.cut is None and settled and dict(at_source.offsets) != before:
             raise Refused(
-                f"group {group} was at {render_offsets(before)} at {ground.flow.source} when it was stopped, and is at "
-                f"{render_offsets(here.offsets)} now: something still reads there under this group id. Find it "
+                f"group {group} was at {render_offsets(before)} at {context.flow.source} when it was stopped, and is "
+                f"at {render_offsets(at_source.offsets)} now: something still reads there under this group id. Find it "
                 f"and stop it"
             )
-        wanted = decode_offsets(ground.translated(group)["target"])
-        there = yield from perform_action(ReadGroup("target", group), ObservedGroup, ground.policy)
-        if not there.members and any(there.offsets.get(place) != at for place, at in wanted.items()):
+        wanted = decode_offsets(context.translated(group)["target"])
+        at_target = yield from perform_action(ReadGroup("target", group), ObservedGroup, context.policy)
+        if not at_target.members and any(at_target.offsets.get(place) != at for place, at in wanted.items()):
             raise Refused(
-                f"group {group} was committed {render_offsets(wanted)} at {ground.flow.target} and holds "
-                f"{render_offsets(there.offsets)} "
+                f"group {group} was committed {render_offsets(wanted)} at {context.flow.target} and holds "
+                f"{render_offsets(at_target.offsets)} "
                 "now: something else commits for this group id"
             )
-    yield from _start_all(ground, "target", note, ground.readers)
+    yield from _start_all(context, "target", outcome, context.readers)
 
 
-def wait_for_consumers(ground: RunContext, note: JsonObject) -> ActionGenerator[None]:
-    note["members"] = {}
-    for group in ground.groups:
+def wait_for_consumers(context: RunContext, outcome: JsonObject) -> ActionGenerator[None]:
+    """Step `consumers_joined`: every group that was started has members at the target."""
+    outcome["members"] = {}
+    for group in context.groups:
 
         def look(group: str = group) -> ActionGenerator[ConditionCheck]:
-            seen = yield from perform_action(ReadGroup("target", group), ObservedGroup, ground.policy)
-            text = f"group {group} has {seen.members} members at {ground.flow.target}"
+            seen = yield from perform_action(ReadGroup("target", group), ObservedGroup, context.policy)
+            text = f"group {group} has {seen.members} members at {context.flow.target}"
             return ConditionCheck(seen.members > 0, text, seen.at_ms, {"members": seen.members})
 
-        found = yield from wait_for_condition(look, ground.policy.empty_bound_ms, ground.policy)
-        note["members"][group] = found.seen["members"]
+        found = yield from wait_for_condition(look, context.policy.empty_bound_ms, context.policy)
+        outcome["members"][group] = found.seen["members"]
 
 
-def undo_start_consumers(ground: RunContext, note: JsonObject) -> ActionGenerator[None]:
-    yield from _stop_all(ground, "target", ground.policy.empty_times)
+def undo_start_consumers(context: RunContext, outcome: JsonObject) -> ActionGenerator[None]:
+    """Stops consumers at the target and waits until their groups are empty."""
+    yield from _stop_all(context, "target", context.policy.empty_times)
 
 
-def _stop_all(ground: RunContext, side: ClusterSide, times: int) -> ActionGenerator[None]:
-    policy = ground.policy
-    alias = ground.flow.source if side == "source" else ground.flow.target
-    for group in ground.groups:
+def _stop_all(context: RunContext, side: ClusterSide, times: int) -> ActionGenerator[None]:
+    policy = context.policy
+    alias = context.flow.source if side == "source" else context.flow.target
+    for group in context.groups:
         seen = yield from perform_action(StopApplication(group, "consumer"), ObservedApplication, policy)
         if seen.state == "running":
             raise Refused(f"consumer {group} was told to stop and still runs at {seen.cluster}")
-    for group in ground.groups:
+    for group in context.groups:
 
         def look(group: str = group) -> ActionGenerator[ConditionCheck]:
             found = yield from perform_action(ReadGroup(side, group), ObservedGroup, policy)
@@ -171,17 +177,17 @@ def _stop_all(ground: RunContext, side: ClusterSide, times: int) -> ActionGenera
             seen: JsonObject = {"group": group, "members": found.members, "static": list(found.static)}
             return ConditionCheck(found.members == 0, text, found.at_ms, seen)
 
-        bound_ms = policy.empty_ms(group, static=ground.is_static(group))
+        bound_ms = policy.empty_ms(group, static=context.is_static(group))
         yield from wait_for_condition(look, bound_ms, policy, times=times)
 
 
 def _start_all(
-    ground: RunContext, side: ClusterSide, note: JsonObject, names: tuple[str, ...]
+    context: RunContext, side: ClusterSide, outcome: JsonObject, names: tuple[str, ...]
 ) -> ActionGenerator[None]:
-    note["started"] = {}
-    alias = ground.flow.source if side == "source" else ground.flow.target
+    outcome["started"] = {}
+    alias = context.flow.source if side == "source" else context.flow.target
     for name in names:
-        seen = yield from perform_action(StartApplication(name, "consumer", side), ObservedApplication, ground.policy)
+        seen = yield from perform_action(StartApplication(name, "consumer", side), ObservedApplication, context.policy)
         if seen.state == "stopped" or seen.cluster not in (None, alias):
             raise Refused(f"consumer {name} should run at {alias}; it is {seen.state} at {seen.cluster}")
-        note["started"][name] = alias
+        outcome["started"][name] = alias

@@ -29,33 +29,36 @@ _MEANS: Final = {
 
 
 def compare_group_configs(
-    ground: RunContext, group: str, kind: str, problems: list[str]
+    context: RunContext, group: str, kind: str, problems: list[str]
 ) -> ActionGenerator[JsonObject]:
     """What is different, by key: [at the source, at the target]; a key that only one side knows is its version's own.
     `problems` gets what changes which records are read; the rest is said."""
-    there_name = ground.flow.sync.groups.target_group(group)
+    there_name = context.flow.sync.groups.target_group(group)
     try:
-        here = yield from perform_action(ReadGroupConfigs("source", group), ObservedGroupConfigs, ground.policy)
-        there = yield from perform_action(ReadGroupConfigs("target", group), ObservedGroupConfigs, ground.policy)
+        at_source = yield from perform_action(ReadGroupConfigs("source", group), ObservedGroupConfigs, context.policy)
+        at_target = yield from perform_action(ReadGroupConfigs("target", group), ObservedGroupConfigs, context.policy)
     except Refused as why:
         yield ReportMessage(f"settings of group {group} at its brokers cannot be compared: {why}")
         return {"untold": str(why)}
-    if here.told or there.told:
-        silent = [alias for alias, seen in ((ground.flow.source, here), (ground.flow.target, there)) if seen.told]
-        told = f"{' and '.join(silent)} {'do' if len(silent) > 1 else 'does'} not tell ({here.told or there.told})"
+    if at_source.text or at_target.text:
+        silent = [
+            alias for alias, seen in ((context.flow.source, at_source), (context.flow.target, at_target)) if seen.text
+        ]
+        verb = "do" if len(silent) > 1 else "does"
+        reason = f"{' and '.join(silent)} {verb} not tell ({at_source.text or at_target.text})"
         yield ReportMessage(
-            f"settings of group {group} at its brokers cannot be compared: {told}. They need DESCRIBE_CONFIGS on the "
+            f"settings of group {group} at its brokers cannot be compared: {reason}. They need DESCRIBE_CONFIGS on the "
             "group (`topology acls`)"
         )
-        return {"untold": told}
+        return {"untold": reason}
     different = {
-        key: [value, there.values[key]]
-        for key, value in sorted(here.values.items())
-        if key.startswith(GROUP_CONFIG_PREFIXES[kind]) and there.values.get(key, value) != value
+        key: [value, at_target.values[key]]
+        for key, value in sorted(at_source.values.items())
+        if key.startswith(GROUP_CONFIG_PREFIXES[kind]) and at_target.values.get(key, value) != value
     }
     for key, (source, target) in different.items():
         text = (
-            f"group {group} has {key}={source} at {ground.flow.source} and {target} at {ground.flow.target}"
+            f"group {group} has {key}={source} at {context.flow.source} and {target} at {context.flow.target}"
             f"{f', where it is {there_name}' if there_name != group else ''}"
         )
         if key in _MEANS:

@@ -20,81 +20,83 @@ from topology.kafka_streams import is_changelog_topic
 from topology.shell_command import render_shell_command
 
 
-def check_groups(ground: RunContext, topics: set[str], problems: list[str]) -> ActionGenerator[JsonObject]:
+def check_groups(context: RunContext, topics: set[str], problems: list[str]) -> ActionGenerator[JsonObject]:
     """What later steps know of each group; `problems` gets why one cannot be moved."""
     found: JsonObject = {}
-    for group in ground.groups:
-        there = yield from perform_action(ReadGroup("target", group), ObservedGroup, ground.policy)
-        here = yield from perform_action(ReadGroup("source", group), ObservedGroup, ground.policy)
-        problems += _at_target(ground, group, here, there)
-        problems += _positions(ground, group, here, topics)
-        problems += _share(ground, group, here) if here.kind == "share" else ()
-        problems += _streams(ground, group, here, topics) if here.kind == "streams" else ()
-        if here.static:
+    for group in context.groups:
+        at_target = yield from perform_action(ReadGroup("target", group), ObservedGroup, context.policy)
+        at_source = yield from perform_action(ReadGroup("source", group), ObservedGroup, context.policy)
+        problems += _at_target(context, group, at_source, at_target)
+        problems += _positions(context, group, at_source, topics)
+        problems += _share(context, group, at_source) if at_source.kind == "share" else ()
+        problems += _streams(context, group, at_source, topics) if at_source.kind == "streams" else ()
+        if at_source.static:
             yield ReportMessage(
-                f"group {group} has static members ({', '.join(here.static)}): each keeps its place until its session "
-                f"ends, for which {ground.policy.empty_ms(group, static=True) / 1000:g} s are waited"
+                f"group {group} has static members ({', '.join(at_source.static)}): each keeps its place until its "
+                f"session ends, for which {context.policy.empty_ms(group, static=True) / 1000:g} s are waited"
             )
         found[group] = {
-            "kind": here.kind,
-            "state": here.state,
-            "members": here.members,
-            "static": list(here.static),
-            "internal": list(here.internal),
-            "reads": _reads(here, topics),
-            "offsets": encode_offsets(here.offsets),
+            "kind": at_source.kind,
+            "state": at_source.state,
+            "members": at_source.members,
+            "static": list(at_source.static),
+            "internal": list(at_source.internal),
+            "reads": _reads(at_source, topics),
+            "offsets": encode_offsets(at_source.offsets),
         }
-        if here.kind in GROUP_CONFIG_PREFIXES:
-            found[group]["configs"] = yield from compare_group_configs(ground, group, here.kind, problems)
-    problems += _names(ground)
+        if at_source.kind in GROUP_CONFIG_PREFIXES:
+            found[group]["configs"] = yield from compare_group_configs(context, group, at_source.kind, problems)
+    problems += _names(context)
     return found
 
 
-def find_groups_left_behind(ground: RunContext, topics: set[str]) -> ActionGenerator[dict[str, list[str]]]:
+def find_groups_left_behind(context: RunContext, topics: set[str]) -> ActionGenerator[dict[str, list[str]]]:
     """Live groups that read the wave's topics and that the wave does not move: group → topics. Some may be meant to
     stay; whoever decides should know of them."""
-    seen = yield from perform_action(FindReaders("source", tuple(sorted(topics))), ObservedReaders, ground.policy)
-    found = {name: list(read) for name, read in seen.groups.items() if name not in ground.groups}
+    seen = yield from perform_action(FindReaders("source", tuple(sorted(topics))), ObservedReaders, context.policy)
+    found = {name: list(read) for name, read in seen.groups.items() if name not in context.groups}
     for name, read in found.items():
         yield ReportMessage(
-            f"group {name} reads {', '.join(read)} at {ground.flow.source} and is not in wave {ground.wave.name}: it "
-            f"stays there, where nothing is written any more once producers have moved to {ground.flow.target}"
+            f"group {name} reads {', '.join(read)} at {context.flow.source} and is not in wave {context.wave.name}: it "
+            f"stays there, where nothing is written any more once producers have moved to {context.flow.target}"
         )
     return found
 
 
-def find_unprocessed_partitions(ground: RunContext, group: str, seen: ObservedGroup) -> ActionGenerator[list[str]]:
+def find_unprocessed_partitions(context: RunContext, group: str, seen: ObservedGroup) -> ActionGenerator[list[str]]:
     """Partitions of the group's own repartition topics that stay behind with records which it has not taken up: they
     would be lost."""
-    if ground.kind_of(group) != "streams":
+    if context.kind_of(group) != "streams":
         return []
     stay = [
-        topic for topic in ground.internal(group) if topic not in ground.partitions() and not is_changelog_topic(topic)
+        topic
+        for topic in context.internal(group)
+        if topic not in context.partitions() and not is_changelog_topic(topic)
     ]
     if not stay:
         return []
-    counts = (yield from perform_action(ReadTopics("source"), ObservedTopics, ground.policy)).partitions
+    counts = (yield from perform_action(ReadTopics("source"), ObservedTopics, context.policy)).partitions
     places = [TopicPartition(topic, number) for topic in stay for number in range(counts.get(topic, 0))]
     at = {place: seen.offsets.get(place, 0) for place in places}
     records = (
-        (yield from perform_action(ReadRecords("source", at), ObservedRecords, ground.policy)).records if at else {}
+        (yield from perform_action(ReadRecords("source", at), ObservedRecords, context.policy)).records if at else {}
     )
     return [str(place) for place, record in sorted(records.items()) if record is not None]
 
 
-def _at_target(ground: RunContext, group: str, here: ObservedGroup, there: ObservedGroup) -> Iterator[str]:
-    target = ground.flow.target
-    if there.members:
-        yield f"group {group} is alive at {target} ({describe_members(there)})"
-    elif there.others():
+def _at_target(context: RunContext, group: str, at_source: ObservedGroup, at_target: ObservedGroup) -> Iterator[str]:
+    target = context.flow.target
+    if at_target.members:
+        yield f"group {group} is alive at {target} ({describe_members(at_target)})"
+    elif at_target.others():
         yield (
-            f"group {group} has offsets at {target} already: {render_offsets(there.others())}; they are not "
+            f"group {group} has offsets at {target} already: {render_offsets(at_target.others())}; they are not "
             f"ours to overwrite"
         )
-    elif is_kind_conflict(here.kind, there.kind):
+    elif is_kind_conflict(at_source.kind, at_target.kind):
         yield (
-            f"group {group} is a {here.kind} group at {ground.flow.source} and a {there.kind} group at {target}: "
-            f"remove it at {target}, or give it another name there (sync.groups.rename)"
+            f"group {group} is a {at_source.kind} group at {context.flow.source} and a {at_target.kind} group "
+            f"at {target}: remove it at {target}, or give it another name there (sync.groups.rename)"
         )
 
 
@@ -109,80 +111,84 @@ def is_kind_conflict(one: str, other: str) -> bool:
     return "unknown" not in (one, other) and (one == "share") != (other == "share")
 
 
-def _positions(ground: RunContext, group: str, here: ObservedGroup, topics: set[str]) -> Iterator[str]:
-    mine = [place for place in here.offsets if place.topic in topics]
-    if not mine and not here.members and group not in ground.policy.uncommitted:
-        yield f"group {group} has no commit at {ground.flow.source}, and the file declares no policy for it"
-    own = set(here.internal)
-    committed = {place.topic for place in here.offsets}
+def _positions(context: RunContext, group: str, at_source: ObservedGroup, topics: set[str]) -> Iterator[str]:
+    mine = [place for place in at_source.offsets if place.topic in topics]
+    if not mine and not at_source.members and group not in context.policy.uncommitted:
+        yield f"group {group} has no commit at {context.flow.source}, and the file declares no policy for it"
+    own = set(at_source.internal)
+    committed = {place.topic for place in at_source.offsets}
     for topic in sorted(committed - topics - own):
+        command = render_shell_command("kafka-consumer-groups", "--delete-offsets", "--group", group, "--topic", topic)
         yield (
-            f"group {group} also reads {topic}, which is not in wave {ground.wave.name}: a group moves as a whole. Put "
-            f"its topics into one wave; if it reads {topic} no more, delete its offsets of it at {ground.flow.source} "
-            f"({render_shell_command('kafka-consumer-groups', '--delete-offsets', '--group', group, '--topic', topic)})"
+            f"group {group} also reads {topic}, which is not in wave {context.wave.name}: a group moves as a whole. "
+            f"Put its topics into one wave; if it reads {topic} no more, delete its offsets of it at "
+            f"{context.flow.source} ({command})"
         )
-    for topic in sorted(here.reads - committed - topics - own):  # what is written there later, nobody would read
+    for topic in sorted(at_source.reads - committed - topics - own):  # what is written there later, nobody would read
         yield (
-            f"group {group} also subscribes to {topic}, which is not in wave {ground.wave.name}: a group moves as a "
+            f"group {group} also subscribes to {topic}, which is not in wave {context.wave.name}: a group moves as a "
             f"whole. Put its topics into one wave, or take {topic} out of its subscription"
         )
 
 
-def _reads(here: ObservedGroup, topics: set[str]) -> list[str]:
+def _reads(at_source: ObservedGroup, topics: set[str]) -> list[str]:
     """The wave's topics in which the group needs a position. Its members tell what they read; of a group without
     members nobody knows, so it may be all."""
-    maybe = here.reads if here.members else topics
-    read = {topic for topic in topics if topic in maybe} | {place.topic for place in here.offsets}
-    return sorted(topic for topic in read & topics if not (topic in here.internal and is_changelog_topic(topic)))
+    maybe = at_source.reads if at_source.members else topics
+    read = {topic for topic in topics if topic in maybe} | {place.topic for place in at_source.offsets}
+    return sorted(topic for topic in read & topics if not (topic in at_source.internal and is_changelog_topic(topic)))
 
 
-def _share(ground: RunContext, group: str, here: ObservedGroup) -> Iterator[str]:
-    if group in ground.policy.redelivery or ground.policy.strategy == "producers_first":
+def _share(context: RunContext, group: str, at_source: ObservedGroup) -> Iterator[str]:
+    if group in context.policy.redelivery or context.policy.strategy == "producers_first":
         return  # who drains first leaves nothing behind the start offset
     yield (
         f"group {group} is a share group: its start offsets can be moved, but not which of the records behind them are "
-        f"done with ({sum(here.again.values())} offsets now): they are delivered again. Accept that "
+        f"done with ({sum(at_source.again.values())} offsets now): they are delivered again. Accept that "
         f"(migration.groups.{group}.redelivery: accept), or let its consumers read everything first "
         "(strategy: producers_first)"
     )
 
 
-def _streams(ground: RunContext, group: str, here: ObservedGroup, topics: set[str]) -> Iterator[str]:
+def _streams(context: RunContext, group: str, at_source: ObservedGroup, topics: set[str]) -> Iterator[str]:
     """Streams finds its topics by its application id, which is its group id, and writes to them as long as it runs."""
-    called, moved = ground.flow.sync.groups.target_group(group), [each for each in here.internal if each in topics]
-    left = [each for each in here.internal if each not in topics]
+    called, moved = (
+        context.flow.sync.groups.target_group(group),
+        [each for each in at_source.internal if each in topics],
+    )
+    left = [each for each in at_source.internal if each not in topics]
     if called != group:
         yield (
             f"group {group} is a Streams application, which finds its own topics by its id: it cannot be renamed to "
             f"{called}; take it out of sync.groups.rename"
         )
-    if left and group not in ground.policy.rebuild:
+    if left and group not in context.policy.rebuild:
         yield (
-            f"group {group} is a Streams application with topics that are not in wave {ground.wave.name}: "
+            f"group {group} is a Streams application with topics that are not in wave {context.wave.name}: "
             f"{', '.join(left)}. Without them it would go on with wrong results: put them into the flow and the wave, "
             f"or let it begin with empty state stores (migration.groups.{group}.state: rebuild)"
         )
     for topic in moved:
-        if ground.rename(topic) != topic:
-            there = f"{ground.rename(topic)} at {ground.flow.target}"
-            yield f"topic {topic} would be {there}, where the Streams application {group} does not look for it"
-    if moved and group not in ground.producers:
+        if context.rename(topic) != topic:
+            name = f"{context.rename(topic)} at {context.flow.target}"
+            yield f"topic {topic} would be {name}, where the Streams application {group} does not look for it"
+    if moved and group not in context.producers:
         yield (
             f"group {group} is a Streams application and writes to {', '.join(moved)}: name it among the producers of "
-            f"wave {ground.wave.name}, too, so that it is fenced, and starts at {ground.flow.target} behind the proof"
+            f"wave {context.wave.name}, too, so that it is fenced, and starts at {context.flow.target} behind the proof"
         )
 
 
-def _names(ground: RunContext) -> Iterator[str]:
+def _names(context: RunContext) -> Iterator[str]:
     called: dict[str, list[str]] = {}
-    for group in ground.groups:
-        called.setdefault(ground.flow.sync.groups.target_group(group), []).append(group)
+    for group in context.groups:
+        called.setdefault(context.flow.sync.groups.target_group(group), []).append(group)
     for name, groups in called.items():
         if len(groups) > 1:
-            yield f"groups {' and '.join(groups)} would both be {name} at {ground.flow.target} (sync.groups.rename)"
-    both = [group for group in ground.groups if group in ground.producers]
-    if both and ground.policy.strategy != "fenced":
+            yield f"groups {' and '.join(groups)} would both be {name} at {context.flow.target} (sync.groups.rename)"
+    both = [group for group in context.groups if group in context.producers]
+    if both and context.policy.strategy != "fenced":
         yield (
-            f"{', '.join(both)} read and write in wave {ground.wave.name}: what one strategy step stops, another needs "
-            "running. Move them with strategy: fenced"
+            f"{', '.join(both)} read and write in wave {context.wave.name}: what one strategy step stops, another "
+            "needs running. Move them with strategy: fenced"
         )

@@ -16,18 +16,18 @@ from replicator.ledger.round_trip_map import build_round_trip_map
 _Copies = dict[TopicPartition, CopiedPartition]
 
 
-def read_copies_without_holes(ground: RunContext, more: tuple[TopicPartition, ...] = ()) -> ActionGenerator[_Copies]:
+def read_copies_without_holes(context: RunContext, more: tuple[TopicPartition, ...] = ()) -> ActionGenerator[_Copies]:
     """As `copies`, and without holes where applications have been at the target before
     (`replicator.ledger.round_trip_map`).
     """
-    found, reverse = dict((yield from read_copies(ground, more)).copies), ground.policy.reverse
-    if ground.flow.delivery != "transactions" or reverse is None:
+    found, reverse = dict((yield from read_copies(context, more)).copies), context.policy.reverse
+    if context.flow.delivery != "transactions" or reverse is None:
         return found
     carried = (
-        yield from perform_action(ReadCopies(ground.target_places(), reverse), ObservedCopies, ground.policy)
+        yield from perform_action(ReadCopies(context.target_places(), reverse), ObservedCopies, context.policy)
     ).copies
     for place, held in found.items():
-        back = carried.get(ground.at_target(place))
+        back = carried.get(context.at_target(place))
         if back is not None:
             found[place] = replace(held, map=build_round_trip_map(held.map, back.map))
     return found

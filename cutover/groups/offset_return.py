@@ -22,29 +22,29 @@ from replicator.ledger.switchover_map import SwitchoverMap, translate_returning_
 _Places = dict[TopicPartition, int]
 
 
-def translate_offsets_back(ground: RunContext, note: JsonObject) -> ActionGenerator[None]:
+def translate_offsets_back(context: RunContext, outcome: JsonObject) -> ActionGenerator[None]:
     """Where each group goes on at the old source: behind the cut by what the flow back carried, below it by what the
     migration's flow did; never before anything that the group has read."""
-    note["groups"] = {}
-    stranded = yield from find_stranded_offsets(ground)
-    for group in ground.groups:
-        yield from _translate(ground, group, stranded, note)
+    outcome["groups"] = {}
+    stranded = yield from find_stranded_offsets(context)
+    for group in context.groups:
+        yield from _translate(context, group, stranded, outcome)
 
 
 def _translate(
-    ground: RunContext, group: str, stranded: dict[TopicPartition, list[int]], note: JsonObject
+    context: RunContext, group: str, stranded: dict[TopicPartition, list[int]], outcome: JsonObject
 ) -> ActionGenerator[None]:
-    policy, earlier = ground.policy, ground.run_taken_back
-    pairs = tuple((ground.at_target(place), place) for place in ground.list_needed_partitions(group))
+    policy, earlier = context.policy, context.run_taken_back
+    pairs = tuple((context.at_target(place), place) for place in context.list_needed_partitions(group))
     last: dict[str, _Places] = {}
 
     def look() -> ActionGenerator[ConditionCheck]:
         seen = yield from perform_action(ReadGroup("source", group), ObservedGroup, policy)
         if seen.members:
-            raise Refused(f"group {group} is alive at {ground.flow.source} again ({describe_members(seen)})")
-        there = yield from perform_action(ReadGroup("target", group), ObservedGroup, policy)
-        logs = yield from read_target_logs(ground)
-        crossings = yield from _crossings(ground)
+            raise Refused(f"group {group} is alive at {context.flow.source} again ({describe_members(seen)})")
+        at_target = yield from perform_action(ReadGroup("target", group), ObservedGroup, policy)
+        logs = yield from read_target_logs(context)
+        crossings = yield from _crossings(context)
         given, before = earlier.of_group(group, "target"), earlier.of_group(group, "source")
         # In a partition that was added since the switch, who has committed nothing has read nothing.
         added = {place: 0 for _, place in pairs if place not in earlier.cut}
@@ -63,13 +63,13 @@ def _translate(
         gone = {place: at for place, at in found.offsets.items() if at < logs.starts[place]}
         if gone:
             raise Refused(
-                f"group {group} has yet to read {render_offsets(gone)} at {ground.flow.target}, and its log "
+                f"group {group} has yet to read {render_offsets(gone)} at {context.flow.target}, and its log "
                 f"begins behind that: "
-                f"let the group read on at {ground.flow.source} first",
+                f"let the group read on at {context.flow.source} first",
                 {"expired": encode_offsets(gone)},
             )
-        yield from refuse_unmovable_progress(ground, group, seen)
-        last.update(committed=dict(seen.offsets), reached=at, found=dict(there.offsets), back=found.offsets)
+        yield from refuse_unmovable_progress(context, group, seen)
+        last.update(committed=dict(seen.offsets), reached=at, found=dict(at_target.offsets), back=found.offsets)
         waiting = [str(each) for each in found.ahead]
         waiting += [f"{place} is committed in a transaction that is still open" for place in sorted(seen.unstable)]
         text = f"group {group}: {'; '.join(waiting) or 'everything it has read is carried back'}"
@@ -77,36 +77,42 @@ def _translate(
 
     yield from wait_for_condition(look, policy.copied_bound_ms, policy)
     committed, reached, back = last["committed"], last["reached"], last["back"]
-    again = find_reread_offsets(ground, group, back, stranded)
+    again = find_reread_offsets(context, group, back, stranded)
     # A partition in which the group goes back on purpose has no record to land on: the landing test looks at `from`.
-    landing = {there: reached[there] for here, there in pairs if there in reached and here not in again}
-    note["groups"][group] = {
+    landing = {
+        at_target: reached[at_target]
+        for at_source, at_target in pairs
+        if at_target in reached and at_source not in again
+    }
+    outcome["groups"][group] = {
         "source": encode_offsets(committed),
         "from": encode_offsets(landing),
         "target": encode_offsets(back | again),
         "found": encode_offsets(last["found"]),
     }
     if again:
-        note["groups"][group]["read_again"] = {str(place): back[place] - at for place, at in again.items()}
+        outcome["groups"][group]["read_again"] = {str(place): back[place] - at for place, at in again.items()}
     yield ReportMessage(
-        f"group {group}: {render_offsets(committed)} → {render_offsets(back | again)}", note["groups"][group]
+        f"group {group}: {render_offsets(committed)} → {render_offsets(back | again)}", outcome["groups"][group]
     )
 
 
-def _crossings(ground: RunContext) -> ActionGenerator[dict[TopicPartition, SwitchoverMap]]:
+def _crossings(context: RunContext) -> ActionGenerator[dict[TopicPartition, SwitchoverMap]]:
     """By partition of the old source."""
-    earlier, cut = ground.run_taken_back, ground.run_taken_back.cut
+    earlier, cut = context.run_taken_back, context.run_taken_back.cut
     barrier = earlier.offsets("barrier", "ends")
-    here = tuple(ground.at_target(place) for place in ground.source_places())
-    there = (yield from perform_action(ReadCopies(here, earlier.flow.id), ObservedCopies, ground.policy)).copies
-    back = (yield from read_copies(ground)).copies
+    old_places = tuple(context.at_target(place) for place in context.source_places())
+    forward = (
+        yield from perform_action(ReadCopies(old_places, earlier.flow.id), ObservedCopies, context.policy)
+    ).copies
+    back = (yield from read_copies(context)).copies
     found: dict[TopicPartition, SwitchoverMap] = {}
-    for place in ground.source_places():
-        old = ground.at_target(place)
+    for place in context.source_places():
+        old = context.at_target(place)
         if place not in cut:  # added since the switch: all of it is the applications' own
             found[old] = SwitchoverMap(0, 0, OffsetMap(()), back.get(place))
             continue
-        held: CopiedPartition | None = there.get(old)
+        held: CopiedPartition | None = forward.get(old)
         if held is None:
             raise Refused(
                 f"the ledger of flow {earlier.flow.id} says nothing of {old}: nothing tells where a group goes on "
@@ -118,82 +124,87 @@ def _crossings(ground: RunContext) -> ActionGenerator[dict[TopicPartition, Switc
     return found
 
 
-def commit_offsets_back(ground: RunContext, note: JsonObject) -> ActionGenerator[None]:
+def commit_offsets_back(context: RunContext, outcome: JsonObject) -> ActionGenerator[None]:
     """Compare-and-set: the group's old offsets at the source are ours from before, or what the flow back carried
     there; anything else is somebody's."""
-    note["committed"] = {}
-    for group in ground.groups:
-        moved = ground.translated(group)
+    outcome["committed"] = {}
+    for group in context.groups:
+        moved = context.translated(group)
         wanted, held = decode_offsets(moved["target"]), decode_offsets(moved["source"])
-        here = yield from perform_action(ReadGroup("source", group), ObservedGroup, ground.policy)
-        if here.members or dict(here.offsets) != held:
+        at_source = yield from perform_action(ReadGroup("source", group), ObservedGroup, context.policy)
+        if at_source.members or dict(at_source.offsets) != held:
             raise Refused(
-                f"group {group} moved at {ground.flow.source} after it was stopped ({describe_members(here)}, "
+                f"group {group} moved at {context.flow.source} after it was stopped ({describe_members(at_source)}, "
                 f"committed "
-                f"{render_offsets(here.offsets)}, was {render_offsets(held)}): something else uses this group id"
+                f"{render_offsets(at_source.offsets)}, was {render_offsets(held)}): something else uses this group id"
             )
-        there = yield from perform_action(ReadGroup("target", group), ObservedGroup, ground.policy)
-        if there.members:
+        at_target = yield from perform_action(ReadGroup("target", group), ObservedGroup, context.policy)
+        if at_target.members:
             raise Refused(
-                f"group {group} is alive at {ground.flow.target} ({describe_members(there)}): a live group is "
+                f"group {group} is alive at {context.flow.target} ({describe_members(at_target)}): a live group is "
                 f"never reset; "
                 "stop whatever uses this group id there"
             )
-        if other := find_foreign_offsets(ground.run_taken_back, there, wanted):
-            raise Refused(f"group {group} has other offsets at {ground.flow.target} already: {render_offsets(other)}")
+        if other := find_foreign_offsets(context.run_taken_back, at_target, wanted):
+            raise Refused(f"group {group} has other offsets at {context.flow.target} already: {render_offsets(other)}")
         texts = {
-            ground.at_target(place): text for place, text in here.texts.items() if ground.kind_of(group) == "streams"
+            context.at_target(place): text
+            for place, text in at_source.texts.items()
+            if context.kind_of(group) == "streams"
         }
-        if any(there.offsets.get(place) != at for place, at in wanted.items()):
-            commit = CommitOffsets("target", group, wanted, texts, ground.kind_of(group))
-            there = yield from perform_action(commit, ObservedGroup, ground.policy)
-        if any(there.offsets.get(place) != at for place, at in wanted.items()):
+        if any(at_target.offsets.get(place) != at for place, at in wanted.items()):
+            commit = CommitOffsets("target", group, wanted, texts, context.kind_of(group))
+            at_target = yield from perform_action(commit, ObservedGroup, context.policy)
+        if any(at_target.offsets.get(place) != at for place, at in wanted.items()):
             raise Refused(
-                f"group {group}: committed {render_offsets(wanted)}, read back {render_offsets(there.offsets)}"
+                f"group {group}: committed {render_offsets(wanted)}, read back {render_offsets(at_target.offsets)}"
             )
-        note["committed"][group] = encode_offsets(wanted)
+        outcome["committed"][group] = encode_offsets(wanted)
 
 
-def undo_commit_offsets_back(ground: RunContext, note: JsonObject) -> ActionGenerator[None]:
+def undo_commit_offsets_back(context: RunContext, outcome: JsonObject) -> ActionGenerator[None]:
     """Applications stay where they are, at the flow's source: what a group has read at the old source meanwhile counts
     there, and its offsets at the old source are again those that stood there."""
-    note["returned"] = {}
-    recalled = yield from perform_action(RecallDeeds("CommitOffsets"), RecalledDeeds, ground.policy)
+    outcome["returned"] = {}
+    recalled = yield from perform_action(RecallDeeds("CommitOffsets"), RecalledDeeds, context.policy)
     begun = {deed["group"] for deed in recalled.deeds if deed["side"] == "target"}
-    for group in ground.groups:
+    for group in context.groups:
         if group in begun:
-            note["returned"][group] = yield from _stay(ground, group)
+            outcome["returned"][group] = yield from _stay(context, group)
 
 
-def _stay(ground: RunContext, group: str) -> ActionGenerator[JsonObject]:
-    moved, kind = ground.translated(group), ground.kind_of(group)
-    here = yield from perform_action(ReadGroup("source", group), ObservedGroup, ground.policy)
-    there = yield from perform_action(ReadGroup("target", group), ObservedGroup, ground.policy)
-    if here.members or there.members:
+def _stay(context: RunContext, group: str) -> ActionGenerator[JsonObject]:
+    moved, kind = context.translated(group), context.kind_of(group)
+    at_source = yield from perform_action(ReadGroup("source", group), ObservedGroup, context.policy)
+    at_target = yield from perform_action(ReadGroup("target", group), ObservedGroup, context.policy)
+    if at_source.members or at_target.members:
         raise Refused(
-            f"group {group} is alive ({describe_members(here)} at {ground.flow.source}, {describe_members(there)} at "
-            f"{ground.flow.target}); its offsets cannot be taken back. Stop it, then run again with --resume"
+            f"group {group} is alive ({describe_members(at_source)} at {context.flow.source}, "
+            f"{describe_members(at_target)} at {context.flow.target}); its offsets cannot be taken back. "
+            "Stop it, then run again with --resume"
         )
-    read = yield from _read_since(ground, group, decode_offsets(moved["target"]), there.offsets, here.offsets)
+    read = yield from _read_since(context, group, decode_offsets(moved["target"]), at_target.offsets, at_source.offsets)
     if read:
-        yield from perform_action(CommitOffsets("source", group, read, {}, kind), ObservedGroup, ground.policy)
+        yield from perform_action(CommitOffsets("source", group, read, {}, kind), ObservedGroup, context.policy)
     before = decode_offsets(moved["found"])
-    if not before and there.offsets:
-        yield from perform_action(ForgetGroup("target", group), ObservedGroup, ground.policy)
-    elif any(there.offsets.get(place) != at for place, at in before.items()):
-        yield from perform_action(CommitOffsets("target", group, before, {}, kind), ObservedGroup, ground.policy)
-    yield ReportMessage(f"group {group} goes on at {ground.flow.source}: {render_offsets({**here.offsets, **read})}")
-    return {"read": encode_offsets(there.offsets), "source": encode_offsets(read)}
+    if not before and at_target.offsets:
+        yield from perform_action(ForgetGroup("target", group), ObservedGroup, context.policy)
+    elif any(at_target.offsets.get(place) != at for place, at in before.items()):
+        yield from perform_action(CommitOffsets("target", group, before, {}, kind), ObservedGroup, context.policy)
+    yield ReportMessage(
+        f"group {group} goes on at {context.flow.source}: {render_offsets({**at_source.offsets, **read})}"
+    )
+    return {"read": encode_offsets(at_target.offsets), "source": encode_offsets(read)}
 
 
 def _read_since(
-    ground: RunContext, group: str, given: _Places, now: Offsets, held: Offsets
+    context: RunContext, group: str, given: _Places, now: Offsets, held: Offsets
 ) -> ActionGenerator[_Places]:
     """What the group has read at the old source since it was started there, in the other side's offsets."""
-    crossings = yield from _crossings(ground)
+    crossings = yield from _crossings(context)
     read: _Places = {}
-    for place in ground.list_needed_partitions(group):
-        old = ground.at_target(place)
+    for place in context.list_needed_partitions(group):
+        old = context.at_target(place)
         if old in given and now.get(old, given[old]) > given[old]:
             at = crossings[old].to_target(now[old])
             if at > held.get(place, -1):
@@ -202,7 +213,8 @@ def _read_since(
 
 
 def find_foreign_offsets(earlier: EarlierRun, seen: ObservedGroup, wanted: _Places) -> _Places:
-    """What neither the migration found or left there, nor the flow carried there, nor we would commit anyway."""
+    """Offsets at the old source that belong to nobody we know: no run of this wave found or committed them, and the
+    flow did not sync them. Offsets that this run commits anyway are left out."""
     if earlier.unseen:
         return {}
     known = (wanted, *earlier.ours.get(seen.group, ()))

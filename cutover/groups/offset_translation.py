@@ -19,13 +19,13 @@ from replicator.ledger.offset_translation import CopiedPartition, translate_grou
 OffsetsByPartition = dict[TopicPartition, int]
 
 
-def translate_group_offsets(ground: RunContext, group: str) -> ActionGenerator[JsonObject]:
+def translate_group_offsets(context: RunContext, group: str) -> ActionGenerator[JsonObject]:
     """Exact translation of what the source holds now. Waits for the copy to pass a commit, never guesses (C16, C17).
 
     → source: what is committed there; from: where the group goes on at the source, also in partitions that it never
     committed; target: where at the target; texts: partitions whose text goes along; again: offsets that a share group
     gets again."""
-    policy = ground.policy
+    policy = context.policy
     begins: OffsetsByPartition = {}  # fixed by the first look: the log's end moves on while we wait for the copy
     ends: OffsetsByPartition = {}
     result: JsonObject = {}
@@ -33,10 +33,10 @@ def translate_group_offsets(ground: RunContext, group: str) -> ActionGenerator[J
     def look() -> ActionGenerator[ConditionCheck]:
         seen = yield from perform_action(ReadGroup("source", group), ObservedGroup, policy)
         if seen.members:
-            raise Refused(f"group {group} is alive at {ground.flow.source} again ({describe_members(seen)})")
-        logs = yield from read_source_logs(ground)
-        held = yield from read_copies_without_holes(ground)
-        reads = _reads_now(ground, group, seen)
+            raise Refused(f"group {group} is alive at {context.flow.source} again ({describe_members(seen)})")
+        logs = yield from read_source_logs(context)
+        held = yield from read_copies_without_holes(context)
+        reads = _reads_now(context, group, seen)
         wanted = [place for place in reads if place not in seen.unstable]
         for place in wanted:
             ends.setdefault(place, logs.stable[place])
@@ -44,32 +44,32 @@ def translate_group_offsets(ground: RunContext, group: str) -> ActionGenerator[J
                 earliest = policy.uncommitted[group] == "earliest"
                 begins.setdefault(place, logs.starts[place] if earliest else ends[place])
         at = {**begins, **seen.offsets, **seen.done}
-        found = translate_group(at, wanted, held, ground.rename, logs.starts, logs.stable)
+        found = translate_group(at, wanted, held, context.rename, logs.starts, logs.stable)
         if found.uncommitted:
             names = ", ".join(str(place) for place in found.uncommitted)
             raise Refused(
-                f"group {group} never committed {names} at {ground.flow.source}, and the file declares no policy for "
+                f"group {group} never committed {names} at {context.flow.source}, and the file declares no policy for "
                 "it: nobody but its owner knows whether it should begin at the earliest or the latest record "
                 f"(migration.groups.{group}.uncommitted)"
             )
         waiting = [str(place) for place in found.ahead]
-        if waiting and ground.cut is not None:
+        if waiting and context.cut is not None:
             raise Refused(
-                f"group {group} read beyond the barrier at {ground.flow.source} ({'; '.join(waiting)}): records were "
-                f"written there after the fence, and are not at {ground.flow.target}. Find their producer and stop it",
+                f"group {group} read beyond the barrier at {context.flow.source} ({'; '.join(waiting)}): records were "
+                f"written there after the fence, and are not at {context.flow.target}. Find their producer and stop it",
                 {"ahead": waiting},
             )
         waiting += [f"{place} is committed in a transaction that is still open" for place in sorted(seen.unstable)]
-        told = {place: seen.texts[place] for place in wanted if place in seen.texts}
-        waiting += _texts_waiting(told, ends, held)
-        texts = [place for place in told if _same_distances(ground, group, place, at[place], ends[place], held)]
-        yield from refuse_unmovable_progress(ground, group, seen)
+        sync_texts = {place: seen.texts[place] for place in wanted if place in seen.texts}
+        waiting += _texts_waiting(sync_texts, ends, held)
+        texts = [place for place in sync_texts if _same_distances(context, group, place, at[place], ends[place], held)]
+        yield from refuse_unmovable_progress(context, group, seen)
         result.update(
             source=encode_offsets(seen.offsets),
             target=encode_offsets(found.offsets),
-            kind=ground.kind_of(group),
-            texts=encode_offsets({place: len(told[place]) for place in texts}),
-            texts_left=[str(place) for place in told if place not in texts],
+            kind=context.kind_of(group),
+            texts=encode_offsets({place: len(sync_texts[place]) for place in texts}),
+            texts_left=[str(place) for place in sync_texts if place not in texts],
             again=encode_offsets({place: count for place, count in seen.again.items() if place in wanted}),
         )
         result["from"] = encode_offsets({place: at[place] for place in wanted if place in at})
@@ -82,23 +82,23 @@ def translate_group_offsets(ground: RunContext, group: str) -> ActionGenerator[J
         f"{render_offsets(decode_offsets(result['target']))}",
         result,
     )
-    for text in _told(group, result):
+    for text in _list_warnings(group, result):
         yield ReportMessage(text)
     return result
 
 
-def _reads_now(ground: RunContext, group: str, seen: ObservedGroup) -> list[TopicPartition]:
+def _reads_now(context: RunContext, group: str, seen: ObservedGroup) -> list[TopicPartition]:
     """What preflight found, and what the group has taken up since: approvals and holds may take days. Raises Refused
     for a topic that is not in the wave, or a new partition."""
-    known, mine = set(ground.list_needed_partitions(group)), set(ground.source_places())
-    internal = set(ground.internal(group))
+    known, mine = set(context.list_needed_partitions(group)), set(context.source_places())
+    internal = set(context.internal(group))
     taken_up = {place for place in seen.offsets if place not in known and place.topic not in internal}
     if others := sorted(taken_up - mine):
         named = ", ".join(map(str, others))
         raise Refused(
             f"group {group} has begun to read {named} since this run began, which it would not go on with at "
-            f"{ground.flow.target}: a group moves as a whole. A new run looks at it again; if it reads that no more, "
-            f"delete its offsets of it at {ground.flow.source} (kafka-consumer-groups --delete-offsets)",
+            f"{context.flow.target}: a group moves as a whole. A new run looks at it again; if it reads that no more, "
+            f"delete its offsets of it at {context.flow.source} (kafka-consumer-groups --delete-offsets)",
             {"taken_up": [str(place) for place in others]},
         )
     return sorted(known | taken_up)
@@ -109,7 +109,7 @@ def _at_end(at: int, cut: int | None, end: int, record: str | None) -> bool:
     return record is None and at <= end if cut is None else at == cut
 
 
-def _told(group: str, result: JsonObject) -> Iterator[str]:
+def _list_warnings(group: str, result: JsonObject) -> Iterator[str]:
     if result["texts_left"]:
         yield (
             f"group {group} keeps text beside its offsets of {', '.join(result['texts_left'])}, which stays behind: it "
@@ -120,10 +120,10 @@ def _told(group: str, result: JsonObject) -> Iterator[str]:
         yield f"group {group} is delivered at most {sum(again.values())} records again ({render_offsets(again)})"
 
 
-def refuse_unmovable_progress(ground: RunContext, group: str, seen: ObservedGroup) -> ActionGenerator[None]:
+def refuse_unmovable_progress(context: RunContext, group: str, seen: ObservedGroup) -> ActionGenerator[None]:
     """Raises Refused for what the group has done, or has still to do, and that its positions do not tell."""
-    again = {place: count for place, count in seen.again.items() if place in set(ground.list_needed_partitions(group))}
-    if again and group not in ground.policy.redelivery:
+    again = {place: count for place, count in seen.again.items() if place in set(context.list_needed_partitions(group))}
+    if again and group not in context.policy.redelivery:
         raise Refused(
             f"share group {group} is done with {sum(again.values())} offsets behind its start offsets "
             f"({render_offsets(again)}), which would be delivered again: accept that "
@@ -131,7 +131,7 @@ def refuse_unmovable_progress(ground: RunContext, group: str, seen: ObservedGrou
             "accept), or let its consumers read everything first",
             {"again": encode_offsets(again)},
         )
-    left = yield from find_unprocessed_partitions(ground, group, seen)
+    left = yield from find_unprocessed_partitions(context, group, seen)
     if left:
         raise Refused(
             f"Streams application {group} has records in {', '.join(left)} that it has not processed; these topics "
@@ -142,17 +142,17 @@ def refuse_unmovable_progress(ground: RunContext, group: str, seen: ObservedGrou
 
 
 def _texts_waiting(
-    told: Mapping[TopicPartition, str], ends: OffsetsByPartition, held: Mapping[TopicPartition, CopiedPartition]
+    sync_texts: Mapping[TopicPartition, str], ends: OffsetsByPartition, held: Mapping[TopicPartition, CopiedPartition]
 ) -> Iterator[str]:
     """A text may speak of anything that could be read when its group stopped, so all of that has to be copied."""
-    for place in sorted(told):
+    for place in sorted(sync_texts):
         copied = held[place].position if place in held and held[place].map.runs else 0
         if copied < ends[place]:
             yield f"{place} has text beside its offset, and is copied through {copied} of {ends[place]}"
 
 
 def _same_distances(
-    ground: RunContext,
+    context: RunContext,
     group: str,
     place: TopicPartition,
     at: int,
@@ -161,131 +161,137 @@ def _same_distances(
 ) -> bool:
     """Whether a text that counts offsets from the position on (the Parallel Consumer's bitmap of what is done with)
     means the same at the target. Streams keeps a time there, which always does."""
-    if ground.kind_of(group) == "streams":
+    if context.kind_of(group) == "streams":
         return True
     return place in held and not any(at < run.source < end for run in held[place].map.runs)
 
 
-def commit_group_offsets(ground: RunContext, group: str) -> ActionGenerator[JsonObject]:
+def commit_group_offsets(context: RunContext, group: str) -> ActionGenerator[JsonObject]:
     """Compare-and-set: the target's group must be empty and hold nothing, or what `sync.groups` of the flow carried
     there, or just what we would commit (C14, C18). → what was committed"""
-    moved = ground.translated(group)
+    moved = context.translated(group)
     wanted, before = decode_offsets(moved["target"]), decode_offsets(moved["source"])
     kind = moved.get("kind", "classic")
-    here = yield from perform_action(ReadGroup("source", group), ObservedGroup, ground.policy)
-    if here.members or dict(here.offsets) != before:
+    at_source = yield from perform_action(ReadGroup("source", group), ObservedGroup, context.policy)
+    if at_source.members or dict(at_source.offsets) != before:
         raise Refused(
-            f"group {group} moved at {ground.flow.source} after it was stopped ({describe_members(here)}, "
-            f"committed {render_offsets(here.offsets)}, was {render_offsets(before)}): something else uses this "
+            f"group {group} moved at {context.flow.source} after it was stopped ({describe_members(at_source)}, "
+            f"committed {render_offsets(at_source.offsets)}, was {render_offsets(before)}): something else uses this "
             f"group id"
         )
-    there = yield from perform_action(ReadGroup("target", group), ObservedGroup, ground.policy)
-    if there.members:
+    at_target = yield from perform_action(ReadGroup("target", group), ObservedGroup, context.policy)
+    if at_target.members:
         raise Refused(
-            f"group {group} is alive at {ground.flow.target} ({describe_members(there)}): a live group is never "
+            f"group {group} is alive at {context.flow.target} ({describe_members(at_target)}): a live group is never "
             f"reset; stop "
             "whatever uses this group id there"
         )
-    if is_kind_conflict(kind, there.kind):
-        raise Refused(f"group {group} is a {there.kind} group at {ground.flow.target}, and a {kind} group here")
-    other = {place: at for place, at in there.others().items() if wanted.get(place) != at}
+    if is_kind_conflict(kind, at_target.kind):
+        raise Refused(f"group {group} is a {at_target.kind} group at {context.flow.target}, and a {kind} group here")
+    other = {place: at for place, at in at_target.others().items() if wanted.get(place) != at}
     if other:
-        raise Refused(f"group {group} has other offsets at {ground.flow.target} already: {render_offsets(other)}")
-    texts = {ground.at_target(place): here.texts.get(place, "") for place in decode_offsets(moved.get("texts", {}))}
-    if dict(there.offsets) != wanted or dict(there.texts) != texts:
-        there = yield from perform_action(
-            CommitOffsets("target", group, wanted, texts, kind), ObservedGroup, ground.policy
+        raise Refused(f"group {group} has other offsets at {context.flow.target} already: {render_offsets(other)}")
+    texts = {
+        context.at_target(place): at_source.texts.get(place, "") for place in decode_offsets(moved.get("texts", {}))
+    }
+    if dict(at_target.offsets) != wanted or dict(at_target.texts) != texts:
+        at_target = yield from perform_action(
+            CommitOffsets("target", group, wanted, texts, kind), ObservedGroup, context.policy
         )
-    read = {place: there.offsets.get(place) for place in wanted}
-    if read != wanted or {place: there.texts.get(place, "") for place in texts} != texts:
-        raise Refused(f"group {group}: committed {render_offsets(wanted)}, read back {render_offsets(there.offsets)}")
+    read = {place: at_target.offsets.get(place) for place in wanted}
+    if read != wanted or {place: at_target.texts.get(place, "") for place in texts} != texts:
+        raise Refused(
+            f"group {group}: committed {render_offsets(wanted)}, read back {render_offsets(at_target.offsets)}"
+        )
     return encode_offsets(wanted)
 
 
 def return_group_offsets(
-    ground: RunContext, group: str, given: OffsetsByPartition, *, done: bool
+    context: RunContext, group: str, given: OffsetsByPartition, *, done: bool
 ) -> ActionGenerator[JsonObject | None]:
     """The group goes on at the source with what it reached on the target; what we committed there is removed. → where
     it stood and stands, None where nothing was ours.
 
     given: what was to be committed; done: whether it is known to have been. Only empty groups are touched.
     """
-    there = yield from perform_action(ReadGroup("target", group), ObservedGroup, ground.policy)
-    here = yield from perform_action(ReadGroup("source", group), ObservedGroup, ground.policy)
-    if not done and any(given.get(place) != at for place, at in there.offsets.items()):
-        yield ReportMessage(f"group {group} holds other offsets at {ground.flow.target}, which are not ours: they stay")
-        return None
-    if not done and not there.offsets:
-        return None  # the commit never came to pass
-    if there.members or here.members:
-        raise Refused(
-            f"group {group} is alive ({there.members} members at {ground.flow.target}, {here.members} at "
-            f"{ground.flow.source}: {', '.join((*there.who, *here.who))}); its offsets cannot be taken back. Stop it, "
-            "then run again with --resume"
+    at_target = yield from perform_action(ReadGroup("target", group), ObservedGroup, context.policy)
+    at_source = yield from perform_action(ReadGroup("source", group), ObservedGroup, context.policy)
+    if not done and any(given.get(place) != at for place, at in at_target.offsets.items()):
+        yield ReportMessage(
+            f"group {group} holds other offsets at {context.flow.target}, which are not ours: they stay"
         )
-    if not there.offsets:
         return None
-    moved = ground.translated(group)
+    if not done and not at_target.offsets:
+        return None  # the commit never came to pass
+    if at_target.members or at_source.members:
+        raise Refused(
+            f"group {group} is alive ({at_target.members} members at {context.flow.target}, {at_source.members} at "
+            f"{context.flow.source}: {', '.join((*at_target.who, *at_source.who))}); its offsets cannot be taken back. "
+            "Stop it, then run again with --resume"
+        )
+    if not at_target.offsets:
+        return None
+    moved = context.translated(group)
     kind = moved.get("kind", "classic")
-    held = yield from read_copies_without_holes(ground, tuple(_added(ground, there.offsets)))
-    reached = there.offsets if kind == "share" else there.others()
+    held = yield from read_copies_without_holes(context, tuple(_added(context, at_target.offsets)))
+    reached = at_target.offsets if kind == "share" else at_target.others()
     before = decode_offsets(moved["source"])
-    back = translate_group_back(reached, given, before, held, ground.rename)
-    for place, at in here.offsets.items():  # somebody has read on there under this group id: that counts, too
+    back = translate_group_back(reached, given, before, held, context.rename)
+    for place, at in at_source.offsets.items():  # somebody has read on there under this group id: that counts, too
         if place in back and at > back[place] and at != before.get(place):
             back[place] = at
-    changed = {place: at for place, at in back.items() if here.offsets.get(place) != at}
+    changed = {place: at for place, at in back.items() if at_source.offsets.get(place) != at}
     if changed:  # the others keep what stands beside them: texts, and what a share group has done out of order
-        yield from perform_action(CommitOffsets("source", group, changed, {}, kind), ObservedGroup, ground.policy)
-    yield from perform_action(ForgetGroup("target", group), ObservedGroup, ground.policy)
-    returned: JsonObject = {"target": encode_offsets(there.offsets), "source": encode_offsets(back)}
-    yield ReportMessage(f"group {group}: {render_offsets(there.offsets)} → {render_offsets(back)}", returned)
+        yield from perform_action(CommitOffsets("source", group, changed, {}, kind), ObservedGroup, context.policy)
+    yield from perform_action(ForgetGroup("target", group), ObservedGroup, context.policy)
+    returned: JsonObject = {"target": encode_offsets(at_target.offsets), "source": encode_offsets(back)}
+    yield ReportMessage(f"group {group}: {render_offsets(at_target.offsets)} → {render_offsets(back)}", returned)
     return returned
 
 
-def _added(ground: RunContext, reached: Mapping[TopicPartition, int]) -> Iterator[TopicPartition]:
+def _added(context: RunContext, reached: Mapping[TopicPartition, int]) -> Iterator[TopicPartition]:
     """Source partitions that did not exist when the run began, and in which the group has read at the target since."""
-    known = {ground.rename(topic): (topic, count) for topic, count in ground.partitions().items()}
-    for there in sorted(reached):
-        topic, count = known.get(there.topic, ("", 0))
-        if topic and there.partition >= count:
-            yield TopicPartition(topic, there.partition)
+    known = {context.rename(topic): (topic, count) for topic, count in context.partitions().items()}
+    for at_target in sorted(reached):
+        topic, count = known.get(at_target.topic, ("", 0))
+        if topic and at_target.partition >= count:
+            yield TopicPartition(topic, at_target.partition)
 
 
-def check_landing(ground: RunContext, group: str) -> ActionGenerator[JsonObject]:
+def check_landing(context: RunContext, group: str) -> ActionGenerator[JsonObject]:
     """The next record that the group sees is the same on both sides; at the log's end, nothing is left on either (C19).
 
-    Producers may still write, so "nothing here yet" is looked at again; two different records are refused at once.
-    Once they write to the target, a group that has read everything lands where their first record stands.
+    Producers may still write. No record yet: read again. Two different records: refuse at once. After the switch, a
+    group that has read everything lands on the first record that producers wrote to the target.
     """
-    policy, cut, moved = ground.policy, ground.cut or {}, ground.translated(group)
+    policy, cut, moved = context.policy, context.cut or {}, context.translated(group)
     target = decode_offsets(moved["target"])
     begins = decode_offsets(moved["from"] if "from" in moved else moved["source"])
-    source = {place: at for place, at in begins.items() if ground.at_target(place) in target}
-    there_of = {place: ground.at_target(place) for place in source}
+    source = {place: at for place, at in begins.items() if context.at_target(place) in target}
+    there_of = {place: context.at_target(place) for place in source}
 
     def look() -> ActionGenerator[ConditionCheck]:
-        here = (yield from perform_action(ReadRecords("source", source), ObservedRecords, policy)).records
-        at = {there: target[there] for there in there_of.values()}
+        at_source = (yield from perform_action(ReadRecords("source", source), ObservedRecords, policy)).records
+        at = {at_target: target[at_target] for at_target in there_of.values()}
         seen = yield from perform_action(ReadRecords("target", at), ObservedRecords, policy)
-        ends = (yield from read_target_logs(ground)).stable
+        ends = (yield from read_target_logs(context)).stable
         same = at_end = 0
         waiting: list[str] = []
-        for place, there in there_of.items():
-            mine, theirs = here[place], seen.records[there]
+        for place, at_target in there_of.items():
+            mine, theirs = at_source[place], seen.records[at_target]
             if mine is not None and theirs is not None and mine != theirs:
                 raise Refused(
                     f"landing test: group {group} would not go on with the same record: {place} offset "
-                    f"{source[place]} and {there} offset {target[there]} at the target differ"
+                    f"{source[place]} and {at_target} offset {target[at_target]} at the target differ"
                 )
             if mine is not None and mine == theirs:
                 same += 1
-            elif mine is None and _at_end(target[there], cut.get(there), ends[there], theirs):
+            elif mine is None and _at_end(target[at_target], cut.get(at_target), ends[at_target], theirs):
                 at_end += 1
             elif theirs is None:
-                waiting.append(f"{there} has nothing at {target[there]} yet")
+                waiting.append(f"{at_target} has nothing at {target[at_target]} yet")
             else:  # the source got its record after we looked, or never had one: the next look tells
-                waiting.append(f"{there} has a record at {target[there]} that {place} does not show yet")
+                waiting.append(f"{at_target} has a record at {target[at_target]} that {place} does not show yet")
         text = f"group {group}: {same} partitions land on the same record, {at_end} at the log's end"
         text += f"; waiting: {', '.join(waiting)}" if waiting else ""
         return ConditionCheck(

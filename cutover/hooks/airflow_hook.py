@@ -44,6 +44,8 @@ class AirflowHook:
     _token: str | None = field(init=False, default=None)
 
     def problems(self) -> list[str]:
+        """Why the hook cannot be called: credentials, a DAG that is missing or paused. Asks Airflow up to three
+        times."""
         for last, pause in zip((False, False, True), _PAUSES, strict=False):
             try:
                 return self._wrong()
@@ -62,6 +64,7 @@ class AirflowHook:
         return []
 
     def call(self, asked: HookCall) -> HookReply:
+        """Triggers the DAG run (its id comes from the call's key, so it runs once) and waits for its end."""
         try:
             dag, task = self._names()
         except _Said as error:
@@ -95,8 +98,8 @@ class AirflowHook:
         if not begun:
             order = {"dag_run_id": run, "logical_date": None, "conf": {"watershed": asked.to_json()}}
             self._json("POST", base, order, fine=(409,))
-        told = self._json("GET", f"{base}/{_quoted(run)}" + (f"/taskInstances/{_quoted(task)}" if task else ""), None)
-        state = str(told.get("state") or "queued")
+        reply = self._json("GET", f"{base}/{_quoted(run)}" + (f"/taskInstances/{_quoted(task)}" if task else ""), None)
+        state = str(reply.get("state") or "queued")
         if task is not None and state not in _GOOD | _BAD:  # a run that ended without coming to the task
             whole = str(self._json("GET", f"{base}/{_quoted(run)}", None).get("state"))
             return whole if whole in _BAD else state
@@ -134,23 +137,23 @@ class AirflowHook:
         for attempt in (1, 2):
             if self._token is None:
                 self._token = self._logged_in(url, credentials)
-            status, told = _asked(method, f"{url}/api/v2{path}", body, {"Authorization": f"Bearer {self._token}"})
+            status, reply = _asked(method, f"{url}/api/v2{path}", body, {"Authorization": f"Bearer {self._token}"})
             if status != 401 or attempt == 2:
                 break
             self._token = None
         if status in fine or 200 <= status < 300:
-            return told
+            return reply
         why = {401: f"the credentials ({_CREDENTIALS}) are refused", 403: "its user may not do that", 404: "not found"}
-        detail = told.get("detail") or why.get(status, "refused")
+        detail = reply.get("detail") or why.get(status, "refused")
         raise _Said(f"Airflow at {url}: {method} {path} answered {status}: {str(detail)[:300]}")
 
     def _logged_in(self, url: str, credentials: str) -> str:
         user, colon, password = credentials.partition(":")
         if not colon:
             return credentials  # a token
-        status, told = _asked("POST", f"{url}/auth/token", {"username": user, "password": password}, {})
-        if status in (200, 201) and told.get("access_token"):
-            return str(told["access_token"])
+        status, reply = _asked("POST", f"{url}/auth/token", {"username": user, "password": password}, {})
+        if status in (200, 201) and reply.get("access_token"):
+            return str(reply["access_token"])
         raise _Said(f"Airflow at {url} gives user {user} no token ({status}); correct {_CREDENTIALS}")
 
 
@@ -160,8 +163,8 @@ def _quoted(name: str) -> str:
 
 def build_dag_run_id(asked: HookCall) -> str:
     """Of the DAG run: what people look for, and a digest of the whole key."""
-    said = re.sub(r"[^A-Za-z0-9_.~:+-]+", "-", f"{asked.topology}.{asked.wave}.{asked.point}.{asked.name}")[:120]
-    return f"watershed.{said}.{hashlib.sha256(asked.key.encode()).hexdigest()[:16]}"
+    allowed = re.sub(r"[^A-Za-z0-9_.~:+-]+", "-", f"{asked.topology}.{asked.wave}.{asked.point}.{asked.name}")[:120]
+    return f"watershed.{allowed}.{hashlib.sha256(asked.key.encode()).hexdigest()[:16]}"
 
 
 def _asked(
@@ -173,9 +176,9 @@ def _asked(
     if answer.status >= 500 or answer.status == 429:
         raise NoHttpAnswer(f"{url} answered {answer.status}: {answer.text}")
     try:
-        told = json.loads(answer.body or b"{}")
+        reply = json.loads(answer.body or b"{}")
     except (ValueError, RecursionError):
-        told = {"detail": answer.text}
+        reply = {"detail": answer.text}
     if 300 <= answer.status < 400:
-        told = {"detail": "redirects are not followed; correct the address"}
-    return answer.status, told if isinstance(told, dict) else {}
+        reply = {"detail": "redirects are not followed; correct the address"}
+    return answer.status, reply if isinstance(reply, dict) else {}

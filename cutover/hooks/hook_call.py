@@ -26,6 +26,7 @@ class HookCall:
     at: int
 
     def to_json(self) -> dict[str, Any]:
+        """The body that hooks get; its keys are promised to their authors."""
         return asdict(self)
 
 
@@ -45,14 +46,15 @@ class HookKind(Protocol):
         """What would keep it from being called, with the remedy; nothing is called of its own."""
         ...
 
-    def call(self, asked: HookCall) -> HookReply: ...
+    def call(self, asked: HookCall) -> HookReply:
+        """Calls the hook, again while it is silent and time is left. A failure is the reply `silence` or `no`."""
 
 
 def parse_hook_reply(value: object, otherwise: str) -> HookReply:
     """A JSON object says no by `"ok": false`, and has its words in `message`; everything else is a yes."""
     if isinstance(value, dict):
-        said = str(value.get("message") or "")[:MAX_HOOK_TEXT_CHARS]
+        message = str(value.get("message") or "")[:MAX_HOOK_TEXT_CHARS]
         if value.get("ok") is False:
-            return HookReply("no", said or "it said no, and gave no message")
-        return HookReply("yes", said or otherwise)
+            return HookReply("no", message or "it said no, and gave no message")
+        return HookReply("yes", message or otherwise)
     return HookReply("yes", str(value)[:MAX_HOOK_TEXT_CHARS] if isinstance(value, str) and value else otherwise)

@@ -33,9 +33,11 @@ class HttpHook:
     wall: Callable[[], float]
 
     def problems(self) -> list[str]:
+        """Why the hook cannot be called: a host that is not allowed, or no key to sign with."""
         return [why for why in (find_host_refusal(self.url, self.environ), self._unsigned()) if why is not None]
 
     def call(self, asked: HookCall) -> HookReply:
+        """Posts the signed body until there is an answer or the hook's time is over."""
         refused = (
             find_host_refusal(self.url, self.environ) or self._unsigned()
         )  # an operator may have changed his mind since
@@ -87,7 +89,7 @@ def _heard(answer: HttpAnswer) -> HookReply:
             if answer.body.lstrip().startswith(b"{"):  # cut off perhaps, and perhaps a no
                 return HookReply("no", f"answered {answer.status} with JSON that cannot be read: {answer.text}")
             return HookReply("yes", answer.text or f"answered {answer.status}")
-    said = f"answered {answer.status}" + (f": {answer.text}" if answer.text else "")
+    answer_text = f"answered {answer.status}" + (f": {answer.text}" if answer.text else "")
     if 300 <= answer.status < 400:
-        return HookReply("no", f"{said}; redirects are not followed, give the hook its final address")
-    return HookReply("silence" if answer.status >= 500 or answer.status in _ASK_AGAIN else "no", said)
+        return HookReply("no", f"{answer_text}; redirects are not followed, give the hook its final address")
+    return HookReply("silence" if answer.status >= 500 or answer.status in _ASK_AGAIN else "no", answer_text)

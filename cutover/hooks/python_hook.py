@@ -19,6 +19,7 @@ class PythonHook:
     seconds: float
 
     def problems(self) -> list[str]:
+        """Why the hook cannot be called: its entry point is missing, twice there, or cannot be loaded."""
         found = self._found()
         if isinstance(found, str):
             return [found]
@@ -29,6 +30,7 @@ class PythonHook:
         return [] if callable(loaded) else [f"entry point {self.name} ({found.value}) is no function"]
 
     def call(self, asked: HookCall) -> HookReply:
+        """Calls the registered function in a thread of its own, at most for the hook's time."""
         found = self._found()
         if isinstance(found, str):
             return HookReply("no", found)
@@ -60,8 +62,8 @@ class PythonHook:
         there = entry_points(group=_GROUP)
         mine = [point for point in there if point.name == self.name]
         if len({point.value for point in mine}) > 1:
-            told = " and ".join(sorted(point.value for point in mine))
-            return f"{self.name} is registered twice in the group {_GROUP}: {told}; remove one of the packages"
+            names = " and ".join(sorted(point.value for point in mine))
+            return f"{self.name} is registered twice in the group {_GROUP}: {names}; remove one of the packages"
         if not mine:
             others = ", ".join(sorted({point.name for point in there})) or "none"
             return (

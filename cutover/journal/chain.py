@@ -58,6 +58,7 @@ class JournalEntry:
         return json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
 
     def sealed(self, signing: Signing = UNSIGNED) -> JournalEntry:
+        """A copy with its hash: a plain digest, or a MAC where the topology has a journal key."""
         return replace(self, hash=signing.seal(self.body()))
 
     @property
@@ -66,6 +67,7 @@ class JournalEntry:
         return self.step == RUN_STEP and self.kind == "outcome" and self.observation.get("kind") == _SIGN
 
     def to_json(self) -> dict[str, Any]:
+        """The line in the journal topic."""
         return {name: getattr(self, name) for name in _FIELDS}  # `asdict` copies deeply, at every append
 
 
@@ -75,7 +77,8 @@ _FIELDS = tuple(each.name for each in fields(JournalEntry))
 class JournalLog(Protocol):
     """Where entries are kept, in order: the journal topic, or a list in tests."""
 
-    def append(self, key: str, value: dict[str, Any]) -> None: ...
+    def append(self, key: str, value: dict[str, Any]) -> None:
+        """Writes one line behind the last one. Raises ClusterError."""
 
     def read(self, from_offset: int) -> Iterator[tuple[int, Mapping[str, Any]]]:
         """(offset, value) of every record from there to the present end."""
@@ -94,6 +97,7 @@ class VoidLine:
     step: str = ""
 
     def to_json(self) -> dict[str, Any]:
+        """The line as `topology journal --format json` shows it."""
         return asdict(self)
 
 
@@ -119,6 +123,7 @@ class JournalChain:
 
     @property
     def root(self) -> str:
+        """Hash of the last entry: it stands for the whole chain. The genesis hash where there is none."""
         return self.entries[-1].hash if self.entries else GENESIS_HASH
 
     @property
@@ -129,6 +134,7 @@ class JournalChain:
 
     @property
     def foreign(self) -> tuple[VoidLine, ...]:
+        """Lines that no Watershed of this topology wrote."""
         return tuple(each for each in self.void if each.foreign)
 
     def follow(self, records: Iterable[tuple[int, Mapping[str, Any]]]) -> None:
@@ -190,17 +196,19 @@ class JournalChain:
         if entry.previous in self._known:
             self._void.append(VoidLine(offset, "another entry came first", False, entry.run, entry.step))
             return False
-        said = f"(run {entry.run}, step {entry.step})"
+        where = f"(run {entry.run}, step {entry.step})"
         changed = self._rejected.get(entry.previous)
         if changed is not None and (genuine or not self.signed):
             why = next(each.why for each in self._void if each.offset == changed)
             raise BrokenChain(
-                f"journal offset {changed} was changed after it was written: {why}, and offset {offset} {said} "
+                f"journal offset {changed} was changed after it was written: {why}, and offset {offset} {where} "
                 "follows it",
                 changed,
             )
         if genuine:
-            raise BrokenChain(f"journal offset {offset} {said} follows an entry that is missing or was changed", offset)
+            raise BrokenChain(
+                f"journal offset {offset} {where} follows an entry that is missing or was changed", offset
+            )
         self._reject(offset, value, "it follows an entry that is not in the journal")
         return False
 
@@ -248,6 +256,7 @@ class JournalChain:
             self._rejected.setdefault(stated, offset)
 
     def run(self, run: str) -> list[JournalEntry]:
+        """The entries of one run, in their order; empty where there is no run of that name."""
         return [entry for entry in self.entries if entry.run == run]
 
     def unfinished(self) -> list[JournalEntry]:

@@ -22,6 +22,8 @@ class JournalTopicLog:
         self._tail = LogTail(settings, JOURNAL_TOPIC)  # every entry is read back, some of them while nobody can write
 
     def append(self, key: str, value: dict[str, Any]) -> None:
+        """Writes to the only partition of the journal topic, which is created at the first entry. Raises
+        ClusterError."""
         if self._writer is None:
             with Admin(self.settings) as admin:
                 ensure_control_topics(admin)

@@ -30,9 +30,9 @@ class Signing:
 
     def key_of(self, body: bytes, seal: str) -> int | None:
         """Which key the entry was signed with (0: the newest); None for none of ours."""
-        said = seal.encode(errors="surrogatepass")  # compare_digest takes no text beyond ASCII
+        mac = seal.encode(errors="surrogatepass")  # compare_digest takes no text beyond ASCII
         found = (
-            number for number, key in enumerate(self.keys) if hmac.compare_digest(_sign_entry(key, body).encode(), said)
+            number for number, key in enumerate(self.keys) if hmac.compare_digest(_sign_entry(key, body).encode(), mac)
         )
         return next(found, None)
 
@@ -42,6 +42,7 @@ TRUSTING: Final = Signing(trusting=True)
 
 
 def hash_entry(body: bytes) -> str:
+    """SHA-256 of the entry's body, for a journal without a key."""
     return PLAIN_HASH_PREFIX + hashlib.sha256(body).hexdigest()
 
 

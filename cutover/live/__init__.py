@@ -1,1 +1,1 @@
-"""The real world: answers the questions of `cutover.actions` from clusters and applications."""
+"""The real action handler: answers the questions of `cutover.actions` from clusters and applications."""

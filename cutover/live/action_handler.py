@@ -1,4 +1,4 @@
-"""The real world: answers a migration's actions from real clusters, their control topics and the applications.
+"""The real action handler: answers a run's actions from real clusters, their control topics and the applications.
 
 Every answer is read from the clusters at the moment of the question. Only the ledger is followed from one look to the
 next, because it is a log.
@@ -152,17 +152,17 @@ class LiveActionHandler:
         record = read_flows(there).get(flow.id)
         if record is None:
             return ObservedFlow(self._now(), "missing", same_plan=False)
-        loud: dict[str, str] = {}
+        halted: dict[str, str] = {}
         for report in read_partition_statuses(there):
             if report.flow == flow.id and report.state in REMEDIES:
-                loud[report.topic] = f"partition {report.partition} is {report.state}: {report.error}"
+                halted[report.topic] = f"partition {report.partition} is {report.state}: {report.error}"
         same = (record.flow.topics, record.flow.naming, record.flow.source, record.flow.target) == (
             flow.topics,
             flow.naming,
             flow.source,
             flow.target,
         )
-        return ObservedFlow(self._now(), record.state, same, loud, record.retired)
+        return ObservedFlow(self._now(), record.state, same, halted, record.retired)
 
     def _start_flow(self, action: StartFlow) -> ObservedFlow:
         begins = {topic: {int(at): offset for at, offset in each.items()} for topic, each in action.begin.items()}

@@ -41,6 +41,7 @@ def parse_host(url: str) -> str:
 
 
 def is_loopback_url_host(host: str) -> bool:
+    """Whether a URL's host is this machine: 127.0.0.0/8, ::1 or localhost. Other names are not resolved."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

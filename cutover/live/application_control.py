@@ -50,11 +50,14 @@ class ApplicationControl(Protocol):
     """What stops and starts applications: `ApplicationEndpoints`, or a rehearsal's own (`cutover.drill`). Raises
     ApplicationFailed."""
 
-    def look(self, name: str) -> ApplicationState: ...
+    def look(self, name: str) -> ApplicationState:
+        """State of the application. Raises ApplicationControlFailed."""
 
-    def stop(self, name: str, role: str, alias: str) -> ApplicationState: ...
+    def stop(self, name: str, role: str, alias: str) -> ApplicationState:
+        """Stops it at this cluster and returns when it has ended. Raises ApplicationControlFailed."""
 
-    def start(self, name: str, role: str, alias: str, bootstrap: Sequence[str]) -> ApplicationState: ...
+    def start(self, name: str, role: str, alias: str, bootstrap: Sequence[str]) -> ApplicationState:
+        """Starts it at this cluster. Raises ApplicationControlFailed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,12 +74,14 @@ class ApplicationEndpoints:
     environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
 
     def look(self, name: str) -> ApplicationState:
+        """State by its endpoint; `unknown` where only a person can tell."""
         url = self.endpoints.get(name)
         if url:
             return _state(name, self._call(name, url, "GET", timeout=min(self.timeout, _LOOK_S)))
         return ApplicationState("unknown", None, "nobody" if self.confirm is None else "person")
 
     def stop(self, name: str, role: str, alias: str) -> ApplicationState:
+        """`POST /stop`, or the question to a person."""
         url = self.endpoints.get(name)
         if url:
             return _state(name, self._call(name, f"{url.rstrip('/')}/stop", "POST", {}))
@@ -84,6 +89,7 @@ class ApplicationEndpoints:
         return ApplicationState("unknown", None, "person")
 
     def start(self, name: str, role: str, alias: str, bootstrap: Sequence[str]) -> ApplicationState:
+        """`POST /start` with alias and bootstrap, or the question to a person."""
         url = self.endpoints.get(name)
         if url:
             body = {"cluster": alias, "bootstrap": ",".join(bootstrap)}
@@ -128,8 +134,8 @@ class ApplicationEndpoints:
         value = _object(answer.body)
         if not 200 <= answer.status < 300:
             # Only what it says as an application: any other page behind this address is nobody's business here.
-            said = str(value.get("error", "")).strip()[:_MOST_WORDS] if value else ""
-            message = f"application {name}: {method} {url} answered {answer.status}" + (f": {said}" if said else "")
+            detail = str(value.get("error", "")).strip()[:_MOST_WORDS] if value else ""
+            message = f"application {name}: {method} {url} answered {answer.status}" + (f": {detail}" if detail else "")
             raise ApplicationControlFailed(message, transient=answer.status >= 500)
         if value is None:
             raise ApplicationControlFailed(f"application {name}: {url} answered no JSON object", transient=False)
@@ -157,12 +163,12 @@ def _state(name: str, value: Mapping[str, Any]) -> ApplicationState:
     state = value.get("state")
     if state not in ("running", "stopped"):
         raise ApplicationControlFailed(
-            f"application {name} is {_told(state)}, expected running or stopped", transient=True
+            f"application {name} is {_describe_state(state)}, expected running or stopped", transient=True
         )
     cluster = value.get("cluster")
     return ApplicationState(str(state), None if cluster is None else str(cluster), "endpoint")
 
 
-def _told(state: object) -> str:
+def _describe_state(state: object) -> str:
     """A state as an application would name one; anything else behind this address is not repeated."""
     return repr(state) if isinstance(state, str) and state.isalpha() and len(state) <= _A_STATE else "in no known state"

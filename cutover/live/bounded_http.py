@@ -34,6 +34,7 @@ class HttpAnswer:
 
     @property
     def text(self) -> str:
+        """The first 300 characters of the body on one line, for messages."""
         return " ".join(self.body[:2000].decode(errors="replace").split())[:300]
 
 

@@ -1,4 +1,4 @@
-"""The real world of a failover: who answers, what was last seen of the source, fencing workers, divergence.
+"""Answers the actions of a failover: who answers, what was last seen of the source, fencing workers, divergence.
 
 Everything but `ProbeCluster` and `FindDivergence` asks the target alone.
 """
@@ -57,6 +57,7 @@ class LiveFailover:
         self._sights = _Sights(settings["target"], flow.id)
 
     def answers(self) -> dict[type[Action], Callable[..., Observation]]:
+        """Action class → the method that answers it."""
         return {
             ProbeCluster: self.whether_answers,
             ReadLastSeenSource: self.last_sight,
@@ -66,10 +67,12 @@ class LiveFailover:
         }
 
     def whether_answers(self, action: ProbeCluster) -> ClusterProbe:
-        answers, told = probe_bootstrap_brokers(self._settings[action.side])
-        return ClusterProbe(self._now(), answers, told)
+        """Whether a live broker of the cluster answers at a bootstrap address."""
+        answers, text = probe_bootstrap_brokers(self._settings[action.side])
+        return ClusterProbe(self._now(), answers, text)
 
     def last_sight(self, action: ReadLastSeenSource) -> LastSeenSource:
+        """What workers last wrote of the source: log ends, and the groups that were synced."""
         newest = self._sights.read()
         sights = {place: _sight(newest[place]) for place in action.places if place in newest}
         carried = {
@@ -80,19 +83,22 @@ class LiveFailover:
         return LastSeenSource(self._now(), time.time_ns() // 1_000_000, sights, carried)
 
     def check_cut_off(self, _action: CheckCutOff) -> CutOffResult:
+        """Whether this process has the rights to fence the flow's producers."""
         record = read_flows(self._settings["target"]).get(self._flow.id)
-        told = "" if record is None else explain_fence_refusal(record, self._settings["target"])
-        return CutOffResult(self._now(), not told, told)
+        text = "" if record is None else explain_fence_refusal(record, self._settings["target"])
+        return CutOffResult(self._now(), not text, text)
 
     def cut_off(self, action: CutOff) -> CutOffResult:
+        """Fences the flow's producers in every log; a worker that wakes up later can write nothing."""
         record, target = self._record(), self._settings["target"]
         found = fence_flow(record, action.offsets, target)
-        told = f"producer {record.producer_id} is fenced by epoch in {len(found.epochs)} partitions"
+        text = f"producer {record.producer_id} is fenced by epoch in {len(found.epochs)} partitions"
         if record.flow.delivery == "transactions":
-            told = f"the transactional ids of all {SLOT_COUNT} slots are fenced"
-        return CutOffResult(self._now(), True, told, found.epochs, found.ends, found.source_ids)
+            text = f"the transactional ids of all {SLOT_COUNT} slots are fenced"
+        return CutOffResult(self._now(), True, text, found.epochs, found.ends, found.source_ids)
 
     def divergence(self, action: FindDivergence) -> ObservedDivergence:
+        """Ranges of records that only this cluster has, since the offsets asked for. Reads the logs."""
         found = read_divergence(self._settings[action.side], action.since)
         stretches = tuple(
             DivergentRange(each.place, each.first, each.last, each.records, each.oldest_ms, each.newest_ms)
@@ -108,19 +114,19 @@ class LiveFailover:
 
 
 def probe_bootstrap_brokers(settings: ConnectionSettings) -> tuple[bool, str]:
-    """Whether any bootstrap address belongs to a live broker of the cluster, asked all at once: (answers, told).
+    """Whether any bootstrap address belongs to a live broker of the cluster, asked all at once: (answers, text).
 
     A broker that refuses our login lives, too; one of another cluster than the pinned one does not count.
     """
     addresses = [(host.strip("[]"), int(port)) for host, _, port in (at.rpartition(":") for at in settings.bootstrap)]
-    told: list[str] = []
+    texts: list[str] = []
     with ThreadPoolExecutor(max_workers=len(addresses) or 1, thread_name_prefix="answers") as pool:
         for done in as_completed([pool.submit(_answers, settings, address) for address in addresses]):
             answers, text = done.result()
             if answers:
                 return True, text
-            told.append(text)
-    return False, "; ".join(sorted(told)) or "no bootstrap address is given"
+            texts.append(text)
+    return False, "; ".join(sorted(texts)) or "no bootstrap address is given"
 
 
 def _answers(settings: ConnectionSettings, address: tuple[str, int]) -> tuple[bool, str]:

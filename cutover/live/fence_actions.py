@@ -1,4 +1,4 @@
-"""The real world's fences and writers: who the applications are for the brokers, and what these say."""
+"""Answers for fences and writers: who the applications are for the brokers, and what these say."""
 
 from __future__ import annotations
 
@@ -35,6 +35,7 @@ class LiveFences:
         self._plan, self._settings, self._now = plan, settings, now
 
     def answers(self) -> dict[type[Action], Callable[..., Observation]]:
+        """Action class → the method that answers it."""
         return {
             ReadFence: self.look,
             RaiseFence: self.rise,
@@ -43,6 +44,7 @@ class LiveFences:
         }
 
     def look(self, action: ReadFence) -> ObservedFence:
+        """What stands at the brokers where the fence would be, and which other flows would carry it on."""
         settings = self._settings[action.side]
         if action.kind == "acl":
             found = broker_fences.inspect_acl_fence(settings, action.topics, self._principals(action.names))
@@ -73,14 +75,17 @@ class LiveFences:
         return acls.mode != "never" and any(flow.selects(each) and acls.names.selects(each) for each in action.topics)
 
     def rise(self, action: RaiseFence) -> ObservedFence:
+        """Raises the fence and reads it back at every broker."""
         raise_ = broker_fences.raise_acl_fence if action.kind == "acl" else broker_fences.raise_quota_fence
         return self._seen(raise_(self._settings[action.side], action.snapshot))
 
     def lower(self, action: LowerFence) -> ObservedFence:
+        """Puts back exactly the snapshot and reads it back at every broker."""
         lower = broker_fences.lower_acl_fence if action.kind == "acl" else broker_fences.lower_quota_fence
         return self._seen(lower(self._settings[action.side], action.snapshot))
 
     def writers(self, action: FindWriters) -> ObservedWriters:
+        """Producers by the brokers' producer state, or by the batches since these offsets."""
         settings = self._settings[action.side]
         upto: dict[TopicPartition, int] = {}
         if action.since is None:

@@ -49,15 +49,18 @@ class LiveGroups:
         ] = {}  # with when it began, and its end
 
     def look(self, action: ReadGroup) -> ObservedGroup:
+        """Offsets, members and lag of one group at one side."""
         return self._seen(action.side, action.group)
 
     def configs(self, action: ReadGroupConfigs) -> ObservedGroupConfigs:
+        """The group's own settings at its broker (KIP-848), or why they cannot be read."""
         with open_admin_connection(self._settings[action.side]) as inquiry:
             return ObservedGroupConfigs(
                 self._now(), *read_group_configs(inquiry, self._called(action.side, action.group))
             )
 
     def readers(self, action: FindReaders) -> ObservedReaders:
+        """Groups with members or offsets on these topics, and which of the topics they read."""
         topics = set(action.topics)
         with self._at(action.side) as groups:
             alive = [each for each in groups.listed().values() if each.state not in WRITABLE_GROUP_STATES]
@@ -190,8 +193,9 @@ def _behind(groups: GroupOffsets, called: str, held: CommittedOffsets) -> tuple[
     """What a share group is done with behind its start offsets, which brokers store late: up to where it is done with
     everything, and elsewhere how many offsets it is done with at most.
 
-    Lag leaves out what is done with (KIP-1226). Where it is 0, everything is that stood in the log before it was asked
-    for; records written between the looks only make `at most` larger. Where brokers tell no lag, nothing is known.
+    Lag does not count records that the group is done with (KIP-1226). Lag 0 means: the group is done with every record
+    that was in the log before we asked. Records written between our two readings can only make the upper bound larger.
+    Where brokers report no lag, nothing is known.
     """
     before = groups.logs(held.positions)
     lag = groups.read_share_offsets([called])[called].lag

@@ -25,9 +25,11 @@ class LiveRejoining:
         self._plan, self._home, self._settings, self._now = plan, home, settings, now
 
     def answers(self) -> dict[type[Action], Callable[..., Observation]]:
+        """Action class → the method that answers it."""
         return {Rejoin: self.rejoin}
 
     def rejoin(self, action: Rejoin) -> RejoinResult:
+        """Writes the operator decisions by which the flow's workers copy again from these offsets."""
         flow = self._plan.flow(action.flow)
         there, home = (self._at(alias) for alias in (flow.target, flow.source))
         returns = {

@@ -1,4 +1,4 @@
-"""The real world's rights that wait for applications: read from the source while it lives, else from what its workers
+"""Answers for rights that the flow holds back: read from the source while it lives, else from what its workers
 wrote down at the target; given and taken away at the brokers."""
 
 from __future__ import annotations
@@ -32,9 +32,11 @@ class LiveRights:
         self._flow, self._settings, self._now = flow, settings, now
 
     def answers(self) -> dict[type[Action], Callable[..., Observation]]:
+        """Action class → the method that answers it."""
         return {ReadRights: self.look, GiveRights: self.give, TakeRights: self.take}
 
     def look(self, action: ReadRights) -> ObservedRights:
+        """Which of the rights that the flow holds back are missing at the target, and which are there."""
         if not self._flow.sync.acls.holds_back:
             return ObservedRights(self._now(), asked=False)
         target = self._settings["target"]
@@ -75,8 +77,8 @@ class LiveRights:
         return WithheldRights(self._flow.id, translate_acls(self._flow, here or ()).withheld)
 
     def _done(self, missing: _Acls, there: _Acls, refused: Mapping[InventoryAcl, str]) -> ObservedRights:
-        told = {render_acl(acl): why for acl, why in refused.items()}
-        return ObservedRights(self._now(), True, _json(missing), _json(there), told)
+        reasons = {render_acl(acl): why for acl, why in refused.items()}
+        return ObservedRights(self._now(), True, _json(missing), _json(there), reasons)
 
 
 def _altering(settings: ConnectionSettings) -> RequiredRight:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from clusters.topic_partition import TopicPartition
-from cutover.fences.fence_steps import find_standing_fence
+from cutover.fences.standing_fence import find_standing_fence
 from cutover.journal.chain import RUN_STEP, JournalChain, JournalEntry, find_step_outcome
 from cutover.offsets import decode_offsets
 from topology.plan import PlanFlow
@@ -39,6 +39,7 @@ class EarlierRun:
     unseen: bool = False
 
     def offsets(self, step: str, what: str) -> dict[TopicPartition, int]:
+        """Offsets by partition out of an outcome of the earlier run. Raises KeyError."""
         return decode_offsets(self.outcomes[step][what])
 
     @property

@@ -33,34 +33,36 @@ def plan_rollback(
     policy: WavePolicy | None = None,
     stranded: StrandedChoice | None = None,
 ) -> RunPlan:
-    """The course of `topology rollback`, from what the journal says of the migration.
+    """The run plan of `topology rollback`, from what the journal says of the migration.
 
     stranded: what becomes of groups that have passed records which somebody wrote at the old source after the switch.
     Raises NothingToRollBack when no migration of the wave has passed its point of no return, PlanChanged when the file
     moves something else by now, NotSupported for a flow back that does not lead back, WaveBlocked when a wave that
     came after this one is done.
     """
-    there = plan_migration(plan, wave)
-    entries = find_switched_migration(chain, there.wave.name)
+    forward = plan_migration(plan, wave)
+    entries = find_switched_migration(chain, forward.wave.name)
     if not entries:
-        raise NothingToRollBack(_nothing(plan, there.wave.name, chain))
+        raise NothingToRollBack(_nothing(plan, forward.wave.name, chain))
     first = entries[0]
-    if first.observation.get("work") != encode_run_work(there):
+    if first.observation.get("work") != encode_run_work(forward):
         raise PlanChanged(
-            f"run {first.run} moved other applications or topics, or by another flow, than wave {there.wave.name} of "
+            f"run {first.run} moved other applications or topics, or by another flow, than wave {forward.wave.name} of "
             f"this file does: restore the file that compiles to {first.plan_hash}, or one that moves the same"
         )
-    _last_first(plan, there.wave.name, chain)
-    rights = find_rights_to_take(plan, chain, there.flow, there.wave.name)
-    earlier = replace(build_earlier_run(chain, entries, there.flow), rights=rights)
-    return plan_way_back(plan, there, earlier, policy or _policy_back(plan, wave), stranded)
+    _last_first(plan, forward.wave.name, chain)
+    rights = find_rights_to_take(plan, chain, forward.flow, forward.wave.name)
+    earlier = replace(build_earlier_run(chain, entries, forward.flow), rights=rights)
+    return plan_way_back(plan, forward, earlier, policy or _policy_back(plan, wave), stranded)
 
 
 def preview_rollback(plan: Plan, wave: str | None) -> RunPlan:
-    """The same course without a journal, for a dry run: of a migration that went through."""
-    there = plan_migration(plan, wave)
-    earlier = EarlierRun("", there.flow, {"preflight": {"partitions": dict.fromkeys(there.wave.topics, 1)}}, "done", 0)
-    return plan_way_back(plan, there, replace(earlier, moved=there.wave.consumers), _policy_back(plan, wave), None)
+    """The same run plan without a journal, for a dry run: of a migration that went through."""
+    forward = plan_migration(plan, wave)
+    earlier = EarlierRun(
+        "", forward.flow, {"preflight": {"partitions": dict.fromkeys(forward.wave.topics, 1)}}, "done", 0
+    )
+    return plan_way_back(plan, forward, replace(earlier, moved=forward.wave.consumers), _policy_back(plan, wave), None)
 
 
 def _last_first(plan: Plan, wave: str, chain: JournalChain) -> None:
@@ -86,25 +88,25 @@ def _policy_back(plan: Plan, wave: str | None) -> WavePolicy:
 
 
 def plan_way_back(
-    plan: Plan, there: RunPlan, earlier: EarlierRun, policy: WavePolicy, stranded: StrandedChoice | None
+    plan: Plan, forward: RunPlan, earlier: EarlierRun, policy: WavePolicy, stranded: StrandedChoice | None
 ) -> RunPlan:
-    """Back from where `there` led, as `earlier` left it. Raises NotSupported for a flow that does not lead back."""
+    """Back from where `forward` led, as `earlier` left it. Raises NotSupported for a flow that does not lead back."""
     topics = tuple(sorted(earlier.outcomes["preflight"]["partitions"]))
-    reverse = there.wave.rollback.reverse if there.wave.rollback is not None else None
-    flow = _stand_in(there.flow, topics) if reverse is None else plan.flow(reverse)
-    away, home = there.flow.target, there.flow.source
-    _leads_back(flow, there, topics)
+    reverse = forward.wave.rollback.reverse if forward.wave.rollback is not None else None
+    flow = _stand_in(forward.flow, topics) if reverse is None else plan.flow(reverse)
+    away, home = forward.flow.target, forward.flow.source
+    _leads_back(flow, forward, topics)
     fence = policy.fence
     if earlier.fence is not None:  # of its kind is ours, too, so that each comes down as it rose
         fence = replace(fence, kind=earlier.fence.get("kind", "external"), hook=earlier.fence.get("name", fence.hook))
     policy = replace(policy, strategy="fenced", fence=fence, reverse=None, stranded=stranded)
     wave = replace(
-        there.wave,
-        topics=tuple(sorted(map(there.flow.target_topic, topics))),
-        consumers=tuple(group for group in there.wave.consumers if group in earlier.moved),
+        forward.wave,
+        topics=tuple(sorted(map(forward.flow.target_topic, topics))),
+        consumers=tuple(group for group in forward.wave.consumers if group in earlier.moved),
     )
     steps = list_refusal_steps(policy, away, home) if reverse is None else list_rollback_steps(policy, away, home)
-    return RunPlan("rollback", flow, wave, policy, steps, there.journal, earlier, build_rollback_texts(away, home))
+    return RunPlan("rollback", flow, wave, policy, steps, forward.journal, earlier, build_rollback_texts(away, home))
 
 
 def _stand_in(flow: PlanFlow, topics: tuple[str, ...]) -> PlanFlow:
@@ -115,29 +117,29 @@ def _stand_in(flow: PlanFlow, topics: tuple[str, ...]) -> PlanFlow:
     return PlanFlow(f"{flow.target}-to-{flow.source}", flow.target, flow.source, TopicSelection(selected), naming)
 
 
-def _leads_back(flow: PlanFlow, there: RunPlan, topics: tuple[str, ...]) -> None:
+def _leads_back(flow: PlanFlow, forward: RunPlan, topics: tuple[str, ...]) -> None:
     """The lint rule MIG808 says the same of a file, before anything has moved."""
-    if (flow.source, flow.target) != (there.flow.target, there.flow.source):
+    if (flow.source, flow.target) != (forward.flow.target, forward.flow.source):
         raise NotSupported(
-            f"flow {flow.id} leads from {flow.source} to {flow.target}, not from {there.flow.target} back to "
-            f"{there.flow.source}: name another one in the rollback of wave {there.wave.name}"
+            f"flow {flow.id} leads from {flow.source} to {flow.target}, not from {forward.flow.target} back to "
+            f"{forward.flow.source}: name another one in the rollback of wave {forward.wave.name}"
         )
-    lost = [topic for topic in topics if not _returns(flow, there.flow, topic)]
+    lost = [topic for topic in topics if not _returns(flow, forward.flow, topic)]
     if lost:
         raise NotSupported(
-            f"flow {flow.id} does not carry {', '.join(map(there.flow.target_topic, lost))} back as "
-            f"{', '.join(lost)}: its topics and naming must undo those of {there.flow.id}"
+            f"flow {flow.id} does not carry {', '.join(map(forward.flow.target_topic, lost))} back as "
+            f"{', '.join(lost)}: its topics and naming must undo those of {forward.flow.id}"
         )
 
 
-def _returns(flow: PlanFlow, there: PlanFlow, topic: str) -> bool:
-    name = there.target_topic(topic)
+def _returns(flow: PlanFlow, forward: PlanFlow, topic: str) -> bool:
+    name = forward.target_topic(topic)
     return flow.selects(name) and flow.target_topic(name) == topic
 
 
 def _nothing(plan: Plan, wave: str, chain: JournalChain) -> str:
     open_run = chain.unfinished()
-    told = f"no migration of wave {wave} of {plan.topology} has passed its point of no return"
+    refusal = f"no migration of wave {wave} of {plan.topology} has passed its point of no return"
     if open_run and open_run[0].wave == wave:
-        return f"{told}: run {open_run[0].run} is taken back with `topology migrate --abandon`"
-    return f"{told}: there is nothing to be rolled back"
+        return f"{refusal}: run {open_run[0].run} is taken back with `topology migrate --abandon`"
+    return f"{refusal}: there is nothing to be rolled back"

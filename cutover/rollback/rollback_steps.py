@@ -48,97 +48,97 @@ from cutover.withheld_rights import take_rights
 _Places = dict[TopicPartition, int]
 
 
-def run_rollback_preflight(ground: RunContext, note: JsonObject) -> ActionGenerator[None]:
+def run_rollback_preflight(context: RunContext, outcome: JsonObject) -> ActionGenerator[None]:
     """Everything that can be found wrong before a single client is stopped, all of it in one message."""
-    earlier, problems = ground.run_taken_back, list[str]()
-    note["takes_back"] = earlier.run
-    yield from _still_open(ground, problems)
-    note["clusters"] = yield from check_clusters(ground, problems)
-    if ground.wave.rollback is None or ground.wave.rollback.reverse is None:
-        yield from _blind(ground)
-    note["partitions"] = yield from check_wave_topics(ground, problems)
-    ground.outcomes["preflight_back"] = note  # the partitions are asked for below
-    yield from _flow(ground, problems)
-    note["written"] = yield from _written(ground, sorted(note["partitions"]))
-    note["groups"] = yield from _groups(ground, problems)
-    note["applications"] = yield from _applications(ground, problems)
-    note["stranded"] = yield from find_stranded_records(ground, problems)
-    note["fence"] = yield from check_fence(ground, note["partitions"], problems)
-    yield from check_hooks(ground, problems)
+    earlier, problems = context.run_taken_back, list[str]()
+    outcome["takes_back"] = earlier.run
+    yield from _still_open(context, problems)
+    outcome["clusters"] = yield from check_clusters(context, problems)
+    if context.wave.rollback is None or context.wave.rollback.reverse is None:
+        yield from _blind(context)
+    outcome["partitions"] = yield from check_wave_topics(context, problems)
+    context.outcomes["preflight_back"] = outcome  # the partitions are asked for below
+    yield from _flow(context, problems)
+    outcome["written"] = yield from _written(context, sorted(outcome["partitions"]))
+    outcome["groups"] = yield from _groups(context, problems)
+    outcome["applications"] = yield from _applications(context, problems)
+    outcome["stranded"] = yield from find_stranded_records(context, problems)
+    outcome["fence"] = yield from check_fence(context, outcome["partitions"], problems)
+    yield from check_hooks(context, problems)
     if problems:
         raise Refused("; ".join(problems), {"problems": problems})
 
 
-def _still_open(ground: RunContext, problems: list[str]) -> ActionGenerator[None]:
+def _still_open(context: RunContext, problems: list[str]) -> ActionGenerator[None]:
     """The file says how long the way back is kept; it counts from the switch."""
     earlier, until_ms = (
-        ground.run_taken_back,
-        ground.wave.rollback.until_ms if ground.wave.rollback is not None else None,
+        context.run_taken_back,
+        context.wave.rollback.until_ms if context.wave.rollback is not None else None,
     )
     if until_ms is None:
         return
-    passed_ms = (yield from perform_action(ReadClock(), ObservedTime, ground.policy)).wall_ms - earlier.switched_ms
+    passed_ms = (yield from perform_action(ReadClock(), ObservedTime, context.policy)).wall_ms - earlier.switched_ms
     if passed_ms > until_ms:
         problems.append(
-            f"the way back of wave {ground.wave.name} was open for {until_ms / 3_600_000:g} h after the switch, which "
+            f"the way back of wave {context.wave.name} was open for {until_ms / 3_600_000:g} h after the switch, which "
             f"was {passed_ms / 3_600_000:.1f} h ago (`rollback.until`): raise it in the file if the logs still hold "
             "everything, and compile"
         )
 
 
-def _blind(ground: RunContext) -> ActionGenerator[None]:
-    written = yield from _written(ground, None)
+def _blind(context: RunContext) -> ActionGenerator[None]:
+    written = yield from _written(context, None)
     raise Refused(
-        f"no flow leads back (`rollback.reverse` of wave {ground.wave.name}): to switch back now would strand "
-        f"{_told(written, ground)} at {ground.flow.source}. Declare one from {ground.flow.source} to "
-        f"{ground.flow.target}, apply it, and roll back then: it carries them back first",
+        f"no flow leads back (`rollback.reverse` of wave {context.wave.name}): to switch back now would strand "
+        f"{_describe_written(written, context)} at {context.flow.source}. Declare one from {context.flow.source} to "
+        f"{context.flow.target}, apply it, and roll back then: it carries them back first",
         {"stranded": written},
     )
 
 
-def _written(ground: RunContext, topics: list[str] | None) -> ActionGenerator[JsonObject]:
+def _written(context: RunContext, topics: list[str] | None) -> ActionGenerator[JsonObject]:
     """Offsets behind the cut, by partition: what applications have written since the switch."""
-    cut = dict.fromkeys(ground.source_places() if topics is not None else (), 0) | ground.run_taken_back.cut
+    cut = dict.fromkeys(context.source_places() if topics is not None else (), 0) | context.run_taken_back.cut
     wanted = {p: at for p, at in cut.items() if topics is None or p.topic in topics}
-    seen = yield from perform_action(ReadLogs("source", tuple(sorted(wanted))), ObservedLogs, ground.policy)
+    seen = yield from perform_action(ReadLogs("source", tuple(sorted(wanted))), ObservedLogs, context.policy)
     return {str(p): seen.ends[p] - at for p, at in sorted(wanted.items()) if seen.ends[p] > at}
 
 
-def _told(written: JsonObject, ground: RunContext) -> str:
+def _describe_written(written: JsonObject, context: RunContext) -> str:
     where = ", ".join(f"{place} {count}" for place, count in written.items())
     return f"{sum(written.values())} records" + (f" ({where})" if where else "")
 
 
-def _flow(ground: RunContext, problems: list[str]) -> ActionGenerator[None]:
-    flow = ground.flow
-    seen = yield from perform_action(ReadFlow(), ObservedFlow, ground.policy)
+def _flow(context: RunContext, problems: list[str]) -> ActionGenerator[None]:
+    flow = context.flow
+    seen = yield from perform_action(ReadFlow(), ObservedFlow, context.policy)
     if seen.state == "missing":
-        written = yield from _written(ground, None)
+        written = yield from _written(context, None)
         problems.append(
             f"flow {flow.id} is not applied (`topology apply`), so that to switch back now would strand "
-            f"{_told(written, ground)} at {flow.source}"
+            f"{_describe_written(written, context)} at {flow.source}"
         )
     elif not seen.same_plan:
         problems.append(f"flow {flow.id} runs another plan than this file: `topology apply` first")
-    for topic in sorted(ground.wave.topics):
-        if topic in seen.loud:
-            problems.append(f"topic {topic}: {seen.loud[topic]}")
+    for topic in sorted(context.wave.topics):
+        if topic in seen.halted_topics:
+            problems.append(f"topic {topic}: {seen.halted_topics[topic]}")
 
 
-def _groups(ground: RunContext, problems: list[str]) -> ActionGenerator[JsonObject]:
+def _groups(context: RunContext, problems: list[str]) -> ActionGenerator[JsonObject]:
     """What each group is, as the migration found it, with what stands at the old source."""
-    earlier, flow = ground.run_taken_back, ground.flow
+    earlier, flow = context.run_taken_back, context.flow
     found: JsonObject = {}
-    for group in ground.groups:
-        here = yield from perform_action(ReadGroup("source", group), ObservedGroup, ground.policy)
-        there = yield from perform_action(ReadGroup("target", group), ObservedGroup, ground.policy)
-        if there.members:
+    for group in context.groups:
+        at_source = yield from perform_action(ReadGroup("source", group), ObservedGroup, context.policy)
+        at_target = yield from perform_action(ReadGroup("target", group), ObservedGroup, context.policy)
+        if at_target.members:
             problems.append(
-                f"group {group} is alive at {flow.target} ({describe_members(there)}), and was moved to "
+                f"group {group} is alive at {flow.target} ({describe_members(at_target)}), and was moved to "
                 f"{flow.source}: stop "
                 "whatever uses this group id there"
             )
-        elif other := find_foreign_offsets(earlier, there, {}):
+        elif other := find_foreign_offsets(earlier, at_target, {}):
             problems.append(
                 f"group {group} has offsets at {flow.target} that no run of this migration left there: "
                 f"{render_offsets(other)}; "
@@ -146,11 +146,11 @@ def _groups(ground: RunContext, problems: list[str]) -> ActionGenerator[JsonObje
             )
         before = earlier.outcomes["preflight"]
         known: JsonObject = before.get("groups", {}).get(group, {})
-        others = sorted({place.topic for place in here.offsets} - {*ground.wave.topics, *here.internal})
+        others = sorted({place.topic for place in at_source.offsets} - {*context.wave.topics, *at_source.internal})
         if others:
             problems.append(
                 f"group {group} reads {', '.join(others)} at {flow.source}, too, which is not in wave "
-                f"{ground.wave.name} and would not go home with it: give that to another group, or delete its offsets "
+                f"{context.wave.name} and would not go home with it: give that to another group, or delete its offsets "
                 f"of it at {flow.source} (kafka-consumer-groups --delete-offsets)"
             )
         topics: list[str] = list(known["reads"] if "reads" in known else before["partitions"])
@@ -158,26 +158,26 @@ def _groups(ground: RunContext, problems: list[str]) -> ActionGenerator[JsonObje
         found[group] = {
             **known,
             "reads": reads,
-            "state": here.state,
-            "members": here.members,
-            "static": list(here.static),
-            "offsets": encode_offsets(here.offsets),
+            "state": at_source.state,
+            "members": at_source.members,
+            "static": list(at_source.static),
+            "offsets": encode_offsets(at_source.offsets),
         }
     return found
 
 
-def _applications(ground: RunContext, problems: list[str]) -> ActionGenerator[dict[str, str]]:
+def _applications(context: RunContext, problems: list[str]) -> ActionGenerator[dict[str, str]]:
     states: dict[str, str] = {}
     roles: list[tuple[str, ApplicationRole]] = [
-        (name, "consumer") for name in (*ground.groups, *ground.run_taken_back.halted)
+        (name, "consumer") for name in (*context.groups, *context.run_taken_back.halted)
     ]
-    roles += [(name, "producer") for name in ground.producers]
+    roles += [(name, "producer") for name in context.producers]
     for name, role in roles:
-        seen = yield from perform_action(ReadApplication(name, role), ObservedApplication, ground.policy)
-        if role == "producer" and seen.state == "running" and seen.cluster == ground.flow.target:
+        seen = yield from perform_action(ReadApplication(name, role), ObservedApplication, context.policy)
+        if role == "producer" and seen.state == "running" and seen.cluster == context.flow.target:
             problems.append(
                 f"producer {name} runs at {seen.cluster} already: what it writes there stands among what "
-                f"{ground.flow.source} has taken before it. Stop it"
+                f"{context.flow.source} has taken before it. Stop it"
             )
         if seen.by == "nobody":
             problems.append(
@@ -189,78 +189,81 @@ def _applications(ground: RunContext, problems: list[str]) -> ActionGenerator[di
     return states
 
 
-def start_flow_back(ground: RunContext, note: JsonObject) -> ActionGenerator[None]:
+def start_flow_back(context: RunContext, outcome: JsonObject) -> ActionGenerator[None]:
     """The flow back runs, from the cut on: what lies below came from the source. The migration's flow lets go of the
     topics first, as it would at the end of a migration: what comes back is not for it."""
-    flow, begin, topics = ground.flow, encode_offsets(ground.run_taken_back.cut), tuple(sorted(ground.wave.topics))
-    home = tuple(sorted(map(ground.rename, topics)))
-    there = yield from perform_action(RetireTopics(home, ground.run_taken_back.flow.id), ObservedFlow, ground.policy)
-    if there.state != "missing" and set(home) - there.retired:
-        raise Refused(f"flow {ground.run_taken_back.flow.id} was to let go of {', '.join(home)} and still copies them")
-    yield from perform_action(StartFlow(flow.id, begin), ObservedFlow, ground.policy)
-    seen = yield from perform_action(ServeTopics(topics), ObservedFlow, ground.policy)
+    flow, begin, topics = context.flow, encode_offsets(context.run_taken_back.cut), tuple(sorted(context.wave.topics))
+    home = tuple(sorted(map(context.rename, topics)))
+    at_target = yield from perform_action(
+        RetireTopics(home, context.run_taken_back.flow.id), ObservedFlow, context.policy
+    )
+    if at_target.state != "missing" and set(home) - at_target.retired:
+        raise Refused(f"flow {context.run_taken_back.flow.id} was to let go of {', '.join(home)} and still copies them")
+    yield from perform_action(StartFlow(flow.id, begin), ObservedFlow, context.policy)
+    seen = yield from perform_action(ServeTopics(topics), ObservedFlow, context.policy)
     if seen.state != "running" or seen.retired & set(topics):
         raise Refused(f"flow {flow.id} was started and is {seen.state}: something else changes it")
-    note.update(flow=flow.id, cut=begin)
+    outcome.update(flow=flow.id, cut=begin)
 
 
-def lower_migration_fence(ground: RunContext, note: JsonObject) -> ActionGenerator[None]:
+def lower_migration_fence(context: RunContext, outcome: JsonObject) -> ActionGenerator[None]:
     """The migration's fence at the old source comes down, by what stood there before it rose."""
-    fence = ground.run_taken_back.fence
+    fence = context.run_taken_back.fence
     if fence is None:
-        note["lowered"] = "no fence of the migration stands there"
+        outcome["lowered"] = "no fence of the migration stands there"
     else:
-        yield from lower_journaled_fence(ground, note, fence, "target")
+        yield from lower_journaled_fence(context, outcome, fence, "target")
 
 
-def undo_lower_migration_fence(ground: RunContext, note: JsonObject) -> ActionGenerator[None]:
-    fence = ground.run_taken_back.fence
+def undo_lower_migration_fence(context: RunContext, outcome: JsonObject) -> ActionGenerator[None]:
+    """Raises the migration's fence again, from the snapshot of its first raising."""
+    fence = context.run_taken_back.fence
     if fence is not None:
-        yield from raise_fence_again(ground, note, fence, "target")
+        yield from raise_fence_again(context, outcome, fence, "target")
 
 
-def start_halted_consumers(ground: RunContext, note: JsonObject) -> ActionGenerator[None]:
+def start_halted_consumers(context: RunContext, outcome: JsonObject) -> ActionGenerator[None]:
     """Consumers that the migration had stopped at the old source and never moved: their offsets stand there still."""
-    note["started"] = {}
-    for name in ground.run_taken_back.halted:
+    outcome["started"] = {}
+    for name in context.run_taken_back.halted:
         seen = yield from perform_action(
-            StartApplication(name, "consumer", "target"), ObservedApplication, ground.policy
+            StartApplication(name, "consumer", "target"), ObservedApplication, context.policy
         )
-        if seen.state == "stopped" or seen.cluster not in (None, ground.flow.target):
-            raise Refused(f"consumer {name} should run at {ground.flow.target}; it is {seen.state} at {seen.cluster}")
-        note["started"][name] = ground.flow.target
+        if seen.state == "stopped" or seen.cluster not in (None, context.flow.target):
+            raise Refused(f"consumer {name} should run at {context.flow.target}; it is {seen.state} at {seen.cluster}")
+        outcome["started"][name] = context.flow.target
 
 
-def end_taken_back_run(ground: RunContext, note: JsonObject) -> ActionGenerator[None]:
+def end_taken_back_run(context: RunContext, outcome: JsonObject) -> ActionGenerator[None]:
     """As before the migration: rights to write that were given where applications have left are taken away, and only
     then our fence there comes down; the run that is taken back, if it was not finished, gives up its lock; and the flow
     there goes on if it may."""
-    earlier = ground.run_taken_back
-    yield from take_rights(ground, note, earlier.rights, "source")
-    yield from lower_fence(ground, note)
-    yield from _forget_groups(ground, note)
+    earlier = context.run_taken_back
+    yield from take_rights(context, outcome, earlier.rights, "source")
+    yield from lower_fence(context, outcome)
+    yield from _forget_groups(context, outcome)
     why = f"behind the point of no return, by `topology rollback`; see the journal for run {{run}} ({earlier.run})"
     if not earlier.state:
-        yield from perform_action(EndRun(earlier.run, "rolled_back", why), ActionDone, ground.policy)
-        note["ended"] = earlier.run
-    note["flow"] = yield from resume_forward_flow(ground)
-    yield ReportMessage(note["flow"])
+        yield from perform_action(EndRun(earlier.run, "rolled_back", why), ActionDone, context.policy)
+        outcome["ended"] = earlier.run
+    outcome["flow"] = yield from resume_forward_flow(context)
+    yield ReportMessage(outcome["flow"])
 
 
-def _forget_groups(ground: RunContext, note: JsonObject) -> ActionGenerator[None]:
+def _forget_groups(context: RunContext, outcome: JsonObject) -> ActionGenerator[None]:
     """Positions that are left where applications have been would be somebody else's to another migration of the wave.
     They are in the journal (`translate_back`). What is alive there again is its owner's, and is told."""
-    note["forgotten"] = []
-    for group in ground.groups:
-        seen = yield from perform_action(ReadGroup("source", group), ObservedGroup, ground.policy)
+    outcome["forgotten"] = []
+    for group in context.groups:
+        seen = yield from perform_action(ReadGroup("source", group), ObservedGroup, context.policy)
         if seen.members:
             yield ReportMessage(
-                f"group {group} is alive at {ground.flow.source} again ({describe_members(seen)}): it stays there"
+                f"group {group} is alive at {context.flow.source} again ({describe_members(seen)}): it stays there"
             )
-        elif also := {place.topic for place in seen.offsets} - {*ground.partitions(), *ground.internal(group)}:
+        elif also := {place.topic for place in seen.offsets} - {*context.partitions(), *context.internal(group)}:
             yield ReportMessage(
-                f"group {group} stays at {ground.flow.source}: it reads {', '.join(sorted(also))} there, too"
+                f"group {group} stays at {context.flow.source}: it reads {', '.join(sorted(also))} there, too"
             )
         elif seen.kind != "unknown":
-            yield from perform_action(ForgetGroup("source", group), ObservedGroup, ground.policy)
-            note["forgotten"].append(group)
+            yield from perform_action(ForgetGroup("source", group), ObservedGroup, context.policy)
+            outcome["forgotten"].append(group)

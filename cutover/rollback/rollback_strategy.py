@@ -6,8 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from cutover.policy import WavePolicy
-from cutover.step_texts import StepText
-from cutover.steps import USUAL_PROOF_MS, Step
+from cutover.steps import USUAL_PROOF_MS, Step, StepText
 
 _ORDER = (
     *("preflight_back", "carry_back", "lag_gate", "history_proof", "approval"),
@@ -19,7 +18,8 @@ _ORDER = (
 
 
 def list_rollback_steps(policy: WavePolicy, away: str, home: str) -> tuple[Step, ...]:
-    """The same whatever the journal says, so that a DAG can be drawn from the file alone."""
+    """The steps in their order. They depend on the policy only, never on the journal: Airflow draws its DAG from the
+    file, without a cluster."""
     rows = {row.name: row for row in _rows(policy, away, home)}
     left_out = {
         "hooks_rolled_back": not policy.hooks.rolled_back,

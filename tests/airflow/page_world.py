@@ -215,12 +215,12 @@ def rehearsed_and_lost(plan: Plan, log: FakeLog) -> int:
     world = World()
     journal = Journal(log, plan.topology, "first", world.clock)
     course = replace(plan_migration(plan, "orders", POLICY), kind="drill")
-    a_migration(world, log, plan=plan, course=course, policy=None, journal=journal, run_id="drill-1").run()
+    a_migration(world, log, plan=plan, run_plan=course, policy=None, journal=journal, run_id="drill-1").run()
     world = a_dead_source()
     lost = len(world.lost)
     journal = Journal(log, plan.topology, "second", world.clock)
     course = plan_failover(plan, "orders", POLICY, journal.refresh())
-    a_migration(world, log, plan=plan, course=course, policy=None, journal=journal, approve=approved).run()
+    a_migration(world, log, plan=plan, run_plan=course, policy=None, journal=journal, approve=approved).run()
     return lost
 
 

@@ -77,7 +77,7 @@ def world(monkeypatch: pytest.MonkeyPatch, state: Path) -> World:
 
         policy = replace(POLICY, strategy=order.strategy or POLICY.strategy, **world.policy)  # type: ignore[attr-defined]
         course = plan_migration(a_plan(), None, policy)
-        told = {"run_id": order.journal_run, "sleep": sleep, "evidence": order.evidence, "course": course}
+        told = {"run_id": order.journal_run, "sleep": sleep, "evidence": order.evidence, "run_plan": course}
         return a_migration(world, log, "airflow", **told, **hooks)
 
     def proof(folder: Path, module: str, arguments: list[str], topology: Path, log: Any) -> DetachedProcess:

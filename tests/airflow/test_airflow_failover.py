@@ -67,8 +67,8 @@ def log(monkeypatch: pytest.MonkeyPatch, state: Path) -> FakeLog:
             PLAN, order.kind, order.wave, "", journal.refresh(), order.journal_run, order.choices
         )
         return RunDriver(
-            PLAN, course=course, journal=journal, run_id=order.journal_run, sleep=sleep, clock=world.clock,
-            world=Mirror(world) if order.kind == "failback" else world, evidence=EVIDENCE, **hooks,
+            PLAN, run_plan=course, journal=journal, run_id=order.journal_run, sleep=sleep, clock=world.clock,
+            handler=Mirror(world) if order.kind == "failback" else world, evidence=EVIDENCE, **hooks,
         )  # fmt: skip
 
     def proof(folder: Path, _module: str, _arguments: list[str], topology: Path, log: Any) -> DetachedProcess:
@@ -279,7 +279,7 @@ def test_a_loss_of_which_little_is_known_is_shown_as_such() -> None:
     assert isinstance(loss, FailoverLoss)
     assert isinstance(loss.partitions[0], PartitionLoss)
     text = render_approval_evidence(
-        AskApproval("g", "ann", "go?", {"declare_loss": {"loss": loss.to_json(), "told": loss.told()}})
+        AskApproval("g", "ann", "go?", {"declare_loss": {"loss": loss.to_json(), "told": loss.describe()}})
     )
     assert "at most 1,234 |" in text
     assert "seconds of writes, up to when the source was last seen | unknown |" in text

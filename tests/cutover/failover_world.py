@@ -169,7 +169,7 @@ def a_failover(world: FailoverWorld, log: FakeLog, holder: str = "first", **chan
     policy = changes.pop("policy", POLICY)
     journal = Journal(log, "shop", holder, world.clock)
     course = plan_failover(plan, changes.pop("wave", None), policy, journal.refresh(), changes.get("run_id"))
-    return a_migration(world, log, holder, plan=plan, course=course, policy=None, journal=journal, **changes)
+    return a_migration(world, log, holder, plan=plan, run_plan=course, policy=None, journal=journal, **changes)
 
 
 def a_failback(world: FailoverWorld, log: FakeLog, holder: str = "back", **changes: Any) -> RunDriver:
@@ -184,10 +184,10 @@ def a_failback(world: FailoverWorld, log: FakeLog, holder: str = "back", **chang
         "clock": world.clock,
         "sleep": world.sleep,
         "journal": journal,
-        "world": Mirror(world),
+        "handler": Mirror(world),
         "actor": "ann",
         "evidence": EVIDENCE,
-        "course": course,
+        "run_plan": course,
     }
     return RunDriver(plan, **(arguments | changes))
 

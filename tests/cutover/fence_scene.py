@@ -51,9 +51,9 @@ class Scene:
         live = LiveActionHandler(self.plan, course.flow, self.settings, applications, time.monotonic)
         arguments: dict[str, Any] = {
             "settings": self.settings,
-            "course": course,
+            "run_plan": course,
             "prove": lambda _wanted: ProofOutcome(0, "proven", 0, {"proven": 0}),
-            "world": _Mortal(live, self),
+            "handler": _Mortal(live, self),
             "say": lambda event: self.at(event),
             "run_id": "r1",
         }

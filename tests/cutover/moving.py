@@ -45,7 +45,7 @@ class Moving:
 
     def __post_init__(self) -> None:
         flow = self.plan.flows[0]
-        self.ground = RunContext(flow, Wave("all", tuple(self.topics), self.groups, self.producers), self.policy)
+        self.context = RunContext(flow, Wave("all", tuple(self.topics), self.groups, self.producers), self.policy)
         self.world = LiveActionHandler(
             self.plan, flow, self.settings, ApplicationEndpoints({}, self.confirm), time.monotonic
         )
@@ -53,14 +53,14 @@ class Moving:
     def preflight(self) -> list[str]:
         """What hinders; the steps below need it to have been."""
         problems: list[str] = []
-        groups = self.drive(check_groups(self.ground, set(self.topics), problems))
-        self.ground.outcomes["preflight"] = {"partitions": self.topics, "groups": groups}
+        groups = self.drive(check_groups(self.context, set(self.topics), problems))
+        self.context.outcomes["preflight"] = {"partitions": self.topics, "groups": groups}
         return problems
 
     def step(self, name: str, act: Callable[[RunContext, Any], ActionGenerator[None]]) -> Any:
         note: Any = {}
-        self.drive(act(self.ground, note))
-        self.ground.outcomes[name] = note
+        self.drive(act(self.context, note))
+        self.context.outcomes[name] = note
         return note
 
     def drive(self, asking: ActionGenerator[Any]) -> Any:

@@ -208,7 +208,7 @@ class Scene:
         journal = Journal(JournalTopicLog(self.settings[AWAY]), self.name, secrets.token_hex(8))
         arguments: dict[str, Any] = {
             "settings": self.settings,
-            "course": course,
+            "run_plan": course,
             "journal": journal,
             "prove": self.prove,
             "applications": self,

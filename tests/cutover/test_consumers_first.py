@@ -22,9 +22,8 @@ from cutover.errors import NotSupported, Refused
 from cutover.observations import ActionFailed, ApprovalAnswer, Observation, ObservedLogs
 from cutover.policy import WavePolicy
 from cutover.run_context import RunContext
-from cutover.step_runner import STEP_ACTS, STEP_UNDOS
-from cutover.step_texts import STEP_TEXTS
-from cutover.steps import STRATEGY_STEPS, describe_way_back, list_strategy_steps, name_undo_step
+from cutover.step_table import STEPS
+from cutover.steps import STRATEGY_STEPS, describe_way_back, list_strategy_steps
 from replicator.ledger.offset_map import OffsetMap, OffsetRun
 from replicator.ledger.offset_translation import CopiedPartition
 from tests.cutover.fake_log import FakeLog
@@ -73,11 +72,8 @@ def test_a_group_whose_positions_the_flow_keeps_at_the_target_moves() -> None:
     assert_moved(world, a_migration(world, FakeLog()).run())
 
 
-def test_every_step_has_a_row_an_act_and_words() -> None:
-    names = {name for order in STRATEGY_STEPS.values() for name in order}
-    assert names <= set(STEP_ACTS)
-    undone = {name_undo_step(name) for name in STEP_UNDOS}
-    assert names | undone <= set(STEP_TEXTS)
+def test_every_step_of_a_strategy_is_in_the_table_and_says_whether_it_is_undone() -> None:
+    assert {name for order in STRATEGY_STEPS.values() for name in order} <= set(STEPS)
     assert [step.name for step in list_strategy_steps(WavePolicy()) if step.point_of_no_return] == [
         "point_of_no_return"
     ]
@@ -86,9 +82,8 @@ def test_every_step_has_a_row_an_act_and_words() -> None:
         before = list_strategy_steps(policy)[
             : [step.point_of_no_return for step in list_strategy_steps(policy)].index(True)
         ]
-        assert {step.name for step in before if step.undo is not None} == set(STEP_UNDOS) & {
-            step.name for step in before
-        }
+        for step in before:
+            assert (step.undo is None) == (STEPS[step.name].undo is None), step.name
         after = list_strategy_steps(policy)[len(before) + 1 :]
         assert {step.undo for step in after} == {describe_way_back(policy)}
 
@@ -371,6 +366,6 @@ def test_what_expired_before_it_was_copied_is_refused(copied: int, start: int, e
 def _behind(copied: int | None, start: int, end: int) -> dict[TopicPartition, int]:
     plan = a_plan()
     assert plan.migration is not None
-    ground = RunContext(plan.flows[0], plan.migration.waves[0], WavePolicy())
+    context = RunContext(plan.flows[0], plan.migration.waves[0], WavePolicy())
     held = {} if copied is None else {PLACE: CopiedPartition(OffsetMap((OffsetRun(0, copied),)), 0)}
-    return ground.behind(held, ObservedLogs(0, {PLACE: start}, {PLACE: end}, {PLACE: end}), {PLACE: end})
+    return context.behind(held, ObservedLogs(0, {PLACE: start}, {PLACE: end}, {PLACE: end}), {PLACE: end})

@@ -107,7 +107,7 @@ def test_a_run_keeps_the_strategy_with_which_it_was_begun(strategy: WaveStrategy
     world, log = World(), FakeLog()
     plan = a_plan(strategy="consumers_first")
     theirs = plan_migration(plan, policy=POLICY, strategy=strategy)
-    a_migration(world, log, "airflow", plan=plan, course=theirs, policy=None, run_id="r1").run("fence_producers")
+    a_migration(world, log, "airflow", plan=plan, run_plan=theirs, policy=None, run_id="r1").run("fence_producers")
     chain = JournalChain(plan.topology)
     chain.follow(log.read(0))
     assert find_begun_strategy(chain, "all") == strategy
@@ -115,7 +115,7 @@ def test_a_run_keeps_the_strategy_with_which_it_was_begun(strategy: WaveStrategy
     with pytest.raises(PlanChanged, match=f"begun with the strategy {strategy}, this is consumers_first.*--strategy"):
         a_migration(world, log, "terminal", plan=plan, resume=True).run()
     ours = plan_migration(plan, policy=POLICY, strategy=find_begun_strategy(chain, "all"))
-    result = a_migration(world, log, "terminal", plan=plan, course=ours, policy=None, resume=True).run()
+    result = a_migration(world, log, "terminal", plan=plan, run_plan=ours, policy=None, resume=True).run()
     assert_moved(world, result)
     chain.follow(log.read(chain.next_offset))
     assert find_begun_strategy(chain, "all") is None, "it is over"

@@ -88,8 +88,8 @@ class Stage:
         back = run.endswith(BACK_RUN_SUFFIX)
         inner = Mirror(self.world) if back else self.world
         return RunDriver(
-            DRILL, course=course, run_id=run, actor="ann", clock=self.world.clock, sleep=self.world.sleep,
-            world=Named(self, inner), journal=self.journal, evidence=EVIDENCE,
+            DRILL, run_plan=course, run_id=run, actor="ann", clock=self.world.clock, sleep=self.world.sleep,
+            handler=Named(self, inner), journal=self.journal, evidence=EVIDENCE,
             prove=lambda wanted: (self.world.prove_back if back else self.world.prove)(called(wanted, OURS)),
             say=lambda event: self.world.said.append(f"{event.step}: {event.kind}: {event.text}"),
         )  # fmt: skip

@@ -139,8 +139,8 @@ def test_a_topic_that_was_created_again_is_refused() -> None:
     world = a_returned_source(log)
     next(r for r in log.records if r["step"] == "cut_workers_off" and r["kind"] == "outcome" and not r["deed"])
     failback = a_failback(world, log, stranded="skip")
-    assert failback.course.earlier is not None
-    failback.course.earlier.outcomes["cut_workers_off"]["source_ids"] = {"orders": "id-1"}  # type: ignore[index]
+    assert failback.run_plan.earlier is not None
+    failback.run_plan.earlier.outcomes["cut_workers_off"]["source_ids"] = {"orders": "id-1"}  # type: ignore[index]
 
     def anew(action: object) -> ObservedDivergence | None:
         if not isinstance(action, FindDivergence):

@@ -3,18 +3,20 @@ whoever writes where nobody should has a name."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from clusters.topic_partition import TopicPartition
-from cutover.actions import Action, FindWriters, LowerFence, RaiseFence, ReadFence, ReadLogs, StopApplication
-from cutover.fences.fence_steps import find_standing_fence
+from cutover.actions import Action, CallHook, FindWriters, LowerFence, RaiseFence, ReadFence, ReadLogs, StopApplication
+from cutover.fences.standing_fence import find_standing_fence
 from cutover.fences.stragglers import describe_writer
 from cutover.journal.chain import JournalChain
-from cutover.observations import ActionFailed, Observation, ObservedFence, ObservedWriter, ObservedWriters
+from cutover.observations import ActionFailed, HookAnswer, Observation, ObservedFence, ObservedWriter, ObservedWriters
 from cutover.policy import WavePolicy
 from cutover.step_runner import RunResult
 from tests.cutover.fake_log import Crash, FakeLog
@@ -144,6 +146,31 @@ def test_a_fence_that_is_not_in_force_takes_everything_back(fence: WaveFence) ->
     assert result.step == "fence_producers"
     assert_back(world, result)
     assert not stands(world, fence)
+
+
+@by_kind
+def test_a_refused_lowering_is_no_lowering(fence: WaveFence, tmp_path: Path) -> None:
+    """Journal and evidence say that the fence stands, until a lowering that the brokers or the hook confirm."""
+    world, log = World(), FakeLog()
+    upon(ReadLogs, straggle, step="point_of_no_return")(world)
+    spoil = world.hook
+
+    def hook(action: Action) -> Observation | None:
+        if isinstance(action, LowerFence):
+            return ObservedFence(0, True, dict(action.snapshot), "somebody else denies them too")
+        if isinstance(action, CallHook) and action.point == "lower":
+            return HookAnswer(0, False, "not now")
+        return spoil(action)
+
+    world.hook = hook
+    kept: dict[str, Any] = {"plan": a_plan(strategy="fenced"), "policy": policy(fence), "run_id": "r1"}
+    result = a_migration(world, log, evidence=tmp_path, **kept).run()
+    assert result.state == "rollback_incomplete", result
+    assert find_standing_fence(chain_of(log).entries) == deeds(log, "RaiseFence", "CallHook")[0]
+    assert json.loads((tmp_path / "evidence.json").read_text())["fence"]["stands"] is True
+    world.hook = lambda _action: None
+    assert_back(world, a_migration(world, log, "second", **kept).run())
+    assert find_standing_fence(chain_of(log).entries) is None
 
 
 def test_a_fence_that_does_not_come_down_leaves_the_run_unfinished() -> None:

@@ -46,7 +46,7 @@ class Clusters:
         self.asked += [(self.alias, "look", each) for each in groups]
         return dict.fromkeys(groups, self.shown)
 
-    held = share_held = look
+    held = read_share_offsets = look
 
     def logs(self, places: Mapping[TopicPartition, Any]) -> dict[TopicPartition, LogOffsets]:
         return dict.fromkeys(places, self.log)

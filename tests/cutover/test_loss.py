@@ -72,7 +72,7 @@ def test_what_was_never_seen_is_told_and_bounds_nothing() -> None:
     loss = build_failover_loss(NOW, places, {}, {places[0]: sight})
     assert (loss.offsets, loss.open_records, loss.unseen) == (12, 3, (places[1],))
     assert (loss.complete_ms, loss.rpo_ms, loss.at_most_ms) == (None, None, None)
-    told = loss.told()
+    told = loss.describe()
     assert "at most 12 records" in told
     assert "3 offsets stood in transactions that were open" in told
     assert "nothing is known of orders-1" in told
@@ -81,7 +81,9 @@ def test_what_was_never_seen_is_told_and_bounds_nothing() -> None:
 def test_a_loss_is_told_in_offsets_and_seconds() -> None:
     place = TopicPartition("orders", 0)
     copies = {place: CopiedPartition(OffsetMap((OffsetRun(0, 0),)), 7)}
-    told = build_failover_loss(NOW, [place], copies, {place: LastSeenPartition(12, 0, NOW - 5_000, NOW - 9_000)}).told()
+    told = build_failover_loss(
+        NOW, [place], copies, {place: LastSeenPartition(12, 0, NOW - 5_000, NOW - 9_000)}
+    ).describe()
     assert "at most 5 records that the source was seen to hold are not copied (source offsets orders-0 7 to 11)" in told
     assert "everything written up to 4.0 s before that is here" in told
     assert "9 s of their records are lost" in told

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,14 @@ import pytest
 
 from cli.main import main
 from cli.migrate import _course
+from cutover.driver import RunDriver
 from cutover.journal.chain import RUN_STEP, Journal, JournalChain
+from cutover.run_claim import encode_run_work
+from cutover.run_plan import plan_migration
 from cutover.step_runner import RunResult
 from cutover.wave_states import refuse_early_wave
 from tests.cutover.fake_log import FakeLog
+from tests.cutover.world import World
 from topology import compile_path
 from topology.plan import Plan
 
@@ -248,3 +253,40 @@ def test_all_waves_run_until_one_stops(waves: Waves, capsys: pytest.CaptureFixtu
     assert [(wave["name"], wave["state"], wave["truth"]) for wave in document["waves"]] == [
         (name, "done", "cloud") for name in "abc"
     ]
+
+
+def test_only_the_named_run_is_given_up(
+    shop: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`--abandon --run other` while r1 is unfinished: r1 stays, and is named."""
+    plan, world, log = compile_path(shop), World(), FakeLog()
+    journal = Journal(log, plan.topology, "first")
+    begun = {"kind": "migrate", "strategy": "consumers_first", "work": encode_run_work(plan_migration(plan))}
+    journal.append("r1", RUN_STEP, "intent", begun, actor="ann", plan_hash=plan.hash, wave="all")
+    journal.append("r1", "preflight", "intent", {"undo": False}, actor="ann", plan_hash=plan.hash, wave="all")
+    driver = partial(RunDriver, journal=Journal(log, plan.topology, "second"), handler=world)
+    monkeypatch.setattr("cutover.driver.RunDriver", driver)
+    monkeypatch.setattr("cli.migrate.read_migration_journal", lambda *_: journal.refresh())
+    assert main(["migrate", str(shop), "--approve", "auto", "--abandon", "--run", "other"]) == 1
+    assert "r1" in capsys.readouterr().err
+    assert journal.refresh().unfinished()[0].run == "r1"
+    assert (
+        main(["migrate", str(shop), "--approve", "auto", "--abandon", "--run", "r1", "--evidence", str(shop.parent)])
+        == 0
+    )
+    assert not journal.refresh().unfinished()
+
+
+def test_a_run_tells_its_wave_as_json(
+    shop: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = FakeLog()
+    driver = partial(RunDriver, journal=Journal(log, compile_path(shop).topology, "first"), handler=World())
+    monkeypatch.setattr("cutover.driver.RunDriver", driver)
+    monkeypatch.setattr("cli.migrate.read_migration_journal", lambda *_: JournalChain("shop"))
+    told = ["--approve", "auto", "--run", "r1", "--step", "preflight", "--evidence", str(shop.parent)]
+    assert main(["migrate", str(shop), *told, "--format", "json"]) == 1  # the small world has other topics
+    document = json.loads(capsys.readouterr().out)
+    assert list(document)[:4] == ["schema", "run", "wave", "evidence"]
+    assert (document["run"], document["wave"], document["step"]) == ("r1", "all", "preflight")
+    assert {record["run"] for record in log.records} == {"r1"}

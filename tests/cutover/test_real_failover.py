@@ -33,7 +33,7 @@ def failed_over(site: Site, tmp_path: Path) -> RunDriver:
         site.plan,
         settings=site.settings,
         prove=lambda _wanted: pytest.fail("a failover proves nothing: there is nothing to compare with"),
-        course=plan_failover(site.plan, policy=POLICY),
+        run_plan=plan_failover(site.plan, policy=POLICY),
         evidence=tmp_path / "failover",
         say=lambda event: print(f"{event.at_ms / 1000:7.1f} {event.step} {event.kind} {event.text}"),
     )
@@ -48,11 +48,11 @@ def failed_back(site: Site, run: RunDriver, cut: dict[TopicPartition, int], tmp_
     settings = site.settings
     say = partial(print, flush=True)
     proof = site.prove_back(cut)
-    asked = RunDriver(site.plan, settings=settings, prove=proof, course=refused, say=say, evidence=tmp_path / "asked")
+    asked = RunDriver(site.plan, settings=settings, prove=proof, run_plan=refused, say=say, evidence=tmp_path / "asked")
     result = asked.run()
     assert (result.state, result.step) == ("refused", "divergence"), result
     decided = plan_failback(site.plan, None, asked.journal.refresh(), POLICY, "skip")
-    back = RunDriver(site.plan, settings=settings, prove=proof, course=decided, say=say, evidence=tmp_path / "back")
+    back = RunDriver(site.plan, settings=settings, prove=proof, run_plan=decided, say=say, evidence=tmp_path / "back")
     result = back.run()
     assert result.state == "done", result
     return back

@@ -120,7 +120,7 @@ def test_groups_of_every_client_program_go_on_with_the_very_next_record(copied, 
         return READERS[name](settings["onprem"], topic, group, 60 + 2 * at)
 
     def read_there(group: str, name: str):
-        target = decode_offsets(moving.ground.translated(group)["target"])
+        target = decode_offsets(moving.context.translated(group)["target"])
         left = sum(offset >= target[TopicPartition(topic, number)] for number in there for offset, _ in there[number])
         return READERS[name](settings["cloud"], topic, called.get(group, group), left)
 
@@ -131,7 +131,7 @@ def test_groups_of_every_client_program_go_on_with_the_very_next_record(copied, 
         assert f"group {share} has share.isolation.level=read_committed at onprem and read_uncommitted" in problem
         isolated(settings["cloud"], share)
         until(lambda: moving.preflight() == [], "the group's settings are known to the broker")
-        kinds = {names[group]: found["kind"] for group, found in moving.ground.outcomes["preflight"]["groups"].items()}
+        kinds = {names[group]: found["kind"] for group, found in moving.context.outcomes["preflight"]["groups"].items()}
         moving.step("stop_consumers", groups.stop_consumers)
         for step in ("translate_offsets", "commit_offsets", "landing_test", "start_consumers"):
             moving.step(step, getattr(groups, step))
@@ -147,7 +147,7 @@ def test_groups_of_every_client_program_go_on_with_the_very_next_record(copied, 
             for number in everything
         }
         if name == "java share":
-            again = decode_offsets(moving.ground.translated(group)["again"])
+            again = decode_offsets(moving.context.translated(group)["again"])
             for number, records in everything.items():
                 extra = [record for record in records for _ in range(read[number].count(record) - 1)]
                 assert set(read[number]) >= set(records)
@@ -226,7 +226,7 @@ def test_a_commit_that_was_cut_off_is_finished_and_taken_back_exactly(copied, to
     moving = Moving(plan, settings, {topic: PARTITIONS}, (topic_name,))
     assert moving.preflight() == []
     moving.step("translate_offsets", groups.translate_offsets)
-    wanted = decode_offsets(moving.ground.translated(topic_name)["target"])
+    wanted = decode_offsets(moving.context.translated(topic_name)["target"])
     place = TopicPartition(topic, 0)
     assert not _forced(moving, topic_name, {place: wanted[place]})
     note = moving.step("commit_offsets", groups.commit_offsets)
@@ -253,7 +253,7 @@ def test_start_offsets_that_were_cut_off_are_finished_and_taken_back_exactly(cop
     moving = Moving(plan, settings, {topic: PARTITIONS}, (topic_name,), policy)
     until(lambda: moving.preflight() == [], "the group's settings are known to the broker")
     moving.step("translate_offsets", groups.translate_offsets)
-    wanted = decode_offsets(moving.ground.translated(topic_name)["target"])
+    wanted = decode_offsets(moving.context.translated(topic_name)["target"])
     place = places(topic)[0]
     with GroupOffsets(settings["cloud"]) as at:
         until(lambda: not any(at.alter_share(topic_name, {place: wanted[place]}).values()), "one of two is written")
@@ -297,7 +297,7 @@ def test_streams_applications_are_recognised_and_refused_by_their_topics(copied,
     assert rebuilt.preflight() == []
     rebuilt.step("stop_consumers", groups.stop_consumers)
     rebuilt.step("translate_offsets", groups.translate_offsets)
-    wanted = decode_offsets(rebuilt.ground.translated(kip)["target"])
+    wanted = decode_offsets(rebuilt.context.translated(kip)["target"])
     assert not _forced(rebuilt, kip, {places(topic)[1]: wanted[places(topic)[1]]}), "a driver that died in the middle"
     for step in ("commit_offsets", "landing_test"):
         rebuilt.step(step, getattr(groups, step))
@@ -316,14 +316,14 @@ def test_consumers_have_read_the_source_when_only_markers_follow(copied, topic_n
     policy = replace(POLICY, drain_bound_ms=800, strategy="producers_first")
     moving = Moving(plan, settings, {topic: PARTITIONS}, (topic_name,), policy)
     end = ends(settings["onprem"], topic)
-    moving.ground.outcomes["barrier"] = {"ends": encode_offsets(dict(zip(places(topic), end, strict=True)))}
+    moving.context.outcomes["barrier"] = {"ends": encode_offsets(dict(zip(places(topic), end, strict=True)))}
     reader = consumer(settings["onprem"], topic_name, topic, **{"isolation.level": "read_committed"})
     try:
         reader.commit(offsets=[WirePartition(topic, number, 3) for number in range(PARTITIONS)], asynchronous=False)
         assert moving.preflight() == []
         with pytest.raises(Refused, match=f"still reads {topic}-0, {topic}-1"):
             moving.step("drain_consumers", groups.drain_consumers)
-        moving.ground.outcomes.pop("drain_consumers", None)
+        moving.context.outcomes.pop("drain_consumers", None)
         rows = read_all(settings["onprem"], topic, PARTITIONS)
         last = [WirePartition(topic, number, rows[number][-1][0] + 1) for number in range(PARTITIONS)]
         assert all(each.offset < end[each.partition] for each in last)
@@ -333,7 +333,7 @@ def test_consumers_have_read_the_source_when_only_markers_follow(copied, topic_n
         reader.close()
     moving.step("stop_consumers", groups.stop_consumers)
     moving.step("translate_offsets", groups.translate_offsets)
-    target = decode_offsets(moving.ground.translated(topic_name)["target"])
+    target = decode_offsets(moving.context.translated(topic_name)["target"])
     assert [target[place] for place in places(topic)] == ends(settings["cloud"], topic)
 
 
@@ -371,7 +371,7 @@ def test_a_share_group_that_has_finished_gets_nothing_again(copied, topic_name):
     policy = replace(POLICY, drain_bound_ms=60_000, strategy="producers_first")
     moving = Moving(plan, settings, {topic: PARTITIONS}, (topic_name,), policy)
     end = dict(zip(places(topic), ends(settings["onprem"], topic), strict=True))
-    moving.ground.outcomes["barrier"] = {"ends": encode_offsets(end)}
+    moving.context.outcomes["barrier"] = {"ends": encode_offsets(end)}
     positioned(settings["onprem"], "java share", topic_name, dict.fromkeys(end, 0))
     records = sum(map(len, read_all(settings["onprem"], topic, PARTITIONS).values()))
     read = console_consumer.consume_with_console(
@@ -382,7 +382,7 @@ def test_a_share_group_that_has_finished_gets_nothing_again(copied, topic_name):
     until(lambda: moving.preflight() == [], "the group's settings are known to the broker")
     for step in ("drain_consumers", "stop_consumers", "translate_offsets", "commit_offsets", "landing_test"):
         moving.step(step, getattr(groups, step))
-    assert moving.ground.translated(topic_name)["again"] == {}
+    assert moving.context.translated(topic_name)["again"] == {}
     found = shown(moving, "target", topic_name)
     assert found.kind == "share"
     assert [found.offsets[place] for place in places(topic)] == ends(settings["cloud"], topic)

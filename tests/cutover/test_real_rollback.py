@@ -103,7 +103,7 @@ def test_ten_thousand_new_writes_are_at_the_source_afterwards_exactly_once(
                 settings=shop.settings,
                 prove=shop.prove_back,
                 say=events.append,
-                course=course,
+                run_plan=course,
                 journal=journal,
                 evidence=tmp_path / "back",
             ).run()

@@ -90,8 +90,8 @@ def test_a_streams_application_leaves_no_record_between_its_tasks() -> None:
     log = FakeLog()
     world = moved(log)
     back = a_rollback(world, log)
-    assert back.course.earlier is not None
-    back.course.earlier.outcomes["preflight"]["groups"][GROUP].update(kind="streams", internal=[STORE.topic])
+    assert back.run_plan.earlier is not None
+    back.run_plan.earlier.outcomes["preflight"]["groups"][GROUP].update(kind="streams", internal=[STORE.topic])
     world.hook = shown(world)
     result = back.run()
     assert (result.state, result.step) == ("rolled_back", "translate_back"), result

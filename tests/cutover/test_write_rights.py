@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from cutover.actions import GiveRights, JsonObject, ReadRights, TakeRights
+from cutover.actions import GiveRights, JsonObject, ReadLogs, ReadRights, TakeRights
 from cutover.journal.chain import JournalChain
 from cutover.observations import ActionFailed, ObservedRights
 from cutover.run_plan import plan_migration
-from cutover.step_runner import STEP_UNDOS
+from cutover.step_table import STEPS
 from cutover.withheld_rights import find_rights_to_take, find_standing_rights
 from tests.cutover.fake_log import Crash, FakeLog
 from tests.cutover.judging import assert_back
@@ -45,7 +45,7 @@ def test_only_a_flow_that_holds_rights_back_has_the_step_and_it_can_be_undone() 
     held = [step.name for step in plan_migration(holding_back(a_plan())).steps]
     assert "write_rights" not in [step.name for step in plan_migration(a_plan()).steps]
     assert held.index("tail_proof") < held.index("write_rights") == held.index("point_of_no_return") - 1
-    assert "write_rights" in STEP_UNDOS
+    assert STEPS["write_rights"].undo is not None
 
 
 def test_preflight_refuses_what_we_may_not_give_before_anything_is_stopped() -> None:
@@ -171,3 +171,22 @@ def test_rights_of_a_rolled_back_run_are_nobody_s() -> None:
     assert any(entry.deed == TakeRights.__name__ for entry in chain.entries)
     assert find_standing_rights(chain.entries) == ()
     assert world.given == []
+
+
+def test_rights_that_could_not_be_taken_away_stay_in_the_journal() -> None:
+    world, log = World(), FakeLog()
+    world.withheld = (A_RIGHT,)
+    failing(ReadLogs, "point_of_no_return")(world)
+    spoil = world.hook
+
+    def hook(action: Any) -> Any:
+        if isinstance(action, TakeRights):
+            return ObservedRights(0, True, (), (A_RIGHT,), {"User:checkout WRITE topic dc.orders": "POLICY_VIOLATION"})
+        return spoil(action)
+
+    world.hook = hook
+    result = a_migration(world, log, plan=holding_back(a_plan())).run()
+    assert result.state == "rollback_incomplete", result
+    chain = JournalChain("shop")
+    chain.follow(log.read(0))
+    assert find_standing_rights(chain.entries) == (A_RIGHT,)

@@ -467,7 +467,7 @@ def a_migration(world: World, log: FakeLog, holder: str = "first", **changes: An
         "clock": world.clock,
         "sleep": world.sleep,
         "journal": Journal(log, "shop", holder, world.clock),
-        "world": world,
+        "handler": world,
         "policy": POLICY,
         "actor": "ann",
         "evidence": EVIDENCE,

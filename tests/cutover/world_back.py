@@ -249,10 +249,10 @@ def a_rollback(world: BackWorld, log: FakeLog, holder: str = "back", **changes: 
         "clock": world.clock,
         "sleep": world.sleep,
         "journal": journal,
-        "world": Mirror(world),
+        "handler": Mirror(world),
         "actor": "ann",
         "evidence": EVIDENCE,
-        "course": course,
+        "run_plan": course,
     }
     return RunDriver(plan, **(arguments | changes))
 

@@ -200,21 +200,21 @@ def require_no_stranded_records(
     from cutover.run_context import RunContext
 
     course = preview_run_plan(plan, "migrate", wave.wave)
-    ground = RunContext(course.flow, course.wave, course.policy, dict(wave.outcomes))
+    context = RunContext(course.flow, course.wave, course.policy, dict(wave.outcomes))
     both = (course.flow.source, course.flow.target)
     settings = {alias: resolve_connection_settings(plan.cluster(alias)) for alias in both}
     world = LiveActionHandler(plan, course.flow, settings, ApplicationEndpoints({}, None), time.monotonic)
-    return drive_questions(_strangers(ground, ends), world.answer)
+    return drive_questions(_strangers(context, ends), world.answer)
 
 
 def _strangers(
-    ground: RunContext, ends: Mapping[TopicPartition, int]
+    context: RunContext, ends: Mapping[TopicPartition, int]
 ) -> Generator[Action, Observation, dict[TopicPartition, int]]:
     from cutover.fences.stragglers import refuse_stranded_records
     from cutover.run_context import read_source_logs
 
-    now: ObservedLogs = yield from read_source_logs(ground)
-    return (yield from refuse_stranded_records(ground, ends, now))
+    now: ObservedLogs = yield from read_source_logs(context)
+    return (yield from refuse_stranded_records(context, ends, now))
 
 
 def drive_questions(asking: Generator[Action, Observation, Any], answer: Any) -> Any:

@@ -10,8 +10,8 @@ from cutover.drill.drill_topology import BACK_RUN_SUFFIX, build_drill_topology
 from cutover.errors import CutoverError, NotSupported
 from cutover.journal.chain import RUN_STEP, TAKEOVER_STEP, JournalChain, JournalEntry, find_step_outcome
 from cutover.run_claim import read_run_kind
-from cutover.step_texts import STEP_TEXTS, StepText
-from cutover.steps import Step
+from cutover.step_table import STEP_TEXTS
+from cutover.steps import Step, StepText
 from cutover.wave_states import KINDS_TO_TARGET, NO_RETURN_STEPS, WAVE_SEPARATOR, WaveState, list_wave_states
 from plugins.watershed.page.cluster_snapshots import JournalView
 from plugins.watershed.page.step_evidence import GATE_EVIDENCE, MAX_VALUE_CHARS, flatten_evidence, render_gate_brief
@@ -129,7 +129,7 @@ def _planned(
             course = preview_run_plan(plan, kind, wave, strategy)  # type: ignore[arg-type]
     except (CutoverError, ImportError, KeyError):
         return (), STEP_TEXTS
-    return course.steps, STEP_TEXTS | dict(course.words)
+    return course.steps, {**STEP_TEXTS, **course.texts}
 
 
 def _rehearsed(plan: Plan, entries: Sequence[JournalEntry]) -> Plan:

@@ -6,30 +6,13 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from cutover.step_table import STEPS
+
 MAX_VALUE_CHARS = 300  # characters of one value
 _EPOCH_MS = 10**12  # a time since 1970 is above it, a duration below (both end in `_ms`)
 # What gates saw that decides, by step: names in its outcome. Steps that are not here are no gates.
 GATE_EVIDENCE: Mapping[str, tuple[str, ...]] = {
-    "lag_gate": ("lag_records", "snapshot_behind"),
-    "history_proof": ("verdict", "level", "unproven", "counts"),
-    "window": ("opens",),
-    "hold_before": ("held_ms",),
-    "checks_before": ("hooks",),
-    "approval": ("approvals",),
-    "consumers_joined": ("members",),
-    "soak": ("consumer_lag", "approvals"),
-    "drain_consumers": ("consumer_lag",),
-    "standstill": ("watched_ms",),
-    "tail_proof": ("verdict", "level", "unproven", "counts"),
-    "landing_test": ("groups",),
-    "canary": ("read_back",),
-    "straggler_watch": ("watched_ms",),
-    "hold_after": ("held_ms",),
-    "checks_after": ("hooks",),
-    "source_gone": ("told",),
-    "accept_loss": ("accepted", "by", "approvals"),
-    "landing_at_target": ("groups",),
-    "count_records": (),
+    name: step.gate for name, step in STEPS.items() if step.gate is not None
 }
 
 

@@ -105,7 +105,7 @@ class StepOrder:
             self.wave,
             {str(cluster.alias): resolve_connection_settings(cluster) for cluster in plan.clusters},
             journal=journal,
-            course=course,
+            run_plan=course,
             run_id=self.journal_run,
             actor=f"airflow {self.dag}",
             evidence=self.evidence,

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from cutover.journal.chain import JournalChain
+    from cutover.run_choice import RunChoice
     from cutover.run_plan import RunKind, RunPlan
     from cutover.steps import Step
     from topology.migration_waves import PlanMigration, Wave
@@ -22,7 +23,6 @@ STRATEGIES = ("consumers_first", "producers_first", "fenced")
 AS_DECLARED = "as in the file"
 ALL_WAVES = "everything"  # what the migration names, as one wave
 WORKER_WAIT_S = 30.0  # so long a step may wait in a worker; longer it waits in the triggerer
-_LONG_STEPS = ("window", "hold_before", "hold_after", "straggler_watch")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,26 +65,12 @@ class StepTask:
 def preview_run_plan(
     plan: Plan, kind: RunKind, wave: str, strategy: str = "", choices: RunChoices = NO_CHOICES
 ) -> RunPlan:
-    """The course of one wave as the plan alone has it: asks no cluster. strategy: another one than the file's.
+    """The run plan of one wave as the file alone has it (`cutover.run_choice`). strategy: another one than the file's.
 
     Raises NotSupported."""
-    match kind:
-        case "rollback":
-            from cutover.rollback.rollback_plan import preview_rollback
+    from cutover.run_choice import preview_run
 
-            return preview_rollback(plan, wave)
-        case "failover":
-            return _failover(plan, choices, None, None)
-        case "failback":
-            from cutover.failover.failback_plan import preview_failback
-
-            return preview_failback(plan, _joined(plan, choices))
-    from cutover.run_plan import plan_migration
-
-    course = plan_migration(plan, wave)
-    if strategy in ("", AS_DECLARED, course.policy.strategy):
-        return course
-    return plan_migration(plan, wave, replace(course.policy, strategy=strategy))  # type: ignore[arg-type]
+    return preview_run(plan, _choice(plan, kind, wave, strategy, choices))
 
 
 def plan_run_from_journal(
@@ -99,29 +85,27 @@ def plan_run_from_journal(
     """The same for the run that begins now, or goes on: the ways back depend on what the journal says.
 
     Raises CutoverError: there is nothing to be taken back."""
-    match kind:
-        case "rollback":
-            from cutover.rollback.rollback_plan import plan_rollback
+    from cutover.run_choice import plan_run
 
-            return plan_rollback(plan, wave, chain, stranded=choices.stranded)
-        case "failover":
-            return _failover(plan, choices, chain, run)
-        case "failback":
-            from cutover.failover.failback_plan import plan_failback
-
-            return plan_failback(plan, _joined(plan, choices), chain, stranded=choices.stranded)
-    return preview_run_plan(plan, kind, wave, strategy)
+    return plan_run(plan, _choice(plan, kind, wave, strategy, choices), chain, run)
 
 
-def _failover(plan: Plan, choices: RunChoices, chain: JournalChain | None, run: str | None) -> RunPlan:
-    from cutover.failover.failover_plan import plan_failover
+def _choice(plan: Plan, kind: RunKind, wave: str, strategy: str, choices: RunChoices) -> RunChoice:
+    """A task keeps the order of steps that its DAG was drawn with: the file's, or the one that was asked for."""
+    from cutover.run_choice import RunChoice
+    from cutover.run_plan import find_wave
 
-    wave = _joined(plan, choices)
-    course = plan_failover(plan, wave, None, chain, run)
-    decided = replace(
-        course.policy, accept_loss=choices.accept_loss, though_source_answers=choices.though_source_answers
-    )
-    return plan_failover(plan, wave, decided, chain, run) if decided != course.policy else course
+    if kind in ("failover", "failback"):
+        return RunChoice(
+            kind,
+            _joined(plan, choices),
+            stranded=choices.stranded,
+            accept_loss=choices.accept_loss,
+            though_source_answers=choices.though_source_answers,
+        )
+    if kind == "migrate" and strategy in ("", AS_DECLARED):
+        strategy = find_wave(plan, wave)[1].strategy
+    return RunChoice(kind, wave, strategy or None, choices.stranded)  # type: ignore[arg-type]
 
 
 def _joined(plan: Plan, choices: RunChoices) -> str | None:
@@ -202,7 +186,9 @@ def _asked(course: RunPlan, step: Step) -> Sequence[str]:
 
 
 def _waits(step: Step) -> bool:
-    return step.actor == "hook" or step.name in _LONG_STEPS or step.usual_ms > WORKER_WAIT_S * 1000
+    from cutover.step_table import STEPS
+
+    return step.actor == "hook" or STEPS[step.name].waits_long or step.usual_ms > WORKER_WAIT_S * 1000
 
 
 def _ahead(steps: tuple[Step, ...], at: int) -> Iterator[str]:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.process_usage import list_descendants, read_cpu_seconds, read_peak_mib
-from bench.results import BenchGoal, publish_results
+from bench.results import BenchGoal, publish_results, report_progress
 from clusters.admin import Admin
 from clusters.cluster_protocol import LogRange
 from clusters.settings import ConnectionSettings
@@ -112,11 +112,12 @@ class _AlignedBench:
             "budget_disk_mib": round(budget.disk_bytes / (1 << 20)),
             "broker_peak_mib": round(read_peak_mib(pid for each in self.pids for pid in list_descendants(each))),
         }
-        _say(f"{case}: {row['seconds']} s (budget {row['budget_s']}), {row['disk_mib']} MiB of disk")
+        report_progress(f"{case}: {row['seconds']} s (budget {row['budget_s']}), {row['disk_mib']} MiB of disk")
         return row
 
 
 def main() -> int:
+    """Fills logs and gaps, and compares time and disk with the printed budget. Returns the exit code."""
     start = int(float(os.environ.get("BENCH_ALIGNED_START", "3e9")))
     many = int(float(os.environ.get("BENCH_ALIGNED_MANY", "2e8")))
     with tempfile.TemporaryDirectory(prefix="watershed-bench-") as scratch, _bench(Path(scratch)) as bench:
@@ -127,6 +128,7 @@ def main() -> int:
 
 
 def build_aligned_goals(rows: list[dict[str, Any]]) -> list[BenchGoal]:
+    """Time of every row against its budget, and disk of the filled logs."""
     found = [BenchGoal(f"{row['case']}: time over the budget's", _over(row), _MOST_OVER, "lower") for row in rows]
     found += [
         BenchGoal(f"{row['case']}: MiB of disk, at most", row["disk_mib"], row["budget_disk_mib"], "lower")
@@ -150,7 +152,9 @@ def _fill(bench: _AlignedBench, case: str, starts: list[int]) -> dict[str, Any]:
         if time.monotonic() - told[0] > 10:
             told[0] = time.monotonic()
             left = filling.seconds_left
-            _say(f"  {filling.done:,} of {filling.of:,}" + (f", {left:.0f} s left" if left is not None else ""))
+            report_progress(
+                f"  {filling.done:,} of {filling.of:,}" + (f", {left:.0f} s left" if left is not None else "")
+            )
 
     def work() -> int:
         threads = [
@@ -204,10 +208,6 @@ def _bench(directory: Path) -> Iterator[_AlignedBench]:
         yield _AlignedBench(target, tuple(broker.pid for broker in cluster.brokers if broker.pid), directory)
     finally:
         clusters.end_clusters(directory)
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -26,6 +26,7 @@ _COMMANDS = {
 
 
 def main() -> int:
+    """Measures every command in both environments. Returns the exit code."""
     with tempfile.TemporaryDirectory() as directory:
         small = _small_environment(Path(directory))
         rows, goals = [], []

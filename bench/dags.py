@@ -26,6 +26,7 @@ _EXAMPLE = _ROOT / "topology" / "examples" / "migration.yaml"
 
 
 def main() -> int:
+    """Parses every DAG file in a child process, several times. Returns the exit code."""
     with tempfile.TemporaryDirectory() as directory:
         _prepare(Path(directory))
         rows: list[dict[str, Any]] = []
@@ -97,7 +98,8 @@ def _parse(file: Path, serialize: bool) -> dict[str, Any]:
     from airflow.sdk import DAG
     from airflow.serialization.serialized_objects import DagSerialization
 
-    began, module = time.process_time(), {"__name__": f"bench_{file.stem}", "__file__": str(file)}
+    began = time.process_time()
+    module: dict[str, Any] = {"__name__": f"bench_{file.stem}", "__file__": str(file)}
     exec(compile(file.read_text(encoding="utf-8"), str(file), "exec"), module)  # noqa: S102 (our own DAG file)
     seconds = time.process_time() - began
     dags = [value for value in module.values() if isinstance(value, DAG)]

@@ -37,10 +37,12 @@ class GroupMover(Protocol):
     """One contender. `prefix` stands before its topics on the target, with a dot."""
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """The contender in tables."""
 
     @property
-    def prefix(self) -> str: ...
+    def prefix(self) -> str:
+        """What its target topics begin with."""
 
     def move(self, groups: Sequence[str], topics: Sequence[str], stopped: float) -> dict[str, float]:
         """Returns when the groups are where the contender puts them: seconds from `stopped` (time.monotonic) to when

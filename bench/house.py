@@ -22,6 +22,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import click
 import networkx as nx
 
 _ROOT = Path(__file__).parent.parent
@@ -31,6 +32,7 @@ _PROTOCOL = frozenset({"main", "RULE", "check"})  # what a program or a lint rul
 _COMPLEX = 10  # McCabe's number, the bound of ruff's C90 here
 _LARGEST = 12
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
+_Documented = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 
 @dataclass(frozen=True)
@@ -85,7 +87,7 @@ def measure_house(house: House) -> dict[str, str]:
         if isinstance(node, _Function) and _is_public(node.name)
     ]
     single = [node for node in functions if "_" not in node.name]
-    top = [node for source in house.sources for node in source.tree.body if _is_documented_kind(node)]
+    top = [node for source in house.sources for node in _list_documented(source.tree.body)]
     deep = [node for source in house.sources for node in _walk_public(source.tree)]
     return {
         "public top-level names": str(len(names)),
@@ -119,7 +121,7 @@ def list_complex_functions(root: Path) -> list[str]:
 def find_import_cycles(sources: Iterable[_Source]) -> list[list[str]]:
     """Groups of modules that import each other, also over others. Imports inside functions count."""
     known = {source.name: source for source in sources}
-    graph = nx.DiGraph()
+    graph: nx.DiGraph[str] = nx.DiGraph()
     for source in known.values():
         for name in _list_imports(source.tree, known):
             if name != source.name:
@@ -145,25 +147,26 @@ def list_largest(house: House) -> dict[str, list[str]]:
 
 
 def main() -> int:
+    """Prints the table, the largest and the cycles; writes bench/results/house.json. Returns the exit code."""
     commit = os.environ.get("HOUSE_BEFORE") or _BEFORE
     after = read_house(_ROOT)
     try:
         before = _measure_commit(commit)
     except subprocess.CalledProcessError as error:
-        print(f"house: no commit {commit} here ({error.stderr.decode().strip()}); set HOUSE_BEFORE", file=sys.stderr)
+        click.echo(f"house: no commit {commit} here ({error.stderr.decode().strip()}); set HOUSE_BEFORE", err=True)
         return 2
     now = measure_house(after)
     width = max(map(len, now))
-    print(f"{'':<{width}}  {commit:>12}  {'now':>12}")
+    click.echo(f"{'':<{width}}  {commit:>12}  {'now':>12}")
     for row, figure in now.items():
-        print(f"{row:<{width}}  {before[row]:>12}  {figure:>12}")
+        click.echo(f"{row:<{width}}  {before[row]:>12}  {figure:>12}")
     largest = list_largest(after)
     for kind, found in largest.items():
-        print(f"\nthe largest {kind}, in lines")
-        print("\n".join(f"  {each}" for each in found))
+        click.echo(f"\nthe largest {kind}, in lines")
+        click.echo("\n".join(f"  {each}" for each in found))
     cycles = find_import_cycles(after.sources)
     for cycle in cycles:
-        print(f"\nimport cycle: {', '.join(cycle)}")
+        click.echo(f"\nimport cycle: {', '.join(cycle)}")
     results = Path(__file__).parent / "results"
     results.mkdir(exist_ok=True)
     document: dict[str, Any] = {
@@ -192,21 +195,20 @@ def _is_public(name: str) -> bool:
     return not name.startswith("_") and name not in _PROTOCOL
 
 
-def _is_documented_kind(node: ast.AST) -> bool:
-    return isinstance(node, (*_Function.__args__, ast.ClassDef)) and not node.name.startswith("_")
+def _list_documented(nodes: Iterable[ast.AST]) -> Iterator[_Documented]:
+    """The functions and classes among them that a reader from outside sees: they need a docstring."""
+    yield from (node for node in nodes if isinstance(node, _Documented) and not node.name.startswith("_"))
 
 
-def _count_bare(nodes: Iterable[ast.AST]) -> int:
-    return sum(
-        ast.get_docstring(node) is None for node in nodes if isinstance(node, (*_Function.__args__, ast.ClassDef))
-    )
+def _count_bare(nodes: Iterable[_Documented]) -> int:
+    return sum(ast.get_docstring(node) is None for node in nodes)
 
 
 def _list_public_names(tree: ast.Module) -> Iterator[str]:
     """Functions, classes, constants and aliases that a module defines at its top; each once."""
     seen: set[str] = set()
     for node in tree.body:
-        if isinstance(node, (*_Function.__args__, ast.ClassDef)):
+        if isinstance(node, _Documented):
             seen.add(node.name)
         elif isinstance(node, ast.Assign):
             seen.update(target.id for target in node.targets if isinstance(target, ast.Name))
@@ -215,14 +217,12 @@ def _list_public_names(tree: ast.Module) -> Iterator[str]:
     yield from sorted(name for name in seen if _is_public(name))
 
 
-def _walk_public(tree: ast.Module) -> Iterator[ast.AST]:
+def _walk_public(tree: ast.Module) -> Iterator[_Documented]:
     """Public functions and classes, and the public methods of public classes."""
-    for node in tree.body:
-        if not _is_documented_kind(node):
-            continue
+    for node in _list_documented(tree.body):
         yield node
         if isinstance(node, ast.ClassDef):
-            yield from (each for each in node.body if _is_documented_kind(each))
+            yield from _list_documented(node.body)
 
 
 def _list_imports(tree: ast.Module, known: Mapping[str, _Source]) -> Iterator[str]:

@@ -15,6 +15,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 from bench.results import BenchGoal, publish_results
 
@@ -27,7 +28,10 @@ _YAMLLINT = "extends: default\nrules: {line-length: disable, document-start: dis
 
 
 def main() -> int:
-    rows, goals, seconds = [], [], {}
+    """Generates the files and measures lint and yamllint on each. Returns the exit code."""
+    rows: list[dict[str, Any]] = []
+    goals: list[BenchGoal] = []
+    seconds: dict[tuple[str, int], float] = {}
     with tempfile.TemporaryDirectory() as directory:
         form = Path(directory) / "form.yaml"
         form.write_text(_YAMLLINT)

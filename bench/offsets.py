@@ -53,6 +53,7 @@ OffsetsRow = dict[str, Any]
 
 
 def main() -> int:
+    """Measures real and generated offset maps. Returns the exit code."""
     transactions = int(os.environ.get("BENCH_TRANSACTIONS", "5000"))
     rows: list[OffsetsRow] = []
     with tempfile.TemporaryDirectory(prefix="watershed-bench-") as scratch, run_bench_clusters(Path(scratch)) as place:
@@ -76,6 +77,7 @@ def main() -> int:
 
 
 def measure_real_transactions(place: BenchClusters, transactions: int) -> OffsetsRow:
+    """Produces transactions, copies them, and compares every record's offsets with the map, both ways."""
     with Admin(place.source) as admin:
         admin.create_topic(_TOPIC, 1)
     with WatershedContender(place).running(_TOPIC) as (_, prefix):

@@ -29,7 +29,7 @@ from bench.bench_clusters import BenchClusters, run_bench_clusters
 from bench.copy_contenders import BareProduceContender, CopyRun, MirrorMakerContender, WatershedContender
 from bench.goals import build_latency_goals, build_throughput_goals
 from bench.process_usage import list_descendants, read_cpu_seconds
-from bench.results import RESULTS_FOLDER, publish_results
+from bench.results import RESULTS_FOLDER, publish_results, report_progress
 from bench.workload import COPY_BENCH_PARTITIONS, COPY_CASES, CopyCase, LoadedTopic, delete_bench_topic, load_topic
 from clusters.admin import Admin
 from clusters.topic_partition import TopicPartition
@@ -44,6 +44,7 @@ _REPOSITORY = Path(__file__).resolve().parent.parent
 
 
 def main() -> int:
+    """Measures throughput of the chosen cases, then added latency. Returns the exit code."""
     chosen = _cases(os.environ.get("BENCH_CASES", "all"))
     seconds = float(os.environ.get("BENCH_SECONDS", "1.5"))
     rounds = int(os.environ.get("BENCH_ROUNDS", "3"))
@@ -93,7 +94,9 @@ def _measured(
     delete_bench_topic(place.source, loaded.topic)
     for name in dict.fromkeys(run.contender for run in runs):
         row = _row(loaded, [run for run in runs if run.contender == name])
-        _say(f"{case.name:17} {name:13} {row['krecords_s']:9} krec/s {row['mb_s']:7} MB/s  {row['cpu_s_per_m']} s/M")
+        report_progress(
+            f"{case.name:17} {name:13} {row['krecords_s']:9} krec/s {row['mb_s']:7} MB/s  {row['cpu_s_per_m']} s/M"
+        )
         yield row
 
 
@@ -127,7 +130,8 @@ def _latencies(place: BenchClusters, mirrors: list[MirrorMakerContender], second
         admin.create_topic("paced", COPY_BENCH_PARTITIONS)
     for load_name in ("idle", "beside a saturating copy"):
         bulk = load_topic(_BULK, place.source, "bulk", 60.0, _BULK_BYTES) if load_name != "idle" else None
-        for contender in (WatershedContender(place), *mirrors):
+        contenders: list[WatershedContender | MirrorMakerContender] = [WatershedContender(place), *mirrors]
+        for contender in contenders:
             found = _latency(place, contender, bulk, seconds)
             row = {
                 "load": load_name,
@@ -140,7 +144,7 @@ def _latencies(place: BenchClusters, mirrors: list[MirrorMakerContender], second
                 "cpu_s_per_m": round(found.cpu_s_per_million, 1),
             }
             figures = f"p50 {found.p50:.1f} ms, p99 {found.p99:.1f}, p99.9 {found.p999:.1f}"
-            _say(f"added latency, {load_name}: {contender.name} {figures}")
+            report_progress(f"added latency, {load_name}: {contender.name} {figures}")
             rows.append(row)
     return rows
 
@@ -168,7 +172,10 @@ def _latency(
 def _warm_up(place: BenchClusters, mirrors: list[MirrorMakerContender]) -> None:
     """Brokers and MirrorMaker's JVMs have compiled their hot code before anything counts."""
     loaded = load_topic(_BULK, place.source, "warm-up", 2.0)
-    for contender in (BareProduceContender(place), WatershedContender(place), *mirrors):
+    contenders: list[BareProduceContender | WatershedContender | MirrorMakerContender] = [
+        BareProduceContender(place), WatershedContender(place), *mirrors,
+    ]  # fmt: skip
+    for contender in contenders:
         contender.copy(loaded, 2 * _MIRROR_S)
     delete_bench_topic(place.source, loaded.topic)
 
@@ -203,10 +210,6 @@ def _cases(names: str) -> list[CopyCase]:
             f"BENCH_CASES: there is no {', '.join(sorted(unknown))}; there are {', '.join(c.name for c in COPY_CASES)}"
         )
     return [case for case in COPY_CASES if case.name in chosen]
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import os
 import platform
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
+
+import click
 
 RESULTS_FOLDER = Path(__file__).parent / "results"
 
@@ -24,7 +27,13 @@ class BenchGoal:
 
     @property
     def holds(self) -> bool:
+        """Whether the value is on the right side of the goal."""
         return self.value >= self.goal if self.better == "higher" else self.value <= self.goal
+
+
+def report_progress(text: str) -> None:
+    """One line on standard error, with the time of day: a benchmark takes minutes."""
+    click.echo(f"{time.strftime('%H:%M:%S')}  {text}", err=True)
 
 
 def publish_results(
@@ -43,11 +52,11 @@ def publish_results(
     path.write_text(json.dumps(document, indent=2) + "\n")
     columns = list(rows[0])
     widths = {column: max(len(column), *(len(str(row[column])) for row in rows)) for column in columns}
-    print("  ".join(f"{column:<{widths[column]}}" for column in columns))
+    click.echo("  ".join(f"{column:<{widths[column]}}" for column in columns))
     for row in rows:
-        print("  ".join(f"{row[column]!s:<{widths[column]}}" for column in columns))
+        click.echo("  ".join(f"{row[column]!s:<{widths[column]}}" for column in columns))
     for goal in goals:
         sign = ">=" if goal.better == "higher" else "<="
-        print(f"{'holds ' if goal.holds else 'MISSED'}  {goal.name}: {goal.value:g} (goal {sign} {goal.goal:g})")
-    print(f"written to {path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path}")
+        click.echo(f"{'holds ' if goal.holds else 'MISSED'}  {goal.name}: {goal.value:g} (goal {sign} {goal.goal:g})")
+    click.echo(f"written to {path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path}")
     return 0 if all(goal.holds for goal in goals) else 1

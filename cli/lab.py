@@ -108,15 +108,19 @@ def _aliases(clusters: int | None, names: str | None) -> list[str]:
     return aliases
 
 
+class _LabFailed(click.ClickException):
+    """A lab that could not be started, found or ended."""
+
+    exit_code = 2
+
+
 def _run(act: Callable[[], Lab]) -> Lab:
     from lab.errors import LabError
 
     try:
         return act()
     except LabError as error:
-        failure = click.ClickException(str(error))
-        failure.exit_code = 2
-        raise failure from None
+        raise _LabFailed(str(error)) from None
 
 
 def _show(found: Lab, form: str) -> None:

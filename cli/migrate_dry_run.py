@@ -66,7 +66,7 @@ def show_run_steps(steps: Sequence[Step]) -> None:
     """Every step with its undo, and where the line is."""
     from cutover.steps import estimate_write_pause_ms
 
-    without = estimate_write_pause_ms(steps)
+    without = estimate_write_pause_ms(tuple(steps))
     if without is not None:
         click.echo(f"no writes  about {without / 1000:.0f} s, between fence and switch, when everybody follows at once")
     for number, step in enumerate(steps, 1):

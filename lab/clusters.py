@@ -42,6 +42,7 @@ class LabCluster:
 
     @property
     def bootstrap(self) -> str:
+        """`host:port` of every broker, with commas."""
         return ",".join(broker.address for broker in self.brokers)
 
 

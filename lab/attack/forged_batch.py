@@ -79,7 +79,7 @@ def _see_the_copy(scene: AttackSetup, findings: AttackFindings, file: Path) -> N
 
     def stopped() -> bool:
         nonlocal state
-        state = scene.partition(file, _TOPIC, 1).get("state", "")
+        state = str(scene.partition(file, _TOPIC, 1).get("state", ""))
         return state == "source_foreign_write"
 
     findings.expect(

@@ -52,12 +52,14 @@ class AttackVerdict:
 
     @property
     def word(self) -> str:
+        """`held`, `NOT HELD`, or `NOT RUN` when the attack could not be carried out."""
         if self.findings is None:
             return "NOT RUN"
         return "NOT HELD" if self.findings.broken else "held"
 
     @property
     def line(self) -> str:
+        """One line: number, verdict, seconds, threat, what was done and what was seen."""
         head = f"{self.attack.number}  {self.word:8}  {self.seconds:5.1f} s  {self.attack.threat}."
         if self.findings is None:
             return f"{head} Could not be carried out: {self.problem}"
@@ -72,6 +74,7 @@ def require_carried_out(holds: object, problem: str) -> None:
 
 
 def render_attack_summary(verdicts: Iterable[AttackVerdict]) -> str:
+    """How many attacks are held, are not held and did not run, on one line."""
     words = [each.word for each in verdicts]
     told = [f"{words.count('held')} held", f"{words.count('NOT HELD')} not held"]
     if not_run := words.count("NOT RUN"):

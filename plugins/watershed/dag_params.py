@@ -68,11 +68,13 @@ _OPTIONS = {
 
 
 def build_waves_param(names: Sequence[str], default: Sequence[str], description: str) -> Param:
+    """A list of waves to choose from; `default` is chosen when nobody chooses."""
     schema: dict[str, Any] = {"type": "array", "items": {"enum": list(names)}, "uniqueItems": True}
     return Param(list(default), **schema, examples=list(names), description=description)
 
 
 def build_strategy_param() -> Param:
+    """The strategies that may replace the file's."""
     return Param(
         AS_DECLARED,
         enum=[AS_DECLARED, *STRATEGIES],

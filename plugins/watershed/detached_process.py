@@ -49,14 +49,17 @@ class DetachedProcess:
 
     @property
     def log(self) -> Path:
+        """Standard output and error of the program."""
         return self.folder / "log"
 
     def pid(self) -> int | None:
+        """None until the program has written it, and for a folder without a program."""
         with contextlib.suppress(OSError, ValueError):
             return int(json.loads((self.folder / "process.json").read_text())["pid"])
         return None
 
     def alive(self) -> bool:
+        """Whether the folder's lock is held: true on every machine that shares the folder."""
         try:
             with (self.folder / "lock").open("rb") as lock:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -199,7 +202,7 @@ def _run(module: str, arguments: Sequence[str]) -> int:
             return 0
         if isinstance(ending.code, int):
             return ending.code
-        print(ending.code, file=sys.stderr)
+        sys.stderr.write(f"{ending.code}\n")
         return 1
     except BaseException:  # noqa: BLE001 (the exit code must be written whatever ends the module)
         traceback.print_exc()

@@ -32,6 +32,7 @@ class RequirementsOperator(BaseOperator):
         self.plan, self.proof = plan, proof
 
     def execute(self, context: Any) -> str:
+        """Defers itself until `not_before`. Fails when a requirement is not met, and names each."""
         from airflow.providers.standard.triggers.temporal import TimeDeltaTrigger
 
         plan = find_frozen_plan(self.plan).read()
@@ -58,6 +59,7 @@ class RequirementsOperator(BaseOperator):
         return "\n".join(["| what | seen |", "|---|---|", *(f"| {what} | {seen} |" for what, seen in rows)])
 
     def come_back(self, context: Any, event: Any) -> str:
+        """`not_before` is over: everything is read anew."""
         return self.execute(context)
 
 
@@ -106,10 +108,12 @@ class DecommissionApprovalOperator(ApprovalOperator):
         self.plan, self.evidence = plan, evidence
 
     def execute(self, context: Any) -> Any:
+        """Asks in the Airflow UI, with the evidence as the body of the question."""
         self.body = self.seen(context)
         return super().execute(context)
 
     def execute_complete(self, context: Any, event: dict[str, Any]) -> Any:
+        """Writes the answer to the journal, then lets Airflow fail the task of a refusal."""
         if "error" not in event:
             who = (event.get("responded_by_user") or {}).get("name") or "somebody"
             granted = event["chosen_options"] == [self.APPROVE]
@@ -120,6 +124,7 @@ class DecommissionApprovalOperator(ApprovalOperator):
         return super().execute_complete(context, event)
 
     def seen(self, context: Any) -> str:
+        """The evidence that the task `evidence` returned; "" without one."""
         return str(context["ti"].xcom_pull(self.evidence) or "")
 
 
@@ -162,6 +167,7 @@ class TellDecommissionOperator(BaseOperator):
         self.plan = plan
 
     def execute(self, context: Any) -> list[str]:
+        """Logs what may be removed by hand, in order, and returns it."""
         told = list_cleanup_tasks(find_frozen_plan(self.plan).read())
         for line in told:
             self.log.info("%s", escape_control_lines(line))

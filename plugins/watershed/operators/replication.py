@@ -45,6 +45,7 @@ class FreezePlanOperator(BaseOperator):
         self.expected = expected
 
     def execute(self, context: Any) -> str:
+        """Fails for good when the file does not compile, or compiles to another plan than expected."""
         from topology.errors import InvalidTopology, UnreadableTopology
 
         try:
@@ -71,6 +72,7 @@ class ApplyPlanOperator(BaseOperator):
         self.plan = plan
 
     def execute(self, context: Any) -> None:
+        """Logs every change; a second run finds nothing to change."""
         from clusters.errors import ClusterError
         from clusters.settings import resolve_connection_settings
         from replicator.apply import apply_plan
@@ -103,6 +105,7 @@ class StartFleetsOperator(BaseOperator):
         self.workers = workers
 
     def execute(self, context: Any) -> list[str]:
+        """One detached program a target cluster; a fleet that runs already is left as it is."""
         frozen = find_frozen_plan(self.plan)
         started = []
         for fleet in list_fleets(frozen.read()):
@@ -139,10 +142,12 @@ class FlowsRunningOperator(BaseOperator):
         self.timeout = timeout
 
     def execute(self, context: Any) -> None:
+        """Leaves the worker slot; the triggerer follows the status topics."""
         folders = [str(folder) for folder in self.fleets]
         self.defer(trigger=FlowsRunning(self.plan, folders), method_name="check", timeout=self.timeout)
 
     def check(self, context: Any, event: dict[str, Any]) -> None:
+        """Fails with the partitions that have halted, or with the fleet that has ended."""
         if event["problem"]:
             raise AirflowException(escape_control_lines(event["problem"]))
         self.log.info("%s", escape_control_lines(event["seen"]))
@@ -153,16 +158,18 @@ class FlowsRunning(BaseTrigger):
     look count: an earlier fleet may have left `running` behind."""
 
     def __init__(self, plan: str, fleets: list[str], poll_seconds: float = 3.0) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]  # Airflow's has no annotations
         self.plan = plan
         self.fleets = fleets
         self.poll_seconds = poll_seconds
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
+        """Class path and arguments, as Airflow's database keeps them."""
         kwargs = {"plan": self.plan, "fleets": self.fleets, "poll_seconds": self.poll_seconds}
         return "plugins.watershed.operators.replication.FlowsRunning", kwargs
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
+        """One event: `seen` for people, `problem` "" when every partition is served."""
         from clusters.errors import ClusterError
 
         plan = find_frozen_plan(self.plan).read()
@@ -199,6 +206,7 @@ class Fleet:
 
     @property
     def folder(self) -> Path:
+        """Where the fleet's program runs; the same for every DAG run of the topology."""
         return locate_state_folder() / "fleets" / self.topology / self.target
 
     def program(self, topology: Path, workers: int, folder: Path) -> tuple[str, list[str]]:

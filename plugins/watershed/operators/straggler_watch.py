@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Generator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from cutover.run_context import RunContext
     from topology.plan import Plan
 
+_Answer = TypeVar("_Answer")
 _POLL_SECONDS = 30.0
 DEFER_LIMIT = timedelta(days=400)
 _WATCH_POOL = ThreadPoolExecutor(max_workers=16, thread_name_prefix="watershed-after")
@@ -75,11 +76,13 @@ class StragglerWatchOperator(BaseOperator):
         self.plan = plan
 
     def execute(self, context: Any) -> None:
+        """Leaves the worker slot until every done wave has soaked. Skipped while no wave is done."""
         if not list_moved_waves(plan := find_frozen_plan(self.plan).read(), read_chain_or_fail(plan)):
             raise AirflowSkipException("no wave is done by the journal: there is nothing to watch")
         self.defer(trigger=WavesSoaked(self.plan), method_name="come_back", timeout=DEFER_LIMIT)
 
     def come_back(self, context: Any, event: dict[str, Any]) -> None:
+        """Fails when somebody wrote to the source; skipped when every wave was taken back meanwhile."""
         if event["problem"]:
             raise AirflowFailException(escape_control_lines(event["problem"]))
         if not list_moved_waves(plan := find_frozen_plan(self.plan).read(), read_chain_or_fail(plan)):
@@ -93,14 +96,16 @@ class WavesSoaked(BaseTrigger):
     def __init__(
         self, plan: str, poll_seconds: float = _POLL_SECONDS, settle_seconds: float = TRIGGER_SETTLE_S
     ) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]  # Airflow's has no annotations
         self.plan, self.poll_seconds, self.settle_seconds = plan, poll_seconds, settle_seconds
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
+        """Class path and arguments, as Airflow's database keeps them."""
         kwargs = {"plan": self.plan, "poll_seconds": self.poll_seconds, "settle_seconds": self.settle_seconds}
         return "plugins.watershed.operators.straggler_watch.WavesSoaked", kwargs
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
+        """One event: `seen` for people, `problem` "" unless somebody wrote to the source."""
         loop, said = asyncio.get_running_loop(), ""
         await asyncio.sleep(self.settle_seconds)
         watch = SourceWatchProxy(find_frozen_plan(self.plan).read())
@@ -217,8 +222,12 @@ def _strangers(
     return (yield from refuse_stranded_records(ground, ends, now))
 
 
-def drive_questions(asking: Generator[Action, Observation, Any], answer: Any) -> Any:
-    """Drive questions that change nothing to their end."""
+def drive_questions(
+    asking: Generator[Action, Observation, _Answer], answer: Callable[[Action], Observation]
+) -> _Answer:
+    """Answers every question of `asking` until it returns, and returns its result. Its actions change nothing.
+
+    Raises RecordsStranded when an application wrote to the source, AirflowException for every other refusal."""
     from cutover.actions import PauseRun, ReportMessage
     from cutover.errors import Refused
     from cutover.observations import ActionDone
@@ -231,7 +240,8 @@ def drive_questions(asking: Generator[Action, Observation, Any], answer: Any) ->
             talk = isinstance(action, PauseRun | ReportMessage)
             action = asking.send(ActionDone(int(time.monotonic() * 1000)) if talk else answer(action))
     except StopIteration as end:
-        return end.value
+        found: _Answer = end.value
+        return found
     except Refused as why:
         if "stranded" in why.seen:
             raise RecordsStranded(str(why)) from None

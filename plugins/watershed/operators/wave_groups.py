@@ -46,8 +46,7 @@ def add_wave_groups(
     outlet: Asset | None = None,
 ) -> DAG:
     """Fill a DAG with a group for every wave of this kind of course, one after the other."""
-    plan = file.plan
-    assert plan is not None
+    plan = file.require_plan()
     with dag:
         compiled = FreezePlanOperator(task_id="compile", path=str(file.path), expected="{{ params.plan_hash }}")
         before: BaseOperator = compiled
@@ -103,12 +102,15 @@ class BeginWaveOperator(BaseBranchOperator):
 
     template_fields: Sequence[str] = ("plan", "strategy", "rehearsal", "waves")
 
-    def __init__(self, *, kind: RunKind, wave: str, plan: str, strategy: str, rehearsal: str, **kwargs: Any) -> None:
+    def __init__(
+        self, *, kind: RunKind, wave: str, plan: str, strategy: str, rehearsal: bool | str, **kwargs: Any
+    ) -> None:
         super().__init__(task_id="begin", trigger_rule=TriggerRule.NONE_FAILED, retries=2, **kwargs)
         self.kind, self.wave, self.plan, self.strategy, self.rehearsal = kind, wave, plan, strategy, rehearsal
         self.waves: Any = "{{ params.get('waves') }}"
 
     def choose_branch(self, context: Any) -> str:
+        """The id of the first task: in the order of the file's strategy, or of the run's."""
         if self.kind in ("migrate", "rollback"):  # the others have one group for whatever is chosen
             if self.waves == []:
                 raise AirflowFailException("no wave is chosen: trigger the DAG again and choose at least one")
@@ -128,6 +130,7 @@ class BeginWaveOperator(BaseBranchOperator):
         return f"{self.wave}.other_strategy.{list_span_tasks(course)[0].task}"
 
     def check(self, order: StepOrder, plan: Plan, wave: Wave) -> None:
+        """Fails while another run holds the topology or an earlier wave is missing; skips a wave that is done."""
         from cutover.journal.chain import describe_holder
 
         if self.kind != "migrate":
@@ -156,11 +159,14 @@ class EndWaveOperator(BaseOperator):
 
     template_fields: Sequence[str] = ("plan", "strategy", "rehearsal")
 
-    def __init__(self, *, kind: RunKind, wave: str, plan: str, strategy: str, rehearsal: str, **kwargs: Any) -> None:
+    def __init__(
+        self, *, kind: RunKind, wave: str, plan: str, strategy: str, rehearsal: bool | str, **kwargs: Any
+    ) -> None:
         super().__init__(task_id="end", trigger_rule=TriggerRule.NONE_FAILED_MIN_ONE_SUCCESS, retries=2, **kwargs)
         self.kind, self.wave, self.plan, self.strategy, self.rehearsal = kind, wave, plan, strategy, rehearsal
 
     def execute(self, context: Any) -> dict[str, Any]:
+        """Fails unless the journal has the run as done. Returns what subscribers of the cutover asset get."""
         if self.rehearsal is True:
             raise AirflowSkipException("dry run: nothing was touched")
         ti = context["ti"]

@@ -43,10 +43,12 @@ class StandbyProof:
 
     @property
     def ready(self) -> bool:
+        """It has proven once, still runs, and takes an order."""
         return self.process.alive() and self._summary.exists()
 
     @property
     def begun(self) -> bool:
+        """It was started, or somebody tried to, in this wave."""
         return self.process.folder.exists()
 
     @property
@@ -100,6 +102,7 @@ def is_standby_attempt(attempt: DetachedProcess) -> bool:
 
 
 def fill_placeholders(arguments: list[str], topology: Path, folder: Path) -> list[str]:
+    """The arguments with `{topology}` and `{out}` replaced; empty ones are left out."""
     return [word.replace("{topology}", str(topology)).replace("{out}", str(folder)) for word in arguments if word]
 
 

@@ -93,6 +93,7 @@ _numbers = itertools.count()
 
 
 def begin_waiting_steps(order: dict[str, Any]) -> int:
+    """Starts the steps in a thread; returns the number that `poll_waiting_steps` takes."""
     number = next(_numbers)
     _running[number] = _Running(number, StepOrder.of_json(order))
     return number

@@ -37,10 +37,12 @@ class RunChoices:
     waves: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
+        """JSON values only: a trigger's arguments are kept in Airflow's database."""
         return asdict(self) | {"waves": [*self.waves]}
 
     @classmethod
     def of_json(cls, told: dict[str, Any]) -> RunChoices:
+        """Reads what `to_json` wrote."""
         return cls(**{**told, "waves": tuple(told["waves"])})
 
 

@@ -43,8 +43,8 @@ _LONGEST_FIRST = ("slow", "spark", "airflow", "kafka")  # marks; files without o
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Two processes share the files in this order (`--no-loadscope-reorder`): what is short comes last, so that none of
-    them has a long file left when the other is done."""
+    """The processes share the files in this order (`--no-loadscope-reorder`): what is short comes last, so that none of
+    them has a long file left when the others are done."""
     if not hasattr(config, "workerinput"):
         return
     rank: dict[Path, int] = {}
@@ -63,20 +63,50 @@ def pytest_terminal_summary(terminalreporter: TerminalReporter) -> None:
 
 
 @pytest.fixture(scope="session")
-def kafka_pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    """Two single-broker clusters, `onprem` and `cloud`; ended when the run ends, also by SIGTERM.
+def kafka_pair(tmp_path_factory: pytest.TempPathFactory) -> Lab:
+    """Two single-broker clusters, `onprem` and `cloud`, of all processes of a run (decision 0070).
 
-    Tests share them: use `topic_name` for topics, and do not stop these brokers.
+    Tests share them, at the same time: use `topic_name` for topics, groups, topologies; do not stop these brokers; what
+    looks at a whole cluster, or sets what all clients feel, takes `own_pair`.
     """
     from lab import clusters
 
-    directory = tmp_path_factory.mktemp("kafka-pair")
-    before = signal.signal(signal.SIGTERM, lambda *_: pytest.exit("ended by SIGTERM", returncode=143))
+    return clusters.start_clusters(_pair_in(tmp_path_factory), ["onprem", "cloud"])
+
+
+@pytest.fixture(scope="module")
+def own_pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    """Two such clusters that only this file uses."""
+    from lab import clusters
+
+    directory = tmp_path_factory.mktemp("own-pair")
     try:
         yield clusters.start_clusters(directory, ["onprem", "cloud"])
     finally:
         clusters.end_clusters(directory)
-        signal.signal(signal.SIGTERM, before)
+
+
+def _pair_in(factory: pytest.TempPathFactory) -> Path:
+    """A folder that all processes of a run name alike; xdist gives each one below the first process's own."""
+    base = factory.getbasetemp()
+    return (base.parent if os.environ.get("PYTEST_XDIST_WORKER") else base) / "kafka-pair"
+
+
+def pytest_sessionstart() -> None:
+    """What the fixtures started is ended by SIGTERM, too."""
+    signal.signal(signal.SIGTERM, lambda *_: pytest.exit("ended by SIGTERM", returncode=143))
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """The first process ends after all others, however those ended, and ends what they shared."""
+    if hasattr(session.config, "workerinput"):
+        return
+    factory = session.config._tmp_path_factory  # type: ignore[attr-defined]
+    if factory._basetemp is not None and (pair := _pair_in(factory)).is_dir():
+        from lab import clusters
+
+        clusters.end_clusters(pair)
 
 
 @pytest.fixture(scope="session")
@@ -84,12 +114,8 @@ def registry_pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Sch
     """Two real schema registries that know nothing of each other. Tests share them: use names of your own."""
     from lab.schema_registry import run_registries
 
-    before = signal.signal(signal.SIGTERM, lambda *_: pytest.exit("ended by SIGTERM", returncode=143))
-    try:
-        with run_registries(tmp_path_factory.mktemp("registries"), 2) as both:
-            yield both
-    finally:
-        signal.signal(signal.SIGTERM, before)
+    with run_registries(tmp_path_factory.mktemp("registries"), 2) as both:
+        yield both
 
 
 @pytest.fixture

@@ -68,7 +68,7 @@ def hub(kafka_pair: Lab) -> str:
 def asking(monkeypatch: pytest.MonkeyPatch) -> Iterator[ClientProcesses]:
     found = ClientProcesses()
     for module in (cluster_questions, waiting_steps):
-        monkeypatch.setattr(module, "asking", lambda: found)
+        monkeypatch.setattr(module, "shared_client_processes", lambda: found)
     yield found
     found.stop(60)
 

@@ -92,7 +92,7 @@ def world(monkeypatch: pytest.MonkeyPatch, state: Path) -> World:
     monkeypatch.setattr(waiting_steps, "shared_client_processes", asked_here)
     monkeypatch.setattr(waiting_steps, "_LOOK_S", 0.01)
     for module in (cutover_steps, step_driver):
-        monkeypatch.setattr(module, "frozen_plan", lambda plan: FrozenPlan(plan, state))
+        monkeypatch.setattr(module, "find_frozen_plan", lambda plan: FrozenPlan(plan, state))
     monkeypatch.setattr(step_driver, "require_warm_standby", lambda *_: None)  # see test_airflow_standby
     monkeypatch.setattr(hitl, "upsert_hitl_detail", lambda **detail: world.said.append(f"asked: {detail['subject']}"))
     return world

@@ -77,7 +77,7 @@ def log(monkeypatch: pytest.MonkeyPatch, state: Path) -> FakeLog:
 
     frozen = SimpleNamespace(read=lambda: PLAN, topology=state)
     for module in (cutover_steps, step_driver, wave_groups):
-        monkeypatch.setattr(module, "frozen_plan", lambda _hash: frozen)
+        monkeypatch.setattr(module, "find_frozen_plan", lambda _hash: frozen)
     monkeypatch.setattr(StepOrder, "migration", migration)
     monkeypatch.setattr(waiting_steps, "shared_client_processes", asked_here)
     monkeypatch.setattr(waiting_steps, "_LOOK_S", 0.01)

@@ -33,6 +33,12 @@ pytestmark = pytest.mark.kafka
 
 
 @pytest.fixture
+def onprem(own_pair: Lab) -> ConnectionSettings:
+    """Nobody else's: a scan looks at everything."""
+    return ConnectionSettings("onprem", tuple(own_pair.clusters["onprem"].bootstrap.split(",")))
+
+
+@pytest.fixture
 def site(onprem: ConnectionSettings) -> Iterator[RealSite]:
     place = RealSite(onprem)
     yield place
@@ -251,12 +257,12 @@ def test_releases(versions: dict[int, tuple[int, int]], supported: dict[str, int
 
 
 @pytest.fixture
-def files(tmp_path: Path, kafka_pair: Lab) -> Path:
-    """A topology of the two shared clusters and one that nobody runs, with a lint finding in it."""
+def files(tmp_path: Path, own_pair: Lab) -> Path:
+    """A topology of two clusters and one that nobody runs, with a lint finding in it."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         nowhere = f"127.0.0.1:{free.getsockname()[1]}"
-    pair = {alias: each.bootstrap for alias, each in kafka_pair.clusters.items()}
+    pair = {alias: each.bootstrap for alias, each in own_pair.clusters.items()}
     (tmp_path / "two.yaml").write_text(_topology(pair))
     (tmp_path / "three.yaml").write_text(_topology({**pair, "lost": nowhere}))
     return tmp_path

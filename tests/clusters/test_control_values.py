@@ -101,7 +101,7 @@ def topics(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[tuple[str, bytes |
         return every if how.get("invalid") else control_records._valid(settings, topic, every)
 
     for module in (control_records, alignment_records, group_control_records, failover_actions):
-        monkeypatch.setattr(module, "read_log", read_log)
+        monkeypatch.setattr(module, "read_control_log", read_log)
     return found
 
 

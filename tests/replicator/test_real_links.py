@@ -1,4 +1,7 @@
-"""Links between two real brokers, without a worker: lanes, throttling by the brokers, quotas."""
+"""Links between two real brokers, without a worker: lanes, throttling by the brokers, quotas.
+
+The brokers are this file's own: what is set for our client id would slow down every worker.
+"""
 
 from __future__ import annotations
 
@@ -106,8 +109,8 @@ def _address(settings: ConnectionSettings) -> BrokerAddress:
     return BrokerAddress(host, int(port))
 
 
-def test_backlog_goes_by_the_bulk_lane_and_what_is_new_by_the_live_one(kafka_pair, topic_name) -> None:
-    settings = settings_of(kafka_pair)
+def test_backlog_goes_by_the_bulk_lane_and_what_is_new_by_the_live_one(own_pair, topic_name) -> None:
+    settings = settings_of(own_pair)
     filled(settings["onprem"], topic_name, 12)
     kinds: set[str] = set()
     with linked(settings, topic_name, RateLimit(None)) as scene:
@@ -133,8 +136,8 @@ def test_backlog_goes_by_the_bulk_lane_and_what_is_new_by_the_live_one(kafka_pai
 
 
 @pytest.mark.parametrize(("side", "rate"), [("onprem", "consumer_byte_rate"), ("cloud", "producer_byte_rate")])
-def test_a_broker_that_throttles_is_left_in_peace(kafka_pair, topic_name, side: str, rate: str) -> None:
-    settings = settings_of(kafka_pair)
+def test_a_broker_that_throttles_is_left_in_peace(own_pair, topic_name, side: str, rate: str) -> None:
+    settings = settings_of(own_pair)
     filled(settings["onprem"], topic_name, 6)
     limited(settings[side], rate, 5e5)  # over about ten seconds
     try:
@@ -148,10 +151,10 @@ def test_a_broker_that_throttles_is_left_in_peace(kafka_pair, topic_name, side: 
     assert same(settings, topic_name)
 
 
-def test_a_backlog_gets_through_a_quota_of_which_others_use_a_little(kafka_pair, topic_name) -> None:
+def test_a_backlog_gets_through_a_quota_of_which_others_use_a_little(own_pair, topic_name) -> None:
     """A broker answers with nothing where an answer would exceed what is left of the quota's window, and cuts answers
     only to the whole of it: who always asks for as much as there may be gets nothing while anybody else reads."""
-    settings = settings_of(kafka_pair)
+    settings = settings_of(own_pair)
     filled(settings["onprem"], topic_name, 7)
     filled(settings["onprem"], f"{topic_name}-small", 1)
     over = threading.Event()
@@ -180,8 +183,8 @@ def test_a_backlog_gets_through_a_quota_of_which_others_use_a_little(kafka_pair,
     assert same(settings, topic_name)
 
 
-def test_a_quota_holds_within_five_in_a_hundred(kafka_pair, topic_name) -> None:
-    settings = settings_of(kafka_pair)
+def test_a_quota_holds_within_five_in_a_hundred(own_pair, topic_name) -> None:
+    settings = settings_of(own_pair)
     filled(settings["onprem"], topic_name, 6)
     quota = 2_000_000
     with linked(settings, topic_name, RateLimit(quota)) as scene:
@@ -195,8 +198,8 @@ def test_a_quota_holds_within_five_in_a_hundred(kafka_pair, topic_name) -> None:
         assert (copied() - before) / (time.monotonic() - began) < 1.05 * quota
 
 
-def test_no_more_is_held_than_memory_has_room_for(kafka_pair, topic_name) -> None:
-    settings = settings_of(kafka_pair)
+def test_no_more_is_held_than_memory_has_room_for(own_pair, topic_name) -> None:
+    settings = settings_of(own_pair)
     filled(settings["onprem"], topic_name, 12)
     routes: list[ActiveCopy] = []
     most = 0
@@ -215,9 +218,9 @@ def test_no_more_is_held_than_memory_has_room_for(kafka_pair, topic_name) -> Non
     assert same(settings, topic_name)
 
 
-def test_backlogs_that_fill_the_memory_do_not_hold_up_what_is_new(kafka_pair, topic_name) -> None:
+def test_backlogs_that_fill_the_memory_do_not_hold_up_what_is_new(own_pair, topic_name) -> None:
     """With no memory left for backlogs only the live lane fetches: all that it brings is at the log's end."""
-    settings = settings_of(kafka_pair)
+    settings = settings_of(own_pair)
     filled(settings["onprem"], topic_name, 1)
     with linked(settings, topic_name, RateLimit(None), lambda: 0) as scene:
         wait_until(scene.done)

@@ -236,7 +236,7 @@ def test_a_partition_whose_ledger_cannot_be_read_is_not_taken_over(monkeypatch: 
     invalid = Ledger(
         {}, invalid={FlowPartition(KEY.flow, KEY.topic, KEY.partition): ProtocolError("offset 7 cannot be read")}
     )
-    for name, function in {"look": clusters.look, "without_leader": lambda *_: set()}.items():
+    for name, function in {"inspect_logs": clusters.look, "find_leaderless_partitions": lambda *_: set()}.items():
         monkeypatch.setattr(takeover, name, function)
     monkeypatch.setattr(takeover, "read_ledger", lambda *_, **__: invalid)
     flow = PlanFlow(KEY.flow, "onprem", "cloud", TopicSelection(include=(Selector("literal", "orders"),)))
@@ -251,8 +251,8 @@ def test_what_landed_during_a_look_is_known(monkeypatch: pytest.MonkeyPatch) -> 
     clusters = Clusters()
     replaced: dict[str, Callable[..., Any]] = {
         "read_ledger": clusters.ledger,
-        "look": clusters.look,
-        "without_leader": lambda *_: set(),
+        "inspect_logs": clusters.look,
+        "find_leaderless_partitions": lambda *_: set(),
     }
     for name, function in replaced.items():
         monkeypatch.setattr(takeover, name, function)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from tests.replicator.model import Simulation
 
+pytestmark = pytest.mark.slow
 SETTINGS = settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
 
 

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from replicator.errors import ReplicatorError
 from tests.replicator.model import Simulation, WentLoud
 
+pytestmark = pytest.mark.slow
 SETTINGS = settings(max_examples=120, deadline=None, suppress_health_check=list(HealthCheck))
 
 

@@ -2,7 +2,7 @@
 
 "Soon" is counted in starts: how often the command could have been started for a clean file with the processor time that
 it took (2 s are about eight starts on the machines this was written on). A start is measured on the same machine in the
-same minute, so a slower or busier machine changes nothing.
+same minute, so a slower or busier machine changes nothing; it compiles what it imports, wherever compiled modules lie.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def ask(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ask]:
             return Answer(figures["exit"], 1 + figures["cpu"] / start, figures["mib"], *texts)
 
         def start() -> float:
-            return min(_whole_process(["lint", str(clean)]) for _ in range(3))
+            return min(_whole_process(["lint", str(clean)], folder / "none") for _ in range(3))
 
         usual = start()
 
@@ -89,10 +89,11 @@ def ask(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ask]:
         runner.stdin.close()
 
 
-def _whole_process(arguments: list[str]) -> float:
-    """CPU seconds from the interpreter's first instruction to its last."""
+def _whole_process(arguments: list[str], compiled: Path) -> float:
+    """CPU seconds from the interpreter's first instruction to its last; `compiled`: a folder that is not there."""
     program = "import sys; from cli.main import main; sys.exit(main(sys.argv[1:]))"
-    child = subprocess.Popen([sys.executable, "-c", program, *arguments], cwd=ROOT, stdout=subprocess.DEVNULL)
+    own = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "PYTHONPYCACHEPREFIX": str(compiled)}
+    child = subprocess.Popen([sys.executable, "-c", program, *arguments], cwd=ROOT, env=own, stdout=subprocess.DEVNULL)
     _, status, usage = os.wait4(child.pid, 0)
     child.returncode = os.waitstatus_to_exitcode(status)
     assert child.returncode == 0

@@ -20,6 +20,7 @@ from topology.loader import parse_topology
 from topology.rule import Rule
 from topology.rules import RULES
 
+pytestmark = pytest.mark.slow
 GRF = [rule for rule in RULES if rule.code.startswith("GRF")]
 # What explains a failure costs more than the failure is worth here: every message shows the whole file.
 FIXED = settings(derandomize=True, deadline=None, database=None, phases=[Phase.generate, Phase.shrink])

@@ -47,17 +47,19 @@ test: env jars ## all tests: real brokers, real Spark, real Airflow
 	$(if $(TESTS),,$(BIN)/pytest --numprocesses 2 $(MEASURED))
 	$(BIN)/pytest --numprocesses $(PROCESSES) --dist loadfile --no-loadscope-reorder $(if $(TESTS),$(TESTS),--ignore $(MEASURED))
 
-check: env ## lint, format, types, imports between the rooms
+check: env ## lint, format, types, imports between the rooms and between modules, names
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python -m bench.house --check
 
 format: env ## put the code in shape
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: bench-cli bench-lint bench-dags bench-aligned bench-replicate bench-groups bench-offsets bench-verify bench-cutover ## all measurements
+# BENCH_SMOKE=1 of any of these: sizes that take seconds; nothing is written and no goal counts, but the program has run.
+bench: bench-cli bench-lint bench-dags bench-aligned bench-replicate bench-groups bench-offsets bench-verify bench-cutover ## all measurements; BENCH_SMOKE=1: only whether each still runs
 
 bench-cli: env ## how fast the command answers, in an environment with three packages
 	$(BIN)/python -m bench.cli

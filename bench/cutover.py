@@ -29,23 +29,23 @@ from typing import Any
 
 from bench.bench_clusters import BenchClusters, run_bench_clusters
 from bench.goals import build_cutover_goals
-from bench.results import publish_results, report_progress
+from bench.results import choose_size, publish_results, report_progress
 from bench.shop_applications import ShopApplications, run_shop, wait_until_done
 from cli.proof_process import ProofProcess
 from clusters.admin import Admin
 from cutover.driver import RunDriver, RunEvent
 from lab import sample_applications
 
-_TOPICS = 10
-_RATE = 500  # records a second of each producer
+_TOPICS = choose_size(10, 2)
+_RATE = choose_size(500, 50)  # records a second of each producer
 _WATCH = "500ms"
 _BY_HAND = "by hand"
-_CASES = ("fenced", "producers_first", "consumers_first", _BY_HAND)
+_CASES = choose_size(("fenced", "producers_first", "consumers_first", _BY_HAND), ("fenced", _BY_HAND))
 
 
 def main() -> int:
     """Moves the applications with each strategy, and once by hand. Returns the exit code."""
-    partitions = int(os.environ.get("BENCH_PARTITIONS", "100"))
+    partitions = int(os.environ.get("BENCH_PARTITIONS", choose_size("100", "2")))
     cases = [each.strip() for each in os.environ.get("BENCH_CASES", ",".join(_CASES)).split(",")]
     rows: list[dict[str, Any]] = []
     seconds: dict[str, dict[str, float]] = {}

@@ -17,11 +17,11 @@ import time
 from pathlib import Path
 from typing import Any
 
-from bench.results import BenchGoal, publish_results
+from bench.results import BenchGoal, choose_size, publish_results
 
 _ROOT = Path(__file__).parent.parent
-_TOPOLOGIES = int(os.environ.get("BENCH_TOPOLOGIES", "50"))
-_ROUNDS = 5
+_TOPOLOGIES = int(os.environ.get("BENCH_TOPOLOGIES", choose_size("50", "2")))
+_ROUNDS = choose_size(5, 1)
 _EXAMPLE = _ROOT / "topology" / "examples" / "migration.yaml"
 
 

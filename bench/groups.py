@@ -28,20 +28,21 @@ from bench.group_movers import GroupMover, run_mirrormaker_mover, run_watershed_
 from bench.lagging_group import LaggingGroup
 from bench.moved_group import judge_moved_group, read_on_at_target
 from bench.numbered_topics import READ_TO_END_S, TOPIC_KINDS, NumberedRecords, NumberedTopic, read_numbered_records
-from bench.results import publish_results, report_progress
+from bench.results import choose_size, publish_results, report_progress
 from lab import mirrormaker
 from lab.errors import LabError
 
-_LAGS = (0, 10, 1_000, 100_000)
-_LEAST = 250_000
+_LAGS = choose_size((0, 10, 1_000, 100_000), (0, 10))
+_LEAST = choose_size(250_000, 2_000)
+_MIRRORS = choose_size(("mm2 default", "mm2 tuned"), ())  # they take 15 s to come to rest
 _LIVE = 0.2  # the share of records that come while everybody copies
-_STEPS, _STEP_S = 20, 1.0  # a step is as long as MirrorMaker's intervals, at least
+_STEPS, _STEP_S = choose_size(20, 2), 1.0  # a step is as long as MirrorMaker's intervals, at least
 _HANDFUL = 20  # records at the very end, for which compaction's last segment is closed
 
 
 def main() -> int:
     """Lets groups lag, stop, move and read on, for each contender. Returns the exit code."""
-    records = int(os.environ.get("BENCH_RECORDS", "300000"))
+    records = int(os.environ.get("BENCH_RECORDS", choose_size("300000", "2000")))
     if records < _LEAST:
         raise SystemExit(f"BENCH_RECORDS: {records} are too few, at least {_LEAST} are needed")
     with ExitStack() as stack:
@@ -69,12 +70,12 @@ def main() -> int:
 
 def _started(stack: ExitStack, place: BenchClusters, topics: Sequence[str], groups: Sequence[str]) -> list[GroupMover]:
     movers: list[GroupMover] = [stack.enter_context(run_watershed_mover(place, topics, groups))]
+    if not _MIRRORS:
+        return movers
     flushing = {"offset.flush.interval.ms": "1000"}  # offset syncs that wait are sent then; 60 s as it comes
     mirror = mirrormaker.start_connect_mirrormaker(place.directory / "mirrormaker", place.target.bootstrap[0], flushing)
     stack.callback(mirror.stop)
-    movers += [
-        stack.enter_context(run_mirrormaker_mover(place, mirror, name, topics)) for name in ("mm2 default", "mm2 tuned")
-    ]
+    movers += [stack.enter_context(run_mirrormaker_mover(place, mirror, name, topics)) for name in _MIRRORS]
     return movers
 
 

@@ -30,7 +30,7 @@ from confluent_kafka import Producer
 
 from bench.bench_clusters import BenchClusters, run_bench_clusters
 from bench.copy_contenders import WatershedContender
-from bench.results import BenchGoal, publish_results
+from bench.results import BenchGoal, choose_size, publish_results
 from clusters.admin import Admin
 from clusters.control_records import ControlRecord, read_messages
 from clusters.control_topics import LEDGER_TOPIC, SLOT_COUNT, encode_control_value
@@ -41,8 +41,8 @@ from replicator.ledger.ledger_writer import PartitionLedgerWriter
 from replicator.ledger.offset_map import ExplicitRun, OffsetMap, OffsetRun
 from replicator.ledger.transaction_positions import PositionAndRuns, PositionTracker, TransactionPosition
 
-_RUNS = 1_000_000
-_LOOKUPS = 20_000
+_RUNS = choose_size(1_000_000, 1_000)
+_LOOKUPS = choose_size(20_000, 200)
 _PRODUCERS = 8
 _TOPIC = "orders"
 _KEY = PartitionKey("source-to-target", _TOPIC, _TOPIC, 0)
@@ -54,7 +54,7 @@ OffsetsRow = dict[str, Any]
 
 def main() -> int:
     """Measures real and generated offset maps. Returns the exit code."""
-    transactions = int(os.environ.get("BENCH_TRANSACTIONS", "5000"))
+    transactions = int(os.environ.get("BENCH_TRANSACTIONS", choose_size("5000", "80")))
     rows: list[OffsetsRow] = []
     with tempfile.TemporaryDirectory(prefix="watershed-bench-") as scratch, run_bench_clusters(Path(scratch)) as place:
         rows.append(measure_real_transactions(place, transactions))
@@ -63,7 +63,7 @@ def main() -> int:
     rows.append(_measure_transaction_map(100))
     goals = []
     for row in rows:
-        per_million = row["stays_mb"] * _RUNS / row["runs"]
+        per_million = row["stays_mb"] * 1_000_000 / row["runs"]
         goals += [
             BenchGoal(f"{row['case']}: MB that stay in the ledger for 10⁶ runs", per_million, _MOST_STAYS_MB, "lower"),
             BenchGoal(f"{row['case']}: lookup p99, ms", row["p99_ms"], _MOST_LOOKUP_MS, "lower"),

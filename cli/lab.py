@@ -52,11 +52,11 @@ def up(clusters: int | None, names: str | None, brokers: int, directory: Path, f
     _show(_run(act), form)
 
 
-@lab.command()
+@lab.command("status")
 @_DIRECTORY
 @_FORMAT
 @click.pass_context
-def status(context: click.Context, directory: Path, form: str) -> None:
+def show_lab_status(context: click.Context, directory: Path, form: str) -> None:
     """Show the clusters; exit 1 when a broker of them does not run.
 
     Example: topology lab status --format json

@@ -25,7 +25,8 @@ from lab.attack import (
     secret_references,
 )
 from lab.attack.attack_setup import AttackSetup, run_attack_clusters
-from lab.attack.outcome import Attack, AttackNotCarriedOut, AttackVerdict, compute_exit_code, render_attack_summary
+from lab.attack.control_checks import AttackNotCarriedOut
+from lab.attack.outcome import Attack, AttackVerdict, compute_exit_code, render_attack_summary
 from lab.errors import LabError
 
 ATTACKS: tuple[Attack, ...] = (

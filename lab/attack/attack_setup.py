@@ -23,7 +23,7 @@ from confluent_kafka.admin import AdminClient
 
 from clusters.settings import ConnectionSettings
 from lab import clusters
-from lab.attack.outcome import require_carried_out
+from lab.attack.control_checks import require_carried_out
 from lab.detached_process import ProcessIdentity, end_processes, is_alive, spawn_detached
 from lab.preload import create_lab_topics
 

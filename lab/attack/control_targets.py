@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from lab.attack.attack_setup import ATTACK_SOURCE, ATTACK_TARGET, AttackSetup, wait_until
-from lab.attack.outcome import Attack, AttackFindings, require_carried_out
+from lab.attack.control_checks import require_carried_out
+from lab.attack.outcome import Attack, AttackFindings
 
 _FILE = """\
 apiVersion: topology/v1alpha1

@@ -14,10 +14,6 @@ if TYPE_CHECKING:
     from lab.attack.attack_setup import AttackSetup
 
 
-class AttackNotCarriedOut(Exception):
-    """The attack could not be tried: its set-up or one of its controls failed. Says nothing about the product."""
-
-
 @dataclass(frozen=True, slots=True)
 class Attack:
     """number: of issue 15's finding. threat: in one sentence. needs_clusters: the lab's two real clusters."""
@@ -65,12 +61,6 @@ class AttackVerdict:
             return f"{head} Could not be carried out: {self.problem}"
         told = self.findings.broken or self.findings.seen
         return f"{head} Done: {self.findings.done}. Seen: {'; '.join(told)}."
-
-
-def require_carried_out(holds: object, problem: str) -> None:
-    """For set-up and controls. Raises NotCarriedOut."""
-    if not holds:
-        raise AttackNotCarriedOut(problem)
 
 
 def render_attack_summary(verdicts: Iterable[AttackVerdict]) -> str:

@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 
 from lab.attack.attack_setup import AttackSetup, CommandResult
-from lab.attack.outcome import Attack, AttackFindings, require_carried_out
+from lab.attack.control_checks import require_carried_out
+from lab.attack.outcome import Attack, AttackFindings
 from lab.hostile_broker import HostileBroker, answer_with_sasl_plain
 
 _FILE = """\

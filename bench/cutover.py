@@ -45,6 +45,7 @@ _CASES = choose_size(("fenced", "producers_first", "consumers_first", _BY_HAND),
 
 def main() -> int:
     """Moves the applications with each strategy, and once by hand. Returns the exit code."""
+    os.environ.setdefault("WATERSHED_HOOK_HOSTS", "loopback")  # where the shop's applications listen
     partitions = int(os.environ.get("BENCH_PARTITIONS", choose_size("100", "2")))
     cases = [each.strip() for each in os.environ.get("BENCH_CASES", ",".join(_CASES)).split(",")]
     rows: list[dict[str, Any]] = []

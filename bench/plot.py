@@ -68,7 +68,9 @@ def _figure(columns: int, groups: int) -> tuple[Figure, Any]:
     mpl.rcParams["svg.hashsalt"] = "watershed"  # the same figures give the same file
     from matplotlib import pyplot
 
-    figure, axes = pyplot.subplots(1, columns, sharey=True, figsize=(11, 1.6 + 0.55 * groups), layout="constrained")
+    size = (11, 1.6 + 0.55 * groups)
+    figure, grid = pyplot.subplots(1, columns, sharey=True, figsize=size, layout="constrained", squeeze=False)
+    axes = grid[0]
     for each in axes:
         each.grid(axis="x", alpha=0.3)
         each.set_axisbelow(True)

@@ -24,7 +24,7 @@ def show_dry_run(plan: Plan, waves: Sequence[Wave], form: str, strategy: WaveStr
     if form == "json":
         shown = [_document(course) for course in courses]
         document = {"schema": 1, "plan": plan.hash, "waves": shown}
-        if len(shown) == 1:  # as it was before there were several
+        if len(shown) == 1:  # scripts read the fields of a single wave at the top
             document |= {"wave": shown[0]["wave"], "steps": shown[0]["steps"]}
         click.echo(json.dumps(document, indent=2))
         return

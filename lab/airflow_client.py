@@ -103,16 +103,6 @@ class AirflowClient:
         ]
         return sorted(found, key=lambda task: task.started or "~")
 
-    def xcom(self, dag: str, run: str, task: str, key: str = "return_value") -> Any:
-        """None when the task returned nothing."""
-        path = f"/api/v2/dags/{dag}/dagRuns/{_quoted(run)}/taskInstances/{task}/xcomEntries/{key}"
-        try:
-            return self._call("GET", path)["value"]
-        except AirflowRequestFailed as answer:
-            if answer.status == 404:
-                return None
-            raise
-
     def log(self, dag: str, run: str, task: str, attempt: int = 1) -> list[str]:
         """The events of a task's log; that of an error with what it says."""
         path = f"/api/v2/dags/{dag}/dagRuns/{_quoted(run)}/taskInstances/{task}/logs/{attempt}"

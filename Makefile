@@ -2,7 +2,7 @@
 #   make demo [FAULT=worker]   a whole migration on embedded clusters, end to end
 #   make up / make down        the same system, left running / ended
 #   make test  make check      what CI runs
-#   make attack [ATTACKS=2,7]  the worst attacks of issue 15, tried on the installed product: held, or NOT HELD
+#   make attack [ATTACKS=2,7]  what an attacker tries first, tried on the installed product: held, or NOT HELD
 #   make bench  make soak      measurements and long runs, never part of the tests; make fuzz: foreign bytes
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c

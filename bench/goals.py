@@ -1,4 +1,4 @@
-"""What was promised of copying (issue 5) and of moving groups (issue 6), as numbers of one run."""
+"""The goals of copying, moving groups, cutovers and proofs, as numbers of one run."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def build_group_goals(rows: Sequence[_Row]) -> list[BenchGoal]:
     return goals
 
 
-_WITHOUT_WRITES_S = 5.0  # issue 8, for `fenced` with 100 partitions when clients follow at once
+_WITHOUT_WRITES_S = 5.0  # for `fenced` with 100 partitions when clients follow at once
 
 
 def build_cutover_goals(rows: Sequence[_Row]) -> list[BenchGoal]:

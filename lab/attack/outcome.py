@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Attack:
-    """number: of issue 15's finding. threat: in one sentence. needs_clusters: the lab's two real clusters."""
+    """number: as `make attack ATTACKS=` takes it. threat: in one sentence. needs_clusters: two real ones."""
 
     number: int
     threat: str

@@ -1,6 +1,6 @@
-"""Operators of courses: one Airflow task a step (`plugins.watershed.steps.step_driver` does the step).
+"""Operators of runs: one Airflow task a step (`plugins.watershed.steps.step_driver` does the step).
 
-What a step must not wait for in a worker, it waits for elsewhere, and comes back:
+A step does not hold a worker slot while it waits; the task is deferred and comes back:
 
     a proof      starts the Spark application, waits in the triggerer, comes back with its summary
     an approval  parks as a required action of the Airflow UI, comes back with who decided
@@ -56,12 +56,12 @@ if TYPE_CHECKING:
 
 _WAIT_LIMIT = timedelta(days=400)  # every wait has a bound of its own in the step; a window may open next year
 _RETRIES: dict[str, Any] = {"retries": 2, "retry_delay": timedelta(seconds=5)}
-# Steps that wait in the triggerer are looked at by threads: one each, of which many must fit.
+# A thread for each step that waits in the triggerer.
 _WAITING = ThreadPoolExecutor(max_workers=256, thread_name_prefix="watershed-step")
 
 
 class CutoverStep:
-    """What operators of steps have in common; a mixin because an approval must be an ApprovalOperator."""
+    """What both operators below share; a mixin because an approval must be an ApprovalOperator."""
 
     row: StepTask
     kind: RunKind
@@ -117,7 +117,7 @@ class CutoverStep:
             self.drive(context)
 
     def rehearsed(self, context: Any) -> list[tuple[str, str | None]]:
-        """What the task would do, and how it is undone. What is chosen for a way back may add steps to it."""
+        """What the task would do, and how it is undone. The choices for a rollback or failback may add steps to it."""
         if self.kind == "migrate":
             return [(self.row.does, self.row.undo)]
         order = self.order(context)
@@ -167,7 +167,7 @@ class CutoverStep:
 
 
 class CutoverStepOperator(CutoverStep, BaseOperator):
-    """Steps of a course."""
+    """Steps of a run that need no person."""
 
     template_fields: Sequence[str] = CutoverStep.template_fields
 
@@ -249,7 +249,7 @@ class CutoverApprovalOperator(CutoverStep, ApprovalOperator):
 
         def answer(asked: AskApproval) -> ApprovalAnswer:
             kept = answers.given(order, asked.by)
-            if kept is None and self.fresh is not None:  # it answers whoever was asked: the first without an answer
+            if kept is None and self.fresh is not None:  # it belongs to the first person without an answer
                 kept, self.fresh = self.fresh, None
                 answers.keep(order, asked.by, kept)
             return kept or decide(asked)
@@ -312,7 +312,7 @@ class WatcherOperator(BaseOperator):
 
 
 class StepFinished(BaseTrigger):
-    """Has the rest of waiting steps done in a process apart, and fires when it is over or needs a worker."""
+    """Lets a separate process finish the waiting steps. Fires when they have ended or need a worker."""
 
     def __init__(self, order: StepOrder | dict[str, Any]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # Airflow's has no annotations

@@ -66,8 +66,8 @@ class RequirementsOperator(BaseOperator):
 def check_requirements(
     moved: Sequence[MovedWave], requires: Sequence[str], proof: str | None, now_ms: float
 ) -> tuple[list[tuple[str, str]], list[str]]:
-    """(what was seen, what is not fulfilled). proof: what this run's proof of the way back said, "" for nothing; None
-    where there is no way back."""
+    """Returns (what was seen, which requirements are not met). proof: the verdict of this run's proof of the reverse
+    flow, "" without a verdict; None where the file has no reverse flow."""
     rows = [(f"wave {wave.wave}", f"{wave.run}, sealed {render_utc_time(wave.sealed_ms)}") for wave in moved]
     unmet = []
     for wave in moved:
@@ -98,8 +98,8 @@ def _read_newest_verdict(folder: Any) -> str:
 
 
 class DecommissionApprovalOperator(ApprovalOperator):
-    """A person decides whether the source may be taken down, with what was checked in view. Who, and what was in view,
-    is in the journal before anybody is told what to do."""
+    """A person decides whether the source may be taken down, and sees what was checked. The journal has the decision,
+    the name and the evidence before the next task says what may be removed."""
 
     template_fields: Sequence[str] = (*ApprovalOperator.template_fields, "plan")
 
@@ -175,7 +175,7 @@ class TellDecommissionOperator(BaseOperator):
 
 
 def list_cleanup_tasks(plan: Plan) -> list[str]:
-    """What a person may do when the source is given up, in this order."""
+    """What a person may do to remove the source, in this order."""
     assert plan.migration is not None
     flow = plan.flow(plan.migration.flow)
     back = sorted({w.rollback.reverse for w in plan.migration.waves if w.rollback and w.rollback.reverse})

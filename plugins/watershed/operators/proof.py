@@ -1,4 +1,4 @@
-"""The steps of `verify__<name>`: the proof, and telling its result to whoever waits for it.
+"""The tasks of `verify__<name>`: the proof, and the event that carries its result to other DAGs.
 
 The result is an event of the asset `watershed://proof/<name>`. A task that fails has no events, and a proof that found
 a difference must fail; so another task tells it, whatever came (docs/decisions/0032).
@@ -91,7 +91,7 @@ class PublishProofOperator(BaseOperator):
         if found is None:
             raise AirflowSkipException("no verdict was reached, so there is nothing to tell")
         told = Path(found["path"]).with_name("told")
-        if told.exists():  # a run that was cleared, and whose proof was not made anew
+        if told.exists():  # the run was cleared, and its proof did not run again
             raise AirflowSkipException(f"the verdict in {found['path']} was told before, and there is no newer one")
         found["report"] = build_report_path(ti.dag_id, ti.run_id, self.proof)
         counts = ", ".join(f"{found[name]:,} {name}" for name in PROOF_COUNTS if found[name])

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from topology.plan import Plan, PlanFlow
 
 _SERVED = ("running", "catching_up")
-_QUIET = ("starting", "aligning", "retrying", "paused", "stopped", *_SERVED)  # every other state is loud
+_QUIET = ("starting", "aligning", "retrying", "paused", "stopped", *_SERVED)  # every other state is a halt
 
 
 class FreezePlanOperator(BaseOperator):
@@ -130,7 +130,7 @@ class StartFleetsOperator(BaseOperator):
 class FlowsRunningOperator(BaseOperator):
     """Wait, without a worker slot, until every partition of every flow is served.
 
-    Fails at once when a fleet's program ended or a partition is loud, with its coordinates and remedy.
+    Fails at once when a fleet's program ended or a partition has halted, with its coordinates and remedy.
     """
 
     template_fields: Sequence[str] = ("plan", "fleets")
@@ -154,8 +154,8 @@ class FlowsRunningOperator(BaseOperator):
 
 
 class FlowsRunning(BaseTrigger):
-    """Polls `watershed.status` on the plan's target clusters. Only reports that are newer than the first
-    look count: an earlier fleet may have left `running` behind."""
+    """Polls `watershed.status` on the plan's target clusters. Only reports that are newer than those of the first poll
+    count: an earlier fleet may have left `running` behind."""
 
     def __init__(self, plan: str, fleets: list[str], poll_seconds: float = 3.0) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # Airflow's has no annotations
@@ -220,7 +220,7 @@ class Fleet:
 
 @dataclass(frozen=True, slots=True)
 class FlowsProgress:
-    """What a look at the flows found: for people, what is wrong ("" nothing), and whether all are served."""
+    """Result of one poll. text: for people. problem: "" without one. done: every partition is served."""
 
     text: str
     problem: str

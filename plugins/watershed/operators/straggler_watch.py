@@ -1,5 +1,5 @@
-"""The first half of `after_cutover__<name>`: what is still to be watched when applications have moved. Nothing here
-changes a cluster."""
+"""The first half of `after_cutover__<name>`: watches the source after a cutover. Any write there except by the reverse
+flow fails the run. Nothing here changes a cluster."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _WATCH_POOL = ThreadPoolExecutor(max_workers=16, thread_name_prefix="watershed-a
 
 @dataclass(frozen=True, slots=True)
 class MovedWave:
-    """A wave that the journal has as done. sealed_ms: when, since 1970. soaked_ms: until when the way back is open."""
+    """A wave that the journal has as done. sealed_ms: when, since 1970. soaked_ms: end of the time for a rollback."""
 
     wave: str
     run: str
@@ -48,7 +48,7 @@ class MovedWave:
 
 
 def list_moved_waves(plan: Plan, chain: JournalChain) -> list[MovedWave]:
-    """In the order in which they were done."""
+    """The waves that the journal has as done, the earliest first."""
     from cutover.journal.chain import RUN_STEP, find_step_outcome
 
     assert plan.migration is not None
@@ -91,7 +91,7 @@ class StragglerWatchOperator(BaseOperator):
 
 
 class WavesSoaked(BaseTrigger):
-    """Looks again and again who writes to the source; fires when every done wave has soaked, or somebody did."""
+    """Polls the source's log ends. Fires when every done wave has soaked, or as soon as an application wrote there."""
 
     def __init__(
         self, plan: str, poll_seconds: float = _POLL_SECONDS, settle_seconds: float = TRIGGER_SETTLE_S
@@ -126,14 +126,15 @@ class WavesSoaked(BaseTrigger):
 
 
 class SourceWatch:
-    """The source's log ends, as far as they are known to hold nothing but what the reverse flow brought."""
+    """Remembers the source's log ends up to which only the reverse flow has written."""
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         self.ends: dict[str, dict[TopicPartition, int]] = {}
 
     def look(self) -> tuple[str, str, bool]:
-        """(for people, who strands records, whether all waves have soaked)."""
+        """Reads journal and log ends once. Returns text for people, the fault ("" for none), and whether all waves have
+        soaked."""
         from cutover.offsets import decode_offsets
 
         moved, now = list_moved_waves(self.plan, read_chain_or_fail(self.plan)), time.time() * 1000
@@ -151,14 +152,14 @@ class SourceWatch:
 
 
 class SourceWatchProxy:
-    """A `SourceWatch` whose looks are taken in a process apart, for the triggerer."""
+    """A `SourceWatch` that asks the clusters from a separate process: the triggerer itself opens no connection."""
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         self.ends: dict[str, Any] = {}
 
     def look(self) -> tuple[str, str, bool]:
-        """As `Watch.look`. Raises AirflowException, AirflowFailException."""
+        """As `SourceWatch.look`. Raises AirflowException, AirflowFailException."""
         from clusters.errors import ClusterError
 
         about = {"plan": self.plan.hash, "ends": self.ends}
@@ -176,7 +177,7 @@ class SourceWatchProxy:
 
 
 def watch_source_once(plan: str, ends: dict[str, Any]) -> dict[str, Any]:
-    """One look, in the process apart; `ends` goes from one to the next."""
+    """One poll, in the separate process. `ends`: what the poll before returned."""
     from cutover.offsets import decode_offsets, encode_offsets
 
     watch = SourceWatch(find_frozen_plan(plan).read())
@@ -191,14 +192,14 @@ def watch_source_once(plan: str, ends: dict[str, Any]) -> dict[str, Any]:
 
 
 class RecordsStranded(Exception):
-    """Somebody writes to the source."""
+    """An application wrote to the source after its wave moved: nothing copies those records any more."""
 
 
 def require_no_stranded_records(
     plan: Plan, wave: MovedWave, ends: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, int]:
-    """The source's ends of today. Raises Stranded when an application wrote there since; AirflowException when the
-    cluster does not tell."""
+    """The source's log ends as they are now. Raises RecordsStranded when an application wrote there since,
+    AirflowException when the cluster cannot be read."""
     from clusters.settings import resolve_connection_settings
     from cutover.live.action_handler import LiveActionHandler
     from cutover.live.application_control import ApplicationEndpoints

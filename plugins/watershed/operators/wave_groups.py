@@ -1,4 +1,4 @@
-"""Waves as task groups: who may begin, the lane of steps, what takes it back, and how its end is told.
+"""Waves as task groups: the check whether a wave may begin, its chain of step tasks, what takes it back, its end.
 
 Whether a wave is done, begun or somebody else's is read from the journal, never from task states.
 """
@@ -45,7 +45,7 @@ def add_wave_groups(
     *,
     outlet: Asset | None = None,
 ) -> DAG:
-    """Fill a DAG with a group for every wave of this kind of course, one after the other."""
+    """Fills a DAG with a task group for every wave, one after the other. kind: of all their runs."""
     plan = file.require_plan()
     with dag:
         compiled = FreezePlanOperator(task_id="compile", path=str(file.path), expected="{{ params.plan_hash }}")
@@ -96,9 +96,8 @@ def _lane(rows: Iterable[StepTask], told: dict[str, Any]) -> list[BaseOperator]:
 
 
 class BeginWaveOperator(BaseBranchOperator):
-    """Decides from the journal whether the wave may begin, and in which lane. Skipped: not chosen, or done already.
-
-    Fails while another run holds the topology, naming it, and while a wave is not done that this one is `after`."""
+    """Reads the journal, then starts the wave, skips it (not chosen, already done) or fails (another run holds the
+    topology, or a wave of `after` is not done). Picks the task chain of the run's strategy."""
 
     template_fields: Sequence[str] = ("plan", "strategy", "rehearsal", "waves")
 
@@ -134,7 +133,7 @@ class BeginWaveOperator(BaseBranchOperator):
         from cutover.journal.chain import describe_holder
 
         if self.kind != "migrate":
-            return  # a way back may end the run that holds the topology: its first step decides
+            return  # a rollback or failback may end the run that holds the topology: its first step decides
         chain = read_chain_or_fail(plan)
         held = chain.unfinished()
         if held and held[0].run != order.journal_run:
@@ -155,7 +154,7 @@ class BeginWaveOperator(BaseBranchOperator):
 
 
 class EndWaveOperator(BaseOperator):
-    """The wave is done when the journal says so, whatever the tasks' states; then it is told."""
+    """Emits the cutover asset. The wave is done when the journal says so, whatever the states of its tasks."""
 
     template_fields: Sequence[str] = ("plan", "strategy", "rehearsal")
 

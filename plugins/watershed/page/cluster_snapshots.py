@@ -34,7 +34,7 @@ _SOON_S = 0.1  # while much is to be read, at the beginning or after MANY record
 _MANY = 100
 CLUSTER_ANSWER_S = 4.0  # how long a cluster may take to answer before the page says that it does not
 CLUSTER_RETRY_S = 2.0  # after it did not
-_IDLE_S = 90.0  # nobody has asked for so long: the thread ends, and begins anew when somebody does
+_IDLE_S = 90.0  # without a request for so long the thread ends; the next request starts another
 _CLUSTERS = 100  # threads at most
 # One thread at a time turns records into values. Fifty that do so at once would leave the api-server, which has one
 # thread for all its requests, a fiftieth of the interpreter; none of them waits for a cluster while it has its turn.

@@ -59,8 +59,8 @@ def build_flows_overview(plan: Plan, seen: _Snapshots, now: float, only: str = "
 
 
 def build_cluster_row(alias: str, seen: ClusterSnapshot, now: float) -> _Row:
-    """state: answers | reading | silent. age_ms: of its last answer, None before the first. Time in which nobody
-    looked, and so nobody asked, is no silence."""
+    """state: answers | reading | silent. age_ms: of its last answer, None before the first. Time during which nobody
+    had the page open does not count: the cluster was not asked then."""
     age = None if seen.answered_at is None else max(0.0, now - seen.answered_at)
     if age is None:
         state = "silent" if seen.problem else "reading"
@@ -140,7 +140,7 @@ def build_flow_detail(flow: PlanFlow, plan: Plan, seen: _Snapshots, now: float, 
 
 
 def find_state_level(state: str) -> str:
-    """ok | busy | idle | warn | bad: the colour; a state that is not listed is a loud one."""
+    """ok | busy | idle | warn | bad: the colour; a state that is not listed is a halt."""
     return _LEVELS.get(state, "bad")
 
 

@@ -24,7 +24,7 @@ PAGE_FILES = Path(__file__).parent / "static"
 _TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 MAX_SAFE_INTEGER = 2**53 - 1  # what a browser's numbers hold
 _MAX_NESTING = 20
-_RELIST_TOPOLOGIES_S = 5.0  # how long the folder of topologies is not looked at again
+_RELIST_TOPOLOGIES_S = 5.0  # between two readings of the folder of topologies
 _HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
     "connect-src 'self'; frame-src 'self'; frame-ancestors 'self'; base-uri 'none'; form-action 'none'",
@@ -156,8 +156,9 @@ def _plan_of(plan_hash: str) -> Plan | None:
 
 
 def _visible(value: Any, depth: int = 0) -> Any:
-    """Characters that nobody sees, or that turn the order of reading, stand as escapes: names come from clusters. So do
-    values: a number that JSON or a browser cannot hold is unknown, what is nested too deeply is left out."""
+    """A value that a browser shows as it is. Names and values come from clusters: invisible characters and those that
+    change the reading direction become escapes, a number that JSON or a browser cannot hold becomes unknown, and what
+    is nested too deeply is left out."""
     if isinstance(value, str):
         return value if value.isascii() and value.isprintable() else _escaped(value)
     if isinstance(value, int | float):

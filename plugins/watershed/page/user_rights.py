@@ -1,9 +1,9 @@
 """Who may see and do what: Airflow's own answer for each DAG of a topology, asked at every request.
 
 A topology is seen by whoever may read `replicate__<name>`; its migrations by whoever may read runs of the DAGs that
-move applications; its proofs likewise, DAG by DAG. What Airflow does not know belongs to nobody, and is seen by nobody;
-a DAG that is stale is still its team's, and starts nothing. The page itself starts nothing: buttons call Airflow's
-public REST interface, which decides again.
+move applications; its proofs likewise, DAG by DAG. A DAG that Airflow has not parsed is hidden from everyone. A stale
+DAG stays visible to its team but cannot be triggered. The page itself starts nothing: buttons call Airflow's public
+REST interface, which checks the rights again.
 """
 
 from __future__ import annotations

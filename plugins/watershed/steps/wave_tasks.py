@@ -1,7 +1,7 @@
-"""Courses as lanes of tasks: which tasks a wave has in a DAG, made from the plan alone.
+"""Which tasks a wave has in a DAG: run plans as chains of tasks, made from the compiled plan alone.
 
-A task does a step. Between the fence and the switch producers write nowhere, and a task costs Airflow seconds: there a
-task goes on with the steps behind its own, and their tasks find them done in the journal.
+A task does a step. Between the fence and the switch producers cannot write, and a task costs Airflow seconds: there a
+task also does the steps after its own, and the tasks of those find them done in the journal.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ _LONG_STEPS = ("window", "hold_before", "hold_after", "straggler_watch")
 
 @dataclass(frozen=True, slots=True)
 class RunChoices:
-    """What a person decides beforehand when triggering a way back. accept_loss: so many records may be missing, None:
-    somebody is asked. stranded: where groups go on that meet records of the old source alone, None refuses them.
-    waves: those to be promoted, or that were, () for all of them."""
+    """What a person decides when triggering a rollback, failover or failback. accept_loss: so many records may be
+    missing, None: a person is asked. stranded: where groups continue when only the old source has some records, None
+    refuses such a run. waves: those to promote, or that were promoted; () for all."""
 
     accept_loss: int | None = None
     though_source_answers: bool = False
@@ -67,7 +67,7 @@ class StepTask:
 def preview_run_plan(
     plan: Plan, kind: RunKind, wave: str, strategy: str = "", choices: RunChoices = NO_CHOICES
 ) -> RunPlan:
-    """The course of one wave as the plan alone has it: asks no cluster. strategy: another one than the file's.
+    """The run plan of one wave from the compiled plan alone: asks no cluster. strategy: another one than the file's.
 
     Raises NotSupported."""
     match kind:
@@ -135,7 +135,7 @@ def _joined(plan: Plan, choices: RunChoices) -> str | None:
 
 
 def list_wave_groups(plan: Plan | None, kind: RunKind) -> list[str]:
-    """The waves that a DAG of this kind has, in their order; none where the file has no such way."""
+    """The waves that a DAG of this kind has, in their order; none where the file declares no such run."""
     from cutover.errors import NotSupported
 
     if plan is None or plan.migration is None:

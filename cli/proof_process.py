@@ -60,14 +60,14 @@ class ProofProcess:
         self._make_ready(_BEGIN_COLD)
         return self._by_order(folder, arguments) or self._by_new(folder, arguments, stays=not wanted.final)
 
-    def wrap_with_warm_up(self, say: _Say, course: RunPlan, folder: Callable[[], Path]) -> _Say:
+    def wrap_with_warm_up(self, say: _Say, run_plan: RunPlan, folder: Callable[[], Path]) -> _Say:
         """`say` for a resumed run, which also starts an application at the first step after the proof of the history.
         That proves again what came since, which warms it up, and waits for the tail. The fence waits until it is
         ready."""
         from cutover.actions import RequestProof
         from cutover.run_context import PREFLIGHT_STEPS
 
-        names = [step.name for step in course.steps]
+        names = [step.name for step in run_plan.steps]
         before = names[: names.index("tail_proof")] if "tail_proof" in names else []
         known: dict[str, dict[str, Any]] = {}
 
@@ -80,7 +80,7 @@ class ProofProcess:
             if self._process is None:
                 history = known["history_proof"]
                 topics = sorted(next(known[name] for name in PREFLIGHT_STEPS if name in known)["partitions"])
-                again = RequestProof(course.flow.id, tuple(topics), history["level"], False, history.get("summary"))
+                again = RequestProof(run_plan.flow.id, tuple(topics), history["level"], False, history.get("summary"))
                 place = folder() / "again"
                 self._begin(place, self._arguments(place, again), stays=True)
                 self._awaited = place / _SUMMARY

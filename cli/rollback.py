@@ -39,5 +39,5 @@ def rollback(stranded: Literal["skip", "reread"] | None, **given: Any) -> int:
     if wanted.dry_run:
         return show_run_plan(plan, preview_rollback(plan, wanted.wave), wanted.form)
     settings = resolve_migration_settings(plan)
-    course = plan_rollback(plan, wanted.wave, read_target_journal(plan, settings), stranded=stranded)
-    return drive_run(plan, course, settings, wanted, {"approval"})
+    run_plan = plan_rollback(plan, wanted.wave, read_target_journal(plan, settings), stranded=stranded)
+    return drive_run(plan, run_plan, settings, wanted, {"approval"})

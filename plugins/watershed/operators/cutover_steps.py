@@ -121,8 +121,8 @@ class CutoverStep:
         if self.kind == "migrate":
             return [(self.row.does, self.row.undo)]
         order = self.order(context)
-        course = preview_run_plan(find_frozen_plan(order.plan).read(), self.kind, self.wave, choices=order.choices)
-        steps = {step.name: step for step in course.steps}
+        run_plan = preview_run_plan(find_frozen_plan(order.plan).read(), self.kind, self.wave, choices=order.choices)
+        steps = {step.name: step for step in run_plan.steps}
         return [(steps[name].does, steps[name].undo) for name in list_steps_to_do(order, [*steps])]
 
     def drive(self, context: Any) -> None:

@@ -205,22 +205,22 @@ def require_no_stranded_records(
     from cutover.live.application_control import ApplicationEndpoints
     from cutover.run_context import RunContext
 
-    course = preview_run_plan(plan, "migrate", wave.wave)
-    ground = RunContext(course.flow, course.wave, course.policy, dict(wave.outcomes))
-    both = (course.flow.source, course.flow.target)
+    run_plan = preview_run_plan(plan, "migrate", wave.wave)
+    run_context = RunContext(run_plan.flow, run_plan.wave, run_plan.policy, dict(wave.outcomes))
+    both = (run_plan.flow.source, run_plan.flow.target)
     settings = {alias: resolve_connection_settings(plan.cluster(alias)) for alias in both}
-    world = LiveActionHandler(plan, course.flow, settings, ApplicationEndpoints({}, None), time.monotonic)
-    return drive_questions(_strangers(ground, ends), world.answer)
+    handler = LiveActionHandler(plan, run_plan.flow, settings, ApplicationEndpoints({}, None), time.monotonic)
+    return drive_questions(_strangers(run_context, ends), handler.answer)
 
 
 def _strangers(
-    ground: RunContext, ends: Mapping[TopicPartition, int]
+    run_context: RunContext, ends: Mapping[TopicPartition, int]
 ) -> Generator[Action, Observation, dict[TopicPartition, int]]:
     from cutover.fences.stragglers import refuse_stranded_records
     from cutover.run_context import read_source_logs
 
-    now: ObservedLogs = yield from read_source_logs(ground)
-    return (yield from refuse_stranded_records(ground, ends, now))
+    now: ObservedLogs = yield from read_source_logs(run_context)
+    return (yield from refuse_stranded_records(run_context, ends, now))
 
 
 def drive_questions(

@@ -65,15 +65,15 @@ def _group(
     told: dict[str, Any] = {"kind": kind, "wave": wave, "plan": "{{ ti.xcom_pull('compile') }}"}
     told["strategy"] = "{{ params.strategy }}" if kind == "migrate" else AS_DECLARED
     asked = {"rehearsal": "{{ params.dry_run }}", "approval": "{{ params.approval }}"}
-    course = preview_run_plan(plan, kind, wave)
-    with TaskGroup(wave, tooltip=f"{kind} of wave {wave}, along {course.flow.id}"):
+    run_plan = preview_run_plan(plan, kind, wave)
+    with TaskGroup(wave, tooltip=f"{kind} of wave {wave}, along {run_plan.flow.id}"):
         begin = BeginWaveOperator(rehearsal=asked["rehearsal"], **told)
         end = EndWaveOperator(rehearsal=asked["rehearsal"], outlets=[outlet] if outlet else [], **told)
         undo = TakeBackOperator(**told)
-        lanes = [_lane(list_step_tasks(course), told | asked)]
+        lanes = [_lane(list_step_tasks(run_plan), told | asked)]
         if kind == "migrate":
             with TaskGroup("other_strategy", tooltip="The steps in the order that the run's strategy gives them"):
-                lanes.append(_lane(list_span_tasks(course), told | asked))
+                lanes.append(_lane(list_span_tasks(run_plan), told | asked))
         for lane in lanes:
             begin >> lane[0]
             lane[-1] >> end
@@ -119,14 +119,14 @@ class BeginWaveOperator(BaseBranchOperator):
         if self.rehearsal is not True:
             refuse_contradictions(self.kind, choices, str(context["params"].get("approval", "")))
         plan = find_frozen_plan(self.plan).read()
-        course = preview_run_plan(plan, self.kind, self.wave)
+        run_plan = preview_run_plan(plan, self.kind, self.wave)
         if self.rehearsal is not True:
             ti = context["ti"]
-            self.check(StepOrder(self.plan, self.wave, (), ti.dag_id, ti.run_id, self.kind), plan, course.wave)
-        if self.strategy in (AS_DECLARED, course.policy.strategy):
-            return f"{self.wave}.{list_step_tasks(course)[0].task}"
-        self.log.info("in the order of %s instead of %s", self.strategy, course.policy.strategy)
-        return f"{self.wave}.other_strategy.{list_span_tasks(course)[0].task}"
+            self.check(StepOrder(self.plan, self.wave, (), ti.dag_id, ti.run_id, self.kind), plan, run_plan.wave)
+        if self.strategy in (AS_DECLARED, run_plan.policy.strategy):
+            return f"{self.wave}.{list_step_tasks(run_plan)[0].task}"
+        self.log.info("in the order of %s instead of %s", self.strategy, run_plan.policy.strategy)
+        return f"{self.wave}.other_strategy.{list_span_tasks(run_plan)[0].task}"
 
     def check(self, order: StepOrder, plan: Plan, wave: Wave) -> None:
         """Fails while another run holds the topology or an earlier wave is missing; skips a wave that is done."""

@@ -88,9 +88,9 @@ def build_run_timeline(entries: Sequence[JournalEntry], plan: Plan, plan_of: _Pl
     row = _build_migration_run_row(entries)
     now = _rehearsed(plan, entries) if row["kind"] == _DRILL else plan
     own = now if now.hash == row["plan"] else plan_of(row["plan"])
-    course, words = _planned(own or now, row["kind"], row["wave"], row["strategy"] or "", row["run"])
+    run_plan, words = _planned(own or now, row["kind"], row["wave"], row["strategy"] or "", row["run"])
     seen = [name for name in dict.fromkeys(e.step for e in entries) if name not in (RUN_STEP, TAKEOVER_STEP)]
-    rows = {step.name: step for step in course}
+    rows = {step.name: step for step in run_plan}
     names = list(dict.fromkeys([*rows, *(name for name in seen if not name.startswith(_UNDO))]))
     steps = [_step(name, rows.get(name), words.get(name), entries) for name in names]
     over = row["ended_ms"] is not None or any(name.startswith(_UNDO) for name in seen)
@@ -124,12 +124,12 @@ def _planned(
     """The steps that such a run takes, and the words for them; none where only the journal knows."""
     try:
         if kind == _DRILL:
-            course = preview_drill_back(plan) if run.endswith(BACK_RUN_SUFFIX) else plan_drill(plan)
+            run_plan = preview_drill_back(plan) if run.endswith(BACK_RUN_SUFFIX) else plan_drill(plan)
         else:
-            course = preview_run_plan(plan, kind, wave, strategy)  # type: ignore[arg-type]
+            run_plan = preview_run_plan(plan, kind, wave, strategy)  # type: ignore[arg-type]
     except (CutoverError, ImportError, KeyError):
         return (), STEP_TEXTS
-    return course.steps, STEP_TEXTS | dict(course.words)
+    return run_plan.steps, STEP_TEXTS | dict(run_plan.words)
 
 
 def _rehearsed(plan: Plan, entries: Sequence[JournalEntry]) -> Plan:

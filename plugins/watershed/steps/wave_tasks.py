@@ -83,10 +83,10 @@ def preview_run_plan(
             return preview_failback(plan, _joined(plan, choices))
     from cutover.run_plan import plan_migration
 
-    course = plan_migration(plan, wave)
-    if strategy in ("", AS_DECLARED, course.policy.strategy):
-        return course
-    return plan_migration(plan, wave, replace(course.policy, strategy=strategy))  # type: ignore[arg-type]
+    run_plan = plan_migration(plan, wave)
+    if strategy in ("", AS_DECLARED, run_plan.policy.strategy):
+        return run_plan
+    return plan_migration(plan, wave, replace(run_plan.policy, strategy=strategy))  # type: ignore[arg-type]
 
 
 def plan_run_from_journal(
@@ -119,11 +119,11 @@ def _failover(plan: Plan, choices: RunChoices, chain: JournalChain | None, run: 
     from cutover.failover.failover_plan import plan_failover
 
     wave = _joined(plan, choices)
-    course = plan_failover(plan, wave, None, chain, run)
+    run_plan = plan_failover(plan, wave, None, chain, run)
     decided = replace(
-        course.policy, accept_loss=choices.accept_loss, though_source_answers=choices.though_source_answers
+        run_plan.policy, accept_loss=choices.accept_loss, though_source_answers=choices.though_source_answers
     )
-    return plan_failover(plan, wave, decided, chain, run) if decided != course.policy else course
+    return plan_failover(plan, wave, decided, chain, run) if decided != run_plan.policy else run_plan
 
 
 def _joined(plan: Plan, choices: RunChoices) -> str | None:
@@ -162,26 +162,26 @@ def order_waves(migration: PlanMigration) -> list[Wave]:
     return ordered
 
 
-def list_step_tasks(course: RunPlan) -> list[StepTask]:
+def list_step_tasks(run_plan: RunPlan) -> list[StepTask]:
     """A task a step, in their order; where several people are asked, a task each."""
     rows: list[StepTask] = []
-    for at, step in enumerate(course.steps):
-        steps = (step.name, *_ahead(course.steps, at))
+    for at, step in enumerate(run_plan.steps):
+        steps = (step.name, *_ahead(run_plan.steps, at))
         row = StepTask(step.name, steps, step.does, step.undo, waits=_waits(step))
         if step.actor != "person":
             rows.append(row)
             continue
-        names = _asked(course, step)
+        names = _asked(run_plan, step)
         rows += [replace(row, task=f"{step.name}_{name}" if len(names) > 1 else step.name,
                          asks=name if len(names) > 1 else "") for name in names]  # fmt: skip
     return rows
 
 
-def list_span_tasks(course: RunPlan) -> list[StepTask]:
+def list_span_tasks(run_plan: RunPlan) -> list[StepTask]:
     """The same steps in as few tasks as the questions allow. The tasks are the same whatever the strategy."""
     rows: list[StepTask] = []
     pending: list[str] = []
-    for row in list_step_tasks(course):
+    for row in list_step_tasks(run_plan):
         if row.asks is None:
             pending.append(row.steps[0])
             continue
@@ -197,10 +197,10 @@ def _span(task: str, names: Sequence[str]) -> StepTask:
     return StepTask(task, tuple(names), told, "each step's own; `topology migrate --dry-run` tells them", span=True)
 
 
-def _asked(course: RunPlan, step: Step) -> Sequence[str]:
-    if course.kind != "migrate":
+def _asked(run_plan: RunPlan, step: Step) -> Sequence[str]:
+    if run_plan.kind != "migrate":
         return ("",)
-    return (course.policy.soak_approvals if step.name == "soak" else course.policy.approvals) or ("operator",)
+    return (run_plan.policy.soak_approvals if step.name == "soak" else run_plan.policy.approvals) or ("operator",)
 
 
 def _waits(step: Step) -> bool:

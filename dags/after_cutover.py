@@ -23,7 +23,7 @@ all that was written at `{target}` since is at `{source}`, too. And {then}.
 
 Nothing is deleted, whatever is approved.
 """
-DECOMMISSION_TEXT = "when the file's `decommission` is fulfilled, a person decides whether `{source}` may be taken down"
+DECOMMISSION_TEXT = "when `decommission` of the file is fulfilled, a person decides whether `{source}` is taken down"
 
 
 def build_after_cutover_dag(file: TopologyFile) -> DAG:

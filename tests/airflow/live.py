@@ -202,9 +202,10 @@ def kill_program(folder: Path) -> int:
 
 @contextmanager
 def running(pair: Lab, name: str, home: Path) -> Iterator[Live]:
-    """Everything up to a flow that copies, and an Airflow whose DAGs are parsed."""
+    """Everything up to a flow that copies, and an Airflow whose DAGs, ours and those in `home`/dags, are parsed."""
     with database() as url:
         (home / "topologies").mkdir(parents=True)
+        (home / "dags").mkdir(exist_ok=True)
         started = None
         try:
             web = airflow.launch_airflow(
@@ -212,7 +213,7 @@ def running(pair: Lab, name: str, home: Path) -> Iterator[Live]:
                 topologies=home / "topologies",
                 state=home / "state",
                 database=url,
-                settings=SETTINGS,
+                settings=SETTINGS | {"AIRFLOW__DAG_PROCESSOR__DAG_BUNDLE_CONFIG_LIST": _bundles(home / "dags")},
             )
             started = _applications(pair, name, home / "apps")
             path = home / "topologies" / f"{name}.yaml"
@@ -232,6 +233,13 @@ def running(pair: Lab, name: str, home: Path) -> Iterator[Live]:
             sample_applications.stop_applications(home / "apps")
             for record in (home / "state").rglob("process.json"):
                 kill_program(record.parent)
+
+
+def _bundles(somebodys: Path) -> str:
+    """Our DAG folder, and one of somebody's."""
+    local = "airflow.dag_processing.bundles.local.LocalDagBundle"
+    folders = {"dags-folder": {}, "own": {"path": str(somebodys)}}
+    return json.dumps([{"name": name, "classpath": local, "kwargs": where} for name, where in folders.items()])
 
 
 @contextmanager

@@ -1,5 +1,5 @@
-"""A migration and its way back in a real Airflow with its LocalExecutor, on Postgres where there is one; its parts are
-killed with SIGKILL meanwhile. The journal and the applications' own records are the judges."""
+"""A migration, its way back and a hook in a real Airflow with its LocalExecutor, on Postgres where there is one; its
+parts are killed with SIGKILL meanwhile. The journal and the applications' own records are the judges."""
 
 from __future__ import annotations
 
@@ -11,23 +11,47 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from cutover.hooks.hook_caller import HookCaller
 from cutover.journal.chain import JournalEntry
 from lab import postgres, sample_applications
 from lab.account import build_account, find_applications
 from lab.airflow_client import AirflowRequestFailed
 from plugins.watershed.steps.run_journal import find_done_waves, open_migration_journal
 from tests.airflow.live import DATABASE, Live, kill_program, running, until
+from topology.migration_waves import PlanHook
 
 if TYPE_CHECKING:
     from lab.clusters import Lab
 
 pytestmark = [pytest.mark.kafka, pytest.mark.airflow, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(2000)]
 RUN = "live"
+DAG = '''
+"""A dag of somebody's: airflow runs it when a migration asks."""
+from pathlib import Path
+from airflow.sdk import dag, task
+
+@dag(schedule=None, dag_id="warm_caches")
+def warm_caches():
+    @task
+    def warm(dag_run=None):
+        told = dag_run.conf["watershed"]
+        with Path({folder!r}, "warmed").open("a") as file:
+            file.write(told["key"] + "\\n")
+        if told["point"] == "fenced" and not Path({folder!r}, "mended").exists():
+            raise RuntimeError("the caches are cold")
+
+    warm()
+
+warm_caches()
+'''
 
 
 @pytest.fixture(scope="module")
 def live(kafka_pair: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
-    with running(kafka_pair, "move", tmp_path_factory.mktemp("live")) as found:
+    home = tmp_path_factory.mktemp("live")
+    (home / "dags").mkdir()
+    (home / "dags" / "warm_caches.py").write_text(DAG.format(folder=str(home)))
+    with running(kafka_pair, "move", home) as found:
         found.client.unpause(found.dag)
         found.client.trigger(found.dag, RUN, {"waves": ["orders"]})
         yield found
@@ -123,6 +147,43 @@ def test_nothing_is_lost_and_nothing_repeated(live: Live) -> None:
         time.sleep(0.5)
     found = build_account(find_applications(live.home / "apps"))
     assert [(each.lost, each.repeated, each.out_of_order_per_key) for each in found.groups] == [(0, 0, 0)] * 2
-    assert (
-        open_migration_journal(live.plan, "a test").refresh().foreign == ()
-    )  # it reads whole: no link of the chain is missing
+    # It reads whole: no link of the chain is missing.
+    assert open_migration_journal(live.plan, "a test").refresh().foreign == ()
+
+
+def hooks(live: Live, task: str, account: str = "ops:ops") -> HookCaller:
+    environ = {
+        "WATERSHED_AIRFLOW_URL": live.airflow.url,
+        "WATERSHED_AIRFLOW_CREDENTIALS": "env:ACCOUNT",
+        "ACCOUNT": account,
+    }
+    return HookCaller(
+        {"warm": PlanHook(airflow_task=task, timeout_ms=240_000)}, "shop", "all", lambda: "run 1", environ=environ
+    )
+
+
+def test_a_hook_is_a_run_of_a_dag(live: Live) -> None:
+    """Triggered once, attached to, refused, cleared."""
+    client = live.client
+    client.wait_for_dag("warm_caches", 480)
+    assert "is paused" in hooks(live, "warm_caches").problems(["warm"])[0]
+    client.unpause("warm_caches")
+    assert hooks(live, "warm_caches/warm").problems(["warm"]) == ()
+    assert "answered 404" in hooks(live, "warm_caches/absent").problems(["warm"])[0]
+    assert "gives user ops no token" in hooks(live, "warm_caches", "ops:wrong").problems(["warm"])[0]
+    assert "answered 403" in hooks(live, "warm_caches", "view:view").call("warm", "before", "k", {}).text
+
+    first = hooks(live, "warm_caches/warm").call("warm", "before", "all/before/warm", {"source": "onprem"})
+    assert first.agreed, first
+    again = hooks(live, "warm_caches").call("warm", "before", "all/before/warm", {"source": "onprem"})
+    assert again.agreed, again
+    warmed = live.home / "warmed"
+    assert warmed.read_text().splitlines() == ["shop/run 1/all/before/warm"]
+
+    failed = hooks(live, "warm_caches").call("warm", "fenced", "all/fenced/warm", {})
+    assert (failed.agreed, failed.seen["answer"]) == (False, "no"), failed
+    assert "Clear it in Airflow" in failed.text
+    (warmed.parent / "mended").touch()
+    client.clear("warm_caches", failed.text.split("run ")[1].split(":")[0], ["warm"])
+    mended = hooks(live, "warm_caches").call("warm", "fenced", "all/fenced/warm", {})
+    assert mended.agreed, mended

@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib.util
 import re
 import shlex
+import subprocess
+import sys
 from collections.abc import Iterator
 from functools import cache
 from itertools import takewhile
@@ -148,3 +150,25 @@ def test_the_readme_names_every_command_and_counts_the_rules() -> None:
     said = (ROOT / "README.md").read_text(encoding="utf-8")
     assert [name for name in COMMAND_TABLE if f"topology {name}" not in said] == []
     assert re.findall(r"^(\d+) rules", said, re.MULTILINE) == [str(len(RULES))]
+
+
+@pytest.mark.parametrize("command_line", ["topology lint", "topology migrate"])
+def test_the_readme_shows_what_the_command_prints(command_line: str) -> None:
+    """Its examples that need no cluster, line by line; `…` stands for lines that are left out, hashes may differ."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    (block,) = [block for block in FENCED.findall(text) if block.startswith(f"$ {command_line}")]
+    typed_line, *shown = block.rstrip().splitlines()
+    words = shlex.split(typed_line.removeprefix("$ topology"))
+    ran = subprocess.run(
+        [sys.executable, "-m", "cli.main", *words], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    printed = [without_hash(line) for line in ran.stdout.splitlines()]
+    at = 0
+    for line in shown:
+        if line != "…":
+            assert without_hash(line) in printed[at:], f"{line!r} is not printed any more"
+            at = printed.index(without_hash(line), at) + 1
+
+
+def without_hash(line: str) -> str:
+    return re.sub(r"sha256:[0-9a-f]+", "sha256:", line.rstrip())

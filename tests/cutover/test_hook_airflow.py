@@ -1,6 +1,6 @@
 """A hook as a DAG run, against a server that speaks the part of Airflow's REST API that is used.
 
-tests/airflow/test_airflow_hook.py asks a real Airflow.
+tests/airflow/test_airflow_live.py asks a real Airflow.
 """
 
 from __future__ import annotations

@@ -1,0 +1,1 @@
+"""Proofs on Spark, the fleet as a Spark application, and Kafka topics as a Spark data source."""

@@ -1,4 +1,4 @@
-"""What can stop the Spark side.
+"""Errors of this room: what stops a proof, the fleet or a Spark job.
 
 ::
 
@@ -16,7 +16,7 @@ from __future__ import annotations
 
 
 class SparkError(Exception):
-    """Root of the tree."""
+    """Root of this room's errors; its text is one sentence for people."""
 
     exit_code = 2
 
@@ -26,7 +26,7 @@ class JavaMissing(SparkError):
 
 
 class WrongUse(SparkError):
-    """What was asked for does not fit the topology, the clusters or the earlier proof."""
+    """A request that does not fit the topology, the clusters or the earlier proof."""
 
 
 class NotReadable(SparkError):

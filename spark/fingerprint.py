@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 import numpy as np
+import numpy.typing as npt
 
 from clusters.record_fingerprint import (
     FINGERPRINT_SEED,
@@ -78,10 +79,7 @@ class RecordFingerprints:
         low, high = np.searchsorted(self.offset, (start, end)).tolist()
         if low == 0 and high == len(self):
             return self
-        cut = slice(low, high)
-        stamps = None if self.stamps is None else self.stamps[cut]
-        columns = (self.offset, self.fp, self.kh, self.vh, self.hh, self.ts, self.size)
-        return RecordFingerprints(*(column[cut] for column in columns), stamps)
+        return self.take(slice(low, high))
 
     def without(self, spans: Sequence[tuple[int, int]]) -> RecordFingerprints:
         """Those at none of these offsets (first, end), which are in order and apart from one another."""
@@ -92,9 +90,42 @@ class RecordFingerprints:
         keep = (at < 0) | (self.offset >= end[np.maximum(at, 0)])
         if keep.all():
             return self
-        columns = (self.offset, self.fp, self.kh, self.vh, self.hh, self.ts, self.size)
-        stamps = None if self.stamps is None else self.stamps[keep]
-        return RecordFingerprints(*(column[keep] for column in columns), stamps)
+        return self.take(keep)
+
+    def take(self, rows: slice | I64 | npt.NDArray[np.bool_]) -> RecordFingerprints:
+        """The records at these indices, or under this mask."""
+        return RecordFingerprints(
+            self.offset[rows],
+            self.fp[rows],
+            self.kh[rows],
+            self.vh[rows],
+            self.hh[rows],
+            self.ts[rows],
+            self.size[rows],
+            None if self.stamps is None else self.stamps[rows],
+        )
+
+
+def join_fingerprints(parts: Sequence[RecordFingerprints]) -> RecordFingerprints:
+    """One run of parts of a log that follow one another. Real timestamps are kept, compared or not."""
+    if not parts:
+        return _NO_RECORDS
+    without_stamps = all(part.stamps is None for part in parts)
+    return RecordFingerprints(
+        np.concatenate([part.offset for part in parts]),
+        np.concatenate([part.fp for part in parts]),
+        np.concatenate([part.kh for part in parts]),
+        np.concatenate([part.vh for part in parts]),
+        np.concatenate([part.hh for part in parts]),
+        np.concatenate([part.ts for part in parts]),
+        np.concatenate([part.size for part in parts]),
+        None if without_stamps else np.concatenate([part.times for part in parts]),
+    )
+
+
+_NO_NUMBERS: I64 = np.empty(0, dtype=np.int64)
+_NO_HASHES: U64 = np.empty(0, dtype=np.uint64)
+_NO_RECORDS = RecordFingerprints(_NO_NUMBERS, _NO_HASHES, _NO_HASHES, _NO_HASHES, _NO_HASHES, _NO_NUMBERS, _NO_NUMBERS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,8 +133,8 @@ class ChunkSum:
     """Sums over a run of records; `+` joins two neighbouring runs, left one first.
 
     m_lo, m_hi: sums of the low and the high 32 bit halves of fp (exact, so they hold the true sum of a multiset).
-    order: sum of STEP**ordinal * fp modulo 2**64, ordinals from 1 (with the ordinal itself as weight, A B B A would be
-    B A A B). kh, vh, hh: sums modulo 2**64. ts: sum of ms.
+    order: sum of ORDER_WEIGHT_STEP**ordinal * fp modulo 2**64, ordinals from 1 (with the ordinal itself as weight,
+    A B B A would be B A A B). kh, vh, hh: sums modulo 2**64. ts: sum of ms.
     since, until: lowest and highest timestamp in ms, -1 for none; they only describe.
     """
 
@@ -155,7 +186,7 @@ def _powers() -> U64:
 
 
 def compute_order_weights(ordinals: I64) -> U64:
-    """STEP**ordinal modulo 2**64 of each; shape (n,), ordinals >= 0 and rising."""
+    """ORDER_WEIGHT_STEP**ordinal modulo 2**64 of each; shape (n,), ordinals >= 0 and rising."""
     if len(ordinals) and ordinals[-1] - ordinals[0] < _NEAR:
         first = int(ordinals[0])
         return _powers()[ordinals - first] * np.uint64(pow(ORDER_WEIGHT_STEP, first, UINT64_MASK + 1))
@@ -169,7 +200,7 @@ def compute_order_weights(ordinals: I64) -> U64:
 
 def sum_fingerprints(prints: RecordFingerprints, *, base: int | None = None) -> ChunkSum:
     """Sums of a run. base: `order` counts each record by its offset behind `base`, not by its ordinal; such sums
-    are joined by `joined_in_place`, because their weights do not depend on what stands before."""
+    are joined by `ChunkSum.add_in_place`, because their weights do not depend on what stands before."""
     n = len(prints)
     if n == 0:
         return ChunkSum()

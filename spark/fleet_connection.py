@@ -1,4 +1,5 @@
-"""A line from every task to the driver: it tells the driver who works where, and the task when to begin and to end.
+"""A connection from every task of the fleet to the driver: tasks say who works where, the driver says when to begin and
+to end.
 
 A task connects and says which of the fleet's places it takes. The driver answers `go` once nobody else holds that
 place; until then a second attempt at the same task (speculation, or a task that Spark takes for lost) stands by.
@@ -145,7 +146,7 @@ def connect_to_driver(line: DriverAddress, hello: dict[str, Any], stop: threadin
 
 @dataclass(slots=True)
 class FleetConnection:
-    """The line of a task."""
+    """A task's end of the connection."""
 
     _wire: socket.socket
     _stop: threading.Event
@@ -153,7 +154,7 @@ class FleetConnection:
     _ended: threading.Event = field(init=False, default_factory=threading.Event)
 
     def watch(self) -> None:
-        """Until it is time to end; then see to it that it does."""
+        """Waits until the driver says that it is time to end, then makes sure that the task ends."""
         parent = os.getppid()
         self._wire.settimeout(1.0)
         while not self._stop.is_set() and os.getppid() == parent:
@@ -171,12 +172,12 @@ class FleetConnection:
             os._exit(70)  # nobody is left who would
 
     def fail(self, reason: str) -> None:
-        """Last words, for the driver to show."""
+        """Sends the reason for which the task ends, for the driver to show."""
         with contextlib.suppress(OSError):
             self._wire.sendall(json.dumps({"failed": reason}).encode() + b"\n")
 
     def release_place(self) -> None:
-        """The task has ended: somebody else may have its place."""
+        """Says that the task has ended, so that another may have its place."""
         self._ended.set()
         self._stop.set()
         with contextlib.suppress(OSError):

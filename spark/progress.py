@@ -1,6 +1,6 @@
 """How far the reading is: tasks tell the driver what they have read, each over a line of its own.
 
-One short line of text a unit, and a unit that is read twice (a task tried again, a speculative copy) counts once. It
+One short line of text a range, and a range that is read twice (a task tried again, a speculative copy) counts once. It
 serves people only: a task that cannot reach the driver reads on in silence, and nothing of a proof rests on it. Spark's
 own counts go by tasks, of which there are few; its accumulators reach the driver when a task ends.
 """
@@ -85,10 +85,10 @@ class ProgressListener:
     bind, host: the address to listen at, and the one by which executors reach it.
     """
 
-    def __init__(self, units: Sequence[RangeRequest], changed: ProgressCallback, *, bind: str, host: str) -> None:
-        self._by: SumKind = units[0].by if units else "batches"
-        self._expected = {unit.id for unit in units}
-        self._of, self._changed = len(units), changed
+    def __init__(self, requests: Sequence[RangeRequest], changed: ProgressCallback, *, bind: str, host: str) -> None:
+        self._by: SumKind = requests[0].by if requests else "batches"
+        self._expected = {request.id for request in requests}
+        self._of, self._changed = len(requests), changed
         self._records = self._size = 0
         self._began = time.monotonic()
         self._lock = threading.Lock()
@@ -124,8 +124,8 @@ class ProgressListener:
                 if told.readline(64).strip() != self.line.word:
                     return
                 for text in told:
-                    unit, records, size = (int(word) for word in text.split())
-                    self._count(unit, records, size)
+                    request, records, size = (int(word) for word in text.split())
+                    self._count(request, records, size)
         except (OSError, ValueError):
             pass  # the task has ended, or it is not one of ours
         finally:
@@ -135,13 +135,13 @@ class ProgressListener:
     def complete(self, sums: Iterable[RangeSum]) -> None:
         """Count what has been read and was not told of, so that a round always ends with all of it."""
         for each in sums:
-            self._count(each.unit, each.sums.n, each.sums.size)
+            self._count(each.request_id, each.sums.n, each.sums.size)
 
-    def _count(self, unit: int, records: int, size: int) -> None:
+    def _count(self, request: int, records: int, size: int) -> None:
         with self._lock:
-            if unit not in self._expected:
+            if request not in self._expected:
                 return
-            self._expected.discard(unit)
+            self._expected.discard(request)
             self._records += records
             self._size += size
             done, seconds = self._of - len(self._expected), time.monotonic() - self._began
@@ -167,11 +167,11 @@ class ProgressReporter:
             self._socket.close()
 
     def tell(self, read: RangeSum) -> None:
-        """Say that a unit is read; a driver that does not listen is not told again."""
+        """Say that a range is read; a driver that does not listen is not told again."""
         if self._socket is None:
             return
         try:
-            self._socket.sendall(f"{read.unit} {read.sums.n} {read.sums.size}\n".encode())
+            self._socket.sendall(f"{read.request_id} {read.sums.n} {read.sums.size}\n".encode())
         except OSError:
             self._socket.close()
             self._socket = None

@@ -1,8 +1,8 @@
 """Readers that let Spark do the reading: ranges and comparisons are its tasks, sums and differences come back.
 
-A task is plain Python over a stretch of units; the data source (`spark.source`) reads by the same functions, but to
+A task is plain Python over a stretch of ranges; the data source (`spark.source`) reads by the same functions, but to
 plan one costs a proof several seconds of Spark SQL (decision 0034). A task that is tried again, or run twice by
-speculation, only reads: Spark gives each task's result once, and results are found by the number of their unit.
+speculation, only reads: Spark gives each task's result once, and results are found by the number of their range.
 """
 
 from __future__ import annotations
@@ -11,6 +11,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
 
 from spark.errors import SparkError
 from spark.failure_text import raise_as_spark_error
@@ -26,17 +29,16 @@ from spark.judging.key_state_reading import (
     merge_key_state_results,
     read_key_states,
 )
-from spark.judging.near import build_neighbour_search
 from spark.judging.proof_inputs import ProofPartition, ProofReaders, RangeComparison
 from spark.judging.quarantine_side import add_quarantined, set_aside_quarantined
-from spark.judging.record_difference import RecordDifference, compare_records
+from spark.judging.record_difference import NeighbourSearch, RecordDifference, compare_records
 from spark.progress import DriverAddress, ProgressCallback, ProgressListener, ProgressReporter
 from spark.reading.broker_connections import BrokerConnections
-from spark.reading.fetch_answers import OffsetsExpired
+from spark.reading.fetch_answers import OffsetsExpired, PartitionAddress
 from spark.reading.lag_pause import wait_for_lag
 from spark.reading.offset_range import OffsetRange
 from spark.reading.range_address import build_partition_address
-from spark.reading.range_reader import read_all_fingerprints
+from spark.reading.range_reader import read_all_fingerprints, read_fingerprints
 from spark.reading.range_requests import RangeRequest, split_into_streams
 from spark.reading.range_sums import RangeSum, sum_ranges
 from spark.reading.read_limits import (
@@ -49,6 +51,7 @@ from spark.reading.read_limits import (
     plan_read_tasks,
 )
 from spark.reading.read_rate import ReadRate
+from spark.reading.xxh64 import U64
 from spark.resource_wait import warn_while_waiting
 from spark.session import find_driver_address
 from topology.plan import Plan, PlanCluster
@@ -70,40 +73,40 @@ def build_spark_readers(
     session: Callable[[], SparkSession],
     plan: Plan,
     progress: ProgressCallback | None = None,
-    manners: ReadLimits = NO_READ_LIMITS,
+    limits: ReadLimits = NO_READ_LIMITS,
     say: Callable[[str], None] = lambda _line: None,
 ) -> ProofReaders:
     """`session` is called when there is something to read: a session costs ten seconds.
 
-    progress is called while tasks read, from another thread; `say` with what manners made the reading wait for.
+    progress is called while tasks read, from another thread; `say` with what read limits made the reading wait for.
     Readers raise SparkError.
     """
 
     def politely(
         context: SparkContext, tasks: int, task: SparkTask[TaskRow, TaskResult]
     ) -> LimitedTask[TaskRow, TaskResult]:
-        wait_for_lag(manners.pauses, manners.patience_s, say)
-        return LimitedTask(manners.share_for_task(tasks, context.defaultParallelism), task)
+        wait_for_lag(limits.pauses, limits.patience_s, say)
+        return LimitedTask(limits.share_for_task(tasks, context.defaultParallelism), task)
 
-    def sums(units: Sequence[RangeRequest]) -> dict[int, RangeSum]:
+    def sums(requests: Sequence[RangeRequest]) -> dict[int, RangeSum]:
         with raise_as_spark_error(_WHAT, _REMEDY):
             context = session().sparkContext
-            length = sum(unit.end - unit.start for unit in units)
+            length = sum(request.end - request.start for request in requests)
             tasks = max(_TASKS_PER_CORE * context.defaultParallelism, -(-length // _STRETCH))
-            polite = plan_read_tasks(units, tasks, manners, plan.cluster)
+            polite = plan_read_tasks(requests, tasks, limits, plan.cluster)
             some = [(plan.cluster(stretch[0].cluster), tuple(stretch)) for stretch in polite]
             rows = context.parallelize(some, max(1, len(some)))
-            with _listening(context, units, progress) as listener, warn_while_waiting(context, say):
+            with _listening(context, requests, progress) as listener, warn_while_waiting(context, say):
                 task = partial(run_sum_task, None if listener is None else listener.line)
                 found = rows.mapPartitions(politely(context, len(some), task)).collect()
                 if listener is not None:
                     listener.complete(found)
-        return require_each_range_once(units, found)
+        return require_each_range_once(requests, found)
 
     def differences(jobs: Sequence[RangeComparison]) -> list[RecordDifference]:
         pairs = [((plan.cluster(job.source.cluster), plan.cluster(job.target.cluster)), job) for job in jobs]
         with raise_as_spark_error(_WHAT, _REMEDY):
-            context, slices = session().sparkContext, manners.tasks(len(pairs))
+            context, slices = session().sparkContext, limits.tasks(len(pairs))
             return (
                 context.parallelize(pairs, slices)
                 .mapPartitions(politely(context, slices, run_comparison_task))
@@ -114,9 +117,9 @@ def build_spark_readers(
         tasks = build_key_state_tasks(jobs, plan.cluster)
         sides = [find_job_clusters(job, plan.cluster) for job in jobs]
         with raise_as_spark_error(_WHAT, _REMEDY):
-            context, slices = session().sparkContext, manners.tasks(len(tasks))
+            context, slices = session().sparkContext, limits.tasks(len(tasks))
             read = context.parallelize(tasks, slices).mapPartitions(politely(context, slices, read_key_states))
-            count = manners.tasks(sum(job.buckets for job in jobs))
+            count = limits.tasks(sum(job.buckets for job in jobs))
             compare = politely(context, count, partial(_run_bucket_task, jobs, sides))
             found = read.groupByKey(count).mapPartitions(compare).collect()
         return merge_key_state_results(jobs, found)
@@ -125,14 +128,14 @@ def build_spark_readers(
 
 
 def _listening(
-    context: SparkContext, units: Sequence[RangeRequest], progress: ProgressCallback | None
+    context: SparkContext, requests: Sequence[RangeRequest], progress: ProgressCallback | None
 ) -> AbstractContextManager[ProgressListener | None]:
     """Where tasks tell how far they are; None where nobody asked, or the driver's address cannot be listened at."""
     if progress is None:
         return nullcontext()
     bind, host = find_driver_address(context)
     try:
-        return ProgressListener(units, progress, bind=bind, host=host)
+        return ProgressListener(requests, progress, bind=bind, host=host)
     except OSError:  # spark.driver.host is a name for others only: the proof goes on in silence
         return nullcontext()
 
@@ -147,41 +150,42 @@ def _run_bucket_task(
         yield key, compare_bucket(jobs[key[0]], sides[key[0]], reads)
 
 
-def require_each_range_once(units: Sequence[RangeRequest], found: Iterable[RangeSum]) -> dict[int, RangeSum]:
-    """What was read, by unit. Raises SparkError unless every unit was answered exactly once."""
+def require_each_range_once(requests: Sequence[RangeRequest], found: Iterable[RangeSum]) -> dict[int, RangeSum]:
+    """What was read, by range. Raises SparkError unless every range was answered exactly once."""
     results: dict[int, RangeSum] = {}
     for each in found:
-        if each.unit in results:
-            raise SparkError(f"{_WHAT}: Spark gave the result of range {each.unit} twice. {_REMEDY}")
-        results[each.unit] = each
-    if results.keys() != {unit.id for unit in units}:
-        raise SparkError(f"{_WHAT}: Spark gave {len(results)} results for {len(units)} ranges. {_REMEDY}")
+        if each.request_id in results:
+            raise SparkError(f"{_WHAT}: Spark gave the result of range {each.request_id} twice. {_REMEDY}")
+        results[each.request_id] = each
+    if results.keys() != {request.id for request in requests}:
+        raise SparkError(f"{_WHAT}: Spark gave {len(results)} results for {len(requests)} ranges. {_REMEDY}")
     return results
 
 
-def run_sum_task(line: DriverAddress | None, stretches: Iterator[_Stretch]) -> Iterator[RangeSum]:
+def run_sum_task(line: DriverAddress | None, stretches: Iterable[_Stretch]) -> Iterator[RangeSum]:
     """A task of the proof. Runs on executors, as often as Spark likes: it only reads."""
     with ProgressReporter(line) as teller:
-        for cluster, units in stretches:
-            for run in split_into_streams(units):
+        for cluster, requests in stretches:
+            for run in split_into_streams(requests):
                 for read in sum_ranges(cluster, run):
                     teller.tell(read)
                     yield read
 
 
 def run_comparison_task(
-    pairs: Iterator[tuple[tuple[PlanCluster, PlanCluster], RangeComparison]],
+    pairs: Iterable[tuple[tuple[PlanCluster, PlanCluster], RangeComparison]],
 ) -> Iterator[RecordDifference]:
     """A task that compares two ranges record by record."""
     for clusters, job in pairs:
         source, target = (
-            read_all_fingerprints(build_partition_address(cluster, unit), OffsetRange(unit.start, unit.end)).without(
-                unit.left_out
-            )
-            for cluster, unit in zip(clusters, (job.source, job.target), strict=True)
+            read_all_fingerprints(
+                build_partition_address(cluster, request), OffsetRange(request.start, request.end)
+            ).without(request.left_out)
+            for cluster, request in zip(clusters, (job.source, job.target), strict=True)
         )
-        near = build_neighbour_search(
-            build_partition_address(clusters[0], job.source), [OffsetRange(unit.start, unit.end) for unit in job.near]
+        near = _build_neighbour_search(
+            build_partition_address(clusters[0], job.source),
+            [OffsetRange(request.start, request.end) for request in job.near],
         )
         in_place = job.source.in_place
         aside = set_aside_quarantined(source, target, job.kept, job.limit)
@@ -191,14 +195,36 @@ def run_comparison_task(
         yield add_quarantined(found, aside)
 
 
-def count_range_records(plan: Plan, unit: RangeRequest) -> int:
+def _build_neighbour_search(address: PartitionAddress, spans: Sequence[OffsetRange]) -> NeighbourSearch:
+    """Which fingerprints the source holds in these ranges: read when it is asked, block by block, until all are found.
+    Expired offsets hold none."""
+
+    def search(prints: U64) -> npt.NDArray[np.bool_]:
+        found = np.zeros(len(prints), dtype=np.bool_)
+        for span in spans:
+            start = span.start
+            while start < span.end and not found.all():
+                try:
+                    for block in read_fingerprints(address, OffsetRange(start, span.end)):
+                        found |= np.isin(prints, block.fp)
+                        if found.all():
+                            break
+                    start = span.end
+                except OffsetsExpired as expired:
+                    start = expired.log_start
+        return found
+
+    return search
+
+
+def count_range_records(plan: Plan, request: RangeRequest) -> int:
     """How many records a small range still holds, read here and now. Raises NotReadable, ClusterError."""
-    start = unit.start
-    while start < unit.end:
+    start = request.start
+    while start < request.end:
         try:
             return len(
                 read_all_fingerprints(
-                    build_partition_address(plan.cluster(unit.cluster), unit), OffsetRange(start, unit.end)
+                    build_partition_address(plan.cluster(request.cluster), request), OffsetRange(start, request.end)
                 )
             )
         except OffsetsExpired as expired:
@@ -208,21 +234,23 @@ def count_range_records(plan: Plan, unit: RangeRequest) -> int:
 
 @contextmanager
 def open_small_range_reader(
-    plan: Plan, subjects: Sequence[ProofPartition]
+    plan: Plan, partitions: Sequence[ProofPartition]
 ) -> Iterator[Callable[[int, str, int, OffsetRange], RecordFingerprints]]:
     """Reads small ranges of a side (0 is the source) of these partitions of one flow, here and now, in small answers.
 
-    What it gives raises Expired, NotReadable, ClusterError.
+    What it gives raises OffsetsExpired, NotReadable, ClusterError.
     """
-    by_place = {(subject.window.place.topic, subject.window.place.partition): subject for subject in subjects}
+    by_place = {(partition.window.place.topic, partition.window.place.partition): partition for partition in partitions}
     with ExitStack() as stack:
-        links: dict[str, BrokerConnections] = {}
+        connections: dict[str, BrokerConnections] = {}
 
         def read(side: int, topic: str, partition: int, span: OffsetRange) -> RecordFingerprints:
-            unit = by_place[topic, partition].unit(side, span, 0)
-            address = build_partition_address(plan.cluster(unit.cluster), unit)
-            if unit.cluster not in links:
-                links[unit.cluster] = stack.enter_context(BrokerConnections(address.settings, ReadRate(largest=_SMALL)))
-            return read_all_fingerprints(address, span, links[unit.cluster])
+            request = by_place[topic, partition].build_request(side, span, 0)
+            address = build_partition_address(plan.cluster(request.cluster), request)
+            if request.cluster not in connections:
+                connections[request.cluster] = stack.enter_context(
+                    BrokerConnections(address.settings, ReadRate(largest=_SMALL))
+                )
+            return read_all_fingerprints(address, span, connections[request.cluster])
 
         yield read

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
+
+from spark.judging.group_positions import has_group_sync
+from topology.plan import Plan, PlanFlow
 
 PROOF_LEVELS = ("L0", "L1", "L2", "L3")
 
@@ -39,9 +43,26 @@ class ProofRequest:
 
     @property
     def mode(self) -> str:
+        """`final` for a fenced source, else `rolling`."""
         return "final" if self.final else "rolling"
 
+    def list_flows(self, plan: Plan) -> list[PlanFlow]:
+        """Flows to prove, of those that the plan has; without names all that run, and for a foreign copy all."""
+        if self.flows:
+            by_id = {flow.id: flow for flow in plan.flows}
+            return [by_id[id_] for id_ in self.flows if id_ in by_id]
+        return [flow for flow in plan.flows if self.foreign or flow.state == "running"]
+
+    def choose_level(self, flows: Iterable[PlanFlow]) -> str:
+        """The level to prove these flows at: the one asked for, else L3 where groups are named or carried."""
+        if self.level is not None:
+            return self.level
+        if self.foreign:
+            return "L2"
+        return "L3" if self.groups or any(has_group_sync(flow) for flow in flows) else "L2"
+
     def to_json(self) -> dict[str, Any]:
+        """The policy in `summary.json`."""
         since = None if self.since is None else str(self.since)
         lists = {"flows": list(self.flows), "topics": list(self.topics), "groups": list(self.groups)}
         return asdict(self) | lists | {"since": since}

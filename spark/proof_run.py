@@ -1,31 +1,31 @@
-"""One proof, from the plan and both clusters to the evidence."""
+"""One proof, from the plan and both clusters to the evidence.
+
+The order of the steps matters: positions of groups are read before the window is fixed, so what a group has read lies
+in the window; schema ids are read behind the barrier, so what was copied below it has its schema at the target; the
+source is checked for late records after the comparison.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from clusters.admin import Admin
-from clusters.flow_records import StartPosition
 from clusters.settings import ConnectionSettings, resolve_connection_settings
-from clusters.topic_partition import TopicPartition
-from replicator.copy.quarantine import QuarantinedRecord
 from spark.errors import WrongUse
 from spark.evidence.evidence_folder import write_evidence_folder
-from spark.evidence.proof_results import ProofFindings, build_results, build_run_id, choose_default_level
+from spark.evidence.proof_results import ProofFindings, build_results, build_run_id
+from spark.foreign.aborted_records import find_copied_aborted_records
+from spark.foreign.inferred_alignment import build_spark_sampler, observe_foreign_copy
+from spark.foreign.mirrormaker_hints import read_mirrormaker_hints
 from spark.judging.coverage_warnings import describe_flows_left_out, find_deleted_topics, find_partitions_without_source
-from spark.judging.earlier_proof import (
-    EarlierProof,
-    merge_neighbour_chunks,
-    read_earlier_proof,
-    select_rechecked_chunks,
-)
+from spark.judging.earlier_proof import EarlierProof, read_earlier_proof
 from spark.judging.fence_checks import add_fence_findings, describe_open_transactions
 from spark.judging.flow_observation import (
     AlignmentReader,
@@ -34,25 +34,34 @@ from spark.judging.flow_observation import (
     read_flow_facts,
     read_ledger_alignment,
 )
-from spark.judging.group_positions import GroupSelection, add_group_findings, read_group_positions, run_landing_tests
-from spark.judging.partition_sizes import read_partition_bytes
+from spark.judging.group_positions import (
+    FlowGroupPositions,
+    GroupSelection,
+    add_group_findings,
+    read_group_positions,
+    run_landing_tests,
+)
 from spark.judging.position_landing import LandedPosition
-from spark.judging.proof_window import ObservedPartition, PartitionPair, choose_chunk_offsets, fix_window
-from spark.judging.quarantine_side import build_quarantine_facts, build_quarantined_offsets, read_quarantined_records
+from spark.judging.proof import ComparisonOutcome, compare_and_judge
+from spark.judging.proof_inputs import ProofPartition, ProofReaders
+from spark.judging.proof_window import ObservedPartition, PartitionPair
+from spark.judging.quarantine_side import build_quarantine_facts, read_quarantined_records
 from spark.judging.record_difference import MAX_DIFFERENCE_EXAMPLES
 from spark.judging.record_ownership import describe_application_records, read_own_producer_ids
 from spark.judging.source_truncation import exclude_truncated_ends
 from spark.judging.verdict import Counts, ProofJudgement
+from spark.progress import build_progress_printer
+from spark.proof_jobs import build_spark_readers, count_range_records, open_small_range_reader
+from spark.proof_partitions import count_without_copy, find_partitions_not_begun, fix_partitions
 from spark.proof_request import ProofRequest
-from spark.reading.schema_id_pairs import NO_ID_REWRITE, KeyValueIdPairs
+from spark.reading.range_requests import RangeRequest
+from spark.reading.read_limits import ReadLimits, build_read_limits
 from spark.reading.schema_id_rewrite import read_schema_id_pairs
 from spark.session import create_spark_session, end_session
 from topology.plan import Plan, PlanFlow
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-    from spark.judging.proof_inputs import ProofPartition
 
 
 def prove_flows(
@@ -66,296 +75,306 @@ def prove_flows(
 ) -> dict[str, Any]:
     """Prove the flows of a plan, write the evidence to `out` and return the summary.
 
+    session: gives the Spark session, called when there is something to read; None: one is started and ended here.
     Raises SparkError, ClusterError, ReplicatorError when no proof can be made.
     """
     began = time.time()
-    facts: dict[str, Any] = {
+    flows = _select_flows(plan, request)
+    level = request.choose_level(flows)
+    if request.foreign and level == "L3":
+        raise WrongUse("level L3 tries groups' positions by the flow's own ledger; a foreign copy has none: use L2")
+    summary: dict[str, Any] = {
         "topology": plan.topology,
         "plan_hash": plan.hash,
         "run_id": build_run_id(began),
-        "level": request.level,
+        "level": level,
         "mode": request.mode,
         "started_at": render_iso_timestamp(began),
+        "flows": [flow.id for flow in flows],
     }
-    flows = _flows(plan, request)
-    facts["flows"] = [flow.id for flow in flows]
-    facts["level"] = level = request.level or ("L2" if request.foreign else choose_default_level(flows, request.groups))
     earlier = read_earlier_proof(request.since) if request.since else EarlierProof()
     with ExitStack() as stack:
-        admins: dict[str, Admin] = {}
-
-        def connected(alias: str) -> tuple[Admin, ConnectionSettings]:
-            settings = resolve_connection_settings(plan.cluster(alias))
-            if alias not in admins:
-                admins[alias] = stack.enter_context(Admin(settings))
-                admins[alias].check_identity()
-            return admins[alias], settings
-
-        known: list[FlowFacts] = []
-        for flow in flows:
-            source, target = connected(flow.source), connected(flow.target)
-            only = [topic for topic in request.topics if len(flows) == 1 or flow.selects(topic)]
-            known.append(
-                read_flow_facts(flow, source[0], target[0], (source[1], target[1]), only or None, request.foreign)
-            )
-        _topics_found(request.topics, known)
-        if level == "L0":
-            blocks = [block for flow_known in known for block in flow_known.blocks]
-            blocks.append("level L0 looks at the topics only; no record was compared, so nothing is proven")
-            judgement = ProofJudgement({}, tuple(blocks))
-            notes = _notes(known, "records (level L0)", "consumer groups (level L0)")
-            return _finish(ProofFindings(judgement), facts, notes, out, request, began)
-
-        if request.foreign and level == "L3":
-            raise WrongUse("level L3 tries groups' positions by the flow's own ledger; a foreign copy has none: use L2")
-        from spark.foreign.aborted_records import find_copied_aborted_records
-        from spark.foreign.inferred_alignment import build_spark_sampler, observe_foreign_copy
-        from spark.foreign.mirrormaker_hints import build_hint_reader
-        from spark.judging.proof import compare_and_judge
-        from spark.progress import build_progress_printer
-        from spark.proof_jobs import build_spark_readers, count_range_records, open_small_range_reader
-        from spark.reading.range_requests import RangeRequest
-        from spark.reading.read_limits import build_read_limits
-
-        def nothing_left(flow_known: FlowFacts, seen: ObservedPartition) -> bool:
-            position = seen.map.source_position(seen.target.end)
-            unit = RangeRequest(
-                0, flow_known.flow.source, seen.place.topic, str(seen.ids[0]), seen.place.partition, 0, 0
-            )
-            claims = flow_known.claims_of(seen.place.topic, seen.ids[0], seen.place.partition)
-            unit = replace(unit, start=position, end=seen.barrier, skip=flow_known.skip, claims=claims)
-            return count_range_records(plan, unit) == 0
-
-        asked = GroupSelection.of(flows, request.groups) if level == "L3" else GroupSelection()
-        # before the window is fixed: what groups have read by now lies in it
-        looks = {
-            k.flow.id: partial(read_group_positions, asked, k.flow, connected, {pair.source.name for pair in k.pairs})
-            for k in known
+        run = _ProofRun(
+            plan,
+            request,
+            level,
+            flows,
+            earlier,
+            _ClusterAccess(plan, stack),
+            _SessionOnDemand(session, stack),
+            build_read_limits(plan, flows, request.max_rate),
+            alignment,
+            say,
+            summary,
+        )
+        observations = [_FlowObservation(facts) for facts in _read_facts(run)]
+        findings, notes = (_judge_topics if level == "L0" else _prove_records)(run, observations)
+        summary |= {
+            "ended_at": render_iso_timestamp(time.time()),
+            "seconds": round(time.time() - began, 1),
+            "policy": request.to_json(),
         }
-        standing = {flow: look() for flow, look in looks.items()}
-        asked.check(standing)
-        subjects: list[ProofPartition] = []
-        observed: list[tuple[FlowFacts, list[ObservedPartition]]] = []
-        outside: dict[PartitionPair, Counts] = {}
-        manners = build_read_limits(plan, flows, request.max_rate)
-        for flow_known in known:
-            if request.foreign:
-                look = build_spark_sampler(plan, session or (lambda: _own_session(stack)), manners)
-                kept = build_hint_reader(connected(flow_known.flow.source)[1], flow_known)
-                seen = observe_foreign_copy(
-                    flow_known, look, wait=request.wait, earliest=request.from_start, hints=kept
-                )
-            else:
-                settled = partial(nothing_left, flow_known)
-                seen = observe_partitions(flow_known, alignment, wait=request.wait, settled=settled)
-                ours = partial(read_own_producer_ids, flow_known.flow, flow_known.target_settings)
-                seen = exclude_truncated_ends(flow_known, seen, ours, partial(count_range_records, plan))
-            observed.append((flow_known, seen))
-            # behind the barrier: whatever was copied below it had its schema at the target before
-            settings = connected(flow_known.flow.source)[1], flow_known.target_settings
-            named_topics = [] if request.foreign else [pair.source.name for pair in flow_known.pairs]
-            ids = read_schema_id_pairs(flow_known.flow, *settings, named_topics)
-            kept = {} if request.foreign else read_quarantined_records(flow_known.target_settings, flow_known.flow)
-            subjects += _subjects(flow_known, seen, request, earlier, ids, settings[0], kept)
-            outside |= _without_copy(flow_known) | flow_known.unusable
-        facts["fixed_at"] = render_iso_timestamp(time.time())
-        say(f"window fixed: {len(subjects)} partitions of {len(flows)} flows")
-        readers = build_spark_readers(
-            session or (lambda: _own_session(stack)), plan, build_progress_printer(say), manners, say
-        )
-        for flow_known in known:
-            flow_known.blocks += find_partitions_without_source(flow_known) + find_deleted_topics(
-                flow_known, bool(request.topics)
-            )
-        blocks = [block for flow_known in known for block in flow_known.blocks] + _not_begun(observed)
-        if not subjects and not outside:
-            blocks.append("there was nothing to compare: no running flow selects a topic that exists")
-        again = sum(len(subject.again) for subject in subjects)
-        facts["recheck"] = {"run": earlier.run + 1, "chunks": again}
-        named = MAX_DIFFERENCE_EXAMPLES if level == "L1" else request.max_diffs
-        after_proof = request.final and request.since is not None  # nobody writes until it is done
-        proof = compare_and_judge(subjects, readers, blocks=blocks, outside=outside, named=named, hasty=after_proof)
-        judgement = replace(proof.judgement, allow_quarantined=request.allow_quarantined)
-        facts["quarantine"] = build_quarantine_facts(subjects, proof.confirmed)
-        for flow_known in known:
-            if flow_known.only and not judgement.errors:
-                here = [subject for subject in subjects if subject.window.place.flow == flow_known.flow.id]
-                flow_known.notes += describe_application_records(here, flow_known.writers, readers)
-        if request.foreign:
-            more = find_copied_aborted_records(plan, subjects, proof.confirmed)
-            judgement = replace(judgement, blocks=(*judgement.blocks, *more))
-        if request.final and not judgement.errors:
-            for flow_known, seen in observed:
-                here = [subject for subject in subjects if subject.window.place.flow == flow_known.flow.id]
-                there = connected(flow_known.flow.source)
-                judgement = add_fence_findings(
-                    judgement,
-                    here,
-                    seen,
-                    there[0].offsets,
-                    lambda subject, span: count_range_records(plan, subject.unit(0, span, 0)),
-                    partial(describe_open_transactions, there[1]),
-                )
-        say(f"compared {len(proof.rows)} chunks")
-        groups: list[LandedPosition] = []
-        for flow_known, seen in observed:
-            positions, problems = standing[flow_known.flow.id]
-            judgement = replace(judgement, blocks=(*judgement.blocks, *problems))
-            if positions and not judgement.errors:
-                here = [subject for subject in subjects if subject.window.place.flow == flow_known.flow.id]
-                with open_small_range_reader(plan, here) as read:
-                    groups += run_landing_tests(flow_known.flow, positions, seen, read, looks[flow_known.flow.id])
-        if groups:
-            say(f"tried {len(groups)} positions of groups")
-            judgement = add_group_findings(judgement, groups)
-        if subjects:
-            facts |= _engine(session)
-        windows = [subject.window for subject in subjects]
-        facts["alignments"] = {(k.flow.id, topic): how for k in known for topic, how in k.alignments.items()}
-        notes = _notes(known, *asked.left_out(flows), *describe_flows_left_out(plan.flows, flows, bool(request.flows)))
-        return _finish(
-            ProofFindings(judgement, proof.rows, proof.confirmed, windows, groups), facts, notes, out, request, began
-        )
+        flow_notes = [note for each in observations for note in each.facts.notes]
+        document, tables = build_results(findings, summary, [*flow_notes, *notes])
+        write_evidence_folder(out, document, tables)
+        return document
 
 
-def _own_session(stack: ExitStack) -> SparkSession:
-    """A session that ends with the proof."""
-    from pyspark.sql import SparkSession
+class _ClusterAccess:
+    """Connections of one proof: one admin client a cluster, closed with the stack."""
 
-    there = SparkSession.getActiveSession()
-    if there is None:
-        there = create_spark_session("watershed-verify")
-        stack.callback(end_session, there)
-    return there
+    def __init__(self, plan: Plan, stack: ExitStack) -> None:
+        self._plan, self._stack = plan, stack
+        self._admins: dict[str, Admin] = {}
 
-
-def _engine(session: Callable[[], SparkSession] | None) -> dict[str, Any]:
-    """Of the session that has read, if anything was."""
-    from pyspark.sql import SparkSession
-
-    there = SparkSession.getActiveSession() if session is None else session()
-    return {} if there is None else {"engine": f"spark {there.sparkContext.master}", "spark_version": there.version}
+    def open(self, alias: str) -> tuple[Admin, ConnectionSettings]:
+        """Raises WrongCluster and other ClusterErrors."""
+        settings = resolve_connection_settings(self._plan.cluster(alias))
+        if alias not in self._admins:
+            admin = self._stack.enter_context(Admin(settings))
+            admin.check_identity()
+            self._admins[alias] = admin
+        return self._admins[alias], settings
 
 
-def _finish(
-    found: ProofFindings, facts: dict[str, Any], notes: Sequence[str], out: Path, request: ProofRequest, began: float
-) -> dict[str, Any]:
-    facts |= {
-        "ended_at": render_iso_timestamp(time.time()),
-        "seconds": round(time.time() - began, 1),
-        "policy": request.to_json(),
-    }
-    document, tables = build_results(found, facts, notes)
-    write_evidence_folder(out, document, tables)
-    return document
+class _SessionOnDemand:
+    """The Spark session of a proof, started when the first range is read: it costs five to ten seconds."""
+
+    def __init__(self, give: Callable[[], SparkSession] | None, stack: ExitStack) -> None:
+        self._give, self._stack = give, stack
+        self._used: SparkSession | None = None
+
+    def __call__(self) -> SparkSession:
+        self._used = self._start() if self._give is None else self._give()
+        return self._used
+
+    def _start(self) -> SparkSession:
+        from pyspark.sql import SparkSession
+
+        there = SparkSession.getActiveSession()
+        if there is None:
+            there = create_spark_session("watershed-verify")
+            self._stack.callback(end_session, there)
+        return there
+
+    def describe_engine(self) -> dict[str, Any]:
+        """Master and version of the session that read; empty where nothing was read."""
+        if self._used is None:
+            return {}
+        return {"engine": f"spark {self._used.sparkContext.master}", "spark_version": self._used.version}
 
 
-def _flows(plan: Plan, request: ProofRequest) -> list[PlanFlow]:
+@dataclass(frozen=True, slots=True)
+class _ProofRun:
+    """What all steps of one proof share. summary: what they add to `summary.json`."""
+
+    plan: Plan
+    request: ProofRequest
+    level: str
+    flows: Sequence[PlanFlow]
+    earlier: EarlierProof
+    clusters: _ClusterAccess
+    session: _SessionOnDemand
+    limits: ReadLimits
+    alignment: AlignmentReader
+    say: Callable[[str], None]
+    summary: dict[str, Any]
+
+
+@dataclass(slots=True)
+class _FlowObservation:
+    """What a proof knows of one flow; each step adds its part."""
+
+    facts: FlowFacts
+    positions: FlowGroupPositions = field(default_factory=FlowGroupPositions)
+    reread_positions: Callable[[], FlowGroupPositions] = FlowGroupPositions
+    observed: list[ObservedPartition] = field(default_factory=list)
+    partitions: list[ProofPartition] = field(default_factory=list)
+
+
+def _select_flows(plan: Plan, request: ProofRequest) -> list[PlanFlow]:
     if request.from_start and not request.foreign:
         raise WrongUse("--from-start is for --foreign copies; for a flow of ours its `start` in the file counts")
-    wanted = list(request.flows)
-    there = {flow.id: flow for flow in plan.flows}
-    for id_ in wanted:
-        if id_ not in there:
-            raise WrongUse(f"topology {plan.topology} has no flow {id_}; it has {', '.join(there) or 'none'}")
-    return (
-        [there[id_] for id_ in wanted]
-        if wanted
-        else [flow for flow in plan.flows if request.foreign or flow.state == "running"]
-    )
+    known = [flow.id for flow in plan.flows]
+    for id_ in request.flows:
+        if id_ not in known:
+            raise WrongUse(f"topology {plan.topology} has no flow {id_}; it has {', '.join(known) or 'none'}")
+    return request.list_flows(plan)
 
 
-def _topics_found(topics: Sequence[str], known: Sequence[FlowFacts]) -> None:
+def _read_facts(run: _ProofRun) -> list[FlowFacts]:
+    """Topics of every flow on both clusters. Raises WrongUse for a topic that no flow selects, ClusterError."""
+    topics, found = run.request.topics, []
+    for flow in run.flows:
+        source, target = run.clusters.open(flow.source), run.clusters.open(flow.target)
+        only = [topic for topic in topics if len(run.flows) == 1 or flow.selects(topic)]
+        settings = source[1], target[1]
+        found.append(read_flow_facts(flow, source[0], target[0], settings, only or None, run.request.foreign))
     for topic in topics:
-        if not any(k.flow.selects(topic) for k in known):
-            raise WrongUse(f"no flow selects topic {topic} ({', '.join(k.flow.id for k in known)})")
-
-
-def _subjects(
-    known: FlowFacts,
-    seen: Sequence[ObservedPartition],
-    request: ProofRequest,
-    earlier: EarlierProof,
-    ids: dict[str, KeyValueIdPairs],
-    source: ConnectionSettings,
-    kept: Mapping[tuple[str, int], Sequence[QuarantinedRecord]],
-) -> list[ProofPartition]:
-    from spark.foreign.inferred_alignment import choose_window_start
-    from spark.judging.proof_inputs import ProofPartition
-
-    pairs = {pair.source.name: pair for pair in known.pairs}
-    sizes = read_partition_bytes(source, pairs) if request.chunk is None else {}
-    share = known.flow.verify.recheck if request.recheck is None else request.recheck
-    if request.final and request.since is not None and request.recheck is None:
-        share = 0.0  # a share of a large history would take longer than all that came since, while nobody writes
-    found = []
-    for o in seen:
-        before, proven = earlier.of(o)
-        begin = known.begins.get(o.place.topic, {}).get(o.place.partition)
-        start: StartPosition = choose_window_start(o) if known.foreign else known.flow.start if begin is None else begin
-        window = fix_window(o, start=start, final=request.final, earlier=before)
-        window = replace(window, unverifiable=window.unverifiable + known.lost.get(o.place, 0))
-        size = sizes.get(TopicPartition(o.place.topic, o.place.partition))
-        chunk = request.chunk or choose_chunk_offsets(size, o.source.end - o.source.start)
-        aligned = known.flow.offsets == "aligned" and not known.foreign
-        in_place = aligned and all(run.source == run.target for run in o.map.runs)
-        proven = merge_neighbour_chunks(proven, chunk, in_place=in_place)
-        pair = pairs[o.place.topic]
-        subject = ProofPartition(
-            window,
-            o.map,
-            (known.flow.source, known.flow.target),
-            compacted=pair.compacted,
-            only_copy_compacts=pair.only_copy_compacts,
-            timestamps=pair.timestamps,
-            skip=known.skip,
-            only=known.only,
-            claims=known.claims_of(o.place.topic, o.ids[0], o.place.partition),
-            ids=ids.get(o.place.topic, NO_ID_REWRITE),
-            in_place=in_place,
-            chunk=chunk,
-            earlier=proven,
-            again=select_rechecked_chunks(proven, earlier.run, share),
-            kept=build_quarantined_offsets(
-                kept.get((o.place.topic, o.place.partition), ()),
-                timestamps=pair.timestamps,
-                ids=ids.get(o.place.topic, NO_ID_REWRITE),
-            ),
-        )
-        found.append(subject)
+        if not any(flow.selects(topic) for flow in run.flows):
+            raise WrongUse(f"no flow selects topic {topic} ({', '.join(flow.id for flow in run.flows)})")
     return found
 
 
-def _without_copy(known: FlowFacts) -> dict[PartitionPair, Counts]:
-    """Partitions of the source that have no counterpart: everything in them is pending (counted by offsets)."""
-    flow, pairs = known.flow, {pair.source.name: pair for pair in known.pairs}
-    lonely = [
-        TopicPartition(topic.name, number)
-        for topic in known.selected
-        for number in range(pairs[topic.name].target.partitions if topic.name in pairs else 0, topic.partitions)
-    ]
-    logs = known.source.offsets(lonely) if lonely else {}
-    return {
-        PartitionPair(flow.id, key.topic, flow.target_topic(key.topic), key.partition): Counts(
-            pending=log.end - log.start
-        )
-        for key, log in logs.items()
+def _judge_topics(_run: _ProofRun, flows: Sequence[_FlowObservation]) -> tuple[ProofFindings, list[str]]:
+    """Level L0: findings and notes (what was not compared) without reading a record."""
+    blocks = [block for flow in flows for block in flow.facts.blocks]
+    blocks.append("level L0 looks at the topics only; no record was compared, so nothing is proven")
+    return ProofFindings(ProofJudgement({}, tuple(blocks))), ["records (level L0)", "consumer groups (level L0)"]
+
+
+def _prove_records(run: _ProofRun, flows: Sequence[_FlowObservation]) -> tuple[ProofFindings, list[str]]:
+    """Levels L1 to L3: findings, and notes of what was not compared."""
+    request = run.request
+    selection = GroupSelection.of(run.flows, request.groups) if run.level == "L3" else GroupSelection()
+    _read_positions(run, flows, selection)
+    outside: dict[PartitionPair, Counts] = {}
+    for flow in flows:
+        flow.observed = (_observe_foreign_flow if request.foreign else _observe_own_flow)(run, flow.facts)
+        flow.partitions = _fix_partitions(run, flow)
+        outside |= count_without_copy(flow.facts) | flow.facts.unusable
+    partitions = [each for flow in flows for each in flow.partitions]
+    run.summary["fixed_at"] = render_iso_timestamp(time.time())
+    run.say(f"window fixed: {len(partitions)} partitions of {len(flows)} flows")
+
+    readers = build_spark_readers(run.session, run.plan, build_progress_printer(run.say), run.limits, run.say)
+    blocks = _find_coverage_gaps(flows, bool(request.topics))
+    if not partitions and not outside:
+        blocks.append("there was nothing to compare: no running flow selects a topic that exists")
+    outcome = _compare(run, partitions, readers, blocks, outside)
+    judgement = replace(outcome.judgement, allow_quarantined=request.allow_quarantined)
+    run.summary["quarantine"] = build_quarantine_facts(partitions, outcome.confirmed)
+    if not judgement.errors:
+        for flow in flows:
+            if flow.facts.only:
+                flow.facts.notes += describe_application_records(flow.partitions, flow.facts.writers, readers)
+    if request.foreign:
+        aborted = find_copied_aborted_records(run.plan, partitions, outcome.confirmed)
+        judgement = replace(judgement, blocks=(*judgement.blocks, *aborted))
+    if request.final:
+        judgement = _add_fence_state(run, flows, judgement)
+    run.say(f"compared {len(outcome.rows)} chunks")
+    judgement, landed = _add_position_results(run, flows, judgement)
+
+    run.summary.update(run.session.describe_engine())
+    run.summary["alignments"] = {
+        (flow.facts.flow.id, topic): how for flow in flows for topic, how in flow.facts.alignments.items()
     }
-
-
-def _not_begun(observed: Sequence[tuple[FlowFacts, list[ObservedPartition]]]) -> list[str]:
-    """A flow with `start: latest` has no window before a worker has begun; that is not the same as an empty one."""
-    return [
-        f"{o.place.topic}-{o.place.partition}: no worker has begun this partition"
-        for known, seen in observed
-        for o in seen
-        if known.flow.start == "latest" and not known.foreign and not o.map.runs and o.source.end > 0
+    windows = [partition.window for partition in partitions]
+    notes = [
+        *selection.left_out(run.flows),
+        *describe_flows_left_out(run.plan.flows, run.flows, bool(request.flows)),
     ]
+    return ProofFindings(judgement, outcome.rows, outcome.confirmed, windows, landed), notes
 
 
-def _notes(known: Sequence[FlowFacts], *more: str) -> list[str]:
-    return [note for flow_known in known for note in flow_known.notes] + list(more)
+def _read_positions(run: _ProofRun, flows: Sequence[_FlowObservation], selection: GroupSelection) -> None:
+    for flow in flows:
+        topics = {pair.source.name for pair in flow.facts.pairs}
+        flow.reread_positions = partial(read_group_positions, selection, flow.facts.flow, run.clusters.open, topics)
+        flow.positions = flow.reread_positions()
+    selection.check({flow.facts.flow.id: flow.positions for flow in flows})
+
+
+def _observe_foreign_flow(run: _ProofRun, facts: FlowFacts) -> list[ObservedPartition]:
+    sampler = build_spark_sampler(run.plan, run.session, run.limits)
+    hints = partial(read_mirrormaker_hints, run.clusters.open(facts.flow.source)[1], facts)
+    request = run.request
+    return observe_foreign_copy(facts, sampler, wait=request.wait, earliest=request.from_start, hints=hints)
+
+
+def _observe_own_flow(run: _ProofRun, facts: FlowFacts) -> list[ObservedPartition]:
+    count = partial(count_range_records, run.plan)
+
+    def is_all_copied(o: ObservedPartition) -> bool:
+        position, place = o.map.source_position(o.target.end), o.place
+        claims = facts.claims_of(place.topic, o.ids[0], place.partition)
+        wanted = RangeRequest(
+            0,
+            facts.flow.source,
+            place.topic,
+            str(o.ids[0]),
+            place.partition,
+            position,
+            o.barrier,
+            skip=facts.skip,
+            claims=claims,
+        )
+        return count(wanted) == 0
+
+    observed = observe_partitions(facts, run.alignment, wait=run.request.wait, settled=is_all_copied)
+    own_ids = partial(read_own_producer_ids, facts.flow, facts.target_settings)
+    return exclude_truncated_ends(facts, observed, own_ids, count)
+
+
+def _fix_partitions(run: _ProofRun, flow: _FlowObservation) -> list[ProofPartition]:
+    """Reads schema ids and quarantine, behind the barrier: what was copied below it had its schema at the target."""
+    facts, foreign = flow.facts, run.request.foreign
+    source = run.clusters.open(facts.flow.source)[1]
+    topics = [] if foreign else [pair.source.name for pair in facts.pairs]
+    ids = read_schema_id_pairs(facts.flow, source, facts.target_settings, topics)
+    quarantine = {} if foreign else read_quarantined_records(facts.target_settings, facts.flow)
+    return fix_partitions(facts, flow.observed, run.request, run.earlier, source, ids, quarantine)
+
+
+def _find_coverage_gaps(flows: Sequence[_FlowObservation], topics_named: bool) -> list[str]:
+    """Findings of the topics, and of what the windows do not cover."""
+    blocks: list[str] = []
+    for flow in flows:
+        blocks += flow.facts.blocks
+        blocks += find_partitions_without_source(flow.facts)
+        blocks += find_deleted_topics(flow.facts, topics_named)
+    return blocks + [found for flow in flows for found in find_partitions_not_begun(flow.facts, flow.observed)]
+
+
+def _compare(
+    run: _ProofRun,
+    partitions: Sequence[ProofPartition],
+    readers: ProofReaders,
+    blocks: Sequence[str],
+    outside: dict[PartitionPair, Counts],
+) -> ComparisonOutcome:
+    again = sum(len(partition.again) for partition in partitions)
+    run.summary["recheck"] = {"run": run.earlier.run + 1, "chunks": again}
+    named = MAX_DIFFERENCE_EXAMPLES if run.level == "L1" else run.request.max_diffs
+    producers_wait = run.request.final and run.request.since is not None
+    return compare_and_judge(partitions, readers, blocks=blocks, outside=outside, named=named, hasty=producers_wait)
+
+
+def _add_fence_state(run: _ProofRun, flows: Sequence[_FlowObservation], judgement: ProofJudgement) -> ProofJudgement:
+    """Of a final proof: what was written at the source behind the fence."""
+    if judgement.errors:
+        return judgement
+    for flow in flows:
+        admin, settings = run.clusters.open(flow.facts.flow.source)
+        judgement = add_fence_findings(
+            judgement,
+            flow.partitions,
+            flow.observed,
+            admin.offsets,
+            lambda partition, span: count_range_records(run.plan, partition.build_request(0, span, 0)),
+            partial(describe_open_transactions, settings),
+        )
+    return judgement
+
+
+def _add_position_results(
+    run: _ProofRun, flows: Sequence[_FlowObservation], judgement: ProofJudgement
+) -> tuple[ProofJudgement, list[LandedPosition]]:
+    """Level L3: tries the translated positions of consumer groups."""
+    landed: list[LandedPosition] = []
+    for flow in flows:
+        positions, problems = flow.positions
+        judgement = replace(judgement, blocks=(*judgement.blocks, *problems))
+        if positions and not judgement.errors:
+            with open_small_range_reader(run.plan, flow.partitions) as read:
+                landed += run_landing_tests(flow.facts.flow, positions, flow.observed, read, flow.reread_positions)
+    if landed:
+        run.say(f"tried {len(landed)} positions of groups")
+        judgement = add_group_findings(judgement, landed)
+    return judgement, landed
 
 
 def render_iso_timestamp(seconds: float) -> str:
+    """UTC with milliseconds, as in `summary.json`. seconds: since 1970."""
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")

@@ -2,7 +2,7 @@
 
 Every task hosts one worker of the replicator until it is told to stop. Workers share the partitions among themselves
 by Kafka's group protocol, so Spark only has to keep N of them alive: a worker that dies makes its task fail, and Spark
-starts it again, on another executor where it has to (up to FAILURES times a task). On a cluster every worker gets an
+starts it again, on another executor where it has to (up to _FAILURES times a task). On a cluster every worker gets an
 executor of one core (decision 0034). SIGTERM or Ctrl-C to this process: workers finish what is in flight, the session
 stops, exit 0. Send it to this process alone, not to its process group.
 
@@ -31,6 +31,7 @@ from clusters.admin import Admin
 from clusters.errors import ClusterError, SecretMissing, Unauthorised, WrongCluster
 from clusters.settings import ConnectionSettings, resolve_connection_settings
 from replicator.errors import ReplicatorError
+from spark.console import write_error_line
 from spark.errors import SparkError, WrongUse
 from spark.failure_text import raise_as_spark_error
 from spark.fleet_connection import FleetDriver, connect_to_driver
@@ -59,6 +60,7 @@ class FleetStateFile:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def set(self, **changes: Any) -> None:
+        """Changes these facts, and replaces the file with all of them. Thread-safe."""
         with self._lock:
             self.facts |= changes
             self.facts["at_ms"] = int(time.time() * 1000)
@@ -69,8 +71,25 @@ class FleetStateFile:
             new.write_text(json.dumps(self.facts) + "\n", encoding="utf-8")
             new.replace(self.path)
 
+    def report_present(self, wanted: int, present: list[dict[str, Any]], standing_by: int) -> None:
+        """The workers that are there: `running` from the moment on when all are."""
+        now = "running" if len(present) >= wanted or self.facts.get("state") == "running" else "starting"
+        reason = {"reason": ""} if now != self.facts.get("state") else {}
+        self.set(state=now, workers=present, standing_by=standing_by, **reason)
+
+    def report_failure(self, reason: str) -> None:
+        """A worker ended on an error."""
+        write_error_line(f"a worker ended: {reason}")
+        self.set(reason=reason)
+
+    def report_waiting(self, reason: str) -> None:
+        """Spark has not started any task yet."""
+        write_error_line(reason)
+        self.set(reason=reason)
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
+    """Hosts the workers until they are stopped (exit code 0) or cannot go on (2)."""
     from topology import compile_path
 
     options = _parser().parse_args(arguments)
@@ -84,12 +103,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         ends = run_fleet(plan, options.target, workers, state)
     except (SparkError, ClusterError, ReplicatorError, TopologyError) as error:
         state.set(state="failed", reason=str(error), workers=[])
-        print(f"error: {error}", file=sys.stderr)
+        write_error_line(f"error: {error}")
         return 2
     failed = [reason for reason in ends if reason]
     if failed:
         state.set(state="failed", reason=failed[0], workers=[])
-        print(f"error: {failed[0]}", file=sys.stderr)
+        write_error_line(f"error: {failed[0]}")
         return 2
     state.set(state="stopped", workers=[], standing_by=0)
     return 0
@@ -98,28 +117,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def run_fleet(plan: Plan, target: str, workers: int, state: FleetStateFile) -> list[str]:
     """Host `workers` workers until they are stopped; how each ended ("" for well). Takes over SIGTERM and SIGINT."""
     stopping = threading.Event()
-    line: FleetDriver | None = None
-
-    def changed(present: list[dict[str, Any]], standing_by: int) -> None:
-        now = "running" if len(present) >= workers or state.facts.get("state") == "running" else "starting"
-        reason = {"reason": ""} if now != state.facts.get("state") else {}
-        state.set(state=now, workers=present, standing_by=standing_by, **reason)
-
-    def failed(reason: str) -> None:
-        print(f"a worker ended: {reason}", file=sys.stderr, flush=True)
-        state.set(reason=reason)
-
-    def waiting(reason: str) -> None:
-        print(reason, file=sys.stderr, flush=True)
-        state.set(reason=reason)
+    drivers: list[FleetDriver] = []  # the one driver, from when workers can reach it
 
     def stop(number: int, _frame: object) -> None:
-        if not stopping.is_set():
-            stopping.set()
-            state.set(reason=f"stopped by {signal.Signals(number).name}")
-            if line is not None:
-                threading.Thread(target=line.hang_up, daemon=True).start()
-            threading.Thread(target=_give_up, args=(state,), daemon=True).start()
+        if stopping.is_set():
+            return
+        stopping.set()
+        state.set(reason=f"stopped by {signal.Signals(number).name}")
+        for driver in drivers:
+            threading.Thread(target=driver.hang_up, daemon=True).start()
+        threading.Thread(target=_give_up, args=(state,), daemon=True).start()
 
     signal.signal(signal.SIGTERM, stop)
     master = os.environ.get("WATERSHED_SPARK_MASTER") or f"local[{workers},{_FAILURES}]"
@@ -133,11 +140,12 @@ def run_fleet(plan: Plan, target: str, workers: int, state: FleetStateFile) -> l
         ):
             context = session.sparkContext
             bind, host = find_driver_address(context)
-            line = FleetDriver(bind, host, changed, failed)
+            driver = FleetDriver(bind, host, partial(state.report_present, workers), state.report_failure)
+            drivers.append(driver)
             if stopping.is_set():
                 return []
-            task = partial(host_worker, encode_plan(plan), target, line.line)
-            with warn_while_waiting(context, waiting):
+            task = partial(host_worker, encode_plan(plan), target, driver.line)
+            with warn_while_waiting(context, state.report_waiting):
                 ends = context.parallelize(range(workers), workers).mapPartitionsWithIndex(task).collect()
             return [end for end in ends if not (stopping.is_set() and _NO_WAY in end)]  # they came too late
     except SparkError:
@@ -145,8 +153,8 @@ def run_fleet(plan: Plan, target: str, workers: int, state: FleetStateFile) -> l
             return []
         raise
     finally:
-        if line is not None:
-            line.hang_up()
+        for driver in drivers:
+            driver.hang_up()
         end_session(session)
 
 
@@ -203,7 +211,7 @@ def host_worker(plan_text: str, target: str, line: DriverAddress, index: int, _r
                 yield str(error)
                 return
             except ClusterError as error:  # it does not answer, or not yet as it should
-                print(f"worker {worker_id}: {error}", file=sys.stderr, flush=True)
+                write_error_line(f"worker {worker_id}: {error}")
                 stop.wait(_PAUSE_S)
             except Exception:  # Spark starts the task again at once; its attempts are counted
                 stop.wait(_PAUSE_S)

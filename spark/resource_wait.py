@@ -1,4 +1,4 @@
-"""Says when Spark gives an application nothing to run on: a cluster that is full or too small waits without a word."""
+"""Warns when Spark starts no task: a cluster that is full or too small waits in silence."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _WAITING = (
 def warn_while_waiting(
     context: SparkContext, say: Callable[[str], None], first: float = _FIRST_S, again: float = _AGAIN_S
 ) -> Iterator[None]:
-    """Inside, `say` is called when no task of a job has begun in `first` seconds, and then every `again` seconds."""
+    """Inside, calls `say` when no task has begun after `first` seconds, then every `again` seconds."""
     from py4j.protocol import Py4JError
 
     ended = threading.Event()
@@ -49,7 +49,7 @@ def warn_while_waiting(
 
 
 def _not_begun(context: SparkContext) -> int:
-    """Tasks of a stage of which none runs or has run."""
+    """Number of tasks of a stage of which none has begun."""
     tracker = context.statusTracker()
     for number in tracker.getActiveStageIds():
         stage = tracker.getStageInfo(number)

@@ -41,23 +41,28 @@ def register_format(session: SparkSession) -> None:
     import they must have themselves, see docs/engines.md)."""
     from spark.session import is_local_master, ship_packages
 
-    if not is_local_master(session.sparkContext.master):
+    if not is_local_master(session.sparkContext.master or ""):  # typed optional; a running context has one
         ship_packages(session.sparkContext)
     session.dataSource.register(KafkaBatches)
 
 
 class KafkaBatches(DataSource):
+    """The format `kafka-batches`: topics as rows of records or of whole record batches, for reading and writing."""
+
     @classmethod
     def name(cls) -> str:
+        """The name in `spark.read.format(...)`."""
         return FORMAT_NAME
 
     def schema(self) -> StructType:
+        """Columns of the rows that the options ask for. Raises WrongUse."""
         from spark.datasource.columns import build_row_schema
         from spark.datasource.options import parse_row_options
 
         return build_row_schema(*parse_row_options(self.options))
 
     def reader(self, schema: StructType) -> DataSourceReader:
+        """For `spark.read`. Raises WrongUse."""
         from spark.datasource.batch_reader import BatchReader, PushdownReader
         from spark.datasource.options import parse_read_options
 
@@ -67,18 +72,21 @@ class KafkaBatches(DataSource):
         return (PushdownReader if asked.pushdown else BatchReader)(asked, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """For `spark.readStream`. Raises WrongUse."""
         from spark.datasource.options import parse_read_options
         from spark.datasource.stream_reader import StreamReader
 
         return StreamReader(parse_read_options(self.options), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """For `df.write`. Raises WrongUse."""
         from spark.datasource.options import parse_write_options
         from spark.datasource.row_writers import BatchWriter
 
         return BatchWriter(parse_write_options(self.options), schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        """For `df.writeStream`. Raises WrongUse."""
         from spark.datasource.options import parse_write_options
         from spark.datasource.row_writers import StreamWriter
 

@@ -1,4 +1,4 @@
-"""A proof that stays when it has ended, for the order to prove what has come since.
+"""A proof process that stays after its first proof, ready to prove what has come since.
 
 While producers are fenced nobody writes, and an application takes fifteen seconds until it reads. So the one that has
 proven the history keeps its session and its executors' Python. Orders come on standard input, one a line: the arguments
@@ -33,12 +33,13 @@ _PULSE_TASK_S = 0.05  # long enough that no worker takes two tasks of a pulse
 
 @dataclass(slots=True)
 class WarmSession:
-    """What proofs share: a session that is made when first asked for, and ledgers that are followed."""
+    """A Spark session and followed ledgers, shared by the proofs of one process."""
 
     _ledgers: dict[tuple[str, str], LedgerFollower] = field(init=False, default_factory=dict)
     _session: SparkSession | None = field(init=False, default=None)
 
     def session(self) -> SparkSession:
+        """The session, started by the first call."""
         if self._session is None:
             self._session = create_spark_session("watershed-verify")
         return self._session
@@ -63,8 +64,9 @@ class WarmSession:
         }
 
     def pulse(self) -> None:
-        """A task for every core, which loads what a proof's tasks load. Raises SparkError; a cluster that does not
-        answer is asked again by the proof."""
+        """Runs a short task on every core, so that Spark keeps its Python workers. Raises SparkError; a cluster that
+        does not answer is asked again by the proof.
+        """
         for ledger in self._ledgers.values():
             with contextlib.suppress(ClusterError):
                 ledger.read()
@@ -79,7 +81,7 @@ class WarmSession:
 
 
 def warm_executor(_rows: Iterable[int]) -> None:
-    """A task of a pulse."""
+    """Loads what a proof's tasks load, and keeps the worker process busy for a moment."""
     import spark.proof_jobs  # noqa: F401
 
     time.sleep(_PULSE_TASK_S)
@@ -92,7 +94,9 @@ def serve_proof_requests(
     bound: float,
     every: float = _PULSE_S,
 ) -> None:
-    """Prove what is ordered until `orders` ends, or for `bound` seconds; `pulse` every so many seconds in between."""
+    """Makes the proofs that are requested until `orders` ends, or for `bound` seconds; calls `pulse` every `every`
+    seconds.
+    """
     ends = time.monotonic() + bound
     pulse()
     while (left := ends - time.monotonic()) > 0:

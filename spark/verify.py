@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 from clusters.errors import ClusterError
 from clusters.private_files import make_folder, open_for_append
 from replicator.errors import ReplicatorError
+from spark.console import write_error_line, write_result_line
 from spark.errors import SparkError, Unwritable, WrongUse
 from spark.evidence.evidence_folder import SUMMARY_FILE, clear_evidence, write_evidence_folder
 from spark.evidence.proof_results import build_error_results, build_run_id
@@ -40,6 +41,7 @@ COMPILED_PLAN_SUFFIX = ".plan.json"  # what a rehearsal orders: its plan stands 
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
+    """Makes one proof, with `--stay` those that are requested after it, and returns the exit code of the first."""
     options = _parser().parse_args(arguments)
     if options.stay is None:
         return _prove(options, None)
@@ -52,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             try:
                 serve_proof_requests(orders, partial(_ordered, warm), warm.pulse, options.stay)
             except SparkError as error:  # whoever orders sees that this process has ended
-                print(f"error: {error}", file=sys.stderr)
+                write_error_line(f"error: {error}")
     return code
 
 
@@ -63,7 +65,7 @@ def _ordered(warm: WarmSession, arguments: Sequence[str]) -> None:
     opened = open_for_append(options.out / LOG_FILE)  # not through a link, and not for everybody
     os.ftruncate(opened, 0)
     with os.fdopen(opened, "a", encoding="utf-8") as log, redirect_stdout(log), redirect_stderr(log):
-        print(f"ordered of the application that has proven before (pid {os.getpid()})", flush=True)
+        write_result_line(f"ordered of the application that has proven before (pid {os.getpid()})")
         _prove(options, warm)
 
 
@@ -89,18 +91,19 @@ def _prove(options: argparse.Namespace, warm: WarmSession | None) -> int:
     try:
         _make_room(out, options.since)
     except SparkError as error:
-        print(f"error: {error}", file=sys.stderr)
+        write_error_line(f"error: {error}")
         return EXIT_CODES["error"]
     plan: Plan | None = None
     try:
         if options.level != "L0":
             require_java()
         plan = read_plan_or_topology(options.topology)
-        say = partial(print, file=sys.stderr, flush=True)
         if warm is None:
-            document = prove_flows(plan, request, out, say=say)
+            document = prove_flows(plan, request, out, say=write_error_line)
         else:
-            document = prove_flows(plan, request, out, alignment=warm.alignment, session=warm.session, say=say)
+            document = prove_flows(
+                plan, request, out, alignment=warm.alignment, session=warm.session, say=write_error_line
+            )
     except (SparkError, ClusterError, ReplicatorError, TopologyError) as error:
         return _failed(out, str(error), request, began, plan)
     except Exception as error:  # noqa: BLE001  Python would end with 1, which means "different"
@@ -109,9 +112,11 @@ def _prove(options: argparse.Namespace, warm: WarmSession | None) -> int:
         message = f"the proof ended on a mistake of its own ({what}); its log has the whole"
         return _failed(out, message, request, began, plan)
     if "error" in document:
-        print(f"error: {document['error']}", file=sys.stderr)
-    print(f"{document['verdict']}: {document['unproven']} unproven, {document['proven']} proven, "
-          f"{document['pending']} pending", flush=True)  # fmt: skip
+        write_error_line(f"error: {document['error']}")
+    write_result_line(
+        f"{document['verdict']}: {document['unproven']} unproven, {document['proven']} proven, "
+        f"{document['pending']} pending"
+    )
     return int(document["exit_code"])
 
 
@@ -139,10 +144,10 @@ def _make_room(out: Path, since: Path | None) -> None:
 
 
 def _failed(out: Path, message: str, request: ProofRequest, began: float, plan: Plan | None) -> int:
-    print(f"error: {message}", file=sys.stderr)
+    write_error_line(f"error: {message}")
     facts = {
         "run_id": build_run_id(began),
-        "level": request.level or "L2",
+        "level": request.choose_level(request.list_flows(plan) if plan is not None else ()),
         "mode": request.mode,
         "started_at": render_iso_timestamp(began),
         "ended_at": render_iso_timestamp(time.time()),
@@ -155,7 +160,7 @@ def _failed(out: Path, message: str, request: ProofRequest, began: float, plan: 
     try:
         write_evidence_folder(out, document, tables)
     except Unwritable as error:
-        print(f"error: {error}", file=sys.stderr)
+        write_error_line(f"error: {error}")
     return EXIT_CODES["error"]
 
 

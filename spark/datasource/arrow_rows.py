@@ -10,11 +10,17 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from clusters.settings import ConnectionSettings, resolve_connection_settings
-from clusters.varints import decode_zigzag
 from spark.datasource.log_slices import LogSlice
 from spark.errors import NotReadable
 from spark.fingerprint import RecordSlices
-from spark.reading.batch_decoding import HEADER_BYTES, HEADER_STRUCT, BatchView, CorruptBatch, locate_records
+from spark.reading.batch_decoding import (
+    HEADER_BYTES,
+    HEADER_STRUCT,
+    BatchView,
+    CorruptBatch,
+    decode_headers_bin,
+    locate_records,
+)
 from spark.reading.fetch_answers import OffsetsExpired, PartitionAddress
 from spark.reading.offset_range import OffsetRange
 from spark.reading.range_reader import read_record_batches
@@ -130,22 +136,11 @@ def _opened(reading: ReadOptions, part: LogSlice, batches: list[BatchView], tabl
             "headers_bin": raw,
         }
         if "headers" in table.columns:
-            content["headers"] = _decode_headers_bin(raw)
+            content["headers"] = [
+                {"key": name.decode(errors="replace"), "value": value} for name, value in decode_headers_bin(raw)
+            ]
         if full := table.add(content, max(key_len, 0) + max(value_len, 0) + headers_len + 64):
             yield full
-
-
-def _decode_headers_bin(raw: bytes) -> list[dict[str, str | bytes | None]]:
-    """Headers of a record from its `headers_bin`; a name that is not UTF-8 is shown with replacements."""
-    count, at = decode_zigzag(raw, 0)
-    found: list[dict[str, str | bytes | None]] = []
-    for _ in range(count):
-        size, at = decode_zigzag(raw, at)
-        name, at = raw[at : at + size], at + size
-        size, at = decode_zigzag(raw, at)
-        value, at = (None, at) if size < 0 else (raw[at : at + size], at + size)
-        found.append({"key": name.decode(errors="replace"), "value": value})
-    return found
 
 
 def _sums(
@@ -155,28 +150,28 @@ def _sums(
     step = reading.chunk or part.end - part.start
     cuts = [part.start, *range((part.start // step + 1) * step, part.end, step), part.end]
     log = part.log
-    units = [
+    requests = [
         RangeRequest(at, reading.cluster.alias, log.topic, str(log.topic_id), log.partition, start, end, by=reading.by)
         for at, (start, end) in enumerate(pairwise(cuts))
     ]
-    for result in sum_ranges(reading.cluster, units):
+    for result in sum_ranges(reading.cluster, requests):
         if result.state == "expired":
             raise OffsetsExpired(result.log_start)
         if result.state != "read":
             raise NotReadable(result.detail)
-        unit = units[result.unit]
-        if full := table.add(_sum_row(unit, result), 256):
+        request = requests[result.request_id]
+        if full := table.add(_sum_row(request, result), 256):
             yield full
     yield from table.rest()
 
 
-def _sum_row(unit: RangeRequest, result: RangeSum) -> dict[str, Any]:
+def _sum_row(request: RangeRequest, result: RangeSum) -> dict[str, Any]:
     s = result.sums
     hexes = {"ordered": s.order, "kh": s.kh, "vh": s.vh, "hh": s.hh}
     return {name: f"{value:016x}" for name, value in hexes.items()} | {
-        "start_offset": unit.start,
-        "end_offset": unit.end,
-        "summed": unit.by,
+        "start_offset": request.start,
+        "end_offset": request.end,
+        "summed": request.by,
         "n": s.n,
         "bytes": s.size,
         "first_timestamp_ms": s.since,

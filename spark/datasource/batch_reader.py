@@ -26,12 +26,15 @@ class ReadTask(InputPartition):
 
 
 class BatchReader(DataSourceReader):
+    """Spark's reader of a batch query: slices of logs become tasks."""
+
     def __init__(self, reading: ReadOptions, schema: StructType) -> None:
         self.reading, self.schema = reading, schema
         self.narrowing = NO_FILTER_BOUNDS
         require_known_columns(reading.rows, schema)
 
     def partitions(self) -> Sequence[InputPartition]:
+        """One task for each part of the logs, with offsets fixed now. Raises WrongUse, ClusterError."""
         from spark.datasource.log_offsets import LogOffsetReader
 
         with LogOffsetReader(resolve_connection_settings(self.reading.cluster)) as logs:
@@ -40,6 +43,7 @@ class BatchReader(DataSourceReader):
         return [ReadTask(some) for some in tasks]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Rows of one task, on an executor. Raises NotReadable, ClusterError."""
         from spark.datasource.arrow_rows import read_row_batches
 
         if isinstance(partition, ReadTask):  # where there is nothing to read, Spark makes up a partition of its own
@@ -50,6 +54,7 @@ class PushdownReader(BatchReader):
     """Leaves unread what filters rule out. Spark refuses a reader like this one unless its setting allows it."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        """Takes over what bounds offsets and timestamps; returns the filters that Spark still has to apply."""
         from spark.datasource.filter_pushdown import narrow_by_filters
 
         self.narrowing, left = narrow_by_filters(filters, self.reading.rows)

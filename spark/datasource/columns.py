@@ -84,8 +84,8 @@ def build_row_schema(rows: RowKind, names: Sequence[str]) -> StructType:
     return StructType([StructField(name, known[name]) for name in names or known])
 
 
-def require_known_columns(rows: RowKind, schema: StructType) -> list[str]:
-    """Names of the columns that somebody's own schema asks for. Raises WrongUse for one that we do not fill."""
+def require_known_columns(rows: RowKind, schema: StructType) -> None:
+    """Raises WrongUse for a column that rows of this kind do not have, or have as another type."""
     known = _BY_ROWS[rows]
     _check(rows, schema.names)
     for field in schema.fields:
@@ -94,7 +94,6 @@ def require_known_columns(rows: RowKind, schema: StructType) -> list[str]:
                 f"column {field.name} of rows={rows} is {known[field.name].simpleString()}, not "
                 f"{field.dataType.simpleString()}; cast it after reading"
             )
-    return schema.names
 
 
 def _check(rows: RowKind, names: Sequence[str]) -> None:

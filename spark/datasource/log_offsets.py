@@ -45,7 +45,7 @@ class LogOffsetReader:
 
     settings: ConnectionSettings
     patience_s: float = _PATIENCE_S
-    _links: dict[tuple[str, int] | None, Connection] = field(default_factory=dict)
+    _connections: dict[tuple[str, int] | None, Connection] = field(default_factory=dict)
     _metadata: ClusterMetadata | None = None
 
     def __enter__(self) -> LogOffsetReader:
@@ -55,9 +55,10 @@ class LogOffsetReader:
         self.close()
 
     def close(self) -> None:
-        for link in self._links.values():
-            link.close()
-        self._links.clear()
+        """Closes the connections; the next question opens them again."""
+        for connection in self._connections.values():
+            connection.close()
+        self._connections.clear()
         self._metadata = None
 
     def selected(self, topics: TopicSelection) -> list[LogIdentity]:
@@ -111,7 +112,7 @@ class LogOffsetReader:
         )
 
     def _asked(self, topics: tuple[str, ...] | None) -> ClusterMetadata:
-        answer = self._link(None).metadata(topics)
+        answer = self._connection(None).metadata(topics)
         if self.settings.cluster_id not in (None, answer.cluster_id):
             raise build_wrong_cluster_error(self.settings, answer.cluster_id)
         self._metadata = answer
@@ -128,7 +129,7 @@ class LogOffsetReader:
         for address, here in by_broker.items():
             asked = tuple((log.topic, log.partition) for log in here)
             by_name = {(log.topic, log.partition): log for log in here}
-            for answer in self._link(address).list_offsets(asked, timestamp, isolation=level):
+            for answer in self._connection(address).list_offsets(asked, timestamp, isolation=level):
                 if answer.error:
                     self._refuse(answer.error, answer.topic)
                 found[by_name[answer.topic, answer.partition]] = answer.offset
@@ -147,10 +148,10 @@ class LogOffsetReader:
             if each.node in known.brokers
         }
 
-    def _link(self, address: tuple[str, int] | None) -> Connection:
-        if address not in self._links:
-            self._links[address] = open_connection(self.settings, address)
-        return self._links[address]
+    def _connection(self, address: tuple[str, int] | None) -> Connection:
+        if address not in self._connections:
+            self._connections[address] = open_connection(self.settings, address)
+        return self._connections[address]
 
     def _refuse(self, error: int, topic: str) -> None:
         alias = self.settings.alias

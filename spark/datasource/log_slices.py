@@ -38,6 +38,7 @@ class FilterBounds:
     since: int | None = None
 
     def is_selected(self, log: LogIdentity) -> bool:
+        """Whether filters on topic and partition leave anything of this log."""
         return (self.topics is None or log.topic in self.topics) and (
             self.partitions is None or log.partition in self.partitions
         )

@@ -21,12 +21,15 @@ _BATCH, _QUERY, _RUN = "streaming.sql.batchId", "sql.streaming.queryId", "spark.
 
 
 class BatchWriter(DataSourceArrowWriter):
+    """Spark's writer of a batch job: each task appends in a transaction, the driver commits the winners."""
+
     def __init__(self, writing: WriteOptions, schema: StructType, overwrite: bool) -> None:
         _only_append(overwrite)
         require_columns(schema.names, topic=writing.topic)
         self.writing, self.job = writing, uuid.uuid4().hex
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Appends the rows of one task; the transaction stays open. Raises NotAppended, ClusterError."""
         from pyspark import TaskContext
 
         from spark.datasource.transaction_commit import build_transaction_prefix
@@ -38,11 +41,13 @@ class BatchWriter(DataSourceArrowWriter):
         return append_in_transaction(self.writing, attempt, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Commits one transaction a task and aborts those of other attempts. Raises NotAppended, ClusterError."""
         from spark.datasource.transaction_commit import build_transaction_prefix, commit_job
 
         commit_job(resolve_connection_settings(self.writing.cluster), build_transaction_prefix(self.job), messages)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Aborts every transaction of the job."""
         from spark.datasource.transaction_commit import abort_other_transactions, build_transaction_prefix
 
         abort_other_transactions(
@@ -62,6 +67,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         self.writing, self.topic = writing, writing.topic
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Appends the rows of one task; the transaction stays open. Raises WrongUse, NotAppended, ClusterError."""
         from pyspark import TaskContext
 
         from spark.datasource.transaction_commit import build_transaction_prefix
@@ -76,11 +82,13 @@ class StreamWriter(DataSourceStreamArrowWriter):
         return append_in_transaction(self.writing, attempt, iterator, query)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """Commits a micro-batch once, however often Spark calls. Raises NotAppended, ClusterError."""
         from spark.datasource.transaction_commit import commit_micro_batch
 
         commit_micro_batch(resolve_connection_settings(self.writing.cluster), self.topic, messages, batchId)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """Aborts a micro-batch, unless its commit was decided before."""
         from spark.datasource.transaction_commit import abort_micro_batch
 
         abort_micro_batch(resolve_connection_settings(self.writing.cluster), self.topic, messages, batchId)

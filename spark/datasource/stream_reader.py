@@ -34,6 +34,9 @@ _FOUND: Final = "found"
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Spark's reader of a stream. Offsets are JSON: by topic its id, the next offset of each partition, and where
+    partitions begin that are new."""
+
     def __init__(self, reading: ReadOptions, schema: StructType) -> None:
         require_known_columns(reading.rows, schema)
         if reading.ending != LATEST or reading.ending_time is not None:
@@ -44,6 +47,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._seen: tuple[float, list[LogIdentity]] = (0.0, [])
 
     def initialOffset(self) -> _Offset:
+        """Where a stream without checkpoint begins. Raises WrongUse, ClusterError."""
         reading, wanted = self.reading, self._wanted()
         bottom, top = self._edges(wanted)
         starts = resolve_offsets(
@@ -56,6 +60,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable() if self.reading.limit is None else ReadMaxRows(self.reading.limit)
 
     def prepareForTriggerAvailableNow(self) -> None:
+        """Fixes the end of a run that processes what is there and stops."""
         self._until = self._edges(self._wanted())[1]
 
     def latestOffset(self, start: _Offset, limit: ReadLimit) -> _Offset:
@@ -74,9 +79,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return encode_stream_offset(reached, found)
 
     def reportLatestOffset(self) -> _Offset | None:
+        """The logs' ends, for Spark's progress report."""
         return encode_stream_offset(self._edges(self._wanted())[1], {})
 
     def partitions(self, start: _Offset, end: _Offset) -> Sequence[InputPartition]:
+        """One task for each part of the logs between two offsets."""
         known, _ = decode_stream_offset(start)
         ranges = []
         for topic, here in sorted(end.items()):
@@ -89,6 +96,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Rows of one task, on an executor. Raises NotReadable, ClusterError."""
         from spark.datasource.arrow_rows import read_row_batches
 
         if isinstance(partition, ReadTask):
@@ -98,6 +106,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The checkpoint holds all there is to remember."""
 
     def stop(self) -> None:
+        """Closes the connections of the driver."""
         if self._logs is not None:
             self._logs.close()
             self._logs = None

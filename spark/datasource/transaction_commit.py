@@ -106,6 +106,7 @@ def build_transaction_prefix(query: str) -> str:
 
 
 def list_winning_transactions(messages: Sequence[_Message]) -> tuple[TransactionIdentity, ...]:
+    """Transactions to commit: of each task the attempt whose result Spark took, unless it wrote nothing."""
     return tuple(
         (message.transactional_id, message.producer_id, message.epoch)
         for message in messages
@@ -239,11 +240,11 @@ def _open_ones(settings: ConnectionSettings) -> list[str]:
     for address in _brokers(settings):
         deadline = time.monotonic() + _PATIENCE_S
         while True:
-            link = open_connection(settings, address)
+            connection = open_connection(settings, address)
             try:
-                error, here = list_open_transactions(link)
+                error, here = list_open_transactions(connection)
             finally:
-                link.close()
+                connection.close()
             if error not in COORDINATOR_LOADING_CODES or time.monotonic() > deadline:
                 break
             time.sleep(0.2)
@@ -261,11 +262,11 @@ def _described(settings: ConnectionSettings, ids: Sequence[str]) -> dict[str, Tr
         found: dict[str, TransactionDescription] = {}
         moving = False
         for address in _brokers(settings):
-            link = open_connection(settings, address)
+            connection = open_connection(settings, address)
             try:
-                answers = describe_transactions(link, ids)
+                answers = describe_transactions(connection, ids)
             finally:
-                link.close()
+                connection.close()
             found |= {who: seen for who, (error, seen) in answers.items() if error == error_codes.NONE}
             moving = moving or any(error in COORDINATOR_LOADING_CODES for error, _ in answers.values())
         if not moving or len(found) == len(ids) or time.monotonic() > deadline:
@@ -275,11 +276,11 @@ def _described(settings: ConnectionSettings, ids: Sequence[str]) -> dict[str, Tr
 
 
 def _brokers(settings: ConnectionSettings) -> list[tuple[str, int]]:
-    link = open_connection(settings)
+    connection = open_connection(settings)
     try:
-        return list(link.metadata(()).brokers.values())
+        return list(connection.metadata(()).brokers.values())
     finally:
-        link.close()
+        connection.close()
 
 
 def _producer(settings: ConnectionSettings, who: TransactionIdentity, *, bump: bool) -> TransactionalProducer:

@@ -53,6 +53,7 @@ class OpenTaskTransaction(WriterCommitMessage):
 
     @property
     def nothing(self) -> bool:
+        """Whether the task had no row to write."""
         return self.producer_id < 0
 
 
@@ -85,7 +86,7 @@ def _rows(tables: Iterable[pa.RecordBatch]) -> Iterator[Mapping[str, Any]]:
 
 @dataclass(slots=True)
 class _Leader:
-    link: Connection
+    connection: Connection
     unanswered: deque[tuple[_Place, str]] = field(default_factory=deque)
 
 
@@ -145,7 +146,7 @@ class _Attempt:
         self.producer.close()
         self._logs.close()
         for leader in self._leaders.values():
-            leader.link.close()
+            leader.connection.close()
 
     def _id_of(self, place: _Place) -> uuid.UUID:
         topic, partition = place
@@ -171,8 +172,8 @@ class _Attempt:
             leader = self._leader(place)
             while leader.unanswered:
                 self._receive(leader)
-            leader.link.send_produce((part,), transactional_id=self.producer.transactional_id)
-            [answer] = leader.link.receive_produce()
+            leader.connection.send_produce((part,), transactional_id=self.producer.transactional_id)
+            [answer] = leader.connection.receive_produce()
             if answer.error not in _NOT_YET or time.monotonic() > deadline:
                 break
             self._logs.close()
@@ -183,11 +184,11 @@ class _Attempt:
     def _send(self, leader: _Leader, place: _Place, part: ProducePartition, told: str) -> None:
         while len(leader.unanswered) >= _IN_FLIGHT:
             self._receive(leader)
-        leader.link.send_produce((part,), transactional_id=self.producer.transactional_id)
+        leader.connection.send_produce((part,), transactional_id=self.producer.transactional_id)
         leader.unanswered.append((place, told))
 
     def _receive(self, leader: _Leader) -> None:
-        [answer] = leader.link.receive_produce()
+        [answer] = leader.connection.receive_produce()
         _, told = leader.unanswered.popleft()
         self._check(answer, told)
 

@@ -117,6 +117,7 @@ TABLE_COLUMNS: Final[dict[str, dict[str, str]]] = {
 
 
 def build_arrow_schema(name: str) -> pa.Schema:
+    """The Arrow schema of a table of the evidence, by the table's name."""
     import pyarrow as pa
 
     kinds = {
@@ -232,11 +233,13 @@ def build_diff_rows(
 
 
 def build_group_row(found: LandedPosition) -> dict[str, Any]:
+    """A tried position as the table `groups` has it, but for the run id."""
     line = {field.name: getattr(found, field.name) for field in fields(found)}
     return line | {"source_fp": _hex(found.source_fp), "target_fp": _hex(found.target_fp)}
 
 
 def build_group_rows(run_id: str, found: Iterable[LandedPosition]) -> list[dict[str, Any]]:
+    """Rows of the table `groups`."""
     return [{"run_id": run_id, **build_group_row(each)} for each in found]
 
 

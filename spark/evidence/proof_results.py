@@ -27,11 +27,9 @@ from spark.evidence.parquet_tables import (
     build_partition_rows,
     build_run_row,
 )
-from spark.judging.group_positions import has_group_sync
 from spark.judging.position_landing import LandedPosition
 from spark.judging.proof_window import PartitionPair, ProofWindow
 from spark.judging.verdict import EXIT_CODES, ChunkRow, ConfirmedDifference, Counts, ProofJudgement, compute_proof_root
-from topology.plan import PlanFlow
 
 _SCHEMA = 2
 _EXAMPLES = 50  # differences in the document; the table has all that were named
@@ -52,10 +50,6 @@ class ProofFindings(NamedTuple):
 def build_run_id(began: float) -> str:
     """`20261121T221648-3fa9c1d2`: sorts by time, and is another one for every proof. began: seconds since 1970."""
     return f"{datetime.fromtimestamp(began, UTC):%Y%m%dT%H%M%S}-{secrets.token_hex(4)}"
-
-
-def choose_default_level(flows: Iterable[PlanFlow], groups: Sequence[str]) -> str:
-    return "L3" if groups or any(has_group_sync(flow) for flow in flows) else "L2"
 
 
 def build_results(

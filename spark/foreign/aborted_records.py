@@ -22,20 +22,20 @@ _MOST = 2_000_000  # source offsets of a range that are read for this; no more i
 
 
 def find_copied_aborted_records(
-    plan: Plan, subjects: Sequence[ProofPartition], confirmed: Sequence[ConfirmedDifference]
+    plan: Plan, partitions: Sequence[ProofPartition], confirmed: Sequence[ConfirmedDifference]
 ) -> list[str]:
     """A sentence for every partition where that is so, of the foreign records that are named one by one."""
-    by_place = {subject.window.place: subject for subject in subjects}
+    by_place = {partition.window.place: partition for partition in partitions}
     found: dict[str, int] = {}
     for each in confirmed:
         strange = {e.target_fp for e in each.difference.examples if e.kind == "foreign"}
-        subject = by_place[each.place]
+        partition = by_place[each.place]
         # a little before the range as well: what was aborted in front of its first record is copied behind the cut
-        span = OffsetRange(max(subject.window.source.start, each.source.start - 10_000), each.source.end + 10_000)
+        span = OffsetRange(max(partition.window.source.start, each.source.start - 10_000), each.source.end + 10_000)
         if strange and span.end - span.start <= _MOST:
-            span = OffsetRange(span.start, min(span.end, subject.window.tail.end))
-            count = len(strange & _aborted(plan, subject, span))
-            where = f"{each.place.topic}-{each.place.partition}"
+            span = OffsetRange(span.start, min(span.end, partition.window.tail.end))
+            count = len(strange & _aborted(plan, partition, span))
+            where = each.place.name
             found[where] = found.get(where, 0) + count
     return [
         f"{where}: {count} of the foreign records are records of aborted transactions on the source. Whoever made this "
@@ -45,16 +45,16 @@ def find_copied_aborted_records(
     ]
 
 
-def _aborted(plan: Plan, subject: ProofPartition, span: OffsetRange) -> set[int | None]:
+def _aborted(plan: Plan, partition: ProofPartition, span: OffsetRange) -> set[int | None]:
     """Fingerprints of the aborted records of the source."""
-    unit = subject.unit(0, span, 0)
-    settings = resolve_connection_settings(plan.cluster(unit.cluster))
-    address = PartitionAddress(settings, unit.topic, UUID(unit.topic_id), unit.partition, unit.timestamps)
+    request = partition.build_request(0, span, 0)
+    settings = resolve_connection_settings(plan.cluster(request.cluster))
+    address = PartitionAddress(settings, request.topic, UUID(request.topic_id), request.partition, request.timestamps)
     prints: set[int | None] = set()
     try:
         count = {batch.base_offset for batch in read_record_batches(address, span)}
         for batch in _others(address, span, count):
-            prints |= set(fingerprint_slices(locate_records([batch]), timestamps=unit.timestamps).fp.tolist())
+            prints |= set(fingerprint_slices(locate_records([batch]), timestamps=request.timestamps).fp.tolist())
     except (OffsetsExpired, ClusterError, SparkError):
         return set()  # it was only to be said
     return prints

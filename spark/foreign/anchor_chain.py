@@ -2,15 +2,12 @@
 
 Records are sampled by their own fingerprints (those that a number divides), so both sides sample the same records
 wherever they stand; how many are held in memory is bounded whatever the logs' length. A record that the source holds
-once, and its first copy, are a pair; the longest chain of pairs that rises on both sides are the anchors. Any chain
-will do: anchors say where to cut and where a copy begins and ends, never that records are equal. That is found out
-afterwards, for every record between them.
+once, and its first copy, are a pair; the longest chain of pairs that rises on both sides are the anchors. Anchors are a
+guess: they say where to cut and where a copy begins and ends. The proof compares every record between them afterwards.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -20,6 +17,7 @@ import numpy as np
 
 from replicator.ledger.explicit_runs import ExplicitRunMap, join_explicit_runs
 from replicator.ledger.offset_map import ExplicitRun, OffsetRun
+from spark.judging.longest_chain import find_longest_chain, number_occurrences
 from spark.reading.xxh64 import I64, U64
 
 SAMPLES_PER_PARTITION = 32_768  # records of one partition and side that are held at once, about
@@ -36,10 +34,12 @@ class SampledRecords:
         return len(self.fp)
 
     def between(self, start: int, end: int) -> SampledRecords:
+        """Those with start <= offset < end."""
         low, high = np.searchsorted(self.offset, (start, end)).tolist()
         return SampledRecords(self.offset[low:high], self.fp[low:high])
 
     def every(self, number: int) -> SampledRecords:
+        """About one in `number`, chosen by content: the same records are chosen on both sides."""
         if number <= 1:
             return self
         keep = self.fp % np.uint64(number) == 0
@@ -82,34 +82,13 @@ def _chain(source: SampledRecords, target: SampledRecords) -> list[Anchor]:
 
 
 def find_rising_chain(pairs: Sequence[Anchor]) -> list[Anchor]:
-    """The longest chain of them that rises on both sides (patience sorting)."""
-    pairs = sorted(set(pairs), key=lambda pair: (pair.target, -pair.source))
-    ends: list[int] = []
-    at: list[int] = []  # index of the pair that ends a chain of that length
-    before = [-1] * len(pairs)
-    for index, (here, _) in enumerate(pairs):
-        length = bisect_left(ends, here)
-        before[index] = at[length - 1] if length else -1
-        if length == len(ends):
-            ends.append(here)
-            at.append(index)
-        else:
-            ends[length], at[length] = here, index
-    chain: list[Anchor] = []
-    index = at[-1] if at else -1
-    while index >= 0:
-        chain.append(pairs[index])
-        index = before[index]
-    return chain[::-1]
+    """The longest chain of them that rises on both sides."""
+    ordered = sorted(set(pairs), key=lambda pair: (pair.target, -pair.source))
+    return [Anchor(*pair) for pair in find_longest_chain(ordered)]
 
 
-def _numbered(marks: SampledRecords) -> SampledRecords:
-    seen: Counter[int] = Counter()
-    prints = []
-    for fp in marks.fp.tolist():
-        prints.append(hash((fp, seen[fp])) & 0xFFFFFFFFFFFFFFFF)
-        seen[fp] += 1
-    return SampledRecords(marks.offset, np.array(prints, dtype=np.uint64))
+def _numbered(samples: SampledRecords) -> SampledRecords:
+    return SampledRecords(samples.offset, number_occurrences(samples.fp))
 
 
 @dataclass(frozen=True, slots=True)

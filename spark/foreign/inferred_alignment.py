@@ -12,7 +12,7 @@ Whatever says where the copy of a record stands, the proof compares every record
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple
 from uuid import UUID
@@ -66,7 +66,7 @@ _SIZES = SamplingSizes()
 class SampleRequest(NamedTuple):
     """A range of which every `every`-th record is wanted (1: all), as its fingerprint says."""
 
-    unit: RangeRequest
+    request: RangeRequest
     every: int = 1
 
 
@@ -83,11 +83,7 @@ class OffsetHint:
     downstream: int
 
 
-HintReader = Callable[[FlowFacts], dict[tuple[str, int], list[OffsetHint]]]
-
-
-def _read_no_hints(_facts: FlowFacts) -> dict[tuple[str, int], list[OffsetHint]]:
-    return {}
+HintReader = Callable[[], Mapping[tuple[str, int], Sequence[OffsetHint]]]  # by source topic and partition
 
 
 def observe_foreign_copy(
@@ -96,13 +92,14 @@ def observe_foreign_copy(
     *,
     wait: float = 0.0,
     earliest: bool = False,
-    hints: HintReader = _read_no_hints,
+    hints: HintReader = dict,
     sizes: SamplingSizes = _SIZES,
 ) -> list[ObservedPartition]:
-    """As `observe.observe`, for a copy without a ledger: fix the barrier, wait up to `wait` seconds until the source's
-    last record below it is among the copy's last ones, then tell where each copy begins and ends.
+    """As `observe_partitions`, for a copy without a ledger: fix the barrier, wait up to `wait` seconds until the
+    source's last record below it is among the copy's last ones, then infer where each copy begins and ends.
 
-    Holds at most TOGETHER * 2 * SAMPLES marks of 16 bytes at once, and a map of as many anchors a partition.
+    Holds at most _TOGETHER * 2 * SAMPLES_PER_PARTITION samples of 16 bytes at once, and a map of as many anchors for
+    each partition. Raises NotReadable, ClusterError, SparkError.
     """
     places = list_partition_pairs(facts)
     at_source = [TopicPartition(place.topic, place.partition) for place, _ in places]
@@ -123,7 +120,7 @@ def observe_foreign_copy(
             break
         time.sleep(0.5)
     sources = facts.source.offsets(at_source)
-    said = hints(facts)
+    said = hints()
     seen: list[ObservedPartition] = []
     for first in range(0, len(places), _TOGETHER):
         logs = {
@@ -134,7 +131,7 @@ def observe_foreign_copy(
             place, pair = places[index]
             ids = (pair.source.topic_id, pair.target.topic_id)
             facts.alignments.setdefault(place.topic, []).append(how)
-            where = f"{place.topic}-{place.partition}"
+            where = place.name
             facts.notes += [f"{where}: {note}" for note in (map_.notes if isinstance(map_, InferredOffsetMap) else ())]
             source, target = logs[index]
             if not map_.runs and source.end > source.start and target.end > target.start:
@@ -160,7 +157,7 @@ class _Known:
     sizes: SamplingSizes
 
     def told(
-        self, logs: Mapping[int, _Logs], hints: Mapping[tuple[str, int], list[OffsetHint]], earliest: bool
+        self, logs: Mapping[int, _Logs], hints: Mapping[tuple[str, int], Sequence[OffsetHint]], earliest: bool
     ) -> dict[int, tuple[OffsetMap, str]]:
         """The map of every partition, by its index, and how it was found."""
         found = {}
@@ -235,8 +232,8 @@ class _Known:
             )
             for side, log in enumerate((source, target)):
                 for start in range(log.start, log.end, _PIECE):
-                    unit = self._unit(index, side, start, min(start + _PIECE, log.end))
-                    asked.append((index, side, SampleRequest(unit, every)))
+                    request = self._unit(index, side, start, min(start + _PIECE, log.end))
+                    asked.append((index, side, SampleRequest(request, every)))
         found: dict[tuple[int, int], list[SampledRecords]] = {}
         for (index, side, _), marks in zip(asked, self.look([each for *_, each in asked]), strict=True):
             found.setdefault((index, side), []).append(marks)
@@ -307,37 +304,37 @@ def _same(here: SampledRecords, there: SampledRecords, distance: int) -> bool:
     return bool(same and (here.offset - there.offset == distance).all())
 
 
-def build_local_sampler(plan: Plan, manners: ReadLimits = NO_READ_LIMITS) -> _Look:
+def build_local_sampler(plan: Plan, limits: ReadLimits = NO_READ_LIMITS) -> _Look:
     """Reads here and now, one range after the other."""
-    politely = LimitedTask(manners.share_for_task(1, 1), _run_sample_task)
+    politely = LimitedTask(limits.share_for_task(1, 1), _run_sample_task)
 
     def look(samples: Sequence[SampleRequest]) -> list[SampledRecords]:
-        return list(politely((plan.cluster(each.unit.cluster), each) for each in samples))
+        return list(politely((plan.cluster(each.request.cluster), each) for each in samples))
 
     return look
 
 
-def build_spark_sampler(plan: Plan, session: Callable[[], SparkSession], manners: ReadLimits = NO_READ_LIMITS) -> _Look:
-    """Lets Spark read what is much, no faster than manners allow."""
-    near = build_local_sampler(plan, manners)
+def build_spark_sampler(plan: Plan, session: Callable[[], SparkSession], limits: ReadLimits = NO_READ_LIMITS) -> _Look:
+    """Lets Spark read what is much, no faster than read limits allow."""
+    near = build_local_sampler(plan, limits)
 
     def look(samples: Sequence[SampleRequest]) -> list[SampledRecords]:
         from spark.failure_text import raise_as_spark_error
 
-        if sum(each.unit.end - each.unit.start for each in samples) <= _HERE_AND_NOW:
+        if sum(each.request.end - each.request.start for each in samples) <= _HERE_AND_NOW:
             return near(samples)
-        tasks = [(plan.cluster(each.unit.cluster), each) for each in samples]
+        tasks = [(plan.cluster(each.request.cluster), each) for each in samples]
         with raise_as_spark_error(
             "the Spark job that aligns both logs failed", "Nothing was proven; run the proof again"
         ):
-            context, slices = session().sparkContext, manners.tasks(len(tasks))
-            polite = LimitedTask(manners.share_for_task(slices, context.defaultParallelism), _run_sample_task)
+            context, slices = session().sparkContext, limits.tasks(len(tasks))
+            polite = LimitedTask(limits.share_for_task(slices, context.defaultParallelism), _run_sample_task)
             return context.parallelize(tasks, slices).mapPartitions(polite).collect()
 
     return look
 
 
-def _run_sample_task(tasks: Iterator[tuple[PlanCluster, SampleRequest]]) -> Iterator[SampledRecords]:
+def _run_sample_task(tasks: Iterable[tuple[PlanCluster, SampleRequest]]) -> Iterator[SampledRecords]:
     """A task of the alignment."""
     for cluster, each in tasks:
         yield sample_range(cluster, each)
@@ -345,14 +342,14 @@ def _run_sample_task(tasks: Iterator[tuple[PlanCluster, SampleRequest]]) -> Iter
 
 def sample_range(cluster: PlanCluster, wanted: SampleRequest) -> SampledRecords:
     """Block by block: a task holds its marks and one block. What has expired is left out."""
-    unit = wanted.unit
+    request = wanted.request
     settings = resolve_connection_settings(cluster)
-    address = PartitionAddress(settings, unit.topic, UUID(unit.topic_id), unit.partition, unit.timestamps)
-    start = unit.start
-    while start < unit.end:
+    address = PartitionAddress(settings, request.topic, UUID(request.topic_id), request.partition, request.timestamps)
+    start = request.start
+    while start < request.end:
         parts = []
         try:
-            for block in read_fingerprints(address, OffsetRange(start, unit.end)):
+            for block in read_fingerprints(address, OffsetRange(start, request.end)):
                 parts.append(SampledRecords(block.offset, block.fp).every(wanted.every))
             return join_samples(parts)
         except OffsetsExpired as expired:

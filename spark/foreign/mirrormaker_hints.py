@@ -14,7 +14,7 @@ from clusters.errors import ClusterError
 from clusters.settings import ConnectionSettings
 from clusters.topic_partition import TopicPartition
 from replicator.adoption.mirrormaker_format import UnreadableNote, decode_offset_sync
-from spark.foreign.inferred_alignment import HintReader, OffsetHint
+from spark.foreign.inferred_alignment import OffsetHint
 from spark.judging.flow_observation import FlowFacts
 
 _SYNCS = re.compile(r"mm2-offset-syncs\..+\.internal")
@@ -22,19 +22,18 @@ _READ_S = 10.0
 _MOST = 200_000  # offsets of such a topic that are read, the newest
 
 
-def build_hint_reader(source: ConnectionSettings, facts: FlowFacts) -> HintReader:
-    """Hints by source topic and partition, in the order in which they were written."""
+def read_mirrormaker_hints(source: ConnectionSettings, facts: FlowFacts) -> dict[tuple[str, int], list[OffsetHint]]:
+    """Offset syncs of both clusters by source topic and partition, in the order in which they were written.
 
-    def hints(_facts: FlowFacts) -> dict[tuple[str, int], list[OffsetHint]]:
-        found: dict[tuple[str, int], list[OffsetHint]] = {}
-        for settings, admin in ((source, facts.source), (facts.target_settings, facts.target)):
-            try:
-                _read(settings, admin, found)
-            except (ClusterError, UnreadableNote):
-                continue
-        return found
-
-    return hints
+    A cluster that does not show them gives none.
+    """
+    found: dict[tuple[str, int], list[OffsetHint]] = {}
+    for settings, admin in ((source, facts.source), (facts.target_settings, facts.target)):
+        try:
+            _read(settings, admin, found)
+        except (ClusterError, UnreadableNote):
+            continue
+    return found
 
 
 def _read(settings: ConnectionSettings, admin: Admin, found: dict[tuple[str, int], list[OffsetHint]]) -> None:

@@ -1,6 +1,6 @@
-"""How the chunks of a proof are read: batches first, then the records of those that differ, twice.
+"""How a proof reads chunks: first by batches, then by records where batches differ; a difference is read twice.
 
-A subject's window without what an earlier proof has proven falls into *pieces*; a piece is cut into chunks. Within a
+A partition's window without what an earlier proof has proven falls into *pieces*; a piece is cut into chunks. Within a
 piece every record is compared in exactly one chunk, on both sides, whatever is judged by batches and what by records.
 """
 
@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from spark.fingerprint import ChunkSum
 from spark.judging.proof_inputs import ProofPartition, ProofReaders, require_range_sums
-from spark.judging.proof_window import cut_chunks
+from spark.judging.proof_window import PartitionPair, cut_chunks
 from spark.judging.verdict import ChunkRow, ComparisonMeans, compare_sums
 from spark.reading.batch_matching import MatchedBatches, match_batches
 from spark.reading.offset_range import OffsetRange
@@ -25,17 +25,18 @@ _FEW = 4  # chunks of a partition that are read at once; beyond, the first is re
 
 
 class _WindowPiece(NamedTuple):
-    """What is compared in one go of a subject. again: the chunk of an earlier proof that it is, read once more."""
+    """A contiguous part of a window. again: the chunk of an earlier proof that this one reads again."""
 
-    subject: ProofPartition
+    partition: ProofPartition
     source: OffsetRange
     target: OffsetRange
     again: ChunkRow | None = None
 
 
 class _ChunkPair(NamedTuple):
-    """A part of a piece on both sides. reads: how often its records were compared; `low`: its head expired while it was
-    read. known: batches that are the same on both sides, which need not be opened."""
+    """A chunk on both sides. reads: how often its records were compared; low: its head expired while it was read.
+    known: matched batches, which are not opened.
+    """
 
     piece: _WindowPiece
     source: OffsetRange
@@ -46,32 +47,32 @@ class _ChunkPair(NamedTuple):
 
 
 class _ComparedChunks(NamedTuple):
-    """rows: one for every chunk. not_again: chunks of an earlier proof that are not there any more to be read again."""
+    """rows: one for every chunk. not_again: chunks of an earlier proof that expired before they were read again."""
 
     rows: list[ChunkRow]
     not_again: list[ChunkRow]
 
 
 def compare_chunks(
-    subjects: Sequence[ProofPartition], readers: ProofReaders, *, hasty: bool = False
+    partitions: Sequence[ProofPartition], readers: ProofReaders, *, hasty: bool = False
 ) -> _ComparedChunks:
-    """Everything is read once, what differs twice. Raises ReadFailed.
+    """Reads every chunk once, and those that differ twice. Raises ReadFailed.
 
-    hasty: somebody waits. Where batches were merged on the way, three rounds come to what one would have, and a round
-    of little takes as long to begin as to read; so little is read by its records at once.
+    hasty: producers are fenced and wait. With few offsets left, reading records at once is faster than comparing
+    batches first and falling back.
     """
-    pieces = [[(piece, _chunks(piece)) for piece in split_window(s)] for s in subjects]
+    pieces = [[(piece, _chunks(piece)) for piece in split_window(s)] for s in partitions]
     by_records = hasty and sum(p.source.end - p.source.start for some in pieces for p, _ in some) <= _LITTLE
     equal = {} if by_records else _equal_batches(pieces, readers)
     rows: list[ChunkRow] = []
     doubtful: list[_ChunkPair] = []
-    for of_subject in pieces:
-        for _, chunks in of_subject:
+    for of_partition in pieces:
+        for _, chunks in of_partition:
             found, left = _settle(chunks, [equal.get(_key(c)) for c in chunks])
             rows += found
             doubtful += left
-    begun = {id(piece.again) for of_subject in pieces for piece, _ in of_subject}
-    not_again = [row for s in subjects for row in s.again if id(row) not in begun]
+    begun = {id(piece.again) for of_partition in pieces for piece, _ in of_partition}
+    not_again = [row for s in partitions for row in s.again if id(row) not in begun]
     if not by_records:
         doubtful = _with_known(doubtful, readers)
     while doubtful:
@@ -81,24 +82,24 @@ def compare_chunks(
     return _ComparedChunks(rows, not_again)
 
 
-def split_window(subject: ProofPartition) -> list[_WindowPiece]:
+def split_window(partition: ProofPartition) -> list[_WindowPiece]:
     """The window without the chunks of an earlier proof, in log order; those to be read again are pieces, too."""
-    window, again = subject.window, {row.source: row for row in subject.again}
+    window, again = partition.window, {row.source: row for row in partition.again}
     pieces = []
     here, there = window.source.start, window.target.start
-    for row in subject.earlier:
+    for row in partition.earlier:
         if row.source.end <= here and row.target.end <= there:
             continue
         if row.source.start > here or row.target.start > there:
             pieces.append(
-                _WindowPiece(subject, OffsetRange(here, row.source.start), OffsetRange(there, row.target.start))
+                _WindowPiece(partition, OffsetRange(here, row.source.start), OffsetRange(there, row.target.start))
             )
         if row.source in again and row.source.start >= here and row.target.start >= there:
-            pieces.append(_WindowPiece(subject, row.source, row.target, again[row.source]))
+            pieces.append(_WindowPiece(partition, row.source, row.target, again[row.source]))
         here, there = row.source.end, row.target.end
     if window.source.end > here or window.target.end > there:
         pieces.append(
-            _WindowPiece(subject, OffsetRange(here, window.source.end), OffsetRange(there, window.target.end))
+            _WindowPiece(partition, OffsetRange(here, window.source.end), OffsetRange(there, window.target.end))
         )
     return pieces
 
@@ -106,7 +107,7 @@ def split_window(subject: ProofPartition) -> list[_WindowPiece]:
 def _chunks(piece: _WindowPiece) -> list[_ChunkPair]:
     if piece.again is not None:
         return [_ChunkPair(piece, piece.source, piece.target)]
-    spans = cut_chunks(piece.source, piece.target, piece.subject.map, piece.subject.chunk)
+    spans = cut_chunks(piece.source, piece.target, piece.partition.map, piece.partition.chunk)
     return [_ChunkPair(piece, *each) for each in spans]
 
 
@@ -115,7 +116,7 @@ _Pieces = Sequence[Sequence[tuple[_WindowPiece, Sequence[_ChunkPair]]]]
 
 
 def _key(chunk: _ChunkPair) -> _Key:
-    return chunk.piece.subject.window.place, chunk.source, chunk.target
+    return chunk.piece.partition.window.place, chunk.source, chunk.target
 
 
 def _equal_batches(pieces: _Pieces, readers: ProofReaders) -> dict[_Key, tuple[RangeSum, RangeSum]]:
@@ -123,25 +124,27 @@ def _equal_batches(pieces: _Pieces, readers: ProofReaders) -> dict[_Key, tuple[R
     source's batches: the others need not be read twice when it does not."""
     first: list[_ChunkPair] = []
     others: list[list[_ChunkPair]] = []
-    for of_subject in pieces:
-        chunks = [c for piece, some in of_subject if piece.subject.can_compare_batches for c in some]
+    for of_partition in pieces:
+        chunks = [c for piece, some in of_partition if piece.partition.can_compare_batches for c in some]
         if len(chunks) > _FEW:
             others.append(chunks[1:])
             chunks = chunks[:1]
         first += chunks
     equal: dict[_Key, tuple[RangeSum, RangeSum]] = {}
     packed_otherwise = _read_batches(first, readers, equal)
-    rest = [c for chunks in others for c in chunks if c.piece.subject.window.place not in packed_otherwise]
+    rest = [c for chunks in others for c in chunks if c.piece.partition.window.place not in packed_otherwise]
     _read_batches(rest, readers, equal)
     return equal
 
 
 def _read_batches(
     chunks: Sequence[_ChunkPair], readers: ProofReaders, equal: dict[_Key, tuple[RangeSum, RangeSum]]
-) -> set[tuple[object, ...]]:
-    """Adds to `equal`; answers the places whose batches are others on the target."""
-    read = require_range_sums([unit for at, c in enumerate(chunks) for unit in _units(c, 2 * at, "batches")], readers)
-    others = set()
+) -> set[PartitionPair]:
+    """Adds to `equal`; returns the partitions whose target has other batches than the source."""
+    read = require_range_sums(
+        [request for at, c in enumerate(chunks) for request in _units(c, 2 * at, "batches")], readers
+    )
+    others: set[PartitionPair] = set()
     for at, c in enumerate(chunks):
         both = read[2 * at], read[2 * at + 1]
         if not _whole_batches(c, both):
@@ -149,13 +152,14 @@ def _read_batches(
         if both[0].sums.equals(both[1].sums):
             equal[_key(c)] = both
         else:
-            others.add(c.piece.subject.window.place)
+            others.add(c.piece.partition.window.place)
     return others
 
 
 def _whole_batches(c: _ChunkPair, read: tuple[RangeSum, RangeSum]) -> bool:
-    """Whether batches tell something: all that are summed up lie wholly in the piece, on both sides. A chunk in which
-    none begins may stand in the middle of one, which its own side counts elsewhere: its records tell."""
+    """Whether batch sums decide: all batches lie wholly in the piece, on both sides. A chunk in which no batch begins
+    may stand in the middle of one, which counts in another chunk: its records decide.
+    """
     for seen, span, whole in zip(read, (c.source, c.target), (c.piece.source, c.piece.target), strict=True):
         cut_off = seen.straddled and span.start == whole.start
         if seen.state != "read" or seen.first < 0 or cut_off or seen.behind > whole.end:
@@ -168,8 +172,8 @@ def _settle(
 ) -> tuple[list[ChunkRow], list[_ChunkPair]]:
     """(rows of what is equal batch by batch, what has to be judged by its records), of the chunks of a piece in order.
 
-    A batch counts where it begins. So the cut between a chunk that is equal by batches and one that is not moves to
-    where the batches of the former begin or end: every record is compared in exactly one chunk.
+    A batch belongs to the chunk in which it begins. The border between a chunk compared by batches and one compared by
+    records therefore moves to the next batch border, and every record is compared exactly once.
     """
     rows: list[ChunkRow] = []
     doubtful: list[_ChunkPair] = []
@@ -188,18 +192,19 @@ def _settle(
         if own is None:
             doubtful.append(c._replace(source=spans[0], target=spans[1]))
         else:
-            place = c.piece.subject.window.place
-            rows.append(ChunkRow(place, *spans, own[0].sums, own[1].sums, "equal", by="batches"))
+            place = c.piece.partition.window.place
+            rows.append(ChunkRow(place, spans[0], spans[1], own[0].sums, own[1].sums, "equal", by="batches"))
     return rows, doubtful
 
 
 def _with_known(chunks: Sequence[_ChunkPair], readers: ProofReaders) -> list[_ChunkPair]:
-    """The chunks with those of their batches that are the same on both sides. The first of a partition tells whether
-    its copy holds enough of them; lists are held of a few chunks at a time, some 60 bytes a batch."""
+    """The chunks with their matched batches. The first chunk of a partition shows whether matching pays. Batches of a
+    few chunks are listed at a time, some 60 bytes each.
+    """
     places: dict[object, list[int]] = {}
     for at, c in enumerate(chunks):
-        if c.piece.subject.can_compare_batches:
-            places.setdefault(c.piece.subject.window.place, []).append(at)
+        if c.piece.partition.can_compare_batches:
+            places.setdefault(c.piece.partition.window.place, []).append(at)
     found = list(chunks)
     first = [numbers[0] for numbers in places.values()]
     for some in _some(first):
@@ -216,29 +221,32 @@ def _some(numbers: Sequence[int]) -> Iterator[Sequence[int]]:
 
 def _match(chunks: list[_ChunkPair], numbers: Sequence[int], readers: ProofReaders) -> None:
     read = require_range_sums(
-        [unit for at, n in enumerate(numbers) for unit in _units(chunks[n], 2 * at, "lists")], readers
+        [request for at, n in enumerate(numbers) for request in _units(chunks[n], 2 * at, "lists")], readers
     )
     for at, n in enumerate(numbers):
         c, source, target = chunks[n], read[2 * at], read[2 * at + 1]
         if source.listed is None or target.listed is None or {source.state, target.state} != {"read"}:
             continue
-        s = c.piece.subject
+        s = c.piece.partition
         to_target = partial(s.map.to_target, target_end=s.window.target.end)
         known = match_batches(source.listed, target.listed, (c.source, c.target), to_target, in_place=s.in_place)
         chunks[n] = c._replace(known=known)
 
 
 def _worth(c: _ChunkPair) -> bool:
-    """A tenth of its offsets need not be opened."""
+    """Whether matched batches cover a tenth of the chunk's offsets or more."""
     return 10 * sum(end - first for first, end in c.known.source) >= c.source.end - c.source.start
 
 
 def _by_records(
     chunks: Sequence[_ChunkPair], readers: ProofReaders
 ) -> tuple[list[ChunkRow], list[_ChunkPair], list[ChunkRow]]:
-    """(rows, what to read again: without an expired head, or because a difference counts only when seen twice, chunks
-    of an earlier proof that expired)."""
-    read = require_range_sums([unit for at, c in enumerate(chunks) for unit in _units(c, 2 * at, "records")], readers)
+    """(rows, chunks to read again, chunks of an earlier proof that expired). Read again: without an expired head, and
+    on a first difference.
+    """
+    read = require_range_sums(
+        [request for at, c in enumerate(chunks) for request in _units(c, 2 * at, "records")], readers
+    )
     rows: list[ChunkRow] = []
     again: list[_ChunkPair] = []
     gone: list[ChunkRow] = []
@@ -251,16 +259,16 @@ def _by_records(
             low = _low(c, source, target)
             rows.append(_expired(c, low))
             if low < c.target.end:
-                begin = min(max(c.source.start, c.piece.subject.map.to_source(low)), c.source.end)
+                begin = min(max(c.source.start, c.piece.partition.map.to_source(low)), c.source.end)
                 spans = OffsetRange(begin, c.source.end), OffsetRange(low, c.target.end)
                 again.append(c._replace(source=spans[0], target=spans[1], low=True, known=MatchedBatches()))
             continue
         sums = _whole(c, source, target)
         status = compare_sums(*sums)
-        if status == "different" and c.reads == 0 and not c.piece.subject.compacted:
+        if status == "different" and c.reads == 0 and not c.piece.partition.compacted:
             again.append(c._replace(reads=1))
             continue
-        place = c.piece.subject.window.place
+        place = c.piece.partition.window.place
         by: ComparisonMeans = "both" if c.known else "records"
         rows.append(ChunkRow(place, c.source, c.target, *sums, status, c.reads + 1, by=by))
     return rows, again, gone
@@ -269,20 +277,20 @@ def _by_records(
 def _whole(c: _ChunkPair, source: RangeSum, target: RangeSum) -> tuple[ChunkSum, ChunkSum]:
     """Sums of a chunk: of its batches that were known to be the same, then of the records that were read."""
     known, target_known = c.known.sums, c.known.target_sums
-    if c.piece.subject.in_place:
+    if c.piece.partition.in_place:
         return known.add_in_place(source.sums), target_known.add_in_place(target.sums)
     return known + source.sums, target_known + target.sums
 
 
 def _low(c: _ChunkPair, source: RangeSum, target: RangeSum) -> int:
-    """The target offset from which on both sides can still be read. A head that expires twice takes all along."""
-    if c.low or not c.piece.subject.map.runs:
+    """The first target offset that both sides can still read. If a chunk's head expires twice, the chunk's end."""
+    if c.low or not c.piece.partition.map.runs:
         return c.target.end
     low = c.target.start
     if source.state == "expired":
         here = source.log_start
-        end = c.piece.subject.window.target.end
-        low = c.target.end if here >= c.source.end else max(low, c.piece.subject.map.to_target(here, end))
+        end = c.piece.partition.window.target.end
+        low = c.target.end if here >= c.source.end else max(low, c.piece.partition.map.to_target(here, end))
     if target.state == "expired":
         low = max(low, target.log_start)
     return min(low, c.target.end)
@@ -291,12 +299,12 @@ def _low(c: _ChunkPair, source: RangeSum, target: RangeSum) -> int:
 def _expired(c: _ChunkPair, low: int) -> ChunkRow:
     """Where no target offset is lost the source's are: a tail whose copy never came."""
     count = (low - c.target.start) or (c.source.end - c.source.start if low == c.target.end else 0)
-    empty, place = ChunkSum(), c.piece.subject.window.place
+    empty, place = ChunkSum(), c.piece.partition.window.place
     why = "expired while it was read"
     return ChunkRow(place, c.source, c.target, empty, empty, "unverifiable", c.reads + 1, count, why)
 
 
 def _units(c: _ChunkPair, first: int, by: SumKind) -> Iterator[RangeRequest]:
     known = (c.known.source, c.known.target) if by == "records" else ((), ())
-    yield c.piece.subject.unit(0, c.source, first, by, known[0])
-    yield c.piece.subject.unit(1, c.target, first + 1, by, known[1])
+    yield c.piece.partition.build_request(0, c.source, first, by, known[0])
+    yield c.piece.partition.build_request(1, c.target, first + 1, by, known[1])

@@ -17,11 +17,11 @@ _AGAIN = 3  # how often a log may expire under the reading before what differs i
 
 
 def judge_compacted_partitions(
-    subjects: Sequence[ProofPartition], rows: Sequence[ChunkRow], readers: ProofReaders, named: int
+    partitions: Sequence[ProofPartition], rows: Sequence[ChunkRow], readers: ProofReaders, named: int
 ) -> tuple[list[ConfirmedDifference], list[str]]:
-    """(what was found of every compacted partition with a chunk that is not equal, findings)."""
+    """(difference of every compacted partition with a chunk that is not equal, findings). Raises SparkError."""
     unequal = {row.place for row in rows if row.status in ("different", "unverifiable")}
-    wanted = [s for s in subjects if s.compacted and s.window.place in unequal]
+    wanted = [s for s in partitions if s.compacted and s.window.place in unequal]
     if readers.states is None or not wanted:
         return [], []
     jobs = [_job(s, rows, named) for s in wanted]
@@ -40,7 +40,7 @@ def judge_compacted_partitions(
         if _low(s, job, each) != job.low:
             compared = _given_up(compared)
         difference = compared.difference
-        where = f"{s.window.place.topic}-{s.window.place.partition}"
+        where = s.window.place.name
         kept = _keyless_kept(s, readers) if compared.keyless[0] else 0
         difference = replace(difference, quarantined=difference.quarantined + kept)
         ours, theirs = compared.keyless[0] - kept, compared.keyless[1]
@@ -61,11 +61,12 @@ def judge_compacted_partitions(
 
 
 def _keyless_kept(s: ProofPartition, readers: ProofReaders) -> int:
-    """How many records without a key are kept in quarantine, which is where a compacted target leaves them."""
+    """How many records without a key are in quarantine; a compacted target refuses them."""
     kept = [each for each in s.kept_in(s.window.source) if each.keyless]
-    nowhere = s.unit(1, OffsetRange(s.window.target.end, s.window.target.end), 1)
+    nowhere = s.build_request(1, OffsetRange(s.window.target.end, s.window.target.end), 1)
     jobs = [
-        RangeComparison(s.unit(0, OffsetRange(each.offset, each.offset + 1), 0), nowhere, kept=(each,)) for each in kept
+        RangeComparison(s.build_request(0, OffsetRange(each.offset, each.offset + 1), 0), nowhere, kept=(each,))
+        for each in kept
     ]
     return sum(each.quarantined for each in readers.differences(jobs)) if jobs else 0
 
@@ -73,12 +74,14 @@ def _keyless_kept(s: ProofPartition, readers: ProofReaders) -> int:
 def _job(s: ProofPartition, rows: Sequence[ChunkRow], named: int) -> KeyStateJob:
     spans = list(cut_chunks(s.window.source, s.window.target, s.map, s.chunk))
     counts = [max(row.source_sum.n, row.target_sum.n) for row in rows if row.place == s.window.place]
-    units = [[s.unit(side, both[side], number) for number, both in enumerate(spans)] for side in (0, 1)]
-    return KeyStateJob(tuple(units[0]), tuple(units[1]), sum(counts), limit=named, kept=s.kept_in(s.window.source))
+    requests = [[s.build_request(side, both[side], number) for number, both in enumerate(spans)] for side in (0, 1)]
+    return KeyStateJob(
+        tuple(requests[0]), tuple(requests[1]), sum(counts), limit=named, kept=s.kept_in(s.window.source)
+    )
 
 
 def _low(s: ProofPartition, job: KeyStateJob, found: KeyStateResult) -> tuple[int, int]:
-    """Below which offsets on source and target the other side has expired, as far as was seen."""
+    """Source and target offsets below which the other side has expired."""
     window, (source_start, target_start) = s.window, found.expired
     low = job.low
     if target_start >= 0:
@@ -93,7 +96,7 @@ def _low(s: ProofPartition, job: KeyStateJob, found: KeyStateResult) -> tuple[in
 
 
 def _given_up(compared: KeyStateDifference) -> KeyStateDifference:
-    """The log expires faster than it can be read: what differs may be gone for that."""
+    """The log expires faster than it is read, so all differences count as unverifiable."""
     d = compared.difference
     lost = d.unverifiable + d.missing + d.altered + d.foreign
     difference = RecordDifference(d.proven, pending=d.pending, unverifiable=lost, exact=False)

@@ -1,4 +1,4 @@
-"""What a proof would pass over in silence, because nothing of it is there to be compared. Said instead."""
+"""Findings and notes of what a proof cannot compare: partitions, topics and flows without a counterpart."""
 
 from __future__ import annotations
 

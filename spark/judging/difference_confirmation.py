@@ -24,7 +24,7 @@ _TAIL = 200_000  # pending offsets that are counted record by record; beyond, by
 
 
 class _ComparedRange(NamedTuple):
-    """What is compared at once. inside: records of chunks in it that are equal, and counted as such."""
+    """A range that is compared as one. inside: records of its equal chunks, which are counted already."""
 
     place: PartitionPair
     source: OffsetRange
@@ -33,29 +33,29 @@ class _ComparedRange(NamedTuple):
 
 
 def confirm_differences(
-    rows: Sequence[ChunkRow], subjects: dict[PartitionPair, ProofPartition], readers: ProofReaders, named: int
+    rows: Sequence[ChunkRow], partitions: dict[PartitionPair, ProofPartition], readers: ProofReaders, named: int
 ) -> list[ConfirmedDifference]:
-    """The differences of all rows that differ. named: so many of a range are told one by one."""
+    """The differences of all rows that differ. named: how many of a range get an example. Raises SparkError."""
     found = _compared(
         [_ComparedRange(*each) for each in join_different_chunks(select_different_chunks(rows), _JOINED)],
-        subjects,
+        partitions,
         readers,
         named,
     )
     joined = [
         whole
-        for whole in (_joined(some, rows, subjects[some[0].place]) for some in _by_place(found))
+        for whole in (_joined(some, rows, partitions[some[0].place]) for some in _by_place(found))
         if whole is not None
     ]
-    again = {each.place: each for each in _compared(joined, subjects, readers, named)}
+    again = {each.place: each for each in _compared(joined, partitions, readers, named)}
     kept = [each for each in found if each.place not in again]
     return sorted([*kept, *again.values()], key=lambda each: (each.place, each.target))
 
 
 def find_displaced_ranges(confirmed: Iterable[ConfirmedDifference]) -> list[str]:
-    """Of ranges that hold the same records in the same order, though not where the offset map cuts them."""
+    """Findings: ranges with equal records in equal order that stand at other offsets than the offset map says."""
     return [
-        f"{each.place.topic}-{each.place.partition}: the records of source offsets {each.source.start} to "
+        f"{each.place.name}: the records of source offsets {each.source.start} to "
         f"{each.source.end - 1} are on the target, but not at the offsets that the offset map gives; positions "
         "translated by it are wrong there"
         for each in confirmed
@@ -69,9 +69,9 @@ def is_small_tail(tail: OffsetRange) -> bool:
 
 
 def _compared(
-    ranges: Sequence[_ComparedRange], subjects: dict[PartitionPair, ProofPartition], readers: ProofReaders, named: int
+    ranges: Sequence[_ComparedRange], partitions: dict[PartitionPair, ProofPartition], readers: ProofReaders, named: int
 ) -> list[ConfirmedDifference]:
-    jobs = [_job(each, subjects[each.place], named) for each in ranges]
+    jobs = [_job(each, partitions[each.place], named) for each in ranges]
     found = []
     for each, job, difference in zip(ranges, jobs, readers.differences(jobs) if jobs else (), strict=True):
         cut_off = any(
@@ -101,9 +101,9 @@ def _job(each: _ComparedRange, s: ProofPartition, named: int) -> RangeComparison
         ),
     )
     around: tuple[RangeRequest, ...] = tuple(
-        s.unit(0, span, 2 + at) for at, span in enumerate(near) if span.end > span.start
+        s.build_request(0, span, 2 + at) for at, span in enumerate(near) if span.end > span.start
     )
-    sides, kept = (s.unit(0, source, 0), s.unit(1, each.target, 1)), s.kept_in(source)
+    sides, kept = (s.build_request(0, source, 0), s.build_request(1, each.target, 1)), s.kept_in(source)
     return RangeComparison(*sides, last and window.open_end, named, around, kept)
 
 
@@ -113,13 +113,13 @@ def _by_place(found: Iterable[ConfirmedDifference]) -> Iterable[list[ConfirmedDi
 
 
 def _joined(
-    found: Sequence[ConfirmedDifference], rows: Sequence[ChunkRow], subject: ProofPartition
+    found: Sequence[ConfirmedDifference], rows: Sequence[ChunkRow], partition: ProofPartition
 ) -> _ComparedRange | None:
-    """The whole from the first to the last of a partition's ranges (its tail is one, too), if records may have moved
-    from one to another and all that stands in between can be compared with them."""
+    """One range from the first to the last of a partition's differing ranges (the tail counts as one), if records may
+    have moved between them and everything in between can be compared. None otherwise."""
     lost = sum(each.difference.missing + each.difference.pending for each in found)
     more = sum(each.difference.duplicates + each.difference.foreign for each in found)
-    window, ends = subject.window, (found[-1].source.end, found[-1].target.end)
+    window, ends = partition.window, (found[-1].source.end, found[-1].target.end)
     tail = is_small_tail(window.tail) and ends[0] < window.tail.end
     if (len(found) < 2 and not tail) or not (lost or tail) or not more:
         return None

@@ -1,8 +1,8 @@
-"""What earlier proofs have proven: a proof that builds on one reads only what that one could not prove, and a share of
-the rest again.
+"""Chunks that earlier proofs have proven. A proof that builds on one reads what that one did not prove, and a
+share of the rest again.
 
-The summary says which windows were looked at, the table of chunks beside it (`chunks.parquet`) which of their ranges
-were found equal. A chunk counts by itself, whatever else its proof found; it stays proven when its records expire.
+`summary.json` has the windows, `chunks.parquet` beside it the ranges that were equal. Each chunk counts by itself,
+whatever else its proof found; it stays proven when its records expire.
 """
 
 from __future__ import annotations
@@ -56,7 +56,9 @@ class EarlierProof:
 
 
 def read_earlier_proof(path: Path) -> EarlierProof:
-    """Raises WrongUse for a file that is no summary, and for one that has proven nothing."""
+    """The proof that this summary and its table of chunks describe. Raises WrongUse for a file that is no summary, or
+    that proves nothing.
+    """
     try:
         document = parse_json_object(path.read_bytes())
         if document["schema"] not in _SCHEMAS:
@@ -85,8 +87,9 @@ def read_earlier_proof(path: Path) -> EarlierProof:
 
 
 def merge_neighbour_chunks(chunks: Sequence[ChunkRow], size: int, *, in_place: bool = False) -> tuple[ChunkRow, ...]:
-    """Neighbours that lie in one chunk of `size` source offsets as one row: a proof every few minutes would otherwise
-    leave a table of crumbs. in_place: as in `spark.judging.proof_inputs`."""
+    """Neighbours within one chunk of `size` source offsets joined to one row; a proof every few minutes would otherwise
+    leave a table of tiny rows. in_place: as in `ProofPartition`.
+    """
     found: list[ChunkRow] = []
     for row in chunks:
         before = found[-1] if found else row
@@ -103,7 +106,7 @@ def merge_neighbour_chunks(chunks: Sequence[ChunkRow], size: int, *, in_place: b
 
 
 def select_rechecked_chunks(chunks: Iterable[ChunkRow], run: int, share: float) -> tuple[ChunkRow, ...]:
-    """The chunks that proof number `run` reads again: each comes round once in 1 / share proofs. Raises WrongUse."""
+    """The chunks that proof number `run` reads again; each comes once in 1 / share proofs. Raises WrongUse."""
     if not 0 <= share <= 1:
         raise WrongUse(f"the share of a re-check lies between 0 and 1, not {share}")
     turns = round(1 / share) if share > 0 else 0

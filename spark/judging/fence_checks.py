@@ -1,4 +1,4 @@
-"""After a fence nothing may move: what did is found once all has been compared.
+"""After a fence nothing is written at the source. These checks find what was, after the comparison.
 
 Records that were written since the window was fixed are stragglers, a transaction that is still open holds records that
 nobody can copy yet. Both forbid the word proven, and are told by name.
@@ -31,15 +31,16 @@ _Count = Callable[[ProofPartition, OffsetRange], int]
 
 def add_fence_findings(
     judgement: ProofJudgement,
-    subjects: Sequence[ProofPartition],
+    partitions: Sequence[ProofPartition],
     observed: Sequence[ObservedPartition],
     ends: _Ends,
     count: _Count,
     holders: Callable[[TopicPartition], str],
 ) -> ProofJudgement:
-    """The judgement with what has moved on one source cluster. ends: of partitions, by isolation level. count: records
-    of a range; holders: who holds a partition's last stable offset, in words."""
-    keys = {TopicPartition(s.window.place.topic, s.window.place.partition): s for s in subjects}
+    """Adds records written behind the fence and open transactions of one source cluster to a judgement. ends: log ends
+    by isolation level. count: records of a range; holders: the producers that hold a partition's last stable offset.
+    """
+    keys = {TopicPartition(s.window.place.topic, s.window.place.partition): s for s in partitions}
     if not keys:
         return judgement
     began = {TopicPartition(o.place.topic, o.place.partition): o.barrier for o in observed}
@@ -63,7 +64,7 @@ def add_fence_findings(
 
 
 def describe_open_transactions(settings: ConnectionSettings, key: TopicPartition) -> str:
-    """Which producers have a transaction open, and how it can be ended, as the partition's leader says it."""
+    """Producers with an open transaction in a partition, and the command that ends it, from the partition's leader."""
     try:
         found = _producers(settings, key.topic, key.partition)
     except ClusterError as error:

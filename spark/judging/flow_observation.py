@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -33,6 +33,7 @@ from topology.plan import PlanFlow
 
 _CONFIGS = ("cleanup.policy", "message.timestamp.type", "max.message.bytes")
 _KEPT = ("retention.ms", "retention.bytes")  # -1: for ever
+_MOST_LEFT = 10_000  # offsets below the barrier that are read to see whether they are markers only
 _ISOLATIONS: tuple[ReadIsolation, ReadIsolation] = ("read_committed", "read_uncommitted")
 
 
@@ -48,7 +49,7 @@ AlignmentReader = Callable[[ConnectionSettings, str], Mapping[tuple[str, int], P
 
 
 def read_ledger_alignment(target: ConnectionSettings, flow: str) -> dict[tuple[str, int], PartitionAlignment]:
-    """The alignment that the flow's own ledger gives."""
+    """The alignment from the flow's own ledger. Raises ClusterError, ReplicatorError."""
     ledger = read_ledger(target, flow)
     return {
         (key.topic, key.partition): PartitionAlignment(offsets, ids)
@@ -70,39 +71,31 @@ class TopicPair:
 
 @dataclass(slots=True)
 class FlowFacts:
-    """A flow on both clusters. `blocks`: findings that forbid the word proven; `notes`: what is not compared.
-
-    skip: producer ids whose batches at the source the flow leaves out; only: those that alone count at the target
-    (none: all); writers: those of all flows there. claims: what the flows into the source claim as their writes, where
-    some are skipped. unusable: partitions with nothing that says which records belong
-    together, with what is known of them; lost: records that the source does not have any more. source_settings: where
-    its control topics may be read. copied: source topics that the ledger knows. foreign: another tool made the copy;
-    alignments: how that of each of its partitions was found, by source topic; begins: where the flow was told to begin,
-    by source topic and partition.
-    """
+    """What both clusters say about one flow. Proof steps add to it."""
 
     flow: PlanFlow
     source: Admin
     target: Admin
     target_settings: ConnectionSettings
-    selected: list[TopicDescription] = field(default_factory=list)
-    pairs: list[TopicPair] = field(default_factory=list)
-    skip: tuple[int, ...] = ()
-    only: tuple[int, ...] = ()
-    writers: tuple[int, ...] = ()
-    claims: Mapping[ClaimedPartition, PartitionClaims] = field(default_factory=dict)
-    unusable: dict[PartitionPair, Counts] = field(default_factory=dict)
-    lost: dict[PartitionPair, int] = field(default_factory=dict)
-    source_settings: ConnectionSettings | None = None
-    blocks: list[str] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-    copied: frozenset[str] = frozenset()
-    foreign: bool = False
-    alignments: dict[str, list[str]] = field(default_factory=dict)
+    selected: list[TopicDescription] = field(default_factory=list)  # source topics of the flow
+    pairs: list[TopicPair] = field(default_factory=list)  # those that the target has, too
+    skip: tuple[int, ...] = ()  # producer ids whose batches at the source the loop guard drops
+    only: tuple[int, ...] = ()  # producer ids that alone count at the target; none: all do
+    writers: tuple[int, ...] = ()  # producer ids of all flows at the target
+    claims: Mapping[ClaimedPartition, PartitionClaims] = field(default_factory=dict)  # of the producers to skip
+    unusable: dict[PartitionPair, Counts] = field(default_factory=dict)  # partitions without a usable alignment
+    lost: dict[PartitionPair, int] = field(default_factory=dict)  # copied records that the source has lost since
+    source_settings: ConnectionSettings | None = None  # None: the source's control topics are not read
+    blocks: list[str] = field(default_factory=list)  # findings that forbid the word proven
+    notes: list[str] = field(default_factory=list)  # what is not compared
+    copied: frozenset[str] = frozenset()  # source topics that the ledger knows
+    foreign: bool = False  # another tool made the copy
+    alignments: dict[str, list[str]] = field(default_factory=dict)  # how a foreign copy was aligned, by source topic
+    # where the flow begins, by source topic and partition
     begins: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
 
     def claims_of(self, topic: str, topic_id: uuid.UUID, partition: int) -> PartitionClaims | None:
-        """Where the producers to skip are believed at the source."""
+        """What flows claim as their writes in a source partition; None where no producer is skipped."""
         return find_partition_claims(self.claims, topic, topic_id, partition) if self.skip else None
 
 
@@ -184,8 +177,9 @@ def _compare_topic_configs(
 
 
 def _open_transactions(facts: FlowFacts) -> None:
-    """Logs whose last stable offset stands below their end. On the source what stands behind it comes later than this
-    proof; on the target it is not there yet for anybody who reads committed records, so it is pending."""
+    """Notes logs whose last stable offset is below their end. At the source the records behind it belong to a later
+    proof; at the target consumers that read committed records do not see them yet, so they are pending.
+    """
     places = [place for place, _ in list_partition_pairs(facts)]
     sides = (
         (facts.source, facts.flow.source, [TopicPartition(place.topic, place.partition) for place in places]),
@@ -216,61 +210,109 @@ def observe_partitions(
 
     `settled` may say of a partition that nothing is left to copy although offsets are (a marker at the end).
     """
-    places = list_partition_pairs(facts)
-    if not places:
+    pairs = list_partition_pairs(facts)
+    if not pairs:
         facts.copied = frozenset(topic for topic, _ in alignment(facts.target_settings, facts.flow.id))
         return []
-    at_source = [TopicPartition(place.topic, place.partition) for place, _ in places]
-    at_target = [TopicPartition(place.target_topic, place.partition) for place, _ in places]
-    barrier = {key: log.end for key, log in facts.source.offsets(at_source).items()}
-    _leave_out(facts)
+    barriers = _read_barriers(facts, pairs)
+    _read_skipped_producers(facts)
     deadline = time.monotonic() + wait
-    calm: set[tuple[PartitionPair, int]] = set()
+    settled_at: set[tuple[PartitionPair, int]] = set()  # partitions with the position at which nothing was left
     while True:
-        targets = facts.target.offsets(at_target)
-        aligned = alignment(facts.target_settings, facts.flow.id)
-        sources = facts.source.offsets(at_source)
-        seen = []
-        hopeless: set[PartitionPair] = set()  # nothing will come of waiting for these
-        for (place, pair), key, there in zip(places, at_source, at_target, strict=True):
-            found = aligned.get((place.topic, place.partition), PartitionAlignment(OffsetMap(())))
-            ids = (pair.source.topic_id, pair.target.topic_id)
-            map_ = found.map
-            if _unusable(facts, found, ids):
-                map_ = OffsetMap(())
-                hopeless.add(place)
-            seen.append(ObservedPartition(place, sources[key], targets[there], map_, barrier[key], ids))
+        aligned, observed = _observe_once(facts, pairs, barriers, alignment)
         if time.monotonic() >= deadline:
             break
-        waited = [o for o in seen if o.place not in hopeless]
-        behind = [o for o in waited if o.map.source_position(o.target.end) < o.barrier and o.source.start < o.barrier]
-        if all(_is_calm(o, calm, settled) for o in behind):
+        if all(_is_copied(facts, aligned, o) or _is_settled(o, settled_at, settled) for o in observed):
             break
         time.sleep(0.5)
-    if not aligned and any(o.source.start < o.barrier for o in seen):
+    if not aligned and any(o.source.start < o.barrier for o in observed):
         raise WrongUse(
             f"there is no ledger of flow {facts.flow.id} on {facts.flow.target}, so nothing says which records "
             "belong together. Has a worker served this flow yet? `topology status` shows what runs."
         )
     facts.copied = frozenset(topic for topic, _ in aligned)
-    for o in seen:
-        known = aligned.get((o.place.topic, o.place.partition))
-        why = _unusable(facts, known, o.ids) if known is not None else ""
-        if why:
-            facts.blocks.append(f"{o.place.topic}-{o.place.partition}: {why}")
-            waiting = max(0, o.barrier - o.source.start)
-            facts.unusable[o.place] = Counts(
-                pending=waiting, unverifiable=0 if waiting else o.target.end - o.target.start
-            )
-    facts.blocks[:] = list(dict.fromkeys(facts.blocks))
+    _set_aside_unusable(facts, aligned, observed)
     if is_target_shared(facts.flow):  # asked behind the target's ends: an id is in the registry before its batches
         writers = read_target_writers(facts.flow, facts.target_settings)
         facts.only, facts.writers = writers.ours, writers.known
-    return [o for o in seen if o.place not in facts.unusable]
+    return [o for o in observed if o.place not in facts.unusable]
 
 
-def _leave_out(facts: FlowFacts) -> None:
-    """Behind the barrier, for the same reason."""
+_Pairs = Sequence[tuple[PartitionPair, TopicPair]]
+_Aligned = Mapping[tuple[str, int], PartitionAlignment]
+
+
+def _read_barriers(facts: FlowFacts, pairs: _Pairs) -> dict[PartitionPair, int]:
+    """The source's log ends: a proof compares what stands below them."""
+    logs = facts.source.offsets([TopicPartition(place.topic, place.partition) for place, _ in pairs])
+    return {place: logs[TopicPartition(place.topic, place.partition)].end for place, _ in pairs}
+
+
+def _observe_once(
+    facts: FlowFacts, pairs: _Pairs, barriers: Mapping[PartitionPair, int], alignment: AlignmentReader
+) -> tuple[_Aligned, list[ObservedPartition]]:
+    """Log ends of the target, then the alignment, then log ends of the source: the alignment covers what the target
+    held before. A partition with an unusable alignment has an empty map."""
+    targets = facts.target.offsets([TopicPartition(place.target_topic, place.partition) for place, _ in pairs])
+    aligned = alignment(facts.target_settings, facts.flow.id)
+    sources = facts.source.offsets([TopicPartition(place.topic, place.partition) for place, _ in pairs])
+    observed = []
+    for place, pair in pairs:
+        ids = (pair.source.topic_id, pair.target.topic_id)
+        found = aligned.get((place.topic, place.partition))
+        is_usable = found is not None and not _explain_unusable(facts, found, ids)
+        observed.append(
+            ObservedPartition(
+                place,
+                sources[TopicPartition(place.topic, place.partition)],
+                targets[TopicPartition(place.target_topic, place.partition)],
+                found.map if found is not None and is_usable else OffsetMap(()),
+                barriers[place],
+                ids,
+            )
+        )
+    return aligned, observed
+
+
+def _is_copied(facts: FlowFacts, aligned: _Aligned, o: ObservedPartition) -> bool:
+    """Whether waiting brings no more: it is copied up to its barrier, or its alignment cannot be used."""
+    found = aligned.get((o.place.topic, o.place.partition))
+    if found is not None and _explain_unusable(facts, found, o.ids):
+        return True
+    return o.source.start >= o.barrier or o.map.source_position(o.target.end) >= o.barrier
+
+
+def _is_settled(
+    o: ObservedPartition,
+    settled_at: set[tuple[PartitionPair, int]],
+    settled: Callable[[ObservedPartition], bool] | None,
+) -> bool:
+    """Whether only markers are left to copy; remembered, because `settled` reads them."""
+    position = o.map.source_position(o.target.end)
+    if (o.place, position) in settled_at:
+        return True
+    if settled is not None and o.map.runs and o.barrier - position <= _MOST_LEFT and settled(o):
+        settled_at.add((o.place, position))
+        return True
+    return False
+
+
+def _set_aside_unusable(facts: FlowFacts, aligned: _Aligned, observed: Sequence[ObservedPartition]) -> None:
+    """Partitions whose alignment cannot be used: a finding, and counts by offsets, for each."""
+    for o in observed:
+        found = aligned.get((o.place.topic, o.place.partition))
+        why = _explain_unusable(facts, found, o.ids) if found is not None else ""
+        if why:
+            facts.blocks.append(f"{o.place.name}: {why}")
+            waiting = max(0, o.barrier - o.source.start)
+            lost = 0 if waiting else o.target.end - o.target.start
+            facts.unusable[o.place] = Counts(pending=waiting, unverifiable=lost)
+    facts.blocks[:] = list(dict.fromkeys(facts.blocks))
+
+
+def _read_skipped_producers(facts: FlowFacts) -> None:
+    """Producer ids that the loop guard drops at the source. Read behind the barrier: an id is in the registry before
+    its batches."""
     flow = facts.flow
     if facts.source_settings is None:
         return
@@ -285,8 +327,8 @@ def _leave_out(facts: FlowFacts) -> None:
         )
 
 
-def _unusable(facts: FlowFacts, found: PartitionAlignment, ids: tuple[uuid.UUID, uuid.UUID]) -> str:
-    """Why nothing says which records of a partition belong together; empty when something does."""
+def _explain_unusable(facts: FlowFacts, found: PartitionAlignment, ids: tuple[uuid.UUID, uuid.UUID]) -> str:
+    """Why the alignment of a partition cannot be used; empty when it can."""
     if found.ids is not None and found.ids != ids:
         side, at = (facts.flow.source, 0) if found.ids[0] != ids[0] else (facts.flow.target, 1)
         return (
@@ -298,20 +340,8 @@ def _unusable(facts: FlowFacts, found: PartitionAlignment, ids: tuple[uuid.UUID,
     return ""
 
 
-def _is_calm(
-    o: ObservedPartition, calm: set[tuple[PartitionPair, int]], settled: Callable[[ObservedPartition], bool] | None
-) -> bool:
-    position = o.map.source_position(o.target.end)
-    if (o.place, position) in calm:
-        return True
-    if settled is not None and o.map.runs and o.barrier - position <= 10_000 and settled(o):
-        calm.add((o.place, position))
-        return True
-    return False
-
-
 def list_partition_pairs(facts: FlowFacts) -> list[tuple[PartitionPair, TopicPair]]:
-    """The partitions that both sides have."""
+    """Partitions that both sides have, with their topics."""
     return [
         (PartitionPair(facts.flow.id, pair.source.name, pair.target.name, number), pair)
         for pair in facts.pairs

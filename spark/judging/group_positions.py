@@ -1,8 +1,8 @@
 """L3: positions of consumer groups on both sides, tried by the landing test (`spark.judging.position_landing`).
 
-Positions are read before the window is fixed, the target's before the source's: what a group has read by then lies in
-the window, and a position that a flow carries over meanwhile can only seem to be behind. One that seems to be ahead is
-looked at twice.
+Positions are read before the window is fixed, first at the target. Records that a group has read then lie inside the
+window. If the flow syncs a position in between, the target's can look behind, never ahead. A position that looks ahead
+is read again.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ _Read = Callable[[int, str, int, OffsetRange], RecordFingerprints]
 
 @dataclass(frozen=True, slots=True)
 class GroupPosition:
-    """A position of a group in a topic that the flow copies. elsewhere: the application reads at the target itself;
-    home: the position was carried to the source from there."""
+    """A committed offset of a group in a topic of the flow. at_target: the one committed at the target, if any.
+    elsewhere: the application reads at the target itself. home: the position was synced to the source from there."""
 
     group: str
     target_group: str
@@ -56,14 +56,14 @@ class GroupPosition:
 
 @dataclass(frozen=True, slots=True)
 class GroupSelection:
-    """Whose groups are looked at: of these flows (by id), all that are carried or `only` those named."""
+    """Groups whose positions are tried: of these flows (by id), all that `sync.groups` selects, or `only` these."""
 
     flows: frozenset[str] = frozenset()
     only: tuple[str, ...] = ()
 
     @staticmethod
     def of(flows: Iterable[PlanFlow], only: Collection[str]) -> GroupSelection:
-        """Where none of the flows carries groups and none is named, the groups of all of them."""
+        """All flows of the proof that sync groups; the groups of all flows where none syncs or some are named."""
         ids = {flow.id for flow in flows}
         carrying = {flow.id for flow in flows if has_group_sync(flow)}
         return GroupSelection(frozenset(ids if only else carrying or ids), tuple(only))
@@ -78,7 +78,7 @@ class GroupSelection:
                 raise WrongUse(f"group {name} holds no position at the source in a topic of {flows}")
 
     def left_out(self, flows: Iterable[PlanFlow]) -> list[str]:
-        """What the report says of groups that nobody looked at."""
+        """Notes of the report: flows whose groups are not tried."""
         without = [flow.id for flow in flows if flow.id not in self.flows]
         if not self.flows:
             return ["consumer groups (level L3)"]
@@ -86,6 +86,7 @@ class GroupSelection:
 
 
 def has_group_sync(flow: PlanFlow) -> bool:
+    """Whether the flow syncs positions of consumer groups (`sync.groups`)."""
     return flow.sync.groups.mode != "never"
 
 
@@ -102,7 +103,7 @@ class FlowGroupPositions(NamedTuple):
 def read_group_positions(
     asked: GroupSelection, flow: PlanFlow, connected: _Connected, topics: Collection[str]
 ) -> FlowGroupPositions:
-    """Where the groups of a flow stand in these of its topics, the target's positions read first.
+    """Positions of the flow's groups in these source topics, the target's read first.
 
     Raises ClusterError.
     """
@@ -148,7 +149,7 @@ def run_landing_tests(
     read: _Read,
     look: Callable[[], FlowGroupPositions],
 ) -> list[LandedPosition]:
-    """The landing test of every position; what seems to be ahead at the target is looked at again (`look`).
+    """Tries every position; positions are read again (`look`) where one at the target looks ahead.
 
     Raises NotReadable, ClusterError.
     """
@@ -163,7 +164,7 @@ def run_landing_tests(
 
 
 def add_group_findings(judgement: ProofJudgement, found: Iterable[LandedPosition]) -> ProofJudgement:
-    """Positions that would leave records out are a difference; one that nobody can tell forbids the word proven."""
+    """A position that skips records is a difference; one that cannot be judged forbids the word proven."""
     unknown: dict[tuple[str, str], list[LandedPosition]] = {}
     different = 0
     for each in found:
@@ -181,7 +182,7 @@ def add_group_findings(judgement: ProofJudgement, found: Iterable[LandedPosition
 def run_landing_tests_once(
     flow: PlanFlow, wanted: Iterable[GroupPosition], observed: Iterable[ObservedPartition], read: _Read
 ) -> list[LandedPosition]:
-    """The landing test of every position. Raises NotReadable, ClusterError."""
+    """Tries every position once. Raises NotReadable, ClusterError."""
     seen = {(o.place.topic, o.place.partition): o for o in observed}
     around: dict[tuple[int, str, int, int], RecordsAround] = {}
 

@@ -1,4 +1,4 @@
-"""The state of a compacted partition: the last record of every key, a tombstone being none.
+"""The state of a compacted partition: the last record of every key. A tombstone means that the key is absent.
 
 The cleaner works on each side for itself, so two logs with the same state may hold different records: what was
 overwritten is gone on one side and there on the other, and so are tombstones. Where the chunks of a compacted topic
@@ -24,13 +24,17 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from spark.fingerprint import ConsumedRecord, RecordFingerprints, fingerprint_records
-from spark.judging.quarantine_side import is_quarantined
-from spark.judging.record_difference import DifferenceExample, RecordDifference
+from spark.fingerprint import ConsumedRecord, RecordFingerprints, fingerprint_records, join_fingerprints
+from spark.judging.record_difference import (
+    COMPONENT_COLUMNS,
+    DifferenceExample,
+    RecordDifference,
+    build_example,
+    order_components,
+)
 from spark.reading.range_requests import QuarantinedOffset
 from spark.reading.xxh64 import I64, U64
 
-_COLUMNS = ("kh", "offset", "fp", "vh", "hh", "ts")
 _NOTHING = fingerprint_records([ConsumedRecord(None, None, 0)])
 _NO_KEY = int(_NOTHING.kh[0])
 _TOMBSTONE = int(_NOTHING.vh[0])
@@ -40,9 +44,11 @@ RewrittenKeys = Callable[[U64], npt.NDArray[np.bool_]]  # hashes of keys → whi
 
 @dataclass(frozen=True, slots=True)
 class KeyState:
-    """The last record of every key, by the key's hash, rising: columns of shape (n,) like those of
-    `RecordFingerprints`. keyless:
-    records without a key, which have no place in a state."""
+    """The last record of every key. `kh` (the key's hash) rises; all columns have shape (n,).
+
+    ts: the timestamps that are compared, in ms; times: as stored, which examples show (see `RecordFingerprints.times`).
+    keyless: number of records without a key, which have no place in a state.
+    """
 
     kh: U64
     offset: I64
@@ -50,16 +56,28 @@ class KeyState:
     vh: U64
     hh: U64
     ts: I64
+    times: I64
     keyless: int = 0
 
     def __len__(self) -> int:
         return len(self.kh)
 
-    def at(self, index: npt.NDArray[np.intp] | npt.NDArray[np.bool_]) -> KeyState:
-        return KeyState(*(getattr(self, name)[index] for name in _COLUMNS))
+    def at(self, index: npt.NDArray[np.intp] | npt.NDArray[np.bool_], keyless: int = 0) -> KeyState:
+        """The keys at these indices, or under this mask."""
+        return KeyState(
+            self.kh[index],
+            self.offset[index],
+            self.fp[index],
+            self.vh[index],
+            self.hh[index],
+            self.ts[index],
+            self.times[index],
+            keyless,
+        )
 
     @property
     def alive(self) -> npt.NDArray[np.bool_]:
+        """Mask of the keys whose last record is no tombstone, shape (n,)."""
         return np.asarray(self.vh != np.uint64(_TOMBSTONE))
 
 
@@ -70,36 +88,42 @@ class KeyStateDifference(NamedTuple):
     keyless: tuple[int, int] = (0, 0)
 
 
-_NO_KEYS = KeyState(*(np.empty(0, dtype=np.int64 if name in ("offset", "ts") else np.uint64) for name in _COLUMNS))
-
-
 def find_last_by_key(prints: RecordFingerprints) -> KeyState:
-    """Of records in log order."""
+    """The state after these records, which stand in log order."""
     keyed = prints.kh != np.uint64(_NO_KEY)
     keyless = len(prints) - int(keyed.sum())
-    kh, first = np.unique(prints.kh[keyed][::-1], return_index=True)
-    last = len(prints) - keyless - 1 - first
-    others = (getattr(prints, name)[keyed][last] for name in _COLUMNS[1:])
-    return KeyState(kh, *others, keyless=keyless)
+    _, first = np.unique(prints.kh[keyed][::-1], return_index=True)
+    last = np.flatnonzero(keyed)[len(prints) - keyless - 1 - first]
+    return _build_state(prints).at(last, keyless)
+
+
+def _build_state(prints: RecordFingerprints) -> KeyState:
+    return KeyState(prints.kh, prints.offset, prints.fp, prints.vh, prints.hh, prints.ts, prints.times)
 
 
 def join_key_states(parts: Sequence[KeyState]) -> KeyState:
-    """Of several parts of a log, in any order."""
+    """The state after several parts of a log, given in any order."""
     if not parts:
-        return _NO_KEYS
-    columns = {name: np.concatenate([getattr(part, name) for part in parts]) for name in _COLUMNS}
-    order = np.lexsort((columns["offset"], columns["kh"]))
-    kh = columns["kh"][order]
+        return _build_state(join_fingerprints(()))
+    joined = KeyState(
+        np.concatenate([part.kh for part in parts]),
+        np.concatenate([part.offset for part in parts]),
+        np.concatenate([part.fp for part in parts]),
+        np.concatenate([part.vh for part in parts]),
+        np.concatenate([part.hh for part in parts]),
+        np.concatenate([part.ts for part in parts]),
+        np.concatenate([part.times for part in parts]),
+    )
+    order = np.lexsort((joined.offset, joined.kh))
+    kh = joined.kh[order]
     last = order[np.append(kh[1:] != kh[:-1], True)] if len(kh) else order
-    return KeyState(*(columns[name][last] for name in _COLUMNS), keyless=sum(part.keyless for part in parts))
+    return joined.at(last, sum(part.keyless for part in parts))
 
 
 def split_by_key_hash(keyed: KeyState, buckets: int) -> list[KeyState]:
-    """By the keys' hashes, so that equal keys meet in a bucket; keyless records count in the first."""
+    """One state a bucket, by the keys' hashes, so that equal keys meet; keyless records count in the first."""
     bucket = keyed.kh % np.uint64(buckets)
-    parts = [keyed.at(bucket == np.uint64(number)) for number in range(buckets)]
-    first = parts[0]
-    return [KeyState(*(getattr(first, name) for name in _COLUMNS), keyless=keyed.keyless), *parts[1:]]
+    return [keyed.at(bucket == np.uint64(number), 0 if number else keyed.keyless) for number in range(buckets)]
 
 
 def compare_key_states(
@@ -115,7 +139,7 @@ def compare_key_states(
     """The difference of two states in numbers of keys; keys that are absent on both sides do not count.
 
     rewritten is asked only of keys that differ. low: offsets on source and target below which the *other* side has
-    expired. in_place: equal records stand at equal offsets. kept: by source offset. limit: as in `difference.compare`.
+    expired. in_place: equal records stand at equal offsets. kept: by source offset. limit: as in `compare_records`.
     """
     _, i, j = np.intersect1d(source.kh, target.kh, assume_unique=True, return_indices=True)
     one, two = source.at(i), target.at(j)
@@ -140,7 +164,8 @@ def compare_key_states(
     for (kind, s, t), is_later in zip(rows, later.tolist(), strict=True):
         gone = (kind == "missing" and source.offset[s] < low[0]) or (kind == "foreign" and target.offset[t] < low[1])
         word = "pending" if is_later else "unverifiable" if gone else kind
-        if kind in ("missing", "altered") and is_quarantined(kept, int(source.offset[s]), int(source.fp[s])):
+        entry = kept.get(int(source.offset[s])) if kind in ("missing", "altered") else None
+        if entry is not None and entry.matches(int(source.fp[s])):
             word = "quarantined"
         counts[word] += 1
         if word in ("pending", "unverifiable"):
@@ -149,7 +174,7 @@ def compare_key_states(
         components.update(differ)
         named[word] = named.get(word, 0) + 1
         if named[word] <= limit:
-            examples.append(_example(word, source, s, target, t, differ))
+            examples.append(build_example(word, source if s >= 0 else None, s, target if t >= 0 else None, t, differ))
     difference = RecordDifference(
         proven=int(same.sum()),
         missing=counts["missing"],
@@ -158,16 +183,15 @@ def compare_key_states(
         pending=counts["pending"],
         unverifiable=counts["unverifiable"],
         quarantined=counts["quarantined"],
-        components=tuple(name for name in ("key", "value", "headers", "timestamp", "offset") if name in components),
+        components=order_components([tuple(components)]),
         examples=tuple(examples),
     )
     return KeyStateDifference(difference, (source.keyless, target.keyless))
 
 
 def add_key_differences(parts: Sequence[KeyStateDifference], limit: int) -> KeyStateDifference:
-    """Of all buckets of a partition."""
+    """The difference of a partition from those of its buckets. limit: how many examples."""
     differences = [part.difference for part in parts]
-    names = {name for d in differences for name in d.components}
     whole = RecordDifference(
         proven=sum(d.proven for d in differences),
         missing=sum(d.missing for d in differences),
@@ -176,7 +200,7 @@ def add_key_differences(parts: Sequence[KeyStateDifference], limit: int) -> KeyS
         pending=sum(d.pending for d in differences),
         unverifiable=sum(d.unverifiable for d in differences),
         quarantined=sum(d.quarantined for d in differences),
-        components=tuple(name for name in ("key", "value", "headers", "timestamp", "offset") if name in names),
+        components=order_components(d.components for d in differences),
         examples=tuple(e for d in differences for e in d.examples)[:limit],
     )
     keyless = sum(part.keyless[0] for part in parts), sum(part.keyless[1] for part in parts)
@@ -184,17 +208,5 @@ def add_key_differences(parts: Sequence[KeyStateDifference], limit: int) -> KeyS
 
 
 def _components(source: KeyState, s: int, target: KeyState, t: int, in_place: bool) -> tuple[str, ...]:
-    names = [("value", "vh"), ("headers", "hh"), ("timestamp", "ts"), *([("offset", "offset")] if in_place else [])]
-    return tuple(name for name, column in names if getattr(source, column)[s] != getattr(target, column)[t])
-
-
-def _example(
-    kind: str, source: KeyState, s: int, target: KeyState, t: int, components: tuple[str, ...]
-) -> DifferenceExample:
-    def of(keyed: KeyState, at: int, name: str) -> int | None:
-        return int(getattr(keyed, name)[at]) if at >= 0 else None
-
-    key = of(source, s, "kh") if s >= 0 else of(target, t, "kh")
-    offsets = of(source, s, "offset"), of(target, t, "offset")
-    prints = of(source, s, "fp"), of(target, t, "fp"), of(source, s, "ts"), of(target, t, "ts")
-    return DifferenceExample(kind, *offsets, components, *prints, key)
+    columns = [*list(COMPONENT_COLUMNS.items())[1:], *([("offset", "offset")] if in_place else [])]
+    return tuple(name for name, column in columns if getattr(source, column)[s] != getattr(target, column)[t])

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from clusters.admin import Admin
 from clusters.topic_partition import TopicPartition
@@ -30,15 +31,15 @@ from spark.reading.offset_range import OffsetRange
 from spark.reading.range_address import build_partition_address
 from spark.reading.range_reader import read_fingerprints
 from spark.reading.range_requests import QuarantinedOffset, RangeRequest
+from spark.reading.xxh64 import U64
 from topology.plan import PlanCluster
 
 _BUCKET = 1_000_000  # records whose keys are compared at once
 
 
 class KeyStateJob(NamedTuple):
-    """A partition: the ranges to read on both sides. low: as in `state.compare_key_states`. records: about so many are
-    in
-    the ranges, for the number of buckets."""
+    """A compacted partition: the ranges to read on both sides. records: about how many they hold, which gives the
+    number of buckets. low, limit, kept: as in `compare_key_states`."""
 
     source: tuple[RangeRequest, ...]
     target: tuple[RangeRequest, ...]
@@ -49,6 +50,7 @@ class KeyStateJob(NamedTuple):
 
     @property
     def buckets(self) -> int:
+        """Into how many parts the keys are split, so that one fits into memory."""
         return max(1, -(-self.records // _BUCKET))
 
 
@@ -67,19 +69,19 @@ BucketRead = tuple[int, KeyState, int]  # side, its keys, where its log begins i
 def build_key_state_tasks(
     jobs: Sequence[KeyStateJob], cluster: Callable[[str], PlanCluster]
 ) -> list[tuple[int, int, int, _Side]]:
-    """(job, its buckets, side, what to read)."""
+    """One task for each range: (job, its buckets, side, cluster and range)."""
     return [
-        (number, job.buckets, side, (cluster(unit.cluster), unit))
+        (number, job.buckets, side, (cluster(request.cluster), request))
         for number, job in enumerate(jobs)
-        for side, units in enumerate((job.source, job.target))
-        for unit in units
+        for side, requests in enumerate((job.source, job.target))
+        for request in requests
     ]
 
 
 def read_key_states(tasks: Iterable[tuple[int, int, int, _Side]]) -> Iterator[tuple[BucketNumber, BucketRead]]:
-    """Raises NotReadable, ClusterError."""
-    for job, buckets, side, (cluster, unit) in tasks:
-        keys, expired = _keys_in(build_partition_address(cluster, unit), unit)
+    """The last record of every key of each range, by bucket. Raises NotReadable, ClusterError."""
+    for job, buckets, side, (cluster, request) in tasks:
+        keys, expired = _keys_in(build_partition_address(cluster, request), request)
         for bucket, part in enumerate(split_by_key_hash(keys, buckets)):
             yield (job, bucket), (side, part, expired)
 
@@ -87,14 +89,14 @@ def read_key_states(tasks: Iterable[tuple[int, int, int, _Side]]) -> Iterator[tu
 def compare_bucket(
     job: KeyStateJob, sides: tuple[PlanCluster, PlanCluster], reads: Iterable[BucketRead]
 ) -> KeyStateResult:
-    """Raises NotReadable, ClusterError."""
+    """Compares the keys of one bucket on both sides. Raises NotReadable, ClusterError."""
     parts: tuple[list[KeyState], list[KeyState]] = ([], [])
     expired = [-1, -1]
     for side, keys, log_start in reads:
         parts[side].append(keys)
         expired[side] = max(expired[side], log_start)
-    units = job.source[-1], job.target[-1]
-    rewritten = _behind([(cluster, unit) for cluster, unit in zip(sides, units, strict=True)])
+    requests = job.source[-1], job.target[-1]
+    rewritten = _behind([(cluster, request) for cluster, request in zip(sides, requests, strict=True)])
     in_place = job.source[0].in_place
     source, target = join_key_states(parts[0]), join_key_states(parts[1])
     kept = {each.offset: each for each in job.kept}
@@ -105,7 +107,7 @@ def compare_bucket(
 def merge_key_state_results(
     jobs: Sequence[KeyStateJob], found: Iterable[tuple[BucketNumber, KeyStateResult]]
 ) -> list[KeyStateResult]:
-    """One answer for every job."""
+    """One result for every job, in their order."""
     by_job: dict[int, list[KeyStateResult]] = {number: [] for number in range(len(jobs))}
     for (job, _), each in found:
         by_job[job].append(each)
@@ -119,7 +121,7 @@ def merge_key_state_results(
 
 
 def compare_states_locally(jobs: Sequence[KeyStateJob], cluster: Callable[[str], PlanCluster]) -> list[KeyStateResult]:
-    """All of it in this process: what Spark does with tasks."""
+    """The same in this process, without Spark."""
     buckets: dict[BucketNumber, list[BucketRead]] = {}
     for key, read in read_key_states(build_key_state_tasks(jobs, cluster)):
         buckets.setdefault(key, []).append(read)
@@ -131,17 +133,18 @@ def compare_states_locally(jobs: Sequence[KeyStateJob], cluster: Callable[[str],
 
 
 def find_job_clusters(job: KeyStateJob, cluster: Callable[[str], PlanCluster]) -> tuple[PlanCluster, PlanCluster]:
+    """Clusters of source and target of a job."""
     return cluster(job.source[0].cluster), cluster(job.target[0].cluster)
 
 
-def _keys_in(address: PartitionAddress, unit: RangeRequest) -> tuple[KeyState, int]:
+def _keys_in(address: PartitionAddress, request: RangeRequest) -> tuple[KeyState, int]:
     """(the last record of every key that is still there, where the log begins if something was not, else -1)."""
     found: list[KeyState] = []
-    start, expired = unit.start, -1
-    while start < unit.end:
+    start, expired = request.start, -1
+    while start < request.end:
         try:
-            for block in read_fingerprints(address, OffsetRange(start, unit.end)):
-                found.append(find_last_by_key(block.without(unit.left_out)))
+            for block in read_fingerprints(address, OffsetRange(start, request.end)):
+                found.append(find_last_by_key(block.without(request.left_out)))
                 if len(found) == 32:
                     found = [join_key_states(found)]
             break
@@ -152,17 +155,17 @@ def _keys_in(address: PartitionAddress, unit: RangeRequest) -> tuple[KeyState, i
 
 
 def _behind(sides: Sequence[_Side]) -> RewrittenKeys:
-    """Which keys were written behind these ranges, on either side, as of now. Where what stood there expired, all."""
+    """Search for keys that were written behind these ranges, on either side, as of now. After an expiry: all keys."""
 
-    def rewritten(kh: np.ndarray) -> np.ndarray:
+    def rewritten(kh: U64) -> npt.NDArray[np.bool_]:
         found = np.zeros(len(kh), dtype=np.bool_)
-        for cluster, unit in sides:
-            address = build_partition_address(cluster, unit)
+        for cluster, request in sides:
+            address = build_partition_address(cluster, request)
             with Admin(address.settings) as admin:
-                key = TopicPartition(unit.topic, unit.partition)
+                key = TopicPartition(request.topic, request.partition)
                 end = admin.offsets([key])[key].end
             try:
-                for block in _blocks(address, unit.end, end):
+                for block in _blocks(address, request.end, end):
                     found |= np.isin(kh, block.kh)
             except OffsetsExpired:
                 found[:] = True

@@ -22,10 +22,12 @@ class MerkleStep(NamedTuple):
 
 
 def encode_leaf(row: Mapping[str, Any]) -> str:
+    """The text of a chunk row that is hashed: JSON with sorted keys and no spaces."""
     return json.dumps(row, sort_keys=True, separators=(",", ":"))
 
 
 def compute_merkle_root(texts: Iterable[str]) -> str:
+    """The root over the leaves' texts, in whatever order they come: `sha256:` and hex."""
     level = [_leaf(text) for text in sorted(texts)]
     if not level:
         return _PREFIX + hashlib.sha256(b"").hexdigest()
@@ -35,7 +37,7 @@ def compute_merkle_root(texts: Iterable[str]) -> str:
 
 
 def build_inclusion_path(texts: Iterable[str], text: str) -> list[MerkleStep]:
-    """What has to be hashed with a leaf to come to the root. Raises ValueError when it is no leaf."""
+    """The hashes that lead from a leaf to the root. Raises ValueError when the text is no leaf."""
     leaves = sorted(texts)
     at, level = leaves.index(text), [_leaf(each) for each in leaves]
     steps = []
@@ -48,7 +50,7 @@ def build_inclusion_path(texts: Iterable[str], text: str) -> list[MerkleStep]:
 
 
 def compute_root_from_path(text: str, steps: Sequence[MerkleStep]) -> str:
-    """The root that a leaf and its way up give: anybody who has these two can compare it with the ticket."""
+    """The root that a leaf and its path give, to be compared with the one in the change ticket."""
     known = _leaf(text)
     for step in steps:
         beside = bytes.fromhex(step.hash)

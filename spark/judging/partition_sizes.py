@@ -16,11 +16,11 @@ def read_partition_bytes(settings: ConnectionSettings, topics: Iterable[str]) ->
     """Bytes of each log on disk, of its largest replica. What no broker tells (DescribeLogDirs needs DESCRIBE on the
     cluster) is not in the answer: sizes only help to share out the work. Raises ClusterError when no broker answers."""
     wanted, found = set(topics), dict[TopicPartition, int]()
-    link = open_connection(settings)
+    connection = open_connection(settings)
     try:
-        brokers = link.metadata(()).brokers
+        brokers = connection.metadata(()).brokers
     finally:
-        link.close()
+        connection.close()
     for address in brokers.values():
         try:
             with AdminConnection(settings, address) as inquiry:

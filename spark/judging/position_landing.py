@@ -1,9 +1,8 @@
 """The landing test of a group's position, from fingerprints alone. Pure.
 
-A position *lands* where its group would go on with the same record, and with nothing before it that it has not read:
-the first record at or behind the position is the same on both sides, and no record from behind the source's position
-stands in front of the target's. The records around both positions tell; the offset map, whose work is judged, only says
-where to look.
+A translated position is exact if (1) the next record is the same on both sides and (2) no record that the group has
+not read stands before it at the target. Only the records around both positions decide; the offset map, which is under
+test, only says where to look.
 """
 
 from __future__ import annotations
@@ -36,11 +35,11 @@ class LandingResult(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LandedPosition:
-    """A position of a group at the source, and what became of it at the target. None: there is none, or nobody knows.
+    """One tried position. None: there is none, or it is not known.
 
-    translated: where the position stands by the offset map; `translation` tells whether that is right. at_target: what
-    is committed for the group there; `landing` tells how that stands to the right place. source_fp, target_fp: the
-    records that it goes on with, at `committed` and at `translated`.
+    committed: at the source. translated: its target offset by the offset map; `translation` says whether that is right.
+    at_target: the group's committed offset at the target; `landing` says how far it is from the right one. source_fp,
+    target_fp: fingerprints of the next records, at `committed` and at `translated`.
     """
 
     flow: str
@@ -63,7 +62,7 @@ class LandedPosition:
 
 
 def compare_landing(here: RecordsAround, there: RecordsAround) -> LandingResult:
-    """Whether a reader at the target goes on where one at the source does. here, there: around both positions."""
+    """Whether a consumer at the target continues where one at the source does. here, there: around both positions."""
     single = _single(here) & _single(there)
     skipped = sum(fp in single for fp in here.after if fp in set(there.before))
     if skipped:
@@ -114,8 +113,8 @@ def _run(records: tuple[int, ...]) -> int:
 
 
 def judge_position(translation: LandingResult, landing: LandingResult, *, elsewhere: bool) -> _Judged:
-    """What this means for a verdict. elsewhere: the application reads at the target itself: its position there is its
-    own."""
+    """What both results mean for the verdict. elsewhere: the application reads at the target itself, so its position
+    there is its own and is not judged."""
     if translation.word == "ahead" or (landing.word == "ahead" and not elsewhere):
         return "different"
     if translation.word == "not known" or (landing.word == "not known" and not elsewhere):

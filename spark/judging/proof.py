@@ -24,41 +24,39 @@ from spark.reading.offset_range import OffsetRange
 
 
 class ComparisonOutcome(NamedTuple):
+    """Judgement, one row a chunk, and the differences record by record or key by key."""
+
     judgement: ProofJudgement
     rows: list[ChunkRow]
     confirmed: list[ConfirmedDifference]
 
 
 def compare_and_judge(
-    subjects: Sequence[ProofPartition],
+    partitions: Sequence[ProofPartition],
     readers: ProofReaders,
     *,
-    chunk: int | None = None,
     blocks: Sequence[str] = (),
     outside: dict[PartitionPair, Counts] | None = None,
     named: int = MAX_DIFFERENCE_EXAMPLES,
     hasty: bool = False,
 ) -> ComparisonOutcome:
-    """Read everything once, what differs twice, and what still differs record by record.
+    """Reads every chunk once, those that differ twice, and compares what still differs record by record.
 
     Batches are compared first where a copy can hold the source's as they are; what differs is judged by its records.
-    chunk: in place of the subjects' own. `outside`: counts of partitions that have no window (their topic is missing on
-    the target). named: so many differences of a range are told one by one; their counts do not depend on it.
-    hasty: as in `spark.judging.chunk_comparison`.
+    outside: counts of partitions that have no window (their topic is missing on the target). named: so many
+    differences of a range get an example; counts do not depend on it. hasty: as in `compare_chunks`.
     """
-    if chunk is not None:
-        subjects = [replace(s, chunk=chunk) for s in subjects]
     counts = dict(outside or {})
-    for s in subjects:
+    for s in partitions:
         pending = max(0, s.window.tail.end - s.window.tail.start)
         counts[s.window.place] = Counts(unverifiable=s.window.unverifiable, pending=pending)
     try:
-        no_tail = _count_tails(subjects, counts, readers)
-        compared = compare_chunks(subjects, readers, hasty=hasty)
+        no_tail = _count_tails(partitions, counts, readers)
+        compared = compare_chunks(partitions, readers, hasty=hasty)
     except ReadFailed as failed:
         return ComparisonOutcome(judge_proof((), (), counts, blocks=blocks, errors=failed.errors), [], [])
 
-    by_place = {s.window.place: _without_tail(s) if s.window.place in no_tail else s for s in subjects}
+    by_place = {s.window.place: _without_tail(s) if s.window.place in no_tail else s for s in partitions}
     states, findings = judge_compacted_partitions(list(by_place.values()), compared.rows, readers, named)
     judged = {each.place for each in states}
     rows = [_of_compacted(row, judged) if by_place[row.place].compacted else row for row in compared.rows]
@@ -67,12 +65,12 @@ def compare_and_judge(
         tail_too = each.source.end > by_place[each.place].window.source.end
         if tail_too and each.by == "records":
             counts[each.place] = replace(counts[each.place], pending=0)
-    tails = _kept_in_tails(subjects, confirmed, readers, named)
+    tails = _kept_in_tails(partitions, confirmed, readers, named)
     for each in tails:
         counts[each.place] = replace(counts[each.place], pending=0)
     confirmed = [*confirmed, *tails]
-    rows += _earlier(subjects, compared.not_again)
-    blocks = [*blocks, *findings, *_no_longer(subjects, rows), *find_displaced_ranges(confirmed)]
+    rows += _earlier(partitions, compared.not_again)
+    blocks = [*blocks, *findings, *_no_longer(partitions, rows), *find_displaced_ranges(confirmed)]
     return ComparisonOutcome(judge_proof(rows, confirmed, counts, blocks=blocks), rows, confirmed)
 
 
@@ -85,17 +83,17 @@ def _of_compacted(row: ChunkRow, judged: set[PartitionPair]) -> ChunkRow:
     return mark_unverifiable(row, "compacted: the cleaner works on each side for itself")
 
 
-def _earlier(subjects: Sequence[ProofPartition], not_again: Sequence[ChunkRow]) -> list[ChunkRow]:
-    """What stays proven by an earlier proof."""
-    again = {id(row) for s in subjects for row in s.again} - {id(row) for row in not_again}
-    return [replace(row, status="earlier") for s in subjects for row in s.earlier if id(row) not in again]
+def _earlier(partitions: Sequence[ProofPartition], not_again: Sequence[ChunkRow]) -> list[ChunkRow]:
+    """Rows of chunks that an earlier proof has proven and this one did not read again."""
+    again = {id(row) for s in partitions for row in s.again} - {id(row) for row in not_again}
+    return [replace(row, status="earlier") for s in partitions for row in s.earlier if id(row) not in again]
 
 
-def _no_longer(subjects: Sequence[ProofPartition], rows: Sequence[ChunkRow]) -> list[str]:
-    """Chunks that were proven before and are not any more."""
-    ends = {(s.window.place, row.source, row.target) for s in subjects for row in s.again}
+def _no_longer(partitions: Sequence[ProofPartition], rows: Sequence[ChunkRow]) -> list[str]:
+    """Findings: chunks that were proven before and differ now."""
+    ends = {(s.window.place, row.source, row.target) for s in partitions for row in s.again}
     return [
-        f"{row.place.topic}-{row.place.partition}: source offsets {row.source.start} to {row.source.end - 1} were "
+        f"{row.place.name}: source offsets {row.source.start} to {row.source.end - 1} were "
         "proven by an earlier proof and differ now"
         for row in rows
         if row.status == "different" and (row.place, row.source, row.target) in ends
@@ -103,11 +101,11 @@ def _no_longer(subjects: Sequence[ProofPartition], rows: Sequence[ChunkRow]) -> 
 
 
 def _count_tails(
-    subjects: Sequence[ProofPartition], counts: dict[PartitionPair, Counts], readers: ProofReaders
+    partitions: Sequence[ProofPartition], counts: dict[PartitionPair, Counts], readers: ProofReaders
 ) -> set[PartitionPair]:
     """Counts the pending records of small tails; answers whose tail expired meanwhile."""
-    tails = [s for s in subjects if is_small_tail(s.window.tail)]
-    read = require_range_sums([s.unit(0, s.window.tail, at) for at, s in enumerate(tails)], readers)
+    tails = [s for s in partitions if is_small_tail(s.window.tail)]
+    read = require_range_sums([s.build_request(0, s.window.tail, at) for at, s in enumerate(tails)], readers)
     no_tail: set[PartitionPair] = set()
     for at, s in enumerate(tails):
         seen, before = read[at], counts[s.window.place]
@@ -121,15 +119,15 @@ def _count_tails(
 
 
 def _kept_in_tails(
-    subjects: Sequence[ProofPartition], confirmed: Sequence[ConfirmedDifference], readers: ProofReaders, named: int
+    partitions: Sequence[ProofPartition], confirmed: Sequence[ConfirmedDifference], readers: ProofReaders, named: int
 ) -> list[ConfirmedDifference]:
     """Tails that hold records in quarantine, where nothing was copied behind them yet."""
     found: list[tuple[ProofPartition, RangeComparison]] = []
-    for s in subjects:
+    for s in partitions:
         tail, end = s.window.tail, s.window.target.end
         kept = s.kept_in(tail)
         if kept and is_small_tail(tail) and not _reached(s, confirmed):
-            sides = s.unit(0, tail, 0), s.unit(1, OffsetRange(end, end), 1)
+            sides = s.build_request(0, tail, 0), s.build_request(1, OffsetRange(end, end), 1)
             found.append((s, RangeComparison(*sides, open_end=True, limit=named, kept=kept)))
     differences = readers.differences([job for _, job in found]) if found else []
     return [

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from clusters.claim_rules import PartitionClaims
 from replicator.ledger.foreign_part import JoinedOffsetMap
 from replicator.ledger.offset_map import OffsetMap
+from spark.judging.key_state_reading import KeyStateJob, KeyStateResult
 from spark.judging.proof_window import DEFAULT_CHUNK_OFFSETS, ProofWindow
 from spark.judging.record_difference import MAX_DIFFERENCE_EXAMPLES, RecordDifference
+from spark.judging.verdict import ChunkRow
 from spark.reading.offset_range import OffsetRange
 from spark.reading.range_requests import QuarantinedOffset, RangeRequest, SumKind
 from spark.reading.range_sums import RangeSum
 from spark.reading.schema_id_pairs import NO_ID_REWRITE, KeyValueIdPairs
-
-if TYPE_CHECKING:
-    from spark.judging.key_state_reading import KeyStateJob, KeyStateResult
-    from spark.judging.verdict import ChunkRow
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,16 +53,18 @@ class ProofPartition:
 
     @property
     def left_out(self) -> tuple[tuple[int, int], ...]:
-        """Target offsets of records that another copier left there twice, say, and that were accepted by name."""
+        """Target offsets that `topology flow adopt` accepted as extra (such as duplicates of the earlier copier). They
+        are not compared."""
         return self.map.extra if isinstance(self.map, JoinedOffsetMap) else ()
 
     def kept_in(self, source: OffsetRange) -> tuple[QuarantinedOffset, ...]:
+        """Entries of the quarantine whose records stand in this range of the source."""
         return tuple(each for each in self.kept if source.start <= each.offset < source.end)
 
-    def unit(
+    def build_request(
         self, side: int, span: OffsetRange, number: int, by: SumKind = "records", known: Sequence[tuple[int, int]] = ()
     ) -> RangeRequest:
-        """What a task is told. side: 0 is the source, 1 the target. known: offsets that need not be read."""
+        """The request that a task gets. side: 0 is the source, 1 the target. known: offsets that need not be read."""
         place = self.window.place
         left_out = sorted((*known, *(self.left_out if side == 1 else ())))
         return RangeRequest(
@@ -88,8 +88,8 @@ class ProofPartition:
 
 
 class RangeComparison(NamedTuple):
-    """Two ranges to be compared record by record; `open_end` and `limit` as in `difference.compare`. near: ranges of
-    the source around its own, in which records may stand that the copy has twice. kept: in quarantine."""
+    """Two ranges to compare record by record; `open_end` and `limit` as in `compare_records`. near: neighbouring ranges
+    of the source; a record there that the target's range holds is a duplicate. kept: entries in quarantine."""
 
     source: RangeRequest
     target: RangeRequest
@@ -101,6 +101,8 @@ class RangeComparison(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ProofReaders:
+    """How ranges are read: sums by range id, differences in the order of the jobs, states of compacted partitions."""
+
     sums: Callable[[Sequence[RangeRequest]], dict[int, RangeSum]]
     differences: Callable[[Sequence[RangeComparison]], list[RecordDifference]]
     states: Callable[[Sequence[KeyStateJob]], list[KeyStateResult]] | None = (
@@ -116,9 +118,9 @@ class ReadFailed(Exception):
         self.errors = errors
 
 
-def require_range_sums(units: Sequence[RangeRequest], readers: ProofReaders) -> dict[int, RangeSum]:
+def require_range_sums(requests: Sequence[RangeRequest], readers: ProofReaders) -> dict[int, RangeSum]:
     """Raises ReadFailed."""
-    read = readers.sums(units) if units else {}
+    read = readers.sums(requests) if requests else {}
     errors = [f"{r.detail}." for r in read.values() if r.state == "failed"]
     if errors:
         raise ReadFailed(errors)

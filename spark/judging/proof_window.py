@@ -34,6 +34,11 @@ class PartitionPair(NamedTuple):
     target_topic: str
     partition: int
 
+    @property
+    def name(self) -> str:
+        """The source's partition as findings name it: `orders-3`."""
+        return f"{self.topic}-{self.partition}"
+
 
 @dataclass(frozen=True, slots=True)
 class ObservedPartition:
@@ -100,7 +105,7 @@ def fix_window(
         return ProofWindow(seen.place, OffsetRange(begin, begin), target, tail, seen.ids, open_end=True)
 
     notes: list[str] = []
-    where = f"{seen.place.topic}-{seen.place.partition}"
+    where = seen.place.name
     position = seen.map.source_position(seen.target.end)
     everything = position > max(seen.source.end, barrier)  # more than the source can explain
     begin, unverifiable = _begin(seen, start, earlier, notes, where)
@@ -162,7 +167,7 @@ def cut_chunks(
 
 
 def has_same_mapping(seen: ObservedPartition, source: OffsetRange, target: OffsetRange) -> bool:
-    """Whether what was proven of these ranges holds for the copy as it is now: the offset map says the same of them."""
+    """Whether an earlier proof of these ranges still holds: the offset map still maps one to the other."""
     if not seen.map.runs or target.end > seen.target.end:
         return False
     try:

@@ -1,16 +1,16 @@
 """The quarantine as a third side of a proof: records that the target did not take and that are kept beside it.
 
-The quarantine's own words are not believed: a record counts as kept where its bytes there have the fingerprint of the
-record at its offset on the source. Of one that is too large to be kept whole there is the fingerprint that the worker
-took before it left the rest out: what it set aside must have been the record that stands there.
+A record counts as quarantined only if its bytes in quarantine have the fingerprint of the source's record at that
+offset. A record that is too large to be stored whole is stored with the fingerprint that the worker computed; the proof
+compares that one.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -19,19 +19,18 @@ from clusters.record_fingerprint import encode_headers_bin
 from clusters.settings import ConnectionSettings
 from replicator.copy.quarantine import QuarantinedRecord, read_quarantine
 from spark.fingerprint import RecordFingerprints, RecordSlices, fingerprint_slices
-from spark.judging.record_difference import DifferenceExample, RecordDifference
+from spark.judging.proof_inputs import ProofPartition
+from spark.judging.record_difference import DifferenceExample, RecordDifference, build_example
+from spark.judging.verdict import ConfirmedDifference
 from spark.reading.offset_range import OffsetRange
 from spark.reading.range_requests import QuarantinedOffset
 from spark.reading.schema_id_pairs import NO_ID_REWRITE, KeyValueIdPairs
 from spark.reading.schema_id_rewrite import rewrite_schema_ids
 from topology.plan import PlanFlow
 
-if TYPE_CHECKING:
-    from spark.judging.proof_inputs import ProofPartition
-    from spark.judging.verdict import ConfirmedDifference
 
-
-class _SourceSetAside(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class _SourceSetAside:
     """The source without what is kept for it; how many records that are; offsets of kept ones that are others than the
     source's; the records themselves, told one by one."""
 
@@ -61,15 +60,15 @@ def read_quarantined_records(
 def build_quarantined_offsets(
     records: Iterable[QuarantinedRecord], *, timestamps: bool, ids: KeyValueIdPairs
 ) -> tuple[QuarantinedOffset, ...]:
-    """As a task of the proof is told of them. A kept record has the schema ids of the source: the proof compares with
-    those of the target, as everywhere."""
+    """Entries as tasks of the proof get them. A quarantined record has the schema ids of the source, the proof compares
+    with those of the target; so a rewritten record may have either fingerprint."""
     return tuple(_kept(each, timestamps, ids) for each in records)
 
 
 def set_aside_quarantined(
     source: RecordFingerprints, target: RecordFingerprints, kept: Sequence[QuarantinedOffset], limit: int
 ) -> _SourceSetAside:
-    """Takes from a run of the source what is kept for it and does not stand on the target as well."""
+    """The source's run without the records that stand in quarantine only, and those records as examples."""
     if not kept or not len(source):
         return _SourceSetAside(source, 0)
     at = {offset: index for index, offset in enumerate(source.offset.tolist())}
@@ -79,7 +78,7 @@ def set_aside_quarantined(
         index = at.get(each.offset)
         if index is None:
             continue
-        if each.prints and int(source.fp[index]) not in each.prints:
+        if not each.matches(int(source.fp[index])):
             others.append(each.offset)
         else:
             mine.append(index)
@@ -96,35 +95,23 @@ def set_aside_quarantined(
         else:
             gone.append(index)
     spans = [(int(source.offset[index]), int(source.offset[index]) + 1) for index in gone]
-    examples = tuple(
-        DifferenceExample(
-            "quarantined",
-            int(source.offset[index]),
-            None,
-            (),
-            int(source.fp[index]),
-            None,
-            int(source.ts[index]),
-            None,
-            int(source.kh[index]),
-        )
-        for index in gone[:limit]
-    )
+    examples = tuple(build_example("quarantined", source, index) for index in gone[:limit])
     return _SourceSetAside(source.without(spans), len(gone), tuple(others), examples)
 
 
 def add_quarantined(difference: RecordDifference, aside: _SourceSetAside) -> RecordDifference:
-    """The difference of what was left of the source, and what was set aside before."""
+    """The difference with the records that `set_aside_quarantined` took out before the comparison."""
     examples = (*aside.examples, *difference.examples)
     return replace(difference, quarantined=aside.count, kept_otherwise=aside.others, examples=examples)
 
 
 def build_quarantine_facts(
-    subjects: Sequence[ProofPartition], confirmed: Sequence[ConfirmedDifference]
+    partitions: Sequence[ProofPartition], confirmed: Sequence[ConfirmedDifference]
 ) -> dict[str, Any]:
-    """What the quarantine holds of what was looked at. alone: entries that are their record's only copy; copied_too:
-    how many are on the target as well; others: those whose content is not the source's, by name."""
-    entries = sum(len(s.kept_in(OffsetRange(s.window.source.start, s.window.tail.end))) for s in subjects)
+    """What the summary says of the quarantine: how many entries the windows hold (`entries`), how many are the only
+    copy of their record (`alone`), how many stand on the target as well (`copied_too`), and which have another content
+    than the source's record (`others`)."""
+    entries = sum(len(s.kept_in(OffsetRange(s.window.source.start, s.window.tail.end))) for s in partitions)
     alone = sum(each.difference.quarantined for each in confirmed)
     others = [
         {**each.place._asdict(), "source_offset": offset}
@@ -132,11 +119,6 @@ def build_quarantine_facts(
         for offset in each.difference.kept_otherwise
     ]
     return {"entries": entries, "alone": alone, "others": others, "copied_too": max(0, entries - alone - len(others))}
-
-
-def is_quarantined(kept: Mapping[int, QuarantinedOffset], offset: int, fp: int) -> bool:
-    each = kept.get(offset)
-    return each is not None and (not each.prints or fp in each.prints)
 
 
 def _kept(each: QuarantinedRecord, timestamps: bool, ids: KeyValueIdPairs) -> QuarantinedOffset:

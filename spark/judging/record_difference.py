@@ -15,17 +15,20 @@ from bisect import bisect_left
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from typing import Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from spark.fingerprint import RecordFingerprints
+from spark.judging.longest_chain import find_longest_chain, number_occurrences
 from spark.reading.xxh64 import I64, U64
 
-MAX_ALIGNED_RECORDS = (
-    400_000  # records left after equal heads and tails are cut off; above, only lower bounds are given
-)
+# records left after equal heads and tails are cut off; above, only lower bounds are given
+MAX_ALIGNED_RECORDS = 400_000
 MAX_DIFFERENCE_EXAMPLES = 20
+# What a record differs in, and the column of fingerprints that tells.
+COMPONENT_COLUMNS: Final = {"key": "kh", "value": "vh", "headers": "hh", "timestamp": "ts"}
 # A record that was altered agrees in value and something else, or in everything but the value.
 _ALIKE = (("vh", "kh"), ("vh", "hh"), ("vh", "ts"), ("kh", "hh", "ts"))
 
@@ -50,9 +53,11 @@ class DifferenceExample:
 
 @dataclass(frozen=True, slots=True)
 class RecordDifference:
-    """Counts of records, or of keys (`spark.judging.key_state`). exact: False means lower bounds, because too much
-    differs
-    to align record by record. kept_otherwise: source offsets of records that the quarantine holds otherwise."""
+    """Counts of records, or of keys (`spark.judging.key_state`).
+
+    exact: False means lower bounds, because too much differs to align record by record. kept_otherwise: source offsets
+    at which the quarantine holds another content.
+    """
 
     proven: int
     missing: int = 0
@@ -70,12 +75,12 @@ class RecordDifference:
 
     @property
     def difference_count(self) -> int:
+        """Records that are not as they should be; pending and unverifiable ones are not counted."""
         return self.missing + self.altered + self.reordered + self.duplicates + self.foreign
 
 
-NeighbourSearch = Callable[
-    [U64], npt.NDArray[np.bool_]
-]  # fingerprints → which of them the source holds in other ranges
+# fingerprints → which of them the source holds in other ranges
+NeighbourSearch = Callable[[U64], npt.NDArray[np.bool_]]
 
 
 def compare_records(
@@ -126,14 +131,14 @@ def compare_records(
     foreign = [j for j, is_known in zip(extra, known, strict=True) if not is_known]
 
     named = [
-        [_example("altered", source, head + i, target, head + j, c) for i, j, c in altered[:limit]],
-        [_example("missing", source, head + i) for i in missing[:limit]],
+        [build_example("altered", source, head + i, target, head + j, c) for i, j, c in altered[:limit]],
+        [build_example("missing", source, head + i) for i in missing[:limit]],
         [
-            _example("reordered", source, head + i, target, head + j)
+            build_example("reordered", source, head + i, target, head + j)
             for i, j in _by_item(moved_from, a, moves[:limit], b)
         ],
-        [_example("duplicate", None, -1, target, head + j) for j in duplicates[:limit]],
-        [_example("foreign", None, -1, target, head + j) for j in foreign[:limit]],
+        [build_example("duplicate", None, -1, target, head + j) for j in duplicates[:limit]],
+        [build_example("foreign", None, -1, target, head + j) for j in foreign[:limit]],
     ]
     return RecordDifference(
         proven=len(source) - len(missing) - len(altered) - len(moves) - pending,
@@ -143,7 +148,7 @@ def compare_records(
         duplicates=len(duplicates),
         foreign=len(foreign),
         pending=pending,
-        components=_union(c for _, _, c in altered),
+        components=order_components(c for _, _, c in altered),
         examples=_some(named, limit),
     )
 
@@ -163,7 +168,10 @@ def _in_place(
     same = source.fp[i] == target.fp[j]
     left, right = np.delete(np.arange(len(source)), i[same]), np.delete(np.arange(len(target)), j[same])
     _, i, j = np.intersect1d(
-        _occurrences(source.fp[left]), _occurrences(target.fp[right]), assume_unique=True, return_indices=True
+        number_occurrences(source.fp[left]),
+        number_occurrences(target.fp[right]),
+        assume_unique=True,
+        return_indices=True,
     )
     rising = np.argsort(left[i])
     displaced = left[i][rising], right[j][rising]
@@ -188,11 +196,11 @@ def _in_place(
 
     where = sorted(zip(*(column.tolist() for column in displaced), strict=True))
     named = [
-        [_example("altered", source, a, target, b, ("offset",)) for a, b in where[:limit]],
-        [_example("altered", source, a, target, b, components) for a, b, components in altered[:limit]],
-        [_example("missing", source, a) for a in missing[:limit].tolist()],
-        [_example("duplicate", None, -1, target, b) for b in extra[known][:limit].tolist()],
-        [_example("foreign", None, -1, target, b) for b in extra[~known][:limit].tolist()],
+        [build_example("altered", source, a, target, b, ("offset",)) for a, b in where[:limit]],
+        [build_example("altered", source, a, target, b, components) for a, b, components in altered[:limit]],
+        [build_example("missing", source, a) for a in missing[:limit].tolist()],
+        [build_example("duplicate", None, -1, target, b) for b in extra[known][:limit].tolist()],
+        [build_example("foreign", None, -1, target, b) for b in extra[~known][:limit].tolist()],
     ]
     return RecordDifference(
         proven=len(source) - len(displaced[0]) - len(altered) - len(missing) - pending,
@@ -201,7 +209,7 @@ def _in_place(
         duplicates=int(known.sum()),
         foreign=len(extra) - int(known.sum()),
         pending=pending,
-        components=_union([*(c for _, _, c in altered), *([("offset",)] if len(displaced[0]) else [])]),
+        components=order_components([*(c for _, _, c in altered), *([("offset",)] if len(displaced[0]) else [])]),
         examples=_some(named, limit),
     )
 
@@ -221,32 +229,48 @@ def _at_the_same(ours: I64, theirs: I64) -> tuple[I64, I64]:
     return there, at[there]
 
 
-def _occurrences(prints: U64) -> U64:
-    """Fingerprints made distinct by how often each stood before: the second of its kind equals only another second."""
-    order = np.argsort(prints, kind="stable")
-    ranked = prints[order]
-    first = np.flatnonzero(np.concatenate(([True], ranked[1:] != ranked[:-1]))) if len(ranked) else np.empty(0, int)
-    seen = np.arange(len(ranked)) - np.repeat(first, np.diff(np.append(first, len(ranked))))
-    distinct = np.empty_like(prints)
-    distinct[order] = ranked + seen.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
-    return distinct
+class RecordColumns(Protocol):
+    """Columns of records of one side, shape (n,): of a run (`RecordFingerprints`) or of a state (`KeyState`)."""
+
+    @property
+    def offset(self) -> I64:
+        """Offsets in the log."""
+
+    @property
+    def fp(self) -> U64:
+        """Fingerprints of the records."""
+
+    @property
+    def kh(self) -> U64:
+        """Hashes of the keys."""
+
+    @property
+    def times(self) -> I64:
+        """Timestamps in ms, as stored."""
 
 
-def _example(
+def build_example(
     kind: str,
-    source: RecordFingerprints | None,
+    source: RecordColumns | None,
     i: int,
-    target: RecordFingerprints | None = None,
+    target: RecordColumns | None = None,
     j: int = -1,
     components: tuple[str, ...] = (),
 ) -> DifferenceExample:
-    def of(prints: RecordFingerprints | None, at: int, name: str) -> int | None:
-        return None if prints is None else int(getattr(prints, name)[at])
-
-    key = of(source, i, "kh") if source is not None else of(target, j, "kh")
-    coordinates = of(source, i, "offset"), of(target, j, "offset")
-    prints = of(source, i, "fp"), of(target, j, "fp"), of(source, i, "ts"), of(target, j, "ts")
-    return DifferenceExample(kind, *coordinates, components, *prints, key)
+    """One difference by the records at these indices; None for a side that has no such record."""
+    has_key = source if source is not None else target
+    assert has_key is not None, "one side has the record"
+    return DifferenceExample(
+        kind,
+        None if source is None else int(source.offset[i]),
+        None if target is None else int(target.offset[j]),
+        components,
+        None if source is None else int(source.fp[i]),
+        None if target is None else int(target.fp[j]),
+        None if source is None else int(source.times[i]),
+        None if target is None else int(target.times[j]),
+        int(has_key.kh[i if source is not None else j]),
+    )
 
 
 def _by_item(here: list[int], a: list[int], there: list[int], b: list[int]) -> list[tuple[int, int]]:
@@ -266,7 +290,7 @@ def _some(kinds: list[list[DifferenceExample]], limit: int) -> tuple[DifferenceE
     return tuple(example for kind, examples in enumerate(kinds) for example in examples[: shares[kind]])
 
 
-def _equal_head(a: np.ndarray, b: np.ndarray) -> int:
+def _equal_head(a: U64, b: U64) -> int:
     n = min(len(a), len(b))
     unequal = np.flatnonzero(a[:n] != b[:n])
     return int(unequal[0]) if len(unequal) else n
@@ -279,34 +303,9 @@ def _common(a: list[int], b: list[int]) -> list[tuple[int, int]]:
         places.setdefault(item, []).append(i)
     most = max(map(len, places.values()), default=0)
     if most * len(b) > 50 * MAX_ALIGNED_RECORDS:  # a great many equal records: give each occurrence its own partner
-        return _common(_numbered(a), _numbered(b))
-    ends: list[int] = []  # ends[k]: smallest index of a that ends a common subsequence of length k + 1
-    links: list[tuple[int, int, tuple | None]] = []
-    for j, item in enumerate(b):
-        for i in reversed(places.get(item, ())):
-            k = bisect_left(ends, i)
-            link = (i, j, links[k - 1] if k else None)
-            if k == len(ends):
-                ends.append(i)
-                links.append(link)
-            elif ends[k] != i:
-                ends[k] = i
-                links[k] = link
-    pairs, link = [], links[-1] if links else None
-    while link is not None:
-        pairs.append((link[0], link[1]))
-        link = link[2]
-    return pairs[::-1]
-
-
-def _numbered(items: list[int]) -> list[int]:
-    """Items made distinct by their occurrence: the second of its kind equals only another second."""
-    seen: Counter[int] = Counter()
-    answer = []
-    for item in items:
-        answer.append(hash((item, seen[item])))
-        seen[item] += 1
-    return answer
+        numbered = (number_occurrences(np.array(items, dtype=np.uint64)).tolist() for items in (a, b))
+        return _common(*numbered)
+    return find_longest_chain((i, j) for j, item in enumerate(b) for i in reversed(places.get(item, ())))
 
 
 def _take_out(rest: list[int], items: list[int], moved: Counter[int]) -> tuple[list[int], list[int]]:
@@ -357,8 +356,9 @@ def _columns(prints: RecordFingerprints, head: int) -> dict[str, list[int]]:
 
 
 def _components(source: RecordFingerprints, i: int, target: RecordFingerprints, j: int) -> tuple[str, ...]:
-    names = (("key", "kh"), ("value", "vh"), ("headers", "hh"), ("timestamp", "ts"))
-    return tuple(name for name, field in names if getattr(source, field)[i] != getattr(target, field)[j])
+    return tuple(
+        name for name, field in COMPONENT_COLUMNS.items() if getattr(source, field)[i] != getattr(target, field)[j]
+    )
 
 
 def _lower_bounds(source: RecordFingerprints, target: RecordFingerprints) -> RecordDifference:
@@ -366,8 +366,8 @@ def _lower_bounds(source: RecordFingerprints, target: RecordFingerprints) -> Rec
     if len(source) == len(target):
         unequal = source.fp != target.fp
         count = int(np.count_nonzero(unequal))
-        names = (("key", "kh"), ("value", "vh"), ("headers", "hh"), ("timestamp", "ts"))
-        changed = tuple(name for name, f in names if (getattr(source, f) != getattr(target, f)).any())
+        columns = COMPONENT_COLUMNS.items()
+        changed = tuple(name for name, field in columns if (getattr(source, field) != getattr(target, field)).any())
         if np.array_equal(np.sort(source.fp), np.sort(target.fp)):
             return RecordDifference(len(source) - count, reordered=count, exact=False)
         return RecordDifference(len(source) - count, altered=count, exact=False, components=changed)
@@ -385,6 +385,7 @@ def _lower_bounds(source: RecordFingerprints, target: RecordFingerprints) -> Rec
     )
 
 
-def _union(groups: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
+def order_components(groups: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
+    """The components that occur in any of the groups, in the order in which reports name them."""
     found = {name for group in groups for name in group}
-    return tuple(name for name in ("key", "value", "headers", "timestamp", "offset") if name in found)
+    return tuple(name for name in (*COMPONENT_COLUMNS, "offset") if name in found)

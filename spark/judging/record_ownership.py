@@ -31,9 +31,11 @@ def is_target_shared(flow: PlanFlow) -> bool:
 
 
 def read_producers_to_skip(flow: PlanFlow, source: ConnectionSettings, target_id: str) -> tuple[int, ...]:
-    """As the flow's loop guard has it (`replicator.copy.loop_guard`): what any flow brought when it forwards its own
-    cluster's
-    only, else what was in the target before."""
+    """Producer ids that the loop guard drops at the source (`replicator.copy.loop_guard`).
+
+    With `forward: local`: every producer of any flow. Otherwise: producers whose records have already been in the
+    target cluster.
+    """
     if flow.guard == "none" and flow.forward != "local":
         return ()
     paths: dict[int, tuple[str | None, ...]] = {
@@ -46,8 +48,8 @@ def read_producers_to_skip(flow: PlanFlow, source: ConnectionSettings, target_id
 
 
 def read_source_claims(source: ConnectionSettings) -> dict[ClaimedPartition, PartitionClaims]:
-    """What the flows into a cluster have written there, by their ledgers: only there their ids are believed. Everything
-    that was written before it is asked for is in it. Raises ClusterError."""
+    """Offsets that the flows into a cluster have written there, by their ledgers. A batch under a flow's producer id
+    elsewhere was written by somebody else. Covers all that was written before the call. Raises ClusterError."""
     mapped = {id_ for id_, record in read_flows(source).items() if record.flow.offsets != "aligned"}
     return read_claims(source, mapped)
 
@@ -76,16 +78,16 @@ def read_own_producer_ids(flow: PlanFlow, target: ConnectionSettings) -> tuple[i
 
 
 def describe_application_records(
-    subjects: Sequence[ProofPartition], known: Sequence[int], readers: ProofReaders
+    partitions: Sequence[ProofPartition], known: Sequence[int], readers: ProofReaders
 ) -> Iterator[str]:
     """What applications wrote into the windows of a flow's shared target partitions, by their batches' headers."""
-    units = [
-        replace(subject.unit(1, subject.window.target, number, "batches"), only=(), skip=tuple(known))
-        for number, subject in enumerate(subjects)
-        if subject.window.target.end > subject.window.target.start
+    requests = [
+        replace(partition.build_request(1, partition.window.target, number, "batches"), only=(), skip=tuple(known))
+        for number, partition in enumerate(partitions)
+        if partition.window.target.end > partition.window.target.start
     ]
-    for number, read in sorted(readers.sums(units).items() if units else ()):
-        place, alias = subjects[number].window.place, subjects[number].clusters[1]
+    for number, read in sorted(readers.sums(requests).items() if requests else ()):
+        place, alias = partitions[number].window.place, partitions[number].clusters[1]
         if read.sums.n:
             yield (
                 f"{place.target_topic}-{place.partition} on {alias}: {read.sums.n} records of applications stand among "

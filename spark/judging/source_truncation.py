@@ -1,6 +1,8 @@
-"""A source that lost the end of its log after it was copied (an unclean leader election): the copy holds more than the
-source does. That is nobody's fault on the way over, so those records are unverifiable, not foreign, as far as they are
-the flow's own by their producer's id."""
+"""A source that lost the end of its log after it was copied (an unclean leader election).
+
+The copy then holds records that the source no longer has. Records under the flow's own producer ids count as
+unverifiable; all others count as foreign.
+"""
 
 from __future__ import annotations
 
@@ -34,14 +36,14 @@ def exclude_truncated_ends(
             continue
         first = o.map.to_target(end, o.target.end)
         place, flow = o.place, facts.flow
-        unit = RangeRequest(0, flow.target, place.target_topic, str(o.ids[1]), place.partition, first, o.target.end)
-        own = count(replace(unit, only=ours())) if o.target.end - first <= _MOST else 0
-        if not own or own < count(unit):  # somebody else's are foreign, and all of it is looked at
+        request = RangeRequest(0, flow.target, place.target_topic, str(o.ids[1]), place.partition, first, o.target.end)
+        own = count(replace(request, only=ours())) if o.target.end - first <= _MOST else 0
+        if not own or own < count(request):  # somebody else's are foreign, and all of it is looked at
             found.append(o)
             continue
         position = o.map.source_position(o.target.end)
         facts.blocks.append(
-            f"{place.topic}-{place.partition}: the source was copied through offset {position - 1}, and its log ends "
+            f"{place.name}: the source was copied through offset {position - 1}, and its log ends "
             f"at {end} now, so it lost its end (an unclean leader election); {own} records of the copy, from target "
             f"offset {first} on, cannot be compared. `topology status` shows the partition's state and the remedy"
         )

@@ -44,12 +44,14 @@ class Counts:
 
     @property
     def unproven(self) -> int:
+        """The headline of a proof, 0 when all is proven: differences and what cannot be verified."""
         return self.difference_count + self.unverifiable
 
     def __add__(self, other: Counts) -> Counts:
         return Counts(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
 
     def to_json(self) -> dict[str, int]:
+        """As in `summary.json`."""
         return {"unproven": self.unproven, **asdict(self)}
 
 
@@ -102,10 +104,12 @@ class ProofJudgement:
 
     @property
     def total(self) -> Counts:
+        """Counts of all partitions together."""
         return sum(self.partitions.values(), Counts())
 
     @property
     def verdict(self) -> Verdict:
+        """`different` goes before `incomplete`; what is pending or in quarantine makes a proof incomplete."""
         if self.errors:
             return "error"
         if self.total.difference_count or self.groups_differ:
@@ -122,6 +126,7 @@ def select_different_chunks(rows: Iterable[ChunkRow]) -> list[ChunkRow]:
 
 
 def compare_sums(source: ChunkSum, target: ChunkSum) -> Literal["equal", "different"]:
+    """Whether both sides of a chunk hold the same records in the same order."""
     return "equal" if source.equals(target) else "different"
 
 
@@ -221,11 +226,26 @@ def decode_chunk_row(line: Mapping[str, Any]) -> ChunkRow:
     for side in ("source", "target"):
         m = int(line[f"{side}_m"], 16)  # only the sum of both halves is kept
         spans.append(OffsetRange(line[f"{side}_start"], line[f"{side}_end"]))
-        hashes = (int(line[f"{side}_{name}"], 16) for name in ("order", "key", "value", "headers", "timestamp"))
-        fixed = (line[f"{side}_records"], m & 0xFFFFFFFF, m >> 32, *hashes, line[f"{side}_bytes"])
-        sums.append(ChunkSum(*fixed, line.get(f"{side}_since", -1), line.get(f"{side}_until", -1)))
+        sums.append(
+            ChunkSum(
+                n=line[f"{side}_records"],
+                m_lo=m & 0xFFFFFFFF,
+                m_hi=m >> 32,
+                order=int(line[f"{side}_order"], 16),
+                kh=int(line[f"{side}_key"], 16),
+                vh=int(line[f"{side}_value"], 16),
+                hh=int(line[f"{side}_headers"], 16),
+                ts=int(line[f"{side}_timestamp"], 16),
+                size=line[f"{side}_bytes"],
+                since=line.get(f"{side}_since", -1),
+                until=line.get(f"{side}_until", -1),
+            )
+        )
     place = PartitionPair(line["flow"], line["topic"], line["target_topic"], line["partition"])
-    return ChunkRow(place, *spans, *sums, line["status"], line["reads"], 0, line["why"], line["by"])
+    (source, target), (source_sum, target_sum) = spans, sums
+    return ChunkRow(
+        place, source, target, source_sum, target_sum, line["status"], line["reads"], 0, line["why"], line["by"]
+    )
 
 
 def compute_proof_root(rows: Iterable[ChunkRow]) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +18,7 @@ import pyarrow as pa
 from crc32c import crc32c
 
 from clusters.bounded_gzip import gunzip
+from clusters.varints import decode_zigzag
 from spark.fingerprint import RecordSlices
 from spark.reading.xxh64 import I64, ByteArray
 
@@ -50,6 +52,8 @@ class OldMessageFormat(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class BatchView:
+    """A record batch (magic 2): what its header says, and its bytes as stored. Timestamps in ms."""
+
     base_offset: int
     last_offset: int
     first_timestamp: int
@@ -61,20 +65,18 @@ class BatchView:
 
     @property
     def control(self) -> bool:
+        """A transaction marker (attributes, bit 5)."""
         return bool(self.attributes & 0x20)
 
     @property
     def transactional(self) -> bool:
+        """Written in a transaction (attributes, bit 4)."""
         return bool(self.attributes & 0x10)
 
     @property
     def append_time(self) -> bool:
+        """Its records have the broker's append time, `max_timestamp` (attributes, bit 3)."""
         return bool(self.attributes & 0x08)
-
-    @property
-    def aborts(self) -> bool:
-        """A control batch that ends a transaction by ABORT."""
-        return is_abort_marker(self.payload())
 
     def payload(self) -> bytes | memoryview:
         """Records, decompressed."""
@@ -138,7 +140,7 @@ _SMALLEST = 7  # bytes of a record: length, attributes, two deltas, the lengths 
 def decompress_bounded(codec: int, block: memoryview, offset: int) -> bytes | memoryview:
     """Payload of a batch by its codec number: 0 none, 1 gzip, 2 snappy, 3 lz4 (frame), 4 zstd.
 
-    Raises CorruptBatch for what holds more than MOST bytes, and ValueError, OSError for what is no such data: a small
+    Raises CorruptBatch for what holds more than _MOST bytes, and ValueError, OSError for what is no such data: a small
     batch may hold gigabytes, and anybody who may write to the topic can make one.
     """
     if codec == 0:
@@ -210,6 +212,20 @@ def locate_payload_records(
         headers_at,
         body_at - headers_at,
     )
+
+
+EncodedHeader: TypeAlias = tuple[bytes, bytes | None]  # name and value of a record header
+
+
+def decode_headers_bin(raw: bytes) -> Iterator[EncodedHeader]:
+    """Headers of a record as a batch stores them: their count, then length and bytes of name and value (-1: null)."""
+    count, at = decode_zigzag(raw, 0)
+    for _ in range(count):
+        size, at = decode_zigzag(raw, at)
+        name, at = raw[at : at + size], at + size
+        size, at = decode_zigzag(raw, at)
+        yield name, None if size < 0 else raw[at : at + size]
+        at += max(size, 0)
 
 
 def _walk(data: ByteArray, ends: I64, counts: I64, bases: I64) -> tuple[I64, I64]:

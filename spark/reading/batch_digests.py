@@ -1,4 +1,4 @@
-"""Digests of whole record batches: what proves a batch-by-batch copy without opening a batch.
+"""Digests of whole record batches. Equal digests prove a batch-by-batch copy without opening a batch.
 
 A copy that passes through keeps of every batch the codec, the kind of timestamp, both timestamps, the number of
 records, the offset delta of the last one and the payload, byte for byte; everything else in a header is the writer's
@@ -49,26 +49,38 @@ class BatchDigests:
     def between(self, start: int, end: int) -> BatchDigests:
         """Those that begin at start <= offset < end."""
         low, high = np.searchsorted(self.base, (start, end)).tolist()
-        cut = slice(low, high)
-        columns = (self.base, self.last, self.count, self.ts, self.until, self.size)
-        return BatchDigests(*(column[cut] for column in columns), self.digest[cut])
+        return self.take(slice(low, high))
 
-
-def select_digests(digests: BatchDigests, rows: I64 | npt.NDArray[np.bool_]) -> BatchDigests:
-    """Some of them, by their indices or by a mask."""
-    return BatchDigests(*(getattr(digests, column)[rows] for column in BatchDigests.__dataclass_fields__))
+    def take(self, rows: slice | I64 | npt.NDArray[np.bool_]) -> BatchDigests:
+        """The batches at these indices, or under this mask."""
+        return BatchDigests(
+            self.base[rows],
+            self.last[rows],
+            self.count[rows],
+            self.ts[rows],
+            self.until[rows],
+            self.size[rows],
+            self.digest[rows],
+        )
 
 
 def join_digests(parts: Sequence[BatchDigests]) -> BatchDigests:
-    """Of parts of a log that follow one another."""
+    """One run of parts of a log that follow one another."""
     if not parts:
         return digest_batches(np.empty(0, dtype=HEADER_DTYPE), ())
-    columns = BatchDigests.__dataclass_fields__
-    return BatchDigests(*(np.concatenate([getattr(part, column) for part in parts]) for column in columns))
+    return BatchDigests(
+        np.concatenate([part.base for part in parts]),
+        np.concatenate([part.last for part in parts]),
+        np.concatenate([part.count for part in parts]),
+        np.concatenate([part.ts for part in parts]),
+        np.concatenate([part.until for part in parts]),
+        np.concatenate([part.size for part in parts]),
+        np.concatenate([part.digest for part in parts]),
+    )
 
 
 def digest_batch(batch: BatchView) -> int:
-    """64 bits over what a copy keeps of a batch: the plain form that `digests` is tested against."""
+    """64 bits over what a copy keeps of a batch: the plain form that `digest_batches` is tested against."""
     facts = (
         (batch.last_offset - batch.base_offset) << 32 | batch.count,
         (len(batch.raw) - HEADER_BYTES) << 32 | batch.attributes & _KEPT,
@@ -94,8 +106,7 @@ def digest_batches(heads: BatchHeaders, payloads: Sequence[int]) -> BatchDigests
 
 
 def sum_batch_digests(digests: BatchDigests, *, base: int | None = None) -> ChunkSum:
-    """Sums like those of fingerprints, with n = records; key, value and headers are not told apart. base: as in
-    `fingerprint.sum_fingerprints`."""
+    """Sums like those of `sum_fingerprints`, with n = records; key, value and headers have no sums of their own."""
     n = len(digests)
     if n == 0:
         return ChunkSum()

@@ -1,5 +1,4 @@
-"""Headers of the record batches of one answer, all at once: where batches are, what they say of themselves, and which
-of them count.
+"""Headers of all record batches of one fetch answer, decoded at once, and which batches count.
 
 A batch: baseOffset i64, length i32, leaderEpoch i32, magic i8, crc u32, attributes i16, lastOffsetDelta i32,
 firstTimestamp i64, maxTimestamp i64, producerId i64, producerEpoch i16, baseSequence i32, count i32, payload
@@ -87,10 +86,12 @@ def decode_batch_headers(records: memoryview, edges: Sequence[int]) -> BatchHead
     if len(edges) < 2:
         return np.empty(0, dtype=HEADER_DTYPE)
     everywhere = np.ndarray((len(records) - HEADER_BYTES + 1,), dtype=HEADER_DTYPE, buffer=records, strides=(1,))
-    return everywhere[np.array(edges[:-1])]
+    found: BatchHeaders = everywhere[np.array(edges[:-1])]
+    return found
 
 
 def compute_last_offsets(heads: BatchHeaders) -> I64:
+    """The last offset of every batch, shape (n,); the cleaner may have removed the record there."""
     return np.asarray(heads["base"].astype(np.int64) + heads["delta"])
 
 
@@ -103,7 +104,7 @@ def check_checksums(records: memoryview, edges: Sequence[int], heads: BatchHeade
 
 
 def hash_payloads(records: memoryview, edges: Sequence[int], each: Callable[[memoryview], int]) -> list[int]:
-    """A hash of the payload of every batch, as stored."""
+    """A hash of the stored payload of every batch."""
     return [each(records[at + HEADER_BYTES : end]) for at, end in pairwise(edges)]
 
 

@@ -1,4 +1,4 @@
-"""Batches that are the same on both sides of a chunk that is not: what of it need not be opened.
+"""Matched batches: equal batches on both sides of a chunk that differs. They need not be opened.
 
 A worker passes batches on as they are but for tiny ones, of which it makes one (decision 0017). So the copy of a busy
 topic differs here and there, and most of it is the source's still. A batch is matched when its digest is that of the
@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from spark.fingerprint import ChunkSum
-from spark.reading.batch_digests import BatchDigests, select_digests, sum_batch_digests
+from spark.reading.batch_digests import BatchDigests, sum_batch_digests
 from spark.reading.offset_range import OffsetRange
 from spark.reading.xxh64 import I64
 
@@ -60,19 +60,18 @@ def match_batches(
     rows = np.flatnonzero(same)
     _, first = np.unique(there[rows], return_index=True)  # in a gap of the map two batches are expected at one place
     rows = rows[first]
-    ours, theirs = select_digests(source, rows), select_digests(target, there[rows])
+    ours, theirs = source.take(rows), target.take(there[rows])
     base = 0 if in_place else None
-    return MatchedBatches(
-        *_spans(ours, theirs), sum_batch_digests(ours, base=base), sum_batch_digests(theirs, base=base)
-    )
+    spans, target_spans = _spans(ours, theirs)
+    return MatchedBatches(spans, target_spans, sum_batch_digests(ours, base=base), sum_batch_digests(theirs, base=base))
 
 
 def _inside(digests: BatchDigests, span: OffsetRange) -> BatchDigests:
-    return select_digests(digests, np.flatnonzero((digests.base >= span.start) & (digests.last < span.end)))
+    return digests.take(np.flatnonzero((digests.base >= span.start) & (digests.last < span.end)))
 
 
 def _spans(*sides: BatchDigests) -> tuple[_Spans, ...]:
-    """Offsets of the batches on each side; those that follow one another without a hole on any of them as one."""
+    """Offsets of the batches on each side; batches that follow one another on all sides are joined."""
     count = len(sides[0])
     if not count:
         return tuple(() for _ in sides)

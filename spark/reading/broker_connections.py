@@ -1,5 +1,4 @@
-"""What a task reads one cluster through: a connection to each broker that it needs, kept from range to range, and how
-much it may read."""
+"""The connections of one task to one cluster, kept from range to range."""
 
 from __future__ import annotations
 
@@ -34,7 +33,7 @@ class BrokerConnections:
         self.close()
 
     def leader(self, topic: str, partition: int) -> Connection:
-        """To the broker that leads the partition. Raises Unreachable when none does just now, or it does not answer."""
+        """The connection to the partition's leader. Raises Unreachable for no leader, or one that does not answer."""
         if (topic, partition) not in self._leaders:
             self._ask(topic)
         node = self._leaders.get((topic, partition))
@@ -46,7 +45,7 @@ class BrokerConnections:
         return self.node(node)
 
     def node(self, node: int) -> Connection:
-        """To this broker. Raises Unreachable, also for one that the cluster has not named."""
+        """The connection to this broker. Raises Unreachable, also for a broker that the metadata does not name."""
         if node not in self._brokers:
             raise Unreachable(f"cluster {self.settings.alias} has no broker {node}", alias=self.settings.alias)
         address = self._brokers[node]
@@ -58,27 +57,28 @@ class BrokerConnections:
         return self._open[address]
 
     def forget(self) -> None:
-        """Leaders have moved: the next range asks anew who they are."""
+        """Forgets the leaders, which have moved; the next range reads metadata again."""
         self._leaders.clear()
 
-    def lost(self, link: Connection | None) -> None:
-        """Nothing more can be asked there: a connection that broke, or with an answer that nobody waits for."""
-        if link is not None:
-            link.close()
-            self._open = {address: each for address, each in self._open.items() if each is not link}
+    def lost(self, connection: Connection | None) -> None:
+        """Drops a connection that broke, or on which an answer would come that nobody takes."""
+        if connection is not None:
+            connection.close()
+            self._open = {address: each for address, each in self._open.items() if each is not connection}
 
     def close(self) -> None:
-        for link in self._open.values():
-            link.close()
+        """Closes all connections; they can be opened again."""
+        for connection in self._open.values():
+            connection.close()
         self._open.clear()
         self.forget()
 
     def _ask(self, topic: str) -> None:
-        link = open_connection(self.settings, None, self.client_id)
+        connection = open_connection(self.settings, None, self.client_id)
         try:
-            answer = link.metadata((topic,))
+            answer = connection.metadata((topic,))
         finally:
-            link.close()
+            connection.close()
         self._brokers = answer.brokers
         for found in answer.topics:
             for partition in found.partitions:

@@ -1,4 +1,4 @@
-"""Fetch answers of a range of one partition, one after the other; while one is worked on the broker gathers the next.
+"""Fetch answers of one range of one partition, in order. The next fetch is sent while the caller works on an answer.
 
 Rules, each of them a mistake somebody shipped: the range is half-open and fixed before;
 reading ends at an offset, never at an empty answer; a position may step over markers, aborted and compacted records,
@@ -28,14 +28,23 @@ from spark.reading.schema_id_pairs import NO_ID_REWRITE, KeyValueIdPairs
 
 _FETCH_BYTES = 4 << 20
 NO_PROGRESS_TIMEOUT_S = 60.0  # without any progress
-EARLY_END_WAIT_S = (
-    10.0  # for a log that ends too early: a new leader knows only after a moment how far the log is committed
-)
+# for a log that ends too early: a new leader knows only after a moment how far the log is committed
+EARLY_END_WAIT_S = 10.0
 
-# unknown topic or partition (a broker that has not heard of it yet), leader not available, not leader, storage error (a
-# disk that went away moves its leaders), fenced and unknown epochs
-_LEADER_MOVES = frozenset({3, 5, 6, 13, 56, 74, 75, 76})
-_FOLLOWER_IS_BEHIND = frozenset({1, 78})  # offset out of range (KIP-392: it may not have it yet), not available
+_NETWORK_EXCEPTION = 13
+_LEADER_MOVES = frozenset(
+    {
+        error_codes.UNKNOWN_TOPIC_OR_PARTITION,  # of a broker that has not heard of it yet
+        error_codes.LEADER_NOT_AVAILABLE,
+        error_codes.NOT_LEADER_OR_FOLLOWER,
+        _NETWORK_EXCEPTION,
+        error_codes.KAFKA_STORAGE_ERROR,  # a disk that went away moves its leaders
+        error_codes.FENCED_LEADER_EPOCH,
+        error_codes.UNKNOWN_LEADER_EPOCH,
+    }
+)
+# KIP-392: a follower may not have the offset yet
+_FOLLOWER_IS_BEHIND = frozenset({error_codes.OFFSET_OUT_OF_RANGE, error_codes.OFFSET_NOT_AVAILABLE})
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +66,7 @@ class PartitionAddress:
 
     @property
     def whose(self) -> tuple[frozenset[int], frozenset[int], PartitionClaims | None]:
-        """Producers that do not count, those that alone do (none: all), and where the former are believed."""
+        """(producer ids to skip, producer ids that alone count (none: all), claims of the skipped ones)."""
         return self.skip, self.only, self.claims
 
     def __str__(self) -> str:
@@ -86,146 +95,188 @@ class FetchAnswer:
 def fetch_range(
     address: PartitionAddress,
     span: OffsetRange,
-    links: BrokerConnections,
+    connections: BrokerConnections,
     *,
     isolation: int = READ_COMMITTED,
     keep: bool = False,
 ) -> Iterator[FetchAnswer]:
     """Answers that cover `span`. keep: their bytes stay valid; else only until the next one is asked for.
 
-    Raises Expired, NotReadable, ClusterError, CorruptBatch (a length that no batch has), OldFormat.
+    Raises OffsetsExpired, NotReadable, ClusterError, CorruptBatch (a length that no batch has), OldMessageFormat.
     """
-    asking = _Asking(address, links, isolation, None if keep else links.room)
-    position, since, asked = span.start, time.monotonic(), False
+    asking = _Asking(address, connections, isolation, None if keep else connections.room)
+    patience, position = _Patience(), span.start
     try:
         while position < span.end:
-            try:
-                if not asked:
-                    asking.ask(position)
-                asked = False
-                answer = asking.answer(position)
-                if asking.silenced:  # a broker's quota: it lives, and we have been told to wait
-                    since = time.monotonic()
-                    continue
-            except Unreachable:
-                asking.give_up()
-                if time.monotonic() - since > NO_PROGRESS_TIMEOUT_S:
-                    raise
-                time.sleep(0.5)
+            answer = asking.receive(position, span, patience)
+            if answer is None:
                 continue
-            edges = find_batch_edges(answer.records) if answer is not None else [0]
-            if answer is None or len(edges) < 2:
-                if answer is not None and asking.elsewhere(answer):
-                    continue
-                ends_before = answer is not None and max(answer.last_stable, answer.high_watermark) < span.end
-                if time.monotonic() - since > (EARLY_END_WAIT_S if ends_before else NO_PROGRESS_TIMEOUT_S):
-                    raise _stuck(address, position, span, answer)
-                time.sleep(0.05)
+            edges = find_batch_edges(answer.records)
+            if len(edges) < 2:
+                if not asking.choose_other_broker(answer):
+                    _wait_or_fail(address, position, span, answer, patience)
                 continue
-            before, position, since = position, max(position, find_next_offset(answer.records, edges)), time.monotonic()
+            before, position = position, max(position, find_next_offset(answer.records, edges))
             if position == before:
                 raise NotReadable(f"{address}: the broker sends offsets below {before} when asked for those from there")
             if position < span.end:
-                asked = asking.ask_ahead(position)
+                asking.ask_ahead(position)
             yield FetchAnswer(before, answer.records[: edges[-1]], edges, answer.aborted)
-            since = time.monotonic()  # what the caller took does not count
+            patience.restart()  # the caller's time does not count
     finally:
-        if asked:
-            asking.give_up()
+        asking.drop_question()
+
+
+class _Patience:
+    """How long there was no progress."""
+
+    def __init__(self) -> None:
+        self._since = time.monotonic()
+
+    def restart(self) -> None:
+        self._since = time.monotonic()
+
+    def is_over(self, seconds: float) -> bool:
+        return time.monotonic() - self._since > seconds
 
 
 class _Asking:
-    """Questions for one partition, to its leader or to the follower that the leader names for our rack (KIP-392)."""
+    """Fetches of one partition, from its leader or from the follower that the leader names for our rack (KIP-392)."""
 
     def __init__(
-        self, address: PartitionAddress, links: BrokerConnections, isolation: int, room: ReceiveBuffer | None
+        self, address: PartitionAddress, connections: BrokerConnections, isolation: int, room: ReceiveBuffer | None
     ) -> None:
-        self._address, self._links, self._isolation, self._room = address, links, isolation, room
-        self._rack = links.rack
-        self._link: Connection | None = None
+        self._address, self._connections, self._isolation, self._room = address, connections, isolation, room
+        self._rack = connections.rack
+        self._connection: Connection | None = None
         self._follower: int | None = None
-        self.silenced = False
+        self._is_asked = False  # a question is out whose answer nobody has taken
 
-    def ask(self, position: int) -> None:
-        """Raises Unreachable."""
-        address, links = self._address, self._links
-        links.pace.wait()
-        if self._link is None:
-            self._link = (
-                links.leader(address.topic, address.partition) if self._follower is None else links.node(self._follower)
-            )
-        most = links.pace.answer_bytes(_FETCH_BYTES)
-        wanted = FetchPartition(address.topic_id, address.partition, position, max_bytes=most)
-        self._link.send_fetch((wanted,), max_wait_ms=1000, max_bytes=most, isolation=self._isolation, rack=self._rack)
+    def receive(self, position: int, span: OffsetRange, patience: _Patience) -> FetchedPartition | None:
+        """The answer to a fetch at `position`; None, after a moment, when it has to be asked again.
 
-    def ask_ahead(self, position: int) -> bool:
-        """Whether the next question is out already. A connection that breaks is looked at when it is needed."""
-        try:
-            self.ask(position)
-        except Unreachable:
-            self.give_up()
-            return False
-        return True
-
-    def answer(self, position: int) -> FetchedPartition | None:
-        """To what was asked last; None when somebody else is to be asked, or the same broker later, because a quota is
-        used up (`silenced`; the answer names no partition then, KIP-219).
-
-        Raises Expired, NotReadable, ClusterError.
+        Raises OffsetsExpired, NotReadable, ClusterError.
         """
-        assert self._link is not None, "something was asked"
-        found = self._link.receive_fetch(self._room)
-        self._links.pace.record_answer(sum(len(each.records) for each in found), self._link.throttle_ms)
-        self.silenced = not found
-        if not found:
+        try:
+            if not self._is_asked:
+                self._ask(position)
+            self._is_asked = False
+            answer, is_silenced = self._answer(position)
+        except Unreachable:
+            self._give_up()
+            if patience.is_over(NO_PROGRESS_TIMEOUT_S):
+                raise
+            time.sleep(0.5)
             return None
+        if is_silenced:
+            patience.restart()  # the broker lives; its quota makes us wait
+        elif answer is None:
+            _wait_or_fail(self._address, position, span, None, patience)
+        return answer
+
+    def _ask(self, position: int) -> None:
+        """Sends a fetch. Raises Unreachable."""
+        address, connections = self._address, self._connections
+        connections.pace.wait()
+        if self._connection is None:
+            self._connection = (
+                connections.leader(address.topic, address.partition)
+                if self._follower is None
+                else connections.node(self._follower)
+            )
+        most = connections.pace.answer_bytes(_FETCH_BYTES)
+        wanted = FetchPartition(address.topic_id, address.partition, position, max_bytes=most)
+        self._connection.send_fetch(
+            (wanted,), max_wait_ms=1000, max_bytes=most, isolation=self._isolation, rack=self._rack
+        )
+
+    def ask_ahead(self, position: int) -> None:
+        """Sends the next fetch already. A connection that breaks is opened again when the answer is needed."""
+        try:
+            self._ask(position)
+        except Unreachable:
+            self._give_up()
+        else:
+            self._is_asked = True
+
+    def drop_question(self) -> None:
+        """Nobody takes the answer any more: closes the connection on which it would come."""
+        if self._is_asked:
+            self._give_up()
+
+    def _answer(self, position: int) -> tuple[FetchedPartition | None, bool]:
+        """(answer to the last fetch, whether a quota is used up). Without an answer another broker is asked, or the
+        same one later: with a quota used up it names no partition (KIP-219).
+
+        Raises OffsetsExpired, NotReadable, ClusterError.
+        """
+        assert self._connection is not None, "something was asked"
+        found = self._connection.receive_fetch(self._room)
+        self._connections.pace.record_answer(sum(len(each.records) for each in found), self._connection.throttle_ms)
+        if not found:
+            return None, True
         [answer] = found
-        if answer.error == 0:
-            return answer
+        if answer.error == error_codes.NONE:
+            return answer, False
         if answer.error in _LEADER_MOVES or (self._follower is not None and answer.error in _FOLLOWER_IS_BEHIND):
             self._to_leader()
             time.sleep(0.3)
-            return None
+            return None, False
         raise self._refused(answer, position)
 
-    def elsewhere(self, answer: FetchedPartition) -> bool:
-        """Whether an answer without records means that another broker is to be asked, and is from now on."""
+    def choose_other_broker(self, answer: FetchedPartition) -> bool:
+        """Turns to another broker where an answer without records says so; returns whether it does."""
         if answer.preferred >= 0 and self._rack:
-            self._link, self._follower = None, answer.preferred
+            self._connection, self._follower = None, answer.preferred
             return True
         if self._follower is not None:  # it may lag behind what the leader has
             self._to_leader()
             return True
         return False
 
-    def give_up(self) -> None:
+    def _give_up(self) -> None:
         """The connection is lost, or an answer on it that nobody will take."""
-        self._links.lost(self._link)
+        self._is_asked = False
+        self._connections.lost(self._connection)
         self._to_leader()
 
     def _to_leader(self) -> None:
         if self._follower is not None:
             self._rack = ""  # for this range: the follower was no help
-        self._link, self._follower = None, None
-        self._links.forget()
+        self._connection, self._follower = None, None
+        self._connections.forget()
 
     def _refused(self, answer: FetchedPartition, position: int) -> Exception:
         address = self._address
-        if answer.error == 1:  # offset out of range
+        if answer.error == error_codes.OFFSET_OUT_OF_RANGE:
             start = answer.log_start if answer.log_start >= 0 else self._log_start()
             if start > position:
                 return OffsetsExpired(start)
             return NotReadable(f"{address}: offset {position} is beyond its end; was the log truncated?")
-        if answer.error == 100:  # unknown topic id
+        if answer.error == error_codes.UNKNOWN_TOPIC_ID:
             return NotReadable(f"{address}: the topic was deleted or made anew while it was read")
         return NotReadable(
             f"{address}: the broker answered {error_codes.describe_error_code(answer.error)} to a fetch at {position}"
         )
 
     def _log_start(self) -> int:
-        assert self._link is not None, "it has answered"
-        [answer] = self._link.list_offsets(((self._address.topic, self._address.partition),), EARLIEST)
+        assert self._connection is not None, "it has answered"
+        [answer] = self._connection.list_offsets(((self._address.topic, self._address.partition),), EARLIEST)
         return answer.offset
+
+
+def _wait_or_fail(
+    address: PartitionAddress,
+    position: int,
+    span: OffsetRange,
+    answer: FetchedPartition | None,
+    patience: _Patience,
+) -> None:
+    """Waits a moment for a whole batch. Raises NotReadable when none came for too long."""
+    ends_before = answer is not None and max(answer.last_stable, answer.high_watermark) < span.end
+    if patience.is_over(EARLY_END_WAIT_S if ends_before else NO_PROGRESS_TIMEOUT_S):
+        raise _stuck(address, position, span, answer)
+    time.sleep(0.05)
 
 
 def _stuck(address: PartitionAddress, position: int, span: OffsetRange, answer: FetchedPartition | None) -> NotReadable:

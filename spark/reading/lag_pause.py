@@ -1,4 +1,4 @@
-"""Reading that stands still while a flow lags: whoever copies comes before whoever proves."""
+"""Reading pauses while a flow lags: copying comes before proving."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class LagLimit:
     most_ms: int
 
     def lagging(self, reports: Iterable[PartitionStatus], now_ms: float) -> int | None:
-        """For how long the flow's records wait, in ms, where that is too long."""
+        """How long the flow's records wait, in ms; None while that is within the limit."""
         waiting = [
             report.lag_ms
             for report in reports
@@ -82,10 +82,11 @@ class LagPause:
             self._say(f"reading goes on after {held:.0f} s: {over}")
 
     def tell(self, reports: Iterable[PartitionStatus], alias: str) -> None:
-        """Reports from elsewhere, of flows into this cluster."""
+        """Adds status reports of flows into this cluster."""
         self._reports |= {(alias, report.key): report for report in reports}
 
     def close(self) -> None:
+        """Closes the followers of the flows' status topics."""
         for follower in self._followers.values():
             follower.close()
 
@@ -104,7 +105,9 @@ class LagPause:
 
 
 def wait_for_lag(pauses: tuple[LagLimit, ...], patience_s: float, say: Callable[[str], None]) -> float:
-    """Waits before a round of reading, by what workers reported last. The seconds it took. Raises ClusterError."""
+    """Waits before a round of reading while flows lag, by the workers' last reports. Returns the seconds waited. Raises
+    ClusterError.
+    """
     if not pauses:
         return 0.0
     hold = LagPause(pauses, patience_s, say=say)

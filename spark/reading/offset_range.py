@@ -1,4 +1,4 @@
-"""Offsets from one to another."""
+"""A half-open range of offsets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From what a task is told to what it reads."""
+"""The address of a range: a request's partition with connection settings."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from spark.reading.range_requests import RangeRequest
 from topology.plan import PlanCluster
 
 
-def build_partition_address(cluster: PlanCluster, unit: RangeRequest) -> PartitionAddress:
-    """Raises ClusterError where a secret cannot be resolved here."""
+def build_partition_address(cluster: PlanCluster, request: RangeRequest) -> PartitionAddress:
+    """Resolves secrets on this machine. Raises ClusterError where one cannot be resolved."""
     return PartitionAddress(
         resolve_connection_settings(cluster),
-        unit.topic,
-        uuid.UUID(unit.topic_id),
-        unit.partition,
-        unit.timestamps,
-        frozenset(unit.skip),
-        unit.ids,
-        frozenset(unit.only),
-        unit.claims,
+        request.topic,
+        uuid.UUID(request.topic_id),
+        request.partition,
+        request.timestamps,
+        frozenset(request.skip),
+        request.ids,
+        frozenset(request.only),
+        request.claims,
     )

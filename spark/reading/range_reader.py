@@ -13,7 +13,7 @@ import numpy as np
 
 from clusters.wire.messages import READ_COMMITTED, READ_UNCOMMITTED
 from spark.errors import NotReadable
-from spark.fingerprint import RecordFingerprints, fingerprint_slices
+from spark.fingerprint import RecordFingerprints, fingerprint_slices, join_fingerprints
 from spark.reading.batch_decoding import (
     HEADER_BYTES,
     BatchView,
@@ -50,15 +50,16 @@ def read_fingerprints(
     address: PartitionAddress,
     span: OffsetRange,
     left_out: Sequence[tuple[int, int]] = (),
-    links: BrokerConnections | None = None,
+    connections: BrokerConnections | None = None,
 ) -> Iterator[RecordFingerprints]:
-    """Fingerprints of the committed records of `span`, block by block in log order. left_out: offsets (first, end), in
-    order and apart from one another; a batch wholly in them is not opened. links: what to read through, if not what the
-    task has.
+    """Fingerprints of the committed records of `span`, block by block in log order.
 
-    Raises Expired, NotReadable, ClusterError.
+    left_out: offsets (first, end), in order and apart from one another; a batch wholly in them is not opened.
+    connections: what to read through; None: the connections of the task.
+
+    Raises OffsetsExpired, NotReadable, ClusterError.
     """
-    with _readable(address, links) as through:
+    with _readable(address, connections) as through:
         for answer in fetch_range(address, span, through):
             heads = decode_batch_headers(answer.records, answer.edges)
             check_checksums(answer.records, answer.edges, heads)
@@ -73,12 +74,12 @@ def read_batch_digests(address: PartitionAddress, span: OffsetRange) -> Iterator
     """Digests of the committed batches that `span` touches, block by block in log order: the first may begin before it
     and the last may end behind it.
 
-    Raises Expired, NotReadable, ClusterError.
+    Raises OffsetsExpired, NotReadable, ClusterError.
     """
     waiting: list[BatchHeaders] = []
     payloads: list[int] = []
-    with _readable(address) as links:
-        for answer in fetch_range(address, span, links):
+    with _readable(address) as connections:
+        for answer in fetch_range(address, span, connections):
             heads = decode_batch_headers(answer.records, answer.edges)
             check_checksums(answer.records, answer.edges, heads)
             hashes = hash_payloads(answer.records, answer.edges, hash_payload)
@@ -102,11 +103,11 @@ def read_record_batches(
     """Batches with records that touch `span`, in log order: the first may begin before it, the last end behind it.
 
     committed: without markers, what was aborted and what was emptied by the cleaner; else all that the log holds,
-    up to its high watermark. left_out: as for `read_fingerprints`. Raises Expired, NotReadable, ClusterError.
+    up to its high watermark. left_out: as for `read_fingerprints`. Raises OffsetsExpired, NotReadable, ClusterError.
     """
     isolation = READ_COMMITTED if committed else READ_UNCOMMITTED
-    with _readable(address) as links:
-        for answer in fetch_range(address, span, links, isolation=isolation, keep=True):
+    with _readable(address) as connections:
+        for answer in fetch_range(address, span, connections, isolation=isolation, keep=True):
             heads = decode_batch_headers(answer.records, answer.edges)
             check_checksums(answer.records, answer.edges, heads)
             wanted = _wanted(address, span, answer, heads, left_out, committed=committed)
@@ -115,17 +116,10 @@ def read_record_batches(
 
 
 def read_all_fingerprints(
-    address: PartitionAddress, span: OffsetRange, links: BrokerConnections | None = None
+    address: PartitionAddress, span: OffsetRange, connections: BrokerConnections | None = None
 ) -> RecordFingerprints:
-    """The whole span as one block (for record-level comparison of a small one)."""
-    blocks = list(read_fingerprints(address, span, links=links))
-    names = ("offset", "fp", "kh", "vh", "hh", "ts", "size")
-    types = (np.int64, np.uint64, np.uint64, np.uint64, np.uint64, np.int64, np.int64)
-    columns = [
-        np.concatenate([getattr(b, name) for b in blocks]) if blocks else np.empty(0, dtype=kind)
-        for name, kind in zip(names, types, strict=True)
-    ]
-    return RecordFingerprints(*columns)
+    """The whole span as one block, for record-level comparison."""
+    return join_fingerprints(list(read_fingerprints(address, span, connections=connections)))
 
 
 def _wanted(
@@ -137,7 +131,7 @@ def _wanted(
     *,
     committed: bool = True,
 ) -> BatchMask:
-    """Which batches of an answer have something to say of the span."""
+    """Which batches of an answer belong to the span and count."""
     last = compute_last_offsets(heads)
     wanted: BatchMask = (last >= answer.position) & (heads["base"] < span.end)
     if committed:
@@ -151,7 +145,7 @@ def _prints(
     address: PartitionAddress, answer: FetchAnswer, heads: BatchHeaders, rows: I64, span: OffsetRange
 ) -> Iterator[RecordFingerprints]:
     """Of these batches of an answer, which may hold any number of times what they take compressed: not more than
-    OPENED_BYTES and one batch are opened at a time. Raises NotReadable."""
+    _OPENED_BYTES and one batch are opened at a time. Raises NotReadable."""
     edges, records, codecs = answer.edges, answer.records, (heads["attributes"] & CODEC).tolist()
     bodies: list[bytes | memoryview] = []
     begun = size = 0
@@ -182,11 +176,11 @@ def _within(base: I64, last: I64, spans: Sequence[tuple[int, int]]) -> BatchMask
 
 
 @contextmanager
-def _readable(address: PartitionAddress, links: BrokerConnections | None = None) -> Iterator[BrokerConnections]:
-    """Links for as long as a range is read; what the log itself holds wrong is told with its place."""
+def _readable(address: PartitionAddress, connections: BrokerConnections | None = None) -> Iterator[BrokerConnections]:
+    """Connections for as long as a range is read. A log's malformed content becomes NotReadable with its place."""
     try:
-        if links is not None:
-            yield links
+        if connections is not None:
+            yield connections
         else:
             with borrow_connections(address.settings) as found:
                 yield found

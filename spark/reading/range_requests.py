@@ -1,4 +1,4 @@
-"""Ranges to read: what a task of the proof is told, and how ranges are shared out among tasks."""
+"""Ranges to read, and how they are shared out among tasks."""
 
 from __future__ import annotations
 
@@ -13,12 +13,16 @@ SumKind = Literal["batches", "lists", "records"]
 
 
 class QuarantinedOffset(NamedTuple):
-    """A source record that is kept in quarantine: its offset, and the fingerprints that it may have; none where it is
-    not whole."""
+    """A source record that stands in quarantine. prints: the fingerprints that it may have; none where the quarantine
+    has no whole record. keyless: it has no key."""
 
     offset: int
     prints: tuple[int, ...] = ()
     keyless: bool = False
+
+    def matches(self, fingerprint: int) -> bool:
+        """Whether the source's record at this offset can be the one in quarantine."""
+        return not self.prints or fingerprint in self.prints
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +33,8 @@ class RangeRequest:
 
     by: what is summed up, digests of whole batches (`spark.reading.batch_digests`), the same and a list of them, or
     fingerprints of records. in_place: each counts by its offset instead of by its ordinal, so that the same records at
-    other offsets differ. around_known: `left_out` is what is known to be the same on both sides, so it counts, too,
-    between how many of those spans a record stands.
+    other offsets differ. around_known: `left_out` holds batches that are equal on both sides; the sum then also depends
+    on how many of them stand before each record.
     """
 
     id: int
@@ -51,35 +55,35 @@ class RangeRequest:
     claims: PartitionClaims | None = None
 
 
-def group_into_tasks(units: Sequence[RangeRequest], tasks: int) -> list[list[RangeRequest]]:
-    """Units in log order, grouped into about `tasks` stretches of like length, each of one cluster."""
-    share = max(1, -(-sum(unit.end - unit.start for unit in units) // max(1, tasks)))
+def group_into_tasks(requests: Sequence[RangeRequest], tasks: int) -> list[list[RangeRequest]]:
+    """Ranges in log order, grouped into about `tasks` stretches of similar length, each of one cluster."""
+    share = max(1, -(-sum(request.end - request.start for request in requests) // max(1, tasks)))
     stretches: list[list[RangeRequest]] = []
     length = 0
-    for unit in sorted(units, key=lambda unit: (*_log(unit)[:-2], unit.start, unit.end)):
-        if not stretches or stretches[-1][-1].cluster != unit.cluster or length >= share:
+    for request in sorted(requests, key=lambda request: (*_log(request)[:-2], request.start, request.end)):
+        if not stretches or stretches[-1][-1].cluster != request.cluster or length >= share:
             stretches.append([])
             length = 0
-        stretches[-1].append(unit)
-        length += unit.end - unit.start
-    return sorted(stretches, key=lambda units: -sum(unit.end - unit.start for unit in units))
+        stretches[-1].append(request)
+        length += request.end - request.start
+    return sorted(stretches, key=lambda requests: -sum(request.end - request.start for request in requests))
 
 
-def split_into_streams(units: Sequence[RangeRequest]) -> Iterator[list[RangeRequest]]:
-    """Units that follow one another in one log, so that they can be read as one stream."""
+def split_into_streams(requests: Sequence[RangeRequest]) -> Iterator[list[RangeRequest]]:
+    """Groups of ranges that follow one another in one log, so that they are read as one stream."""
     run: list[RangeRequest] = []
-    for unit in units:
-        if run and (_log(run[-1]) != _log(unit) or run[-1].end != unit.start):
+    for request in requests:
+        if run and (_log(run[-1]) != _log(request) or run[-1].end != request.start):
             yield run
             run = []
-        run.append(unit)
+        run.append(request)
     if run:
         yield run
 
 
 def _log(
-    unit: RangeRequest,
+    request: RangeRequest,
 ) -> tuple[str, str, int, SumKind, bool, tuple[int, ...], tuple[int, ...], PartitionClaims | None, KeyValueIdPairs]:
-    """What units must share to be read as one stream; the last two are not in order."""
-    whose = unit.skip, unit.only, unit.claims
-    return unit.cluster, unit.topic_id, unit.partition, unit.by, unit.timestamps, *whose, unit.ids
+    """What ranges must share to be read as one stream; the last two are not in order."""
+    whose = request.skip, request.only, request.claims
+    return request.cluster, request.topic_id, request.partition, request.by, request.timestamps, *whose, request.ids

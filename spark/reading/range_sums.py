@@ -13,7 +13,7 @@ from clusters.errors import ClusterError
 from clusters.record_fingerprint import UINT64_MASK
 from spark.errors import NotReadable
 from spark.fingerprint import ChunkSum, RecordFingerprints, sum_fingerprints
-from spark.reading.batch_digests import BatchDigests, join_digests, select_digests, sum_batch_digests
+from spark.reading.batch_digests import BatchDigests, join_digests, sum_batch_digests
 from spark.reading.batch_matching import MIN_LISTED_BYTES
 from spark.reading.fetch_answers import OffsetsExpired, PartitionAddress
 from spark.reading.offset_range import OffsetRange
@@ -27,14 +27,14 @@ _SPAN = 0x9E3779B97F4A7C15  # odd, and no number of records
 
 @dataclass(frozen=True, slots=True)
 class RangeSum:
-    """What reading a unit gave. state: read, expired (`log_start` says where the log starts now) or failed.
+    """What reading a range gave. state: read, expired (`log_start` says where the log starts now) or failed.
 
-    Of batches, by which only whole ones are summed up: `first` is the base offset of the first that begins in the unit,
-    `behind` the offset behind the last of those (-1: there is none); `straddled` says that a batch stands over the
-    unit's start, which is not in the sum. `listed`: the batches of a unit that was to list them, without the smallest.
+    Of batches only whole ones are summed up. first: base offset of the first batch that begins in the range; behind:
+    the offset behind the last of those; both -1 where none begins. straddled: a batch stands over the range's start; it
+    is not in the sum. listed: the batches, without the smallest, where the request asks for a list.
     """
 
-    unit: int
+    request_id: int
     state: str
     detail: str
     log_start: int
@@ -46,18 +46,18 @@ class RangeSum:
     listed: BatchDigests | None = None
 
 
-def sum_ranges(cluster: PlanCluster, units: Sequence[RangeRequest]) -> Iterator[RangeSum]:
-    """Sums of neighbouring units, read as one stream."""
-    asked, waiting = units[0], list(units)
+def sum_ranges(cluster: PlanCluster, requests: Sequence[RangeRequest]) -> Iterator[RangeSum]:
+    """Sums of neighbouring ranges, read as one stream."""
+    asked, waiting = requests[0], list(requests)
     running = _Running(asked)
     try:
         address = build_partition_address(cluster, asked)
         read: Callable[[PartitionAddress, OffsetRange], Iterator[BatchDigests | RecordFingerprints]]
-        left_out = sorted({span for unit in units for span in unit.left_out})
+        left_out = sorted({span for request in requests for span in request.left_out})
         read = partial(read_fingerprints, left_out=left_out) if asked.by == "records" else read_batch_digests
         while waiting:
             try:
-                for block in read(address, OffsetRange(waiting[0].start, units[-1].end)):
+                for block in read(address, OffsetRange(waiting[0].start, requests[-1].end)):
                     while waiting:
                         running.add(waiting[0], block)
                         if not len(block) or find_last_offset(block) < waiting[0].end:
@@ -80,17 +80,17 @@ def find_last_offset(block: BatchDigests | RecordFingerprints) -> int:
 
 
 def _weigh_between_known(prints: RecordFingerprints, known: Sequence[tuple[int, int]]) -> int:
-    """What is added to a run's `order`, so that a record that has moved over batches that were not opened differs: the
-    sum of (number of such spans before a record) * fp, in a weight of its own."""
+    """Extra term of `order`. Matched batches are not opened, so a record that moved across one keeps its ordinal; the
+    term adds (number of matched spans before the record) * fp, with a weight of its own, and makes the move visible."""
     before = np.searchsorted(np.array([first for first, _ in known], dtype=np.int64), prints.offset)
     return int((before.astype(np.uint64) * prints.fp).sum()) * _SPAN & UINT64_MASK
 
 
 class _Running:
-    """The sum of the unit that is being read."""
+    """The sum of the range that is being read."""
 
-    def __init__(self, unit: RangeRequest) -> None:
-        self._by, self._in_place = unit.by, unit.in_place
+    def __init__(self, request: RangeRequest) -> None:
+        self._by, self._in_place = request.by, request.in_place
         self._begin()
 
     def _begin(self) -> None:
@@ -99,34 +99,31 @@ class _Running:
         self._between = 0
         self._since = time.monotonic()
 
-    def add(self, unit: RangeRequest, block: BatchDigests | RecordFingerprints) -> None:
-        """What of the block belongs to the unit."""
-        base = 0 if unit.in_place else None  # the same on both sides, wherever their ranges begin
+    def add(self, request: RangeRequest, block: BatchDigests | RecordFingerprints) -> None:
+        """What of the block belongs to the range."""
+        base = 0 if request.in_place else None  # the same on both sides, wherever their ranges begin
         if isinstance(block, BatchDigests):
-            here = block.between(unit.start, unit.end)
+            here = block.between(request.start, request.end)
             sums = sum_batch_digests(here, base=base)
             if len(here):
                 self._first = int(here.base[0]) if self._first < 0 else self._first
                 self._behind = int(here.last[-1]) + 1
-            if unit.by == "lists":
-                self._listed.append(
-                    select_digests(
-                        block, (block.size >= MIN_LISTED_BYTES) & (block.base >= unit.start) & (block.base < unit.end)
-                    )
-                )
-            self._straddled |= bool(((block.base < unit.start) & (block.last >= unit.start)).any())
+            if request.by == "lists":
+                begins_here = (block.base >= request.start) & (block.base < request.end)
+                self._listed.append(block.take(begins_here & (block.size >= MIN_LISTED_BYTES)))
+            self._straddled |= bool(((block.base < request.start) & (block.last >= request.start)).any())
         else:
-            prints = block.between(unit.start, unit.end).without(unit.left_out)
+            prints = block.between(request.start, request.end).without(request.left_out)
             sums = sum_fingerprints(prints, base=base)
-            if unit.around_known and not unit.in_place:
-                self._between += _weigh_between_known(prints, unit.left_out)
-        self._sums = self._sums.add_in_place(sums) if unit.in_place else self._sums + sums
+            if request.around_known and not request.in_place:
+                self._between += _weigh_between_known(prints, request.left_out)
+        self._sums = self._sums.add_in_place(sums) if request.in_place else self._sums + sums
 
-    def finished(self, unit: RangeRequest, state: str = "read", detail: str = "", log_start: int = -1) -> RangeSum:
+    def finished(self, request: RangeRequest, state: str = "read", detail: str = "", log_start: int = -1) -> RangeSum:
         ms = int((time.monotonic() - self._since) * 1000)
         marks = self._first, self._behind, self._straddled
-        listed = join_digests(self._listed) if unit.by == "lists" else None
+        listed = join_digests(self._listed) if request.by == "lists" else None
         sums = replace(self._sums, order=(self._sums.order + self._between) & UINT64_MASK)
-        result = RangeSum(unit.id, state, detail, log_start, sums, ms, *marks, listed)
+        result = RangeSum(request.id, state, detail, log_start, sums, ms, *marks, listed)
         self._begin()
         return result

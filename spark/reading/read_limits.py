@@ -1,7 +1,7 @@
-"""How a proof behaves towards the clusters that it reads, and the part of that which one task has.
+"""Limits on what a proof reads from a cluster, and the share of one task.
 
-A task of Spark reads through whatever functions it likes; what it may take is laid on the links that they read through
-(`borrow_connections`), for as long as the task runs in its process.
+Spark's tasks call plain read functions. The limits hold because those functions borrow their connections
+(`borrow_connections`) from the task that runs in their process.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from spark.reading.range_requests import RangeRequest, group_into_tasks
 from spark.reading.read_rate import ReadRate
 from topology.plan import Plan, PlanCluster, PlanFlow
 
-TaskRow = TypeVar("Row")
-TaskResult = TypeVar("Result")
-SparkTask: TypeAlias = Callable[[Iterator[TaskRow]], Iterable[TaskResult]]
+TaskRow = TypeVar("TaskRow")
+TaskResult = TypeVar("TaskResult")
+SparkTask: TypeAlias = Callable[[Iterable[TaskRow]], Iterable[TaskResult]]
 MAX_LAG_PAUSE_S = 600.0  # a round of reading waits so long at most for flows that lag
 
 
@@ -38,11 +38,11 @@ class ReadLimits:
     patience_s: float = MAX_LAG_PAUSE_S
 
     def tasks(self, wanted: int) -> int:
-        """How many tasks may be made of work whose brokers are not known: then no broker sees more of them."""
+        """How many tasks may run when nobody knows which brokers they read."""
         return max(1, wanted if self.fetches is None else min(wanted, self.fetches))
 
     def share_for_task(self, tasks: int, cores: int) -> ReadLimits:
-        """The part of one of so many tasks, of which at most `cores` run at a time, so that all keep to the whole."""
+        """The limits of one of `tasks` tasks, of which at most `cores` run at a time; together they keep the whole."""
         if not tasks:
             return self
         at_a_time = max(1, min(tasks, cores))
@@ -54,7 +54,7 @@ NO_READ_LIMITS: Final = ReadLimits()
 
 
 def build_read_limits(plan: Plan, flows: Sequence[PlanFlow], max_rate: int | None = None) -> ReadLimits:
-    """For flows that are proven together: the strictest of what they say. max_rate, in bytes a second, goes before."""
+    """The strictest limits of flows that are proven together. max_rate, in bytes a second, overrides their rates."""
     rates = [flow.verify.rate for flow in flows if flow.verify.rate is not None]
     fetches = [flow.verify.fetches for flow in flows if flow.verify.fetches is not None]
     pauses = tuple(
@@ -68,32 +68,33 @@ def build_read_limits(plan: Plan, flows: Sequence[PlanFlow], max_rate: int | Non
 
 
 def plan_read_tasks(
-    units: Sequence[RangeRequest], tasks: int, manners: ReadLimits, cluster: Callable[[str], PlanCluster]
+    requests: Sequence[RangeRequest], tasks: int, limits: ReadLimits, cluster: Callable[[str], PlanCluster]
 ) -> list[list[RangeRequest]]:
-    """Units as about so many tasks, but never more than `fetches` for what one broker leads: then no more can run.
+    """Ranges grouped into about `tasks` tasks, with at most `fetches` tasks for the partitions of one broker.
 
     Raises ClusterError, where a bound makes it ask who leads.
     """
-    if manners.fetches is None:
-        return group_into_tasks(units, tasks)
+    if limits.fetches is None:
+        return group_into_tasks(requests, tasks)
     by_broker: dict[tuple[str, int], list[RangeRequest]] = {}
     leaders = {
         alias: _leaders(
-            resolve_connection_settings(cluster(alias)), sorted({unit.topic for unit in units if unit.cluster == alias})
+            resolve_connection_settings(cluster(alias)),
+            sorted({request.topic for request in requests if request.cluster == alias}),
         )
-        for alias in sorted({unit.cluster for unit in units})
+        for alias in sorted({request.cluster for request in requests})
     }
-    for unit in units:
-        leader = leaders[unit.cluster].get((unit.topic, unit.partition), -1)
-        by_broker.setdefault((unit.cluster, leader), []).append(unit)
+    for request in requests:
+        leader = leaders[request.cluster].get((request.topic, request.partition), -1)
+        by_broker.setdefault((request.cluster, leader), []).append(request)
     share = max(1, tasks // len(by_broker)) if by_broker else 1
-    found = [each for some in by_broker.values() for each in _at_most(some, min(share, manners.fetches))]
-    return sorted(found, key=lambda some: -sum(unit.end - unit.start for unit in some))
+    found = [each for some in by_broker.values() for each in _at_most(some, min(share, limits.fetches))]
+    return sorted(found, key=lambda some: -sum(request.end - request.start for request in some))
 
 
-def _at_most(units: list[RangeRequest], tasks: int) -> list[list[RangeRequest]]:
+def _at_most(requests: list[RangeRequest], tasks: int) -> list[list[RangeRequest]]:
     """`group_into_tasks` may give a few more: the shortest are then read by the task that has least to do."""
-    found = group_into_tasks(units, tasks)
+    found = group_into_tasks(requests, tasks)
     while len(found) > tasks:
         last = found.pop()
         found[-1] = found[-1] + last
@@ -101,33 +102,33 @@ def _at_most(units: list[RangeRequest], tasks: int) -> list[list[RangeRequest]]:
 
 
 def _leaders(settings: ConnectionSettings, topics: list[str]) -> dict[tuple[str, int], int]:
-    link = open_connection(settings, None, f"{PROOF_CLIENT_ID}-{settings.alias}")
+    connection = open_connection(settings, None, f"{PROOF_CLIENT_ID}-{settings.alias}")
     try:
-        answer = link.metadata(tuple(topics))
+        answer = connection.metadata(tuple(topics))
     finally:
-        link.close()
+        connection.close()
     return {(topic.name, each.partition): each.node for topic in answer.topics for each in topic.partitions}
 
 
 @dataclass(slots=True)
 class _RunningTask:
-    """A task while it runs: its links, and one pace for each cluster however many links there are."""
+    """A running task: its connections, and one rate for each cluster."""
 
-    manners: ReadLimits
-    links: dict[str, BrokerConnections] = field(default_factory=dict)
+    limits: ReadLimits
+    connections: dict[str, BrokerConnections] = field(default_factory=dict)
     paces: dict[str, ReadRate] = field(default_factory=dict)
     hold: LagPause | None = None
 
     def pace(self, alias: str) -> ReadRate:
-        if self.manners.pauses and self.hold is None:
-            self.hold = LagPause(self.manners.pauses, self.manners.patience_s)
+        if self.limits.pauses and self.hold is None:
+            self.hold = LagPause(self.limits.pauses, self.limits.patience_s)
         if alias not in self.paces:
-            self.paces[alias] = ReadRate(self.manners.rate, self.hold)
+            self.paces[alias] = ReadRate(self.limits.rate, self.hold)
         return self.paces[alias]
 
     def close(self) -> None:
-        for links in self.links.values():
-            links.close()
+        for connections in self.connections.values():
+            connections.close()
         if self.hold is not None:
             self.hold.close()
 
@@ -136,13 +137,14 @@ _visit: ContextVar[_RunningTask | None] = ContextVar("visit", default=None)
 
 
 class LimitedTask(Generic[TaskRow, TaskResult]):
-    """A task that keeps to manners: `task` with them, in a form that Spark can send to executors."""
+    """A Spark task that keeps to read limits; it can be pickled, so Spark can send it to executors."""
 
-    def __init__(self, manners: ReadLimits, task: SparkTask[TaskRow, TaskResult]) -> None:
-        self._manners, self._task = manners, task
+    def __init__(self, limits: ReadLimits, task: SparkTask[TaskRow, TaskResult]) -> None:
+        self._limits, self._task = limits, task
 
-    def __call__(self, rows: Iterator[TaskRow]) -> Iterator[TaskResult]:
-        visit = _RunningTask(self._manners)
+    def __call__(self, rows: Iterable[TaskRow]) -> Iterator[TaskResult]:
+        """Runs the task; all connections that it borrows share its limits and are closed at its end."""
+        visit = _RunningTask(self._limits)
         before = _visit.set(visit)
         try:
             yield from self._task(rows)
@@ -153,23 +155,23 @@ class LimitedTask(Generic[TaskRow, TaskResult]):
 
 @contextmanager
 def borrow_connections(settings: ConnectionSettings) -> Iterator[BrokerConnections]:
-    """Links to read one range through: those of the task that runs here, or some for this range alone.
+    """Connections to read one range through: those of the task that runs here, or new ones for this range alone.
 
-    Two ranges of one cluster that are read in turns do not share links: answers come in the order of the questions.
+    Two ranges of one cluster that are read in turns do not share connections: answers come in the order of requests.
     """
     visit = _visit.get()
     pace = visit.pace(settings.alias) if visit is not None else ReadRate()
-    kept = visit.links.get(settings.alias) if visit is not None else None
+    kept = visit.connections.get(settings.alias) if visit is not None else None
     if kept is not None and not kept.busy and kept.settings == settings:
-        links = kept
+        connections = kept
     else:
-        links = BrokerConnections(settings, pace)
+        connections = BrokerConnections(settings, pace)
         if visit is not None and kept is None:
-            visit.links[settings.alias] = kept = links
-    links.busy = True
+            visit.connections[settings.alias] = kept = connections
+    connections.busy = True
     try:
-        yield links
+        yield connections
     finally:
-        links.busy = False
-        if links is not kept:
-            links.close()
+        connections.busy = False
+        if connections is not kept:
+            connections.close()

@@ -1,4 +1,4 @@
-"""How fast a task may read: so many bytes a second, not while the broker asks for silence, not while a flow lags."""
+"""How fast a task reads: bytes a second, a broker's throttling, and pauses while a flow lags."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class ReadRate:
             self._free_at = max(self._free_at, now + throttle_ms / 1000)
 
     def wait(self) -> None:
-        """Until the next question may be asked."""
+        """Waits until the next fetch may be sent."""
         if self._hold is not None:
             self._hold()
         left = self._free_at - time.monotonic()

@@ -1,4 +1,4 @@
-"""Schema ids and what a flow writes in their place, as it travels to Spark's tasks."""
+"""Pairs of schema ids (source, target) as Spark's tasks get them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The source as the target should have it, where a flow translates schema ids: done to bytes before they are hashed.
+"""Rewrites schema ids of source records as the flow does, before they are hashed.
 
 Which id stands for which is asked of both registries when the window is fixed
 (`clusters.registry.schema_id_translation`); how they are written shares no code with the replicator, whose work it is
@@ -23,7 +23,7 @@ from topology.plan import PlanFlow
 def read_schema_id_pairs(
     flow: PlanFlow, source: ConnectionSettings, target: ConnectionSettings, topics: Iterable[str]
 ) -> dict[str, KeyValueIdPairs]:
-    """By topic of the source, as both registries know it now. Raises ClusterError."""
+    """Pairs of schema ids by source topic, from both registries as of now. Raises ClusterError."""
     if not flow.sync.schemas.translated:
         return {}
     found = read_schema_ids(flow, source, target, topics)

@@ -1,21 +1,18 @@
-"""Whole records of a range, for people who look into a difference: nothing else of the proof holds keys or values."""
+"""Whole records of a range, for `topology verify --explain`. No other part of a proof holds keys or values."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
-from clusters.varints import decode_zigzag
 from spark.errors import NotReadable
 from spark.fingerprint import fingerprint_slices
-from spark.reading.batch_decoding import CorruptBatch, locate_records
+from spark.reading.batch_decoding import CorruptBatch, EncodedHeader, decode_headers_bin, locate_records
 from spark.reading.fetch_answers import PartitionAddress
 from spark.reading.offset_range import OffsetRange
 from spark.reading.range_reader import read_record_batches
 from spark.reading.schema_id_rewrite import rewrite_schema_ids
 from spark.reading.xxh64 import ByteArray
-
-_Header = tuple[bytes, bytes | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,13 +23,16 @@ class WholeRecord:
     timestamp: int
     key: bytes | None
     value: bytes | None
-    headers: tuple[_Header, ...]
+    headers: tuple[EncodedHeader, ...]
     fp: int
     key_hash: int
 
 
 def read_whole_records(address: PartitionAddress, span: OffsetRange, offsets: Collection[int]) -> Iterator[WholeRecord]:
-    """The committed records of `span` at these offsets, in log order. Raises Expired, NotReadable, ClusterError."""
+    """The committed records of `span` at these offsets, in log order.
+
+    Raises OffsetsExpired, NotReadable, ClusterError.
+    """
     wanted = sorted(set(offsets))
     for batch in read_record_batches(address, span):
         here = {at for at in wanted if batch.base_offset <= at <= batch.last_offset}
@@ -50,19 +50,8 @@ def read_whole_records(address: PartitionAddress, span: OffsetRange, offsets: Co
             value = _cut(slices.data, slices.value_at[row], slices.value_len[row])
             packed = _cut(slices.data, slices.headers_at[row], slices.headers_len[row]) or b"\x00"
             stamp, fp, key_hash = int(slices.ts[row]), int(prints.fp[row]), int(prints.kh[row])
-            yield WholeRecord(offset, stamp, key, value, tuple(_headers(packed)), fp, key_hash)
+            yield WholeRecord(offset, stamp, key, value, tuple(decode_headers_bin(packed)), fp, key_hash)
 
 
 def _cut(data: ByteArray, at: int, length: int) -> bytes | None:
     return None if length < 0 else bytes(data[at : at + length].tobytes())
-
-
-def _headers(packed: bytes) -> Iterator[_Header]:
-    """As a record batch stores them: count, then for each the length and bytes of name and value (-1: null)."""
-    count, at = decode_zigzag(packed, 0)
-    for _ in range(count):
-        length, at = decode_zigzag(packed, at)
-        name, at = packed[at : at + length], at + length
-        length, at = decode_zigzag(packed, at)
-        yield name, None if length < 0 else packed[at : at + length]
-        at += max(length, 0)

@@ -89,7 +89,7 @@ def test_a_new_cycle_and_a_new_double_name_fail_the_check(house: House) -> None:
 
 
 def test_one_more_function_with_a_one_word_name_fails_the_check(tmp_path: Path) -> None:
-    known = "".join(f"def {letter * 3}(): ...\n" for letter in "abcdef")
+    known = "".join(f"def {letter * 3}(): ...\n" for letter in "abcde")
     command = "@click.command()\ndef lint(): ...\n@lab.command('up')\ndef up(): ...\n"
     (tmp_path / "pyproject.toml").write_text("")
     (tmp_path / "cli").mkdir()
@@ -97,7 +97,7 @@ def test_one_more_function_with_a_one_word_name_fails_the_check(tmp_path: Path) 
     assert check_house(read_house(tmp_path)) == []
     (tmp_path / "cli" / "more.py").write_text("def landed(): ...\n")
     [fault] = check_house(read_house(tmp_path))
-    assert fault.startswith("7 public functions have a name of one word, 6 are known: cli.lint.aaa, ")
+    assert fault.startswith("6 public functions have a name of one word, 5 are known: cli.lint.aaa, ")
     assert "cli.more.landed" in fault
 
 

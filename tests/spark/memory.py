@@ -15,7 +15,7 @@ from spark.judging.record_difference import RecordDifference
 from spark.proof_jobs import require_each_range_once, run_comparison_task, run_sum_task
 from spark.reading.batch_decoding import BatchView, split_checked_batches
 from spark.reading.batch_headers import find_batch_edges
-from spark.reading.fetch_answers import FetchAnswer, PartitionAddress
+from spark.reading.fetch_answers import FetchAnswer, OffsetsExpired, PartitionAddress
 from spark.reading.offset_range import OffsetRange
 from spark.reading.range_requests import RangeRequest, group_into_tasks
 from spark.reading.range_sums import RangeSum
@@ -51,7 +51,7 @@ class Stored:
         """Stands in for `spark.reading.fetch_answers.fetch_range`."""
         key = (address.settings.alias, address.topic, address.partition)
         if span.start < self.starts.get(key, 0):
-            raise spark.reading.range_reader.OffsetsExpired(self.starts[key])
+            raise OffsetsExpired(self.starts[key])
         here = [batch for base, batch in self.logs[key] if base < span.end and batch.last_offset >= span.start]
         position = span.start
         for first in range(0, len(here), self.an_answer):

@@ -205,9 +205,9 @@ def _proof(
     seen = ObservedPartition(
         PLACE, LogRange(0, source_end), LogRange(0, target_end), OffsetMap.of([(0, 0)]), source_end, IDS
     )
-    subject = ProofPartition(fix_window(seen), seen.map, ("onprem", "cloud"), in_place=in_place)
+    subject = ProofPartition(fix_window(seen), seen.map, ("onprem", "cloud"), in_place=in_place, chunk=chunk)
     with stored.in_place_of_clusters() as readers:
-        return compare_and_judge([subject], readers, chunk=chunk)
+        return compare_and_judge([subject], readers)
 
 
 def components(proof: ComparisonOutcome) -> set[str]:

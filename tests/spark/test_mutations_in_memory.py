@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from dataclasses import replace
 
 import pytest
 
@@ -12,7 +13,7 @@ from spark.judging.proof import ComparisonOutcome, compare_and_judge
 from spark.judging.proof_inputs import ProofPartition
 from spark.judging.proof_window import ObservedPartition, PartitionPair, fix_window
 from spark.judging.verdict import Counts
-from tests.spark.logs import Log, a_log, packed, records_of
+from tests.spark.logs import T0, Log, a_log, packed, records_of
 from tests.spark.memory import Stored
 from tests.spark.mutations import CHUNK, COUNT, KINDS, MUTATIONS, Mutation, by_batches
 
@@ -20,13 +21,14 @@ IDS = (uuid.UUID(int=1), uuid.UUID(int=2))
 PLACE = PartitionPair("onprem-to-cloud", "t", "t", 0)
 
 
-def proof_of(source: Log, target: Log, chunk: int = CHUNK) -> ComparisonOutcome:
+def proof_of(source: Log, target: Log, chunk: int = CHUNK, timestamps: bool = True) -> ComparisonOutcome:
     stored = Stored()
     ends = [stored.put((alias, "t", 0), log) for alias, log in (("onprem", source), ("cloud", target))]
     seen = ObservedPartition(PLACE, LogRange(0, ends[0]), LogRange(0, ends[1]), OffsetMap.of([(0, 0)]), ends[0], IDS)
     window = fix_window(seen, start="earliest")
     with stored.in_place_of_clusters() as readers:
-        return compare_and_judge([ProofPartition(window, seen.map, ("onprem", "cloud"))], readers, chunk=chunk)
+        partition = ProofPartition(window, seen.map, ("onprem", "cloud"), timestamps=timestamps, chunk=chunk)
+        return compare_and_judge([partition], readers)
 
 
 def found(counts: Counts) -> dict[str, int]:
@@ -69,9 +71,24 @@ def test_a_map_that_is_wrong_is_a_finding_and_no_difference() -> None:
     seen = ObservedPartition(PLACE, LogRange(0, end), LogRange(0, there), OffsetMap.of([(0, 0)]), end, IDS)
     with stored.in_place_of_clusters() as readers:
         proof = compare_and_judge(
-            [ProofPartition(fix_window(seen), seen.map, ("onprem", "cloud"))], readers, chunk=CHUNK
+            [ProofPartition(fix_window(seen), seen.map, ("onprem", "cloud"), chunk=CHUNK)], readers
         )
     assert (found(proof.judgement.total), proof.judgement.total.proven) == ({}, COUNT)
     assert proof.judgement.verdict == "incomplete"
     [block] = proof.judgement.blocks
     assert "not at the offsets that the offset map gives" in block
+
+
+def test_examples_have_the_stored_times_where_the_target_stamps_append_times() -> None:
+    """Times are then not compared, but the report shows them."""
+    log = a_log(1, COUNT)
+    stamped = [replace(record, timestamp=T0 + 86_400_000) for record in log]
+    source, target = (
+        packed(log),
+        packed([*stamped[:70], replace(stamped[70], value=b"other"), *stamped[71:80], *stamped[81:]]),
+    )
+    proof = proof_of(source, target, timestamps=False)
+    assert found(proof.judgement.total) == {"altered": 1, "missing": 1}
+    times = {e.kind: (e.source_ts, e.target_ts) for each in proof.confirmed for e in each.difference.examples}
+    assert times == {"altered": (T0 + 70, T0 + 86_400_000), "missing": (T0 + 80, None)}
+    assert named(proof) == {"value"}

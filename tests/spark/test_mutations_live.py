@@ -16,7 +16,7 @@ import pytest
 from confluent_kafka import TopicPartition as WirePartition
 from confluent_kafka.admin import AdminClient
 
-import spark.proof_jobs
+import spark.proof_run
 from clusters.admin import Admin
 from clusters.settings import ConnectionSettings
 from spark.judging.proof_inputs import ProofReaders
@@ -225,7 +225,7 @@ def test_a_topic_made_anew_while_it_is_read_is_an_error(scenes: dict[str, Scene]
 def meanwhile(turn: int, happens: Callable[[], Any]) -> Iterator[None]:
     """Lets something happen right before ranges are read for the `turn`th time."""
     turns = count(1)
-    real = spark.proof_jobs.build_spark_readers
+    real = spark.proof_run.build_spark_readers
 
     def readers(*arguments: Any, **named: Any) -> ProofReaders:
         found = real(*arguments, **named)
@@ -237,6 +237,6 @@ def meanwhile(turn: int, happens: Callable[[], Any]) -> Iterator[None]:
 
         return replace(found, sums=sums)
 
-    with patch.object(spark.proof_jobs, "build_spark_readers", readers):
+    with patch.object(spark.proof_run, "build_spark_readers", readers):
         yield
     assert next(turns) > turn, "it never happened"

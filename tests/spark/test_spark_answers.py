@@ -180,6 +180,7 @@ def test_patience_ends(fault: Any, message: str, clock: list[float]) -> None:
         ({"error": 1, "log_start": 0}, "offset 0 is beyond its end; was the log truncated"),
         ({"error": 100}, "deleted or made anew"),
         ({"error": 29}, "TOPIC_AUTHORIZATION_FAILED"),
+        ({"error": 76}, "UNSUPPORTED_COMPRESSION_TYPE"),  # no leader moves for that
     ],
 )
 def test_what_does_not_pass_is_told_at_once(fault: Any, message: str) -> None:

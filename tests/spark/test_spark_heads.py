@@ -18,6 +18,7 @@ from spark.reading.batch_decoding import (
     CorruptBatch,
     OldMessageFormat,
     decode_batch_view,
+    is_abort_marker,
     split_checked_batches,
 )
 from spark.reading.batch_digests import digest_batch, digest_batches, hash_payload
@@ -77,7 +78,7 @@ def committed(records: memoryview, listed: list[tuple[int, int]], skip: frozense
         while ahead and ahead[0][1] <= batch.last_offset:
             aborted.add(ahead.pop(0)[0])
         if batch.control:
-            if batch.aborts:
+            if is_abort_marker(batch.payload()):
                 aborted.discard(batch.producer_id)
         elif batch.count and batch.producer_id not in skip | (aborted if batch.transactional else NOTHING):
             found.append(batch)

@@ -66,8 +66,8 @@ def proof_of(
     with stored.in_place_of_clusters() as readers:
         [seen] = observe_foreign_copy(facts, build_local_sampler(PLAN), **options)
         window = fix_window(seen, start=choose_window_start(seen))
-        subject = ProofPartition(window, seen.map, ("onprem", "cloud"))
-        return compare_and_judge([subject], readers, chunk=chunk), facts
+        subject = ProofPartition(window, seen.map, ("onprem", "cloud"), chunk=chunk)
+        return compare_and_judge([subject], readers), facts
 
 
 NEAR = [each for each in MUTATIONS if each.name != "another log"]
@@ -148,7 +148,7 @@ def test_one_distance_is_tried_before_all_is_read() -> None:
         (hints, 200, "one"),
         ({("t", 0): [OffsetHint(400, 100)]}, 300, "MirrorMaker 2's offset syncs"),
     ):
-        proof, facts = proof_of(source, target, sizes=SamplingSizes(256, 256), hints=lambda _, told=told: told)
+        proof, facts = proof_of(source, target, sizes=SamplingSizes(256, 256), hints=lambda told=told: told)
         assert (proof.judgement.verdict, proof.judgement.total.proven) == ("proven", 1_700)
         [[how]] = facts.alignments.values()
         assert how.startswith(whence if distance == 300 else "content: cut at"), how

@@ -31,7 +31,7 @@ def proof_of(source: Sides, target: Sides, map_: OffsetMap) -> ComparisonOutcome
     ends = [stored.put((alias, "t", 0), tuple(log), at) for alias, (log, at) in (("onprem", source), ("cloud", target))]
     seen = ObservedPartition(PLACE, LogRange(0, ends[0]), LogRange(0, ends[1]), map_, ends[0], IDS)
     with stored.in_place_of_clusters() as readers:
-        return compare_and_judge([ProofPartition(fix_window(seen), map_, ("onprem", "cloud"))], readers, chunk=1_000)
+        return compare_and_judge([ProofPartition(fix_window(seen), map_, ("onprem", "cloud"), chunk=1_000)], readers)
 
 
 def test_a_record_that_moved_over_a_known_batch_is_reordered() -> None:

@@ -146,7 +146,7 @@ print("began", flush=True)
 stop.wait()
 print("told to end", flush=True)
 if sys.argv[3] == "ends":
-    held.let_go()
+    held.release_place()
 else:
     threading.Event().wait()
 """

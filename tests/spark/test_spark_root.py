@@ -32,7 +32,7 @@ def test_answers_and_tasks_of_any_size_give_the_same_rows(target: tuple[int, ...
         window = ProofWindow(PLACE, whole, whole, none, (uuid.UUID(int=1), uuid.UUID(int=2)))
         with stored.in_place_of_clusters() as readers:
             proof = compare_and_judge(
-                [ProofPartition(window, OffsetMap.of([(0, 0)]), ("onprem", "cloud"))], readers, chunk=chunk
+                [ProofPartition(window, OffsetMap.of([(0, 0)]), ("onprem", "cloud"), chunk=chunk)], readers
             )
         assert (proof.judgement.verdict, proof.judgement.total.proven) == ("proven", COUNT)
         found.append(([encode_chunk_row(row) for row in proof.rows], compute_proof_root(proof.rows)))

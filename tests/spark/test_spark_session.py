@@ -156,4 +156,4 @@ def test_executors_get_our_packages_and_need_nothing_else_of_ours(tmp_path: Path
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=tmp_path, env={"PATH": ""}
     )
-    assert done.stdout.strip() == f"{archive}/spark/engine.py", done.stderr
+    assert done.stdout.strip() == f"{archive}/spark/proof_jobs.py", done.stderr

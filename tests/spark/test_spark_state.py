@@ -184,12 +184,20 @@ class Compacted:
         ]
         self.asked = 0
 
-    def prove(self, barrier: int | None = None, kept: tuple[QuarantinedOffset, ...] = ()) -> ComparisonOutcome:
+    def prove(
+        self, barrier: int | None = None, kept: tuple[QuarantinedOffset, ...] = (), timestamps: bool = True
+    ) -> ComparisonOutcome:
         end = self.ends[0] if barrier is None else barrier
         logs = LogRange(0, self.ends[0]), LogRange(0, min(end, self.ends[1]))
         window = fix_window(ObservedPartition(PLACE, *logs, OffsetMap.of([(0, 0)]), end, IDS))
         subject = ProofPartition(
-            window, OffsetMap.of([(0, 0)]), ("onprem", "cloud"), compacted=True, chunk=20, kept=kept
+            window,
+            OffsetMap.of([(0, 0)]),
+            ("onprem", "cloud"),
+            compacted=True,
+            timestamps=timestamps,
+            chunk=20,
+            kept=kept,
         )
         with self.stored.in_place_of_clusters() as readers, patch.object(key_state_reading, "Admin", self.admin):
             return compare_and_judge([subject], replace(readers, states=self.states))
@@ -273,3 +281,12 @@ def test_records_without_a_key_are_told_unless_they_are_in_quarantine() -> None:
     assert not found.judgement.blocks
     other = QuarantinedOffset(60, (7,), keyless=True)
     assert Compacted(source, target).prove(kept=(other,)).judgement.total.unverifiable == 1
+
+
+def test_keys_that_differ_have_the_stored_times_where_the_target_stamps_append_times() -> None:
+    copy = [replace(record, timestamp=77) for record in LOG]
+    copy[-1] = replace(copy[-1], value=b"other")
+    [confirmed] = Compacted(LOG, copy).prove(timestamps=False).confirmed
+    [example] = confirmed.difference.examples
+    assert (example.kind, example.source_ts, example.target_ts) == ("altered", 5, 77)
+    assert example.components == ("value",)

@@ -165,7 +165,7 @@ def test_an_adopted_partition_is_compared_without_what_stands_beside_its_copies(
     subject = ProofPartition(window, map_, ("a", "b"))
     compared = {}
     for here, other in cut_chunks(window.source, window.target, map_, data.draw(st.integers(1, 20))):
-        unit = subject.unit(1, other, 0)
+        unit = subject.build_request(1, other, 0)
         kept = [at for at in range(unit.start, unit.end) if not any(a <= at < b for a, b in unit.left_out)]
         assert [there[at] for at in kept] == sorted(at for at in there.values() if here.start <= at < here.end)
         compared |= {at: there[at] for at in kept}

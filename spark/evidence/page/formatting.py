@@ -62,6 +62,7 @@ def render_milliseconds(ms: float) -> str:
 
 
 def render_count(count: int, noun: str) -> str:
+    """`1 record`, `2,000 records`."""
     return f"{count:,} {noun}" + ("" if count == 1 else "s")
 
 

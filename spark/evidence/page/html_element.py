@@ -36,6 +36,7 @@ def escape_hidden(text: str) -> str:
 
 
 def render_html(root: ET.Element) -> str:
+    """The whole document as text."""
     return "<!doctype html>\n" + ET.tostring(root, encoding="unicode", method="html") + "\n"
 
 

@@ -15,6 +15,7 @@ _MOST = 10
 
 
 def render_latency(chunks: Sequence[Mapping[str, Any]], partitions: Sequence[Mapping[str, Any]]) -> Element:
+    """The section on replication latency, and on the lag when the window was fixed."""
     late = compute_chunk_delays(chunks)
     told: HtmlContent
     if late:
@@ -56,6 +57,7 @@ def compute_chunk_delays(chunks: Sequence[Mapping[str, Any]]) -> list[tuple[floa
 
 
 def pick_quantile(late: Sequence[tuple[float, int]], part: float) -> float:
+    """The delay in ms within which this part (0 to 1) of the records arrived. late: (ms, records), rising."""
     wanted, seen = part * sum(count for _, count in late), 0
     for ms, count in late:
         seen += count

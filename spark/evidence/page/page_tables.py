@@ -110,7 +110,7 @@ def render_differences(document: Mapping[str, Any], diffs: Sequence[Mapping[str,
     """Where records differ and in what; never what is in them."""
     if not diffs and not count_differing(document):
         return None
-    rows = [
+    rows: list[list[HtmlContent]] = [
         [
             e("code", render_partition_name(dict(d))),
             e("code", d["chunk"]),
@@ -210,16 +210,19 @@ def _key(line: Mapping[str, Any]) -> tuple[Any, ...]:
 
 
 def render_section(title: str, *content: HtmlContent) -> Element:
+    """A section of the page under its title."""
     return e("section", e("h2", title), content)
 
 
 def render_rows_left_out(there: int, shown: int, noun: str, where: str = "summary.json") -> Element | None:
+    """Says how many rows the page leaves out and where they are; None when it shows all."""
     if there <= shown:
         return None
     return e("p", f"The first {shown:,} of {there:,} {noun}; the others are in {where}.", cls="more")
 
 
 def render_strong(count: int, kind: str = "") -> HtmlContent:
+    """A count in bold, so that it is seen; 0 plain."""
     return e("b", count, cls=f"some {kind}".strip()) if count else "0"
 
 

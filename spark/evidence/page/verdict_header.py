@@ -29,6 +29,7 @@ _SAYS = {
 def render_verdict_header(
     document: Mapping[str, Any], partitions: Sequence[Mapping[str, Any]], chunks: Sequence[Mapping[str, Any]]
 ) -> Element:
+    """The head of the page: verdict, counts and window."""
     verdict = str(document["verdict"])
     sign = e("span", _SIGNS.get(verdict, "?"), cls="sign", aria_hidden="true")
     return e(

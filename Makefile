@@ -2,7 +2,7 @@
 #   make demo [FAULT=worker]   a whole migration on embedded clusters, end to end
 #   make up / make down        the same system, left running / ended
 #   make test  make check      what CI runs
-#   make attack [ATTACKS=2,7]  the worst attacks of issue 15, tried on the installed product: held, or NOT HELD
+#   make attack [ATTACKS=2,7]  what an attacker tries first, tried on the installed product: held, or NOT HELD
 #   make bench  make soak      measurements and long runs, never part of the tests; make fuzz: foreign bytes
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
@@ -47,17 +47,19 @@ test: env jars ## all tests: real brokers, real Spark, real Airflow
 	$(if $(TESTS),,$(BIN)/pytest --numprocesses 2 $(MEASURED))
 	$(BIN)/pytest --numprocesses $(PROCESSES) --dist loadfile --no-loadscope-reorder $(if $(TESTS),$(TESTS),--ignore $(MEASURED))
 
-check: env ## lint, format, types, imports between the rooms
+check: env ## lint, format, types, imports between the rooms and between modules, names
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python -m bench.house --check
 
 format: env ## put the code in shape
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: bench-cli bench-lint bench-dags bench-aligned bench-replicate bench-groups bench-offsets bench-verify bench-cutover ## all measurements
+# BENCH_SMOKE=1 of any of these: sizes that take seconds; nothing is written and no goal counts, but the program has run.
+bench: bench-cli bench-lint bench-dags bench-aligned bench-replicate bench-groups bench-offsets bench-verify bench-cutover ## all measurements; BENCH_SMOKE=1: only whether each still runs
 
 bench-cli: env ## how fast the command answers, in an environment with three packages
 	$(BIN)/python -m bench.cli

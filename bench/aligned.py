@@ -19,14 +19,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from bench.bench_clusters import run_bench_lab
 from bench.process_usage import list_descendants, read_cpu_seconds, read_peak_mib
-from bench.results import BenchGoal, publish_results
+from bench.results import BenchGoal, choose_size, publish_results, report_progress
 from clusters.admin import Admin
 from clusters.cluster_protocol import LogRange
 from clusters.settings import ConnectionSettings
 from clusters.topic_partition import TopicPartition
 from clusters.wire.connection import Connection, open_connection
-from lab import clusters
 from lab.errors import LabError
 from replicator.copy.aligned.alignment_cost import (
     AlignmentCost,
@@ -44,12 +44,11 @@ from replicator.recovery.log_inspection import BrokerAddress
 _FLOW = "bench"
 _MANY = 4
 # How gaps are closed, how many one after the other, and how long each is.
-_GAPS: tuple[tuple[GapMethod, int, int], ...] = (
-    ("markers", 1, 100_000),
-    ("transactions", 1, 1_000),
-    ("markers", 500, 1),
-    ("transactions", 500, 1),
+_GAPS: tuple[tuple[GapMethod, int, int], ...] = choose_size(
+    (("markers", 1, 100_000), ("transactions", 1, 1_000), ("markers", 500, 1), ("transactions", 500, 1)),
+    (("markers", 1, 1_000), ("transactions", 1, 10), ("markers", 3, 1), ("transactions", 3, 1)),
 )
+_WARM_UP = choose_size(10_000_000, 10_000)
 # Of the measured time to the budget's: the budget says it gives orders of magnitude.
 _MOST_OVER = 2.0
 
@@ -112,21 +111,23 @@ class _AlignedBench:
             "budget_disk_mib": round(budget.disk_bytes / (1 << 20)),
             "broker_peak_mib": round(read_peak_mib(pid for each in self.pids for pid in list_descendants(each))),
         }
-        _say(f"{case}: {row['seconds']} s (budget {row['budget_s']}), {row['disk_mib']} MiB of disk")
+        report_progress(f"{case}: {row['seconds']} s (budget {row['budget_s']}), {row['disk_mib']} MiB of disk")
         return row
 
 
 def main() -> int:
-    start = int(float(os.environ.get("BENCH_ALIGNED_START", "3e9")))
-    many = int(float(os.environ.get("BENCH_ALIGNED_MANY", "2e8")))
+    """Fills logs and gaps, and compares time and disk with the printed budget. Returns the exit code."""
+    start = int(float(os.environ.get("BENCH_ALIGNED_START", choose_size("3e9", "20000"))))
+    many = int(float(os.environ.get("BENCH_ALIGNED_MANY", choose_size("2e8", "5000"))))
     with tempfile.TemporaryDirectory(prefix="watershed-bench-") as scratch, _bench(Path(scratch)) as bench:
-        _fill(bench, "warm-up", [10_000_000])
+        _fill(bench, "warm-up", [_WARM_UP])
         rows = [_fill(bench, "one log", [start]), _fill(bench, f"{_MANY} logs at once", [many] * _MANY)]
         rows += [_gaps(bench, *each) for each in _GAPS]
         return publish_results("aligned", rows, build_aligned_goals(rows))
 
 
 def build_aligned_goals(rows: list[dict[str, Any]]) -> list[BenchGoal]:
+    """Time of every row against its budget, and disk of the filled logs."""
     found = [BenchGoal(f"{row['case']}: time over the budget's", _over(row), _MOST_OVER, "lower") for row in rows]
     found += [
         BenchGoal(f"{row['case']}: MiB of disk, at most", row["disk_mib"], row["budget_disk_mib"], "lower")
@@ -150,7 +151,9 @@ def _fill(bench: _AlignedBench, case: str, starts: list[int]) -> dict[str, Any]:
         if time.monotonic() - told[0] > 10:
             told[0] = time.monotonic()
             left = filling.seconds_left
-            _say(f"  {filling.done:,} of {filling.of:,}" + (f", {left:.0f} s left" if left is not None else ""))
+            report_progress(
+                f"  {filling.done:,} of {filling.of:,}" + (f", {left:.0f} s left" if left is not None else "")
+            )
 
     def work() -> int:
         threads = [
@@ -197,17 +200,10 @@ def _expect(bench: _AlignedBench, topic: str, wanted: dict[int, LogRange]) -> No
 
 @contextmanager
 def _bench(directory: Path) -> Iterator[_AlignedBench]:
-    try:
-        lab = clusters.start_clusters(directory, ["target"])
+    with run_bench_lab(directory, ["target"]) as lab:
         cluster = lab.cluster("target")
         target = ConnectionSettings("target", tuple(cluster.bootstrap.split(",")))
-        yield _AlignedBench(target, tuple(broker.pid for broker in cluster.brokers if broker.pid), directory)
-    finally:
-        clusters.end_clusters(directory)
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
+        yield _AlignedBench(target, tuple(broker.pid for broker in cluster.brokers if broker.pid), lab.directory)
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from pathlib import Path
 from bench.bench_clusters import BenchClusters
 from bench.copy_progress import CopyMeasurement, CopyWatch
 from bench.process_usage import is_running, list_descendants, read_cpu_seconds, read_peak_mib
+from bench.results import report_progress
 from bench.workload import COPY_BENCH_PARTITIONS, LoadedTopic, build_ready_requests, delete_bench_topic, send_requests
 from clusters.admin import Admin
 from clusters.wire.connection import open_connection
@@ -75,6 +76,7 @@ class BareProduceContender:
         self._place = place
 
     def copy(self, loaded: LoadedTopic, at_most: float) -> CopyRun:
+        """Sends the requests as fast as the broker acknowledges; `at_most` does not count."""
         topic = f"limit-{time.monotonic_ns()}.{loaded.topic}"
         with Admin(self._place.target) as admin, closing(open_connection(self._place.target)) as connection:
             requests = build_ready_requests(
@@ -115,6 +117,7 @@ class WatershedContender:
         self.name = one if processes == 1 else f"{one} x{processes}"
 
     def copy(self, loaded: LoadedTopic, at_most: float) -> CopyRun:
+        """Watches the copy of the whole topic, for `at_most` seconds or 30, whichever is longer."""
         with self.running(loaded.topic) as (pid, prefix):
             topic = f"{prefix}.{loaded.topic}"
             watch = CopyWatch(self._place.target, topic, loaded.records, pid, self._place.brokers, max(at_most, 30.0))
@@ -142,7 +145,7 @@ class WatershedContender:
             yield process.pid, name
         except BaseException:
             last = (self._place.directory / f"{name}.log").read_text(errors="replace").splitlines()[-5:]
-            print("the worker's last words:", *last, sep="\n  ", file=sys.stderr)
+            report_progress("\n  ".join(["the worker's last words:", *last]))
             raise
         finally:
             process.send_signal(signal.SIGTERM)
@@ -157,6 +160,7 @@ class MirrorMakerContender:
         send_signal(process.process, signal.SIGSTOP)
 
     def copy(self, loaded: LoadedTopic, at_most: float) -> CopyRun:
+        """Watches the copy for `at_most` seconds, or until the topic is whole."""
         with self.running(loaded.topic, codec=loaded.case.codec) as (pid, prefix):
             topic = f"{prefix}.{loaded.topic}"
             watch = CopyWatch(self._place.target, topic, loaded.records, pid, self._place.brokers, at_most)

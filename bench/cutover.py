@@ -29,22 +29,24 @@ from typing import Any
 
 from bench.bench_clusters import BenchClusters, run_bench_clusters
 from bench.goals import build_cutover_goals
-from bench.results import publish_results
+from bench.results import choose_size, publish_results, report_progress
 from bench.shop_applications import ShopApplications, run_shop, wait_until_done
 from cli.proof_process import ProofProcess
 from clusters.admin import Admin
 from cutover.driver import RunDriver, RunEvent
 from lab import sample_applications
 
-_TOPICS = 10
-_RATE = 500  # records a second of each producer
+_TOPICS = choose_size(10, 2)
+_RATE = choose_size(500, 50)  # records a second of each producer
 _WATCH = "500ms"
 _BY_HAND = "by hand"
-_CASES = ("fenced", "producers_first", "consumers_first", _BY_HAND)
+_CASES = choose_size(("fenced", "producers_first", "consumers_first", _BY_HAND), ("fenced", _BY_HAND))
 
 
 def main() -> int:
-    partitions = int(os.environ.get("BENCH_PARTITIONS", "100"))
+    """Moves the applications with each strategy, and once by hand. Returns the exit code."""
+    os.environ.setdefault("WATERSHED_HOOK_HOSTS", "loopback")  # where the shop's applications listen
+    partitions = int(os.environ.get("BENCH_PARTITIONS", choose_size("100", "2")))
     cases = [each.strip() for each in os.environ.get("BENCH_CASES", ",".join(_CASES)).split(",")]
     rows: list[dict[str, Any]] = []
     seconds: dict[str, dict[str, float]] = {}
@@ -55,11 +57,11 @@ def main() -> int:
             place = stack.enter_context(run_bench_clusters(scratch))
             size = _TOPICS, max(1, partitions // _TOPICS)
             found = stack.enter_context(run_shop(place, f"s{number}", strategy, _WATCH, *size, _RATE))
-            _say(f"{case}: {partitions} partitions are copied, applications write and read")
+            report_progress(f"{case}: {partitions} partitions are copied, applications write and read")
             steps = _move_by_hand(found, place) if case == _BY_HAND else _run_migration(found, place)
             seconds[case] = {name: round(each, 2) for name, each in steps.items()}
             rows.append(_row(case, partitions, found))
-            print(f"  {rows[-1]}\n{_steps(steps)}", file=sys.stderr, flush=True)
+            report_progress(f"{rows[-1]}\n{_steps(steps)}")
     return publish_results("cutover", rows, build_cutover_goals(rows), {"seconds_by_step": seconds})
 
 
@@ -91,7 +93,7 @@ def _run_migration(found: ShopApplications, place: BenchClusters) -> dict[str, f
 def _move_by_hand(found: ShopApplications, place: BenchClusters) -> dict[str, float]:
     steps: dict[str, float] = {}
 
-    def timed(name: str, work: Callable[[], None]) -> None:
+    def timed(name: str, work: Callable[[], object]) -> None:
         began = time.monotonic()
         work()
         steps[name] = time.monotonic() - began
@@ -109,14 +111,14 @@ def _move_by_hand(found: ShopApplications, place: BenchClusters) -> dict[str, fl
             admin.commit_offsets(found.consumer.name, {each: span.end for each, span in ends.items()})
 
     there = ",".join(place.target.bootstrap)
-    timed("stop producers", lambda: [sample_applications.stop_client(app) for app in found.producers] and None)
+    timed("stop producers", lambda: [sample_applications.stop_client(app) for app in found.producers])
     timed("lag 0 twice", lambda: wait_until_done(lag_is_zero, every=1.0))
-    timed("stop consumers", lambda: sample_applications.stop_client(found.consumer) and None)
+    timed("stop consumers", lambda: sample_applications.stop_client(found.consumer))
     timed("commit ends", commit)
-    timed("start consumers", lambda: sample_applications.start_client(found.consumer, "target", there) and None)
+    timed("start consumers", lambda: sample_applications.start_client(found.consumer, "target", there))
     timed(
         "start producers",
-        lambda: [sample_applications.start_client(app, "target", there) for app in found.producers] and None,
+        lambda: [sample_applications.start_client(app, "target", there) for app in found.producers],
     )
     return steps
 
@@ -139,10 +141,6 @@ def _row(case: str, partitions: int, found: ShopApplications) -> dict[str, Any]:
 
 def _steps(steps: dict[str, float]) -> str:
     return "\n".join(f"  {seconds:7.2f} s  {name}" for name, seconds in steps.items())
-
-
-def _say(text: str) -> None:
-    print(f"{time.strftime('%H:%M:%S')}  {text}", file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -17,15 +17,16 @@ import time
 from pathlib import Path
 from typing import Any
 
-from bench.results import BenchGoal, publish_results
+from bench.results import BenchGoal, choose_size, publish_results
 
 _ROOT = Path(__file__).parent.parent
-_TOPOLOGIES = int(os.environ.get("BENCH_TOPOLOGIES", "50"))
-_ROUNDS = 5
+_TOPOLOGIES = int(os.environ.get("BENCH_TOPOLOGIES", choose_size("50", "2")))
+_ROUNDS = choose_size(5, 1)
 _EXAMPLE = _ROOT / "topology" / "examples" / "migration.yaml"
 
 
 def main() -> int:
+    """Parses every DAG file in a child process, several times. Returns the exit code."""
     with tempfile.TemporaryDirectory() as directory:
         _prepare(Path(directory))
         rows: list[dict[str, Any]] = []
@@ -97,7 +98,8 @@ def _parse(file: Path, serialize: bool) -> dict[str, Any]:
     from airflow.sdk import DAG
     from airflow.serialization.serialized_objects import DagSerialization
 
-    began, module = time.process_time(), {"__name__": f"bench_{file.stem}", "__file__": str(file)}
+    began = time.process_time()
+    module: dict[str, Any] = {"__name__": f"bench_{file.stem}", "__file__": str(file)}
     exec(compile(file.read_text(encoding="utf-8"), str(file), "exec"), module)  # noqa: S102 (our own DAG file)
     seconds = time.process_time() - began
     dags = [value for value in module.values() if isinstance(value, DAG)]

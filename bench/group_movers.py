@@ -23,7 +23,7 @@ from topology import compile_path
 
 _MOVE_WAIT_S = 120.0  # for all that is waited for
 _STILL_S = 15.0  # MirrorMaker has settled when nothing has changed for so long; its own intervals are 1 s
-# Both: everything as often as it goes. What is not said stays as it comes.
+# Both MirrorMaker variants sync at the shortest interval. All other settings are defaults.
 _OFTEN = {
     "emit.checkpoints.interval.seconds": "1",
     "sync.group.offsets.enabled": "true",
@@ -37,10 +37,12 @@ class GroupMover(Protocol):
     """One contender. `prefix` stands before its topics on the target, with a dot."""
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """The contender in tables."""
 
     @property
-    def prefix(self) -> str: ...
+    def prefix(self) -> str:
+        """What its target topics begin with."""
 
     def move(self, groups: Sequence[str], topics: Sequence[str], stopped: float) -> dict[str, float]:
         """Returns when the groups are where the contender puts them: seconds from `stopped` (time.monotonic) to when

@@ -28,19 +28,21 @@ from bench.group_movers import GroupMover, run_mirrormaker_mover, run_watershed_
 from bench.lagging_group import LaggingGroup
 from bench.moved_group import judge_moved_group, read_on_at_target
 from bench.numbered_topics import READ_TO_END_S, TOPIC_KINDS, NumberedRecords, NumberedTopic, read_numbered_records
-from bench.results import publish_results
+from bench.results import choose_size, publish_results, report_progress
 from lab import mirrormaker
 from lab.errors import LabError
 
-_LAGS = (0, 10, 1_000, 100_000)
-_LEAST = 250_000
+_LAGS = choose_size((0, 10, 1_000, 100_000), (0, 10))
+_LEAST = choose_size(250_000, 2_000)
+_MIRRORS = choose_size(("mm2 default", "mm2 tuned"), ())  # they take 15 s to come to rest
 _LIVE = 0.2  # the share of records that come while everybody copies
-_STEPS, _STEP_S = 20, 1.0  # a step is as long as MirrorMaker's intervals, at least
+_STEPS, _STEP_S = choose_size(20, 2), 1.0  # a step is as long as MirrorMaker's intervals, at least
 _HANDFUL = 20  # records at the very end, for which compaction's last segment is closed
 
 
 def main() -> int:
-    records = int(os.environ.get("BENCH_RECORDS", "300000"))
+    """Lets groups lag, stop, move and read on, for each contender. Returns the exit code."""
+    records = int(os.environ.get("BENCH_RECORDS", choose_size("300000", "2000")))
     if records < _LEAST:
         raise SystemExit(f"BENCH_RECORDS: {records} are too few, at least {_LEAST} are needed")
     with ExitStack() as stack:
@@ -52,7 +54,7 @@ def main() -> int:
         for topic in topics:
             topic.produce(before)
             _follow(groups[topic.topic])
-            _say(f"{topic.topic}: {before:,} records, groups read along")
+            report_progress(f"{topic.topic}: {before:,} records, groups read along")
         names = [group.group for some in groups.values() for group in some]
         movers = _started(stack, place, list(groups), names)
         for _ in range(_STEPS):
@@ -61,19 +63,19 @@ def main() -> int:
                 topic.produce((records - before - _HANDFUL) // _STEPS)
                 _follow(groups[topic.topic])
             time.sleep(max(until - time.monotonic(), 0))
-        _say(f"{records - before:,} more in each topic while they were copied, groups read along")
+        report_progress(f"{records - before:,} more in each topic while they were copied, groups read along")
         rows = list(_measured(place, movers, topics, groups))
     return publish_results("groups", rows, build_group_goals(rows))
 
 
 def _started(stack: ExitStack, place: BenchClusters, topics: Sequence[str], groups: Sequence[str]) -> list[GroupMover]:
     movers: list[GroupMover] = [stack.enter_context(run_watershed_mover(place, topics, groups))]
+    if not _MIRRORS:
+        return movers
     flushing = {"offset.flush.interval.ms": "1000"}  # offset syncs that wait are sent then; 60 s as it comes
     mirror = mirrormaker.start_connect_mirrormaker(place.directory / "mirrormaker", place.target.bootstrap[0], flushing)
     stack.callback(mirror.stop)
-    movers += [
-        stack.enter_context(run_mirrormaker_mover(place, mirror, name, topics)) for name in ("mm2 default", "mm2 tuned")
-    ]
+    movers += [stack.enter_context(run_mirrormaker_mover(place, mirror, name, topics)) for name in _MIRRORS]
     return movers
 
 
@@ -92,12 +94,12 @@ def _measured(
     sources = {topic.topic: _ended(topic, place) for topic in topics}
     stands = [(topic, group.stop(sources[topic.topic])) for topic in topics for group in groups[topic.topic]]
     stopped = time.monotonic()
-    _say("the groups have stopped at their lags")
+    report_progress("the groups have stopped at their lags")
     names = [stand.group for _, stand in stands]
     with ThreadPoolExecutor() as pool:  # all at once: none has more time than another
         moved = list(pool.map(lambda mover: mover.move(names, list(sources), stopped), movers))
     for mover, seconds in zip(movers, moved, strict=True):
-        _say(f"reading on behind {mover.name}")
+        report_progress(f"reading on behind {mover.name}")
         for topic, stand in stands:
             seen = read_on_at_target(place.target, stand.group, f"{mover.prefix}.{topic.topic}")
             found = judge_moved_group(stand, sources[topic.topic], seen, topic.aborted, compacted=topic.case.keys)
@@ -127,12 +129,8 @@ def _ended(topic: NumberedTopic, place: BenchClusters) -> NumberedRecords:
             rows, same_since = found, time.monotonic()
     topic.close()
     rows = read_numbered_records(place.source, topic.topic)
-    _say(f"{topic.topic}: {sum(map(len, rows.values())):,} records to read of {topic.made:,} written")
+    report_progress(f"{topic.topic}: {sum(map(len, rows.values())):,} records to read of {topic.made:,} written")
     return rows
-
-
-def _say(text: str) -> None:
-    print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,9 @@ from typing import NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, Message, Producer
 from confluent_kafka import TopicPartition as WirePartition
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
+from confluent_kafka.admin._resource import ResourceType
 
 from clusters.admin import Admin
 from clusters.settings import ConnectionSettings
@@ -146,6 +148,7 @@ class NumberedTopic:
 
 
 def decode_number(message: Message) -> int:
+    """The number in a record's value."""
     (number,) = _NUMBER.unpack_from(message.value() or b"")
     return int(number)
 

@@ -30,7 +30,7 @@ from confluent_kafka import Producer
 
 from bench.bench_clusters import BenchClusters, run_bench_clusters
 from bench.copy_contenders import WatershedContender
-from bench.results import BenchGoal, publish_results
+from bench.results import BenchGoal, choose_size, publish_results
 from clusters.admin import Admin
 from clusters.control_records import ControlRecord, read_messages
 from clusters.control_topics import LEDGER_TOPIC, SLOT_COUNT, encode_control_value
@@ -42,8 +42,8 @@ from replicator.ledger.offset_map import ExplicitRun, OffsetMap, OffsetRun
 from replicator.ledger.transaction_positions import PositionAndRuns, PositionTracker, TransactionPosition
 from replicator.partition_key import PartitionKey, ProducerIdentity
 
-_RUNS = 1_000_000
-_LOOKUPS = 20_000
+_RUNS = choose_size(1_000_000, 1_000)
+_LOOKUPS = choose_size(20_000, 200)
 _PRODUCERS = 8
 _TOPIC = "orders"
 _KEY = PartitionKey("source-to-target", _TOPIC, _TOPIC, 0)
@@ -54,7 +54,8 @@ OffsetsRow = dict[str, Any]
 
 
 def main() -> int:
-    transactions = int(os.environ.get("BENCH_TRANSACTIONS", "5000"))
+    """Measures real and generated offset maps. Returns the exit code."""
+    transactions = int(os.environ.get("BENCH_TRANSACTIONS", choose_size("5000", "80")))
     rows: list[OffsetsRow] = []
     with tempfile.TemporaryDirectory(prefix="watershed-bench-") as scratch, run_bench_clusters(Path(scratch)) as place:
         rows.append(measure_real_transactions(place, transactions))
@@ -63,7 +64,7 @@ def main() -> int:
     rows.append(_measure_transaction_map(100))
     goals = []
     for row in rows:
-        per_million = row["stays_mb"] * _RUNS / row["runs"]
+        per_million = row["stays_mb"] * 1_000_000 / row["runs"]
         goals += [
             BenchGoal(f"{row['case']}: MB that stay in the ledger for 10⁶ runs", per_million, _MOST_STAYS_MB, "lower"),
             BenchGoal(f"{row['case']}: lookup p99, ms", row["p99_ms"], _MOST_LOOKUP_MS, "lower"),
@@ -77,6 +78,7 @@ def main() -> int:
 
 
 def measure_real_transactions(place: BenchClusters, transactions: int) -> OffsetsRow:
+    """Produces transactions, copies them, and compares every record's offsets with the map, both ways."""
     with Admin(place.source) as admin:
         admin.create_topic(_TOPIC, 1)
     with WatershedContender(place).running(_TOPIC) as (_, prefix):

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-Row = dict[str, Any]
+_Row = dict[str, Any]
 
 # Okabe and Ito (2008): told apart also without seeing red or green.
 _COLOURS = {"limit": "#999999", "watershed": "#0072B2", "mm2 tuned": "#E69F00", "mm2 default": "#D55E00"}
 
 
-def plot_throughput(rows: Sequence[Row], directory: Path) -> None:
+def plot_throughput(rows: Sequence[_Row], directory: Path) -> None:
     """replicate.png/.svg: records a second of each case, and what a record costs."""
     cases = list(dict.fromkeys(row["case"] for row in rows))
     figure, (fast, cheap) = _figure(2, len(cases))
@@ -42,7 +42,7 @@ def plot_throughput(rows: Sequence[Row], directory: Path) -> None:
     _finish(figure, fast, directory / "replicate")
 
 
-def plot_latencies(rows: Sequence[Row], directory: Path) -> None:
+def plot_latencies(rows: Sequence[_Row], directory: Path) -> None:
     """replicate-latency.png/.svg: added latency at 1,000 records a second, with and without load."""
     loads = list(dict.fromkeys(row["load"] for row in rows))
     figure, panels = _figure(len(loads), 5)
@@ -68,7 +68,9 @@ def _figure(columns: int, groups: int) -> tuple[Figure, Any]:
     mpl.rcParams["svg.hashsalt"] = "watershed"  # the same figures give the same file
     from matplotlib import pyplot
 
-    figure, axes = pyplot.subplots(1, columns, sharey=True, figsize=(11, 1.6 + 0.55 * groups), layout="constrained")
+    size = (11, 1.6 + 0.55 * groups)
+    figure, grid = pyplot.subplots(1, columns, sharey=True, figsize=size, layout="constrained", squeeze=False)
+    axes = grid[0]
     for each in axes:
         each.grid(axis="x", alpha=0.3)
         each.set_axisbelow(True)

@@ -16,6 +16,8 @@ from contextlib import closing
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import click
+
 from clusters.settings import ConnectionSettings
 from clusters.wire.connection import open_connection
 from clusters.wire.messages import LATEST
@@ -86,6 +88,7 @@ def _plain(settings: ConnectionSettings, topic: str) -> tuple[int, int]:
 
 
 def main() -> None:
+    """Reads one topic and prints its cost as JSON."""
     kind, address, topic = sys.argv[1:]
     settings = ConnectionSettings("bench", (address,))
     if kind != "plain":
@@ -95,7 +98,7 @@ def main() -> None:
     seconds, after = time.monotonic() - began, resource.getrusage(resource.RUSAGE_SELF)
     cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     peak = after.ru_maxrss / 1024
-    print(json.dumps(asdict(ReadingCost(records, size, seconds, cpu, peak))))
+    click.echo(json.dumps(asdict(ReadingCost(records, size, seconds, cpu, peak))))
 
 
 if __name__ == "__main__":

@@ -29,7 +29,7 @@ from bench.bench_clusters import BenchClusters, run_bench_clusters
 from bench.copy_contenders import BareProduceContender, CopyRun, MirrorMakerContender, WatershedContender
 from bench.goals import build_latency_goals, build_throughput_goals
 from bench.process_usage import list_descendants, read_cpu_seconds
-from bench.results import RESULTS_FOLDER, publish_results
+from bench.results import RESULTS_FOLDER, choose_size, is_smoke_run, publish_results, report_progress
 from bench.workload import COPY_BENCH_PARTITIONS, COPY_CASES, CopyCase, LoadedTopic, delete_bench_topic, load_topic
 from clusters.admin import Admin
 from clusters.topic_partition import TopicPartition
@@ -37,33 +37,45 @@ from lab import mirrormaker
 from lab.errors import LabError
 
 QUICK_CASES = ("100b-none-1000", "100b-none-10", "1000b-none-1000", "1000b-zstd-1000")
-_MIRROR_S = 5.0  # MirrorMaker 2 is watched so long at most; its rate needs no whole topic
+_MIRROR_S = choose_size(5.0, 1.0)  # MirrorMaker 2 is watched so long at most; its rate needs no whole topic
+_MIRRORS = choose_size(("mm2 default", "mm2 tuned"), ("mm2 tuned",))
+_LOADS = choose_size(("idle", "beside a saturating copy"), ("idle",))
 _BULK = CopyCase(100, "none", 1_000)
 _BULK_BYTES = 2.4e9
 _REPOSITORY = Path(__file__).resolve().parent.parent
 
 
 def main() -> int:
-    chosen = _cases(os.environ.get("BENCH_CASES", "all"))
-    seconds = float(os.environ.get("BENCH_SECONDS", "1.5"))
-    rounds = int(os.environ.get("BENCH_ROUNDS", "3"))
-    lasting = float(os.environ.get("BENCH_LATENCY", "8"))
+    """Measures throughput of the chosen cases, then added latency. Returns the exit code."""
+    chosen = _cases(os.environ.get("BENCH_CASES", choose_size("all", "100b-none-10")))
+    seconds = float(os.environ.get("BENCH_SECONDS", choose_size("1.5", "0.01")))
+    rounds = int(os.environ.get("BENCH_ROUNDS", choose_size("3", "1")))
+    lasting = float(os.environ.get("BENCH_LATENCY", choose_size("8", "1.5")))
     code = 0
     with ExitStack() as stack:
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="watershed-bench-")))
         before = check_out_commit(os.environ.get("BENCH_BEFORE", ""), scratch / "before")
         here = stack.enter_context(run_bench_clusters(scratch))
-        mirrors = [stack.enter_context(_mirror(here, name)) for name in ("mm2 default", "mm2 tuned")]
-        _warm_up(here, mirrors)
+        mirrors = [stack.enter_context(_mirror(here, name)) for name in _MIRRORS]
+        if not is_smoke_run():
+            _warm_up(here, mirrors)
         if chosen:
             rows = [row for case in chosen for row in _measured(here, mirrors, before, case, seconds, rounds)]
             code |= publish_results("replicate", rows, build_throughput_goals(rows))
-            plot.plot_throughput(rows, RESULTS_FOLDER)
+            _plot(plot.plot_throughput, rows)
         if lasting:
             rows = _latencies(here, mirrors, lasting)
             code |= publish_results("replicate-latency", rows, build_latency_goals(rows))
-            plot.plot_latencies(rows, RESULTS_FOLDER)
+            _plot(plot.plot_latencies, rows)
     return code
+
+
+def _plot(draw: Callable[[list[dict[str, Any]], Path], None], rows: list[dict[str, Any]]) -> None:
+    if is_smoke_run():  # drawn all the same: it may fail, too
+        with tempfile.TemporaryDirectory() as folder:
+            draw(rows, Path(folder))
+    else:
+        draw(rows, RESULTS_FOLDER)
 
 
 def _measured(
@@ -93,7 +105,9 @@ def _measured(
     delete_bench_topic(place.source, loaded.topic)
     for name in dict.fromkeys(run.contender for run in runs):
         row = _row(loaded, [run for run in runs if run.contender == name])
-        _say(f"{case.name:17} {name:13} {row['krecords_s']:9} krec/s {row['mb_s']:7} MB/s  {row['cpu_s_per_m']} s/M")
+        report_progress(
+            f"{case.name:17} {name:13} {row['krecords_s']:9} krec/s {row['mb_s']:7} MB/s  {row['cpu_s_per_m']} s/M"
+        )
         yield row
 
 
@@ -125,9 +139,10 @@ def _latencies(place: BenchClusters, mirrors: list[MirrorMakerContender], second
     rows = []
     with Admin(place.source) as admin:
         admin.create_topic("paced", COPY_BENCH_PARTITIONS)
-    for load_name in ("idle", "beside a saturating copy"):
+    for load_name in _LOADS:
         bulk = load_topic(_BULK, place.source, "bulk", 60.0, _BULK_BYTES) if load_name != "idle" else None
-        for contender in (WatershedContender(place), *mirrors):
+        contenders: list[WatershedContender | MirrorMakerContender] = [WatershedContender(place), *mirrors]
+        for contender in contenders:
             found = _latency(place, contender, bulk, seconds)
             row = {
                 "load": load_name,
@@ -140,7 +155,7 @@ def _latencies(place: BenchClusters, mirrors: list[MirrorMakerContender], second
                 "cpu_s_per_m": round(found.cpu_s_per_million, 1),
             }
             figures = f"p50 {found.p50:.1f} ms, p99 {found.p99:.1f}, p99.9 {found.p999:.1f}"
-            _say(f"added latency, {load_name}: {contender.name} {figures}")
+            report_progress(f"added latency, {load_name}: {contender.name} {figures}")
             rows.append(row)
     return rows
 
@@ -168,7 +183,10 @@ def _latency(
 def _warm_up(place: BenchClusters, mirrors: list[MirrorMakerContender]) -> None:
     """Brokers and MirrorMaker's JVMs have compiled their hot code before anything counts."""
     loaded = load_topic(_BULK, place.source, "warm-up", 2.0)
-    for contender in (BareProduceContender(place), WatershedContender(place), *mirrors):
+    contenders: list[BareProduceContender | WatershedContender | MirrorMakerContender] = [
+        BareProduceContender(place), WatershedContender(place), *mirrors,
+    ]  # fmt: skip
+    for contender in contenders:
         contender.copy(loaded, 2 * _MIRROR_S)
     delete_bench_topic(place.source, loaded.topic)
 
@@ -203,10 +221,6 @@ def _cases(names: str) -> list[CopyCase]:
             f"BENCH_CASES: there is no {', '.join(sorted(unknown))}; there are {', '.join(c.name for c in COPY_CASES)}"
         )
     return [case for case in COPY_CASES if case.name in chosen]
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

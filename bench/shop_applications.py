@@ -84,14 +84,17 @@ class ShopApplications:
 
     @property
     def plan(self) -> Plan:
+        """The topology file, compiled anew."""
         return compile_path(self.path)
 
     @property
     def consumer(self) -> sample_applications.SampleApplication:
+        """`billing`, which must have been started."""
         assert self.billing is not None
         return self.billing
 
     def partitions(self, settings: ConnectionSettings) -> list[TopicPartition]:
+        """All partitions of the shop's topics at this cluster."""
         with Admin(settings) as admin:
             return [TopicPartition(name, n) for name in self.topics for n in range(admin.topics()[name].partitions)]
 

@@ -18,6 +18,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import click
+
 from bench.process_usage import list_descendants, read_cpu_seconds, read_peak_mib
 from clusters.settings import ConnectionSettings
 from clusters.wire.connection import open_connection
@@ -36,6 +38,7 @@ _SQL = ("xxhash64(cast(key is null as int), key) kh", "xxhash64(cast(value is nu
 
 
 def measure_spark_tasks(what: str, master: str, settings: ConnectionSettings, topic: str) -> dict[str, Any]:
+    """Reads the topic in a Spark application of its own; returns what that printed. Raises RuntimeError."""
     command = [sys.executable, "-m", "bench.spark_scaling", what, master, settings.bootstrap[0], topic]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
@@ -54,6 +57,7 @@ def fetch_spark_connector() -> tuple[Path | None, str]:
 
 
 def main() -> None:
+    """Reads the topic three times in one session and prints the costs as JSON."""
     what, master, address, topic = sys.argv[1:]
     settings, conf = ConnectionSettings("bench", (address,)), {}
     if what == "jvm":
@@ -72,7 +76,7 @@ def main() -> None:
     workers = [pid for pid in list_descendants(os.getpid()) if b"pyspark" in _command(pid) and pid != os.getpid()]
     found["worker_mib"] = read_peak_mib([pid for pid in workers if b"java" not in _command(pid).split(b"\0")[0]])
     end_session(session)
-    print(json.dumps(found))
+    click.echo(json.dumps(found))
 
 
 def _timed(job: Callable[[], int]) -> dict[str, float]:

@@ -27,7 +27,7 @@ from bench.bench_clusters import BenchClusters, run_bench_clusters
 from bench.copy_contenders import WatershedContender
 from bench.goals import build_proof_goals
 from bench.proof_reading import ReadingCost, measure_reading
-from bench.results import publish_results
+from bench.results import choose_size, is_smoke_run, publish_results, report_progress
 from bench.spark_scaling import fetch_spark_connector, measure_spark_tasks
 from bench.workload import COPY_BENCH_PARTITIONS, CopyCase, LoadedTopic, delete_bench_topic, load_topic
 from clusters.admin import Admin
@@ -41,14 +41,19 @@ _CASES = (
     CopyCase(100, "none", 1),
     CopyCase(100, "lz4", 1_000),
     CopyCase(1_000, "zstd", 1_000),
-)
+)[: choose_size(6, 1)]
+_MASTERS = choose_size(("local[1]", "local[2]"), ("local[1]",))
 _SMALL = 0.1  # of the bytes: batches of one record, and what is opened, take long to read
 _WORKERS = 2
 
 
 def main() -> int:
-    size, rounds = float(os.environ.get("BENCH_BYTES", "300e6")), int(os.environ.get("BENCH_ROUNDS", "3"))
-    records = int(os.environ.get("BENCH_RECORDS", "10000000"))
+    """Measures readers, Spark's tasks and whole proofs. Returns the exit code."""
+    size, rounds = (
+        float(os.environ.get("BENCH_BYTES", choose_size("300e6", "1e5"))),
+        int(os.environ.get("BENCH_ROUNDS", choose_size("3", "1"))),
+    )
+    records = int(os.environ.get("BENCH_RECORDS", choose_size("10000000", "0")))
     with ExitStack() as stack:
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="watershed-bench-")))
         place = stack.enter_context(run_bench_clusters(scratch))
@@ -75,7 +80,7 @@ def _read(place: BenchClusters, case: CopyCase, size: float, rounds: int) -> Ite
                 took.setdefault((kind, side), []).append(measure_reading(kind, settings, loaded.topic))
     for (kind, side), some in took.items():
         row = _row(loaded, kind, side, some)
-        _say(
+        report_progress(
             f"{case.name:17} {side} {kind:12} {row['gb_s_core']:6} GB/s a core  {row['cpu_s_per_m']:8} CPU s/M records"
         )
         yield row
@@ -105,14 +110,14 @@ def _row(loaded: LoadedTopic, kind: str, side: str, some: list[ReadingCost]) -> 
 def _in_spark(place: BenchClusters, size: float) -> Iterator[dict[str, Any]]:
     """One core and two, and the JVM's connector. The brokers need cores, too: two readers are not twice one here."""
     loaded = load_topic(CopyCase(100, "none", 1_000), place.source, "in-spark", 600.0, size)
-    for master in ("local[1]", "local[2]"):
+    for master in _MASTERS:
         found = measure_spark_tasks("tasks", master, place.source, loaded.topic)
         for by in ("batches", "records"):
             yield _spark_row(f"tasks by {by}", master, loaded, found[by], found)
-    home, why = fetch_spark_connector()
+    home, why = (None, "nothing: a smoke run does not ask it") if is_smoke_run() else fetch_spark_connector()
     if home is None:
-        _say(f"Spark SQL over the JVM's Kafka connector is not compared: Maven says {why}")
-    for master in ("local[1]", "local[2]") if home is not None else ():
+        report_progress(f"Spark SQL over the JVM's Kafka connector is not compared: Maven says {why}")
+    for master in _MASTERS if home is not None else ():
         found = measure_spark_tasks("jvm", master, place.source, loaded.topic)
         yield _spark_row("Spark SQL, JVM connector", master, loaded, found["sql"], found)
     delete_bench_topic(place.source, loaded.topic)
@@ -123,7 +128,7 @@ def _spark_row(
 ) -> dict[str, Any]:
     if job["records"] != loaded.records:
         raise RuntimeError(f"{what} read {job['records']} records of {loaded.records}")
-    _say(f"{what:24} {master} {job['seconds']:.2f} s")
+    report_progress(f"{what:24} {master} {job['seconds']:.2f} s")
     return {
         "what": what,
         "master": master,
@@ -184,7 +189,7 @@ def _proof(place: BenchClusters, what: str, records: int) -> dict[str, Any]:
         "of_it_begin_and_end_s": round(proven - proving - (ended - started).total_seconds(), 1),
         "proven": summary["proven"],
     }
-    _say(f"{what}: loaded in {row['load_s']} s, copied in {row['copy_s']} s, proven in {row['prove_s']} s")
+    report_progress(f"{what}: loaded in {row['load_s']} s, copied in {row['copy_s']} s, proven in {row['prove_s']} s")
     return row
 
 
@@ -205,10 +210,6 @@ def _run(*command: str) -> None:
         raise RuntimeError(
             f"{' '.join(command[:4])} ended with {done.returncode}: {(done.stdout + done.stderr)[-800:]}"
         )
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

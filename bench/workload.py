@@ -42,6 +42,7 @@ class CopyCase:
 
     @property
     def name(self) -> str:
+        """Such as `100b-lz4-1000`."""
         return f"{self.size}b-{self.codec}-{self.records}"
 
 
@@ -65,10 +66,12 @@ class LoadedTopic:
 
     @property
     def records(self) -> int:
+        """Of all partitions."""
         return self.batches * COPY_BENCH_PARTITIONS * self.case.records
 
     @property
     def bytes(self) -> int:
+        """As stored, of all partitions."""
         return self.batches * COPY_BENCH_PARTITIONS * len(self.template)
 
 

@@ -15,8 +15,12 @@ from cli.plan_settings import build_settings_lookup, compile_plan_at
 from topology.shell_command import render_shell_command
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from clusters.required_rights import AccountRole
+    from clusters.settings import ConnectionSettings
     from topology.drift import FieldDrift
+    from topology.plan import Plan
 
 
 @click.command(epilog="Example: topology apply orders.yaml --yes")
@@ -30,7 +34,6 @@ def apply(path: Path, yes: bool, form: str) -> int:
     existing topic is changed only in configs that `sync.configs: continuous` keeps equal, where that is safe.
     Applying the same file again changes nothing.
     """
-    from clusters.rights_preflight import find_missing_role_rights
     from replicator.apply import AppliedChange, apply_plan
     from topology.unsupported_settings import read_unsupported_settings
 
@@ -46,13 +49,7 @@ def apply(path: Path, yes: bool, form: str) -> int:
     for each in read_unsupported_settings(path):
         click.echo(f"note: {each}", err=True)
     connect = build_settings_lookup(plan)
-    roles: tuple[AccountRole, ...] = ("apply", "align")
-    lacking = {role: found for role in roles if (found := find_missing_role_rights(plan, role, connect))}
-    if lacking:
-        for missing in (each for found in lacking.values() for each in found):
-            click.echo(str(missing), err=True)
-        how = " and ".join(f"`topology acls --role {role} --format commands`" for role in lacking)
-        click.echo(f"nothing was changed; {how} shows how to give them", err=True)
+    if not _has_rights(plan, connect):
         return 1
     left: list[FieldDrift] = []
     changes = apply_plan(plan, connect, say, left.append)
@@ -67,8 +64,28 @@ def apply(path: Path, yes: bool, form: str) -> int:
     for line in describe_moved_applications(plan, connect):
         click.echo(f"note: {line}", err=True)
     if left:
-        kinds = ", ".join(f"{count} of {kind}" for kind, count in sorted(Counter(each.kind for each in left).items()))
-        click.echo(f"note: what differs beside that waits or is left alone ({kinds}); "
-                   f"`{render_shell_command('topology', 'plan', path)}` says why",
-                   err=True)  # fmt: skip
+        _note_unchanged(left, path)
     return 1 if any(change.error for change in changes) else 0
+
+
+def _has_rights(plan: Plan, connect: Callable[[str], ConnectionSettings]) -> bool:
+    """False when the account lacks a right that applying needs: each is named, before anything is changed."""
+    from clusters.rights_preflight import find_missing_role_rights
+
+    roles: tuple[AccountRole, ...] = ("apply", "align")
+    lacking = {role: found for role in roles if (found := find_missing_role_rights(plan, role, connect))}
+    for missing in (each for found in lacking.values() for each in found):
+        click.echo(str(missing), err=True)
+    if lacking:
+        how = " and ".join(f"`topology acls --role {role} --format commands`" for role in lacking)
+        click.echo(f"nothing was changed; {how} shows how to give them", err=True)
+    return not lacking
+
+
+def _note_unchanged(left: Sequence[FieldDrift], path: Path) -> None:
+    kinds = ", ".join(f"{count} of {kind}" for kind, count in sorted(Counter(each.kind for each in left).items()))
+    click.echo(
+        f"note: what differs beside that waits or is left alone ({kinds}); "
+        f"`{render_shell_command('topology', 'plan', path)}` says why",
+        err=True,
+    )

@@ -8,10 +8,10 @@ _COPYING = ("running", "catching_up")
 
 
 def describe_single_batch_mode(flow: dict[str, Any]) -> str:
-    """What to tell of a flow's partitions in the old regime; "" when there are none. There the newest record written is
-    so old that brokers may forget our sequence numbers: one batch is in flight, and a takeover waits."""
+    """Counts partitions that send one batch at a time; "" when there are none. Their newest record is older than
+    producer.id.expiration.ms, so the broker may have dropped our producer state: a takeover has to wait."""
     copying = [row for row in flow["partitions"] if row["state"] in _COPYING]
-    old = sum(not row["young"] and row["target_end"] > 0 for row in copying)  # an empty one has nothing to forget
+    old = sum(not row["young"] and row["target_end"] > 0 for row in copying)  # an empty log has no producer state
     if not old:
         return ""
     return (

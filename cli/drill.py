@@ -115,15 +115,15 @@ def _dry_run(plan: Plan, wanted: DrillOptions, run: str) -> int:
 
     wave = find_wave(plan, wanted.wave)[1].name
     derived = build_drill_topology(plan, wave, run, wanted.strategy)
-    courses = [plan_drill(derived), *([preview_drill_back(derived)] if has_way_back(derived) else [])]
+    run_plans = [plan_drill(derived), *([preview_drill_back(derived)] if has_way_back(derived) else [])]
     if wanted.form == "json":
-        shown = [[asdict(step) for step in course.steps] for course in courses]
+        shown = [[asdict(step) for step in run_plan.steps] for run_plan in run_plans]
         document = {
             "schema": 1,
             "kind": "drill",
             "plan": plan.hash,
             "wave": wave,
-            "topics": list(courses[0].wave.topics),
+            "topics": list(run_plans[0].wave.topics),
         }
         document |= {
             "left_out": list(list_left_out(plan, wave)),
@@ -132,12 +132,12 @@ def _dry_run(plan: Plan, wanted: DrillOptions, run: str) -> int:
         }
         click.echo(json.dumps(document, indent=2))
         return 0
-    for course in courses:
-        click.echo(f"{plan.topology}: rehearsal of {wave}, {course.flow.source} → {course.flow.target}")
-        for title, names in (("topics", course.wave.topics), ("consumers", course.wave.consumers)):
+    for run_plan in run_plans:
+        click.echo(f"{plan.topology}: rehearsal of {wave}, {run_plan.flow.source} → {run_plan.flow.target}")
+        for title, names in (("topics", run_plan.wave.topics), ("consumers", run_plan.wave.consumers)):
             click.echo(f"{title:10} {', '.join(names) or 'none'}")
-        click.echo(f"producers  {', '.join(course.wave.producers) or 'none'}")
-        show_run_steps(course.steps)
+        click.echo(f"producers  {', '.join(run_plan.wave.producers) or 'none'}")
+        show_run_steps(run_plan.steps)
         click.echo()
     _say_left_out(list_left_out(plan, wave))
     click.echo("Nothing was touched.")

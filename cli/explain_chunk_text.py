@@ -17,6 +17,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def render_chunk_explanation(chunk: Mapping[str, Any], found: ChunkExplanation, *, reveal: bool) -> str:
+    """For people. reveal: show keys, values and headers, too."""
     lines = _head(chunk, found)
     for number, each in enumerate(found.explained, 1):
         lines += ["", *_one(number, each, reveal=reveal)]
@@ -28,6 +29,8 @@ def render_chunk_explanation(chunk: Mapping[str, Any], found: ChunkExplanation, 
 
 
 def encode_chunk_explanation(chunk: Mapping[str, Any], found: ChunkExplanation, *, reveal: bool) -> dict[str, Any]:
+    """The same as JSON. reveal: with keys, values and headers."""
+
     def side(each: ExplainedDifference, at: int) -> dict[str, Any]:
         record = each.records[at]
         return {
@@ -104,7 +107,10 @@ def _line(record: WholeRecord) -> str:
 
 
 def _values(record: WholeRecord, other: WholeRecord | None, components: tuple[str, ...]) -> list[str]:
-    pairs = [("key", record.key, other and other.key), ("value", record.value, other and other.value)]
+    pairs = [
+        ("key", record.key, None if other is None else other.key),
+        ("value", record.value, None if other is None else other.value),
+    ]
     lines = [_value(name, mine, theirs if name in components else None) for name, mine, theirs in pairs]
     return [*lines, *(f"    header {_shown(name)}: {_shown(content)}" for name, content in record.headers)]
 

@@ -67,19 +67,19 @@ def failback(
     if dry_run:
         return show_run_plan(plan, preview_run(plan, choice), form)
     settings = resolve_migration_settings(plan)
-    course = plan_run(plan, choice, read_target_journal(plan, settings))
+    run_plan = plan_run(plan, choice, read_target_journal(plan, settings))
     if report is not None:
-        return _report(course, settings, report, reveal=reveal, form=form)
-    return drive_run(plan, course, settings, wanted, {"approval"})
+        return _report(run_plan, settings, report, reveal=reveal, form=form)
+    return drive_run(plan, run_plan, settings, wanted, {"approval"})
 
 
-def _report(course: RunPlan, settings: dict[str, ConnectionSettings], path: Path, *, reveal: bool, form: str) -> int:
+def _report(run_plan: RunPlan, settings: dict[str, ConnectionSettings], path: Path, *, reveal: bool, form: str) -> int:
     from cutover.failover.failback_plan import find_copied_ends
     from replicator.recovery.divergence import read_divergent_records
 
-    old = settings[course.flow.target]
+    old = settings[run_plan.flow.target]
     rows = [
-        _row(place, record, reveal=reveal) for place, record in read_divergent_records(old, find_copied_ends(course))
+        _row(place, record, reveal=reveal) for place, record in read_divergent_records(old, find_copied_ends(run_plan))
     ]
     write_output_files({path: "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)})
     if form == "json":

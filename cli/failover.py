@@ -65,13 +65,13 @@ def failover(
         return show_run_plan(plan, preview_run(plan, choice), form)
     settings = resolve_migration_settings(plan)
     chain = read_target_journal(plan, settings)
-    course = plan_run(plan, choice, chain, run_id)
+    run_plan = plan_run(plan, choice, chain, run_id)
     if show_loss:
-        return _show_loss(plan, course, settings, form)
-    return drive_run(plan, course, settings, wanted, set() if most is not None else {"accept_loss"})
+        return _show_loss(plan, run_plan, settings, form)
+    return drive_run(plan, run_plan, settings, wanted, set() if most is not None else {"accept_loss"})
 
 
-def _show_loss(plan: Plan, course: RunPlan, settings: dict[str, ConnectionSettings], form: str) -> int:
+def _show_loss(plan: Plan, run_plan: RunPlan, settings: dict[str, ConnectionSettings], form: str) -> int:
     """Changes nothing, and asks the source nothing."""
     from cutover.actions import ReadCopies, ReadLastSeenSource, ReadTopics
     from cutover.failover.loss import build_failover_loss
@@ -79,12 +79,12 @@ def _show_loss(plan: Plan, course: RunPlan, settings: dict[str, ConnectionSettin
     from cutover.observations import ActionFailed, LastSeenSource, ObservedCopies, ObservedTopics
     from cutover.offsets import list_partitions
 
-    world = LiveActionHandler(plan, course.flow, settings, build_run_applications(plan, "auto"), time.monotonic)
-    there = world.answer(ReadTopics("target"))
+    handler = LiveActionHandler(plan, run_plan.flow, settings, build_run_applications(plan, "auto"), time.monotonic)
+    there = handler.answer(ReadTopics("target"))
     known = there.partitions if isinstance(there, ObservedTopics) else {}
-    names = {topic: course.flow.target_topic(topic) for topic in course.wave.topics}
+    names = {topic: run_plan.flow.target_topic(topic) for topic in run_plan.wave.topics}
     wanted = list_partitions({topic: known[name] for topic, name in names.items() if name in known})
-    copies, sight = world.answer(ReadCopies(wanted)), world.answer(ReadLastSeenSource(wanted))
+    copies, sight = handler.answer(ReadCopies(wanted)), handler.answer(ReadLastSeenSource(wanted))
     for seen in (there, copies, sight):
         if isinstance(seen, ActionFailed):
             click.echo(seen.error, err=True)
@@ -93,9 +93,9 @@ def _show_loss(plan: Plan, course: RunPlan, settings: dict[str, ConnectionSettin
     assert isinstance(sight, LastSeenSource)
     loss = build_failover_loss(sight.wall_ms, wanted, copies.copies, sight.sights)
     if form == "json":
-        click.echo(json.dumps({"schema": 1, "wave": course.wave.name, "loss": loss.to_json()}, indent=2))
+        click.echo(json.dumps({"schema": 1, "wave": run_plan.wave.name, "loss": loss.to_json()}, indent=2))
     else:
-        click.echo(f"{course.wave.name}, if {course.flow.source} ended now: {loss.describe()}")
+        click.echo(f"{run_plan.wave.name}, if {run_plan.flow.source} ended now: {loss.describe()}")
     return 0
 
 

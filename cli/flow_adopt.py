@@ -312,8 +312,8 @@ def _print(stage: _Stage, proofs: Sequence[PartitionProof]) -> None:
         if verdict.position >= 0:
             lag = max(0, ends.source_end - verdict.position)
             click.echo(f"    copying goes on at source offset {verdict.position} ({lag:,} offsets to go)")
-        if proof.said >= 0 and proof.said != verdict.position:
-            click.echo(f"    its own note says {proof.said}; the records on the target decide")
+        if proof.reported_position >= 0 and proof.reported_position != verdict.position:
+            click.echo(f"    its own note says {proof.reported_position}; the records on the target decide")
         if proof.syncs:
             click.echo(f"    {proof.true_syncs} of {proof.syncs} offset syncs of MirrorMaker are true")
         for group, exactly in proof.groups:
@@ -352,7 +352,7 @@ def _document(stage: _Stage, proofs: Sequence[PartitionProof], skipped: Sequence
                 "source": [proof.ends.source_start, proof.ends.source_end],
                 "target": [proof.ends.target_start, proof.ends.target_end],
                 "position": proof.verdict.position,
-                "noted_position": proof.said,
+                "noted_position": proof.reported_position,
                 "syncs": proof.syncs,
                 "syncs_true": proof.true_syncs,
                 "groups": [
@@ -419,5 +419,5 @@ def _ordered(stage: _Stage, proofs: Sequence[PartitionProof], yes: bool, wait_s:
     from cli.flow_decisions import await_workers
 
     return await_workers(
-        stage.flow.id, stage.target, stage.asked.path, [each.order for each in given], wait_s, aside=aside
+        stage.flow.id, stage.target, stage.asked.path, [each.decision for each in given], wait_s, aside=aside
     )

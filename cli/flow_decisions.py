@@ -1,7 +1,7 @@
-"""`topology flow accept-gap`, `reseed` and `copy-foreign`: decisions about partitions that stopped loudly.
+"""`topology flow accept-gap`, `reseed` and `copy-foreign`: decisions about halted partitions.
 
-Both show what they mean before anything is written, are journaled in watershed.journal, and name what they answer, so
-that a worker obeys them once or refuses them (`replicator.recovery.operator_decisions`).
+Each shows what it will do before anything is written, is recorded in watershed.journal, and names the state that it
+answers, so that a worker obeys it once or refuses it (`replicator.recovery.operator_decisions`).
 """
 
 from __future__ import annotations

@@ -16,7 +16,10 @@ from cli.journal_decisions import show_decisions
 from cli.plan_settings import build_settings_lookup, compile_plan_at
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from clusters.settings import ConnectionSettings
+    from cutover.errors import BrokenChain
     from cutover.journal.chain import JournalChain, JournalEntry, VoidLine
     from cutover.journal.signing import Signing
     from topology.plan import Plan
@@ -55,8 +58,7 @@ def journal(path: Path, verify: bool, run_id: str | None, ordered: bool, signed_
     if ordered:
         if verify or run_id is not None or signed_root is not None:
             raise click.UsageError("--orders goes without --verify, --run and --sign: those are about migrations")
-        targets = map(build_settings_lookup(plan), sorted({flow.target for flow in plan.flows}))
-        return show_decisions(plan.topology, frozenset(flow.id for flow in plan.flows), targets, form)
+        return _show_orders(plan, form)
     if plan.migration is None:
         raise NotSupported(
             f"topology {plan.topology} declares no migration, so it has no run to show; --orders shows what was "
@@ -73,43 +75,65 @@ def journal(path: Path, verify: bool, run_id: str | None, ordered: bool, signed_
         broken = error
     shown = [] if verify else [entry for entry in chain.entries if run_id in (None, entry.run)]
     if form == "json":
-        document = {
-            "schema": 1,
-            "topology": plan.topology,
-            "cluster": target,
-            "root": chain.root,
-            "count": len(chain.entries),
-            "void": len(chain.void),
-            "void_lines": [each.to_json() for each in chain.void],
-            "signed": chain.signed,
-            "verified": unverified is None or not chain.signed,
-            "whole": broken is None,
-            "broken_at": None if broken is None else broken.offset,
-            "runs": _runs(chain),
-            "entries": [entry.to_json() for entry in shown],
-        }
-        click.echo(json.dumps(document, indent=2, ensure_ascii=False))
+        _show_json(plan, target, chain, shown, broken, verified=unverified is None or not chain.signed)
     else:
         for entry in shown:
             click.echo(_line(entry))
         for run in _runs(chain) if verify else []:
-            told = run["state"] or f"unfinished, at step {run['step']}"
-            click.echo(f"{run['run']}: {run['kind']} of wave {run['wave']}, {run['entries']} entries, {told}")
-        for line in chain.foreign:
-            click.echo(_named(line))
-        if chain.signed and unverified is not None:
-            click.echo(f"{chain.signed} entries are signed; not verified here: no key. {unverified}")
-        if broken is None:
-            click.echo(f"{len(chain.entries)} entries, chain whole, root {chain.root}")
-        aside = chain.unsigned
-        if aside is not None and aside.entries:
-            click.echo(
-                f"{len(aside.entries)} entries were written without a key, up to {aside.root}: nothing goes on before "
-                f"somebody vouches for them (`topology journal FILE --sign {aside.root}`) or for none (`--sign none`)"
-            )
+            state = run["state"] or f"unfinished, at step {run['step']}"
+            click.echo(f"{run['run']}: {run['kind']} of wave {run['wave']}, {run['entries']} entries, {state}")
+        _show_chain_state(chain, unverified, is_whole=broken is None)
     if broken is not None:
         raise broken
     return 0
+
+
+def _show_orders(plan: Plan, form: str) -> int:
+    targets = map(build_settings_lookup(plan), sorted({flow.target for flow in plan.flows}))
+    return show_decisions(plan.topology, frozenset(flow.id for flow in plan.flows), targets, form)
+
+
+def _show_json(
+    plan: Plan,
+    target: str,
+    chain: JournalChain,
+    shown: Sequence[JournalEntry],
+    broken: BrokenChain | None,
+    *,
+    verified: bool,
+) -> None:
+    document = {
+        "schema": 1,
+        "topology": plan.topology,
+        "cluster": target,
+        "root": chain.root,
+        "count": len(chain.entries),
+        "void": len(chain.void),
+        "void_lines": [each.to_json() for each in chain.void],
+        "signed": chain.signed,
+        "verified": verified,
+        "whole": broken is None,
+        "broken_at": None if broken is None else broken.offset,
+        "runs": _runs(chain),
+        "entries": [entry.to_json() for entry in shown],
+    }
+    click.echo(json.dumps(document, indent=2, ensure_ascii=False))
+
+
+def _show_chain_state(chain: JournalChain, unverified: str | None, *, is_whole: bool) -> None:
+    """What does not count, what is not verified, and the root where the chain is whole."""
+    for line in chain.foreign:
+        click.echo(_named(line))
+    if chain.signed and unverified is not None:
+        click.echo(f"{chain.signed} entries are signed; not verified here: no key. {unverified}")
+    if is_whole:
+        click.echo(f"{len(chain.entries)} entries, chain whole, root {chain.root}")
+    aside = chain.unsigned
+    if aside is not None and aside.entries:
+        click.echo(
+            f"{len(aside.entries)} entries were written without a key, up to {aside.root}: nothing goes on before "
+            f"somebody vouches for them (`topology journal FILE --sign {aside.root}`) or for none (`--sign none`)"
+        )
 
 
 def _signing(plan: Plan) -> tuple[Signing, str | None]:

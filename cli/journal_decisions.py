@@ -35,8 +35,7 @@ def show_decisions(topology: str, flows: frozenset[str], targets: Iterable[Conne
 
 
 def _written(settings: ConnectionSettings) -> Iterator[Mapping[str, Any]]:
-    """What people ordered is in the journal; what became of it beside the flows, where workers may write (earlier
-    versions wrote it to the journal, too)."""
+    """Decisions are in watershed.journal, which workers may not write; their outcomes are in watershed.flows."""
     from clusters.control_records import read_control_log
     from clusters.control_topics import FLOWS_TOPIC, JOURNAL_TOPIC
     from clusters.errors import TopicMissing

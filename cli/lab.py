@@ -52,11 +52,11 @@ def up(clusters: int | None, names: str | None, brokers: int, directory: Path, f
     _show(_run(act), form)
 
 
-@lab.command()
+@lab.command("status")
 @_DIRECTORY
 @_FORMAT
 @click.pass_context
-def status(context: click.Context, directory: Path, form: str) -> None:
+def show_lab_status(context: click.Context, directory: Path, form: str) -> None:
     """Show the clusters; exit 1 when a broker of them does not run.
 
     Example: topology lab status --format json
@@ -108,15 +108,19 @@ def _aliases(clusters: int | None, names: str | None) -> list[str]:
     return aliases
 
 
+class _LabFailed(click.ClickException):
+    """A lab that could not be started, found or ended."""
+
+    exit_code = 2
+
+
 def _run(act: Callable[[], Lab]) -> Lab:
     from lab.errors import LabError
 
     try:
         return act()
     except LabError as error:
-        failure = click.ClickException(str(error))
-        failure.exit_code = 2
-        raise failure from None
+        raise _LabFailed(str(error)) from None
 
 
 def _show(found: Lab, form: str) -> None:

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
+
+if TYPE_CHECKING:
+    from topology.rule import Profile
 
 _SEVERITY_RANK = {"error": 0, "warning": 1, "info": 2}
 _FORMATS = ("text", "concise", "json", "github", "sarif", "junit")
@@ -36,7 +40,7 @@ def lint(
     inventory: Path | None,
     baseline: Path | None,
     config: Path | None,
-    profile: str | None,
+    profile: Profile | None,
 ) -> int:
     """Find what is wrong with topology files, offline. A directory stands for the *.yaml files in it; those that say
     the same `metadata.name` form one topology.

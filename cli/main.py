@@ -62,9 +62,11 @@ class LazyGroup(click.Group):
     """A group that knows its commands by name and imports one only to run it."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
+        """The names of all commands, in the order of the help."""
         return list(COMMAND_TABLE)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Imports the command's module; None for a name that is no command."""
         if cmd_name not in COMMAND_TABLE:
             return None
         module, _, attribute = COMMAND_TABLE[cmd_name][0].partition(":")
@@ -74,6 +76,7 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Suggests the nearest command for an unknown name. Pauses the garbage collector for short commands."""
         if args and not args[0].startswith("-") and args[0] not in COMMAND_TABLE:
             from topology.spelling import suggest_word
 
@@ -85,6 +88,7 @@ class LazyGroup(click.Group):
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Writes the help's sections without importing a single command."""
         for section, rows in _COMMANDS.items():
             with formatter.section(section):
                 formatter.write_dl([(name, line) for name, _, line in rows])

@@ -20,38 +20,38 @@ def show_dry_run(plan: Plan, waves: Sequence[Wave], form: str, strategy: WaveStr
     """Connects to nothing. strategy: another one than the file's."""
     from cutover.run_plan import plan_migration
 
-    courses = [plan_migration(plan, wave.name, strategy=strategy) for wave in waves]
+    run_plans = [plan_migration(plan, wave.name, strategy=strategy) for wave in waves]
     if form == "json":
-        shown = [_document(course) for course in courses]
+        shown = [_document(run_plan) for run_plan in run_plans]
         document = {"schema": 1, "plan": plan.hash, "waves": shown}
-        if len(shown) == 1:  # as it was before there were several
+        if len(shown) == 1:  # scripts read the fields of a single wave at the top
             document |= {"wave": shown[0]["wave"], "steps": shown[0]["steps"]}
         click.echo(json.dumps(document, indent=2))
         return
-    for number, course in enumerate(courses):
+    for number, run_plan in enumerate(run_plans):
         if number:
             click.echo()
-        _tell(plan, course)
+        _tell(plan, run_plan)
     click.echo("\nNothing was touched.")
 
 
-def _document(course: RunPlan) -> dict[str, Any]:
+def _document(run_plan: RunPlan) -> dict[str, Any]:
     from cutover.steps import describe_way_back, estimate_write_pause_ms
 
-    wave, steps = course.wave, course.steps
+    wave, steps = run_plan.wave, run_plan.steps
     return {
         "wave": wave.name,
         "after": list(wave.after),
-        "strategy": course.policy.strategy,
+        "strategy": run_plan.policy.strategy,
         "topics": list(wave.topics),
         "without_writes_ms": estimate_write_pause_ms(steps),
-        "way_back": describe_way_back(course.policy),
+        "way_back": describe_way_back(run_plan.policy),
         "steps": [asdict(step) for step in steps],
     }
 
 
-def _tell(plan: Plan, course: RunPlan) -> None:
-    wave, flow, chosen = course.wave, course.flow, course.policy.strategy
+def _tell(plan: Plan, run_plan: RunPlan) -> None:
+    wave, flow, chosen = run_plan.wave, run_plan.flow, run_plan.policy.strategy
     click.echo(f"{plan.topology}, wave {wave.name}: {flow.source} → {flow.target}, plan {plan.hash[:19]}")
     told = chosen if chosen == wave.strategy else f"{chosen} (the file says {wave.strategy})"
     click.echo(f"strategy   {told}" + (f", after {', '.join(wave.after)}" if wave.after else ""))
@@ -59,14 +59,14 @@ def _tell(plan: Plan, course: RunPlan) -> None:
     for title, names in (("consumers", wave.consumers), ("producers", wave.producers)):
         those = (f"{name} ({_told(plan, name)})" for name in names)
         click.echo(f"{title:10} {', '.join(those) or 'none'}")
-    show_run_steps(course.steps)
+    show_run_steps(run_plan.steps)
 
 
 def show_run_steps(steps: Sequence[Step]) -> None:
     """Every step with its undo, and where the line is."""
     from cutover.steps import estimate_write_pause_ms
 
-    without = estimate_write_pause_ms(steps)
+    without = estimate_write_pause_ms(tuple(steps))
     if without is not None:
         click.echo(f"no writes  about {without / 1000:.0f} s, between fence and switch, when everybody follows at once")
     for number, step in enumerate(steps, 1):

@@ -1,4 +1,4 @@
-"""Which applications have moved, and what that means for their flow: said beside what a command shows or does."""
+"""Which applications have moved, and what that means for their flow: notes that several commands print."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
 
 def describe_moved_applications(plan: Plan, connect: Callable[[str], ConnectionSettings]) -> list[str]:
-    """A line for each wave whose applications are where the migration leads, by the journal there. Raises ClusterError
-    and BrokenChain."""
+    """A line for each wave whose applications run at the target, as the journal says. Raises ClusterError and
+    BrokenChain."""
     from clusters.flow_records import read_flows
     from cutover.wave_states import list_wave_states
 

@@ -78,11 +78,11 @@ def sync(path: Path, flow_id: str, wanted: tuple[str, ...], form: str) -> int:
 @click.option("-p", "--partition", type=click.IntRange(0), default=None, help="Only this partition.")
 @click.option("--yes", is_flag=True, help="Do not ask; needed where there is no terminal.")
 def reset_group(path: Path, flow_id: str, group: str, topic: str | None, partition: int | None, yes: bool) -> int:
-    """Let a group's position at the target go back, or be taken over from whoever set it there.
+    """Let a group's position at the target go back, or replace a position that another program committed there.
 
-    The decision is journaled with the very positions that it answers. Whoever follows the group next (the worker's
-    keeper, `apply`, or `topology offsets sync`) obeys it once, and only while the group is empty and stands there.
-    Exit code 1 when nothing is to be ordered.
+    The decision is journaled with the positions that it answers. The next sync of the group (by the worker, `apply`,
+    or `topology offsets sync`) obeys it once, and only while the group is empty and still has these positions.
+    Exit code 1 when there is nothing to decide.
     """
     from clusters.control_topics import ControlWriter
     from replicator.sync.group_control_records import GroupResetDecision, journal_group_reset

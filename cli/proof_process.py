@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 _LIMIT = 3 * 3600.0  # seconds; a proof that takes longer has failed
 _STAY = 12 * 3600.0  # seconds; so long an application waits to prove the tail: soaking takes a working day
-_BEGIN = 15.0  # seconds until the application that waits has begun what was ordered, or is replaced
-_BEGIN_COLD = 45.0  # seconds that one is waited for which was begun beside the run, while nobody writes
-_READY = 600.0  # seconds that producers write on while an application is made ready for the tail
+_BEGIN = 15.0  # seconds until a waiting application has begun a proof that was sent to it, or is replaced
+_BEGIN_COLD = 45.0  # seconds to wait, with producers fenced, for an application that was started during the run
+_READY = 600.0  # seconds to wait for it before the fence, while producers still write
 _GRACE = 10.0  # seconds for it to end in good order
 _LOOK = 0.02  # seconds between two looks for a file
 _LOG, _SUMMARY = "verify.log", "summary.json"
@@ -34,21 +34,14 @@ _LOG, _SUMMARY = "verify.log", "summary.json"
 _Say = Callable[["RunEvent"], None]
 
 
-def run_single_proof(folder: Path, topology: Path, plan_hash: str, wanted: RequestProof) -> ProofOutcome:
-    """Run `python -m spark.verify` into `folder` and read its summary. Its log is `verify.log` there."""
-    with ProofProcess(topology, plan_hash, stay=None) as proofs:
-        return proofs.prove(folder, wanted)
-
-
 @dataclass(slots=True)
 class ProofProcess:
-    """The proofs of one run. The application that has proven the history stays (`spark.standby`) for that of the tail,
-    which it begins at once; one that is gone by then is replaced. stay: for so many seconds, None: never. A run that
-    goes on behind the proof of its history is `listening`: it has another one by then."""
+    """The proofs of one run. The application that has proven the history waits (`spark.standby`) to prove the tail, so
+    that the proof of the tail begins at once; one that has died is replaced. A run that is resumed after the proof of
+    its history starts such an application early (`wrap_with_warm_up`)."""
 
     topology: Path
     plan_hash: str
-    stay: float | None = _STAY
     _process: subprocess.Popen[bytes] | None = field(init=False, default=None)
     _stays: bool = field(init=False, default=False)
     _awaited: Path | None = field(init=False, default=None)  # the summary behind which it takes orders
@@ -67,14 +60,14 @@ class ProofProcess:
         self._make_ready(_BEGIN_COLD)
         return self._by_order(folder, arguments) or self._by_new(folder, arguments, stays=not wanted.final)
 
-    def wrap_with_warm_up(self, say: _Say, course: RunPlan, folder: Callable[[], Path]) -> _Say:
-        """`say`, and with the first step that is not done behind the proof of the history, an application is begun: it
-        proves again what came since, which warms it, and stays for the tail. Before producers are fenced it is waited
-        for."""
+    def wrap_with_warm_up(self, say: _Say, run_plan: RunPlan, folder: Callable[[], Path]) -> _Say:
+        """`say` for a resumed run, which also starts an application at the first step after the proof of the history.
+        That proves again what came since, which warms it up, and waits for the tail. The fence waits until it is
+        ready."""
         from cutover.actions import RequestProof
         from cutover.run_context import PREFLIGHT_STEPS
 
-        names = [step.name for step in course.steps]
+        names = [step.name for step in run_plan.steps]
         before = names[: names.index("tail_proof")] if "tail_proof" in names else []
         known: dict[str, dict[str, Any]] = {}
 
@@ -87,7 +80,7 @@ class ProofProcess:
             if self._process is None:
                 history = known["history_proof"]
                 topics = sorted(next(known[name] for name in PREFLIGHT_STEPS if name in known)["partitions"])
-                again = RequestProof(course.flow.id, tuple(topics), history["level"], False, history.get("summary"))
+                again = RequestProof(run_plan.flow.id, tuple(topics), history["level"], False, history.get("summary"))
                 place = folder() / "again"
                 self._begin(place, self._arguments(place, again), stays=True)
                 self._awaited = place / _SUMMARY
@@ -105,13 +98,13 @@ class ProofProcess:
         return arguments + (["--since", wanted.since] if wanted.since else [])
 
     def _make_ready(self, seconds: float) -> None:
-        """Until the application that was begun beside the run takes orders, or has ended."""
+        """Waits until the application that was started during the run accepts a proof, or has ended."""
         if self._awaited is not None and self._process is not None:
             _wait(self._process, self._awaited, seconds)
         self._awaited = None
 
     def _by_order(self, folder: Path, arguments: list[str]) -> ProofOutcome | None:
-        """By the application that waits; None when there is none, or it came to no verdict."""
+        """The verdict of the waiting application; None when there is none, or it reached no verdict."""
         process = self._process
         if process is None or process.stdin is None or not self._stays:
             return None
@@ -139,9 +132,9 @@ class ProofProcess:
     def _begin(self, folder: Path, arguments: list[str], *, stays: bool) -> subprocess.Popen[bytes]:
         self._dismiss()
         _made_room(folder)
-        self._stays = stays and self.stay is not None
+        self._stays = stays
         command = [sys.executable, "-m", "spark.verify", *arguments]
-        command += ["--stay", str(self.stay)] if self._stays else []
+        command += ["--stay", str(_STAY)] if self._stays else []
         with (folder / _LOG).open("wb") as out:
             # A process group of its own, which ends with us: Spark starts a Java process beside.
             self._process = subprocess.Popen(
@@ -155,7 +148,7 @@ class ProofProcess:
         return read_proof_summary(summary, self.plan_hash) if summary.exists() else None
 
     def _dismiss(self, *, at_once: bool = False) -> None:
-        """One that does not stay is ending by itself when its verdict is there."""
+        """Ends the application. One without --stay ends by itself after its verdict."""
         process, self._process = self._process, None
         if process is None:
             return
@@ -175,7 +168,7 @@ class ProofProcess:
 
 
 def _made_room(folder: Path) -> Path:
-    """The summary's place: an older proof must never stand for the one to come."""
+    """The path of the summary, with an older summary and log removed: they must not count for the new proof."""
     folder.mkdir(parents=True, exist_ok=True)
     summary = folder / _SUMMARY
     for old in (summary, folder / _LOG):
@@ -184,7 +177,7 @@ def _made_room(folder: Path) -> Path:
 
 
 def _wait(process: subprocess.Popen[bytes], file: Path, seconds: float = _LIMIT) -> str | int | None:
-    """Until the file is there; else what ended the process that should have written it, or that its time is over."""
+    """Waits for the file. Returns the exit code of a process that ended first, or text when `seconds` have passed."""
     limit = time.monotonic() + seconds
     while True:
         code = process.poll()

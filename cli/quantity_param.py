@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 
-class _Quantity(click.ParamType):
+class _Quantity(click.ParamType[int]):
     """`parse` is one of `topology.quantities`, by name, so that nothing is imported for `--help`."""
 
     def __init__(self, parse: str, name: str, *, least: int = 0) -> None:
@@ -16,7 +16,7 @@ class _Quantity(click.ParamType):
         self.name = name
         self.least = least
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         from topology import quantities
 
         parse: Callable[[str], int] = getattr(quantities, self.parse)

@@ -93,6 +93,7 @@ def render_planning_report(
     price_per_gib: float | None,
     idle_days: int,
 ) -> str:
+    """The report as HTML where `output` ends with .html, else as Markdown."""
     from topology.planning import Assumptions, estimate_migration
     from topology.planning.html import render_html_page
     from topology.planning.markdown import render_markdown_page

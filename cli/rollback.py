@@ -39,5 +39,5 @@ def rollback(stranded: Literal["skip", "reread"] | None, **given: Any) -> int:
     if wanted.dry_run:
         return show_run_plan(plan, preview_run(plan, choice), wanted.form)
     settings = resolve_migration_settings(plan)
-    course = plan_run(plan, choice, read_target_journal(plan, settings))
-    return drive_run(plan, course, settings, wanted, {"approval"})
+    run_plan = plan_run(plan, choice, read_target_journal(plan, settings))
+    return drive_run(plan, run_plan, settings, wanted, {"approval"})

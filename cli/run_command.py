@@ -30,7 +30,7 @@ _F = Callable[..., Any]
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """What both commands are asked for. form: `text` or `json`."""
+    """Options that failover, failback and rollback share. form: `text` or `json`."""
 
     path: Path
     wave: str | None

@@ -20,6 +20,7 @@ _COLOURS = {"done": "green", "skipped": "green", "refused": "red", "begin": "cya
 
 
 def build_run_applications(plan: Plan, approve: str) -> ApplicationEndpoints:
+    """How applications are stopped and started: by their endpoints, or by a person where the terminal has one."""
     from cutover.driver import build_application_endpoints
 
     assert plan.migration is not None
@@ -29,6 +30,7 @@ def build_run_applications(plan: Plan, approve: str) -> ApplicationEndpoints:
 
 
 def ask_approval(wanted: AskApproval) -> ApprovalAnswer:
+    """Shows the evidence on standard error and asks in the terminal. Aborts the command when nobody can answer."""
     from cutover.observations import ApprovalAnswer
 
     click.echo(json.dumps(wanted.evidence, indent=2, sort_keys=True), err=True)
@@ -42,6 +44,7 @@ def ask_confirmation(question: str) -> bool:
 
 
 def show_run_event(event: RunEvent, *, to_stderr: bool) -> None:
+    """Prints one line: seconds since the run began, a mark for the kind of event, and its text."""
     mark, colour = _MARKS[event.kind], _COLOURS.get(event.kind)
     text = event.text if event.kind in ("seen", "deed", "ended") else f"{event.step}: {event.text}"
     indent = "" if event.kind in ("begin", "done", "skipped", "refused", "ended") else "  "

@@ -54,6 +54,7 @@ def watch_flows(topology: str, flows: Callable[[], list[dict[str, Any]]], consol
 
 
 def make_visible_text(text: str, style: str = "") -> RichText:
+    """Text for a cell; control characters are shown, not obeyed."""
     return RichText(make_visible(text), style=style)
 
 

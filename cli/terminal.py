@@ -30,10 +30,12 @@ class VisibleStream:
         self.unfiltered = stream
 
     def write(self, text: str) -> int:
+        """Writes the text in visible form; returns the length of the text as given."""
         self.unfiltered.write(make_visible(text))
         return len(text)
 
     def writelines(self, lines: list[str]) -> None:
+        """As `write`, line by line."""
         for line in lines:
             self.write(line)
 
@@ -52,7 +54,7 @@ def make_visible(text: str) -> str:
 def filter_output() -> Iterator[None]:
     """Standard output and error are `VisibleStream`s meanwhile."""
     before = sys.stdout, sys.stderr
-    sys.stdout, sys.stderr = VisibleStream(sys.stdout), VisibleStream(sys.stderr)  # type: ignore[assignment]
+    sys.stdout, sys.stderr = VisibleStream(sys.stdout), VisibleStream(sys.stderr)
     try:
         yield
     finally:

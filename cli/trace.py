@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from replicator.trace import RecordTrace, TraceHop
 
 
-class _RecordPlaceParam(click.ParamType):
+class _RecordPlaceParam(click.ParamType[tuple[str, int, int]]):
     """`TOPIC:PARTITION:OFFSET`; a topic's name has no colon."""
 
     name = "place"

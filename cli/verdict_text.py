@@ -19,6 +19,7 @@ _COLOURS = {"proven": "green", "different": "red"}
 
 
 def render_verdict(document: Mapping[str, Any], out: Path, file: Path) -> str:
+    """For people: verdict and counts first, the evidence's folder last."""
     parts = [
         _headline(document),
         _topics(document),

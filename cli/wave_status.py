@@ -24,6 +24,7 @@ def read_migration_journal(plan: Plan, target: ConnectionSettings) -> JournalCha
 
 
 def show_wave_states(plan: Plan, chain: JournalChain, form: str) -> int:
+    """Prints every wave with its state, and where its topics are written to. Returns the exit code 0."""
     from cutover.wave_states import list_wave_states
 
     states = list_wave_states(plan, chain)

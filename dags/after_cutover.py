@@ -2,7 +2,7 @@
 
 from datetime import timedelta
 
-from airflow.sdk import DAG
+from airflow.sdk import DAG, BaseOperator
 
 from plugins.watershed.operators.decommission import (
     DecommissionApprovalOperator,
@@ -27,8 +27,9 @@ DECOMMISSION_TEXT = "when `decommission` of the file is fulfilled, a person deci
 
 
 def build_after_cutover_dag(file: TopologyFile) -> DAG:
-    migration = file.plan.migration
-    flow, asset = file.plan.flow(migration.flow), build_cutover_asset(file.name)
+    """Runs after every wave: the cutover asset triggers it, so it is the only DAG that starts unpaused."""
+    migration, flow = file.require_migration()
+    asset = build_cutover_asset(file.name)
     source = flow.source
     then = (
         DECOMMISSION_TEXT.format(source=source)
@@ -50,7 +51,7 @@ def build_after_cutover_dag(file: TopologyFile) -> DAG:
     ) as dag:
         frozen = "{{ ti.xcom_pull('compile') }}"
         compiled = FreezePlanOperator(task_id="compile", path=str(file.path))
-        last = StragglerWatchOperator(task_id="straggler_watch", plan=frozen)
+        last: BaseOperator = StragglerWatchOperator(task_id="straggler_watch", plan=frozen)
         compiled >> last
         told = ["--topology", "{topology}", "--out", "{out}"]
         reverse = sorted({wave.rollback.reverse for wave in migration.waves if wave.rollback and wave.rollback.reverse})

@@ -21,8 +21,8 @@ Shows what only `{source}` holds (records that were written there and never copi
 
 
 def build_failback_dag(file: TopologyFile) -> DAG:
-    migration = file.plan.migration
-    flow = file.plan.flow(migration.flow)
+    """One group for the chosen waves: a task a step of the failback, triggered by hand only."""
+    migration, flow = file.require_migration()
     names = list_wave_groups(file.plan, "failback")
     dag = DAG(
         dag_id=f"failback__{file.name}",

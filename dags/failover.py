@@ -23,8 +23,8 @@ refused: use `migrate__{name}`, which loses nothing.
 
 
 def build_failover_dag(file: TopologyFile) -> DAG:
-    migration = file.plan.migration
-    flow = file.plan.flow(migration.flow)
+    """One group for the chosen waves: a task a step of the failover, triggered by hand only."""
+    migration, flow = file.require_migration()
     names = list_wave_groups(file.plan, "failover")
     dag = DAG(
         dag_id=f"failover__{file.name}",

@@ -29,7 +29,8 @@ nothing outside: the next one looks into the journal. `topology journal` shows w
 
 
 def build_migrate_dag(file: TopologyFile) -> DAG:
-    migration = file.plan.migration
+    """A group a wave, each behind the waves that its `after` names. The last task of a wave emits the cutover asset."""
+    migration, _ = file.require_migration()
     waves = order_waves(migration)
     told = "\n".join(
         f"- **{wave.name}** ({wave.strategy}): consumers {', '.join(wave.consumers) or 'none'}; "

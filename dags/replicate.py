@@ -26,7 +26,8 @@ whatever happens to Airflow.
 
 
 def build_replicate_dag(file: TopologyFile) -> DAG:
-    plan = file.plan
+    """Four tasks, one after the other: compile, apply, start_fleets, wait_running. Triggered by hand only."""
+    plan = file.require_plan()
     with DAG(
         dag_id=f"replicate__{file.name}",
         auto_register=False,

@@ -24,8 +24,8 @@ A wave that has not passed its point of no return is taken back by its own run (
 
 
 def build_rollback_dag(file: TopologyFile) -> DAG:
-    migration = file.plan.migration
-    flow = file.plan.flow(migration.flow)
+    """A group a wave, the last wave first; a wave without a way back has none. Triggered by hand only."""
+    _, flow = file.require_migration()
     names = list_wave_groups(file.plan, "rollback")
     dag = DAG(
         dag_id=f"rollback__{file.name}",

@@ -17,9 +17,11 @@ runs how far it is; the result is an event of the asset `{asset}`, whatever the 
 
 
 def build_verify_dag(file: TopologyFile) -> DAG:
-    flows = [str(flow.id) for flow in file.plan.flows]
-    level = max((flow.verify.level for flow in file.plan.flows), default="L1")
-    every = min((flow.verify.every_ms for flow in file.plan.flows if flow.verify.every_ms), default=None)
+    """Runs as often as the smallest `verify.every` of the file's flows asks; without one, by hand only."""
+    plan = file.require_plan()
+    flows = [str(flow.id) for flow in plan.flows]
+    level = max((flow.verify.level for flow in plan.flows), default="L1")
+    every = min((flow.verify.every_ms for flow in plan.flows if flow.verify.every_ms), default=None)
     with DAG(
         dag_id=f"verify__{file.name}",
         auto_register=False,

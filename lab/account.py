@@ -18,6 +18,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import click
 import numpy as np
 
 from lab.application_records import ENTRY_DTYPES, ENTRY_FIELDS, ENTRY_FORMAT, read_application_description, read_words
@@ -75,18 +76,22 @@ class RunAccount:
 
     @property
     def lost(self) -> int:
+        """Acknowledged records that no member of some group processed, summed over the groups."""
         return sum(group.lost for group in self.groups)
 
     @property
     def repeated(self) -> int:
+        """Records that a group processed again, summed over the groups."""
         return sum(group.repeated for group in self.groups)
 
     @property
     def processed_distinct(self) -> int:
+        """Different records that were processed, summed over the groups."""
         return sum(group.processed_distinct for group in self.groups)
 
     @property
     def out_of_order_per_key(self) -> int:
+        """Records that a group processed behind a later one of the same key, summed over the groups."""
         return sum(group.out_of_order_per_key for group in self.groups)
 
     @property
@@ -97,9 +102,11 @@ class RunAccount:
 
     @property
     def max_seconds_without_writes(self) -> float:
+        """The longest gap between the last acknowledgement at one cluster and the first at the next."""
         return max(self.seconds_without_writes.values(), default=0.0)
 
     def to_json(self) -> dict[str, Any]:
+        """Schema 1: the totals first, then every group, producer and move."""
         value = asdict(self)
         value["moves"] = [{**asdict(move), "seconds": move.seconds} for move in self.moves]
         totals = {name: getattr(self, name) for name in _TOTALS}
@@ -281,6 +288,7 @@ def _pause(entries: np.ndarray) -> float:
 
 
 def main(argv: list[str] | None = None) -> None:
+    """Prints the account of a directory as JSON. Exits 1 when a record was lost, repeated or out of order."""
     parser = ArgumentParser(prog="python -m lab.account", description="Accounts for the sample applications.")
     parser.add_argument("directory", type=Path, help="the directory that holds the applications' directories")
     options = parser.parse_args(argv)
@@ -288,8 +296,7 @@ def main(argv: list[str] | None = None) -> None:
     if not found:
         sys.exit(f"lab.account: no application in {options.directory}")
     result = build_account(found)
-    json.dump(result.to_json(), sys.stdout, indent=2)
-    print()
+    click.echo(json.dumps(result.to_json(), indent=2))
     sys.exit(1 if result.lost or result.repeated or result.out_of_order_per_key else 0)
 
 

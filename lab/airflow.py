@@ -26,6 +26,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import click
+
 from lab.detached_process import ProcessIdentity, is_alive, spawn_detached
 from lab.process_sessions import end_sessions
 
@@ -297,6 +299,7 @@ def _log(directory: Path, name: str) -> Path:
 
 
 def main(arguments: Iterable[str] | None = None) -> int:
+    """`up`, `down` or `status` of the Airflow in `--dir`. Returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m lab.airflow", description="Airflow on this machine")
     parser.add_argument("verb", choices=["up", "down", "status"])
     parser.add_argument("--dir", type=Path, default=Path(".watershed/airflow"))
@@ -309,14 +312,14 @@ def main(arguments: Iterable[str] | None = None) -> int:
         try:
             start_airflow(options.dir, topologies=options.topologies, state=options.dir / "state")
         except AirflowFailed as failure:
-            print(f"error: {failure}", file=sys.stderr)
+            click.echo(f"error: {failure}", err=True)
             return 2
     if (known := find_airflow(options.dir)) is None:
-        print("airflow: not running")
+        click.echo("airflow: not running")
         return 1
-    print(f"{known.url}  (log in as {', '.join(f'{user}/{user}' for user in _USERS)})")
+    click.echo(f"{known.url}  (log in as {', '.join(f'{user}/{user}' for user in _USERS)})")
     for name, state in _read_health(known).items():
-        print(f"  {name:14} {state}")
+        click.echo(f"  {name:14} {state}")
     return 0
 
 

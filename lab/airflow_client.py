@@ -65,6 +65,7 @@ class AirflowClient:
         return {dag["dag_id"] for dag in self._call("GET", "/api/v2/dags?limit=500")["dags"]}
 
     def import_errors(self) -> list[str]:
+        """`file: stack trace` of every DAG file that Airflow could not import."""
         found = self._call("GET", "/api/v2/importErrors")["import_errors"]
         return [f"{each['filename']}: {each['stack_trace']}" for each in found]
 
@@ -77,6 +78,7 @@ class AirflowClient:
             time.sleep(0.5)
 
     def unpause(self, dag: str) -> None:
+        """Lets the scheduler start runs of the DAG."""
         self._call("PATCH", f"/api/v2/dags/{dag}", {"is_paused": False})
 
     def trigger(self, dag: str, run: str, conf: Mapping[str, Any]) -> None:
@@ -89,6 +91,7 @@ class AirflowClient:
                 raise
 
     def run_state(self, dag: str, run: str) -> str:
+        """Airflow's word for the run: queued, running, success or failed."""
         return str(self._call("GET", f"/api/v2/dags/{dag}/dagRuns/{_quoted(run)}")["state"])
 
     def tasks(self, dag: str, run: str) -> list[TaskInstance]:
@@ -99,16 +102,6 @@ class AirflowClient:
             for t in self._call("GET", path)["task_instances"]
         ]
         return sorted(found, key=lambda task: task.started or "~")
-
-    def xcom(self, dag: str, run: str, task: str, key: str = "return_value") -> Any:
-        """None when the task returned nothing."""
-        path = f"/api/v2/dags/{dag}/dagRuns/{_quoted(run)}/taskInstances/{task}/xcomEntries/{key}"
-        try:
-            return self._call("GET", path)["value"]
-        except AirflowRequestFailed as answer:
-            if answer.status == 404:
-                return None
-            raise
 
     def log(self, dag: str, run: str, task: str, attempt: int = 1) -> list[str]:
         """The events of a task's log; that of an error with what it says."""

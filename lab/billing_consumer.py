@@ -8,13 +8,13 @@ directory commits the start offsets of its topics (--first earliest).
 
 from __future__ import annotations
 
-import sys
 import threading
 import time
 from argparse import ArgumentParser
 from pathlib import Path
 from typing import Any
 
+import click
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from lab.application_records import ApplicationRecord, ApplicationRecordFile, write_application_description
@@ -84,7 +84,11 @@ class _BillingConsumer:
                     self._judge(message, place)
                     continue
                 self._process(message, place)
-                positions[message.topic(), message.partition()] = message.offset() + 1
+                topic, partition, offset = message.topic(), message.partition(), message.offset()
+                assert topic is not None  # none of the three is, in a message without an error
+                assert partition is not None
+                assert offset is not None
+                positions[topic, partition] = offset + 1
             self._records.flush()
             if positions and time.monotonic() - committed > _COMMIT_S:
                 if _commit(consumer, positions):
@@ -101,7 +105,7 @@ class _BillingConsumer:
             value = decode_numbered_value(message.value())
         except ValueError as error:  # somebody else's, and of no account
             where = f"{message.topic()}[{message.partition()}]@{message.offset()}"
-            print(f"{self.name}: {where} at {place.cluster} is passed over: {error}", file=sys.stderr, flush=True)
+            click.echo(f"{self.name}: {where} at {place.cluster} is passed over: {error}", err=True)
             return
         at = (message.topic(), message.partition(), message.offset(), place.cluster)
         self._records.add(ApplicationRecord(*value, *at, int(time.time() * 1000)))
@@ -114,7 +118,7 @@ class _BillingConsumer:
             raise LabError(f"group {self._group} has no usable offset for {where}: {error.str()}")
         if error.fatal() or error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
             raise LabError(f"group {self._group} cannot read {where}: {error.str()}")
-        print(f"{self.name}: {where}: {error.str()}", file=sys.stderr, flush=True)
+        click.echo(f"{self.name}: {where}: {error.str()}", err=True)
 
     def _commit_start(self, consumer: Consumer, place: ClientAddress, stopping: threading.Event) -> None:
         while not stopping.is_set():
@@ -134,7 +138,7 @@ class _BillingConsumer:
                     consumer.commit(offsets=fresh, asynchronous=False)
                 return
             except KafkaException as error:
-                print(f"{self.name}: {error.args[0].str()}", file=sys.stderr, flush=True)
+                click.echo(f"{self.name}: {error.args[0].str()}", err=True)
                 time.sleep(0.2)
 
     def _configuration(self, place: ClientAddress) -> dict[str, Any]:
@@ -165,12 +169,13 @@ def _commit(consumer: Consumer, positions: _Positions) -> bool:
     try:
         answer = consumer.commit(offsets=offsets, asynchronous=False)
     except KafkaException as error:
-        print(f"commit: {error.args[0].str()}", file=sys.stderr, flush=True)
+        click.echo(f"commit: {error.args[0].str()}", err=True)
         return False
     return all(each.error is None for each in answer)
 
 
 def main(argv: list[str] | None = None) -> None:
+    """Runs the sample consumer until it is told to end (SIGTERM)."""
     parser = ArgumentParser(
         prog="python -m lab.billing_consumer", description="Sample consumer with a control endpoint."
     )

@@ -58,14 +58,17 @@ class LabBroker:
 
     @property
     def address(self) -> str:
+        """`host:port` of the listener for clients."""
         return f"{LOOPBACK_HOST}:{self.port}"
 
     @property
     def data(self) -> Path:
+        """The folder of the logs (log.dirs)."""
         return self.home / "data"
 
     @property
     def log(self) -> Path:
+        """What the broker's process prints."""
         return self.home / "logs" / "server.log"
 
     @property
@@ -88,6 +91,7 @@ class LabBroker:
 
     @staticmethod
     def from_json(alias: str, value: Mapping[str, Any]) -> LabBroker:
+        """Reads one broker of the lab's state file; `pid` is null for a stopped one."""
         process = ProcessIdentity(value["pid"], value["started"]) if value["pid"] is not None else None
         return LabBroker(
             alias,

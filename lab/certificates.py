@@ -24,10 +24,12 @@ class CertificateWithKey:
 
     @property
     def chain(self) -> str:
+        """The certificate as PEM, without its key."""
         return self.certificate.public_bytes(serialization.Encoding.PEM).decode()
 
     @property
     def pem(self) -> str:
+        """Key and certificate in one PEM text, as librdkafka and Kafka's PEM key stores take them."""
         return self.key_pem() + self.chain
 
     def key_pem(self, password: str | None = None) -> str:

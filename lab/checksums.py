@@ -27,6 +27,7 @@ def read_checksums(sums: Path) -> dict[str, str]:
 
 
 def write_checksums(sums: Path, found: dict[str, str]) -> None:
+    """Writes `SHA-256  name` lines, sorted by name, as `sha256sum -c` reads them."""
     sums.write_text("".join(f"{checksum}  {name}\n" for name, checksum in sorted(found.items())))
 
 

@@ -29,7 +29,6 @@ from lab.errors import BrokerFailed, LabError
 from lab.jars import fetch_jars, find_java
 
 _READY_S = 180.0  # on an idle machine 3 to 7 s
-_DEFAULT_DIRECTORY = Path(".watershed/lab")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +41,7 @@ class LabCluster:
 
     @property
     def bootstrap(self) -> str:
+        """`host:port` of every broker, with commas."""
         return ",".join(broker.address for broker in self.brokers)
 
 

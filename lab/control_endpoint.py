@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import json
 import signal
-import sys
 import threading
 import traceback
 from argparse import ArgumentParser, Namespace
@@ -21,6 +20,8 @@ from dataclasses import asdict, dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Protocol
+
+import click
 
 from lab.errors import LabError
 
@@ -126,7 +127,7 @@ class ClientSwitch:
             traceback.print_exc()
             self._error = f"{type(error).__name__}: {error}"
         if self._error:
-            print(f"{self._application.name} at {place.cluster} ended: {self._error}", file=sys.stderr, flush=True)
+            click.echo(f"{self._application.name} at {place.cluster} ended: {self._error}", err=True)
 
     def _remember(self, place: ClientAddress, state: str) -> None:
         self._place = place
@@ -170,68 +171,72 @@ def serve_control_endpoint(
 
 
 def _handler(switch: ClientSwitch) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
+    return type("Handler", (_ControlHandler,), {"switch": switch})
 
-        def do_GET(self) -> None:
-            if self._is_from_elsewhere():
-                return
-            if self.path != "/":
-                self._answer(404, {"error": f"no {self.path} here; there is GET /, POST /stop, POST /start"})
-                return
-            self._answer(200, switch.describe())
 
-        def do_POST(self) -> None:
-            if self._is_from_elsewhere():
-                return
-            body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-            try:
-                if self.path == "/stop":
-                    switch.stop()
-                elif self.path == "/start":
-                    switch.start(_place(body))
-                else:
-                    self._answer(404, {"error": f"no {self.path} here; there is POST /stop and POST /start"})
-                    return
-            except _RunsElsewhere as error:
-                self._answer(409, {"error": str(error), **switch.describe()})
-            except ValueError as error:
-                self._answer(400, {"error": str(error)})
-            except LabError as error:
-                self._answer(500, {"error": str(error)})
+class _ControlHandler(BaseHTTPRequestHandler):
+    """GET / says how the client is; POST /stop and /start switch it."""
+
+    protocol_version = "HTTP/1.1"
+    switch: ClientSwitch
+
+    def do_GET(self) -> None:
+        if self._is_from_elsewhere():
+            return
+        if self.path != "/":
+            self._answer(404, {"error": f"no {self.path} here; there is GET /, POST /stop, POST /start"})
+            return
+        self._answer(200, self.switch.describe())
+
+    def do_POST(self) -> None:
+        if self._is_from_elsewhere():
+            return
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        try:
+            if self.path == "/stop":
+                self.switch.stop()
+            elif self.path == "/start":
+                self.switch.start(_place(body))
             else:
-                self._answer(200, switch.describe())
+                self._answer(404, {"error": f"no {self.path} here; there is POST /stop and POST /start"})
+                return
+        except _RunsElsewhere as error:
+            self._answer(409, {"error": str(error), **self.switch.describe()})
+        except ValueError as error:
+            self._answer(400, {"error": str(error)})
+        except LabError as error:
+            self._answer(500, {"error": str(error)})
+        else:
+            self._answer(200, self.switch.describe())
 
-        def _is_from_elsewhere(self) -> bool:
-            """Whether a page made the request (browsers say so), or one whose name was made to lead here."""
-            host = self.headers.get("Host", "").rpartition(":")[0].lower()
-            site = self.headers.get("Sec-Fetch-Site", "none")
-            if host in ("127.0.0.1", "localhost") and "Origin" not in self.headers and site == "none":
-                return False
-            self.close_connection = True  # its body is not read
-            self._answer(403, {"error": "only programs on this machine may ask, at 127.0.0.1; no page in a browser"})
-            return True
+    def _is_from_elsewhere(self) -> bool:
+        """Whether a page made the request (browsers say so), or one whose name was made to lead here."""
+        host = self.headers.get("Host", "").rpartition(":")[0].lower()
+        site = self.headers.get("Sec-Fetch-Site", "none")
+        if host in ("127.0.0.1", "localhost") and "Origin" not in self.headers and site == "none":
+            return False
+        self.close_connection = True  # its body is not read
+        self._answer(403, {"error": "only programs on this machine may ask, at 127.0.0.1; no page in a browser"})
+        return True
 
-        def _answer(self, code: int, value: dict[str, Any]) -> None:
-            body = json.dumps(value).encode()
-            self.send_response(code)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
+    def _answer(self, code: int, value: dict[str, Any]) -> None:
+        body = json.dumps(value).encode()
+        self.send_response(code)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
 
-        def log_message(self, format: str, *args: Any) -> None:  # the base class's name
-            pass
-
-    return Handler
+    def log_message(self, format: str, *args: Any) -> None:  # the base class's name
+        pass
 
 
 def _place(body: bytes) -> ClientAddress:
     try:
-        told = json.loads(body)
-        place = told["cluster"], told["bootstrap"]
+        request = json.loads(body)
+        address = [request["cluster"], request["bootstrap"]]
     except (ValueError, KeyError, TypeError):
-        place = ()
-    if not place or not all(isinstance(text, str) and text for text in place):
+        address = []
+    if not address or not all(isinstance(text, str) and text for text in address):
         raise ValueError('POST /start needs {"cluster": "alias", "bootstrap": "host:port"}')
-    return ClientAddress(*place)
+    return ClientAddress(*address)

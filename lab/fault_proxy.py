@@ -66,6 +66,7 @@ class FaultProxy:
 
     @property
     def address(self) -> str:
+        """`host:port` that clients connect to."""
         return f"{_HOST}:{self.port}"
 
     def accept(self) -> None:
@@ -85,16 +86,19 @@ class FaultProxy:
         return int(self._do(self._drop_clients()))
 
     def heal(self) -> None:
+        """Removes all faults in both directions and accepts connections again."""
         self.up = self.down = NO_FAULT
         self.accept()
 
     def close(self) -> None:
+        """Ends every connection, the listener and the proxy's thread."""
         self._do(self._refuse())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(5)
         self._loop.close()
 
     def toxic(self, way: str) -> ProxyFault:
+        """The fault of one direction: `up` is client to broker, everything else broker to client."""
         return self.up if way == "up" else self.down
 
     def _do(self, work: Coroutine[Any, Any, Any]) -> Any:

@@ -35,6 +35,7 @@ class HostileBroker:
         self.close()
 
     def close(self) -> None:
+        """Stops listening; connections that are open end with their threads."""
         self._server.close()
 
     def _serve(self) -> None:

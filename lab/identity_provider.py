@@ -61,10 +61,12 @@ class IdentityProvider:
 
     @property
     def token_endpoint(self) -> str:
+        """URL that issues tokens (OAuth 2.0 client credentials)."""
         return f"http://{_HOST}:{self._server.server_port}/token"
 
     @property
     def keys_endpoint(self) -> str:
+        """URL of the key set that brokers check signatures with."""
         return f"http://{_HOST}:{self._server.server_port}/keys"
 
     def keys(self) -> dict[str, Any]:
@@ -87,7 +89,8 @@ class IdentityProvider:
         return 200, {"access_token": self.token(client), "token_type": "Bearer", "expires_in": self.life_s}
 
     def token(self, client: str, key: rsa.RSAPrivateKey | None = None) -> str:
+        """A signed JWT for the client. key: sign with this one instead, as a forger would."""
         now = time.time()
-        claims = {"iss": ISSUER, "aud": AUDIENCE, "sub": client, "scope": "kafka"}
+        claims: dict[str, Any] = {"iss": ISSUER, "aud": AUDIENCE, "sub": client, "scope": "kafka"}
         claims |= {"iat": int(now), "exp": int(now + self.life_s), "jti": str(time.monotonic_ns())}
         return jwt.encode(claims, key or self._key, algorithm="RS256", headers={"kid": "lab"})

@@ -18,6 +18,8 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
+import click
+
 from lab import checksums
 from lab.errors import LabError, ToolMissing
 
@@ -137,8 +139,8 @@ if __name__ == "__main__":
     try:
         if sys.argv[1:2] == ["--record"]:
             for each in map(Path, sys.argv[2:]):
-                print(record_checksums(each, os.environ))
+                click.echo(record_checksums(each, os.environ))
         else:
-            print(fetch_jars())
+            click.echo(fetch_jars())
     except LabError as error:
         sys.exit(f"lab: {error}")

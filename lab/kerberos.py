@@ -31,6 +31,7 @@ class KerberosRealm:
 
     @property
     def conf(self) -> Path:
+        """What `KRB5_CONFIG` names."""
         return self.home / "krb5.conf"
 
     def keytab(self, principal: str) -> Path:

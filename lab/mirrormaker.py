@@ -51,6 +51,7 @@ class ConnectMirrorMaker:
 
     @property
     def log(self) -> Path:
+        """What the process prints."""
         return self.home / "output.log"
 
     def put(self, name: str, config: Mapping[str, str]) -> None:
@@ -76,12 +77,14 @@ class ConnectMirrorMaker:
         return [found["connector"]["state"], *(task["state"] for task in found["tasks"])]
 
     def delete(self, name: str) -> None:
+        """Deletes a connector and waits until its tasks are gone."""
         self._ask("DELETE", f"/connectors/{name}")
         deadline = time.monotonic() + _READY_S
         while self.states(name) and time.monotonic() < deadline:
             time.sleep(0.05)
 
     def stop(self) -> None:
+        """Ends the process, also one that is suspended (SIGSTOP)."""
         send_signal(self.process, signal.SIGCONT)  # it may be stopped, and then hears nothing
         end_processes([self.process])
 

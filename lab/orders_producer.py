@@ -221,6 +221,7 @@ def _persist(action: Any, stopping: threading.Event | None = None) -> None:
 
 
 def main(argv: list[str] | None = None) -> None:
+    """Runs the sample producer until it is told to end (SIGTERM)."""
     parser = ArgumentParser(
         prog="python -m lab.orders_producer", description="Sample producer with a control endpoint."
     )

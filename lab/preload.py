@@ -11,13 +11,15 @@ import json
 import sys
 import time
 from argparse import ArgumentParser
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+import click
 from confluent_kafka import KafkaException, Producer
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 
 from lab.application_records import read_application_description, write_application_description
 from lab.errors import LabError
@@ -41,6 +43,7 @@ class PreloadAccount:
 
     @property
     def records(self) -> int:
+        """Records written by all loads into this topic."""
         return sum(self.counts.values())
 
 
@@ -81,12 +84,7 @@ def preload_topic(
             key = index % keys
             value = encode_numbered_value(app, topic, key, last[key] + index // keys + 1, now, value_bytes)
             key_value, partition = targets[key]
-            while True:
-                try:
-                    producer.produce(topic, value, key_value, partition, on_delivery=delivered)
-                    break
-                except BufferError:
-                    producer.poll(0.02)
+            _produce_patiently(producer, topic, value, key_value, partition, delivered)
             if index % 5000 == 0:
                 now = int(time.time() * 1000)
                 producer.poll(0)
@@ -99,10 +97,7 @@ def preload_topic(
             raise LabError(f"transactions for {topic} at {cluster} failed: {why}") from None
     else:
         write(0, records)
-    left = producer.flush(_FLUSH_S)
-    if left or failures:
-        why = failures[0] if failures else f"not acknowledged in {_FLUSH_S:.0f} s"
-        raise LabError(f"{left or len(failures)} records for {topic} at {cluster} were not written: {why}")
+    _require_acknowledged(producer.flush(_FLUSH_S), failures, f"{topic} at {cluster}")
     counts = {partition: before.counts.get(partition, 0) for partition in range(partitions)}
     for key, (_, partition) in enumerate(targets):
         wrote = len(range(key, records, keys))
@@ -111,6 +106,22 @@ def preload_topic(
     done = PreloadAccount(app, topic, cluster, counts, last, before.began_ms or began, int(time.time() * 1000))
     _write(directory, done)
     return done
+
+
+def _produce_patiently(producer: Producer, topic: str, value: bytes, key: bytes, partition: int, on_done: Any) -> None:
+    """Waits while the producer's queue is full."""
+    while True:
+        try:
+            producer.produce(topic, value, key, partition, on_delivery=on_done)
+            return
+        except BufferError:
+            producer.poll(0.02)
+
+
+def _require_acknowledged(left: int, failures: Sequence[str], where: str) -> None:
+    if left or failures:
+        why = failures[0] if failures else f"not acknowledged in {_FLUSH_S:.0f} s"
+        raise LabError(f"{left or len(failures)} records for {where} were not written: {why}")
 
 
 def read_preload(directory: Path, topic: str) -> PreloadAccount | None:
@@ -200,6 +211,7 @@ def _configuration(bootstrap: str, app: str, compression: str, transactional_id:
 
 
 def main(argv: list[str] | None = None) -> None:
+    """Loads one topic and prints how many records it holds by now."""
     parser = ArgumentParser(prog="python -m lab.preload", description="Fills a topic with numbered records.")
     parser.add_argument("--directory", type=Path, required=True, help="where the account is kept")
     parser.add_argument("--name", default="history", help="the application in the values")
@@ -233,7 +245,7 @@ def main(argv: list[str] | None = None) -> None:
         sys.exit(f"lab.preload: {error}")
     seconds = time.monotonic() - began
     rate = options.records / seconds
-    print(f"{options.topic}: {options.records} records in {seconds:.1f} s ({rate:.0f}/s), {done.records} in all")
+    click.echo(f"{options.topic}: {options.records} records in {seconds:.1f} s ({rate:.0f}/s), {done.records} in all")
 
 
 if __name__ == "__main__":

@@ -27,9 +27,11 @@ class ProxiedCluster:
 
     @property
     def bootstrap(self) -> str:
+        """`host:port` of every proxy, with commas."""
         return ",".join(proxy.address for proxy in self.proxies.values())
 
     def heal(self) -> None:
+        """Removes the faults of all proxies."""
         for proxy in self.proxies.values():
             proxy.heal()
 

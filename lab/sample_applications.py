@@ -45,10 +45,12 @@ class SampleApplication:
 
     @property
     def http(self) -> str:
+        """URL of the application's control endpoint."""
         return f"http://127.0.0.1:{self.port}"
 
     @property
     def log(self) -> Path:
+        """What the process prints."""
         return self.directory / "app.log"
 
     @property

@@ -14,6 +14,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import click
+
 from lab.broker import LOOPBACK_HOST, find_free_ports
 from lab.detached_process import ProcessIdentity, end_processes, is_alive, spawn_detached
 from lab.errors import LabError
@@ -40,9 +42,11 @@ class SchemaRegistryProcess:
 
     @property
     def log(self) -> Path:
+        """What the process prints."""
         return self.home / "output.log"
 
     def stop(self) -> None:
+        """Ends the process within 5 s."""
         end_processes([self.process], grace=5.0)
 
 
@@ -100,6 +104,6 @@ def _answers(registry: SchemaRegistryProcess) -> bool:
 
 if __name__ == "__main__":
     try:
-        print(fetch_registry_jar().parent)
+        click.echo(fetch_registry_jar().parent)
     except LabError as error:
         sys.exit(f"lab: {error}")

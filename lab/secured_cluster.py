@@ -48,10 +48,12 @@ class SecuredCluster:
     identity: IdentityProvider = field(repr=False)
 
     def address(self, listener: str) -> str:
+        """`host:port` of one listener, by its name."""
         return f"{LOOPBACK_HOST}:{self.ports[listener]}"
 
     @property
     def ca(self) -> Path:
+        """The certificate of the authority that signed the broker's, as PEM."""
         return self.home / "ca.pem"
 
 
@@ -87,7 +89,8 @@ def run_secured_cluster(directory: Path, alias: str = "secured") -> Iterator[Sec
 
 def create_scram_user(secured: SecuredCluster, user: str, password: str) -> None:
     """Make the user, or give it this password, for both SCRAM mechanisms; returns when the broker has heard of it."""
-    from confluent_kafka.admin import AdminClient, ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
+    from confluent_kafka.admin import AdminClient
+    from confluent_kafka.admin._scram import ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
 
     quiet = {"log_level": 0, "reconnect.backoff.max.ms": 200}  # it knocks until the broker has heard of the user
     admin = AdminClient({"bootstrap.servers": secured.cluster.bootstrap, **quiet})

@@ -13,6 +13,8 @@ from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
+import click
+
 from lab.attack import (
     aborting_answer,
     control_records,
@@ -23,7 +25,8 @@ from lab.attack import (
     secret_references,
 )
 from lab.attack.attack_setup import AttackSetup, run_attack_clusters
-from lab.attack.outcome import Attack, AttackNotCarriedOut, AttackVerdict, compute_exit_code, render_attack_summary
+from lab.attack.control_checks import AttackNotCarriedOut
+from lab.attack.outcome import Attack, AttackVerdict, compute_exit_code, render_attack_summary
 from lab.errors import LabError
 
 ATTACKS: tuple[Attack, ...] = (
@@ -38,6 +41,7 @@ ATTACKS: tuple[Attack, ...] = (
 
 
 def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the chosen attacks. Returns 0 when all are held, 1 when one is not, 2 when one could not be carried out."""
     parser = argparse.ArgumentParser(prog="python -m lab.attack", description=__doc__)
     parser.add_argument("--attacks", default="", help="numbers with commas; default: all")
     parser.add_argument("--dir", type=Path, help="where the evidence goes; default: .watershed/attack/TIME")
@@ -45,7 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         chosen = choose_attacks(options.attacks, ATTACKS)
     except ValueError as error:
-        print(f"error: {error}", file=sys.stderr)
+        click.echo(f"error: {error}", err=True)
         return 2
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: sys.exit(143))
@@ -54,9 +58,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         verdicts = run_attacks(chosen, folder.resolve())
     except KeyboardInterrupt:
-        print("interrupted: everything that was started has ended", file=sys.stderr)
+        click.echo("interrupted: everything that was started has ended", err=True)
         return 130
-    print(f"{render_attack_summary(verdicts)}; evidence: {folder}", flush=True)
+    click.echo(f"{render_attack_summary(verdicts)}; evidence: {folder}")
     return compute_exit_code(verdicts)
 
 
@@ -84,7 +88,7 @@ def run_attacks(attacks: Iterable[Attack], folder: Path) -> list[AttackVerdict]:
             else:
                 verdict = try_attack(attack, AttackSetup(folder / str(attack.number), bootstrap))
             verdicts.append(verdict)
-            print(verdict.line, flush=True)
+            click.echo(verdict.line)
     return verdicts
 
 

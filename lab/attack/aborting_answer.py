@@ -7,7 +7,8 @@ import sys
 from contextlib import ExitStack
 
 from lab.attack.attack_setup import AttackSetup, build_clean_environ
-from lab.attack.outcome import Attack, AttackFindings, require_carried_out
+from lab.attack.control_checks import require_carried_out
+from lab.attack.outcome import Attack, AttackFindings
 from lab.hostile_broker import ABORTING_API_VERSIONS, HostileBroker, build_friendly_answer
 
 _FLOWS = """\

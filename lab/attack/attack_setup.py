@@ -23,7 +23,7 @@ from confluent_kafka.admin import AdminClient
 
 from clusters.settings import ConnectionSettings
 from lab import clusters
-from lab.attack.outcome import require_carried_out
+from lab.attack.control_checks import require_carried_out
 from lab.detached_process import ProcessIdentity, end_processes, is_alive, spawn_detached
 from lab.preload import create_lab_topics
 
@@ -51,10 +51,12 @@ class CommandResult:
 
     @property
     def said(self) -> str:
+        """Standard output, then standard error."""
         return self.out + self.err
 
     @property
     def how(self) -> str:
+        """How the command ended, for people: exit code, signal, or no end within the time."""
         if self.code is None:
             return f"no end within {_COMMAND_S:g} s"
         return f"signal {-self.code}" if self.code < 0 else f"exit code {self.code}"
@@ -82,6 +84,7 @@ class AttackSetup:
     _numbers: Iterator[int] = field(default_factory=lambda: count(1))  # of commands; threads share it
 
     def file(self, name: str, text: str) -> Path:
+        """Writes a file below `folder` and returns its path."""
         path = self.folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
@@ -92,6 +95,7 @@ class AttackSetup:
         return self.file(f"{name}.yaml", _PAIR.format(name=name, onprem=onprem, cloud=cloud) + rest)
 
     def settings(self, alias: str) -> ConnectionSettings:
+        """Settings of a PLAINTEXT connection to the cluster of this alias."""
         return ConnectionSettings(alias, (self.bootstrap[alias],))
 
     def topology(self, *arguments: object, environ: Mapping[str, str] | None = None) -> CommandResult:
@@ -126,6 +130,7 @@ class AttackSetup:
             end_processes([process], grace=30.0)
 
     def create(self, alias: str, *topics: str, partitions: int = 1, **configs: str) -> None:
+        """Creates topics without a retention limit; `configs` are topic configs with _ for the dots."""
         named = {"retention.ms": "-1"} | {key.replace("_", "."): value for key, value in configs.items()}
         create_lab_topics(self.bootstrap[alias], list(topics), partitions, named)
 
@@ -204,10 +209,12 @@ class AttackWorker:
 
     @property
     def said(self) -> str:
+        """Everything that the worker has logged so far."""
         return self.log.read_text(errors="replace")
 
     @property
     def is_running(self) -> bool:
+        """False as soon as the process has ended, however it ended."""
         return is_alive(self.process)
 
     @property

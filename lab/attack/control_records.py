@@ -9,7 +9,8 @@ from typing import Final
 
 from clusters.control_topics import FLOWS_TOPIC, JOURNAL_TOPIC, LEDGER_TOPIC, SLOT_COUNT, STATUS_TOPIC, compute_slot
 from lab.attack.attack_setup import ATTACK_SOURCE, ATTACK_TARGET, AttackSetup, wait_until
-from lab.attack.outcome import Attack, AttackFindings, require_carried_out
+from lab.attack.control_checks import require_carried_out
+from lab.attack.outcome import Attack, AttackFindings
 
 # No JSON, nested deep, no number of JSON's, lists where text is meant, no UTF-8.
 BAD_VALUES: Final = (
@@ -108,7 +109,7 @@ def _begin_anew(scene: AttackSetup, findings: AttackFindings, file: Path, spoilt
 
         def stopped() -> bool:
             nonlocal state
-            state = scene.partition(file, _TOPIC, 1).get("state", "")
+            state = str(scene.partition(file, _TOPIC, 1).get("state", ""))
             return state == "ledger_invalid"
 
         findings.expect(wait_until(stopped, 30), "and stops only the other (`ledger_invalid`)", f"partition 1: {state}")
@@ -134,9 +135,9 @@ def _spoil(scene: AttackSetup, spoilt: list[_Key]) -> Mapping[str, list[tuple[in
         for slot in range(SLOT_COUNT):
             spoilt.append((topic, "intruder", slot))
             found[topic] += [(slot, at) for at in scene.write(ATTACK_TARGET, topic, BAD_VALUES, slot, "intruder")]
-    for key in (None, "records"):
+    for journal_key in (None, "records"):
         lines = [*BAD_VALUES, *_JOURNAL_LINES]
-        found[JOURNAL_TOPIC] += [(0, at) for at in scene.write(ATTACK_TARGET, JOURNAL_TOPIC, lines, key=key)]
+        found[JOURNAL_TOPIC] += [(0, at) for at in scene.write(ATTACK_TARGET, JOURNAL_TOPIC, lines, key=journal_key)]
     return found
 
 

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from lab.attack.attack_setup import ATTACK_SOURCE, ATTACK_TARGET, AttackSetup, wait_until
-from lab.attack.outcome import Attack, AttackFindings, require_carried_out
+from lab.attack.control_checks import require_carried_out
+from lab.attack.outcome import Attack, AttackFindings
 
 _FILE = """\
 apiVersion: topology/v1alpha1
@@ -35,12 +36,14 @@ _HOSTILE = (
     ("{policy: prefix}", "journal", "watershed"),
 )
 _HONEST = '{policy: map, map: {"targets.offs": targets.copied}}'
+_HOSTILE_COMMANDS: tuple[tuple[str, ...], ...] = (("lint",), ("compile",), ("apply", "--yes"))
 _COUNT = 10
 
 
 def _write_control_topics(scene: AttackSetup) -> AttackFindings:
     honest = _written(scene, "honest", _HONEST, f"{_OFFS}, {_FINE}", ATTACK_SOURCE)
-    for command in (("lint", "--fail-on", "error"), ("compile",)):
+    honest_commands: tuple[tuple[str, ...], ...] = (("lint", "--fail-on", "error"), ("compile",))
+    for command in honest_commands:
         ended = scene.topology(command[0], honest, *command[1:])
         require_carried_out(
             ended.code == 0, f"topology {command[0]} of the honest twin: {ended.how}: {ended.said[-300:]}"
@@ -52,7 +55,7 @@ def _write_control_topics(scene: AttackSetup) -> AttackFindings:
     before = scene.topics(ATTACK_TARGET)
     for number, (naming, include, alias) in enumerate(_HOSTILE):
         file = _written(scene, f"hostile-{number}", naming, include, alias)
-        for command in (("lint",), ("compile",), ("apply", "--yes")):
+        for command in _HOSTILE_COMMANDS:
             ended = scene.topology(command[0], file, *command[1:])
             if not (ended.code == 1 and ended.is_clean and "TPC421" in ended.said):
                 findings.broken.append(f"topology {command[0]} of {naming} ({alias}): {ended.how}")

@@ -6,7 +6,8 @@ import time
 from pathlib import Path
 
 from lab.attack.attack_setup import ATTACK_SOURCE, ATTACK_TARGET, AttackSetup, AttackWorker, wait_until
-from lab.attack.outcome import Attack, AttackFindings, require_carried_out
+from lab.attack.control_checks import require_carried_out
+from lab.attack.outcome import Attack, AttackFindings
 from lab.raw_batches import append_raw_batches, build_zstd_bomb
 
 _MIB = 1 << 20

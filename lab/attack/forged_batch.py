@@ -8,7 +8,8 @@ from pathlib import Path
 
 from clusters.record_batch import build_simple_batch
 from lab.attack.attack_setup import ATTACK_SOURCE, ATTACK_TARGET, AttackSetup, wait_until
-from lab.attack.outcome import Attack, AttackFindings, require_carried_out
+from lab.attack.control_checks import require_carried_out
+from lab.attack.outcome import Attack, AttackFindings
 from lab.raw_batches import append_raw_batches
 
 _TOPIC, _HONEST, _FORGED = "forged.orders", 20, b"written under a flow's id"
@@ -79,7 +80,7 @@ def _see_the_copy(scene: AttackSetup, findings: AttackFindings, file: Path) -> N
 
     def stopped() -> bool:
         nonlocal state
-        state = scene.partition(file, _TOPIC, 1).get("state", "")
+        state = str(scene.partition(file, _TOPIC, 1).get("state", ""))
         return state == "source_foreign_write"
 
     findings.expect(

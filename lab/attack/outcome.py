@@ -14,13 +14,9 @@ if TYPE_CHECKING:
     from lab.attack.attack_setup import AttackSetup
 
 
-class AttackNotCarriedOut(Exception):
-    """The attack could not be tried: its set-up or one of its controls failed. Says nothing about the product."""
-
-
 @dataclass(frozen=True, slots=True)
 class Attack:
-    """number: of issue 15's finding. threat: in one sentence. needs_clusters: the lab's two real clusters."""
+    """number: as `make attack ATTACKS=` takes it. threat: in one sentence. needs_clusters: two real ones."""
 
     number: int
     threat: str
@@ -52,12 +48,14 @@ class AttackVerdict:
 
     @property
     def word(self) -> str:
+        """`held`, `NOT HELD`, or `NOT RUN` when the attack could not be carried out."""
         if self.findings is None:
             return "NOT RUN"
         return "NOT HELD" if self.findings.broken else "held"
 
     @property
     def line(self) -> str:
+        """One line: number, verdict, seconds, threat, what was done and what was seen."""
         head = f"{self.attack.number}  {self.word:8}  {self.seconds:5.1f} s  {self.attack.threat}."
         if self.findings is None:
             return f"{head} Could not be carried out: {self.problem}"
@@ -65,13 +63,8 @@ class AttackVerdict:
         return f"{head} Done: {self.findings.done}. Seen: {'; '.join(told)}."
 
 
-def require_carried_out(holds: object, problem: str) -> None:
-    """For set-up and controls. Raises NotCarriedOut."""
-    if not holds:
-        raise AttackNotCarriedOut(problem)
-
-
 def render_attack_summary(verdicts: Iterable[AttackVerdict]) -> str:
+    """How many attacks are held, are not held and did not run, on one line."""
     words = [each.word for each in verdicts]
     told = [f"{words.count('held')} held", f"{words.count('NOT HELD')} not held"]
     if not_run := words.count("NOT RUN"):

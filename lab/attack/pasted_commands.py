@@ -7,7 +7,8 @@ import re
 from concurrent.futures import ThreadPoolExecutor
 
 from lab.attack.attack_setup import AttackSetup, CommandResult
-from lab.attack.outcome import Attack, AttackFindings, require_carried_out
+from lab.attack.control_checks import require_carried_out
+from lab.attack.outcome import Attack, AttackFindings
 from lab.pasted_script import run_pasted_script
 
 _CANARY = "canary"

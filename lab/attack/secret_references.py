@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 
 from lab.attack.attack_setup import AttackSetup, CommandResult
-from lab.attack.outcome import Attack, AttackFindings, require_carried_out
+from lab.attack.control_checks import require_carried_out
+from lab.attack.outcome import Attack, AttackFindings
 from lab.hostile_broker import HostileBroker, answer_with_sasl_plain
 
 _FILE = """\
@@ -40,7 +41,11 @@ def _ask_for_secrets(scene: AttackSetup) -> AttackFindings:
         "AIRFLOW__CORE__FERNET_KEY": f"fernet:{canary}",
         "AWS_SECRET_ACCESS_KEY": f"aws:{canary}",
     }
-    for reference in ({"env": "WATERSHED_SECRET_HONEST"}, {"file": str(allowed / "honest")}):
+    allowed_ones: tuple[Mapping[str, str], ...] = (
+        {"env": "WATERSHED_SECRET_HONEST"},
+        {"file": str(allowed / "honest")},
+    )
+    for reference in allowed_ones:
         heard, _ = _ask(scene, reference, environ, ("scan", "--sample", "0s", "--timeout", "5s"))
         require_carried_out(honest.encode() in heard, f"the allowed secret {reference} did not reach the listener")
     hostile: list[Mapping[str, str]] = [

@@ -13,6 +13,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
+import click
+
 from lab import airflow, sample_applications
 from lab.airflow import AirflowFailed
 from lab.airflow_client import AirflowClient, AirflowRequestFailed, ApprovalQuestion
@@ -32,6 +34,7 @@ DRAIN_S = 60.0
 
 
 def main() -> int:
+    """Runs the demonstration, leaves it running (`up`) or ends it (`down`). Returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m lab.demo", description=__doc__)
     parser.add_argument("verb", choices=["run", "up", "down"])
     parser.add_argument("--dir", type=Path, default=Path(".watershed/demo"))
@@ -47,19 +50,19 @@ def main() -> int:
             if options.verb == "down":
                 stages.end_demo(stage)
                 _kept(stage).unlink(missing_ok=True)
-                print("ended: clusters, applications, workers, Airflow")
+                click.echo("ended: clusters, applications, workers, Airflow")
                 return 0
             if _kept(stage).exists():
-                print(f"error: `make up` is in effect in {stage.directory}; end it first: make down", file=sys.stderr)
+                click.echo(f"error: `make up` is in effect in {stage.directory}; end it first: make down", err=True)
                 return 2
             if options.verb == "up":
                 return _keep(stage, options.records)
             return _run(stage, options.records, options.fault == "worker")
     except (LabError, AirflowFailed, AirflowRequestFailed) as problem:
-        print(f"error: {problem}", file=sys.stderr)
+        click.echo(f"error: {problem}", err=True)
         return 2
     except KeyboardInterrupt:
-        print("interrupted: everything that was started has ended", file=sys.stderr)
+        click.echo("interrupted: everything that was started has ended", err=True)
         return 130
 
 
@@ -76,10 +79,10 @@ def _run(stage: DemoFolders, records: int, fault: bool) -> int:
         _settle(stage, say)
         run = stage.state / "runs" / MIGRATE / "demo"
         result = build_demo_result(stage, states, run, time.monotonic() - began)
-        print("\n" + render_demo_result(result) + "\n", flush=True)
+        click.echo("\n" + render_demo_result(result) + "\n")
         if states[MIGRATE] != "success":
-            print("\n".join(read_failure_logs(client, MIGRATE, "demo")), file=sys.stderr)
-    print("proven: nothing lost, nothing repeated" if result.good else "NOT proven; see above", flush=True)
+            click.echo("\n".join(read_failure_logs(client, MIGRATE, "demo")), err=True)
+    click.echo("proven: nothing lost, nothing repeated" if result.good else "NOT proven; see above")
     return 0 if result.good else 1
 
 
@@ -94,7 +97,7 @@ def _keep(stage: DemoFolders, records: int) -> int:
         with _ended(stage, say):
             raise
     _kept(stage).touch()
-    print(_welcome(stage, lab, client.url), flush=True)
+    click.echo(_welcome(stage, lab, client.url))
     return 0
 
 
@@ -201,7 +204,7 @@ def _clock() -> Callable[[str], None]:
     began = time.monotonic()
 
     def say(text: str) -> None:
-        print(f"{time.monotonic() - began:6.1f} s  {text}", flush=True)
+        click.echo(f"{time.monotonic() - began:6.1f} s  {text}")
 
     return say
 

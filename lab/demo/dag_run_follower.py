@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from lab.airflow_client import FINAL_RUN_STATES, AirflowClient, ApprovalQuestion, TaskInstance
 
@@ -25,25 +25,12 @@ def follow_dag_run(
     interval: float = 1.0,
 ) -> str:
     """Returns the run's final state. `answer` gives `Approve`, `Reject` or None (no answer)."""
-    told: dict[tuple[str, int], str] = {}
-    asked: dict[tuple[str, int], float] = {}
-    spoke = time.monotonic()
+    report, asked = _TaskReport(say), dict[tuple[str, int], float]()
     while True:
         tasks = client.tasks(dag, run)
         over = all(task.state in _OVER for task in tasks)
         state = client.run_state(dag, run) if over else ""
-        for task in tasks:
-            key = task.name, task.map_index
-            if task.state is None or told.get(key) == task.state:
-                continue
-            told[key] = task.state
-            if task.state in _SHOWN and task.state != "upstream_failed":
-                say(_line(task))
-                spoke = time.monotonic()
-        under_way = [task.name for task in tasks if task.state in ("running", "deferred")]
-        if under_way and time.monotonic() - spoke > _SILENCE_S:
-            say(f"  {', '.join(under_way):20} is under way")
-            spoke = time.monotonic()
+        report.tell(tasks)
         if any(task.state == "awaiting_input" for task in tasks):
             for question in client.questions(dag, run):
                 since = asked.setdefault((question.task, question.map_index), time.monotonic())
@@ -55,6 +42,31 @@ def follow_dag_run(
         if state in FINAL_RUN_STATES:
             return state
         time.sleep(interval)
+
+
+class _TaskReport:
+    """Tells every change of a task's state once, and what runs when nothing has changed for a while."""
+
+    def __init__(self, say: _Say) -> None:
+        self._say = say
+        self._told: dict[tuple[str, int], str] = {}
+        self._spoke = time.monotonic()
+
+    def tell(self, tasks: Sequence[TaskInstance]) -> None:
+        for task in tasks:
+            key = task.name, task.map_index
+            if task.state is None or self._told.get(key) == task.state:
+                continue
+            self._told[key] = task.state
+            if task.state in _SHOWN and task.state != "upstream_failed":
+                self._say_now(_line(task))
+        under_way = [task.name for task in tasks if task.state in ("running", "deferred")]
+        if under_way and time.monotonic() - self._spoke > _SILENCE_S:
+            self._say_now(f"  {', '.join(under_way):20} is under way")
+
+    def _say_now(self, text: str) -> None:
+        self._say(text)
+        self._spoke = time.monotonic()
 
 
 def read_failure_logs(client: AirflowClient, dag: str, run: str, lines: int = 12) -> list[str]:

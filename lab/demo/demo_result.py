@@ -49,9 +49,9 @@ def build_demo_result(stage: DemoFolders, states: dict[str, str], run: Path, sec
     """`run` is the folder of the migration's run in Airflow's state."""
     steps = {name: run / f"{DEMO_WAVE}.{name}" for name in ("history_proof", "tail_proof")}
     proofs = {name: found for name, step in steps.items() if (found := _summary(step))}
-    found = find_applications(stage.applications)
-    counted = build_account(found)
-    producers = [path for path in found if read_application_description(path)["role"] == "producer"]
+    applications = find_applications(stage.applications)
+    counted = build_account(applications)
+    producers = [path for path in applications if read_application_description(path)["role"] == "producer"]
     written = {alias: sum(_acknowledged(path, alias) for path in producers) for alias in (DEMO_SOURCE, DEMO_TARGET)}
     written[DEMO_SOURCE] += counted.preloaded
     return _DemoResult(states, counted, written, proofs, seconds, run / "evidence" / DEMO_WAVE)

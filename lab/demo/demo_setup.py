@@ -63,22 +63,27 @@ class DemoFolders:
 
     @property
     def brokers(self) -> Path:
+        """State, data and logs of the two clusters."""
         return self.directory / "clusters"
 
     @property
     def applications(self) -> Path:
+        """One folder an application, with its records and its log."""
         return self.directory / "applications"
 
     @property
     def topologies(self) -> Path:
+        """What `WATERSHED_TOPOLOGIES` names."""
         return self.directory / "topologies"
 
     @property
     def topology(self) -> Path:
+        """The topology file of the demonstration."""
         return self.topologies / f"{DEMO_NAME}.yaml"
 
     @property
     def airflow(self) -> Path:
+        """AIRFLOW_HOME."""
         return self.directory / "airflow"
 
     @property

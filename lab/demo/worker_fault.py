@@ -28,6 +28,7 @@ class WorkerFault(threading.Thread):
         self.done = False
 
     def run(self) -> None:
+        """Waits for a worker in mid-copy, kills it once (SIGKILL), and ends."""
         while not self._stop_asked.wait(_POLL_S):
             try:
                 reports = read_partition_statuses(self._settings)
@@ -50,4 +51,5 @@ class WorkerFault(threading.Thread):
             return
 
     def stop(self) -> None:
+        """Lets the thread end at its next look when it has killed nobody yet."""
         self._stop_asked.set()

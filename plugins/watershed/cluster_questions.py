@@ -45,4 +45,5 @@ def ask_client_process(topology: str, function: str, arguments: Mapping[str, Any
 
 
 def name_topology_clusters(topology: str) -> str:
+    """What messages call the process that asks a topology's clusters."""
     return f"the clusters of topology {topology}"

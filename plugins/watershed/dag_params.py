@@ -1,5 +1,5 @@
-"""What a person can say when triggering a DAG that moves applications: the parameters, and what they mean for a way
-back. The defaults accept nothing.
+"""The parameters of DAGs that move applications, and the choices that they make for a rollback, failover or failback.
+The defaults accept no loss.
 """
 
 from __future__ import annotations
@@ -68,11 +68,13 @@ _OPTIONS = {
 
 
 def build_waves_param(names: Sequence[str], default: Sequence[str], description: str) -> Param:
+    """A list of waves to choose from; `default` is chosen when nobody chooses."""
     schema: dict[str, Any] = {"type": "array", "items": {"enum": list(names)}, "uniqueItems": True}
     return Param(list(default), **schema, examples=list(names), description=description)
 
 
 def build_strategy_param() -> Param:
+    """The strategies that may replace the file's."""
     return Param(
         AS_DECLARED,
         enum=[AS_DECLARED, *STRATEGIES],
@@ -108,7 +110,7 @@ def refuse_contradictions(kind: RunKind, choices: RunChoices, approval: str) -> 
 
 
 def explain_options_as_params(reason: str) -> str:
-    """A message that names options of the command, in words for whoever triggers a DAG."""
+    """A message that names options of the command, with the names of the DAG's parameters."""
     named = [f"{option} is the parameter {name}" for option, name in _OPTIONS.items() if option in reason]
     return f"{reason} (in Airflow, {', '.join(named)})" if named else reason
 

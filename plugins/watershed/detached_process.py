@@ -8,7 +8,7 @@ session of its own.  Its folder holds
     exit           its exit code, written last
     lock           locked as long as it runs: no second one can start in the folder, and who holds the
                    lock is alive whatever happened to pid numbers
-    orders         of one that takes them: a named pipe, its standard input
+    orders         of a program that takes commands: a named pipe, its standard input
 
 A folder without `exit` whose lock is free belongs to a program that was killed.
 """
@@ -32,7 +32,7 @@ from pathlib import Path
 from clusters.private_files import make_folder, open_for_append, read_file_end, replace_file
 from topology.text_escaping import escape_control_lines
 
-_LOG_END = 64 * 1024  # bytes of a log that are looked at for its last lines
+_LOG_END = 64 * 1024  # bytes of a log's end that are read for its last lines
 CODE_ROOT = Path(__file__).resolve().parents[2]
 _START_SECONDS = 30.0
 
@@ -49,14 +49,17 @@ class DetachedProcess:
 
     @property
     def log(self) -> Path:
+        """Standard output and error of the program."""
         return self.folder / "log"
 
     def pid(self) -> int | None:
+        """None until the program has written it, and for a folder without a program."""
         with contextlib.suppress(OSError, ValueError):
             return int(json.loads((self.folder / "process.json").read_text())["pid"])
         return None
 
     def alive(self) -> bool:
+        """Whether the folder's lock is held: true on every machine that shares the folder."""
         try:
             with (self.folder / "lock").open("rb") as lock:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -73,7 +76,7 @@ class DetachedProcess:
         return None
 
     def tail(self, lines: int = 15) -> str:
-        """Its last lines, visible: what brokers and files are called stands in them."""
+        """The last lines of its log, with control characters made visible: names of brokers and files are in them."""
         try:
             text = read_file_end(self.log, _LOG_END).decode(errors="replace").expandtabs(4)
             return escape_control_lines("\n".join(text.splitlines()[-lines:]))
@@ -123,10 +126,10 @@ class DetachedProcess:
 def start_detached(
     folder: Path, module: str, arguments: Sequence[str], environ: Mapping[str, str], *, orders: bool = False
 ) -> DetachedProcess:
-    """Start the module, or find it running in the folder. Returns once it holds its lock. orders: its standard input
-    takes them (`Detached.order`), and never ends.
+    """Starts the module, or finds it running in the folder. Returns once it holds its lock. orders: its standard input
+    is a pipe for commands (`DetachedProcess.order`) that never reaches its end.
 
-    Raises ProcessFailed.
+    Raises ProcessStartFailed.
     """
     program = DetachedProcess(folder)
     if program.alive():
@@ -156,8 +159,8 @@ def start_detached(
 
 @contextlib.contextmanager
 def _standard_input(folder: Path, *, orders: bool) -> Iterator[int]:
-    """What the program will read from. Open for writing, too, by the program itself: so it does not end with whoever
-    orders, and whoever orders is told when the program has ended."""
+    """What the program reads its commands from. The program holds both ends of the pipe: it survives the process that
+    sends commands, and a sender gets an error as soon as the program has ended."""
     if orders:
         (folder / "orders").unlink(missing_ok=True)
         os.mkfifo(folder / "orders", 0o600)
@@ -199,7 +202,7 @@ def _run(module: str, arguments: Sequence[str]) -> int:
             return 0
         if isinstance(ending.code, int):
             return ending.code
-        print(ending.code, file=sys.stderr)
+        sys.stderr.write(f"{ending.code}\n")
         return 1
     except BaseException:  # noqa: BLE001 (the exit code must be written whatever ends the module)
         traceback.print_exc()

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 
 def locate_state_folder() -> Path:
+    """Absolute, also where `WATERSHED_STATE` is relative."""
     home = os.environ.get("AIRFLOW_HOME", "~/airflow")
     return Path(os.environ.get("WATERSHED_STATE") or Path(home).expanduser() / "watershed").resolve()
 
@@ -51,6 +52,7 @@ class FrozenPlan:
         return parts if parts.is_dir() else self.folder / "topology.yaml"
 
     def read(self) -> Plan:
+        """The plan. Raises OSError, UnreadablePlan."""
         from topology.plan import decode_plan
 
         return decode_plan((self.folder / "plan.json").read_text(encoding="utf-8"))
@@ -109,6 +111,7 @@ def require_folder_name(dag_id: str) -> str:
 
 
 def make_file_name(text: str) -> str:
+    """The text with `_` for what a file name should not hold; never empty, never hidden."""
     return "".join(c if c.isalnum() or c in "-_.+" else "_" for c in text).lstrip(".") or "_"
 
 

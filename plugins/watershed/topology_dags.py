@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import DAG, BaseOperator, get_parsing_context
 from airflow.sdk.exceptions import AirflowFailException
@@ -32,7 +32,8 @@ from plugins.watershed.state_folder import locate_state_folder
 from topology.text_escaping import escape_control_lines, escape_controls
 
 if TYPE_CHECKING:
-    from topology.plan import Plan
+    from topology.migration_waves import PlanMigration
+    from topology.plan import Plan, PlanFlow
 
 _NO_ID = re.compile(r"[^A-Za-z0-9_.-]")  # what an id of a DAG cannot hold
 _LONGEST = 100  # letters of a file's name in an id; Airflow takes 250 of all
@@ -65,6 +66,19 @@ class TopologyFile:
     def tags(self) -> list[str]:
         """Of every DAG."""
         return ["watershed", "broken"] if self.problem else ["watershed"]
+
+    def require_plan(self) -> Plan:
+        """The compiled plan. Raises ValueError for a file that never compiled; a DAG of one is only its report."""
+        if self.plan is None:
+            raise ValueError(f"{self.path} has never compiled")
+        return self.plan
+
+    def require_migration(self) -> tuple[PlanMigration, PlanFlow]:
+        """The migration that the file declares, and its flow. Raises ValueError for a file without one."""
+        plan = self.require_plan()
+        if plan.migration is None:
+            raise ValueError(f"{self.path} declares no migration")
+        return plan.migration, plan.flow(plan.migration.flow)
 
     def is_wanted(self, dag_id: str) -> bool:
         """In a task only the task's own DAG is built."""
@@ -179,11 +193,12 @@ def _build_report_dag(prefix: str, file: TopologyFile) -> DAG:
 class ReportProblem(BaseOperator):
     """Fails with the report."""
 
-    def __init__(self, *, problem: str, **kwargs: object) -> None:
-        super().__init__(**kwargs)  # type: ignore[arg-type]
+    def __init__(self, *, problem: str, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
         self.problem = problem
 
     def execute(self, context: object) -> None:
+        """Fails the task for good: a retry would report the same."""
         raise AirflowFailException(self.problem)
 
 

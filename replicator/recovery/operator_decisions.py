@@ -13,7 +13,7 @@ import hashlib
 import time
 import uuid
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from clusters.control_records import ControlValue
 from clusters.control_topics import FLOWS_TOPIC, JOURNAL_TOPIC, ControlWriter, encode_control_value
@@ -27,7 +27,7 @@ from replicator.recovery.recovery_point import LogInspection, RecoveryPoint
 from replicator.states import Halt, OffsetSpan, Reinspect
 
 Kind = Literal["accept-gap", "reseed", "adopt", "rejoin", "copy-foreign"]
-COPY_FOREIGN = "copy-foreign"  # the kind that no inspection obeys: the loop guard lets the offsets pass that it names
+COPY_FOREIGN: Final = "copy-foreign"  # the kind that no inspection obeys: the loop guard lets its offsets pass
 CONTINUING_KINDS = (
     "adopt",
     "rejoin",

@@ -6,7 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from bench.house import House, find_import_cycles, list_complex_functions, list_largest, measure_house, read_house
+from bench.house import (
+    House,
+    check_house,
+    find_import_cycles,
+    list_complex_functions,
+    list_largest,
+    measure_house,
+    read_house,
+)
 
 PROJECT = '[tool.mypy]\nstrict = true\nfiles = ["topology", "clusters"]\n'
 BRANCHES = "".join(f"    if n == {number}:\n        return {number}\n" for number in range(10))
@@ -72,3 +80,26 @@ def test_the_largest_are_named_with_lines_and_fields(house: House) -> None:
     assert largest["modules"][0] == "26 topology/lint.py"
     assert largest["functions"][0] == "22 topology/lint.py read_plan"
     assert largest["classes"] == ["3 topology/plan.py Plan, 2 fields"]
+
+
+def test_a_new_cycle_and_a_new_double_name_fail_the_check(house: House) -> None:
+    cycle, most = check_house(house)  # not `read`, which modules may share
+    assert cycle.startswith("clusters.admin, clusters.wire: these modules import each other")
+    assert most.startswith("topology.plan, clusters.wire: each defines the public name MOST;")
+
+
+def test_one_more_function_with_a_one_word_name_fails_the_check(tmp_path: Path) -> None:
+    known = "".join(f"def {letter * 3}(): ...\n" for letter in "abcde")
+    command = "@click.command()\ndef lint(): ...\n@lab.command('up')\ndef up(): ...\n"
+    (tmp_path / "pyproject.toml").write_text("")
+    (tmp_path / "cli").mkdir()
+    (tmp_path / "cli" / "lint.py").write_text(command + known)
+    assert check_house(read_house(tmp_path)) == []
+    (tmp_path / "cli" / "more.py").write_text("def landed(): ...\n")
+    [fault] = check_house(read_house(tmp_path))
+    assert fault.startswith("6 public functions have a name of one word, 5 are known: cli.lint.aaa, ")
+    assert "cli.more.landed" in fault
+
+
+def test_this_repository_passes_its_check() -> None:
+    assert check_house(read_house(Path(__file__).resolve().parents[2])) == []

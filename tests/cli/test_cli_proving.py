@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.proof_process import ProofProcess, run_single_proof
+from cli.proof_process import ProofProcess
 from cutover.actions import RequestProof
 from cutover.driver import RunEvent
 from cutover.run_plan import plan_migration
@@ -128,16 +128,10 @@ def test_an_older_summary_and_another_plans_never_count(here: Path) -> None:
         assert "sha256:other" in found.message
 
 
-def test_a_proof_alone_ends_with_its_verdict(here: Path) -> None:
-    seen = run_single_proof(here / "alone", here / "t.yaml", PLAN, HISTORY)
-    assert seen.verdict == "proven"
-    assert "--stay" not in str(seen.proof_root)
-    assert gone(pid_of(seen))
-
-
 def test_one_that_leaves_nothing_tells_its_last_words(here: Path) -> None:
     (here / "spark" / "verify.py").write_text("raise SystemExit('no Java here')")
-    seen = run_single_proof(here / "alone", here / "t.yaml", PLAN, HISTORY)
+    with ProofProcess(here / "t.yaml", PLAN) as proofs:
+        seen = proofs.prove(here / "alone", HISTORY)
     assert seen.verdict == "error"
     assert "no Java here" in seen.message
 

@@ -11,7 +11,8 @@ import pytest
 from lab.attack import __main__ as attacks
 from lab.attack import attack_setup, forged_batch, pasted_commands
 from lab.attack.attack_setup import AttackSetup
-from lab.attack.outcome import Attack, AttackFindings, AttackNotCarriedOut, AttackVerdict, require_carried_out
+from lab.attack.control_checks import AttackNotCarriedOut, require_carried_out
+from lab.attack.outcome import Attack, AttackFindings, AttackVerdict
 from lab.clusters import Lab
 
 NUMBERS = [each.number for each in attacks.ATTACKS]

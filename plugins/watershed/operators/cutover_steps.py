@@ -1,6 +1,6 @@
-"""Operators of courses: one Airflow task a step (`plugins.watershed.steps.step_driver` does the step).
+"""Operators of runs: one Airflow task a step (`plugins.watershed.steps.step_driver` does the step).
 
-What a step must not wait for in a worker, it waits for elsewhere, and comes back:
+A step does not hold a worker slot while it waits; the task is deferred and comes back:
 
     a proof      starts the Spark application, waits in the triggerer, comes back with its summary
     an approval  parks as a required action of the Airflow UI, comes back with who decided
@@ -16,7 +16,7 @@ import threading
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from airflow.providers.standard.operators.hitl import ApprovalOperator
 from airflow.sdk import BaseOperator, TriggerRule
@@ -55,13 +55,13 @@ if TYPE_CHECKING:
     from cutover.step_runner import RunResult
 
 _WAIT_LIMIT = timedelta(days=400)  # every wait has a bound of its own in the step; a window may open next year
-_RETRIES = {"retries": 2, "retry_delay": timedelta(seconds=5)}
-# Steps that wait in the triggerer are looked at by threads: one each, of which many must fit.
+_RETRIES: dict[str, Any] = {"retries": 2, "retry_delay": timedelta(seconds=5)}
+# A thread for each step that waits in the triggerer.
 _WAITING = ThreadPoolExecutor(max_workers=256, thread_name_prefix="watershed-step")
 
 
 class CutoverStep:
-    """What operators of steps have in common; a mixin because an approval must be an ApprovalOperator."""
+    """What both operators below share; a mixin because an approval must be an ApprovalOperator."""
 
     row: StepTask
     kind: RunKind
@@ -71,16 +71,30 @@ class CutoverStep:
     rehearsal: bool | str
     approval: str
     log: Any
-    defer: Callable[..., None]
     template_fields: Sequence[str] = ("plan", "strategy", "rehearsal", "approval")
+
+    if TYPE_CHECKING:
+
+        def defer(
+            self,
+            *,
+            trigger: BaseTrigger,
+            method_name: str,
+            kwargs: dict[str, Any] | None = None,
+            timeout: timedelta | int | float | None = None,
+        ) -> NoReturn:
+            """As BaseOperator.defer, which every class with this mixin has."""
 
     def told(
         self, row: StepTask, kind: RunKind, wave: str, plan: str, strategy: str, rehearsal: str, approval: str
     ) -> None:
+        """Takes what both kinds of step tasks are built with; `plan` and the last three are templates until the task
+        runs."""
         self.row, self.kind, self.wave, self.plan = row, kind, wave, plan
         self.strategy, self.rehearsal, self.approval = strategy, rehearsal, approval
 
     def order(self, context: Any) -> StepOrder:
+        """The steps of this task in this DAG run. With `span` they depend on the run's strategy."""
         ti = context["ti"]
         other, steps = "" if self.strategy == AS_DECLARED else str(self.strategy), self.row.steps
         if self.row.span:
@@ -103,12 +117,12 @@ class CutoverStep:
             self.drive(context)
 
     def rehearsed(self, context: Any) -> list[tuple[str, str | None]]:
-        """What the task would do, and how it is undone. What is chosen for a way back may add steps to it."""
+        """What the task would do, and how it is undone. The choices for a rollback or failback may add steps to it."""
         if self.kind == "migrate":
             return [(self.row.does, self.row.undo)]
         order = self.order(context)
-        course = preview_run_plan(find_frozen_plan(order.plan).read(), self.kind, self.wave, choices=order.choices)
-        steps = {step.name: step for step in course.steps}
+        run_plan = preview_run_plan(find_frozen_plan(order.plan).read(), self.kind, self.wave, choices=order.choices)
+        steps = {step.name: step for step in run_plan.steps}
         return [(steps[name].does, steps[name].undo) for name in list_steps_to_do(order, [*steps])]
 
     def drive(self, context: Any) -> None:
@@ -137,6 +151,7 @@ class CutoverStep:
             self.wait(order)
 
     def wait(self, order: StepOrder) -> None:
+        """Leaves the worker slot: the steps go on in the triggerer until they end or need a worker."""
         self.log.info("waiting in the triggerer")
         self.defer(trigger=StepFinished(order), method_name="come_back", timeout=_WAIT_LIMIT)
 
@@ -145,13 +160,14 @@ class CutoverStep:
         self.drive(context)
 
     def approver(self, order: StepOrder) -> ApproveStep:
+        """Who answers an approval step: nobody is asked with `auto`, else the task is left to a person."""
         from cutover.driver import approve_all
 
         return approve_all if self.approval == "auto" else defer_approval
 
 
 class CutoverStepOperator(CutoverStep, BaseOperator):
-    """Steps of a course."""
+    """Steps of a run that need no person."""
 
     template_fields: Sequence[str] = CutoverStep.template_fields
 
@@ -171,6 +187,7 @@ class CutoverStepOperator(CutoverStep, BaseOperator):
         self.told(row, kind, wave, plan, strategy, rehearsal, approval)
 
     def execute(self, context: Any) -> None:
+        """Does the steps; leaves the worker slot for a proof or a long wait."""
         self.begin(context)
 
 
@@ -202,12 +219,16 @@ class CutoverApprovalOperator(CutoverStep, ApprovalOperator):
         self.fresh: ApprovalAnswer | None = None
 
     def execute(self, context: Any) -> None:
+        """Does the steps up to the approval, then asks for it in the Airflow UI."""
         self.drive_or_ask(context, self.begin)
 
     def come_back(self, context: Any, event: dict[str, Any]) -> None:
+        """After a proof or a long wait: the approval may be next, or be answered already."""
         self.drive_or_ask(context, self.drive)
 
     def drive_or_ask(self, context: Any, drive: Callable[[Any], None]) -> None:
+        """Drives the steps; where one needs a person, this task becomes a required action. Fails for a person who is
+        asked in another task and has not answered."""
         try:
             drive(context)
         except ApprovalNeeded as needed:
@@ -223,11 +244,12 @@ class CutoverApprovalOperator(CutoverStep, ApprovalOperator):
             super().execute(context)
 
     def approver(self, order: StepOrder) -> ApproveStep:
+        """Answers kept from earlier tasks of this run count first, then the one just given."""
         decide, answers = super().approver(order), ApprovalAnswers.of(order)
 
         def answer(asked: AskApproval) -> ApprovalAnswer:
             kept = answers.given(order, asked.by)
-            if kept is None and self.fresh is not None:  # it answers whoever was asked: the first without an answer
+            if kept is None and self.fresh is not None:  # it belongs to the first person without an answer
                 kept, self.fresh = self.fresh, None
                 answers.keep(order, asked.by, kept)
             return kept or decide(asked)
@@ -235,6 +257,7 @@ class CutoverApprovalOperator(CutoverStep, ApprovalOperator):
         return answer
 
     def execute_complete(self, context: Any, event: dict[str, Any]) -> None:
+        """Takes the answer from Airflow, with the name of the user, and drives the steps on."""
         from cutover.observations import ApprovalAnswer
 
         if "error" in event:
@@ -251,11 +274,12 @@ class TakeBackOperator(BaseOperator):
     template_fields: Sequence[str] = ("plan", "strategy")
 
     def __init__(self, *, kind: RunKind, wave: str, plan: str, strategy: str, **kwargs: Any) -> None:
-        again = {"retries": 3, "retry_delay": timedelta(seconds=10)}
+        again: dict[str, Any] = {"retries": 3, "retry_delay": timedelta(seconds=10)}
         super().__init__(task_id="take_back", trigger_rule=TriggerRule.ONE_FAILED, **again, **kwargs)
         self.kind, self.wave, self.plan, self.strategy = kind, wave, plan, strategy
 
     def execute(self, context: Any) -> None:
+        """Gives up the wave's run. Skipped when it never began; fails when its rollback could not end."""
         from clusters.errors import ClusterError
         from cutover.errors import CutoverError
 
@@ -283,22 +307,25 @@ class WatcherOperator(BaseOperator):
         super().__init__(task_id="watcher", trigger_rule=TriggerRule.ONE_FAILED, retries=0, **kwargs)
 
     def execute(self, context: Any) -> None:
+        """Fails, always: Airflow runs it only when another task has failed."""
         raise AirflowFailException("a step failed; its log says why, and the task take_back what was taken back")
 
 
 class StepFinished(BaseTrigger):
-    """Has the rest of waiting steps done in a process apart, and fires when it is over or needs a worker."""
+    """Lets a separate process finish the waiting steps. Fires when they have ended or need a worker."""
 
     def __init__(self, order: StepOrder | dict[str, Any]) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]  # Airflow's has no annotations
         if isinstance(order, dict):
             order = StepOrder.of_json(order)
         self.order = order
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
+        """Class path and arguments, as Airflow's database keeps them."""
         return "plugins.watershed.operators.cutover_steps.StepFinished", {"order": self.order.to_json()}
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
+        """One event, with how the steps ended or why they need a worker."""
         stop = threading.Event()
         await asyncio.sleep(TRIGGER_SETTLE_S)
         try:

@@ -32,6 +32,7 @@ class RequirementsOperator(BaseOperator):
         self.plan, self.proof = plan, proof
 
     def execute(self, context: Any) -> str:
+        """Defers itself until `not_before`. Fails when a requirement is not met, and names each."""
         from airflow.providers.standard.triggers.temporal import TimeDeltaTrigger
 
         plan = find_frozen_plan(self.plan).read()
@@ -58,14 +59,15 @@ class RequirementsOperator(BaseOperator):
         return "\n".join(["| what | seen |", "|---|---|", *(f"| {what} | {seen} |" for what, seen in rows)])
 
     def come_back(self, context: Any, event: Any) -> str:
+        """`not_before` is over: everything is read anew."""
         return self.execute(context)
 
 
 def check_requirements(
     moved: Sequence[MovedWave], requires: Sequence[str], proof: str | None, now_ms: float
 ) -> tuple[list[tuple[str, str]], list[str]]:
-    """(what was seen, what is not fulfilled). proof: what this run's proof of the way back said, "" for nothing; None
-    where there is no way back."""
+    """Returns (what was seen, which requirements are not met). proof: the verdict of this run's proof of the reverse
+    flow, "" without a verdict; None where the file has no reverse flow."""
     rows = [(f"wave {wave.wave}", f"{wave.run}, sealed {render_utc_time(wave.sealed_ms)}") for wave in moved]
     unmet = []
     for wave in moved:
@@ -96,8 +98,8 @@ def _read_newest_verdict(folder: Any) -> str:
 
 
 class DecommissionApprovalOperator(ApprovalOperator):
-    """A person decides whether the source may be taken down, with what was checked in view. Who, and what was in view,
-    is in the journal before anybody is told what to do."""
+    """A person decides whether the source may be taken down, and sees what was checked. The journal has the decision,
+    the name and the evidence before the next task says what may be removed."""
 
     template_fields: Sequence[str] = (*ApprovalOperator.template_fields, "plan")
 
@@ -106,10 +108,12 @@ class DecommissionApprovalOperator(ApprovalOperator):
         self.plan, self.evidence = plan, evidence
 
     def execute(self, context: Any) -> Any:
+        """Asks in the Airflow UI, with the evidence as the body of the question."""
         self.body = self.seen(context)
         return super().execute(context)
 
     def execute_complete(self, context: Any, event: dict[str, Any]) -> Any:
+        """Writes the answer to the journal, then lets Airflow fail the task of a refusal."""
         if "error" not in event:
             who = (event.get("responded_by_user") or {}).get("name") or "somebody"
             granted = event["chosen_options"] == [self.APPROVE]
@@ -120,6 +124,7 @@ class DecommissionApprovalOperator(ApprovalOperator):
         return super().execute_complete(context, event)
 
     def seen(self, context: Any) -> str:
+        """The evidence that the task `evidence` returned; "" without one."""
         return str(context["ti"].xcom_pull(self.evidence) or "")
 
 
@@ -162,6 +167,7 @@ class TellDecommissionOperator(BaseOperator):
         self.plan = plan
 
     def execute(self, context: Any) -> list[str]:
+        """Logs what may be removed by hand, in order, and returns it."""
         told = list_cleanup_tasks(find_frozen_plan(self.plan).read())
         for line in told:
             self.log.info("%s", escape_control_lines(line))
@@ -169,7 +175,7 @@ class TellDecommissionOperator(BaseOperator):
 
 
 def list_cleanup_tasks(plan: Plan) -> list[str]:
-    """What a person may do when the source is given up, in this order."""
+    """What a person may do to remove the source, in this order."""
     assert plan.migration is not None
     flow = plan.flow(plan.migration.flow)
     back = sorted({w.rollback.reverse for w in plan.migration.waves if w.rollback and w.rollback.reverse})

@@ -1,4 +1,4 @@
-"""The steps of `verify__<name>`: the proof, and telling its result to whoever waits for it.
+"""The tasks of `verify__<name>`: the proof, and the event that carries its result to other DAGs.
 
 The result is an event of the asset `watershed://proof/<name>`. A task that fails has no events, and a proof that found
 a difference must fail; so another task tells it, whatever came (docs/decisions/0032).
@@ -40,6 +40,7 @@ class ReportLink(BaseOperatorLink):
     name = "Proof"
 
     def get_link(self, operator: Any, *, ti_key: Any) -> str:
+        """The path of the report, without host: a kept link stays right when Airflow's address changes."""
         from airflow.sdk.configuration import conf
 
         # Only its path: a link that is kept must not name the address of that day.
@@ -61,6 +62,7 @@ class ProofOperator(SparkApplicationOperator):
         self.incremental = incremental
 
     def execute(self, context: Any) -> None:
+        """Adds `--since` with the newest earlier proof where `incremental` holds, and starts the application."""
         link, ti = ReportLink(), context["ti"]
         ti.xcom_push(link.xcom_key, link.get_link(self, ti_key=ti))  # Airflow itself does so when the task has ended
         earlier = find_newest_proof(locate_task_folder(context)) if self.incremental else None
@@ -83,12 +85,13 @@ class PublishProofOperator(BaseOperator):
         self.asset, self.proof = asset, proof
 
     def execute(self, context: Any) -> dict[str, Any]:
+        """Returns what subscribers get as the event's `extra`."""
         ti = context["ti"]
         found = read_proof_result(locate_run_folder(ti.dag_id, ti.run_id) / self.proof)
         if found is None:
             raise AirflowSkipException("no verdict was reached, so there is nothing to tell")
         told = Path(found["path"]).with_name("told")
-        if told.exists():  # a run that was cleared, and whose proof was not made anew
+        if told.exists():  # the run was cleared, and its proof did not run again
             raise AirflowSkipException(f"the verdict in {found['path']} was told before, and there is no newer one")
         found["report"] = build_report_path(ti.dag_id, ti.run_id, self.proof)
         counts = ", ".join(f"{found[name]:,} {name}" for name in PROOF_COUNTS if found[name])

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from topology.plan import Plan, PlanFlow
 
 _SERVED = ("running", "catching_up")
-_QUIET = ("starting", "aligning", "retrying", "paused", "stopped", *_SERVED)  # every other state is loud
+_QUIET = ("starting", "aligning", "retrying", "paused", "stopped", *_SERVED)  # every other state is a halt
 
 
 class FreezePlanOperator(BaseOperator):
@@ -45,6 +45,7 @@ class FreezePlanOperator(BaseOperator):
         self.expected = expected
 
     def execute(self, context: Any) -> str:
+        """Fails for good when the file does not compile, or compiles to another plan than expected."""
         from topology.errors import InvalidTopology, UnreadableTopology
 
         try:
@@ -71,6 +72,7 @@ class ApplyPlanOperator(BaseOperator):
         self.plan = plan
 
     def execute(self, context: Any) -> None:
+        """Logs every change; a second run finds nothing to change."""
         from clusters.errors import ClusterError
         from clusters.settings import resolve_connection_settings
         from replicator.apply import apply_plan
@@ -103,6 +105,7 @@ class StartFleetsOperator(BaseOperator):
         self.workers = workers
 
     def execute(self, context: Any) -> list[str]:
+        """One detached program a target cluster; a fleet that runs already is left as it is."""
         frozen = find_frozen_plan(self.plan)
         started = []
         for fleet in list_fleets(frozen.read()):
@@ -127,7 +130,7 @@ class StartFleetsOperator(BaseOperator):
 class FlowsRunningOperator(BaseOperator):
     """Wait, without a worker slot, until every partition of every flow is served.
 
-    Fails at once when a fleet's program ended or a partition is loud, with its coordinates and remedy.
+    Fails at once when a fleet's program ended or a partition has halted, with its coordinates and remedy.
     """
 
     template_fields: Sequence[str] = ("plan", "fleets")
@@ -139,30 +142,34 @@ class FlowsRunningOperator(BaseOperator):
         self.timeout = timeout
 
     def execute(self, context: Any) -> None:
+        """Leaves the worker slot; the triggerer follows the status topics."""
         folders = [str(folder) for folder in self.fleets]
         self.defer(trigger=FlowsRunning(self.plan, folders), method_name="check", timeout=self.timeout)
 
     def check(self, context: Any, event: dict[str, Any]) -> None:
+        """Fails with the partitions that have halted, or with the fleet that has ended."""
         if event["problem"]:
             raise AirflowException(escape_control_lines(event["problem"]))
         self.log.info("%s", escape_control_lines(event["seen"]))
 
 
 class FlowsRunning(BaseTrigger):
-    """Polls `watershed.status` on the plan's target clusters. Only reports that are newer than the first
-    look count: an earlier fleet may have left `running` behind."""
+    """Polls `watershed.status` on the plan's target clusters. Only reports that are newer than those of the first poll
+    count: an earlier fleet may have left `running` behind."""
 
     def __init__(self, plan: str, fleets: list[str], poll_seconds: float = 3.0) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]  # Airflow's has no annotations
         self.plan = plan
         self.fleets = fleets
         self.poll_seconds = poll_seconds
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
+        """Class path and arguments, as Airflow's database keeps them."""
         kwargs = {"plan": self.plan, "fleets": self.fleets, "poll_seconds": self.poll_seconds}
         return "plugins.watershed.operators.replication.FlowsRunning", kwargs
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
+        """One event: `seen` for people, `problem` "" when every partition is served."""
         from clusters.errors import ClusterError
 
         plan = find_frozen_plan(self.plan).read()
@@ -199,6 +206,7 @@ class Fleet:
 
     @property
     def folder(self) -> Path:
+        """Where the fleet's program runs; the same for every DAG run of the topology."""
         return locate_state_folder() / "fleets" / self.topology / self.target
 
     def program(self, topology: Path, workers: int, folder: Path) -> tuple[str, list[str]]:
@@ -212,7 +220,7 @@ class Fleet:
 
 @dataclass(frozen=True, slots=True)
 class FlowsProgress:
-    """What a look at the flows found: for people, what is wrong ("" nothing), and whether all are served."""
+    """Result of one poll. text: for people. problem: "" without one. done: every partition is served."""
 
     text: str
     problem: str

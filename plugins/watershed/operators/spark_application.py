@@ -65,6 +65,7 @@ class SparkApplicationOperator(BaseOperator):
         self.timeout = timeout
 
     def execute(self, context: Any) -> None:
+        """Finds the application of an earlier try or starts one, and leaves the worker slot."""
         topology = find_frozen_plan(self.plan).topology
         application = attach_or_start_spark(
             locate_task_folder(context), self.module, self.arguments, topology, self.log
@@ -76,6 +77,7 @@ class SparkApplicationOperator(BaseOperator):
         )
 
     def collect(self, context: Any, event: dict[str, Any]) -> str:
+        """Returns the summary's path. Exit code 1 (different) fails for good; everything else may be tried again."""
         application = DetachedProcess(Path(event["folder"]))
         (application.folder / "collected").touch()
         summary = application.folder / "summary.json"
@@ -104,15 +106,17 @@ class ProcessEnded(BaseTrigger):
     def __init__(
         self, folder: str, poll_seconds: float = 1.0, settle_seconds: float = TRIGGER_SETTLE_S, file: str = ""
     ) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]  # Airflow's has no annotations
         self.folder, self.file = folder, file
         self.poll_seconds, self.settle_seconds = poll_seconds, settle_seconds
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
+        """Class path and arguments, as Airflow's database keeps them."""
         kwargs = {"folder": self.folder, "poll_seconds": self.poll_seconds, "settle_seconds": self.settle_seconds}
         return "plugins.watershed.operators.spark_application.ProcessEnded", kwargs | {"file": self.file}
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
+        """One event, with the program's folder and its exit code (None: killed)."""
         program = DetachedProcess(Path(self.folder))
         shown = 0
         await asyncio.sleep(self.settle_seconds)
@@ -125,6 +129,7 @@ class ProcessEnded(BaseTrigger):
             await asyncio.sleep(self.poll_seconds)
 
     async def on_kill(self) -> None:
+        """Ends the program: Airflow calls this only when somebody marks or clears the waiting task."""
         await asyncio.to_thread(DetachedProcess(Path(self.folder)).end)
 
     def _pass_on(self, program: DetachedProcess, shown: int) -> int:

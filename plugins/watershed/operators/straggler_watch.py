@@ -1,15 +1,15 @@
-"""The first half of `after_cutover__<name>`: what is still to be watched when applications have moved. Nothing here
-changes a cluster."""
+"""The first half of `after_cutover__<name>`: watches the source after a cutover. Any write there except by the reverse
+flow fails the run. Nothing here changes a cluster."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Generator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from cutover.run_context import RunContext
     from topology.plan import Plan
 
+_Answer = TypeVar("_Answer")
 _POLL_SECONDS = 30.0
 DEFER_LIMIT = timedelta(days=400)
 _WATCH_POOL = ThreadPoolExecutor(max_workers=16, thread_name_prefix="watershed-after")
@@ -37,7 +38,7 @@ _WATCH_POOL = ThreadPoolExecutor(max_workers=16, thread_name_prefix="watershed-a
 
 @dataclass(frozen=True, slots=True)
 class MovedWave:
-    """A wave that the journal has as done. sealed_ms: when, since 1970. soaked_ms: until when the way back is open."""
+    """A wave that the journal has as done. sealed_ms: when, since 1970. soaked_ms: end of the time for a rollback."""
 
     wave: str
     run: str
@@ -47,7 +48,7 @@ class MovedWave:
 
 
 def list_moved_waves(plan: Plan, chain: JournalChain) -> list[MovedWave]:
-    """In the order in which they were done."""
+    """The waves that the journal has as done, the earliest first."""
     from cutover.journal.chain import RUN_STEP, find_step_outcome
 
     assert plan.migration is not None
@@ -75,11 +76,13 @@ class StragglerWatchOperator(BaseOperator):
         self.plan = plan
 
     def execute(self, context: Any) -> None:
+        """Leaves the worker slot until every done wave has soaked. Skipped while no wave is done."""
         if not list_moved_waves(plan := find_frozen_plan(self.plan).read(), read_chain_or_fail(plan)):
             raise AirflowSkipException("no wave is done by the journal: there is nothing to watch")
         self.defer(trigger=WavesSoaked(self.plan), method_name="come_back", timeout=DEFER_LIMIT)
 
     def come_back(self, context: Any, event: dict[str, Any]) -> None:
+        """Fails when somebody wrote to the source; skipped when every wave was taken back meanwhile."""
         if event["problem"]:
             raise AirflowFailException(escape_control_lines(event["problem"]))
         if not list_moved_waves(plan := find_frozen_plan(self.plan).read(), read_chain_or_fail(plan)):
@@ -88,19 +91,21 @@ class StragglerWatchOperator(BaseOperator):
 
 
 class WavesSoaked(BaseTrigger):
-    """Looks again and again who writes to the source; fires when every done wave has soaked, or somebody did."""
+    """Polls the source's log ends. Fires when every done wave has soaked, or as soon as an application wrote there."""
 
     def __init__(
         self, plan: str, poll_seconds: float = _POLL_SECONDS, settle_seconds: float = TRIGGER_SETTLE_S
     ) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]  # Airflow's has no annotations
         self.plan, self.poll_seconds, self.settle_seconds = plan, poll_seconds, settle_seconds
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
+        """Class path and arguments, as Airflow's database keeps them."""
         kwargs = {"plan": self.plan, "poll_seconds": self.poll_seconds, "settle_seconds": self.settle_seconds}
         return "plugins.watershed.operators.straggler_watch.WavesSoaked", kwargs
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
+        """One event: `seen` for people, `problem` "" unless somebody wrote to the source."""
         loop, said = asyncio.get_running_loop(), ""
         await asyncio.sleep(self.settle_seconds)
         watch = SourceWatchProxy(find_frozen_plan(self.plan).read())
@@ -121,14 +126,15 @@ class WavesSoaked(BaseTrigger):
 
 
 class SourceWatch:
-    """The source's log ends, as far as they are known to hold nothing but what the reverse flow brought."""
+    """Remembers the source's log ends up to which only the reverse flow has written."""
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         self.ends: dict[str, dict[TopicPartition, int]] = {}
 
     def look(self) -> tuple[str, str, bool]:
-        """(for people, who strands records, whether all waves have soaked)."""
+        """Reads journal and log ends once. Returns text for people, the fault ("" for none), and whether all waves have
+        soaked."""
         from cutover.offsets import decode_offsets
 
         moved, now = list_moved_waves(self.plan, read_chain_or_fail(self.plan)), time.time() * 1000
@@ -146,14 +152,14 @@ class SourceWatch:
 
 
 class SourceWatchProxy:
-    """A `SourceWatch` whose looks are taken in a process apart, for the triggerer."""
+    """A `SourceWatch` that asks the clusters from a separate process: the triggerer itself opens no connection."""
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         self.ends: dict[str, Any] = {}
 
     def look(self) -> tuple[str, str, bool]:
-        """As `Watch.look`. Raises AirflowException, AirflowFailException."""
+        """As `SourceWatch.look`. Raises AirflowException, AirflowFailException."""
         from clusters.errors import ClusterError
 
         about = {"plan": self.plan.hash, "ends": self.ends}
@@ -171,7 +177,7 @@ class SourceWatchProxy:
 
 
 def watch_source_once(plan: str, ends: dict[str, Any]) -> dict[str, Any]:
-    """One look, in the process apart; `ends` goes from one to the next."""
+    """One poll, in the separate process. `ends`: what the poll before returned."""
     from cutover.offsets import decode_offsets, encode_offsets
 
     watch = SourceWatch(find_frozen_plan(plan).read())
@@ -186,39 +192,43 @@ def watch_source_once(plan: str, ends: dict[str, Any]) -> dict[str, Any]:
 
 
 class RecordsStranded(Exception):
-    """Somebody writes to the source."""
+    """An application wrote to the source after its wave moved: nothing copies those records any more."""
 
 
 def require_no_stranded_records(
     plan: Plan, wave: MovedWave, ends: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, int]:
-    """The source's ends of today. Raises Stranded when an application wrote there since; AirflowException when the
-    cluster does not tell."""
+    """The source's log ends as they are now. Raises RecordsStranded when an application wrote there since,
+    AirflowException when the cluster cannot be read."""
     from clusters.settings import resolve_connection_settings
     from cutover.live.action_handler import LiveActionHandler
     from cutover.live.application_control import ApplicationEndpoints
     from cutover.run_context import RunContext
 
-    course = preview_run_plan(plan, "migrate", wave.wave)
-    context = RunContext(course.flow, course.wave, course.policy, dict(wave.outcomes))
-    both = (course.flow.source, course.flow.target)
+    run_plan = preview_run_plan(plan, "migrate", wave.wave)
+    run_context = RunContext(run_plan.flow, run_plan.wave, run_plan.policy, dict(wave.outcomes))
+    both = (run_plan.flow.source, run_plan.flow.target)
     settings = {alias: resolve_connection_settings(plan.cluster(alias)) for alias in both}
-    world = LiveActionHandler(plan, course.flow, settings, ApplicationEndpoints({}, None), time.monotonic)
-    return drive_questions(_strangers(context, ends), world.answer)
+    handler = LiveActionHandler(plan, run_plan.flow, settings, ApplicationEndpoints({}, None), time.monotonic)
+    return drive_questions(_strangers(run_context, ends), handler.answer)
 
 
 def _strangers(
-    context: RunContext, ends: Mapping[TopicPartition, int]
+    run_context: RunContext, ends: Mapping[TopicPartition, int]
 ) -> Generator[Action, Observation, dict[TopicPartition, int]]:
     from cutover.fences.stragglers import refuse_stranded_records
     from cutover.run_context import read_source_logs
 
-    now: ObservedLogs = yield from read_source_logs(context)
-    return (yield from refuse_stranded_records(context, ends, now))
+    now: ObservedLogs = yield from read_source_logs(run_context)
+    return (yield from refuse_stranded_records(run_context, ends, now))
 
 
-def drive_questions(asking: Generator[Action, Observation, Any], answer: Any) -> Any:
-    """Drive questions that change nothing to their end."""
+def drive_questions(
+    asking: Generator[Action, Observation, _Answer], answer: Callable[[Action], Observation]
+) -> _Answer:
+    """Answers every question of `asking` until it returns, and returns its result. Its actions change nothing.
+
+    Raises RecordsStranded when an application wrote to the source, AirflowException for every other refusal."""
     from cutover.actions import PauseRun, ReportMessage
     from cutover.errors import Refused
     from cutover.observations import ActionDone
@@ -231,7 +241,8 @@ def drive_questions(asking: Generator[Action, Observation, Any], answer: Any) ->
             talk = isinstance(action, PauseRun | ReportMessage)
             action = asking.send(ActionDone(int(time.monotonic() * 1000)) if talk else answer(action))
     except StopIteration as end:
-        return end.value
+        found: _Answer = end.value
+        return found
     except Refused as why:
         if "stranded" in why.seen:
             raise RecordsStranded(str(why)) from None

@@ -1,4 +1,4 @@
-"""Waves as task groups: who may begin, the lane of steps, what takes it back, and how its end is told.
+"""Waves as task groups: the check whether a wave may begin, its chain of step tasks, what takes it back, its end.
 
 Whether a wave is done, begun or somebody else's is read from the journal, never from task states.
 """
@@ -45,9 +45,8 @@ def add_wave_groups(
     *,
     outlet: Asset | None = None,
 ) -> DAG:
-    """Fill a DAG with a group for every wave of this kind of course, one after the other."""
-    plan = file.plan
-    assert plan is not None
+    """Fills a DAG with a task group for every wave, one after the other. kind: of all their runs."""
+    plan = file.require_plan()
     with dag:
         compiled = FreezePlanOperator(task_id="compile", path=str(file.path), expected="{{ params.plan_hash }}")
         before: BaseOperator = compiled
@@ -66,15 +65,15 @@ def _group(
     told: dict[str, Any] = {"kind": kind, "wave": wave, "plan": "{{ ti.xcom_pull('compile') }}"}
     told["strategy"] = "{{ params.strategy }}" if kind == "migrate" else AS_DECLARED
     asked = {"rehearsal": "{{ params.dry_run }}", "approval": "{{ params.approval }}"}
-    course = preview_run_plan(plan, kind, wave)
-    with TaskGroup(wave, tooltip=f"{kind} of wave {wave}, along {course.flow.id}"):
+    run_plan = preview_run_plan(plan, kind, wave)
+    with TaskGroup(wave, tooltip=f"{kind} of wave {wave}, along {run_plan.flow.id}"):
         begin = BeginWaveOperator(rehearsal=asked["rehearsal"], **told)
         end = EndWaveOperator(rehearsal=asked["rehearsal"], outlets=[outlet] if outlet else [], **told)
         undo = TakeBackOperator(**told)
-        lanes = [_lane(list_step_tasks(course), told | asked)]
+        lanes = [_lane(list_step_tasks(run_plan), told | asked)]
         if kind == "migrate":
             with TaskGroup("other_strategy", tooltip="The steps in the order that the run's strategy gives them"):
-                lanes.append(_lane(list_span_tasks(course), told | asked))
+                lanes.append(_lane(list_span_tasks(run_plan), told | asked))
         for lane in lanes:
             begin >> lane[0]
             lane[-1] >> end
@@ -97,18 +96,20 @@ def _lane(rows: Iterable[StepTask], told: dict[str, Any]) -> list[BaseOperator]:
 
 
 class BeginWaveOperator(BaseBranchOperator):
-    """Decides from the journal whether the wave may begin, and in which lane. Skipped: not chosen, or done already.
-
-    Fails while another run holds the topology, naming it, and while a wave is not done that this one is `after`."""
+    """Reads the journal, then starts the wave, skips it (not chosen, already done) or fails (another run holds the
+    topology, or a wave of `after` is not done). Picks the task chain of the run's strategy."""
 
     template_fields: Sequence[str] = ("plan", "strategy", "rehearsal", "waves")
 
-    def __init__(self, *, kind: RunKind, wave: str, plan: str, strategy: str, rehearsal: str, **kwargs: Any) -> None:
+    def __init__(
+        self, *, kind: RunKind, wave: str, plan: str, strategy: str, rehearsal: bool | str, **kwargs: Any
+    ) -> None:
         super().__init__(task_id="begin", trigger_rule=TriggerRule.NONE_FAILED, retries=2, **kwargs)
         self.kind, self.wave, self.plan, self.strategy, self.rehearsal = kind, wave, plan, strategy, rehearsal
         self.waves: Any = "{{ params.get('waves') }}"
 
     def choose_branch(self, context: Any) -> str:
+        """The id of the first task: in the order of the file's strategy, or of the run's."""
         if self.kind in ("migrate", "rollback"):  # the others have one group for whatever is chosen
             if self.waves == []:
                 raise AirflowFailException("no wave is chosen: trigger the DAG again and choose at least one")
@@ -118,20 +119,21 @@ class BeginWaveOperator(BaseBranchOperator):
         if self.rehearsal is not True:
             refuse_contradictions(self.kind, choices, str(context["params"].get("approval", "")))
         plan = find_frozen_plan(self.plan).read()
-        course = preview_run_plan(plan, self.kind, self.wave)
+        run_plan = preview_run_plan(plan, self.kind, self.wave)
         if self.rehearsal is not True:
             ti = context["ti"]
-            self.check(StepOrder(self.plan, self.wave, (), ti.dag_id, ti.run_id, self.kind), plan, course.wave)
-        if self.strategy in (AS_DECLARED, course.policy.strategy):
-            return f"{self.wave}.{list_step_tasks(course)[0].task}"
-        self.log.info("in the order of %s instead of %s", self.strategy, course.policy.strategy)
-        return f"{self.wave}.other_strategy.{list_span_tasks(course)[0].task}"
+            self.check(StepOrder(self.plan, self.wave, (), ti.dag_id, ti.run_id, self.kind), plan, run_plan.wave)
+        if self.strategy in (AS_DECLARED, run_plan.policy.strategy):
+            return f"{self.wave}.{list_step_tasks(run_plan)[0].task}"
+        self.log.info("in the order of %s instead of %s", self.strategy, run_plan.policy.strategy)
+        return f"{self.wave}.other_strategy.{list_span_tasks(run_plan)[0].task}"
 
     def check(self, order: StepOrder, plan: Plan, wave: Wave) -> None:
+        """Fails while another run holds the topology or an earlier wave is missing; skips a wave that is done."""
         from cutover.journal.chain import describe_holder
 
         if self.kind != "migrate":
-            return  # a way back may end the run that holds the topology: its first step decides
+            return  # a rollback or failback may end the run that holds the topology: its first step decides
         chain = read_chain_or_fail(plan)
         held = chain.unfinished()
         if held and held[0].run != order.journal_run:
@@ -152,15 +154,18 @@ class BeginWaveOperator(BaseBranchOperator):
 
 
 class EndWaveOperator(BaseOperator):
-    """The wave is done when the journal says so, whatever the tasks' states; then it is told."""
+    """Emits the cutover asset. The wave is done when the journal says so, whatever the states of its tasks."""
 
     template_fields: Sequence[str] = ("plan", "strategy", "rehearsal")
 
-    def __init__(self, *, kind: RunKind, wave: str, plan: str, strategy: str, rehearsal: str, **kwargs: Any) -> None:
+    def __init__(
+        self, *, kind: RunKind, wave: str, plan: str, strategy: str, rehearsal: bool | str, **kwargs: Any
+    ) -> None:
         super().__init__(task_id="end", trigger_rule=TriggerRule.NONE_FAILED_MIN_ONE_SUCCESS, retries=2, **kwargs)
         self.kind, self.wave, self.plan, self.strategy, self.rehearsal = kind, wave, plan, strategy, rehearsal
 
     def execute(self, context: Any) -> dict[str, Any]:
+        """Fails unless the journal has the run as done. Returns what subscribers of the cutover asset get."""
         if self.rehearsal is True:
             raise AirflowSkipException("dry run: nothing was touched")
         ti = context["ti"]

@@ -34,7 +34,7 @@ _SOON_S = 0.1  # while much is to be read, at the beginning or after MANY record
 _MANY = 100
 CLUSTER_ANSWER_S = 4.0  # how long a cluster may take to answer before the page says that it does not
 CLUSTER_RETRY_S = 2.0  # after it did not
-_IDLE_S = 90.0  # nobody has asked for so long: the thread ends, and begins anew when somebody does
+_IDLE_S = 90.0  # without a request for so long the thread ends; the next request starts another
 _CLUSTERS = 100  # threads at most
 # One thread at a time turns records into values. Fifty that do so at once would leave the api-server, which has one
 # thread for all its requests, a fiftieth of the interpreter; none of them waits for a cluster while it has its turn.
@@ -86,6 +86,7 @@ class ControlTopicsView:
         self._broken: dict[_JournalOf, str] = {}
 
     def take(self, records: Iterable[FollowedRecord]) -> None:
+        """Applies records of the control topics in log order; of a compacted key only the newest counts."""
         newest: dict[tuple[str, str], bytes | None] = {}
         for record in records:
             if record.topic == JOURNAL_TOPIC:
@@ -100,6 +101,7 @@ class ControlTopicsView:
                 self._status(key, value)
 
     def snapshot(self, answered_at: float) -> ClusterSnapshot:
+        """A copy that later records do not change; answered_at: when the cluster answered, in seconds since 1970."""
         return ClusterSnapshot(
             flows=dict(self.flows),
             reports={flow: dict(each) for flow, each in self.reports.items()},
@@ -174,9 +176,11 @@ class ClusterReader:
         return self._snapshot
 
     def stop(self) -> None:
+        """Lets the thread end at its next pause, and start no more."""
         self._stop.set()
 
     def join(self, timeout: float) -> None:
+        """Waits at most `timeout` seconds for the thread's end."""
         if self._thread is not None:
             self._thread.join(timeout)
 

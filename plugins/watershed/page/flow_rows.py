@@ -12,7 +12,7 @@ from plugins.watershed.page.graph_layout import MAX_DRAWN_ARROWS, FlowArrow, bui
 from replicator.worker.flow_state import SILENT_STATE, is_halted, mark_if_silent, pick_worst_state
 from topology.plan import Plan, PlanFlow
 
-Row = dict[str, Any]
+_Row = dict[str, Any]
 _Snapshots = Mapping[str, ClusterSnapshot]  # by alias
 
 _NOT_APPLIED, _NO_ANSWER, _READING = "not_applied", "unknown", "reading"
@@ -33,7 +33,7 @@ _BESIDE = 50  # things beside records at once
 _SELECTORS = 6
 
 
-def build_flows_overview(plan: Plan, seen: _Snapshots, now: float, only: str = "") -> Row:
+def build_flows_overview(plan: Plan, seen: _Snapshots, now: float, only: str = "") -> _Row:
     """Clusters, flows, and where the graph draws them. now: seconds since 1970.
 
     only: `attention`, or text that a flow's id, clusters or topics contain.
@@ -58,9 +58,9 @@ def build_flows_overview(plan: Plan, seen: _Snapshots, now: float, only: str = "
     }
 
 
-def build_cluster_row(alias: str, seen: ClusterSnapshot, now: float) -> Row:
-    """state: answers | reading | silent. age_ms: of its last answer, None before the first. Time in which nobody
-    looked, and so nobody asked, is no silence."""
+def build_cluster_row(alias: str, seen: ClusterSnapshot, now: float) -> _Row:
+    """state: answers | reading | silent. age_ms: of its last answer, None before the first. Time during which nobody
+    had the page open does not count: the cluster was not asked then."""
     age = None if seen.answered_at is None else max(0.0, now - seen.answered_at)
     if age is None:
         state = "silent" if seen.problem else "reading"
@@ -76,7 +76,7 @@ def build_cluster_row(alias: str, seen: ClusterSnapshot, now: float) -> Row:
     }
 
 
-def _build_flow_row(flow: PlanFlow, plan: Plan, seen: _Snapshots, now: float) -> Row:
+def _build_flow_row(flow: PlanFlow, plan: Plan, seen: _Snapshots, now: float) -> _Row:
     """One flow in all; `state` as in `topology status`; or `not_applied`; or, before its target was read,
     `reading`, or `unknown` when it does not answer."""
     target = seen[flow.target]
@@ -114,7 +114,7 @@ def _build_flow_row(flow: PlanFlow, plan: Plan, seen: _Snapshots, now: float) ->
     }
 
 
-def build_flow_detail(flow: PlanFlow, plan: Plan, seen: _Snapshots, now: float, first: int = 0) -> Row:
+def build_flow_detail(flow: PlanFlow, plan: Plan, seen: _Snapshots, now: float, first: int = 0) -> _Row:
     """A flow, PAGE of its partitions from the `first` on, those that need attention before the others, and what travels
     beside its records."""
     target = seen[flow.target]
@@ -140,7 +140,7 @@ def build_flow_detail(flow: PlanFlow, plan: Plan, seen: _Snapshots, now: float, 
 
 
 def find_state_level(state: str) -> str:
-    """ok | busy | idle | warn | bad: the colour; a state that is not listed is a loud one."""
+    """ok | busy | idle | warn | bad: the colour; a state that is not listed is a halt."""
     return _LEVELS.get(state, "bad")
 
 
@@ -156,7 +156,7 @@ def _reports(flow: PlanFlow, plan: Plan, target: ClusterSnapshot, now: float) ->
     return [mark_if_silent(report, int(now * 1000)) for report in target.reports.get(flow.id, {}).values()]
 
 
-def _partition(report: PartitionStatus, now: float) -> Row:
+def _partition(report: PartitionStatus, now: float) -> _Row:
     return {
         "topic": report.topic,
         "target_topic": report.target_topic,
@@ -179,7 +179,7 @@ def _partition(report: PartitionStatus, now: float) -> Row:
     }
 
 
-def _arrow(each: FlowArrow, by_id: Mapping[str, Row]) -> Row:
+def _arrow(each: FlowArrow, by_id: Mapping[str, _Row]) -> _Row:
     rows = [by_id[flow] for flow in each.flows]
     state = max((row["state"] for row in rows), key=lambda each: (_RANK.index(find_state_level(each)), each))
     return {
@@ -196,7 +196,7 @@ def _arrow(each: FlowArrow, by_id: Mapping[str, Row]) -> Row:
     }
 
 
-def _totals(rows: Sequence[Row]) -> Row:
+def _totals(rows: Sequence[_Row]) -> _Row:
     return {
         "states": dict(Counter(row["state"] for row in rows)),
         "levels": dict(Counter(row["level"] for row in rows)),
@@ -207,7 +207,7 @@ def _totals(rows: Sequence[Row]) -> Row:
     }
 
 
-def _matches(row: Row, only: str) -> bool:
+def _matches(row: _Row, only: str) -> bool:
     if only == "attention":
         return row["level"] in _ATTENTION
     text = only.casefold()

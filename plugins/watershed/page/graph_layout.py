@@ -34,6 +34,7 @@ class FlowArrow:
 
     @property
     def key(self) -> str:
+        """The flow's id, or `source → target` for several flows."""
         return self.flows[0] if len(self.flows) == 1 else f"{self.source} → {self.target}"
 
 
@@ -100,7 +101,7 @@ def _sides(drawn: Sequence[FlowArrow], level: dict[str, int]) -> _Side:
 
 def _ends(sides: _Side, boxes: dict[str, dict[str, float]], pitch: float) -> dict[tuple[str, str], tuple[float, ...]]:
     """x, y and side of every arrow's two ends; at a box in the order of the boxes on the other side."""
-    found = {}
+    found: dict[tuple[str, str], tuple[float, ...]] = {}
     for (name, side), at in sides.items():
         box = boxes[name]
         at.sort(key=lambda end: (boxes[end[2]]["y"] + boxes[end[2]]["h"] / 2, end[0], end[1]))

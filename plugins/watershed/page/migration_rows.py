@@ -19,7 +19,7 @@ from plugins.watershed.steps.wave_tasks import preview_run_plan
 from topology.migration_waves import Wave, encode_gate
 from topology.plan import Plan
 
-Row = dict[str, Any]
+_Row = dict[str, Any]
 _RUNS = 100
 _LEAVES = 80  # values of one step's evidence
 _DEEDS = 40
@@ -31,7 +31,7 @@ _BY_AIRFLOW = "airflow "  # so begins the actor of a run that a DAG drives (`plu
 _PlanOf = Callable[[str], Plan | None]
 
 
-def build_migrations_view(plan: Plan, journal: JournalView, plan_of: _PlanOf, wanted: str = "") -> Row:
+def build_migrations_view(plan: Plan, journal: JournalView, plan_of: _PlanOf, wanted: str = "") -> _Row:
     """Waves, the newest runs, and one of them step by step: the wanted one, or the one under way, or the newest.
 
     wanted: its name in the journal, or the id of the DAG run that drives it. plan_of: the plan with a hash, None where
@@ -61,7 +61,7 @@ def build_migrations_view(plan: Plan, journal: JournalView, plan_of: _PlanOf, wa
     }
 
 
-def _build_migration_run_row(entries: Sequence[JournalEntry]) -> Row:
+def _build_migration_run_row(entries: Sequence[JournalEntry]) -> _Row:
     """state: under_way, or how the run ended. dag: the DAG that drives it, None when it was begun on a command line."""
     first, last = entries[0], entries[-1]
     ended = last.step == RUN_STEP and last.kind == "outcome"
@@ -83,14 +83,14 @@ def _build_migration_run_row(entries: Sequence[JournalEntry]) -> Row:
     }
 
 
-def build_run_timeline(entries: Sequence[JournalEntry], plan: Plan, plan_of: _PlanOf) -> Row:
+def build_run_timeline(entries: Sequence[JournalEntry], plan: Plan, plan_of: _PlanOf) -> _Row:
     """The run with its steps in order: what is done with its evidence, what is under way, what would follow."""
     row = _build_migration_run_row(entries)
     now = _rehearsed(plan, entries) if row["kind"] == _DRILL else plan
     own = now if now.hash == row["plan"] else plan_of(row["plan"])
-    course, words = _planned(own or now, row["kind"], row["wave"], row["strategy"] or "", row["run"])
+    run_plan, words = _planned(own or now, row["kind"], row["wave"], row["strategy"] or "", row["run"])
     seen = [name for name in dict.fromkeys(e.step for e in entries) if name not in (RUN_STEP, TAKEOVER_STEP)]
-    rows = {step.name: step for step in course}
+    rows = {step.name: step for step in run_plan}
     names = list(dict.fromkeys([*rows, *(name for name in seen if not name.startswith(_UNDO))]))
     steps = [_step(name, rows.get(name), words.get(name), entries) for name in names]
     over = row["ended_ms"] is not None or any(name.startswith(_UNDO) for name in seen)
@@ -124,12 +124,12 @@ def _planned(
     """The steps that such a run takes, and the words for them; none where only the journal knows."""
     try:
         if kind == _DRILL:
-            course = preview_drill_back(plan) if run.endswith(BACK_RUN_SUFFIX) else plan_drill(plan)
+            run_plan = preview_drill_back(plan) if run.endswith(BACK_RUN_SUFFIX) else plan_drill(plan)
         else:
-            course = preview_run_plan(plan, kind, wave, strategy)  # type: ignore[arg-type]
+            run_plan = preview_run_plan(plan, kind, wave, strategy)  # type: ignore[arg-type]
     except (CutoverError, ImportError, KeyError):
         return (), STEP_TEXTS
-    return course.steps, {**STEP_TEXTS, **course.texts}
+    return run_plan.steps, {**STEP_TEXTS, **run_plan.texts}
 
 
 def _rehearsed(plan: Plan, entries: Sequence[JournalEntry]) -> Plan:
@@ -140,7 +140,7 @@ def _rehearsed(plan: Plan, entries: Sequence[JournalEntry]) -> Plan:
         return plan
 
 
-def _loss(entries: Sequence[JournalEntry]) -> Row | None:
+def _loss(entries: Sequence[JournalEntry]) -> _Row | None:
     """What a failover declared as missing; `told` says it whole, `accepted` by whom it was."""
     found = find_step_outcome(entries, "declare_loss")
     if found is None or "loss" not in found[0]:
@@ -158,7 +158,7 @@ def _loss(entries: Sequence[JournalEntry]) -> Row | None:
     }
 
 
-def _step(name: str, row: Step | None, told: StepText | None, entries: Sequence[JournalEntry]) -> Row:
+def _step(name: str, row: Step | None, told: StepText | None, entries: Sequence[JournalEntry]) -> _Row:
     own = [entry for entry in entries if entry.step == name]
     bare = [entry for entry in own if not entry.deed]
     began = next((entry.at_ms for entry in bare if entry.kind == "intent"), None)
@@ -191,7 +191,7 @@ def _step(name: str, row: Step | None, told: StepText | None, entries: Sequence[
     }
 
 
-def _deed(entry: JournalEntry) -> Row:
+def _deed(entry: JournalEntry) -> _Row:
     seen = entry.observation
     about = " ".join(str(seen[key]) for key in ("name", "group", "side", "flow", "hook", "kind") if seen.get(key))
     failed = seen.get("failed")
@@ -204,7 +204,7 @@ def _deed(entry: JournalEntry) -> Row:
     }
 
 
-def _decisions(entries: Sequence[JournalEntry]) -> Iterator[Row]:
+def _decisions(entries: Sequence[JournalEntry]) -> Iterator[_Row]:
     """Who said yes or no, where."""
     for entry in entries:
         if entry.kind == "outcome" and not entry.deed:
@@ -235,7 +235,7 @@ def _current(entries: Sequence[JournalEntry]) -> str | None:
     return next((entry.step for entry in reversed(entries) if entry.step not in (RUN_STEP, TAKEOVER_STEP)), None)
 
 
-def _wave(wave: Wave, seen: WaveState, drills: Sequence[Row]) -> Row:
+def _wave(wave: Wave, seen: WaveState, drills: Sequence[_Row]) -> _Row:
     """state: done, under_way, blocked, or how its newest run ended (`rolled_back` also by a run of its own); not_begun
     without one. truth: the cluster whose records count. rehearsed: its newest rehearsal."""
     states = {"done": "done", "unfinished": "under_way", "blocked": "blocked"}

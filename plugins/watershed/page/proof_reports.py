@@ -81,7 +81,7 @@ def _is_inside(path: Path) -> bool:
 
 
 def is_proof_attempt(program: DetachedProcess) -> bool:
-    """Whether this program is a proof, or one was ordered of another that is."""
+    """Whether this program is a proof, or asked a waiting application for one."""
     if is_standby_attempt(program):
         return True
     try:

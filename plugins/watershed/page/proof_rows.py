@@ -13,7 +13,7 @@ from plugins.watershed.detached_process import DetachedProcess
 from plugins.watershed.page.proof_reports import PROOF_REPORT_FILE, is_proof_attempt, list_unlinked_attempts
 from plugins.watershed.state_folder import locate_state_folder, make_file_name, require_folder_name
 
-Row = dict[str, Any]
+_Row = dict[str, Any]
 _PROOFS = 50
 _VERDICTS = ("proven", "different", "incomplete", "error")
 _FINDINGS = 5
@@ -23,7 +23,7 @@ _COUNTABLE = 2**53 - 1
 _LONGEST_NAME = 255  # bytes of a file's name on the file systems of Linux and macOS
 
 
-def list_newest_proofs(dags: Iterable[str], run: str = "") -> list[Row]:
+def list_newest_proofs(dags: Iterable[str], run: str = "") -> list[_Row]:
     """The newest attempts of every proof of these DAGs, the newest first. run: only of this DAG run.
 
     A run is told by the name of its folder, which the route of reports takes as well as its id.
@@ -41,7 +41,7 @@ def list_newest_proofs(dags: Iterable[str], run: str = "") -> list[Row]:
     return [_row(dag, task, program, at // 1_000_000) for at, dag, task, program in found[:_PROOFS]]
 
 
-def _row(dag: str, task: Path, program: DetachedProcess, at_ms: int) -> Row:
+def _row(dag: str, task: Path, program: DetachedProcess, at_ms: int) -> _Row:
     """What a summary says, where it is of the kind that a proof writes; anything else is left out, as if it were not
     there, and makes no verdict."""
     told = _summary(program.folder)
@@ -65,7 +65,7 @@ def _row(dag: str, task: Path, program: DetachedProcess, at_ms: int) -> Row:
     }
 
 
-def _summary(folder: Path) -> Row:
+def _summary(folder: Path) -> _Row:
     """Empty unless its verdict is one that a proof comes to, and fits its number."""
     try:
         told = json.loads(read_private_file(folder / "summary.json", _LARGEST))

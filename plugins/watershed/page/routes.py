@@ -24,7 +24,7 @@ PAGE_FILES = Path(__file__).parent / "static"
 _TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 MAX_SAFE_INTEGER = 2**53 - 1  # what a browser's numbers hold
 _MAX_NESTING = 20
-_RELIST_TOPOLOGIES_S = 5.0  # how long the folder of topologies is not looked at again
+_RELIST_TOPOLOGIES_S = 5.0  # between two readings of the folder of topologies
 _HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
     "connect-src 'self'; frame-src 'self'; frame-ancestors 'self'; base-uri 'none'; form-action 'none'",
@@ -53,6 +53,7 @@ class ReplicationPage:
         return {"topologies": [{"name": name, "problem": files[name][1]} for name in seen]}
 
     def flows(self, user: Any, topology: str, only: str = "") -> dict[str, Any]:
+        """All flows of a topology, or those whose id holds `only`, with clusters and graph. Raises 404, 422."""
         from plugins.watershed.page.flow_rows import build_flows_overview
 
         may, plan = self.seen(user, topology)
@@ -60,6 +61,7 @@ class ReplicationPage:
         return build_flows_overview(plan, seen, time.time(), only[:200]) | {"actions": may.actions()}
 
     def flow(self, user: Any, topology: str, flow: str, first: int = 0) -> dict[str, Any]:
+        """One flow with its partitions from number `first` on. Raises 404, 422."""
         from plugins.watershed.page.flow_rows import build_flow_detail
         from topology.errors import NotInPlan
 
@@ -72,6 +74,7 @@ class ReplicationPage:
         return build_flow_detail(found, plan, seen, time.time(), max(0, first))
 
     def migrations(self, user: Any, topology: str, run: str = "") -> dict[str, Any]:
+        """The runs in the journal, and one of them (`run`, else the newest) step by step. Raises 404, 422."""
         from plugins.watershed.page.cluster_snapshots import ClusterSnapshot, JournalView
         from plugins.watershed.page.flow_rows import build_cluster_row
         from plugins.watershed.page.migration_rows import build_migrations_view
@@ -83,13 +86,14 @@ class ReplicationPage:
             raise _missing(f"no migrations of {topology}")
         target = plan.cluster(plan.flow(plan.migration.flow).target)
         snapshot: ClusterSnapshot = self.readers.look(target)
-        signed = plan.migration is not None and plan.migration.journal is not None
+        signed = plan.migration.journal is not None
         told = build_migrations_view(plan, snapshot.journals.get((topology, signed), JournalView()), _plan_of, run)
         now = time.time()
         cluster = build_cluster_row(target.alias, snapshot, now)
         return told | {"declared": True, "at": int(now * 1000), "cluster": cluster, "actions": may.actions()}
 
     def proofs(self, user: Any, topology: str, run: str = "") -> dict[str, Any]:
+        """The newest proofs of the DAGs whose runs the user may read. Raises 404, 422."""
         from plugins.watershed.page.proof_rows import list_newest_proofs
         from plugins.watershed.page.user_rights import DAGS_WITH_PROOFS, read_run_ids
 
@@ -152,8 +156,9 @@ def _plan_of(plan_hash: str) -> Plan | None:
 
 
 def _visible(value: Any, depth: int = 0) -> Any:
-    """Characters that nobody sees, or that turn the order of reading, stand as escapes: names come from clusters. So do
-    values: a number that JSON or a browser cannot hold is unknown, what is nested too deeply is left out."""
+    """A value that a browser shows as it is. Names and values come from clusters: invisible characters and those that
+    change the reading direction become escapes, a number that JSON or a browser cannot hold becomes unknown, and what
+    is nested too deeply is left out."""
     if isinstance(value, str):
         return value if value.isascii() and value.isprintable() else _escaped(value)
     if isinstance(value, int | float):

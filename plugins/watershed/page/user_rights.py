@@ -1,9 +1,9 @@
 """Who may see and do what: Airflow's own answer for each DAG of a topology, asked at every request.
 
 A topology is seen by whoever may read `replicate__<name>`; its migrations by whoever may read runs of the DAGs that
-move applications; its proofs likewise, DAG by DAG. What Airflow does not know belongs to nobody, and is seen by nobody;
-a DAG that is stale is still its team's, and starts nothing. The page itself starts nothing: buttons call Airflow's
-public REST interface, which decides again.
+move applications; its proofs likewise, DAG by DAG. A DAG that Airflow has not parsed is hidden from everyone. A stale
+DAG stays visible to its team but cannot be triggered. The page itself starts nothing: buttons call Airflow's public
+REST interface, which checks the rights again.
 """
 
 from __future__ import annotations
@@ -53,9 +53,11 @@ class UserRights:
     dags: dict[str, KnownDag]
 
     def can_see_topology(self) -> bool:
+        """Whether the user may read the DAG `replicate__<name>`."""
         return self._may("replicate", "GET", None)
 
     def can_see_runs(self, what: str) -> bool:
+        """Whether the user may read runs of the DAG `<what>__<name>`."""
         return self._may(what, "GET", DagAccessEntity.RUN)
 
     def readable(self, what: Iterable[str]) -> list[str]:
@@ -91,7 +93,7 @@ class UserRights:
         if known is None:  # Airflow would answer for a DAG of no team
             return False
         details = DagDetails(id=known.id, team_name=known.team)
-        manager = security.get_auth_manager()
+        manager = security.get_auth_manager()  # type: ignore[attr-defined]  # the one that Airflow's own checks ask
         return bool(manager.is_authorized_dag(method=method, access_entity=entity, details=details, user=self.user))
 
 
@@ -129,6 +131,7 @@ def require_one_known_dag(request: Request) -> None:
 
 
 def build_dag_id(what: str, topology: str) -> str:
+    """`<what>__<topology>`: how every DAG of a topology is named."""
     return f"{what}__{topology}"
 
 

@@ -3,7 +3,7 @@
 While they are fenced nobody writes, and an application takes fifteen seconds until it reads. So the task of the fence
 begins with one that proves what came since the proof of the history, and waits until it stands by; only then is
 anything fenced. It is dismissed when the tail is proven or the wave ends, and ends by itself after STAY. Whatever
-becomes of it, the tail is proven: without it by an application of its own, as everywhere else.
+happens to it, the tail is proven: if it dies, a new Spark application proves the tail.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 STANDBY_STAY_S = (
     3600.0  # seconds from its proof on: the watch for stragglers, the drain and the hooks come before the tail
 )
-_BEGIN = 15.0  # seconds of sleep until it has begun what was ordered, or another application does
+_BEGIN = 15.0  # seconds of sleep until it has begun the proof, or another application does
 _LOOK = 0.05
 STANDBY_SUMMARY_FILE, _LOG, _ORDERED = "summary.json", "verify.log", "ordered"
 
@@ -43,10 +43,12 @@ class StandbyProof:
 
     @property
     def ready(self) -> bool:
+        """It has proven once, still runs, and accepts a proof."""
         return self.process.alive() and self._summary.exists()
 
     @property
     def begun(self) -> bool:
+        """It was started, or somebody tried to, in this wave."""
         return self.process.folder.exists()
 
     @property
@@ -73,8 +75,8 @@ class StandbyProof:
             log.info("producers write on until the application in %s (pid %s) is warm", folder, self.process.pid())
 
     def prove(self, folder: Path, arguments: list[str], topology: Path, sleep: Callable[[float], None]) -> bool:
-        """Whether there is a summary in `folder/1`, by order of ours. A process that asks again waits for the order of
-        the one before it. Raises what `sleep` raises."""
+        """Asks the application for a proof into `folder/1`; returns whether its summary is there. A task that is tried
+        again waits for the proof that its earlier try asked for. Raises what `sleep` raises."""
         place = folder / "1"
         if not (place / _ORDERED).exists():
             if list_attempts(folder) or not self.ready:
@@ -100,6 +102,7 @@ def is_standby_attempt(attempt: DetachedProcess) -> bool:
 
 
 def fill_placeholders(arguments: list[str], topology: Path, folder: Path) -> list[str]:
+    """The arguments with `{topology}` and `{out}` replaced; empty ones are left out."""
     return [word.replace("{topology}", str(topology)).replace("{out}", str(folder)) for word in arguments if word]
 
 
@@ -123,7 +126,7 @@ def plan_standby_proof(migration: RunDriver, run: str) -> RequestProof | None:
 
 
 def read_standby_verdict(folder: Path, plan_hash: str) -> ProofOutcome | None:
-    """What was proven by order, None without a verdict."""
+    """The verdict that the standby application reached; None without one."""
     from cutover.evidence.proof_summary import read_proof_summary
 
     seen = read_proof_summary(folder / "1" / STANDBY_SUMMARY_FILE, plan_hash)

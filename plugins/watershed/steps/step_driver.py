@@ -65,10 +65,12 @@ class StepOrder:
     choices: RunChoices = NO_CHOICES
 
     def to_json(self) -> dict[str, Any]:
+        """JSON values only: a trigger's arguments are kept in Airflow's database."""
         return asdict(self) | {"steps": [*self.steps], "choices": self.choices.to_json()}
 
     @classmethod
     def of_json(cls, told: dict[str, Any]) -> StepOrder:
+        """Reads what `to_json` wrote."""
         choices = RunChoices.of_json(told["choices"]) if "choices" in told else NO_CHOICES
         return cls(**{**told, "steps": tuple(told["steps"]), "choices": choices})
 
@@ -79,6 +81,7 @@ class StepOrder:
 
     @property
     def evidence(self) -> Path:
+        """Where the run's evidence is written."""
         return locate_run_folder(self.dag, self.run) / "evidence" / make_file_name(self.wave)
 
     def folder(self, step: str) -> Path:
@@ -149,6 +152,7 @@ class WaitBudget:
         self.stop = threading.Event()
 
     def sleep(self, seconds: float) -> None:
+        """Raises StillWaiting instead of sleeping past the budget."""
         if self.left is not None:
             self.left -= seconds
             if self.left < 0:
@@ -275,6 +279,7 @@ def _read_step_proof(folder: Path, wanted: RequestProof, plan_hash: str) -> Proo
 
 
 def build_proof_arguments(wanted: RequestProof) -> list[str]:
+    """Arguments of `spark.verify`; `{topology}` and `{out}` are filled in when it starts."""
     arguments = ["--topology", "{topology}", "--out", "{out}", "--flow", wanted.flow]
     arguments += ["--topics", ",".join(wanted.topics), "--level", wanted.level]
     arguments += ["--final"] if wanted.final else []
@@ -282,6 +287,7 @@ def build_proof_arguments(wanted: RequestProof) -> list[str]:
 
 
 def defer_approval(wanted: AskApproval) -> ApprovalAnswer:
+    """Never answers: raises ApprovalNeeded, so that the task asks a person."""
     raise ApprovalNeeded(wanted)
 
 
@@ -294,12 +300,15 @@ class ApprovalAnswers:
 
     @classmethod
     def of(cls, order: StepOrder) -> ApprovalAnswers:
+        """The answers of the order's DAG run."""
         return cls(locate_run_folder(order.dag, order.run) / "answers")
 
     def keep(self, order: StepOrder, by: str, seen: ApprovalAnswer) -> None:
+        """Keeps an answer for this step; a later answer of the same person replaces it."""
         write_json_file(self._path(order, by), {"granted": seen.granted, "by": seen.by, "note": seen.note})
 
     def given(self, order: StepOrder, by: str) -> ApprovalAnswer | None:
+        """The answer of `by` to this step; None while there is none."""
         from cutover.observations import ApprovalAnswer
 
         try:

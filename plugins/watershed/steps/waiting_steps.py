@@ -1,4 +1,4 @@
-"""Steps that wait, done in a process apart for the triggerer (`plugins.watershed.cluster_questions`).
+"""Steps that wait, done in a separate process for the triggerer (`plugins.watershed.cluster_questions`).
 
 `finish_waiting_steps` is the triggerer's end; below it is what runs in the process. If the process ends early, the
 task goes back to a worker, which finds in the journal what is left to do.
@@ -33,7 +33,7 @@ _HERE = f"{__name__}:"
 
 
 def finish_waiting_steps(order: StepOrder, log: Any, stop: threading.Event) -> str:
-    """How it ended. stop: nobody waits for it any more."""
+    """Waits for the steps and returns how they ended. stop: set it when the trigger was cancelled."""
     topology = order.dag.partition("__")[2] or order.dag
     try:
         with shared_client_processes().using(topology, name_topology_clusters(topology)) as child:
@@ -49,11 +49,11 @@ def finish_waiting_steps(order: StepOrder, log: Any, stop: threading.Event) -> s
         return f"needs a worker: {problem}"
 
 
-# -- in the process apart ---------------------------------------------------------------------------------------
+# -- in that process --------------------------------------------------------------------------------------------
 
 
 class _Running(logging.Handler):
-    """A thread that does the steps, and what it has said since somebody looked."""
+    """A thread that does the steps, and the lines it has logged since the last poll."""
 
     def __init__(self, number: int, order: StepOrder) -> None:
         super().__init__()
@@ -80,7 +80,7 @@ class _Running(logging.Handler):
             self.ended = f"needs {needed}"
         except StillWaiting:
             self.ended = "stopped: nobody waits for it here any more"
-        except AirflowException as problem:  # the task looks for itself, and says it
+        except AirflowException as problem:  # the task meets it again and reports it
             self.ended = f"needs a worker: {problem}"
         except Exception as error:  # noqa: BLE001 (the same: in the task it has a traceback)
             self.ended = f"needs a worker: {error!r}"
@@ -93,13 +93,14 @@ _numbers = itertools.count()
 
 
 def begin_waiting_steps(order: dict[str, Any]) -> int:
+    """Starts the steps in a thread; returns the number that `poll_waiting_steps` takes."""
     number = next(_numbers)
     _running[number] = _Running(number, StepOrder.of_json(order))
     return number
 
 
 def poll_waiting_steps(number: int, stop: bool) -> dict[str, Any]:
-    """After at most LOOK_S: the lines that were said since the last look, and how it ended, None while it has not."""
+    """Returns after at most _LOOK_S: the lines logged since the last poll, and how the steps ended (None: not yet)."""
     running = _running[number]
     if stop:
         running.patience.stop.set()

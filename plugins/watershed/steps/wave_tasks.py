@@ -1,7 +1,7 @@
-"""Courses as lanes of tasks: which tasks a wave has in a DAG, made from the plan alone.
+"""Which tasks a wave has in a DAG: run plans as chains of tasks, made from the compiled plan alone.
 
-A task does a step. Between the fence and the switch producers write nowhere, and a task costs Airflow seconds: there a
-task goes on with the steps behind its own, and their tasks find them done in the journal.
+A task does a step. Between the fence and the switch producers cannot write, and a task costs Airflow seconds: there a
+task also does the steps after its own, and the tasks of those find them done in the journal.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ WORKER_WAIT_S = 30.0  # so long a step may wait in a worker; longer it waits in 
 
 @dataclass(frozen=True, slots=True)
 class RunChoices:
-    """What a person decides beforehand when triggering a way back. accept_loss: so many records may be missing, None:
-    somebody is asked. stranded: where groups go on that meet records of the old source alone, None refuses them.
-    waves: those to be promoted, or that were, () for all of them."""
+    """What a person decides when triggering a rollback, failover or failback. accept_loss: so many records may be
+    missing, None: a person is asked. stranded: where groups continue when only the old source has some records, None
+    refuses such a run. waves: those to promote, or that were promoted; () for all."""
 
     accept_loss: int | None = None
     though_source_answers: bool = False
@@ -37,10 +37,12 @@ class RunChoices:
     waves: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
+        """JSON values only: a trigger's arguments are kept in Airflow's database."""
         return asdict(self) | {"waves": [*self.waves]}
 
     @classmethod
     def of_json(cls, told: dict[str, Any]) -> RunChoices:
+        """Reads what `to_json` wrote."""
         return cls(**{**told, "waves": tuple(told["waves"])})
 
 
@@ -117,7 +119,7 @@ def _joined(plan: Plan, choices: RunChoices) -> str | None:
 
 
 def list_wave_groups(plan: Plan | None, kind: RunKind) -> list[str]:
-    """The waves that a DAG of this kind has, in their order; none where the file has no such way."""
+    """The waves that a DAG of this kind has, in their order; none where the file declares no such run."""
     from cutover.errors import NotSupported
 
     if plan is None or plan.migration is None:
@@ -144,26 +146,26 @@ def order_waves(migration: PlanMigration) -> list[Wave]:
     return ordered
 
 
-def list_step_tasks(course: RunPlan) -> list[StepTask]:
+def list_step_tasks(run_plan: RunPlan) -> list[StepTask]:
     """A task a step, in their order; where several people are asked, a task each."""
     rows: list[StepTask] = []
-    for at, step in enumerate(course.steps):
-        steps = (step.name, *_ahead(course.steps, at))
+    for at, step in enumerate(run_plan.steps):
+        steps = (step.name, *_ahead(run_plan.steps, at))
         row = StepTask(step.name, steps, step.does, step.undo, waits=_waits(step))
         if step.actor != "person":
             rows.append(row)
             continue
-        names = _asked(course, step)
+        names = _asked(run_plan, step)
         rows += [replace(row, task=f"{step.name}_{name}" if len(names) > 1 else step.name,
                          asks=name if len(names) > 1 else "") for name in names]  # fmt: skip
     return rows
 
 
-def list_span_tasks(course: RunPlan) -> list[StepTask]:
+def list_span_tasks(run_plan: RunPlan) -> list[StepTask]:
     """The same steps in as few tasks as the questions allow. The tasks are the same whatever the strategy."""
     rows: list[StepTask] = []
     pending: list[str] = []
-    for row in list_step_tasks(course):
+    for row in list_step_tasks(run_plan):
         if row.asks is None:
             pending.append(row.steps[0])
             continue
@@ -179,10 +181,10 @@ def _span(task: str, names: Sequence[str]) -> StepTask:
     return StepTask(task, tuple(names), told, "each step's own; `topology migrate --dry-run` tells them", span=True)
 
 
-def _asked(course: RunPlan, step: Step) -> Sequence[str]:
-    if course.kind != "migrate":
+def _asked(run_plan: RunPlan, step: Step) -> Sequence[str]:
+    if run_plan.kind != "migrate":
         return ("",)
-    return (course.policy.soak_approvals if step.name == "soak" else course.policy.approvals) or ("operator",)
+    return (run_plan.policy.soak_approvals if step.name == "soak" else run_plan.policy.approvals) or ("operator",)
 
 
 def _waits(step: Step) -> bool:

@@ -7,20 +7,25 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
-from confluent_kafka import KafkaError, KafkaException, Message
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as WirePartition
 
-from clusters import control_values, librdkafka
+from clusters import librdkafka
 from clusters.admin import Admin
 from clusters.cluster_protocol import ReadIsolation
-from clusters.control_values import InvalidControlRecord, decode_control_value, log_invalid_record, parse_control_record
+from clusters.control_values import (
+    ControlValue,
+    InvalidControlRecord,
+    decode_control_value,
+    log_invalid_record,
+    parse_control_record,
+)
 from clusters.errors import TopicMissing
 from clusters.librdkafka import LibrdkafkaErrors
 from clusters.partition_consumer import build_partition_consumer, is_group_error
 from clusters.settings import ConnectionSettings
 from clusters.topic_partition import TopicPartition
 
-ControlValue = control_values.ControlValue
 T = TypeVar("T")
 
 
@@ -128,7 +133,10 @@ def read_latest_records(
 def read_messages(
     settings: ConnectionSettings, topic: str, todo: Mapping[int, tuple[int, int]], timeout: float
 ) -> Iterator[Message]:
-    """Every committed record as it is stored. `todo`: partition → (from, to), offsets. See `read_log`."""
+    """Yields every committed record as it is stored, unread. `todo`: partition → (first offset, end offset).
+
+    timeout: seconds to wait for the next record of any partition. Raises `TopicMissing`, `Unreachable`.
+    """
     if not todo:
         return
     complaints = LibrdkafkaErrors()
@@ -136,18 +144,11 @@ def read_messages(
     try:
         consumer.assign([WirePartition(topic, number, start) for number, (start, _) in todo.items()])
         ends = {number: end for number, (_, end) in todo.items()}
-        deadline = time.monotonic() + timeout
         while ends:
-            message = consumer.poll(0.5)
-            if message is None:
-                if time.monotonic() > deadline:
-                    silence = KafkaError(KafkaError._TIMED_OUT, f"nothing for {timeout:g} s")
-                    raise librdkafka.build_cluster_error(settings, silence, complaints, doing=f"reading {topic}")
-                continue
-            deadline = time.monotonic() + timeout
+            message = _poll_message(consumer, timeout)
             number, offset, problem = message.partition() or 0, message.offset() or 0, message.error()
             if problem is None:
-                if number in ends and offset < ends[number]:
+                if offset < ends.get(number, -1):
                     yield message
             elif is_group_error(problem):
                 continue
@@ -165,6 +166,15 @@ def read_messages(
         ) from None
     finally:
         consumer.close()
+
+
+def _poll_message(consumer: Consumer, timeout: float) -> Message:
+    """The next record or event. Raises KafkaException (timed out) after so many seconds without one."""
+    deadline = time.monotonic() + timeout
+    while (message := consumer.poll(0.5)) is None:
+        if time.monotonic() > deadline:
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT, f"nothing for {timeout:g} s"))
+    return message
 
 
 def decode_control_record(message: Message) -> ControlRecord:

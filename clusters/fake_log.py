@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import cramjam
 
 from clusters.errors import ProtocolError
-from clusters.fake_compaction import compact_log
+from clusters.fake_compaction import StoredBatch, compact_log
 from clusters.fake_producers import FakeProducerStates
 from clusters.record_batch import (
     ABORT,
@@ -36,9 +36,8 @@ from clusters.wire.error_codes import (
     INVALID_TIMESTAMP,
     MESSAGE_TOO_LARGE,
     NONE,
+    RECORD_LIST_TOO_LARGE,
 )
-
-_RECORD_LIST_TOO_LARGE = 18
 
 _DEFAULTS = {
     "cleanup.policy": "delete",
@@ -49,12 +48,6 @@ _DEFAULTS = {
     "message.timestamp.type": "CreateTime",
     "segment.bytes": str(1 << 30),
 }
-
-
-@dataclass(frozen=True, slots=True)
-class StoredBatch:
-    header: BatchHeader
-    data: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,23 +201,21 @@ class PartitionLog:
         if len(found) != 1 or found[0][0].size != len(data):
             return _AppendRefusal(INVALID_RECORD, "exactly one record batch per partition is expected")
         batch = found[0][0]
+        return (
+            self._header_refusal(batch, data)
+            or _count_refusal(batch)
+            or self._content_refusal(batch, data, now_ms)
+            or self._size_refusal(data)
+        )
+
+    def _header_refusal(self, batch: BatchHeader, data: bytes) -> _AppendRefusal | None:
         if batch.base_offset != 0:
             return _AppendRefusal(INVALID_RECORD, f"the base offset is {batch.base_offset}, 0 is expected")
         if len(data) > int(self.config("max.message.bytes")):
             return _AppendRefusal(MESSAGE_TOO_LARGE, f"{len(data)} bytes exceed max.message.bytes")
         if batch.crc != compute_batch_crc(data):
             return _AppendRefusal(CORRUPT_MESSAGE, "the CRC does not match")
-        if batch.last_offset_delta < 0:
-            return _AppendRefusal(INVALID_RECORD, "the batch has an invalid offset range")
-        if batch.count <= 0:
-            return _AppendRefusal(INVALID_RECORD, f"invalid reported count {batch.count}")
-        if batch.count != batch.last_offset_delta + 1:
-            return _AppendRefusal(INVALID_RECORD, "inconsistent batch offset range")
-        if batch.is_control:
-            return _AppendRefusal(INVALID_RECORD, "clients are not allowed to write control records")
-        if batch.producer_id >= 0 and batch.base_sequence < 0:
-            return _AppendRefusal(INVALID_RECORD, f"invalid sequence {batch.base_sequence} with a producer id")
-        return self._content_refusal(batch, data, now_ms) or self._size_refusal(data)
+        return None
 
     def _content_refusal(self, batch: BatchHeader, data: bytes, now_ms: int) -> _AppendRefusal | None:
         if batch.attributes & LOG_APPEND_TIME and self.config("message.timestamp.type") == "LogAppendTime":
@@ -250,8 +241,22 @@ class PartitionLog:
 
     def _size_refusal(self, data: bytes) -> _AppendRefusal | None:
         if len(data) > int(self.config("segment.bytes")):
-            return _AppendRefusal(_RECORD_LIST_TOO_LARGE, f"{len(data)} bytes exceed segment.bytes")
+            return _AppendRefusal(RECORD_LIST_TOO_LARGE, f"{len(data)} bytes exceed segment.bytes")
         return None
+
+
+def _count_refusal(batch: BatchHeader) -> _AppendRefusal | None:
+    if batch.last_offset_delta < 0:
+        return _AppendRefusal(INVALID_RECORD, "the batch has an invalid offset range")
+    if batch.count <= 0:
+        return _AppendRefusal(INVALID_RECORD, f"invalid reported count {batch.count}")
+    if batch.count != batch.last_offset_delta + 1:
+        return _AppendRefusal(INVALID_RECORD, "inconsistent batch offset range")
+    if batch.is_control:
+        return _AppendRefusal(INVALID_RECORD, "clients are not allowed to write control records")
+    if batch.producer_id >= 0 and batch.base_sequence < 0:
+        return _AppendRefusal(INVALID_RECORD, f"invalid sequence {batch.base_sequence} with a producer id")
+    return None
 
 
 def _unpacked(data: bytes) -> bytes:

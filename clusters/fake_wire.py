@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import threading
 import time
 import uuid
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import Protocol
 
+from clusters.cluster_protocol import TopicDescription
 from clusters.errors import ClusterError, ProtocolError, TopicMissing
+from clusters.fake_log import PartitionLog
+from clusters.fake_transactions import CoordinatorHost, FakeCoordinator
 from clusters.record_batch import ABORT, build_marker_batch, split_batches
+from clusters.settings import ConnectionSettings
 from clusters.wire.alignment_requests import MAX_MARKERS_PER_REQUEST
 from clusters.wire.error_codes import (
     CLUSTER_AUTHORIZATION_FAILED,
@@ -17,6 +22,7 @@ from clusters.wire.error_codes import (
     OFFSET_OUT_OF_RANGE,
     POLICY_VIOLATION,
     TRANSACTION_COORDINATOR_FENCED,
+    TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
     UNKNOWN_TOPIC_ID,
     UNKNOWN_TOPIC_OR_PARTITION,
 )
@@ -37,18 +43,35 @@ from clusters.wire.messages import (
 )
 from clusters.wire.transaction_requests import ProducerIdAndEpoch
 
-if TYPE_CHECKING:
-    from clusters.fake_cluster import FakeCluster
-    from clusters.fake_log import PartitionLog
-
-_TRANSACTIONAL_ID_AUTHORIZATION_FAILED = 53
 _NODE = 1
+
+
+class FakeBroker(CoordinatorHost, Protocol):
+    """What a connection needs of its cluster in memory. changed: notified after every write, and its lock."""
+
+    settings: ConnectionSettings
+    coordinator: FakeCoordinator
+    changed: threading.Condition
+    up: bool
+    may_alter: bool
+
+    def cluster_id(self) -> str:
+        """Returns the id that the brokers answer."""
+        ...
+
+    def topics(self) -> dict[str, TopicDescription]:
+        """Returns the topics by name."""
+        ...
+
+    def log(self, topic: str, partition: int) -> PartitionLog:
+        """Returns the log of a partition. Raises `TopicMissing`."""
+        ...
 
 
 class FakeWire:
     """A broker handles one connection's requests in order; so does this one, at the time they are sent."""
 
-    def __init__(self, cluster: FakeCluster) -> None:
+    def __init__(self, cluster: FakeBroker) -> None:
         self._cluster = cluster
         self._answers: deque[list[ProducedPartition]] = deque()
         self._lost = False
@@ -281,7 +304,7 @@ class FakeWire:
         if transactional_id is None and any(_is_transactional(data) for data in kept.values()):
             # Without a transactional id the broker refuses the whole request.
             return [
-                ProducedPartition(topic_id, number, _TRANSACTIONAL_ID_AUTHORIZATION_FAILED, -1, -1)
+                ProducedPartition(topic_id, number, TRANSACTIONAL_ID_AUTHORIZATION_FAILED, -1, -1)
                 for topic_id, number in kept
             ]
         answers = []

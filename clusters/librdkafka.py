@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
+from clusters.connection_parameters import ConnectionParameters
 from clusters.errors import (
     AuthenticationFailed,
     ClusterError,
@@ -23,7 +24,6 @@ from clusters.errors import (
     TopicMissing,
     Unauthorised,
 )
-from clusters.settings import ConnectionSettings
 
 T = TypeVar("T")
 
@@ -81,7 +81,7 @@ class LibrdkafkaErrors:
         """None when the latest complaint is half a minute old: it does not explain what fails now."""
         return self._latest if time.monotonic() - self._at < 30 else None
 
-    def refusal(self, settings: ConnectionSettings) -> Unauthorised | None:
+    def refusal(self, settings: ConnectionParameters) -> Unauthorised | None:
         """Why a secured cluster and this client do not trust each other, as a raw connection of our own is told it:
         librdkafka keeps the certificate's subject and end, and what a token endpoint said, to itself. None when that
         is not it. Looks at the first bootstrap address, for 3 s at most, and not again within 5 s."""
@@ -104,7 +104,7 @@ class LibrdkafkaErrors:
 
 
 def build_cluster_error(
-    settings: ConnectionSettings,
+    settings: ConnectionParameters,
     error: KafkaError,
     complaints: LibrdkafkaErrors | None = None,
     *,

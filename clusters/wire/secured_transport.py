@@ -13,8 +13,8 @@ from contextlib import suppress
 from typing import Any, Protocol
 
 from clusters import oauth_tokens
+from clusters.connection_parameters import ConnectionParameters
 from clusters.errors import AuthenticationFailed, ClusterError, ProtocolError
-from clusters.settings import ConnectionSettings
 from clusters.wire import error_codes, sasl
 from clusters.wire.request_codec import decode_response, encode_request, load_message_class
 from clusters.wire.tls import TlsTransport
@@ -42,7 +42,7 @@ class _FrameTransport(Protocol):
     def ended(self) -> bool: ...
 
 
-def open_transport(settings: ConnectionSettings, address: tuple[str, int], *, timeout_s: float) -> _FrameTransport:
+def open_transport(settings: ConnectionParameters, address: tuple[str, int], *, timeout_s: float) -> _FrameTransport:
     """A connection to one broker, ready for requests.
 
     Raises Unreachable, UntrustedBroker (TLS), AuthenticationFailed (SASL, mutual TLS), SecretMissing.
@@ -62,7 +62,7 @@ def open_transport(settings: ConnectionSettings, address: tuple[str, int], *, ti
 
 
 def _opened(
-    settings: ConnectionSettings, now: ConnectionSettings, address: tuple[str, int], timeout_s: float
+    settings: ConnectionParameters, now: ConnectionParameters, address: tuple[str, int], timeout_s: float
 ) -> _FrameTransport:
     transport: Transport
     if now.protocol.endswith("SSL"):
@@ -89,7 +89,7 @@ class _SaslLogin:
     def __init__(self, transport: Transport, host: str, version: int) -> None:
         self._transport, self._host, self._version = transport, host, version
 
-    def perform(self, settings: ConnectionSettings) -> float | None:
+    def perform(self, settings: ConnectionParameters) -> float | None:
         """Log in (again). When to do so next, in monotonic seconds; None when the session does not end.
 
         Raises AuthenticationFailed, which names the user and the broker's own words.
@@ -109,7 +109,7 @@ class _SaslLogin:
                     oauth_tokens.fetch_token(settings, other_than=token[0])
             raise
 
-    def _performed(self, settings: ConnectionSettings, steps: sasl.SaslExchange, began: float) -> float | None:
+    def _performed(self, settings: ConnectionParameters, steps: sasl.SaslExchange, began: float) -> float | None:
         message = next(steps)
         self._handshake(settings)
         lifetime_s = 0.0
@@ -127,7 +127,7 @@ class _SaslLogin:
                 break
         return max(began + _RENEWED_AT * lifetime_s, time.monotonic() + _SOONEST_S) if lifetime_s > 0 else None
 
-    def _handshake(self, settings: ConnectionSettings) -> None:
+    def _handshake(self, settings: ConnectionParameters) -> None:
         answer = self._ask("sasl_handshake", 1, mechanism=settings.mechanism or "GSSAPI")
         if int(answer.error_code) == _UNSUPPORTED_MECHANISM:
             offered = ", ".join(answer.mechanisms) or "none"
@@ -139,7 +139,7 @@ class _SaslLogin:
         if answer.error_code:
             raise self._refused(settings, error_codes.describe_error_code(int(answer.error_code)))
 
-    def _refused(self, settings: ConnectionSettings, why: str) -> AuthenticationFailed:
+    def _refused(self, settings: ConnectionParameters, why: str) -> AuthenticationFailed:
         who = f"user {settings.username}" if settings.username else "this client"
         return AuthenticationFailed(
             f"cluster {settings.alias}: the broker at {self._transport.address} refuses {who} ({settings.mechanism}): "
@@ -156,7 +156,7 @@ class RenewedSession:
     """A connection whose login ends: it is done again between two requests (KIP-368), also after the end, when nothing
     was to be sent until then. Answers still on their way are taken in first."""
 
-    def __init__(self, transport: Transport, settings: ConnectionSettings, login: _SaslLogin, due: float) -> None:
+    def __init__(self, transport: Transport, settings: ConnectionParameters, login: _SaslLogin, due: float) -> None:
         self.address = transport.address
         self._transport, self._settings, self._login = transport, settings, login
         self._due: float | None = due

@@ -9,7 +9,6 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from clusters.control_records import ControlValue
 from clusters.control_topics import (
     FLOWS_TOPIC,
     JOURNAL_TOPIC,
@@ -18,6 +17,7 @@ from clusters.control_topics import (
     compute_slot,
     encode_control_value,
 )
+from clusters.control_values import ControlValue
 from clusters.errors import ClusterError
 from replicator.adoption.copy_proof import PartitionProof
 from replicator.copy.partition_copy import PartitionKey

@@ -22,9 +22,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-from clusters.control_records import ControlRecord, ControlValue, read_control_log
+from clusters.control_records import ControlRecord, read_control_log
 from clusters.control_topics import LEDGER_TOPIC
-from clusters.control_values import UNREADABLE_ERRORS, log_invalid_record
+from clusters.control_values import UNREADABLE_ERRORS, ControlValue, log_invalid_record
 from clusters.errors import ProtocolError, TopicMissing
 from clusters.settings import ConnectionSettings
 from replicator.copy.partition_copy import PartitionKey, ProducerIdentity

@@ -15,13 +15,7 @@ from clusters.admin import build_wrong_cluster_error
 from clusters.errors import ClusterError, ProtocolError, RequestRefused, Unauthorised, Unreachable
 from clusters.settings import ConnectionSettings
 from clusters.wire import error_codes
-from clusters.wire.request_codec import (
-    build_request,
-    decode_correlation_id,
-    decode_response,
-    encode_request,
-    load_message_class,
-)
+from clusters.wire.request_codec import RequestExchange
 from clusters.wire.secured_transport import open_transport
 
 _METADATA, _API_VERSIONS = 3, 18
@@ -37,13 +31,16 @@ def open_admin_connection(settings: ConnectionSettings, *, timeout_s: float = 15
     for host, _, port in (each.rpartition(":") for each in settings.bootstrap):
         try:
             found = AdminConnection(settings, (host.strip("[]"), int(port)), timeout_s=timeout_s)
-            actual = found.cluster_id() if settings.cluster_id is not None else None
+            try:
+                actual = found.cluster_id() if settings.cluster_id is not None else None
+                if actual != settings.cluster_id:
+                    raise build_wrong_cluster_error(settings, str(actual))
+            except BaseException:
+                found.close()
+                raise
         except (Unreachable, ProtocolError) as error:
             last = error
             continue
-        if actual != settings.cluster_id:
-            found.close()
-            raise build_wrong_cluster_error(settings, str(actual))
         return found
     raise last
 
@@ -59,9 +56,13 @@ class AdminConnection:
     def __init__(self, settings: ConnectionSettings, address: tuple[str, int], *, timeout_s: float = 15.0) -> None:
         self.alias = settings.alias
         self._frames = open_transport(settings, address, timeout_s=timeout_s)
-        self._correlation = 0
+        self._exchange = RequestExchange(self._frames, self.alias)
         self.versions: dict[int, tuple[int, int]] = {}
-        answer = self._handshake()
+        try:
+            answer = self._handshake()
+        except BaseException:
+            self.close()
+            raise
         self.versions = {int(each.api_key): (int(each.min_version), int(each.max_version)) for each in answer.api_keys}
         supported, finalized = getattr(answer, "supported_features", ()), getattr(answer, "finalized_features", ())
         self.supported: Mapping[str, int] = {each.name: int(each.max_version) for each in supported}
@@ -92,7 +93,7 @@ class AdminConnection:
                 f"{self._frames.address} of cluster {self.alias} is too old (or too new) to be asked {name}",
                 alias=self.alias,
             )
-        return self._exchange(name, max(ours), values)
+        return self._exchange.ask(name, max(ours), values)
 
     def topics(self) -> list[str]:
         """The names of all topics that are shown to us, sorted; none is created by asking."""
@@ -133,27 +134,9 @@ class AdminConnection:
     def _handshake(self) -> Any:
         values = {"client_software_name": "watershed", "client_software_version": "1"}
         newest = max(schema_name_map["api_versions"])
-        answer = self._exchange("api_versions", newest, values)
+        answer = self._exchange.ask("api_versions", newest, values)
         if int(answer.error_code) == _UNSUPPORTED:
             known = [int(each.max_version) for each in answer.api_keys if int(each.api_key) == _API_VERSIONS]
-            answer = self._exchange("api_versions", min(max(known, default=0), newest), values)
+            answer = self._exchange.ask("api_versions", min(max(known, default=0), newest), values)
         self.check(int(answer.error_code), "being asked for its API versions")
         return answer
-
-    def _exchange(self, name: str, version: int, values: Mapping[str, Any]) -> Any:
-        request = build_request(load_message_class(name, version, "request"), values)
-        self._correlation += 1
-        self._frames.send(encode_request(request, self._correlation))
-        frame = self._frames.receive()
-        if decode_correlation_id(frame) != self._correlation:
-            raise self._unintelligible(name, "it belongs to another question")
-        try:
-            return decode_response(name, version, frame)
-        except Exception as problem:
-            raise self._unintelligible(name, str(problem)) from problem
-
-    def _unintelligible(self, name: str, why: str) -> ProtocolError:
-        self._frames.close()
-        return ProtocolError(
-            f"the answer of {self._frames.address} to {name} was not understood: {why}", alias=self.alias
-        )

@@ -94,7 +94,7 @@ class Connection(AlignmentRequests):
         max_bytes: int = 32 << 20,
         isolation: int = READ_COMMITTED,
     ) -> list[FetchedPartition]:
-        self._free_to_ask()
+        self._require_answered()
         self.send_fetch(
             partitions, max_wait_ms=max_wait_ms, min_bytes=min_bytes, max_bytes=max_bytes, isolation=isolation
         )
@@ -204,6 +204,7 @@ class Connection(AlignmentRequests):
 
     def ask(self, question: Any, answer_type: Any, patience_s: float = _PATIENCE_S) -> Any:
         """The answer to a request built with kio's schemas (a flexible version of it), as `answer_type`."""
+        self._require_answered()
         api_key, version = int(question.__api_key__), int(question.__version__)
         body = self._answer_to(self._send(api_key, version, [_encoded(question)]), patience_s)
         return self._decoded(body, answer_type)
@@ -216,12 +217,11 @@ class Connection(AlignmentRequests):
         self._transport.send([head, *body])
         return self._correlation
 
-    def _free_to_ask(self) -> None:
+    def _require_answered(self) -> None:
         if self._unanswered:
             raise ProtocolError("a question was asked while another was unanswered", alias=self.alias)
 
     def _answer_to(self, correlation: int, patience_s: float) -> memoryview:
-        self._free_to_ask()
         self._transport.patient_for(min(patience_s, _PATIENCE_S))
         answer = self._receive(correlation)
         self._transport.patient_for(_PATIENCE_S)

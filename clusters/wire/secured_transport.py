@@ -10,15 +10,15 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import Any
 
 from clusters import oauth_tokens
 from clusters.connection_parameters import ConnectionParameters
-from clusters.errors import AuthenticationFailed, ClusterError, ProtocolError
+from clusters.errors import AuthenticationFailed, ClusterError
 from clusters.wire import error_codes, sasl
-from clusters.wire.request_codec import decode_response, encode_request, load_message_class
+from clusters.wire.request_codec import RequestExchange
 from clusters.wire.tls import TlsTransport
-from clusters.wire.transport import MAX_ANSWER_BYTES, FramePiece, ReceiveBuffer, Transport
+from clusters.wire.transport import MAX_ANSWER_BYTES, FramePiece, FrameTransport, ReceiveBuffer, Transport
 
 _API_VERSIONS, _SASL_AUTHENTICATE = 18, 36
 _UNSUPPORTED_MECHANISM = 33
@@ -27,22 +27,7 @@ _SOONEST_S = 1.1
 _RENEWED_AT = 0.85  # of the session's life, the early end of what Kafka's own client takes
 
 
-class _FrameTransport(Protocol):
-    """What carries frames to one broker and back, in order: a Transport, or one that logs in again by itself."""
-
-    address: str
-
-    @property
-    def buffered(self) -> bool: ...
-    def fileno(self) -> int: ...
-    def send(self, pieces: Sequence[FramePiece]) -> None: ...
-    def receive(self, room: ReceiveBuffer | None = None, expected: int = 0) -> memoryview: ...
-    def patient_for(self, seconds: float) -> None: ...
-    def close(self) -> None: ...
-    def ended(self) -> bool: ...
-
-
-def open_transport(settings: ConnectionParameters, address: tuple[str, int], *, timeout_s: float) -> _FrameTransport:
+def open_transport(settings: ConnectionParameters, address: tuple[str, int], *, timeout_s: float) -> FrameTransport:
     """A connection to one broker, ready for requests.
 
     Raises Unreachable, UntrustedBroker (TLS), AuthenticationFailed (SASL, mutual TLS), SecretMissing.
@@ -63,18 +48,21 @@ def open_transport(settings: ConnectionParameters, address: tuple[str, int], *, 
 
 def _opened(
     settings: ConnectionParameters, now: ConnectionParameters, address: tuple[str, int], timeout_s: float
-) -> _FrameTransport:
+) -> FrameTransport:
     transport: Transport
     if now.protocol.endswith("SSL"):
         transport = TlsTransport(now, *address, timeout_s=timeout_s)
     else:
         transport = Transport(now.alias, *address, timeout_s=timeout_s, protocol=now.protocol)
     try:
-        versions = _versions(transport)  # also where a broker that refuses our certificate says so
+        exchange = RequestExchange(transport, now.alias)
+        versions = _versions(exchange)  # also where a broker that refuses our certificate says so
         if not now.protocol.startswith("SASL_"):
             transport.largest = MAX_ANSWER_BYTES
             return transport
-        login = _SaslLogin(transport, address[0], min(2, versions.get(_SASL_AUTHENTICATE, 0)))
+        login = _SaslLogin(
+            exchange, f"{address[0]}:{address[1]}", address[0], min(2, versions.get(_SASL_AUTHENTICATE, 0))
+        )
         ends = login.perform(now)
         transport.largest = MAX_ANSWER_BYTES
     except BaseException:
@@ -84,10 +72,10 @@ def _opened(
 
 
 class _SaslLogin:
-    """The SASL exchange on a connection whose requests are all answered."""
+    """The SASL exchange on a connection whose requests are all answered. version: of SaslAuthenticate."""
 
-    def __init__(self, transport: Transport, host: str, version: int) -> None:
-        self._transport, self._host, self._version = transport, host, version
+    def __init__(self, exchange: RequestExchange, address: str, host: str, version: int) -> None:
+        self._exchange, self._address, self._host, self._version = exchange, address, host, version
 
     def perform(self, settings: ConnectionParameters) -> float | None:
         """Log in (again). When to do so next, in monotonic seconds; None when the session does not end.
@@ -132,7 +120,7 @@ class _SaslLogin:
         if int(answer.error_code) == _UNSUPPORTED_MECHANISM:
             offered = ", ".join(answer.mechanisms) or "none"
             raise AuthenticationFailed(
-                f"cluster {settings.alias}: the broker at {self._transport.address} does not take "
+                f"cluster {settings.alias}: the broker at {self._address} does not take "
                 f"{settings.mechanism}; it offers {offered}. Change clusters.{settings.alias}.security.mechanism.",
                 alias=settings.alias,
             )
@@ -142,14 +130,14 @@ class _SaslLogin:
     def _refused(self, settings: ConnectionParameters, why: str) -> AuthenticationFailed:
         who = f"user {settings.username}" if settings.username else "this client"
         return AuthenticationFailed(
-            f"cluster {settings.alias}: the broker at {self._transport.address} refuses {who} ({settings.mechanism}): "
+            f"cluster {settings.alias}: the broker at {self._address} refuses {who} ({settings.mechanism}): "
             f"{why.rstrip('. ')}. Check clusters.{settings.alias}.security.credentials; a changed secret is read again "
             "at the next connection.",
             alias=settings.alias,
         )
 
     def _ask(self, name: str, version: int, **values: Any) -> Any:
-        return _asked(self._transport, name, version, **values)
+        return self._exchange.ask(name, version, values)
 
 
 class RenewedSession:
@@ -203,17 +191,6 @@ class RenewedSession:
             raise
 
 
-def _versions(transport: Transport) -> dict[int, int]:
+def _versions(exchange: RequestExchange) -> dict[int, int]:
     """Api key → newest version, by the one request that every broker since 0.10 understands before a login."""
-    answer = _asked(transport, "api_versions", 0)
-    return {int(each.api_key): int(each.max_version) for each in answer.api_keys}
-
-
-def _asked(transport: Transport, name: str, version: int, **values: Any) -> Any:
-    transport.send(encode_request(load_message_class(name, version, "request")(**values), correlation=0))
-    frame = transport.receive()
-    try:
-        return decode_response(name, version, frame)
-    except Exception as problem:
-        text = f"the answer of {transport.address} to {name} was not understood: {problem}"
-        raise ProtocolError(text, alias=transport.alias) from problem
+    return {int(each.api_key): int(each.max_version) for each in exchange.ask("api_versions", 0, {}).api_keys}

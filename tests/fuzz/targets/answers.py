@@ -228,12 +228,12 @@ def _versions_answer(version: int) -> bytes:
     return b"\0\0" + encode_uvarint(len(ranges) + 1) + b"".join(each + b"\0" for each in ranges) + b"\0\0\0\0\0"
 
 
-_V0 = struct.pack(">ii", 4 + len(_versions_answer(0)), 0) + _versions_answer(0)
+_V0 = struct.pack(">ii", 4 + len(_versions_answer(0)), 1) + _versions_answer(0)
 _V4 = struct.pack(">ii", 4 + len(_versions_answer(4)), 1) + _versions_answer(4)
 # how a connection begins: what a broker has answered before, and the correlation ids of all that follows
 _BEGINNINGS: dict[str, tuple[bytes, Sequence[int]]] = {
     "contact": (b"", [1] * 20),
     "plain": (b"", range(1, 100)),
     "inquiry": (_V4, range(2, 100)),
-    "login": (_V0, [0] * 20),
+    "login": (_V0, range(2, 100)),
 }

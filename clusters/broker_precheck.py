@@ -44,7 +44,7 @@ def require_kafka_brokers(settings: ConnectionParameters) -> None:
     """Raises ProtocolError, which names the address, when one of the cluster's brokers answers as none does. Takes as
     long as the first of them that answers, and half a second; two seconds when none does."""
     with suppress(ValueError):  # an address that is none: librdkafka says so
-        bootstrap = [(host.strip("[]"), int(port)) for host, _, port in (a.rpartition(":") for a in settings.bootstrap)]
+        bootstrap = settings.bootstrap_addresses
         advertised = _asked(settings, bootstrap)
         _asked(settings, advertised - set(bootstrap))
 

@@ -100,6 +100,11 @@ class ConnectionParameters:
         origin = self.origin
         return origin is not None and not origin.aligning and origin.cluster.security.align_credentials is not None
 
+    @property
+    def bootstrap_addresses(self) -> list[tuple[str, int]]:
+        """Host and port of every bootstrap address; IPv6 hosts without their brackets. Raises ValueError."""
+        return [(host.strip("[]"), int(port)) for host, _, port in (each.rpartition(":") for each in self.bootstrap)]
+
     def unreachable(self, reason: str) -> Unreachable:
         """The error for `this cluster does not answer`, with the addresses and what to check."""
         return Unreachable.at(self.alias, self.bootstrap, reason, protocol=self.protocol)

@@ -84,20 +84,27 @@ class LibrdkafkaErrors:
     def refusal(self, settings: ConnectionParameters) -> Unauthorised | None:
         """Why a secured cluster and this client do not trust each other, as a raw connection of our own is told it:
         librdkafka keeps the certificate's subject and end, and what a token endpoint said, to itself. None when that
-        is not it. Looks at the first bootstrap address, for 3 s at most, and not again within 5 s."""
+        is not it. Asks the bootstrap addresses, for about 3 s in all, and not again within 5 s."""
         now = time.monotonic()
         if settings.protocol == "PLAINTEXT" or now - self._looked < _LOOK_AGAIN_S:
             return self._refusal
         from clusters.wire.secured_transport import open_transport
 
         self._refusal = None
-        host, _, port = settings.bootstrap[0].rpartition(":")
+        until = now + _LOOK_S
         try:
-            with suppress(ClusterError):
-                try:
-                    open_transport(settings, (host.strip("[]"), int(port)), timeout_s=_LOOK_S).close()
-                except Unauthorised as error:
-                    self._refusal = error
+            with suppress(ValueError):  # an address that is none
+                for address in settings.bootstrap_addresses:
+                    try:
+                        left = max(until - time.monotonic(), 0.1)
+                        open_transport(settings, address, timeout_s=left).transport.close()
+                        break
+                    except Unauthorised as error:
+                        self._refusal = error
+                        break
+                    except ClusterError:  # this address tells nothing; the next may
+                        if time.monotonic() > until:
+                            break
         finally:
             self._looked = time.monotonic()
         return self._refusal

@@ -10,7 +10,7 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, NamedTuple
 
 from clusters import oauth_tokens
 from clusters.connection_parameters import ConnectionParameters
@@ -19,23 +19,29 @@ from clusters.wire import error_codes, sasl
 from clusters.wire.request_codec import RequestExchange
 from clusters.wire.tls import TlsTransport
 from clusters.wire.transport import MAX_ANSWER_BYTES, FramePiece, FrameTransport, ReceiveBuffer, Transport
+from clusters.wire.versions import Api, ApiVersions, read_api_versions
 
-_API_VERSIONS, _SASL_AUTHENTICATE = 18, 36
-_UNSUPPORTED_MECHANISM = 33
+_GREETING_S = 10.0  # for the answer to ApiVersions, which a broker gives at once
 # A broker answers a second login within a second of the last as if it were none (KafkaChannel.java, KIP-368).
 _SOONEST_S = 1.1
 _RENEWED_AT = 0.85  # of the session's life, the early end of what Kafka's own client takes
 
 
-def open_transport(settings: ConnectionParameters, address: tuple[str, int], *, timeout_s: float) -> FrameTransport:
-    """A connection to one broker, ready for requests.
+class OpenedTransport(NamedTuple):
+    """A connection ready for requests, and the versions that its broker takes."""
 
-    Raises Unreachable, UntrustedBroker (TLS), AuthenticationFailed (SASL, mutual TLS), SecretMissing.
+    transport: FrameTransport
+    versions: ApiVersions
+
+
+def open_transport(settings: ConnectionParameters, address: tuple[str, int], *, timeout_s: float) -> OpenedTransport:
+    """Connects to one broker, asks it for its versions, and logs in where the protocol wants that.
+
+    Raises Unreachable, UntrustedBroker (TLS), AuthenticationFailed (SASL, mutual TLS), SecretMissing; RequestRefused
+    and ProtocolError for what is no answer to ApiVersions.
     """
     if settings.protocol == "PLAINTEXT":
-        plain = Transport(settings.alias, *address, timeout_s=timeout_s)
-        plain.largest = MAX_ANSWER_BYTES
-        return plain
+        return _opened(settings, settings, address, timeout_s)
     now = settings.reread_secrets()
     try:
         return _opened(settings, now, address, timeout_s)
@@ -48,7 +54,7 @@ def open_transport(settings: ConnectionParameters, address: tuple[str, int], *, 
 
 def _opened(
     settings: ConnectionParameters, now: ConnectionParameters, address: tuple[str, int], timeout_s: float
-) -> FrameTransport:
+) -> OpenedTransport:
     transport: Transport
     if now.protocol.endswith("SSL"):
         transport = TlsTransport(now, *address, timeout_s=timeout_s)
@@ -56,26 +62,27 @@ def _opened(
         transport = Transport(now.alias, *address, timeout_s=timeout_s, protocol=now.protocol)
     try:
         exchange = RequestExchange(transport, now.alias)
-        versions = _versions(exchange)  # also where a broker that refuses our certificate says so
+        transport.patient_for(min(timeout_s, _GREETING_S))
+        # Before the login, as every client does; also where a broker that refuses our certificate says so.
+        versions = read_api_versions(exchange, now.alias, transport.address)
+        transport.patient_for(timeout_s)
         if not now.protocol.startswith("SASL_"):
             transport.largest = MAX_ANSWER_BYTES
-            return transport
-        login = _SaslLogin(
-            exchange, f"{address[0]}:{address[1]}", address[0], min(2, versions.get(_SASL_AUTHENTICATE, 0))
-        )
+            return OpenedTransport(transport, versions)
+        login = _SaslLogin(exchange, transport.address, address[0], versions)
         ends = login.perform(now)
         transport.largest = MAX_ANSWER_BYTES
     except BaseException:
         transport.close()
         raise
-    return transport if ends is None else RenewedSession(transport, settings, login, ends)
+    return OpenedTransport(transport if ends is None else RenewedSession(transport, settings, login, ends), versions)
 
 
 class _SaslLogin:
-    """The SASL exchange on a connection whose requests are all answered. version: of SaslAuthenticate."""
+    """The SASL exchange on a connection whose requests are all answered."""
 
-    def __init__(self, exchange: RequestExchange, address: str, host: str, version: int) -> None:
-        self._exchange, self._address, self._host, self._version = exchange, address, host, version
+    def __init__(self, exchange: RequestExchange, address: str, host: str, versions: ApiVersions) -> None:
+        self._exchange, self._address, self._host, self._versions = exchange, address, host, versions
 
     def perform(self, settings: ConnectionParameters) -> float | None:
         """Log in (again). When to do so next, in monotonic seconds; None when the session does not end.
@@ -102,7 +109,7 @@ class _SaslLogin:
         self._handshake(settings)
         lifetime_s = 0.0
         while True:
-            answer = self._ask("sasl_authenticate", self._version, auth_bytes=message)
+            answer = self._ask(Api.SASL_AUTHENTICATE, auth_bytes=message)
             if answer.error_code:
                 raise self._refused(
                     settings, str(answer.error_message or error_codes.describe_error_code(int(answer.error_code)))
@@ -116,8 +123,8 @@ class _SaslLogin:
         return max(began + _RENEWED_AT * lifetime_s, time.monotonic() + _SOONEST_S) if lifetime_s > 0 else None
 
     def _handshake(self, settings: ConnectionParameters) -> None:
-        answer = self._ask("sasl_handshake", 1, mechanism=settings.mechanism or "GSSAPI")
-        if int(answer.error_code) == _UNSUPPORTED_MECHANISM:
+        answer = self._ask(Api.SASL_HANDSHAKE, mechanism=settings.mechanism or "GSSAPI")
+        if int(answer.error_code) == error_codes.UNSUPPORTED_SASL_MECHANISM:
             offered = ", ".join(answer.mechanisms) or "none"
             raise AuthenticationFailed(
                 f"cluster {settings.alias}: the broker at {self._address} does not take "
@@ -136,8 +143,8 @@ class _SaslLogin:
             alias=settings.alias,
         )
 
-    def _ask(self, name: str, version: int, **values: Any) -> Any:
-        return self._exchange.ask(name, version, values)
+    def _ask(self, api: Api, **values: Any) -> Any:
+        return self._exchange.ask(api.name.lower(), self._versions.pick(api), values)
 
 
 class RenewedSession:
@@ -189,8 +196,3 @@ class RenewedSession:
         except ClusterError:
             self.close()
             raise
-
-
-def _versions(exchange: RequestExchange) -> dict[int, int]:
-    """Api key → newest version, by the one request that every broker since 0.10 understands before a login."""
-    return {int(each.api_key): int(each.max_version) for each in exchange.ask("api_versions", 0, {}).api_keys}

@@ -9,17 +9,20 @@ import uuid
 from collections.abc import Callable, Iterator
 
 import pytest
+from kio.schema.index import api_key_map
 
-from clusters.errors import ClusterError, ProtocolError, RequestRefused, Unauthorised
+from clusters.errors import ProtocolError, RequestRefused
 from clusters.settings import ConnectionSettings
 from clusters.wire.admin_connection import AdminConnection, open_admin_connection
 from clusters.wire.connection import Connection
 from clusters.wire.messages import FetchPartition
+from clusters.wire.request_codec import load_message_class
 from clusters.wire.secured_transport import open_transport
+from clusters.wire.versions import SUPPORT, Api, ApiVersions
 
 API_VERSIONS, METADATA, FETCH, SASL_HANDSHAKE = 18, 3, 1, 17
 KNOWN = {FETCH: (4, 18), METADATA: (0, 12), SASL_HANDSHAKE: (0, 1), API_VERSIONS: (0, 4), 36: (0, 2)}
-UNKNOWN_SERVER_ERROR, CLUSTER_AUTHORIZATION_FAILED, UNSUPPORTED_VERSION = -1, 31, 35
+UNKNOWN_SERVER_ERROR = -1
 
 
 def answer_versions(version: int, error: int = 0) -> bytes:
@@ -100,13 +103,13 @@ def test_an_answer_during_the_login_carries_the_number_of_its_question(broker: S
     assert broker.asked[-1][0] == wrong
 
 
-@pytest.mark.parametrize(
-    ("error", "kind"), [(CLUSTER_AUTHORIZATION_FAILED, Unauthorised), (UNKNOWN_SERVER_ERROR, RequestRefused)]
-)
-def test_a_refused_greeting_leaves_no_socket_open(broker: ScriptedBroker, error: int, kind: type[ClusterError]) -> None:
-    broker.answer = lambda _key, version, number: (number, answer_versions(version, error))
-    with pytest.raises(kind):
-        AdminConnection(broker.settings(), broker.address)
+@pytest.mark.parametrize("kind", [AdminConnection, Connection])
+def test_a_refused_greeting_leaves_no_socket_open(
+    broker: ScriptedBroker, kind: type[AdminConnection | Connection]
+) -> None:
+    broker.answer = lambda _key, version, number: (number, answer_versions(version, UNKNOWN_SERVER_ERROR))
+    with pytest.raises(RequestRefused, match="when asked for its API versions"):
+        kind(broker.settings(), broker.address)
     assert broker.ended.wait(10)
 
 
@@ -117,3 +120,38 @@ def test_a_broker_too_old_for_the_pinned_id_leaves_no_socket_open(
     with pytest.raises(RequestRefused, match="too old"):
         open_admin_connection(broker.settings(cluster_id="pinned"))
     assert broker.ended.wait(10)
+
+
+def test_a_broker_too_old_for_a_request_is_named_and_not_asked(
+    broker: ScriptedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would close the connection, which looks like an outage."""
+    monkeypatch.setitem(KNOWN, FETCH, (0, 11))
+    connection = Connection(broker.settings(), broker.address)
+    with pytest.raises(RequestRefused, match=r"asked fetch in version 13: it takes versions 0 to 11"):
+        connection.send_fetch((FetchPartition(uuid.UUID(int=7), 0, 0, 1 << 20),))
+    with pytest.raises(RequestRefused, match="it does not know the request"):
+        connection.describe_producers("orders", 0)
+    connection.close()
+    assert [key for key, _ in broker.asked] == [API_VERSIONS]
+
+
+def test_every_request_of_the_table_has_schemas_at_both_ends() -> None:
+    assert set(SUPPORT) == set(Api)
+    for api, ours in SUPPORT.items():
+        assert api_key_map[api] == api.name.lower()
+        for version in {ours.lowest, ours.highest}:
+            for side in ("request", "response"):
+                kind = load_message_class(api.name.lower(), version, side)  # type: ignore[arg-type]
+                assert (kind.__api_key__, kind.__version__) == (api, version)
+
+
+def test_a_version_is_picked_from_what_table_broker_and_caller_share() -> None:
+    broker = ApiVersions("cloud", "k:1", {Api.METADATA: (0, 9), Api.END_TXN: (4, 99)}, {}, {"transaction.version": 2})
+    assert broker.pick(Api.METADATA) == 9
+    assert broker.pick(Api.METADATA, highest=5) == 5
+    assert broker.pick(Api.END_TXN) == SUPPORT[Api.END_TXN].highest
+    assert [broker.has_version(Api.METADATA, version) for version in (0, 9, 10)] == [True, True, False]
+    assert broker.transaction_version == 2
+    with pytest.raises(RequestRefused, match=r"versions 10 to 13: it takes versions 0 to 9"):
+        broker.pick(Api.METADATA, lowest=10)

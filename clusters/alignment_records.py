@@ -33,9 +33,11 @@ class AlignmentRecord:
 
     @property
     def key(self) -> str:
+        """One record a flow and topic."""
         return f"{ALIGNMENT_PREFIX}{self.flow}|{self.topic}"
 
     def to_json(self) -> dict[str, Any]:
+        """Returns the record as JSON, as it stands in the control topic."""
         return {
             "schema": _SCHEMA,
             "flow": self.flow,

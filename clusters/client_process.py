@@ -99,6 +99,7 @@ class ClientProcess:
         self._process.kill()
 
     def join(self, timeout: float) -> None:
+        """Wait until the child has closed its output, at most so many seconds."""
         self._listener.join(timeout)
 
     def _listen(self) -> None:
@@ -200,6 +201,7 @@ class ClientProcesses:
                 group.heard.add(key)
 
     def leave(self, key: Hashable, child: ClientProcess) -> None:
+        """One call or follower of `key` has ended; a child that serves nobody may be stopped later."""
         with self._lock:
             group = self._group_of(key)
             if group.child is not child:

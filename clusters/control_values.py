@@ -56,6 +56,7 @@ class InvalidControlRecord:
 
     @property
     def remedy(self) -> str:
+        """What an operator can do about the record, as one sentence."""
         return (
             f"it is ignored until the key has a tombstone or a valid value; only Watershed may write to {self.topic}: "
             "find the writer and deny it by an ACL (docs/security.md)"

@@ -71,6 +71,7 @@ class PartitionLog:
     aborted: list[tuple[int, int, int]] = field(default_factory=list)  # producer id, first, marker's offset
 
     def last_stable(self) -> int:
+        """Returns the first offset of the oldest open transaction, or the log end."""
         return min([self.end, *self.producers.open_transactions()])
 
     def append(self, data: bytes, now_ms: int) -> tuple[int, int, str]:
@@ -126,6 +127,7 @@ class PartitionLog:
         self.epoch_starts.append((self.leader_epoch, self.end))  # a new leader notes where its epoch begins
 
     def restart(self) -> None:
+        """The broker restarts: a new leader epoch, and of each producer only its newest batch is known."""
         self.leader_epoch += 1
         self.producers.restarted(self.batches[0].header.base_offset if self.batches else self.end)
 
@@ -149,6 +151,7 @@ class PartitionLog:
         return b"".join(kept.data for kept in taken)[:max_bytes], taken[-1].header.last_offset + 1
 
     def aborted_in(self, start: int, until: int) -> tuple[tuple[int, int], ...]:
+        """Returns (producer id, first offset) of the aborted transactions that touch start to until."""
         return tuple((pid, first) for pid, first, last in self.aborted if last >= start and first < until)
 
     def diverging(self, offset: int, epoch: int) -> tuple[int, int] | None:
@@ -181,15 +184,18 @@ class PartitionLog:
         return found
 
     def records_of(self, kept: StoredBatch) -> list[BatchRecord]:
+        """Returns the decoded records of a batch, at their offsets."""
         return decode_batch_records(kept.data)
 
     def is_aborted(self, batch: BatchHeader) -> bool:
+        """Whether the batch belongs to a transaction that was aborted."""
         return batch.is_transactional and any(
             producer_id == batch.producer_id and first <= batch.base_offset < last
             for producer_id, first, last in self.aborted
         )
 
     def config(self, key: str) -> str:
+        """Returns the topic's own value, or Kafka's default. Raises KeyError for an unknown key."""
         return self.configs.get(key) or _DEFAULTS[key]
 
     def _refusal(self, data: bytes, now_ms: int) -> _AppendRefusal | None:

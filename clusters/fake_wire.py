@@ -77,6 +77,7 @@ class FakeWire:
         self._lost = False
 
     def metadata(self, topics: tuple[str, ...] | None = None) -> ClusterMetadata:
+        """Answers with one broker, which leads every partition; an unknown topic has an error code."""
         self._check()
         existing = self._cluster.topics()
         found = []
@@ -102,6 +103,7 @@ class FakeWire:
         max_bytes: int = 32 << 20,
         isolation: int = READ_COMMITTED,
     ) -> list[FetchedPartition]:
+        """Waits for `min_bytes`, at most `max_wait_ms`; an error or a divergence is answered at once."""
         deadline = time.monotonic() + max_wait_ms / 1000
         with self._cluster.changed:
             while True:
@@ -120,6 +122,7 @@ class FakeWire:
         timeout_ms: int = 30_000,
         transactional_id: str | None = None,
     ) -> None:
+        """Appends at once; the answer waits for `receive_produce`."""
         self._check()
         kept = {(entry.topic_id, entry.partition): b"".join(entry.batch) for entry in partitions}
         with self._cluster.changed:
@@ -127,6 +130,7 @@ class FakeWire:
             self._cluster.changed.notify_all()
 
     def receive_produce(self) -> list[ProducedPartition]:
+        """Returns the answer to the oldest Produce. Raises ProtocolError when none is unanswered."""
         self._check()
         if not self._answers:
             raise ProtocolError("no Produce of this connection is unanswered", alias=self._cluster.settings.alias)
@@ -135,6 +139,7 @@ class FakeWire:
     def list_offsets(
         self, partitions: tuple[tuple[str, int], ...], timestamp: int, *, isolation: int = READ_UNCOMMITTED
     ) -> list[OffsetAnswer]:
+        """Answers EARLIEST, LATEST (by isolation) and timestamps from the logs."""
         self._check()
         answers = []
         for topic, number in partitions:
@@ -153,6 +158,7 @@ class FakeWire:
         return answers
 
     def describe_producers(self, topic: str, partition: int) -> tuple[int, list[ProducerState]]:
+        """Returns (error code, states) of one partition."""
         self._check()
         try:
             return NONE, self._cluster.log(topic, partition).producers.describe()
@@ -160,14 +166,17 @@ class FakeWire:
             return UNKNOWN_TOPIC_OR_PARTITION, []
 
     def issue_producer_id(self) -> int:
+        """Returns a producer id that nobody had before."""
         self._check()
         return self._cluster.issue_producer_id()
 
     def find_coordinator(self, transactional_id: str) -> tuple[int, tuple[str, int]]:
+        """The one broker coordinates every transactional id."""
         self._check()
         return NONE, (self._cluster.settings.alias, 9092)
 
     def init_producer(self, transactional_id: str, timeout_ms: int) -> tuple[int, ProducerIdAndEpoch]:
+        """Fences the id's earlier producer and aborts its open transaction."""
         self._check()
         with self._cluster.changed:
             return self._cluster.coordinator.init(transactional_id)
@@ -175,6 +184,7 @@ class FakeWire:
     def add_partitions(
         self, transactional_id: str, producer: ProducerIdAndEpoch, partitions: tuple[tuple[str, int], ...]
     ) -> dict[tuple[str, int], int]:
+        """Returns the error code by (topic, partition)."""
         self._check()
         with self._cluster.changed:
             ids = {name: topic.topic_id for name, topic in self._cluster.topics().items()}
@@ -188,6 +198,7 @@ class FakeWire:
     def end_transaction(
         self, transactional_id: str, producer: ProducerIdAndEpoch, *, commit: bool, bump: bool
     ) -> tuple[int, ProducerIdAndEpoch]:
+        """Writes the markers at once. Returns (error, who writes the next transaction)."""
         self._check()
         with self._cluster.changed:
             answer = self._cluster.coordinator.end(transactional_id, producer, commit, bump)
@@ -195,6 +206,7 @@ class FakeWire:
             return answer
 
     def delete_records(self, topic: str, partition: int, before: int, timeout_ms: int = 30_000) -> tuple[int, int]:
+        """Returns (error, log start); -1 deletes up to the log end."""
         self._check()
         with self._cluster.changed:
             try:
@@ -210,6 +222,7 @@ class FakeWire:
             return NONE, log.log_start
 
     def end_of_epoch(self, topic: str, partition: int, leader_epoch: int) -> tuple[int, int]:
+        """Returns (error, log end), whatever the epoch."""
         self._check()
         try:
             return 0, self._cluster.log(topic, partition).end
@@ -219,6 +232,7 @@ class FakeWire:
     def write_markers(
         self, topic: str, partition: int, producer: ProducerIdAndEpoch, count: int, coordinator_epoch: int = 0
     ) -> int:
+        """Appends abort markers after the broker's checks of rights and epochs. Returns the error code."""
         self._check()
         if not 0 < count <= MAX_MARKERS_PER_REQUEST:
             raise ValueError(f"{count} markers: a request takes 1 to {MAX_MARKERS_PER_REQUEST}")
@@ -248,6 +262,7 @@ class FakeWire:
         self._lost = True
 
     def close(self) -> None:
+        """Every later request on this connection raises Unreachable."""
         self._lost = True
 
     def _check(self) -> None:

@@ -58,6 +58,7 @@ class GroupDescription:
 
     @property
     def static(self) -> tuple[str, ...]:
+        """The `group.instance.id`s of the static members, sorted."""
         return tuple(sorted(each.instance for each in self.members if each.instance is not None))
 
 

@@ -268,6 +268,7 @@ class GroupOffsets:
         return found
 
     def topic_names(self) -> list[str]:
+        """Returns the names of all topics that this user may see, sorted; creates none."""
         answer = self._first().ask(Api.METADATA, lowest=1, highest=12, topics=None, allow_auto_topic_creation=False,
                                    include_topic_authorized_operations=False)  # fmt: skip
         return sorted(str(topic.name) for topic in answer.topics)

@@ -73,6 +73,7 @@ class LibrdkafkaErrors:
         self._looked = float("-inf")
 
     def __call__(self, error: KafkaError) -> None:
+        """Called by librdkafka, on the thread that polls the client."""
         if error.code() != KafkaError._ALL_BROKERS_DOWN:  # it follows the reason and says less
             self._latest, self._at = error, time.monotonic()
 
@@ -165,6 +166,7 @@ def _plain(text: str) -> str:
 
 
 def build_group_not_empty_error(alias: str, group: str) -> GroupNotEmpty:
+    """The error for a commit into a group that has members."""
     return GroupNotEmpty(
         f"consumer group {group} on cluster {alias} still has members; its offsets were not touched. "
         "Stop every consumer of the group, wait until it has left (state Empty), and try again.",

@@ -43,6 +43,7 @@ class AccessToken:
     ends: float
 
     def aged(self, now: float) -> bool:
+        """Whether 80 % of the token's life are over, so that the next one should be fetched."""
         return now >= self.fetched + _RENEWED_AT * (self.ends - self.fetched)
 
 

@@ -39,9 +39,11 @@ class SyncReport:
 
     @property
     def key(self) -> str:
+        """One record a flow, kind and name."""
         return f"{SYNC_PREFIX}{self.flow}|{self.kind}|{self.name}"
 
     def to_json(self) -> dict[str, Any]:
+        """Returns the record as JSON, as it stands in the control topic."""
         return {name: getattr(self, name) for name in self.__slots__}
 
     @classmethod
@@ -56,6 +58,7 @@ def write_sync_report(writer: ControlWriter, report: SyncReport) -> None:
 
 
 def delete_sync_report(writer: ControlWriter, report: SyncReport) -> None:
+    """Writes a tombstone without waiting for the acknowledgement."""
     writer.put_nowait(STATUS_TOPIC, report.key, None, compute_slot(report.flow, report.kind, 0))
 
 

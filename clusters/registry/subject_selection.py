@@ -40,4 +40,5 @@ def can_create_subject(flow: PlanFlow, subject: str) -> bool:
 
 
 def build_version_matcher(flow: PlanFlow, source: RegistryClient, target: RegistryClient) -> VersionMatcher:
+    """Matches versions of both registries under the names that the flow gives its subjects."""
     return VersionMatcher(source, target, partial(build_target_subject, flow))

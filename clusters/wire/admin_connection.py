@@ -69,6 +69,7 @@ class AdminConnection:
         self.close()
 
     def close(self) -> None:
+        """Close the socket; twice is once."""
         self._frames.close()
 
     def knows(self, api_key: int, version: int) -> bool:
@@ -86,6 +87,7 @@ class AdminConnection:
         return sorted(str(topic.name) for topic in self._metadata(None).topics)
 
     def cluster_id(self) -> str:
+        """Returns the id that this broker reports. Raises RequestRefused below Kafka 0.11 (Metadata 4)."""
         return str(self._metadata(()).cluster_id)
 
     def brokers(self) -> dict[int, tuple[str, int]]:

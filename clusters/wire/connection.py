@@ -75,6 +75,7 @@ class Connection(AlignmentRequests):
         self.throttle_ms = 0  # how long the last Fetch or Produce answer asks us to be silent (KIP-219)
 
     def metadata(self, topics: tuple[str, ...] | None = None) -> ClusterMetadata:
+        """Waits 10 s at most; never creates a topic."""
         answer = self.ask(metadata_requests.build_metadata_request(topics), MetadataResponse, _QUESTION_S)
         return metadata_requests.build_cluster_metadata(answer)
 
@@ -87,6 +88,7 @@ class Connection(AlignmentRequests):
         max_bytes: int = 32 << 20,
         isolation: int = READ_COMMITTED,
     ) -> list[FetchedPartition]:
+        """Send one Fetch and wait for its answer. Raises ProtocolError while another request is unanswered."""
         self._require_answered()
         self.send_fetch(
             partitions, max_wait_ms=max_wait_ms, min_bytes=min_bytes, max_bytes=max_bytes, isolation=isolation
@@ -138,10 +140,12 @@ class Connection(AlignmentRequests):
         timeout_ms: int = 30_000,
         transactional_id: str | None = None,
     ) -> None:
+        """Send one Produce (acks=all) without waiting. Raises RequestRefused below Kafka 4.1."""
         body = produce.encode_produce_request(partitions, timeout_ms, transactional_id)
         self._unanswered.append(self._send(Api.PRODUCE, self._pick(Api.PRODUCE, produce.PRODUCE_VERSION), body))
 
     def receive_produce(self) -> list[ProducedPartition]:
+        """Block for the answer to the oldest question, a Produce, for `patience_s` at most."""
         self._transport.patient_for(min(self.patience_s, _PATIENCE_S))
         body = self._receive(self._unanswered.popleft())
         self._transport.patient_for(_PATIENCE_S)
@@ -154,10 +158,12 @@ class Connection(AlignmentRequests):
     def list_offsets(
         self, partitions: tuple[tuple[str, int], ...], timestamp: int, *, isolation: int = READ_UNCOMMITTED
     ) -> list[OffsetAnswer]:
+        """Waits 10 s at most; the partitions' leader must be asked."""
         question = metadata_requests.build_list_offsets_request(partitions, timestamp, isolation)
         return metadata_requests.build_offset_answers(self.ask(question, ListOffsetsResponse, _QUESTION_S))
 
     def describe_producers(self, topic: str, partition: int) -> tuple[int, list[ProducerState]]:
+        """Waits 10 s at most. Raises ProtocolError for an answer without the partition."""
         answer = self.ask(
             metadata_requests.build_producers_request(topic, partition), DescribeProducersResponse, _QUESTION_S
         )
@@ -180,6 +186,7 @@ class Connection(AlignmentRequests):
         )
 
     def close(self) -> None:
+        """Close the socket; answers under way are lost. Twice is once."""
         self._transport.close()
 
     def ended(self) -> bool:

@@ -159,12 +159,14 @@ class RenewedSession:
         self._arrived: deque[memoryview] = deque()
 
     def send(self, pieces: Sequence[FramePiece]) -> None:
+        """Send one frame; log in again before it when the session is about to end."""
         if self._due is not None and time.monotonic() >= self._due:
             self._renew()
         self._transport.send(pieces)
         self._expected += 1
 
     def receive(self, room: ReceiveBuffer | None = None, expected: int = 0) -> memoryview:
+        """Returns the next frame; those that came before a login was renewed first, in buffers of their own."""
         if self._arrived:
             return self._arrived.popleft()
         frame = self._transport.receive(room, expected)
@@ -172,19 +174,24 @@ class RenewedSession:
         return frame
 
     def patient_for(self, seconds: float) -> None:
+        """Wait at most so long for bytes from now on."""
         self._transport.patient_for(seconds)
 
     def close(self) -> None:
+        """Close the socket; twice is once."""
         self._transport.close()
 
     def ended(self) -> bool:
+        """Whether the broker has closed the connection and no answer is left to read."""
         return not self._arrived and self._transport.ended()
 
     def fileno(self) -> int:
+        """Returns the socket's number, for poll."""
         return self._transport.fileno()
 
     @property
     def buffered(self) -> bool:
+        """Whether a frame is here already that poll does not see."""
         return bool(self._arrived) or self._transport.buffered
 
     def _renew(self) -> None:

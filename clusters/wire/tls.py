@@ -68,6 +68,7 @@ class TlsTransport(Transport):
 
     @property
     def buffered(self) -> bool:
+        """Whether OpenSSL holds decrypted bytes, which poll does not see."""
         return isinstance(self._socket, ssl.SSLSocket) and self._socket.pending() > 0
 
     def _lost(self, what: str, error: OSError) -> ClusterError:

@@ -81,7 +81,7 @@ class Admin:
         return self._ask.topic_configs(names)
 
     def broker_config(self, key: str) -> str | None:
-        """Returns the value in force on the broker with the lowest id; None for an unknown or hidden key."""
+        """Returns the value in force on one broker (the first that is named); None for an unknown or hidden key."""
         return self._ask.broker_configs(self._ask.cluster().nodes[0].id).get(key)
 
     def create_topic(

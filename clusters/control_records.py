@@ -33,7 +33,7 @@ T = TypeVar("T")
 class ControlRecord:
     """One record of a control topic; value None is a tombstone. timestamp_ms is the writer's clock.
 
-    why: empty, or why the bytes are none of ours (`clusters.control_values`); the value is None then.
+    why: empty, or why the record is not valid (`clusters.control_values`); the value is None then.
     """
 
     partition: int
@@ -44,7 +44,7 @@ class ControlRecord:
     why: str = ""
 
     def invalid(self, cluster: str, topic: str, why: str = "") -> InvalidControlRecord:
-        """As it is told. why: what its reader found."""
+        """The entry for the log. why: the reason that the reader found, instead of the record's own."""
         return InvalidControlRecord(cluster, topic, self.partition, self.offset, self.key, why or self.why)
 
 
@@ -63,7 +63,7 @@ def read_control_log(
     Records of one partition come in order; partitions are mixed. `timeout` bounds each wait for progress.
     whole: up to the log ends rather than the last stable offsets: what was acknowledged before the call is seen, even
     while somebody else's transaction is open below it, at the price of waiting until that has ended.
-    invalid: also those that are none of ours, which have a `why`; otherwise they are told, and left out.
+    invalid: yield records that are not valid too, with the reason in `why`; without it they are logged and left out.
     Raises `TopicMissing`, `Unreachable`.
     """
     with Admin(settings, timeout=timeout) as admin:
@@ -115,8 +115,11 @@ def read_latest_records(
     wanted: Callable[[str], bool],
     partitions: Iterable[int] | None = None,
 ) -> dict[str, T]:
-    """`latest`, for the keys that are `wanted`, as `read` understands them. A value that it does not understand is told
-    and changes nothing: what stood under the key before still counts, as long as compaction has left it."""
+    """Returns the newest value of every `wanted` key, parsed by `read`.
+
+    A value that `read` cannot parse is logged and changes nothing: the key's earlier value still counts, as long as
+    compaction has left it.
+    """
     view: dict[str, T] = {}
     for record in read_control_log(settings, topic, partitions):
         if wanted(record.key):
@@ -178,7 +181,7 @@ def _poll_message(consumer: Consumer, timeout: float) -> Message:
 
 
 def decode_control_record(message: Message) -> ControlRecord:
-    """What is none of ours has a `why`."""
+    """Decodes key and value. A record that is not valid carries the reason in `why`."""
     number, offset, payload = message.partition() or 0, message.offset() or 0, message.value()
     value, why, name = None, "", message.key() or b""
     try:

@@ -37,8 +37,8 @@ class FlowRecord:
 
     existed: only with `start: latest`, source topic → how many partitions it had when the flow was applied and first
     selected it. Those begin at their end; whatever came later began after the flow and is copied from its start.
-    retired: source topics that the flow selects and copies no more, because their applications have moved to the target
-    (`cutover`): what stands there now is theirs.
+    retired: source topics that the flow no longer copies because their applications have moved to the target
+    (`cutover`). New records in the target topic belong to those applications.
     begins: source topic → the offset at which a partition begins that nobody has copied yet, by partition; it counts
     before `start`. A migration gives it to the flow back: there the copy begins with the switch (`cutover.flow_steps`).
     """

@@ -72,8 +72,8 @@ def read_sync_reports(settings: ConnectionSettings) -> list[SyncReport]:
 
 
 def parse_sync_reports(view: Mapping[str, Mapping[str, Any]]) -> list[SyncReport]:
-    """Those among the newest values of `watershed.status`, by flow, kind and name. What is none is told, and left
-    out: the next report replaces it."""
+    """Those among the newest values of `watershed.status`, by flow, kind and name. One that
+    cannot be read is logged and left out: the next report replaces it."""
     found = []
     for key, value in view.items():
         if key.startswith(SYNC_PREFIX):

@@ -54,7 +54,7 @@ class AdminConnection:
     """
 
     def __init__(self, settings: ConnectionSettings, address: tuple[str, int], *, timeout_s: float = 15.0) -> None:
-        self.alias = settings.alias
+        self.alias, self.address = settings.alias, address
         try:
             self._frames, self.versions = open_transport(settings, address, timeout_s=timeout_s)
         except (Unreachable, ProtocolError):

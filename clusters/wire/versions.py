@@ -29,6 +29,8 @@ class Api(IntEnum):
     OFFSET_FETCH = 9
     FIND_COORDINATOR = 10
     DESCRIBE_GROUPS = 15
+    JOIN_GROUP = 11
+    SYNC_GROUP = 14
     LIST_GROUPS = 16
     SASL_HANDSHAKE = 17
     API_VERSIONS = 18
@@ -49,6 +51,7 @@ class Api(IntEnum):
     DESCRIBE_CLIENT_QUOTAS = 48
     ALTER_CLIENT_QUOTAS = 49
     DESCRIBE_USER_SCRAM_CREDENTIALS = 50
+    UPDATE_FEATURES = 57
     DESCRIBE_CLUSTER = 60
     DESCRIBE_PRODUCERS = 61
     DESCRIBE_TRANSACTIONS = 65
@@ -77,6 +80,8 @@ SUPPORT: Final[Mapping[Api, ApiSupport]] = {
     Api.OFFSET_FETCH: ApiSupport(2, 9, "10 names topics by id"),
     Api.FIND_COORDINATOR: ApiSupport(0, 6),
     Api.DESCRIBE_GROUPS: ApiSupport(0, 6),
+    Api.JOIN_GROUP: ApiSupport(0, 9, "sent by tests only: we join groups by librdkafka"),
+    Api.SYNC_GROUP: ApiSupport(0, 5, "sent by tests only"),
     Api.LIST_GROUPS: ApiSupport(0, 5),
     Api.SASL_HANDSHAKE: ApiSupport(1, 1, "0 sends tokens without a Kafka frame"),
     Api.API_VERSIONS: ApiSupport(0, 4),
@@ -97,6 +102,7 @@ SUPPORT: Final[Mapping[Api, ApiSupport]] = {
     Api.DESCRIBE_CLIENT_QUOTAS: ApiSupport(0, 1),
     Api.ALTER_CLIENT_QUOTAS: ApiSupport(0, 1),
     Api.DESCRIBE_USER_SCRAM_CREDENTIALS: ApiSupport(0, 0),
+    Api.UPDATE_FEATURES: ApiSupport(0, 2, "sent by tests only"),
     Api.DESCRIBE_CLUSTER: ApiSupport(0, 2),
     Api.DESCRIBE_PRODUCERS: ApiSupport(0, 0),
     Api.DESCRIBE_TRANSACTIONS: ApiSupport(0, 0),

@@ -1,0 +1,1 @@
+"""Clusters: connections, administration, control topics, registries, and clusters in memory for tests."""

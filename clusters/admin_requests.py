@@ -80,6 +80,7 @@ class AdminRequests:
         return self._ask(lambda bound: _result(self._client.describe_cluster(**bound), bound), "describing the cluster")
 
     def topic_names(self) -> list[str]:
+        """Returns the names of all topics that this user may see, sorted."""
         listed = self._ask(lambda bound: self._client.list_topics(timeout=bound["request_timeout"]), "listing topics")
         return sorted(listed.topics)
 
@@ -150,6 +151,7 @@ class AdminRequests:
         return self._ask(create, f"giving topic {name} {total} partitions")
 
     def alter_topic_configs(self, name: str, configs: Mapping[str, str | None]) -> None:
+        """Sets (or with None removes) single settings by IncrementalAlterConfigs. Raises `TopicMissing`."""
         entries = [
             ConfigEntry(key, value, incremental_operation=_DELETE if value is None else _SET)
             for key, value in sorted(configs.items())
@@ -165,14 +167,17 @@ class AdminRequests:
         self._ask(alter, f"setting {', '.join(sorted(configs))} of topic {name}", spreading=True)
 
     def effective_configs(self, names: Iterable[str]) -> dict[str, dict[str, str]]:
+        """Returns all settings in force for each topic, inherited ones too, by DescribeConfigs."""
         resources = [ConfigResource(ConfigResource.Type.TOPIC, name) for name in dict.fromkeys(names)]
         return self._configs(resources) if resources else {}
 
     def topic_configs(self, names: Iterable[str]) -> dict[str, dict[str, str]]:
+        """Returns only the settings that each topic has of its own, by DescribeConfigs."""
         resources = [ConfigResource(ConfigResource.Type.TOPIC, name) for name in dict.fromkeys(names)]
         return self._configs(resources, only_source=ConfigSource.DYNAMIC_TOPIC_CONFIG) if resources else {}
 
     def broker_configs(self, node: int) -> dict[str, str]:
+        """Returns all settings in force on one broker."""
         return self._configs([ConfigResource(ConfigResource.Type.BROKER, str(node))])[str(node)]
 
     def offsets(

@@ -20,8 +20,9 @@ _SCHEMA: Final = 1
 @dataclass(frozen=True, slots=True)
 class AlignmentRecord:
     """topic is the source's name. reason says why offsets are translated, although the file asks for equal ones. way:
-    of an aligned topic, how offsets without records are filled. unreadable: there is a record, and nobody can read it
-    (reason); as if there was none, another would be decided. by: who decided; at_ms: milliseconds since 1970."""
+    of an aligned topic, how offsets without records are filled. unreadable: the record exists but cannot be parsed
+    (see reason); it must not count as missing, or a worker would decide again, perhaps differently. by: who decided;
+    at_ms: milliseconds since 1970."""
 
     flow: str
     topic: str
@@ -33,9 +34,11 @@ class AlignmentRecord:
 
     @property
     def key(self) -> str:
+        """One record a flow and topic."""
         return f"{ALIGNMENT_PREFIX}{self.flow}|{self.topic}"
 
     def to_json(self) -> dict[str, Any]:
+        """Returns the record as JSON, as it stands in the control topic."""
         return {
             "schema": _SCHEMA,
             "flow": self.flow,

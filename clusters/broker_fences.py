@@ -1,8 +1,8 @@
-"""Fences at the brokers, which keep applications from writing: rights that are denied, and quotas of next to nothing.
+"""Fences at the brokers keep applications from writing: ACLs that deny, and quotas of a few bytes a second.
 
-A snapshot, JSON, holds what the fence consists of and what of it stood there before. By it alone the fence is raised,
-and lowered to exactly that; both may be done again at any time. A fence is up when the last broker shows it
-(`clusters.broker_propagation`).
+A snapshot (JSON) lists the entries of a fence and which of them existed before. It is all that is needed to raise the
+fence and to restore exactly the state before; both can be repeated at any time. A fence is up when the last broker
+shows it (`clusters.broker_propagation`).
 """
 
 from __future__ import annotations

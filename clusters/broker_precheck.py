@@ -17,8 +17,8 @@ import time
 from collections.abc import Iterable
 from contextlib import suppress
 
+from clusters.connection_parameters import ConnectionParameters
 from clusters.errors import ClusterError, ProtocolError
-from clusters.settings import ConnectionSettings
 from clusters.varints import decode_uvarint
 from clusters.wire.flexible_fields import skip_tagged_fields
 from clusters.wire.transport import Transport
@@ -40,16 +40,16 @@ _Known = tuple[float, tuple[Address, ...], ProtocolError | None]
 _known: dict[tuple[str, Address], _Known] = {}
 
 
-def require_kafka_brokers(settings: ConnectionSettings) -> None:
+def require_kafka_brokers(settings: ConnectionParameters) -> None:
     """Raises ProtocolError, which names the address, when one of the cluster's brokers answers as none does. Takes as
     long as the first of them that answers, and half a second; two seconds when none does."""
     with suppress(ValueError):  # an address that is none: librdkafka says so
-        bootstrap = [(host.strip("[]"), int(port)) for host, _, port in (a.rpartition(":") for a in settings.bootstrap)]
+        bootstrap = settings.bootstrap_addresses
         advertised = _asked(settings, bootstrap)
         _asked(settings, advertised - set(bootstrap))
 
 
-def _asked(settings: ConnectionSettings, addresses: Iterable[Address]) -> set[Address]:
+def _asked(settings: ConnectionParameters, addresses: Iterable[Address]) -> set[Address]:
     """What these brokers advertise, as far as they say it in time."""
     now, wanted = time.monotonic(), [(settings.protocol, address) for address in addresses]
     fresh = [each for each in wanted if each not in _known or _known[each][0] <= now]
@@ -72,7 +72,7 @@ def _asked(settings: ConnectionSettings, addresses: Iterable[Address]) -> set[Ad
     return found
 
 
-def _ask(settings: ConnectionSettings, place: tuple[str, Address], answered: threading.Event) -> None:
+def _ask(settings: ConnectionParameters, place: tuple[str, Address], answered: threading.Event) -> None:
     """Ask one broker, and remember what came of it. The event is set by who took the connection."""
     address = place[1]
     try:

@@ -64,4 +64,5 @@ _NOTHING: Final = PartitionClaims()
 def find_partition_claims(
     claims: Mapping[ClaimedPartition, PartitionClaims], topic: str, topic_id: uuid.UUID, partition: int
 ) -> PartitionClaims:
+    """Returns the claims on this very partition (name and topic id); none for a topic that was recreated."""
     return claims.get(ClaimedPartition(topic, topic_id, partition), _NOTHING)

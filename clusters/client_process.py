@@ -1,12 +1,13 @@
-"""Calls in a process apart: what a broker does to the Kafka client ends that process, not the one that asks.
+"""Runs the Kafka client in a child process: when a broker's answer makes librdkafka abort, only the child dies.
 
-librdkafka can abort the process that holds it (docs/upstream/librdkafka-apiversions.md), and nothing can catch that. A
-process that serves others (Airflow's api-server, its triggerer) therefore has its questions asked by `apart_child`,
-whose answers it takes as it takes what brokers say: in bounds, and of the right kind, or not at all.
+An abort cannot be caught (docs/upstream/librdkafka-apiversions.md). A process that serves others (Airflow's api-server,
+its triggerer) therefore sends its questions to `clusters.client_process_child`. It checks the child's answers like
+those of a broker: their length first, then their type.
 
-Who is asked about (a cluster, a topology) has a key. All keys share one process until it dies. Then those that were in
-it are parted from those that were not, into two groups with a process each: those that had answered and those that had
-not, or halves. So who kills it is alone after a few deaths, and its process waits longer and longer (decision 0057).
+Each cluster or topology that is asked about has a key. All keys share one child until it dies. Then the keys are split
+into two groups, each with a child of its own: those that had answered and those that had not; if all or none had
+answered, two halves. After a few deaths the cluster that kills the child has one for itself, and that child is started
+again after longer and longer waits (decision 0057).
 """
 
 from __future__ import annotations
@@ -99,6 +100,7 @@ class ClientProcess:
         self._process.kill()
 
     def join(self, timeout: float) -> None:
+        """Wait until the child has closed its output, at most so many seconds."""
         self._listener.join(timeout)
 
     def _listen(self) -> None:
@@ -158,7 +160,7 @@ class _Group:
 
 
 class ClientProcesses:
-    """Who is asked by which process. Every method may be called by any thread."""
+    """Maps each key (a cluster, a topology) to the child process that asks about it. Safe to share by threads."""
 
     def __init__(
         self,
@@ -200,6 +202,7 @@ class ClientProcesses:
                 group.heard.add(key)
 
     def leave(self, key: Hashable, child: ClientProcess) -> None:
+        """One call or follower of `key` has ended; a child that serves nobody may be stopped later."""
         with self._lock:
             group = self._group_of(key)
             if group.child is not child:

@@ -29,6 +29,7 @@ _LONGEST_ERROR = 10_000
 
 
 def main(arguments: Sequence[str]) -> None:
+    """Answers calls from standard input until it closes. arguments: the process id of the parent."""
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal: whoever started us ends us

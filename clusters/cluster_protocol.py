@@ -55,7 +55,9 @@ class GroupState:
 class ClusterProtocol(Protocol):
     """Every method raises `ClusterError`s only, and answers within the implementation's timeout."""
 
-    def cluster_id(self) -> str: ...
+    def cluster_id(self) -> str:
+        """Returns the id that the brokers report."""
+        ...
 
     def check_identity(self) -> None:
         """Raises `WrongCluster` when the settings pin another cluster id than the brokers report."""
@@ -65,9 +67,13 @@ class ClusterProtocol(Protocol):
         """How many brokers are up."""
         ...
 
-    def topics(self) -> dict[str, TopicDescription]: ...
+    def topics(self) -> dict[str, TopicDescription]:
+        """Returns every topic that this user may see, by name."""
+        ...
 
-    def topic(self, name: str) -> TopicDescription | None: ...
+    def topic(self, name: str) -> TopicDescription | None:
+        """Returns the topic, or None when it does not exist or is hidden from this user."""
+        ...
 
     def shapes(self) -> dict[str, TopicShape]:
         """Every topic by one request, as one broker knows it now: it may lag behind the others by a moment."""

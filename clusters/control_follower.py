@@ -57,6 +57,7 @@ class ControlFollower:
 
     @property
     def complete(self) -> bool:
+        """Whether every record that stood there at the first `ask` has been read."""
         return self._empty if self._waiting is None else not self._waiting
 
     def ask(self, timeout: float) -> None:
@@ -102,6 +103,7 @@ class ControlFollower:
         return found
 
     def close(self) -> None:
+        """Close the consumer."""
         self._consumer.close()
 
     def _error(self, problem: KafkaError, topic: str) -> Exception:

@@ -60,6 +60,7 @@ class ControlFollowerProxy:
             raise ClientProcessEnded(f"the process was ended ({why})") from None
 
     def close(self) -> None:
+        """End the follower in the child; a child that died is no error."""
         with suppress(ClusterError):
             self._call("close", number=self._number)
         self._apart.leave(self._cluster, self._child)
@@ -99,18 +100,21 @@ _numbers = itertools.count()
 
 
 def begin(cluster: dict[str, Any]) -> int:
+    """Begins to follow a plan's cluster (as JSON), in the child. Returns the follower's number."""
     number = next(_numbers)
     _followed[number] = _Followed(ControlFollower(resolve_connection_settings(PlanCluster.from_json(cluster))))
     return number
 
 
 def ask(number: int, timeout: float) -> bool:
+    """Whether everything has been read, after the cluster answered. Raises ClusterError."""
     found = _followed[number]
     found.following.ask(timeout)
     return found.following.complete and not found.left
 
 
 def read(number: int, wait: float) -> dict[str, Any]:
+    """Returns the next records, as many as fit into one answer, and whether that is all for now."""
     found = _followed[number]
     if not found.left:
         found.left = found.following.read(wait)
@@ -126,6 +130,7 @@ def read(number: int, wait: float) -> dict[str, Any]:
 
 
 def close(number: int) -> None:
+    """Ends the follower of this number."""
     _followed.pop(number).following.close()
 
 

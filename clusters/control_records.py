@@ -7,20 +7,25 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
-from confluent_kafka import KafkaError, KafkaException, Message
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as WirePartition
 
-from clusters import control_values, librdkafka
+from clusters import librdkafka
 from clusters.admin import Admin
 from clusters.cluster_protocol import ReadIsolation
-from clusters.control_values import InvalidControlRecord, decode_control_value, log_invalid_record, parse_control_record
+from clusters.control_values import (
+    ControlValue,
+    InvalidControlRecord,
+    decode_control_value,
+    log_invalid_record,
+    parse_control_record,
+)
 from clusters.errors import TopicMissing
 from clusters.librdkafka import LibrdkafkaErrors
 from clusters.partition_consumer import build_partition_consumer, is_group_error
 from clusters.settings import ConnectionSettings
 from clusters.topic_partition import TopicPartition
 
-ControlValue = control_values.ControlValue
 T = TypeVar("T")
 
 
@@ -28,7 +33,7 @@ T = TypeVar("T")
 class ControlRecord:
     """One record of a control topic; value None is a tombstone. timestamp_ms is the writer's clock.
 
-    why: empty, or why the bytes are none of ours (`clusters.control_values`); the value is None then.
+    why: empty, or why the record is not valid (`clusters.control_values`); the value is None then.
     """
 
     partition: int
@@ -39,7 +44,7 @@ class ControlRecord:
     why: str = ""
 
     def invalid(self, cluster: str, topic: str, why: str = "") -> InvalidControlRecord:
-        """As it is told. why: what its reader found."""
+        """The entry for the log. why: the reason that the reader found, instead of the record's own."""
         return InvalidControlRecord(cluster, topic, self.partition, self.offset, self.key, why or self.why)
 
 
@@ -58,7 +63,7 @@ def read_control_log(
     Records of one partition come in order; partitions are mixed. `timeout` bounds each wait for progress.
     whole: up to the log ends rather than the last stable offsets: what was acknowledged before the call is seen, even
     while somebody else's transaction is open below it, at the price of waiting until that has ended.
-    invalid: also those that are none of ours, which have a `why`; otherwise they are told, and left out.
+    invalid: yield records that are not valid too, with the reason in `why`; without it they are logged and left out.
     Raises `TopicMissing`, `Unreachable`.
     """
     with Admin(settings, timeout=timeout) as admin:
@@ -110,8 +115,11 @@ def read_latest_records(
     wanted: Callable[[str], bool],
     partitions: Iterable[int] | None = None,
 ) -> dict[str, T]:
-    """`latest`, for the keys that are `wanted`, as `read` understands them. A value that it does not understand is told
-    and changes nothing: what stood under the key before still counts, as long as compaction has left it."""
+    """Returns the newest value of every `wanted` key, parsed by `read`.
+
+    A value that `read` cannot parse is logged and changes nothing: the key's earlier value still counts, as long as
+    compaction has left it.
+    """
     view: dict[str, T] = {}
     for record in read_control_log(settings, topic, partitions):
         if wanted(record.key):
@@ -128,7 +136,10 @@ def read_latest_records(
 def read_messages(
     settings: ConnectionSettings, topic: str, todo: Mapping[int, tuple[int, int]], timeout: float
 ) -> Iterator[Message]:
-    """Every committed record as it is stored. `todo`: partition → (from, to), offsets. See `read_log`."""
+    """Yields every committed record as it is stored, unread. `todo`: partition → (first offset, end offset).
+
+    timeout: seconds to wait for the next record of any partition. Raises `TopicMissing`, `Unreachable`.
+    """
     if not todo:
         return
     complaints = LibrdkafkaErrors()
@@ -136,18 +147,11 @@ def read_messages(
     try:
         consumer.assign([WirePartition(topic, number, start) for number, (start, _) in todo.items()])
         ends = {number: end for number, (_, end) in todo.items()}
-        deadline = time.monotonic() + timeout
         while ends:
-            message = consumer.poll(0.5)
-            if message is None:
-                if time.monotonic() > deadline:
-                    silence = KafkaError(KafkaError._TIMED_OUT, f"nothing for {timeout:g} s")
-                    raise librdkafka.build_cluster_error(settings, silence, complaints, doing=f"reading {topic}")
-                continue
-            deadline = time.monotonic() + timeout
+            message = _poll_message(consumer, timeout)
             number, offset, problem = message.partition() or 0, message.offset() or 0, message.error()
             if problem is None:
-                if number in ends and offset < ends[number]:
+                if offset < ends.get(number, -1):
                     yield message
             elif is_group_error(problem):
                 continue
@@ -167,8 +171,17 @@ def read_messages(
         consumer.close()
 
 
+def _poll_message(consumer: Consumer, timeout: float) -> Message:
+    """The next record or event. Raises KafkaException (timed out) after so many seconds without one."""
+    deadline = time.monotonic() + timeout
+    while (message := consumer.poll(0.5)) is None:
+        if time.monotonic() > deadline:
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT, f"nothing for {timeout:g} s"))
+    return message
+
+
 def decode_control_record(message: Message) -> ControlRecord:
-    """What is none of ours has a `why`."""
+    """Decodes key and value. A record that is not valid carries the reason in `why`."""
     number, offset, payload = message.partition() or 0, message.offset() or 0, message.value()
     value, why, name = None, "", message.key() or b""
     try:

@@ -18,7 +18,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from clusters import librdkafka
 from clusters.cluster_protocol import ClusterProtocol
-from clusters.control_records import ControlValue
+from clusters.control_values import ControlValue
 from clusters.errors import ClusterError, TopicExists
 from clusters.librdkafka import LibrdkafkaErrors
 from clusters.secret_rotation import SecretRotation

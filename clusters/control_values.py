@@ -1,9 +1,8 @@
-"""Control records are foreign input: whoever has WRITE on a control topic wrote them (decision 0058).
+"""Control records are foreign input: anybody with WRITE on a control topic may have written them (decision 0058).
 
-Each record is read for itself. `decode_control_value` takes bytes to a JSON object within limits; `understood` has the
-reader's own
-`from_json` say what it is, and checks that every field has its type. What fails is an `InvalidControlRecord`: it is
-told once, and then it is as if it was not there.
+Each record is read on its own. `decode_control_value` decodes bytes to a JSON object within limits;
+`parse_control_record` passes it to the reader's `from_json` and checks the type of every field. A record that fails is
+logged once as an `InvalidControlRecord` and then ignored.
 """
 
 from __future__ import annotations
@@ -56,6 +55,7 @@ class InvalidControlRecord:
 
     @property
     def remedy(self) -> str:
+        """What an operator can do about the record, as one sentence."""
         return (
             f"it is ignored until the key has a tombstone or a valid value; only Watershed may write to {self.topic}: "
             "find the writer and deny it by an ACL (docs/security.md)"

@@ -81,36 +81,45 @@ class FakeCluster:
     # -- what Administration asks ------------------------------------------------------------------------------
 
     def cluster_id(self) -> str:
+        """Returns the id given at the start, or one made from the alias."""
         self.answer()
         return self._id
 
     def check_identity(self) -> None:
+        """Raises `WrongCluster` when the settings pin another id."""
         if self.settings.cluster_id not in (None, self.cluster_id()):
             raise build_wrong_cluster_error(self.settings, self._id)
 
     def brokers(self) -> int:
+        """Always one."""
         self.answer()
         return 1
 
     def topics(self) -> dict[str, TopicDescription]:
+        """Returns every topic by name."""
         self.answer()
         return dict(self._topics)
 
     def topic(self, name: str) -> TopicDescription | None:
+        """Returns the topic, or None."""
         self.answer()
         return self._topics.get(name)
 
     def shapes(self) -> dict[str, TopicShape]:
+        """Returns partition count and replication factor of every topic."""
         return {name: TopicShape(each.partitions, each.replication_factor) for name, each in self.topics().items()}
 
     def effective_configs(self, names: Iterable[str]) -> dict[str, dict[str, str]]:
+        """Returns the topics' own settings over those of the broker that topics inherit."""
         inherited = {key: self.configs[broker] for key, broker in _INHERITED.items() if broker in self.configs}
         return {name: inherited | configs for name, configs in self.topic_configs(names).items()}
 
     def topic_configs(self, names: Iterable[str]) -> dict[str, dict[str, str]]:
+        """Returns the settings that each topic has of its own. Raises `TopicMissing`."""
         return {name: dict(self._configs[self._existing(name).name]) for name in names}
 
     def broker_config(self, key: str) -> str | None:
+        """Returns the broker's setting, or None for an unknown key."""
         self.answer()
         return self.configs.get(key)
 
@@ -121,6 +130,7 @@ class FakeCluster:
         replication_factor: int | None = None,
         configs: Mapping[str, str] | None = None,
     ) -> TopicDescription:
+        """Creates empty logs. Raises `TopicExists` for another partition count, RequestRefused for two replicas."""
         self.answer()
         with self.changed:
             topic = self._topics.get(name)
@@ -139,6 +149,7 @@ class FakeCluster:
             return topic
 
     def alter_topic_configs(self, name: str, configs: Mapping[str, str | None]) -> None:
+        """Sets (or with None removes) single settings; logs see them at once."""
         with self.changed:
             own = self._configs[self._existing(name).name]
             own.update({key: value for key, value in configs.items() if value is not None})
@@ -146,6 +157,7 @@ class FakeCluster:
                 own.pop(key, None)
 
     def create_partitions(self, name: str, total: int) -> TopicDescription:
+        """Adds empty partitions up to `total`; never removes any."""
         with self.changed:
             topic = self._existing(name)
             if topic.partitions < total:
@@ -158,6 +170,7 @@ class FakeCluster:
     def offsets(
         self, partitions: Iterable[TopicPartition], isolation: ReadIsolation = "read_committed"
     ) -> dict[TopicPartition, LogRange]:
+        """Returns log start and log end; with read_committed the end is the last stable offset."""
         committed = isolation == "read_committed"
         found = {}
         for key in sorted(set(partitions)):
@@ -166,6 +179,7 @@ class FakeCluster:
         return found
 
     def group(self, group_id: str) -> GroupState:
+        """Returns state and committed offsets; an unknown group is Dead."""
         self.answer()
         return self.groups.describe(group_id)
 
@@ -175,6 +189,7 @@ class FakeCluster:
         return {}
 
     def commit_offsets(self, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
+        """Commits from outside. Raises `GroupNotEmpty`, `TopicMissing`."""
         for key in offsets:
             self.log(*key)
         if offsets:
@@ -278,6 +293,7 @@ class FakeCluster:
                 log.producers.expire(self.clock(), int(self.configs["producer.id.expiration.ms"]))
 
     def delete_records(self, topic: str, partition: int, before: int) -> None:
+        """Moves the log start up to `before`, as DeleteRecords does."""
         with self.changed:
             self.log(topic, partition).delete_records(before)
 
@@ -299,6 +315,7 @@ class FakeCluster:
             raise self.unreachable()
 
     def unreachable(self) -> Unreachable:
+        """The error of a broker that is down."""
         return self.settings.unreachable("the broker is down")
 
     def log(self, topic: str, partition: int) -> PartitionLog:
@@ -310,6 +327,7 @@ class FakeCluster:
         return log
 
     def log_by_id(self, topic_id: uuid.UUID, partition: int) -> PartitionLog | None:
+        """Returns the log, or None when no topic has this id (any more)."""
         return self._logs.get((topic_id, partition))
 
     def append(self, topic: str, partition: int, batch: BatchBuffer) -> tuple[int, int, str]:
@@ -320,6 +338,7 @@ class FakeCluster:
             return answer
 
     def issue_producer_id(self) -> int:
+        """Returns a producer id that nobody had before."""
         self.answer()
         with self.changed:
             self._next_producer_id += 1

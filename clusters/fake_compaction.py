@@ -9,24 +9,60 @@ segment (here: the last batch) are never touched.
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
 
+from clusters.fake_producers import FakeProducerStates
 from clusters.record_batch import (
     CODEC_IDS,
     DELETE_HORIZON,
+    BatchHeader,
     BatchRecord,
     assign_batch_offset,
     build_batch,
     decode_batch_header,
 )
 
-if TYPE_CHECKING:
-    from clusters.fake_log import PartitionLog, StoredBatch
-
 _NAMES = {number: name for name, number in CODEC_IDS.items()}
 
 
-def compact_log(log: PartitionLog, before: int, now_ms: int) -> list[StoredBatch]:
+@dataclass(frozen=True, slots=True)
+class StoredBatch:
+    """A batch of the log: its decoded header, and all its bytes with the offsets that the log gave them."""
+
+    header: BatchHeader
+    data: bytes
+
+
+class CleanableLog(Protocol):
+    """What the cleaner reads of a log; `clusters.fake_log.PartitionLog` is one."""
+
+    producers: FakeProducerStates
+
+    @property
+    def batches(self) -> Sequence[StoredBatch]:
+        """The log's batches by offset."""
+        ...
+
+    def last_stable(self) -> int:
+        """Returns the last stable offset."""
+        ...
+
+    def is_aborted(self, batch: BatchHeader) -> bool:
+        """Whether the batch belongs to an aborted transaction."""
+        ...
+
+    def records_of(self, kept: StoredBatch) -> list[BatchRecord]:
+        """Returns the decoded records of a batch."""
+        ...
+
+    def config(self, key: str) -> str:
+        """Returns the topic's setting, or the broker's default."""
+        ...
+
+
+def compact_log(log: CleanableLog, before: int, now_ms: int) -> list[StoredBatch]:
     """The log's batches after the cleaner has been through everything below `before`."""
     until = min(before, log.last_stable(), log.batches[-1].header.base_offset if log.batches else 0)
     cleaned = [kept for kept in log.batches if kept.header.last_offset < until]

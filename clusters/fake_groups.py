@@ -25,6 +25,7 @@ class FakeGroups:
         self._groups: dict[str, _Members] = {}
 
     def describe(self, group_id: str) -> GroupState:
+        """Returns Stable with members, Empty without, Dead for a group that nobody joined or committed for."""
         found = self._groups.get(group_id)
         if found is None:
             return GroupState(group_id, "Dead", "", 0)

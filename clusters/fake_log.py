@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import cramjam
 
 from clusters.errors import ProtocolError
-from clusters.fake_compaction import compact_log
+from clusters.fake_compaction import StoredBatch, compact_log
 from clusters.fake_producers import FakeProducerStates
 from clusters.record_batch import (
     ABORT,
@@ -36,9 +36,8 @@ from clusters.wire.error_codes import (
     INVALID_TIMESTAMP,
     MESSAGE_TOO_LARGE,
     NONE,
+    RECORD_LIST_TOO_LARGE,
 )
-
-_RECORD_LIST_TOO_LARGE = 18
 
 _DEFAULTS = {
     "cleanup.policy": "delete",
@@ -49,12 +48,6 @@ _DEFAULTS = {
     "message.timestamp.type": "CreateTime",
     "segment.bytes": str(1 << 30),
 }
-
-
-@dataclass(frozen=True, slots=True)
-class StoredBatch:
-    header: BatchHeader
-    data: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +71,7 @@ class PartitionLog:
     aborted: list[tuple[int, int, int]] = field(default_factory=list)  # producer id, first, marker's offset
 
     def last_stable(self) -> int:
+        """Returns the first offset of the oldest open transaction, or the log end."""
         return min([self.end, *self.producers.open_transactions()])
 
     def append(self, data: bytes, now_ms: int) -> tuple[int, int, str]:
@@ -133,6 +127,7 @@ class PartitionLog:
         self.epoch_starts.append((self.leader_epoch, self.end))  # a new leader notes where its epoch begins
 
     def restart(self) -> None:
+        """The broker restarts: a new leader epoch, and of each producer only its newest batch is known."""
         self.leader_epoch += 1
         self.producers.restarted(self.batches[0].header.base_offset if self.batches else self.end)
 
@@ -156,6 +151,7 @@ class PartitionLog:
         return b"".join(kept.data for kept in taken)[:max_bytes], taken[-1].header.last_offset + 1
 
     def aborted_in(self, start: int, until: int) -> tuple[tuple[int, int], ...]:
+        """Returns (producer id, first offset) of the aborted transactions that touch start to until."""
         return tuple((pid, first) for pid, first, last in self.aborted if last >= start and first < until)
 
     def diverging(self, offset: int, epoch: int) -> tuple[int, int] | None:
@@ -188,15 +184,18 @@ class PartitionLog:
         return found
 
     def records_of(self, kept: StoredBatch) -> list[BatchRecord]:
+        """Returns the decoded records of a batch, at their offsets."""
         return decode_batch_records(kept.data)
 
     def is_aborted(self, batch: BatchHeader) -> bool:
+        """Whether the batch belongs to a transaction that was aborted."""
         return batch.is_transactional and any(
             producer_id == batch.producer_id and first <= batch.base_offset < last
             for producer_id, first, last in self.aborted
         )
 
     def config(self, key: str) -> str:
+        """Returns the topic's own value, or Kafka's default. Raises KeyError for an unknown key."""
         return self.configs.get(key) or _DEFAULTS[key]
 
     def _refusal(self, data: bytes, now_ms: int) -> _AppendRefusal | None:
@@ -208,23 +207,21 @@ class PartitionLog:
         if len(found) != 1 or found[0][0].size != len(data):
             return _AppendRefusal(INVALID_RECORD, "exactly one record batch per partition is expected")
         batch = found[0][0]
+        return (
+            self._header_refusal(batch, data)
+            or _count_refusal(batch)
+            or self._content_refusal(batch, data, now_ms)
+            or self._size_refusal(data)
+        )
+
+    def _header_refusal(self, batch: BatchHeader, data: bytes) -> _AppendRefusal | None:
         if batch.base_offset != 0:
             return _AppendRefusal(INVALID_RECORD, f"the base offset is {batch.base_offset}, 0 is expected")
         if len(data) > int(self.config("max.message.bytes")):
             return _AppendRefusal(MESSAGE_TOO_LARGE, f"{len(data)} bytes exceed max.message.bytes")
         if batch.crc != compute_batch_crc(data):
             return _AppendRefusal(CORRUPT_MESSAGE, "the CRC does not match")
-        if batch.last_offset_delta < 0:
-            return _AppendRefusal(INVALID_RECORD, "the batch has an invalid offset range")
-        if batch.count <= 0:
-            return _AppendRefusal(INVALID_RECORD, f"invalid reported count {batch.count}")
-        if batch.count != batch.last_offset_delta + 1:
-            return _AppendRefusal(INVALID_RECORD, "inconsistent batch offset range")
-        if batch.is_control:
-            return _AppendRefusal(INVALID_RECORD, "clients are not allowed to write control records")
-        if batch.producer_id >= 0 and batch.base_sequence < 0:
-            return _AppendRefusal(INVALID_RECORD, f"invalid sequence {batch.base_sequence} with a producer id")
-        return self._content_refusal(batch, data, now_ms) or self._size_refusal(data)
+        return None
 
     def _content_refusal(self, batch: BatchHeader, data: bytes, now_ms: int) -> _AppendRefusal | None:
         if batch.attributes & LOG_APPEND_TIME and self.config("message.timestamp.type") == "LogAppendTime":
@@ -250,8 +247,22 @@ class PartitionLog:
 
     def _size_refusal(self, data: bytes) -> _AppendRefusal | None:
         if len(data) > int(self.config("segment.bytes")):
-            return _AppendRefusal(_RECORD_LIST_TOO_LARGE, f"{len(data)} bytes exceed segment.bytes")
+            return _AppendRefusal(RECORD_LIST_TOO_LARGE, f"{len(data)} bytes exceed segment.bytes")
         return None
+
+
+def _count_refusal(batch: BatchHeader) -> _AppendRefusal | None:
+    if batch.last_offset_delta < 0:
+        return _AppendRefusal(INVALID_RECORD, "the batch has an invalid offset range")
+    if batch.count <= 0:
+        return _AppendRefusal(INVALID_RECORD, f"invalid reported count {batch.count}")
+    if batch.count != batch.last_offset_delta + 1:
+        return _AppendRefusal(INVALID_RECORD, "inconsistent batch offset range")
+    if batch.is_control:
+        return _AppendRefusal(INVALID_RECORD, "clients are not allowed to write control records")
+    if batch.producer_id >= 0 and batch.base_sequence < 0:
+        return _AppendRefusal(INVALID_RECORD, f"invalid sequence {batch.base_sequence} with a producer id")
+    return None
 
 
 def _unpacked(data: bytes) -> bytes:

@@ -81,6 +81,7 @@ class FakeProducerStates:
         return [entry.transaction_start for entry in self._entries.values() if entry.transaction_start >= 0]
 
     def transaction_start(self, producer_id: int) -> int:
+        """Returns the first offset of the producer's open transaction, or -1."""
         entry = self._entries.get(producer_id)
         return -1 if entry is None else entry.transaction_start
 
@@ -102,6 +103,7 @@ class FakeProducerStates:
         }
 
     def describe(self) -> list[ProducerState]:
+        """Returns what DescribeProducers answers, by producer id."""
         return [
             ProducerState(
                 producer_id=producer_id,

@@ -68,6 +68,7 @@ class FakeRegistry:
 
     @property
     def url(self) -> str:
+        """Where the registry listens, on the loopback interface."""
         assert self._server is not None, "it serves inside its `with` block"
         scheme = "https" if isinstance(self._server.socket, ssl.SSLSocket) else "http"
         return f"{scheme}://{FAKE_REGISTRY_HOST}:{self._server.server_port}"

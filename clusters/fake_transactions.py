@@ -8,16 +8,14 @@ that a transaction is complete, which only the next request about that transacti
 from __future__ import annotations
 
 import uuid
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import Protocol
 
+from clusters.fake_log import PartitionLog
 from clusters.record_batch import ABORT, COMMIT, build_marker_batch, decode_batch_header
 from clusters.wire import error_codes
 from clusters.wire.transaction_requests import ProducerIdAndEpoch
-
-if TYPE_CHECKING:
-    from clusters.fake_cluster import FakeCluster
-    from clusters.fake_log import PartitionLog
 
 _Place = tuple[uuid.UUID, int]
 _NOBODY = ProducerIdAndEpoch(-1, -1)
@@ -32,11 +30,25 @@ class _Transactional:
     written: list[tuple[_Place, int, int]] = field(default_factory=list)  # markers, by epoch and kind, not noted yet
 
 
+class CoordinatorHost(Protocol):
+    """What the coordinator needs of its cluster: the time, fresh producer ids, and the logs it writes markers to."""
+
+    clock: Callable[[], int]
+
+    def issue_producer_id(self) -> int:
+        """Returns a producer id that nobody has."""
+        ...
+
+    def log_by_id(self, topic_id: uuid.UUID, partition: int) -> PartitionLog | None:
+        """Returns the log of a partition, or None when the topic is gone."""
+        ...
+
+
 class FakeCoordinator:
     """`version` is the cluster's transaction.version. `busy`: how many more requests answer CONCURRENT_TRANSACTIONS.
     `last_epoch`: behind it the id gets another producer id (32766 on a real cluster)."""
 
-    def __init__(self, cluster: FakeCluster, version: int = 2) -> None:
+    def __init__(self, cluster: CoordinatorHost, version: int = 2) -> None:
         self.version, self.busy, self.last_epoch = version, 0, 32_766
         self.epoch = 0  # one more whenever another broker becomes coordinator
         self._cluster = cluster

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import threading
 import time
 import uuid
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import Protocol
 
+from clusters.cluster_protocol import TopicDescription
 from clusters.errors import ClusterError, ProtocolError, TopicMissing
+from clusters.fake_log import PartitionLog
+from clusters.fake_transactions import CoordinatorHost, FakeCoordinator
 from clusters.record_batch import ABORT, build_marker_batch, split_batches
+from clusters.settings import ConnectionSettings
 from clusters.wire.alignment_requests import MAX_MARKERS_PER_REQUEST
 from clusters.wire.error_codes import (
     CLUSTER_AUTHORIZATION_FAILED,
@@ -17,6 +22,7 @@ from clusters.wire.error_codes import (
     OFFSET_OUT_OF_RANGE,
     POLICY_VIOLATION,
     TRANSACTION_COORDINATOR_FENCED,
+    TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
     UNKNOWN_TOPIC_ID,
     UNKNOWN_TOPIC_OR_PARTITION,
 )
@@ -37,23 +43,41 @@ from clusters.wire.messages import (
 )
 from clusters.wire.transaction_requests import ProducerIdAndEpoch
 
-if TYPE_CHECKING:
-    from clusters.fake_cluster import FakeCluster
-    from clusters.fake_log import PartitionLog
-
-_TRANSACTIONAL_ID_AUTHORIZATION_FAILED = 53
 _NODE = 1
+
+
+class FakeBroker(CoordinatorHost, Protocol):
+    """What a connection needs of its cluster in memory. changed: notified after every write, and its lock."""
+
+    settings: ConnectionSettings
+    coordinator: FakeCoordinator
+    changed: threading.Condition
+    up: bool
+    may_alter: bool
+
+    def cluster_id(self) -> str:
+        """Returns the id that the brokers answer."""
+        ...
+
+    def topics(self) -> dict[str, TopicDescription]:
+        """Returns the topics by name."""
+        ...
+
+    def log(self, topic: str, partition: int) -> PartitionLog:
+        """Returns the log of a partition. Raises `TopicMissing`."""
+        ...
 
 
 class FakeWire:
     """A broker handles one connection's requests in order; so does this one, at the time they are sent."""
 
-    def __init__(self, cluster: FakeCluster) -> None:
+    def __init__(self, cluster: FakeBroker) -> None:
         self._cluster = cluster
         self._answers: deque[list[ProducedPartition]] = deque()
         self._lost = False
 
     def metadata(self, topics: tuple[str, ...] | None = None) -> ClusterMetadata:
+        """Answers with one broker, which leads every partition; an unknown topic has an error code."""
         self._check()
         existing = self._cluster.topics()
         found = []
@@ -79,6 +103,7 @@ class FakeWire:
         max_bytes: int = 32 << 20,
         isolation: int = READ_COMMITTED,
     ) -> list[FetchedPartition]:
+        """Waits for `min_bytes`, at most `max_wait_ms`; an error or a divergence is answered at once."""
         deadline = time.monotonic() + max_wait_ms / 1000
         with self._cluster.changed:
             while True:
@@ -97,6 +122,7 @@ class FakeWire:
         timeout_ms: int = 30_000,
         transactional_id: str | None = None,
     ) -> None:
+        """Appends at once; the answer waits for `receive_produce`."""
         self._check()
         kept = {(entry.topic_id, entry.partition): b"".join(entry.batch) for entry in partitions}
         with self._cluster.changed:
@@ -104,6 +130,7 @@ class FakeWire:
             self._cluster.changed.notify_all()
 
     def receive_produce(self) -> list[ProducedPartition]:
+        """Returns the answer to the oldest Produce. Raises ProtocolError when none is unanswered."""
         self._check()
         if not self._answers:
             raise ProtocolError("no Produce of this connection is unanswered", alias=self._cluster.settings.alias)
@@ -112,6 +139,7 @@ class FakeWire:
     def list_offsets(
         self, partitions: tuple[tuple[str, int], ...], timestamp: int, *, isolation: int = READ_UNCOMMITTED
     ) -> list[OffsetAnswer]:
+        """Answers EARLIEST, LATEST (by isolation) and timestamps from the logs."""
         self._check()
         answers = []
         for topic, number in partitions:
@@ -130,6 +158,7 @@ class FakeWire:
         return answers
 
     def describe_producers(self, topic: str, partition: int) -> tuple[int, list[ProducerState]]:
+        """Returns (error code, states) of one partition."""
         self._check()
         try:
             return NONE, self._cluster.log(topic, partition).producers.describe()
@@ -137,14 +166,17 @@ class FakeWire:
             return UNKNOWN_TOPIC_OR_PARTITION, []
 
     def issue_producer_id(self) -> int:
+        """Returns a producer id that nobody had before."""
         self._check()
         return self._cluster.issue_producer_id()
 
     def find_coordinator(self, transactional_id: str) -> tuple[int, tuple[str, int]]:
+        """The one broker coordinates every transactional id."""
         self._check()
         return NONE, (self._cluster.settings.alias, 9092)
 
     def init_producer(self, transactional_id: str, timeout_ms: int) -> tuple[int, ProducerIdAndEpoch]:
+        """Fences the id's earlier producer and aborts its open transaction."""
         self._check()
         with self._cluster.changed:
             return self._cluster.coordinator.init(transactional_id)
@@ -152,6 +184,7 @@ class FakeWire:
     def add_partitions(
         self, transactional_id: str, producer: ProducerIdAndEpoch, partitions: tuple[tuple[str, int], ...]
     ) -> dict[tuple[str, int], int]:
+        """Returns the error code by (topic, partition)."""
         self._check()
         with self._cluster.changed:
             ids = {name: topic.topic_id for name, topic in self._cluster.topics().items()}
@@ -165,6 +198,7 @@ class FakeWire:
     def end_transaction(
         self, transactional_id: str, producer: ProducerIdAndEpoch, *, commit: bool, bump: bool
     ) -> tuple[int, ProducerIdAndEpoch]:
+        """Writes the markers at once. Returns (error, who writes the next transaction)."""
         self._check()
         with self._cluster.changed:
             answer = self._cluster.coordinator.end(transactional_id, producer, commit, bump)
@@ -172,6 +206,7 @@ class FakeWire:
             return answer
 
     def delete_records(self, topic: str, partition: int, before: int, timeout_ms: int = 30_000) -> tuple[int, int]:
+        """Returns (error, log start); -1 deletes up to the log end."""
         self._check()
         with self._cluster.changed:
             try:
@@ -187,6 +222,7 @@ class FakeWire:
             return NONE, log.log_start
 
     def end_of_epoch(self, topic: str, partition: int, leader_epoch: int) -> tuple[int, int]:
+        """Returns (error, log end), whatever the epoch."""
         self._check()
         try:
             return 0, self._cluster.log(topic, partition).end
@@ -196,6 +232,7 @@ class FakeWire:
     def write_markers(
         self, topic: str, partition: int, producer: ProducerIdAndEpoch, count: int, coordinator_epoch: int = 0
     ) -> int:
+        """Appends abort markers after the broker's checks of rights and epochs. Returns the error code."""
         self._check()
         if not 0 < count <= MAX_MARKERS_PER_REQUEST:
             raise ValueError(f"{count} markers: a request takes 1 to {MAX_MARKERS_PER_REQUEST}")
@@ -225,6 +262,7 @@ class FakeWire:
         self._lost = True
 
     def close(self) -> None:
+        """Every later request on this connection raises Unreachable."""
         self._lost = True
 
     def _check(self) -> None:
@@ -281,7 +319,7 @@ class FakeWire:
         if transactional_id is None and any(_is_transactional(data) for data in kept.values()):
             # Without a transactional id the broker refuses the whole request.
             return [
-                ProducedPartition(topic_id, number, _TRANSACTIONAL_ID_AUTHORIZATION_FAILED, -1, -1)
+                ProducedPartition(topic_id, number, TRANSACTIONAL_ID_AUTHORIZATION_FAILED, -1, -1)
                 for topic_id, number in kept
             ]
         answers = []

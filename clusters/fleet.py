@@ -28,9 +28,11 @@ class FleetRecord:
 
     @property
     def key(self) -> str:
+        """One record a topology and target."""
         return build_fleet_key(self.topology, self.target)
 
     def to_json(self) -> dict[str, Any]:
+        """Returns the record as JSON, as it stands in the control topic."""
         return {
             "topology": self.topology,
             "target": self.target,
@@ -40,6 +42,7 @@ class FleetRecord:
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> FleetRecord:
+        """Raises ProtocolError for a record without one of the fields."""
         try:
             return cls(value["topology"], value["target"], value["state"], value["plan_hash"])
         except KeyError as error:
@@ -47,6 +50,7 @@ class FleetRecord:
 
 
 def build_fleet_key(topology: str, target: str) -> str:
+    """The record key of a fleet: of the workers for one target of a topology."""
     return f"{FLEET_PREFIX}{topology}/{target}"
 
 
@@ -66,9 +70,11 @@ class PlacementRecord:
 
     @property
     def key(self) -> str:
+        """One record a topology and target."""
         return build_placement_key(self.topology, self.target)
 
     def to_json(self) -> dict[str, Any]:
+        """Returns the record as JSON, as it stands in the control topic."""
         return {
             "topology": self.topology,
             "target": self.target,
@@ -79,6 +85,7 @@ class PlacementRecord:
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> PlacementRecord:
+        """Raises ProtocolError for a record without one of the fields."""
         try:
             return cls(value["topology"], value["target"], value["slots"], value["worker"], value["at_ms"])
         except KeyError as error:
@@ -86,6 +93,7 @@ class PlacementRecord:
 
 
 def build_placement_key(topology: str, target: str) -> str:
+    """The record key of a fleet's partition placement."""
     return f"{PLACEMENT_PREFIX}{topology}|{target}"
 
 
@@ -116,6 +124,7 @@ def read_fleets(settings: ConnectionSettings) -> dict[str, FleetRecord]:
 
 
 def read_fleet(settings: ConnectionSettings, topology: str, target: str) -> FleetRecord | None:
+    """Returns the fleet's newest record, or None. Raises ClusterError."""
     return read_fleets(settings).get(build_fleet_key(topology, target))
 
 

@@ -37,8 +37,8 @@ class FlowRecord:
 
     existed: only with `start: latest`, source topic → how many partitions it had when the flow was applied and first
     selected it. Those begin at their end; whatever came later began after the flow and is copied from its start.
-    retired: source topics that the flow selects and copies no more, because their applications have moved to the target
-    (`cutover`): what stands there now is theirs.
+    retired: source topics that the flow no longer copies because their applications have moved to the target
+    (`cutover`). New records in the target topic belong to those applications.
     begins: source topic → the offset at which a partition begins that nobody has copied yet, by partition; it counts
     before `start`. A migration gives it to the flow back: there the copy begins with the switch (`cutover.flow_steps`).
     """
@@ -56,6 +56,7 @@ class FlowRecord:
 
     @property
     def key(self) -> str:
+        """The flow's id."""
         return str(self.flow.id)
 
     def selects(self, topic: str) -> bool:
@@ -78,6 +79,7 @@ class FlowRecord:
         return "earliest"
 
     def with_state(self, state: FlowState) -> FlowRecord:
+        """The same record with another desired state."""
         return replace(self, state=state)
 
     def with_beginnings(self, begins: Mapping[str, Mapping[int, int]]) -> FlowRecord:
@@ -88,6 +90,7 @@ class FlowRecord:
         )
 
     def without(self, topics: Iterable[str]) -> FlowRecord:
+        """The same record with these topics retired: the flow copies them no more."""
         return replace(self, retired=self.retired | frozenset(topics))
 
     def with_topics_again(self, topics: Iterable[str]) -> FlowRecord:
@@ -95,6 +98,7 @@ class FlowRecord:
         return replace(self, retired=self.retired - frozenset(topics))
 
     def to_json(self) -> dict[str, Any]:
+        """Returns the record as JSON, as it stands in the control topic."""
         return {
             "schema": _SCHEMA,
             "flow": self.flow.to_json(),

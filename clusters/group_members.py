@@ -17,13 +17,12 @@ from kio.schema.types import GroupId
 from clusters.group_offsets import COORDINATOR_WAIT_S, GroupOffsets
 from clusters.wire import error_codes
 from clusters.wire.admin_connection import AdminConnection
+from clusters.wire.versions import Api
 
-DESCRIBE_GROUPS, DESCRIBE_CONSUMER, DESCRIBE_SHARE, DESCRIBE_STREAMS = 15, 69, 77, 89
+DESCRIBE_GROUPS, DESCRIBE_CONSUMER = Api.DESCRIBE_GROUPS, Api.CONSUMER_GROUP_DESCRIBE
+DESCRIBE_SHARE, DESCRIBE_STREAMS = Api.SHARE_GROUP_DESCRIBE, Api.STREAMS_GROUP_DESCRIBE
 STREAMS_ASSIGNOR: Final = "stream"  # what an application of Kafka Streams in a classic group calls its assignor
 _UNKNOWN, _UNSUPPORTED = 69, 35  # GROUP_ID_NOT_FOUND (or of another type); UNSUPPORTED_VERSION: type is switched off
-_MOVING = frozenset(
-    {error_codes.COORDINATOR_LOAD_IN_PROGRESS, error_codes.COORDINATOR_NOT_AVAILABLE, error_codes.NOT_COORDINATOR}
-)
 _AWAY = -2  # LEAVE_GROUP_STATIC_MEMBER_EPOCH (KIP-848)
 
 
@@ -59,6 +58,7 @@ class GroupDescription:
 
     @property
     def static(self) -> tuple[str, ...]:
+        """The `group.instance.id`s of the static members, sorted."""
         return tuple(sorted(each.instance for each in self.members if each.instance is not None))
 
 
@@ -68,7 +68,7 @@ def describe_group(at: GroupOffsets, group: str) -> GroupDescription:
     while True:
         inquiry = at.coordinator(group)
         code, found = _asked(inquiry, group)
-        if code not in _MOVING or time.monotonic() > until:
+        if code not in error_codes.COORDINATOR_MOVING_CODES or time.monotonic() > until:
             inquiry.check(code, f"describing group {group}")
             return found
         at.forget(group)

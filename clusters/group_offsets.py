@@ -24,14 +24,14 @@ from kio.schema.types import BrokerId, GroupId, TopicName
 from kio.static.primitive import i8, i32, i64
 
 from clusters.admin import build_wrong_cluster_error
-from clusters.errors import RequestRefused, Unreachable
+from clusters.errors import RequestRefused
 from clusters.settings import ConnectionSettings
 from clusters.topic_partition import TopicPartition
 from clusters.wire import error_codes
 from clusters.wire.admin_connection import AdminConnection
+from clusters.wire.bootstrap import connect_to_any
+from clusters.wire.versions import Api
 
-_LIST_OFFSETS, _METADATA, _OFFSET_COMMIT, _OFFSET_FETCH, _FIND_COORDINATOR, _LIST_GROUPS = 2, 3, 8, 9, 10, 16
-_DESCRIBE_SHARE_OFFSETS, _ALTER_SHARE_OFFSETS = 90, 91
 _GROUPS_A_REQUEST: Final = 200
 COORDINATOR_WAIT_S = 10.0  # for a cluster to make its offsets topic, or to move it
 _UNSTABLE = 88  # UNSTABLE_OFFSET_COMMIT: part of a transaction that is still open (KIP-447)
@@ -40,9 +40,6 @@ _NOT_SAID = -1  # UNKNOWN_SERVER_ERROR: the answer leaves the group out
 # of a share group's partition: it has a start offset or none, its topic is gone, or is not shown to this user
 _NOT_SHOWN = frozenset(
     {error_codes.NONE, error_codes.UNKNOWN_TOPIC_OR_PARTITION, error_codes.TOPIC_AUTHORIZATION_FAILED}
-)
-_MOVING = frozenset(
-    {error_codes.COORDINATOR_LOAD_IN_PROGRESS, error_codes.COORDINATOR_NOT_AVAILABLE, error_codes.NOT_COORDINATOR}
 )
 # UNKNOWN_MEMBER_ID, REBALANCE_IN_PROGRESS, NON_EMPTY_GROUP: a group that came alive; the first two are how commits from
 # outside into a live group are refused
@@ -104,7 +101,7 @@ class GroupOffsets:
 
     def __enter__(self) -> Self:
         try:
-            answer = self._first().ask(_METADATA, lowest=2, highest=12, **_topics_asked(()))
+            answer = self._first().ask(Api.METADATA, lowest=2, highest=12, **_topics_asked(()))
         except BaseException:
             self._stack.close()
             raise
@@ -123,7 +120,7 @@ class GroupOffsets:
         found: dict[str, ListedGroup] = {}
         for node in sorted(self._brokers):
             inquiry = self._to(node)
-            answer = inquiry.ask(_LIST_GROUPS, highest=5, states_filter=(), types_filter=())
+            answer = inquiry.ask(Api.LIST_GROUPS, highest=5, states_filter=(), types_filter=())
             inquiry.check(int(answer.error_code), "listing groups")
             for each in answer.groups:
                 kind = str(getattr(each, "group_type", "") or "classic").lower()
@@ -145,18 +142,18 @@ class GroupOffsets:
         found: dict[str, CommittedOffsets] = {}
         for node, ids in self._by_coordinator(groups, found):
             inquiry = self._to(node)
-            if inquiry.knows(_OFFSET_FETCH, 8):
+            if inquiry.knows(Api.OFFSET_FETCH, 8):
                 for some in _batches(ids, _GROUPS_A_REQUEST):
                     wanted = tuple(
                         offset_fetch.OffsetFetchRequestGroup(group_id=GroupId(each), topics=None) for each in some
                     )
-                    answer = inquiry.ask(_OFFSET_FETCH, lowest=8, highest=9, groups=wanted, require_stable=True)
+                    answer = inquiry.ask(Api.OFFSET_FETCH, lowest=8, highest=9, groups=wanted, require_stable=True)
                     for group in answer.groups:
                         found[str(group.group_id)] = self._held(str(group.group_id), group)
             else:
                 for each in ids:
                     answer = inquiry.ask(
-                        _OFFSET_FETCH, lowest=2, highest=7, group_id=GroupId(each), topics=None, require_stable=True
+                        Api.OFFSET_FETCH, lowest=2, highest=7, group_id=GroupId(each), topics=None, require_stable=True
                     )
                     found[each] = self._held(each, answer)
         return found
@@ -169,7 +166,7 @@ class GroupOffsets:
                 wanted = tuple(
                     share.DescribeShareGroupOffsetsRequestGroup(group_id=GroupId(each), topics=None) for each in some
                 )
-                for group in self._to(node).ask(_DESCRIBE_SHARE_OFFSETS, highest=1, groups=wanted).groups:
+                for group in self._to(node).ask(Api.DESCRIBE_SHARE_GROUP_OFFSETS, highest=1, groups=wanted).groups:
                     found[str(group.group_id)] = self._share_held(group)
         return found
 
@@ -204,7 +201,7 @@ class GroupOffsets:
         if inquiry is None:
             return dict.fromkeys(positions, error)
         answer = inquiry.ask(
-            _OFFSET_COMMIT, lowest=2, highest=8, group_id=GroupId(group), member_id="", topics=topics,
+            Api.OFFSET_COMMIT, lowest=2, highest=8, group_id=GroupId(group), member_id="", topics=topics,
             generation_id=i32(-1), generation_id_or_member_epoch=i32(-1),
         )  # fmt: skip
         errors = {
@@ -213,7 +210,7 @@ class GroupOffsets:
             for part in topic.partitions
             if int(part.error_code) != error_codes.NONE
         }
-        if any(code in _MOVING for code in errors.values()):
+        if any(code in error_codes.COORDINATOR_MOVING_CODES for code in errors.values()):
             self._moved.add(group)
         return {place: self._refusal(code, "a commit") for place, code in errors.items()}
 
@@ -233,7 +230,7 @@ class GroupOffsets:
         inquiry, error = self._coordinator(group)
         if inquiry is None:
             return dict.fromkeys(offsets, error)
-        answer = inquiry.ask(_ALTER_SHARE_OFFSETS, highest=0, group_id=GroupId(group), topics=topics)
+        answer = inquiry.ask(Api.ALTER_SHARE_GROUP_OFFSETS, highest=0, group_id=GroupId(group), topics=topics)
         if int(answer.error_code) != error_codes.NONE:
             return dict.fromkeys(offsets, self._refusal(int(answer.error_code), "setting the start offsets"))
         return {
@@ -251,7 +248,7 @@ class GroupOffsets:
         leaders: dict[int, list[TopicPartition]] = defaultdict(list)
         ids: dict[str, str] = {}
         for some in _batches(sorted({place.topic for place in wanted}), 1000):
-            answer = self._first().ask(_METADATA, lowest=4, highest=12, **_topics_asked(some))
+            answer = self._first().ask(Api.METADATA, lowest=4, highest=12, **_topics_asked(some))
             for topic in answer.topics:
                 ids[str(topic.name)] = str(getattr(topic, "topic_id", "") or "")
                 led = {int(part.partition_index): int(part.leader_id) for part in topic.partitions}
@@ -271,7 +268,8 @@ class GroupOffsets:
         return found
 
     def topic_names(self) -> list[str]:
-        answer = self._first().ask(_METADATA, lowest=1, highest=12, topics=None, allow_auto_topic_creation=False,
+        """Returns the names of all topics that this user may see, sorted; creates none."""
+        answer = self._first().ask(Api.METADATA, lowest=1, highest=12, topics=None, allow_auto_topic_creation=False,
                                    include_topic_authorized_operations=False)  # fmt: skip
         return sorted(str(topic.name) for topic in answer.topics)
 
@@ -290,7 +288,7 @@ class GroupOffsets:
             for name, numbers in by_topic.items()
         )
         answer = self._to(node).ask(
-            _LIST_OFFSETS, lowest=4, highest=7, replica_id=BrokerId(-1), isolation_level=i8(isolation), topics=topics
+            Api.LIST_OFFSETS, lowest=4, highest=7, replica_id=BrokerId(-1), isolation_level=i8(isolation), topics=topics
         )
         return {
             TopicPartition(str(topic.name), int(part.partition_index)): int(part.offset)
@@ -303,7 +301,7 @@ class GroupOffsets:
         if int(answer.error_code) != error_codes.NONE:
             if int(answer.error_code) == _GROUP_UNKNOWN:
                 return CommittedOffsets()
-            if int(answer.error_code) in _MOVING:
+            if int(answer.error_code) in error_codes.COORDINATOR_MOVING_CODES:
                 self._moved.add(group)
             return CommittedOffsets(error=self._refusal(int(answer.error_code), "reading offsets"))
         positions: dict[TopicPartition, CommittedPosition] = {}
@@ -388,7 +386,10 @@ class GroupOffsets:
             errors: dict[str, int] = {}
             for some in _batches([each for each in groups if each not in self._coordinators], _GROUPS_A_REQUEST):
                 errors.update(self._asked_for(some))
-            if not any(code in _MOVING for code in errors.values()) or time.monotonic() > until:
+            if (
+                not any(code in error_codes.COORDINATOR_MOVING_CODES for code in errors.values())
+                or time.monotonic() > until
+            ):
                 return {group: self._refusal(code, "naming its coordinator") for group, code in errors.items()}
             time.sleep(0.2)
 
@@ -396,11 +397,15 @@ class GroupOffsets:
         inquiry = self._first()
         errors: dict[str, int] = {}
         answers: list[tuple[str, Any]] = []
-        if inquiry.knows(_FIND_COORDINATOR, 4):
-            answer = inquiry.ask(_FIND_COORDINATOR, lowest=4, highest=6, key_type=i8(0), coordinator_keys=tuple(groups))
+        if inquiry.knows(Api.FIND_COORDINATOR, 4):
+            answer = inquiry.ask(
+                Api.FIND_COORDINATOR, lowest=4, highest=6, key_type=i8(0), coordinator_keys=tuple(groups)
+            )
             answers = [(str(each.key), each) for each in answer.coordinators]
         else:
-            answers = [(each, inquiry.ask(_FIND_COORDINATOR, highest=3, key_type=i8(0), key=each)) for each in groups]
+            answers = [
+                (each, inquiry.ask(Api.FIND_COORDINATOR, highest=3, key_type=i8(0), key=each)) for each in groups
+            ]
         for group, each in answers:
             if int(each.error_code) == error_codes.NONE:
                 self._coordinators[group] = int(each.node_id)
@@ -414,14 +419,7 @@ class GroupOffsets:
         """Whichever broker answers."""
         if self._open:
             return next(iter(self._open.values()))
-        failure = self.settings.unreachable("no bootstrap address is given")
-        for bootstrap in self.settings.bootstrap:
-            host, _, port = bootstrap.rpartition(":")
-            try:
-                return self._at((host.strip("[]"), int(port)))
-            except Unreachable as error:
-                failure = error
-        raise failure
+        return connect_to_any(self.settings, self._at)
 
     def _to(self, node: int) -> AdminConnection:
         return self._at(self._brokers[node])

@@ -29,7 +29,6 @@ _LEVELS = (
     (30, "4.3"),
     (33, "4.4"),
 )
-_NEWEST_LEVEL = _LEVELS[-1][0]
 # (release, api key, version) as each first appeared, newest first
 _WITNESSES = (
     ("4.1", 0, 13),  # Produce by topic id

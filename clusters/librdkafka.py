@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
+from clusters.connection_parameters import ConnectionParameters
 from clusters.errors import (
     AuthenticationFailed,
     ClusterError,
@@ -23,7 +24,6 @@ from clusters.errors import (
     TopicMissing,
     Unauthorised,
 )
-from clusters.settings import ConnectionSettings
 
 T = TypeVar("T")
 
@@ -73,6 +73,7 @@ class LibrdkafkaErrors:
         self._looked = float("-inf")
 
     def __call__(self, error: KafkaError) -> None:
+        """Called by librdkafka, on the thread that polls the client."""
         if error.code() != KafkaError._ALL_BROKERS_DOWN:  # it follows the reason and says less
             self._latest, self._at = error, time.monotonic()
 
@@ -81,30 +82,37 @@ class LibrdkafkaErrors:
         """None when the latest complaint is half a minute old: it does not explain what fails now."""
         return self._latest if time.monotonic() - self._at < 30 else None
 
-    def refusal(self, settings: ConnectionSettings) -> Unauthorised | None:
+    def refusal(self, settings: ConnectionParameters) -> Unauthorised | None:
         """Why a secured cluster and this client do not trust each other, as a raw connection of our own is told it:
         librdkafka keeps the certificate's subject and end, and what a token endpoint said, to itself. None when that
-        is not it. Looks at the first bootstrap address, for 3 s at most, and not again within 5 s."""
+        is not it. Asks the bootstrap addresses, for about 3 s in all, and not again within 5 s."""
         now = time.monotonic()
         if settings.protocol == "PLAINTEXT" or now - self._looked < _LOOK_AGAIN_S:
             return self._refusal
         from clusters.wire.secured_transport import open_transport
 
         self._refusal = None
-        host, _, port = settings.bootstrap[0].rpartition(":")
+        until = now + _LOOK_S
         try:
-            with suppress(ClusterError):
-                try:
-                    open_transport(settings, (host.strip("[]"), int(port)), timeout_s=_LOOK_S).close()
-                except Unauthorised as error:
-                    self._refusal = error
+            with suppress(ValueError):  # an address that is none
+                for address in settings.bootstrap_addresses:
+                    try:
+                        left = max(until - time.monotonic(), 0.1)
+                        open_transport(settings, address, timeout_s=left).transport.close()
+                        break
+                    except Unauthorised as error:
+                        self._refusal = error
+                        break
+                    except ClusterError:  # this address tells nothing; the next may
+                        if time.monotonic() > until:
+                            break
         finally:
             self._looked = time.monotonic()
         return self._refusal
 
 
 def build_cluster_error(
-    settings: ConnectionSettings,
+    settings: ConnectionParameters,
     error: KafkaError,
     complaints: LibrdkafkaErrors | None = None,
     *,
@@ -158,6 +166,7 @@ def _plain(text: str) -> str:
 
 
 def build_group_not_empty_error(alias: str, group: str) -> GroupNotEmpty:
+    """The error for a commit into a group that has members."""
     return GroupNotEmpty(
         f"consumer group {group} on cluster {alias} still has members; its offsets were not touched. "
         "Stop every consumer of the group, wait until it has left (state Empty), and try again.",

@@ -25,7 +25,7 @@ from clusters.errors import AuthenticationFailed, ProtocolError, Unreachable
 from topology.bounded_json import parse_json_object
 
 if TYPE_CHECKING:
-    from clusters.settings import ConnectionSettings, OAuthSettings
+    from clusters.connection_parameters import ConnectionParameters, OAuthSettings
 
 _TIMEOUT_S = 10.0  # of a connect and of each read
 _DEADLINE_S = 20.0  # of a whole answer, while all connections of the client wait
@@ -43,10 +43,11 @@ class AccessToken:
     ends: float
 
     def aged(self, now: float) -> bool:
+        """Whether 80 % of the token's life are over, so that the next one should be fetched."""
         return now >= self.fetched + _RENEWED_AT * (self.ends - self.fetched)
 
 
-def fetch_token(settings: ConnectionSettings, *, other_than: str | None = None) -> AccessToken:
+def fetch_token(settings: ConnectionParameters, *, other_than: str | None = None) -> AccessToken:
     """A valid token for these settings; other_than: a value that a broker has just refused.
 
     Raises AuthenticationFailed when the endpoint refuses the client, Unreachable when it does not answer,
@@ -58,7 +59,7 @@ def fetch_token(settings: ConnectionSettings, *, other_than: str | None = None) 
     return source.token(other_than)
 
 
-def build_token_callback(settings: ConnectionSettings) -> Callable[[str], tuple[str, float, str, dict[str, str]]]:
+def build_token_callback(settings: ConnectionParameters) -> Callable[[str], tuple[str, float, str, dict[str, str]]]:
     """The `oauth_cb` of a confluent-kafka client; it reads the client's secret anew each time."""
 
     def fetch(_config: str) -> tuple[str, float, str, dict[str, str]]:
@@ -73,7 +74,7 @@ def build_token_callback(settings: ConnectionSettings) -> Callable[[str], tuple[
 class _Source:
     """One client at one endpoint. One fetch at a time; the others wait for it."""
 
-    def __init__(self, settings: ConnectionSettings) -> None:
+    def __init__(self, settings: ConnectionParameters) -> None:
         self._settings = settings
         self._lock = threading.Lock()
         self._token: AccessToken | None = None
@@ -95,7 +96,7 @@ _sources: dict[tuple[object, ...], _Source] = {}
 _lock = threading.Lock()
 
 
-def _fetched(settings: ConnectionSettings) -> AccessToken:
+def _fetched(settings: ConnectionParameters) -> AccessToken:
     oauth = settings.oauth
     if oauth is None:
         raise AuthenticationFailed(
@@ -116,7 +117,7 @@ def _fetched(settings: ConnectionSettings) -> AccessToken:
     return AccessToken(value, principal, asked, asked + life)
 
 
-def _answer(settings: ConnectionSettings, oauth: OAuthSettings) -> dict[str, Any]:
+def _answer(settings: ConnectionParameters, oauth: OAuthSettings) -> dict[str, Any]:
     """What the endpoint says, as JSON."""
     where = f"the token endpoint {oauth.token_endpoint} of cluster {settings.alias}"
     try:
@@ -153,7 +154,7 @@ def _asked(opener: urllib.request.OpenerDirector, request: urllib.request.Reques
             return error.code, error.read(_LARGEST_ANSWER)
 
 
-def _request(settings: ConnectionSettings, oauth: OAuthSettings) -> urllib.request.Request:
+def _request(settings: ConnectionParameters, oauth: OAuthSettings) -> urllib.request.Request:
     form = {"grant_type": "client_credentials"} | ({"scope": oauth.scope} if oauth.scope else {})
     account = f"{quote_plus(settings.username or '')}:{quote_plus(settings.password or '')}"  # RFC 6749, 2.3.1
     headers = {
@@ -171,7 +172,7 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
         return None
 
 
-def _opener(settings: ConnectionSettings, oauth: OAuthSettings) -> urllib.request.OpenerDirector:
+def _opener(settings: ConnectionParameters, oauth: OAuthSettings) -> urllib.request.OpenerDirector:
     try:
         url = urlsplit(oauth.token_endpoint)
         local = is_loopback_name(url.hostname or "")
@@ -235,7 +236,7 @@ def _left(exp: Any) -> float | None:
     return float(exp) - time.time() if isinstance(exp, int | float) else None
 
 
-def _no_token(settings: ConnectionSettings, oauth: OAuthSettings, why: str) -> ProtocolError:
+def _no_token(settings: ConnectionParameters, oauth: OAuthSettings, why: str) -> ProtocolError:
     return ProtocolError(
         f"the token endpoint {oauth.token_endpoint} of cluster {settings.alias} answered, but with {why}; "
         "is it the endpoint of OAuth 2.0 client credentials?",

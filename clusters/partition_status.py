@@ -65,13 +65,16 @@ class PartitionStatus:
 
     @property
     def key(self) -> str:
+        """One record a flow and source partition."""
         return f"{self.flow}|{self.topic}|{self.partition}"
 
     @property
     def slot(self) -> int:
+        """The partition of `watershed.status` that holds it."""
         return compute_slot(self.flow, self.topic, self.partition)
 
     def to_json(self) -> dict[str, Any]:
+        """Returns the record as JSON, as it stands in the control topic."""
         return {name: getattr(self, name) for name in _NAMES}  # `asdict` copies deeply, a thousand times a second
 
     @classmethod
@@ -110,6 +113,7 @@ class StatusFollower:
         return found
 
     def close(self) -> None:
+        """Close the consumer."""
         self._consumer.close()
 
 

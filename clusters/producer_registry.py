@@ -30,9 +30,11 @@ class ProducerRecord:
 
     @property
     def key(self) -> str:
+        """One record a producer id."""
         return f"{PRODUCER_PREFIX}{self.producer_id}"
 
     def to_json(self) -> dict[str, Any]:
+        """Returns the record as JSON, as it stands in the control topic."""
         return {
             "schema": _SCHEMA,
             "producer_id": self.producer_id,

@@ -50,10 +50,12 @@ class BatchHeader:
 
     @property
     def size(self) -> int:
+        """Bytes of the whole batch, base offset and length field included."""
         return self.length + 12
 
     @property
     def last_offset(self) -> int:
+        """The offset of the batch's last record, even if compaction removed it."""
         return self.base_offset + self.last_offset_delta
 
     @property
@@ -65,14 +67,17 @@ class BatchHeader:
 
     @property
     def codec(self) -> int:
+        """The codec's number (bits 0 to 2 of the attributes; `CODEC_IDS`)."""
         return self.attributes & 0x07
 
     @property
     def is_transactional(self) -> bool:
+        """Bit 4 of the attributes."""
         return bool(self.attributes & _TRANSACTIONAL)
 
     @property
     def is_control(self) -> bool:
+        """Bit 5 of the attributes: a transaction marker, which consumers never see."""
         return bool(self.attributes & _CONTROL)
 
 

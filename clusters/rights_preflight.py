@@ -9,36 +9,28 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Callable, Sequence
-from contextlib import closing
 from dataclasses import dataclass
-from typing import Any
 
-from kio.schema.alter_client_quotas.v1 import request as quotas
-from kio.schema.alter_client_quotas.v1.response import AlterClientQuotasResponse
-from kio.schema.create_topics.v7 import request as create
-from kio.schema.create_topics.v7.response import CreateTopicsResponse
-from kio.schema.describe_cluster.v1.request import DescribeClusterRequest
-from kio.schema.describe_cluster.v1.response import DescribeClusterResponse
-from kio.schema.describe_configs.v4 import request as configs
-from kio.schema.describe_configs.v4.response import DescribeConfigsResponse
-from kio.schema.describe_groups.v5.request import DescribeGroupsRequest
-from kio.schema.describe_groups.v5.response import DescribeGroupsResponse
-from kio.schema.find_coordinator.v4.request import FindCoordinatorRequest
-from kio.schema.find_coordinator.v4.response import FindCoordinatorResponse
-from kio.schema.metadata.v12 import request as metadata
-from kio.schema.metadata.v12.response import MetadataResponse
-from kio.schema.types import GroupId, TopicName
 from kio.static.primitive import f64, i8, i16, i32, i32Timedelta
 
 from clusters.required_rights import AccountRole, RequiredRight, derive_required_rights
 from clusters.settings import ConnectionSettings
 from clusters.wire import error_codes
-from clusters.wire.connection import Connection, open_connection
+from clusters.wire.admin_connection import AdminConnection
+from clusters.wire.bootstrap import connect_to_any
+from clusters.wire.versions import Api
 from topology.plan import Plan
 
 _TRANSACTION, _GROUP = i8(1), i8(0)  # FindCoordinator key types
 _BROKER = i8(4)  # org.apache.kafka.common.config.ConfigResource.Type
-_REFUSED = frozenset({error_codes.TOPIC_AUTHORIZATION_FAILED, error_codes.CLUSTER_AUTHORIZATION_FAILED, 30, 53})
+_REFUSED = frozenset(
+    {
+        error_codes.TOPIC_AUTHORIZATION_FAILED,
+        error_codes.GROUP_AUTHORIZATION_FAILED,
+        error_codes.CLUSTER_AUTHORIZATION_FAILED,
+        error_codes.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    }
+)
 # org.apache.kafka.common.acl.AclOperation: its code is its bit in "authorized operations"
 _BITS = {
     "READ": 3,
@@ -73,7 +65,7 @@ def find_missing_rights(settings: ConnectionSettings, needed: Sequence[RequiredR
 
     A transactional id's WRITE is checked as DESCRIBE: no request tells more without opening a transaction.
     """
-    with closing(open_connection(settings)) as connection:
+    with connect_to_any(settings, lambda address: AdminConnection(settings, address)) as connection:
         operations, node = _cluster(connection)
         asking = _Asking(settings, connection, _topics(connection), operations, node)
         wanted = [right for right in needed if not right.optional]
@@ -104,7 +96,7 @@ class _Asking:
     node: the broker that is asked."""
 
     settings: ConnectionSettings
-    connection: Connection
+    connection: AdminConnection
     topics: dict[str, int]
     cluster: int
     node: int
@@ -124,82 +116,100 @@ class _Asking:
 
     def _on_cluster(self, operation: str) -> bool:
         if operation == "DESCRIBE_CONFIGS":
-            return self._broker_configs()
+            return self._may_read_broker_configs()
         if operation == "ALTER_CONFIGS":
-            return self._alter_configs()
+            return self._may_alter_configs()
         return _has(self.cluster, operation)
 
-    def _alter_configs(self) -> bool:
-        """Tried without doing it (`validate_only`), for the same reason as `_broker_configs`."""
-        limit = quotas.OpData(key="producer_byte_rate", value=f64(1.0), remove=False)
-        entry = quotas.EntryData(
-            entity=(quotas.EntityData(entity_type="user", entity_name=_NEVER_CREATED),), ops=(limit,)
-        )
-        question = quotas.AlterClientQuotasRequest(entries=(entry,), validate_only=True)
-        [answer] = self.connection.ask(question, AlterClientQuotasResponse).entries
+    def _may_alter_configs(self) -> bool:
+        """Tried without doing it (`validate_only`), for the same reason as `_may_read_broker_configs`."""
+        entry = {
+            "entity": ({"entity_type": "user", "entity_name": _NEVER_CREATED},),
+            "ops": ({"key": "producer_byte_rate", "value": f64(1.0), "remove": False},),
+        }
+        [answer] = self.connection.ask(Api.ALTER_CLIENT_QUOTAS, highest=1, entries=(entry,), validate_only=True).entries
         return int(answer.error_code) not in _REFUSED
 
-    def _broker_configs(self) -> bool:
+    def _may_read_broker_configs(self) -> bool:
         """Tried, because brokers tell the rights on the cluster only to those who may DESCRIBE it."""
-        where = configs.DescribeConfigsResource(
-            resource_type=_BROKER, resource_name=str(self.node), configuration_keys=("message.max.bytes",)
-        )
-        question = configs.DescribeConfigsRequest(
-            resources=(where,), include_synonyms=False, include_documentation=False
-        )
-        [answer] = self.connection.ask(question, DescribeConfigsResponse).results
+        broker = {
+            "resource_type": _BROKER,
+            "resource_name": str(self.node),
+            "configuration_keys": ("message.max.bytes",),
+        }
+        [answer] = self.connection.ask(
+            Api.DESCRIBE_CONFIGS,
+            highest=4,
+            resources=(broker,),
+            include_synonyms=False,
+            include_documentation=False,
+        ).results
         return int(answer.error_code) not in _REFUSED
 
     def _topic(self, right: RequiredRight) -> str | None:
         if right.pattern == "LITERAL" and right.name != "*":
             if right.name in self.topics:
                 return None if _has(self.topics[right.name], right.operation) else right.name
-            return right.name if self._hidden(right.name) else None
+            return right.name if self._is_hidden(right.name) else None
         below = [name for name in sorted(self.topics) if right.name == "*" or name.startswith(right.name)]
         for name in below[:_BELOW_PREFIX]:
             if not _has(self.topics[name], right.operation):
                 return name
         return None
 
-    def _hidden(self, name: str) -> bool:
+    def _is_hidden(self, name: str) -> bool:
         """Whether the topic may be there and is not shown to us. Kafka hides whether such a topic exists."""
-        question = metadata.MetadataRequest(
-            topics=(metadata.MetadataRequestTopic(topic_id=None, name=TopicName(name)),),
+        [topic] = self.connection.ask(
+            Api.METADATA,
+            lowest=4,
+            highest=12,
+            topics=({"topic_id": None, "name": name},),
             allow_auto_topic_creation=False,
+            include_cluster_authorized_operations=False,
             include_topic_authorized_operations=False,
-        )
-        [topic] = self.connection.ask(question, MetadataResponse).topics
+        ).topics
         return int(topic.error_code) == error_codes.TOPIC_AUTHORIZATION_FAILED
 
     def _may_create(self, right: RequiredRight) -> bool:
         prefixed = right.pattern == "PREFIXED" or right.name == "*"
         name = (right.name if right.name != "*" else "") + _NEVER_CREATED if prefixed else right.name
-        topic = create.CreatableTopic(
-            name=TopicName(name), num_partitions=i32(-1), replication_factor=i16(-1), assignments=(), configs=()
-        )
-        question = create.CreateTopicsRequest(
+        topic = {
+            "name": name,
+            "num_partitions": i32(-1),  # the broker's default, which brokers know from version 4 on (KIP-464)
+            "replication_factor": i16(-1),
+            "assignments": (),
+            "configs": (),
+        }
+        [answer] = self.connection.ask(
+            Api.CREATE_TOPICS,
+            lowest=4,
+            highest=7,
             topics=(topic,),
             timeout=i32Timedelta.parse(datetime.timedelta(seconds=15)),
             validate_only=True,
-        )
-        [answer] = self.connection.ask(question, CreateTopicsResponse).topics
+        ).topics
         return int(answer.error_code) not in _REFUSED
 
     def _group(self, right: RequiredRight) -> str | None:
         where = self._coordinator(right.name, _GROUP)
         if where is None:
             return right.name
-        with closing(open_connection(self.settings, where)) as connection:
-            question = DescribeGroupsRequest(groups=(GroupId(right.name),), include_authorized_operations=True)
-            [group] = connection.ask(question, DescribeGroupsResponse).groups
+        with AdminConnection(self.settings, where) as coordinator:
+            [group] = coordinator.ask(
+                Api.DESCRIBE_GROUPS, lowest=3, highest=5, groups=(right.name,), include_authorized_operations=True
+            ).groups
         if int(group.error_code) in _REFUSED:
             return right.name
         return None if _has(int(group.authorized_operations), right.operation) else right.name
 
     def _coordinator(self, key: str, kind: i8) -> tuple[str, int] | None:
         """Address of the coordinator; None when we may not know it. While it loads, the broker that was asked."""
-        question = FindCoordinatorRequest(key_type=kind, coordinator_keys=(key,))
-        [found] = self.connection.ask(question, FindCoordinatorResponse).coordinators
+        if self.connection.knows(Api.FIND_COORDINATOR, 4):
+            [found] = self.connection.ask(
+                Api.FIND_COORDINATOR, lowest=4, highest=4, key_type=kind, coordinator_keys=(key,)
+            ).coordinators
+        else:
+            found = self.connection.ask(Api.FIND_COORDINATOR, lowest=1, highest=3, key_type=kind, key=key)
         if int(found.error_code) in _REFUSED:
             return None
         return (
@@ -207,18 +217,22 @@ class _Asking:
         )
 
 
-def _topics(connection: Connection) -> dict[str, int]:
-    question = metadata.MetadataRequest(
-        topics=None, allow_auto_topic_creation=False, include_topic_authorized_operations=True
+def _topics(connection: AdminConnection) -> dict[str, int]:
+    answer = connection.ask(
+        Api.METADATA,
+        lowest=8,  # Kafka 2.3, the first that tells the rights (KIP-430)
+        highest=12,
+        topics=None,
+        allow_auto_topic_creation=False,
+        include_cluster_authorized_operations=False,
+        include_topic_authorized_operations=True,
     )
-    answer: Any = connection.ask(question, MetadataResponse)
     return {str(topic.name): int(topic.topic_authorized_operations) for topic in answer.topics}
 
 
-def _cluster(connection: Connection) -> tuple[int, int]:
+def _cluster(connection: AdminConnection) -> tuple[int, int]:
     """(authorized operations, id of the broker that was asked)."""
-    question = DescribeClusterRequest(include_cluster_authorized_operations=True)
-    answer: Any = connection.ask(question, DescribeClusterResponse)
+    answer = connection.ask(Api.DESCRIBE_CLUSTER, highest=1, include_cluster_authorized_operations=True)
     here = [each for each in answer.brokers if (str(each.host), int(each.port)) == connection.address]
     node = (here or list(answer.brokers))[0].broker_id
     return int(answer.cluster_authorized_operations), int(node)

@@ -287,16 +287,20 @@ class _Scan:
 
     def _release(self) -> str | None:
         """The oldest broker's release; a cluster that has not finalized it yet is said in `not_seen`."""
-        found = [name for each in self.inquiries.values() if (name := detect_release(each.versions, each.supported))]
+        found = [
+            name
+            for each in self.inquiries.values()
+            if (name := detect_release(each.versions.ranges, each.versions.supported))
+        ]
         if not found:
             return None
         oldest = min(found, key=parse_release)
         if len(set(found)) > 1:
             self.not_seen.append(f"one release: the brokers run {', '.join(sorted(set(found), key=parse_release))}")
         levels = [
-            each.finalized[METADATA_VERSION_FEATURE]
+            each.versions.finalized[METADATA_VERSION_FEATURE]
             for each in self.inquiries.values()
-            if METADATA_VERSION_FEATURE in each.finalized
+            if METADATA_VERSION_FEATURE in each.versions.finalized
         ]
         if levels and parse_release(find_release_of_level(min(levels))) < parse_release(oldest):
             level = find_release_of_level(min(levels))

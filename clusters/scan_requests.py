@@ -73,6 +73,7 @@ class ScanRequests(AdminRequests):
         }
 
     def described(self, names: list[str]) -> dict[str, ScannedTopic]:
+        """Returns the topics by name, asked in batches of 500; a topic deleted meanwhile is left out."""
         found: dict[str, ScannedTopic] = {}
         for some in split_items(names, _TOPICS_A_REQUEST):
             found |= self._each(
@@ -192,6 +193,7 @@ class ScanRequests(AdminRequests):
 
 
 def split_items(items: list[T], size: int) -> Iterator[list[T]]:
+    """Yields the items in lists of at most `size`."""
     for start in range(0, len(items), size):
         yield items[start : start + size]
 

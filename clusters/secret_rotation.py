@@ -64,9 +64,11 @@ class SecretRotation:
         return True
 
     def replace_client(self, make: Callable[[], Made]) -> tuple[SecretRotation, Made] | None:
-        """When the client is `spent`: a new one and its rotation, made while the old one still works. None when that
-        fails, since a rotation is rarely one step: a certificate's file is written before its key's, a token endpoint
-        restarts. Then the old client stays, and `spent` says so again a second later."""
+        """Builds a new client, and its rotation, while the old one still works.
+
+        None when that fails, for example because the certificate's file was replaced and the key's file not yet. The
+        old client stays, and `spent` answers True again a second later.
+        """
         try:
             return SecretRotation(self._settings), make()
         except (ClusterError, KafkaException, OSError, RuntimeError, TypeError, ValueError) as error:

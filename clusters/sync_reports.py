@@ -39,9 +39,11 @@ class SyncReport:
 
     @property
     def key(self) -> str:
+        """One record a flow, kind and name."""
         return f"{SYNC_PREFIX}{self.flow}|{self.kind}|{self.name}"
 
     def to_json(self) -> dict[str, Any]:
+        """Returns the record as JSON, as it stands in the control topic."""
         return {name: getattr(self, name) for name in self.__slots__}
 
     @classmethod
@@ -56,6 +58,7 @@ def write_sync_report(writer: ControlWriter, report: SyncReport) -> None:
 
 
 def delete_sync_report(writer: ControlWriter, report: SyncReport) -> None:
+    """Writes a tombstone without waiting for the acknowledgement."""
     writer.put_nowait(STATUS_TOPIC, report.key, None, compute_slot(report.flow, report.kind, 0))
 
 
@@ -69,8 +72,8 @@ def read_sync_reports(settings: ConnectionSettings) -> list[SyncReport]:
 
 
 def parse_sync_reports(view: Mapping[str, Mapping[str, Any]]) -> list[SyncReport]:
-    """Those among the newest values of `watershed.status`, by flow, kind and name. What is none is told, and left
-    out: the next report replaces it."""
+    """Those among the newest values of `watershed.status`, by flow, kind and name. One that
+    cannot be read is logged and left out: the next report replaces it."""
     found = []
     for key, value in view.items():
         if key.startswith(SYNC_PREFIX):

@@ -1,16 +1,8 @@
-"""Names of things in a cluster, as types, so that a topic cannot be passed where a group is meant."""
+"""The name of a partition, used by every room."""
 
 from __future__ import annotations
 
-import uuid
-from typing import NamedTuple, NewType
-
-ClusterAlias = NewType("ClusterAlias", str)
-ClusterId = NewType("ClusterId", str)
-TopicName = NewType("TopicName", str)
-GroupId = NewType("GroupId", str)
-FlowId = NewType("FlowId", str)
-TopicId = NewType("TopicId", uuid.UUID)
+from typing import NamedTuple
 
 
 class TopicPartition(NamedTuple):

@@ -30,9 +30,11 @@ class WithheldRights:
 
     @property
     def key(self) -> str:
+        """One record a flow."""
         return f"{WITHHELD_RIGHTS_PREFIX}{self.flow}"
 
     def to_json(self) -> dict[str, Any]:
+        """Returns the record as JSON, as it stands in the control topic."""
         acls = [asdict(acl) for acl in self.acls]
         return {"schema": _SCHEMA, "flow": self.flow, "acls": acls, "at_ms": self.at_ms}
 

@@ -63,6 +63,7 @@ class RegistryClient:
         self.close()
 
     def close(self) -> None:
+        """Close the kept connection."""
         with self._lock:
             self._hang_up()
 
@@ -126,6 +127,7 @@ class RegistryClient:
         return None if level is None else str(level)
 
     def set_compatibility(self, subject: str | None, level: str) -> None:
+        """Sets the level (BACKWARD, FULL, …) of a subject, or with None that of the registry."""
         self._ask("PUT", "/config" if subject is None else f"/config/{_quoted(subject)}", {}, {"compatibility": level})
 
     def mode(self, subject: str | None = None, *, effective: bool = False) -> str | None:

@@ -115,26 +115,31 @@ def _avro(value: Any, namespace: str) -> Any:
         return [_avro(each, namespace) for each in value]
     if not isinstance(value, dict):
         return value
+    return _named(value, namespace) if value.get("type") in _NAMED else _unnamed(value, namespace)
+
+
+def _named(value: dict[str, Any], namespace: str) -> dict[str, Any]:
+    """A record, enum or fixed type under its full name; its fields' types are read in its own namespace."""
     found = dict(value)
-    if found.get("type") in _NAMED:
-        name = str(found.get("name", ""))
-        here = found.pop("namespace", None)
-        if "." in name:
-            here = name.rpartition(".")[0]
-        elif here is None:
-            here = namespace
-        found["name"] = name if "." in name or not here else f"{here}.{name}"
-        if isinstance(found.get("fields"), list):
-            found["fields"] = [
-                each | {"type": _avro(each.get("type"), here)} if isinstance(each, dict) else each
-                for each in found["fields"]
-            ]
-        return found
-    if "type" in found:
-        found["type"] = _avro(found["type"], namespace)
-    for key in ("items", "values"):
-        if key in found:
-            found[key] = _avro(found[key], namespace)
+    name, own = str(found.get("name", "")), found.pop("namespace", None)
+    if "." in name:
+        own = name.rpartition(".")[0]
+    elif own is None:
+        own = namespace
+    found["name"] = name if "." in name or not own else f"{own}.{name}"
+    if isinstance(found.get("fields"), list):
+        found["fields"] = [
+            each | {"type": _avro(each.get("type"), own)} if isinstance(each, dict) else each
+            for each in found["fields"]
+        ]
+    return found
+
+
+def _unnamed(value: dict[str, Any], namespace: str) -> Any:
+    """An array, a map, or a primitive type with attributes; without attributes the bare name of the type."""
+    found = {
+        key: _avro(inner, namespace) if key in ("type", "items", "values") else inner for key, inner in value.items()
+    }
     return found["type"] if set(found) == {"type"} and isinstance(found["type"], str) else found
 
 

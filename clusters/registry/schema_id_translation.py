@@ -40,6 +40,7 @@ class TopicSchemaIds:
     value: SideSchemaIds | None = None
 
     def side(self, side: SubjectSide) -> SideSchemaIds | None:
+        """Returns the ids of keys or of values; None when that side is not translated."""
         return self.key if side == "key" else self.value
 
 

@@ -22,6 +22,8 @@ class SubjectName(NamedTuple):
 
 
 def parse_subject(subject: str) -> SubjectName:
+    """Splits a subject into context (`:.name:`), topic and side; topic and side are None for a name of another
+    strategy."""
     context, name = "", subject
     if subject.startswith(":.") and ":" in subject[2:]:
         end = subject.index(":", 2) + 1

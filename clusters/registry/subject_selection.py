@@ -32,7 +32,7 @@ def build_target_subject(flow: PlanFlow, subject: str) -> str:
 
 
 def can_create_subject(flow: PlanFlow, subject: str) -> bool:
-    """Whether something at the flow's source, if it is there, is called so at the target."""
+    """Whether some subject of the flow's source would get this name at the target."""
     found = parse_subject(subject)
     origin = flow.source_topic(found.topic) if found.topic is not None else None
     before = {subject} if origin is None else {subject, found.renamed(origin)}
@@ -40,4 +40,5 @@ def can_create_subject(flow: PlanFlow, subject: str) -> bool:
 
 
 def build_version_matcher(flow: PlanFlow, source: RegistryClient, target: RegistryClient) -> VersionMatcher:
+    """Matches versions of both registries under the names that the flow gives its subjects."""
     return VersionMatcher(source, target, partial(build_target_subject, flow))

@@ -1,71 +1,66 @@
 """Administrative requests to brokers of any age: the version of each is the newest that both sides know.
 
-The data plane (`clusters.wire.connection`) speaks fixed versions, because it must know what they do to a log. A scan
-looks at whatever cluster is there, and what it asks has meant the same since its first version.
+The data plane (`clusters.wire.connection`) asks each request in one version, because it must know what that does to a
+log. A scan looks at whatever cluster is there, and what it asks has meant the same since its first version.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
-from kio.schema.index import api_key_map, schema_name_map
-
 from clusters.admin import build_wrong_cluster_error
-from clusters.errors import ClusterError, ProtocolError, RequestRefused, Unauthorised, Unreachable
+from clusters.errors import ProtocolError, RequestRefused, Unauthorised, Unreachable
 from clusters.settings import ConnectionSettings
 from clusters.wire import error_codes
-from clusters.wire.request_codec import (
-    build_request,
-    decode_correlation_id,
-    decode_response,
-    encode_request,
-    load_message_class,
-)
+from clusters.wire.bootstrap import connect_to_any, remember_lost
+from clusters.wire.request_codec import RequestExchange
 from clusters.wire.secured_transport import open_transport
+from clusters.wire.versions import Api
 
-_METADATA, _API_VERSIONS = 3, 18
-_UNSUPPORTED = 35  # the answer to an ApiVersions newer than the broker, in version 0, with the versions it knows
-_REFUSALS = frozenset({error_codes.TOPIC_AUTHORIZATION_FAILED, error_codes.CLUSTER_AUTHORIZATION_FAILED, 30})
+_REFUSALS = frozenset(
+    {
+        error_codes.TOPIC_AUTHORIZATION_FAILED,
+        error_codes.GROUP_AUTHORIZATION_FAILED,
+        error_codes.CLUSTER_AUTHORIZATION_FAILED,
+    }
+)
 
 
 def open_admin_connection(settings: ConnectionSettings, *, timeout_s: float = 15.0) -> AdminConnection:
-    """To the first bootstrap address that answers. Raises what `AdminConnection` raises, and WrongCluster where
-    settings pin
-    another cluster."""
-    last: ClusterError = settings.unreachable("no bootstrap address is given")
-    for host, _, port in (each.rpartition(":") for each in settings.bootstrap):
+    """Connects to the first bootstrap address that answers.
+
+    Raises what `AdminConnection` raises, and WrongCluster where settings pin another cluster.
+    """
+
+    def connect(address: tuple[str, int]) -> AdminConnection:
+        found = AdminConnection(settings, address, timeout_s=timeout_s)
         try:
-            found = AdminConnection(settings, (host.strip("[]"), int(port)), timeout_s=timeout_s)
             actual = found.cluster_id() if settings.cluster_id is not None else None
-        except (Unreachable, ProtocolError) as error:
-            last = error
-            continue
-        if actual != settings.cluster_id:
+            if actual != settings.cluster_id:
+                raise build_wrong_cluster_error(settings, str(actual))
+        except BaseException:
             found.close()
-            raise build_wrong_cluster_error(settings, str(actual))
+            raise
         return found
-    raise last
+
+    return connect_to_any(settings, connect)
 
 
 class AdminConnection:
-    """A connection to one broker. versions: api key → (lowest, highest) that the broker knows; supported: feature →
-    highest level its software can; finalized: feature → level the cluster uses now (empty with ZooKeeper).
+    """A connection to one broker, whose `versions` are what it answered about itself.
 
     Raises Unreachable when the connection fails, Unauthorised when either side is not who it should be, RequestRefused
     for what this broker is too old for, ProtocolError for an answer that cannot be understood. Not thread-safe.
     """
 
     def __init__(self, settings: ConnectionSettings, address: tuple[str, int], *, timeout_s: float = 15.0) -> None:
-        self.alias = settings.alias
-        self._frames = open_transport(settings, address, timeout_s=timeout_s)
-        self._correlation = 0
-        self.versions: dict[int, tuple[int, int]] = {}
-        answer = self._handshake()
-        self.versions = {int(each.api_key): (int(each.min_version), int(each.max_version)) for each in answer.api_keys}
-        supported, finalized = getattr(answer, "supported_features", ()), getattr(answer, "finalized_features", ())
-        self.supported: Mapping[str, int] = {each.name: int(each.max_version) for each in supported}
-        self.finalized: Mapping[str, int] = {each.name: int(each.max_version_level) for each in finalized}
+        self.alias, self.address = settings.alias, address
+        try:
+            self._frames, self.versions = open_transport(settings, address, timeout_s=timeout_s)
+        except (Unreachable, ProtocolError):
+            remember_lost(address)
+            raise
+        self._exchange = RequestExchange(self._frames, self.alias)
 
     def __enter__(self) -> AdminConnection:
         return self
@@ -74,31 +69,25 @@ class AdminConnection:
         self.close()
 
     def close(self) -> None:
+        """Close the socket; twice is once."""
         self._frames.close()
 
     def knows(self, api_key: int, version: int) -> bool:
         """Whether the broker can be asked in this version."""
-        low, high = self.versions.get(api_key, (0, -1))
-        return low <= version <= high
+        return self.versions.has_version(Api(api_key), version)
 
     def ask(self, api_key: int, *, lowest: int = 0, highest: int = 1 << 15, **values: Any) -> Any:
-        """The answer, in the newest version between `lowest` and `highest`; values that a version has no field for
-        are left out."""
-        name = api_key_map[api_key]
-        low, high = self.versions.get(api_key, (0, -1))
-        ours = [each for each in schema_name_map[name] if max(low, lowest) <= each <= min(high, highest)]
-        if not ours:
-            raise RequestRefused(
-                f"{self._frames.address} of cluster {self.alias} is too old (or too new) to be asked {name}",
-                alias=self.alias,
-            )
-        return self._exchange(name, max(ours), values)
+        """Returns the answer, in the newest version between `lowest` and `highest`; values that a version has no field
+        for are left out. Raises RequestRefused for what the broker is too old for."""
+        api = Api(api_key)
+        return self._exchange.ask(api.name.lower(), self.versions.pick(api, lowest, highest), values)
 
     def topics(self) -> list[str]:
         """The names of all topics that are shown to us, sorted; none is created by asking."""
         return sorted(str(topic.name) for topic in self._metadata(None).topics)
 
     def cluster_id(self) -> str:
+        """Returns the id that this broker reports. Raises RequestRefused below Kafka 0.11 (Metadata 4)."""
         return str(self._metadata(()).cluster_id)
 
     def brokers(self) -> dict[int, tuple[str, int]]:
@@ -107,7 +96,7 @@ class AdminConnection:
 
     def _metadata(self, topics: tuple[()] | None) -> Any:
         return self.ask(
-            _METADATA,
+            Api.METADATA,
             lowest=4,
             topics=topics,
             allow_auto_topic_creation=False,
@@ -129,31 +118,3 @@ class AdminConnection:
             )
             error.code = error_code
             raise error
-
-    def _handshake(self) -> Any:
-        values = {"client_software_name": "watershed", "client_software_version": "1"}
-        newest = max(schema_name_map["api_versions"])
-        answer = self._exchange("api_versions", newest, values)
-        if int(answer.error_code) == _UNSUPPORTED:
-            known = [int(each.max_version) for each in answer.api_keys if int(each.api_key) == _API_VERSIONS]
-            answer = self._exchange("api_versions", min(max(known, default=0), newest), values)
-        self.check(int(answer.error_code), "being asked for its API versions")
-        return answer
-
-    def _exchange(self, name: str, version: int, values: Mapping[str, Any]) -> Any:
-        request = build_request(load_message_class(name, version, "request"), values)
-        self._correlation += 1
-        self._frames.send(encode_request(request, self._correlation))
-        frame = self._frames.receive()
-        if decode_correlation_id(frame) != self._correlation:
-            raise self._unintelligible(name, "it belongs to another question")
-        try:
-            return decode_response(name, version, frame)
-        except Exception as problem:
-            raise self._unintelligible(name, str(problem)) from problem
-
-    def _unintelligible(self, name: str, why: str) -> ProtocolError:
-        self._frames.close()
-        return ProtocolError(
-            f"the answer of {self._frames.address} to {name} was not understood: {why}", alias=self.alias
-        )

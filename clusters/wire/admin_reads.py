@@ -19,10 +19,9 @@ from clusters.group_listing import GroupListing
 from clusters.topic_partition import TopicPartition
 from clusters.wire import error_codes
 from clusters.wire.admin_connection import AdminConnection
+from clusters.wire.versions import Api
 from topology.inventory import InventoryAcl
 
-_DESCRIBE_GROUPS, _LIST_GROUPS, _DESCRIBE_ACLS, _DESCRIBE_LOG_DIRS, _DESCRIBE_CLIENT_QUOTAS = 15, 16, 29, 35, 48
-_DESCRIBE_CONFIGS, _DESCRIBE_SCRAM_USERS = 32, 50
 QuotaEntity = tuple[
     tuple[str, str | None], ...
 ]  # of a quota: (("user", "ann"), ("client-id", None)); None is the default
@@ -42,7 +41,7 @@ ACL_RESOURCES = ("UNKNOWN", "ANY", "TOPIC", "GROUP", "CLUSTER", "TRANSACTIONAL_I
 ACL_PATTERNS = ("UNKNOWN", "ANY", "MATCH", "LITERAL", "PREFIXED")
 # group type → (the request that describes it, its field of ids); classic groups answer to DescribeGroups
 _DESCRIBERS = {
-    "classic": (_DESCRIBE_GROUPS, "groups"),
+    "classic": (Api.DESCRIBE_GROUPS, "groups"),
     "consumer": (69, "group_ids"),
     "share": (77, "group_ids"),
     "streams": (89, "group_ids"),
@@ -52,7 +51,7 @@ _GROUPS_A_REQUEST = 200
 
 def read_log_sizes(inquiry: AdminConnection) -> dict[TopicPartition, int]:
     """Bytes of every log on this broker, leader or not. Raises Unauthorised without DESCRIBE on the cluster."""
-    answer = inquiry.ask(_DESCRIBE_LOG_DIRS, topics=None)
+    answer = inquiry.ask(Api.DESCRIBE_LOG_DIRS, topics=None)
     inquiry.check(int(getattr(answer, "error_code", error_codes.NONE)), "reading log sizes")
     if not answer.results:  # versions 0 to 2 have no error code: a refusal is an empty answer
         raise Unauthorised(f"cluster {inquiry.alias} refused reading log sizes (an empty answer)", alias=inquiry.alias)
@@ -67,7 +66,7 @@ def read_log_sizes(inquiry: AdminConnection) -> dict[TopicPartition, int]:
 
 def read_group_listings(inquiry: AdminConnection) -> list[GroupListing]:
     """The groups that this broker coordinates, with their members counted; members None where it does not show them."""
-    answer = inquiry.ask(_LIST_GROUPS, states_filter=(), types_filter=())
+    answer = inquiry.ask(Api.LIST_GROUPS, states_filter=(), types_filter=())
     inquiry.check(int(answer.error_code), "listing groups")
     by_type: dict[str, list[str]] = defaultdict(list)
     states: dict[str, str] = {}
@@ -87,7 +86,7 @@ def read_group_listings(inquiry: AdminConnection) -> list[GroupListing]:
 def read_acls(inquiry: AdminConnection) -> tuple[InventoryAcl, ...] | None:
     """All bindings, sorted, in the words of `kafka-acls`; None where there is no authorizer. Raises Unauthorised."""
     answer = inquiry.ask(
-        _DESCRIBE_ACLS,
+        Api.DESCRIBE_ACLS,
         lowest=1,
         resource_type_filter=_ANY,
         resource_name_filter=None,
@@ -126,7 +125,7 @@ def read_quota_texts(inquiry: AdminConnection) -> dict[str, dict[str, float]]:
 
 def read_client_quotas(inquiry: AdminConnection) -> dict[QuotaEntity, dict[str, float]]:
     """Entity → limit (`producer_byte_rate`) → value, for each broker. Raises Unauthorised."""
-    answer = inquiry.ask(_DESCRIBE_CLIENT_QUOTAS, components=(), strict=False)
+    answer = inquiry.ask(Api.DESCRIBE_CLIENT_QUOTAS, components=(), strict=False)
     inquiry.check(int(answer.error_code), "reading client quotas")
     return {
         tuple(
@@ -142,7 +141,7 @@ def read_scram_users(inquiry: AdminConnection) -> dict[str, dict[str, int]]:
 
     All users are asked for by an empty list: a broker that refuses "null" (as documented) never answers (Kafka 4.3).
     """
-    answer = inquiry.ask(_DESCRIBE_SCRAM_USERS, users=())
+    answer = inquiry.ask(Api.DESCRIBE_USER_SCRAM_CREDENTIALS, users=())
     inquiry.check(int(answer.error_code), "reading SCRAM users")
     return {
         str(user.user): {
@@ -176,7 +175,7 @@ def read_topic_config_entries(
             for name in topics[start : start + _TOPICS_A_REQUEST]
         ]
         answer = inquiry.ask(
-            _DESCRIBE_CONFIGS, lowest=1, resources=resources, include_synonyms=True, include_documentation=False
+            Api.DESCRIBE_CONFIGS, lowest=1, resources=resources, include_synonyms=True, include_documentation=False
         )
         for result in answer.results:
             code = int(result.error_code)
@@ -192,7 +191,7 @@ def read_group_configs(inquiry: AdminConnection, group: str) -> tuple[dict[str, 
     key; and why it is not told ("": it is). A group need not exist. Brokers before 3.8 know no such settings."""
     resource = {"resource_type": _GROUP, "resource_name": group, "configuration_keys": None}
     answer = inquiry.ask(
-        _DESCRIBE_CONFIGS, lowest=1, resources=[resource], include_synonyms=False, include_documentation=False
+        Api.DESCRIBE_CONFIGS, lowest=1, resources=[resource], include_synonyms=False, include_documentation=False
     )
     [result] = answer.results
     code = int(result.error_code)

@@ -13,9 +13,9 @@ from kio.static.primitive import f64, i8
 from clusters.wire import error_codes
 from clusters.wire.admin_connection import AdminConnection
 from clusters.wire.admin_reads import ACL_OPERATIONS, ACL_PATTERNS, ACL_PERMISSIONS, ACL_RESOURCES, QuotaEntity
+from clusters.wire.versions import Api
 from topology.inventory import InventoryAcl
 
-_CREATE_ACLS, _DELETE_ACLS, _ALTER_CONFIGS, _ALTER_CLIENT_QUOTAS = 30, 31, 44, 49
 _SET, _DELETE = i8(0), i8(1)  # org.apache.kafka.clients.admin.AlterConfigOp.OpType
 _TOPIC = i8(2)
 _AT_ONCE: Final = 200
@@ -27,7 +27,7 @@ def create_acls(inquiry: AdminConnection, acls: Sequence[InventoryAcl]) -> dict[
     refused: dict[InventoryAcl, str] = {}
     for some in _batches(acls):
         answer = inquiry.ask(
-            _CREATE_ACLS,
+            Api.CREATE_ACLS,
             lowest=1,
             creations=[
                 {
@@ -52,7 +52,7 @@ def delete_acls(inquiry: AdminConnection, acls: Sequence[InventoryAcl]) -> dict[
     refused: dict[InventoryAcl, str] = {}
     for some in _batches(acls):
         answer = inquiry.ask(
-            _DELETE_ACLS,
+            Api.DELETE_ACLS,
             lowest=1,
             filters=[
                 {
@@ -82,7 +82,7 @@ def alter_client_quotas(
     refused: dict[QuotaEntity, str] = {}
     for some in _batches(sorted(wanted, key=str)):
         answer = inquiry.ask(
-            _ALTER_CLIENT_QUOTAS,
+            Api.ALTER_CLIENT_QUOTAS,
             entries=[
                 {
                     "entity": [{"entity_type": kind, "entity_name": name} for kind, name in entity],
@@ -104,7 +104,7 @@ def alter_topic_configs(inquiry: AdminConnection, wanted: Mapping[str, Mapping[s
     refused: dict[str, str] = {}
     for some in _batches(sorted(wanted)):
         answer = inquiry.ask(
-            _ALTER_CONFIGS,
+            Api.INCREMENTAL_ALTER_CONFIGS,
             resources=[
                 {
                     "resource_type": _TOPIC,

@@ -70,6 +70,7 @@ class AlignmentRequests(TransactionRequests):
     """What a connection gets to be an `AlignmentWire`."""
 
     def delete_records(self, topic: str, partition: int, before: int, timeout_ms: int = 30_000) -> tuple[int, int]:
+        """See `AlignmentWire`. Raises ProtocolError for an answer about something else."""
         part = delete_request.DeleteRecordsPartition(partition_index=i32(partition), offset=i64(before))
         question = delete_request.DeleteRecordsRequest(
             topics=(delete_request.DeleteRecordsTopic(name=TopicName(topic), partitions=(part,)),),
@@ -83,6 +84,7 @@ class AlignmentRequests(TransactionRequests):
     def write_markers(
         self, topic: str, partition: int, producer: ProducerIdAndEpoch, count: int, coordinator_epoch: int = 0
     ) -> int:
+        """See `AlignmentWire`. Raises ValueError for none or too many markers."""
         if not 0 < count <= MAX_MARKERS_PER_REQUEST:
             raise ValueError(f"{count} markers: a request takes 1 to {MAX_MARKERS_PER_REQUEST}")
         marker = markers_request.WritableTxnMarker(
@@ -107,6 +109,7 @@ class AlignmentRequests(TransactionRequests):
         return next((code for code in codes if code), 0)
 
     def end_of_epoch(self, topic: str, partition: int, leader_epoch: int) -> tuple[int, int]:
+        """See `AlignmentWire`. Raises ProtocolError for an answer about something else."""
         part = epoch_request.OffsetForLeaderPartition(partition=i32(partition), leader_epoch=i32(leader_epoch))
         question = epoch_request.OffsetForLeaderEpochRequest(
             replica_id=BrokerId(-1),

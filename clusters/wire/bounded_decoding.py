@@ -1,4 +1,4 @@
-"""How far an answer's lengths reach, looked at before kio reads it.
+"""Checks the lengths in an answer before kio decodes it: no array may have more elements than bytes are left.
 
 kio's reader takes memory for as many elements as an array announces before it looks at the first. Where the system does
 not give that much, the process aborts, with nothing to catch: 12 bytes are enough (docs/upstream/kio-arrays.md). So

@@ -14,10 +14,11 @@ from kio.schema.list_offsets.v7.response import ListOffsetsResponse
 from kio.schema.metadata.v12.response import MetadataResponse
 from kio.serial import entity_writer
 
-from clusters.errors import ClusterError, ProtocolError, RequestRefused, Unreachable
+from clusters.errors import ProtocolError, RequestRefused, Unreachable
 from clusters.settings import ConnectionSettings
 from clusters.wire import error_codes, fetch, metadata_requests, produce
 from clusters.wire.alignment_requests import AlignmentRequests, EncodedRequest
+from clusters.wire.bootstrap import connect_to_any, remember_lost
 from clusters.wire.bounded_decoding import decode_bounded
 from clusters.wire.messages import (
     READ_COMMITTED,
@@ -32,19 +33,14 @@ from clusters.wire.messages import (
 )
 from clusters.wire.secured_transport import open_transport
 from clusters.wire.transport import FramePiece, ReceiveBuffer
+from clusters.wire.versions import Api
 
 _CLIENT_ID = "watershed"
 _HEADER = struct.Struct(">hhi")  # api key, api version, correlation id
 _CORRELATION = struct.Struct(">i")
 _PATIENCE_S = 40.0  # above the 30 s that a Produce may wait for its replicas
 _QUESTION_S = 10.0  # for what a broker answers at once: one that hangs must not hold up partitions that moved away
-# A broker that hangs takes connections all the same: for so long others are asked first.
-_AVOIDED_S = 30.0
 _FETCH_MARGIN = 1 << 20  # of a Fetch answer: what stands around the records, and the one batch that goes over
-_lost_at: dict[tuple[str, int], float] = {}
-_LOADING = frozenset(
-    {error_codes.COORDINATOR_LOAD_IN_PROGRESS, error_codes.COORDINATOR_NOT_AVAILABLE, error_codes.NOT_COORDINATOR}
-)
 
 
 def open_connection(
@@ -56,15 +52,7 @@ def open_connection(
     """
     if address is not None:
         return Connection(settings, address, client_id)
-    last: ClusterError = settings.unreachable("no bootstrap address is given")
-    before = time.monotonic() - _AVOIDED_S
-    known = [(host.strip("[]"), int(port)) for host, _, port in (each.rpartition(":") for each in settings.bootstrap)]
-    for bootstrap in sorted(known, key=lambda address: _lost_at.get(address, before) > before):
-        try:
-            return Connection(settings, bootstrap, client_id)
-        except (Unreachable, ProtocolError) as error:
-            last = error
-    raise last
+    return connect_to_any(settings, lambda bootstrap: Connection(settings, bootstrap, client_id))
 
 
 class Connection(AlignmentRequests):
@@ -73,15 +61,21 @@ class Connection(AlignmentRequests):
 
     def __init__(self, settings: ConnectionSettings, address: tuple[str, int], client_id: str = _CLIENT_ID) -> None:
         self.alias, self.address = settings.alias, address
-        self._transport = open_transport(settings, address, timeout_s=_PATIENCE_S)
+        try:
+            self._transport, self.versions = open_transport(settings, address, timeout_s=_PATIENCE_S)
+        except (Unreachable, ProtocolError):
+            remember_lost(address)
+            raise
         self._client_id = client_id.encode()
         self._correlation = 0
         self._unanswered: deque[int] = deque()
+        self._picked: set[tuple[Api, int]] = set()
         self._fetched = 0  # bytes that a Fetch answer may have, as asked on this connection
         self.patience_s = _PATIENCE_S  # for the answer to a Produce, at most _PATIENCE_S
         self.throttle_ms = 0  # how long the last Fetch or Produce answer asks us to be silent (KIP-219)
 
     def metadata(self, topics: tuple[str, ...] | None = None) -> ClusterMetadata:
+        """Waits 10 s at most; never creates a topic."""
         answer = self.ask(metadata_requests.build_metadata_request(topics), MetadataResponse, _QUESTION_S)
         return metadata_requests.build_cluster_metadata(answer)
 
@@ -94,7 +88,8 @@ class Connection(AlignmentRequests):
         max_bytes: int = 32 << 20,
         isolation: int = READ_COMMITTED,
     ) -> list[FetchedPartition]:
-        self._free_to_ask()
+        """Send one Fetch and wait for its answer. Raises ProtocolError while another request is unanswered."""
+        self._require_answered()
         self.send_fetch(
             partitions, max_wait_ms=max_wait_ms, min_bytes=min_bytes, max_bytes=max_bytes, isolation=isolation
         )
@@ -120,7 +115,7 @@ class Connection(AlignmentRequests):
             isolation=isolation,
             rack=rack,
         )
-        self._unanswered.append(self._send(fetch.FETCH_API_KEY, fetch.FETCH_VERSION, [body]))
+        self._unanswered.append(self._send(Api.FETCH, self._pick(Api.FETCH, fetch.FETCH_VERSION), [body]))
 
     def receive_fetch(self, room: ReceiveBuffer | None = None) -> list[FetchedPartition]:
         """Block for the answer to the oldest question of this connection, a Fetch. Its records are views into `room`,
@@ -145,10 +140,12 @@ class Connection(AlignmentRequests):
         timeout_ms: int = 30_000,
         transactional_id: str | None = None,
     ) -> None:
+        """Send one Produce (acks=all) without waiting. Raises RequestRefused below Kafka 4.1."""
         body = produce.encode_produce_request(partitions, timeout_ms, transactional_id)
-        self._unanswered.append(self._send(produce.PRODUCE_API_KEY, produce.PRODUCE_VERSION, body))
+        self._unanswered.append(self._send(Api.PRODUCE, self._pick(Api.PRODUCE, produce.PRODUCE_VERSION), body))
 
     def receive_produce(self) -> list[ProducedPartition]:
+        """Block for the answer to the oldest question, a Produce, for `patience_s` at most."""
         self._transport.patient_for(min(self.patience_s, _PATIENCE_S))
         body = self._receive(self._unanswered.popleft())
         self._transport.patient_for(_PATIENCE_S)
@@ -161,10 +158,12 @@ class Connection(AlignmentRequests):
     def list_offsets(
         self, partitions: tuple[tuple[str, int], ...], timestamp: int, *, isolation: int = READ_UNCOMMITTED
     ) -> list[OffsetAnswer]:
+        """Waits 10 s at most; the partitions' leader must be asked."""
         question = metadata_requests.build_list_offsets_request(partitions, timestamp, isolation)
         return metadata_requests.build_offset_answers(self.ask(question, ListOffsetsResponse, _QUESTION_S))
 
     def describe_producers(self, topic: str, partition: int) -> tuple[int, list[ProducerState]]:
+        """Waits 10 s at most. Raises ProtocolError for an answer without the partition."""
         answer = self.ask(
             metadata_requests.build_producers_request(topic, partition), DescribeProducersResponse, _QUESTION_S
         )
@@ -177,7 +176,7 @@ class Connection(AlignmentRequests):
             answer = self.ask(metadata_requests.build_producer_id_request(), InitProducerIdResponse)
             if int(answer.error_code) == error_codes.NONE and int(answer.producer_id) >= 0:
                 return int(answer.producer_id)
-            if int(answer.error_code) not in _LOADING:
+            if int(answer.error_code) not in error_codes.COORDINATOR_MOVING_CODES:
                 break
             time.sleep(0.5)
         raise self._refused(
@@ -187,6 +186,7 @@ class Connection(AlignmentRequests):
         )
 
     def close(self) -> None:
+        """Close the socket; answers under way are lost. Twice is once."""
         self._transport.close()
 
     def ended(self) -> bool:
@@ -204,9 +204,18 @@ class Connection(AlignmentRequests):
 
     def ask(self, question: Any, answer_type: Any, patience_s: float = _PATIENCE_S) -> Any:
         """The answer to a request built with kio's schemas (a flexible version of it), as `answer_type`."""
-        api_key, version = int(question.__api_key__), int(question.__version__)
-        body = self._answer_to(self._send(api_key, version, [_encoded(question)]), patience_s)
+        self._require_answered()
+        api = Api(int(question.__api_key__))
+        version = self._pick(api, int(question.__version__))
+        body = self._answer_to(self._send(api, version, [_encoded(question)]), patience_s)
         return self._decoded(body, answer_type)
+
+    def _pick(self, api: Api, version: int) -> int:
+        """This version, where the table and the broker have it. Raises RequestRefused, before anything is sent: an old
+        broker would close the connection, which looks like an outage."""
+        if (api, version) not in self._picked:
+            self._picked.add((api, self.versions.pick(api, version, version)))
+        return version
 
     def _send(self, api_key: int, version: int, body: list[FramePiece]) -> int:
         self._correlation = (self._correlation + 1) & 0x7FFFFFFF
@@ -216,12 +225,11 @@ class Connection(AlignmentRequests):
         self._transport.send([head, *body])
         return self._correlation
 
-    def _free_to_ask(self) -> None:
+    def _require_answered(self) -> None:
         if self._unanswered:
             raise ProtocolError("a question was asked while another was unanswered", alias=self.alias)
 
     def _answer_to(self, correlation: int, patience_s: float) -> memoryview:
-        self._free_to_ask()
         self._transport.patient_for(min(patience_s, _PATIENCE_S))
         answer = self._receive(correlation)
         self._transport.patient_for(_PATIENCE_S)
@@ -231,7 +239,7 @@ class Connection(AlignmentRequests):
         try:
             frame = self._transport.receive(room, expected)
         except (Unreachable, ProtocolError):
-            _lost_at[self.address] = time.monotonic()
+            remember_lost(self.address)
             raise
         (got,) = _CORRELATION.unpack_from(frame, 0)
         if got != correlation:

@@ -32,6 +32,8 @@ class _TransactionState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DescribeTransactionsAnswer:
+    """The whole answer of version 0, field by field as in DescribeTransactionsResponse.json."""
+
     __type__: ClassVar = EntityType.response
     __version__: ClassVar[i16] = i16(0)
     __flexible__: ClassVar[bool] = True

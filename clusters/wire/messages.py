@@ -23,6 +23,8 @@ class PartitionLeader:
 
 @dataclass(frozen=True, slots=True)
 class TopicMetadata:
+    """A topic in an answer of Metadata. error: Kafka's code; without 0 there are no partitions and the id is zero."""
+
     name: str
     topic_id: uuid.UUID
     partitions: tuple[PartitionLeader, ...]
@@ -142,7 +144,9 @@ class Wire(Protocol):
         min_bytes: int = 1,
         max_bytes: int = 32 << 20,
         isolation: int = READ_COMMITTED,
-    ) -> list[FetchedPartition]: ...
+    ) -> list[FetchedPartition]:
+        """Send one Fetch and wait for its answer. isolation: READ_COMMITTED stops at the last stable offset."""
+        ...
 
     def send_produce(
         self,
@@ -163,7 +167,9 @@ class Wire(Protocol):
 
     def list_offsets(
         self, partitions: tuple[tuple[str, int], ...], timestamp: int, *, isolation: int = READ_UNCOMMITTED
-    ) -> list[OffsetAnswer]: ...
+    ) -> list[OffsetAnswer]:
+        """The first offset at or after `timestamp` (ms), or EARLIEST, LATEST. Ask the partitions' leader."""
+        ...
 
     def describe_producers(self, topic: str, partition: int) -> tuple[int, list[ProducerState]]:
         """(error code, states) of one partition. Ask the leader: followers answer too, with older data."""
@@ -173,4 +179,6 @@ class Wire(Protocol):
         """A fresh producer id without a transactional id. Raises ProtocolError rather than return -1."""
         ...
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Close the connection; answers under way are lost."""
+        ...

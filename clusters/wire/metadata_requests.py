@@ -29,6 +29,7 @@ _NO_ID = uuid.UUID(int=0)
 
 
 def build_metadata_request(topics: tuple[str, ...] | None) -> metadata_request.MetadataRequest:
+    """Metadata of the named topics; None asks for all, () for none. Never creates a topic."""
     wanted = None
     if topics is not None:
         wanted = tuple(metadata_request.MetadataRequestTopic(topic_id=None, name=TopicName(name)) for name in topics)
@@ -38,6 +39,7 @@ def build_metadata_request(topics: tuple[str, ...] | None) -> metadata_request.M
 
 
 def build_cluster_metadata(answer: metadata_response.MetadataResponse) -> ClusterMetadata:
+    """Reads the answer; partitions are sorted by number, a missing topic id is zero."""
     return ClusterMetadata(
         cluster_id=answer.cluster_id or "",
         brokers={int(broker.node_id): (broker.host, int(broker.port)) for broker in answer.brokers},
@@ -64,6 +66,7 @@ def build_cluster_metadata(answer: metadata_response.MetadataResponse) -> Cluste
 def build_list_offsets_request(
     partitions: tuple[tuple[str, int], ...], timestamp: int, isolation: int
 ) -> offsets_request.ListOffsetsRequest:
+    """The same timestamp (or EARLIEST, LATEST) for all (topic, partition) pairs."""
     by_topic: dict[str, list[int]] = defaultdict(list)
     for topic, partition in partitions:
         by_topic[topic].append(partition)
@@ -84,6 +87,7 @@ def build_list_offsets_request(
 
 
 def build_offset_answers(answer: offsets_response.ListOffsetsResponse) -> list[OffsetAnswer]:
+    """One answer a partition, in the broker's order."""
     return [
         OffsetAnswer(
             str(topic.name),
@@ -98,12 +102,14 @@ def build_offset_answers(answer: offsets_response.ListOffsetsResponse) -> list[O
 
 
 def build_producers_request(topic: str, partition: int) -> describe_request.DescribeProducersRequest:
+    """DescribeProducers of one partition (KIP-664)."""
     return describe_request.DescribeProducersRequest(
         topics=(describe_request.TopicRequest(name=TopicName(topic), partition_indexes=(i32(partition),)),)
     )
 
 
 def build_producer_states(answer: describe_response.DescribeProducersResponse) -> tuple[int, list[ProducerState]]:
+    """Returns (error code, states). Raises ProtocolError for an answer without a partition."""
     found = [part for topic in answer.topics for part in topic.partitions]
     if not found:
         raise ProtocolError("an answer to DescribeProducers leaves out the partition that was asked for")
@@ -121,6 +127,7 @@ def build_producer_states(answer: describe_response.DescribeProducersResponse) -
 
 
 def build_producer_id_request() -> producer_id_request.InitProducerIdRequest:
+    """InitProducerId without a transactional id, as an idempotent producer sends it."""
     return producer_id_request.InitProducerIdRequest(
         transactional_id=None,
         transaction_timeout=i32Timedelta.parse(datetime.timedelta(milliseconds=2**31 - 1)),

@@ -15,7 +15,6 @@ from clusters.varints import decode_uvarint, encode_uvarint
 from clusters.wire.flexible_fields import decode_compact_string, skip_tagged_fields
 from clusters.wire.messages import ProducedPartition, ProducePartition
 
-PRODUCE_API_KEY = 0
 PRODUCE_VERSION = 13
 
 _Piece = bytes | bytearray | memoryview

@@ -13,8 +13,9 @@ from kio.index import load_entity_module
 from kio.serial import entity_writer
 from kio.static.constants import EntityType
 
+from clusters.errors import ProtocolError
 from clusters.wire.bounded_decoding import decode_bounded
-from clusters.wire.transport import FramePiece
+from clusters.wire.transport import FramePiece, FrameTransport
 
 _CLIENT_ID = b"watershed"
 _UNSUPPORTED = b"\x00\x23"  # 35, the answer to an ApiVersions newer than the broker
@@ -71,4 +72,34 @@ def decode_response(name: str, version: int, frame: memoryview) -> Any:
 
 
 def decode_correlation_id(frame: memoryview) -> int:
+    """Returns the id of the request that this frame answers."""
     return int(struct.unpack_from(">i", frame, 0)[0])
+
+
+class RequestExchange:
+    """Questions to one broker, one at a time, each numbered; an answer with another number is refused.
+
+    Raises ProtocolError for an answer that cannot be understood, and closes the connection then. Not thread-safe.
+    """
+
+    def __init__(self, transport: FrameTransport, alias: str) -> None:
+        self._transport, self._alias = transport, alias
+        self._correlation = 0
+
+    def ask(self, name: str, version: int, values: Mapping[str, Any]) -> Any:
+        """Send the request `name` (`list_groups`) in this version and return its decoded answer."""
+        request = build_request(load_message_class(name, version, "request"), values)
+        self._correlation = (self._correlation + 1) & 0x7FFFFFFF
+        self._transport.send(encode_request(request, self._correlation))
+        frame = self._transport.receive()
+        if decode_correlation_id(frame) != self._correlation:
+            raise self._unintelligible(name, "it belongs to another question")
+        try:
+            return decode_response(name, version, frame)
+        except Exception as problem:
+            raise self._unintelligible(name, str(problem)) from problem
+
+    def _unintelligible(self, name: str, why: str) -> ProtocolError:
+        self._transport.close()
+        text = f"the answer of {self._transport.address} to {name} was not understood: {why}"
+        return ProtocolError(text, alias=self._alias)

@@ -7,15 +7,15 @@ from collections.abc import Callable, Generator, Iterable
 
 import scramp
 
+from clusters.connection_parameters import ConnectionParameters, KerberosSettings
 from clusters.errors import AuthenticationFailed, ProtocolError
-from clusters.settings import ConnectionSettings, KerberosSettings
 
 SaslExchange = Generator[bytes, bytes, None]
 
 SASL_SCRAM_MECHANISMS = ("SCRAM-SHA-256", "SCRAM-SHA-512")
 
 
-def start_sasl_exchange(settings: ConnectionSettings, host: str, token: Callable[[], str]) -> SaslExchange:
+def start_sasl_exchange(settings: ConnectionParameters, host: str, token: Callable[[], str]) -> SaslExchange:
     """For the mechanism of the settings. `token` is asked for with OAUTHBEARER.
 
     Raises AuthenticationFailed when the server cannot prove that it knows the password too, ProtocolError for a

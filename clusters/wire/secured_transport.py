@@ -10,47 +10,38 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import Any, NamedTuple
 
 from clusters import oauth_tokens
-from clusters.errors import AuthenticationFailed, ClusterError, ProtocolError
-from clusters.settings import ConnectionSettings
+from clusters.connection_parameters import ConnectionParameters
+from clusters.errors import AuthenticationFailed, ClusterError
 from clusters.wire import error_codes, sasl
-from clusters.wire.request_codec import decode_response, encode_request, load_message_class
+from clusters.wire.request_codec import RequestExchange
 from clusters.wire.tls import TlsTransport
-from clusters.wire.transport import MAX_ANSWER_BYTES, FramePiece, ReceiveBuffer, Transport
+from clusters.wire.transport import MAX_ANSWER_BYTES, FramePiece, FrameTransport, ReceiveBuffer, Transport
+from clusters.wire.versions import Api, ApiVersions, read_api_versions
 
-_API_VERSIONS, _SASL_AUTHENTICATE = 18, 36
-_UNSUPPORTED_MECHANISM = 33
+_GREETING_S = 10.0  # for the answer to ApiVersions, which a broker gives at once
 # A broker answers a second login within a second of the last as if it were none (KafkaChannel.java, KIP-368).
 _SOONEST_S = 1.1
 _RENEWED_AT = 0.85  # of the session's life, the early end of what Kafka's own client takes
 
 
-class _FrameTransport(Protocol):
-    """What carries frames to one broker and back, in order: a Transport, or one that logs in again by itself."""
+class OpenedTransport(NamedTuple):
+    """A connection ready for requests, and the versions that its broker takes."""
 
-    address: str
-
-    @property
-    def buffered(self) -> bool: ...
-    def fileno(self) -> int: ...
-    def send(self, pieces: Sequence[FramePiece]) -> None: ...
-    def receive(self, room: ReceiveBuffer | None = None, expected: int = 0) -> memoryview: ...
-    def patient_for(self, seconds: float) -> None: ...
-    def close(self) -> None: ...
-    def ended(self) -> bool: ...
+    transport: FrameTransport
+    versions: ApiVersions
 
 
-def open_transport(settings: ConnectionSettings, address: tuple[str, int], *, timeout_s: float) -> _FrameTransport:
-    """A connection to one broker, ready for requests.
+def open_transport(settings: ConnectionParameters, address: tuple[str, int], *, timeout_s: float) -> OpenedTransport:
+    """Connects to one broker, asks it for its versions, and logs in where the protocol wants that.
 
-    Raises Unreachable, UntrustedBroker (TLS), AuthenticationFailed (SASL, mutual TLS), SecretMissing.
+    Raises Unreachable, UntrustedBroker (TLS), AuthenticationFailed (SASL, mutual TLS), SecretMissing; RequestRefused
+    and ProtocolError for what is no answer to ApiVersions.
     """
     if settings.protocol == "PLAINTEXT":
-        plain = Transport(settings.alias, *address, timeout_s=timeout_s)
-        plain.largest = MAX_ANSWER_BYTES
-        return plain
+        return _opened(settings, settings, address, timeout_s)
     now = settings.reread_secrets()
     try:
         return _opened(settings, now, address, timeout_s)
@@ -62,34 +53,38 @@ def open_transport(settings: ConnectionSettings, address: tuple[str, int], *, ti
 
 
 def _opened(
-    settings: ConnectionSettings, now: ConnectionSettings, address: tuple[str, int], timeout_s: float
-) -> _FrameTransport:
+    settings: ConnectionParameters, now: ConnectionParameters, address: tuple[str, int], timeout_s: float
+) -> OpenedTransport:
     transport: Transport
     if now.protocol.endswith("SSL"):
         transport = TlsTransport(now, *address, timeout_s=timeout_s)
     else:
         transport = Transport(now.alias, *address, timeout_s=timeout_s, protocol=now.protocol)
     try:
-        versions = _versions(transport)  # also where a broker that refuses our certificate says so
+        exchange = RequestExchange(transport, now.alias)
+        transport.patient_for(min(timeout_s, _GREETING_S))
+        # Before the login, as every client does; also where a broker that refuses our certificate says so.
+        versions = read_api_versions(exchange, now.alias, transport.address)
+        transport.patient_for(timeout_s)
         if not now.protocol.startswith("SASL_"):
             transport.largest = MAX_ANSWER_BYTES
-            return transport
-        login = _SaslLogin(transport, address[0], min(2, versions.get(_SASL_AUTHENTICATE, 0)))
+            return OpenedTransport(transport, versions)
+        login = _SaslLogin(exchange, transport.address, address[0], versions)
         ends = login.perform(now)
         transport.largest = MAX_ANSWER_BYTES
     except BaseException:
         transport.close()
         raise
-    return transport if ends is None else RenewedSession(transport, settings, login, ends)
+    return OpenedTransport(transport if ends is None else RenewedSession(transport, settings, login, ends), versions)
 
 
 class _SaslLogin:
     """The SASL exchange on a connection whose requests are all answered."""
 
-    def __init__(self, transport: Transport, host: str, version: int) -> None:
-        self._transport, self._host, self._version = transport, host, version
+    def __init__(self, exchange: RequestExchange, address: str, host: str, versions: ApiVersions) -> None:
+        self._exchange, self._address, self._host, self._versions = exchange, address, host, versions
 
-    def perform(self, settings: ConnectionSettings) -> float | None:
+    def perform(self, settings: ConnectionParameters) -> float | None:
         """Log in (again). When to do so next, in monotonic seconds; None when the session does not end.
 
         Raises AuthenticationFailed, which names the user and the broker's own words.
@@ -109,12 +104,12 @@ class _SaslLogin:
                     oauth_tokens.fetch_token(settings, other_than=token[0])
             raise
 
-    def _performed(self, settings: ConnectionSettings, steps: sasl.SaslExchange, began: float) -> float | None:
+    def _performed(self, settings: ConnectionParameters, steps: sasl.SaslExchange, began: float) -> float | None:
         message = next(steps)
         self._handshake(settings)
         lifetime_s = 0.0
         while True:
-            answer = self._ask("sasl_authenticate", self._version, auth_bytes=message)
+            answer = self._ask(Api.SASL_AUTHENTICATE, auth_bytes=message)
             if answer.error_code:
                 raise self._refused(
                     settings, str(answer.error_message or error_codes.describe_error_code(int(answer.error_code)))
@@ -127,36 +122,36 @@ class _SaslLogin:
                 break
         return max(began + _RENEWED_AT * lifetime_s, time.monotonic() + _SOONEST_S) if lifetime_s > 0 else None
 
-    def _handshake(self, settings: ConnectionSettings) -> None:
-        answer = self._ask("sasl_handshake", 1, mechanism=settings.mechanism or "GSSAPI")
-        if int(answer.error_code) == _UNSUPPORTED_MECHANISM:
+    def _handshake(self, settings: ConnectionParameters) -> None:
+        answer = self._ask(Api.SASL_HANDSHAKE, mechanism=settings.mechanism or "GSSAPI")
+        if int(answer.error_code) == error_codes.UNSUPPORTED_SASL_MECHANISM:
             offered = ", ".join(answer.mechanisms) or "none"
             raise AuthenticationFailed(
-                f"cluster {settings.alias}: the broker at {self._transport.address} does not take "
+                f"cluster {settings.alias}: the broker at {self._address} does not take "
                 f"{settings.mechanism}; it offers {offered}. Change clusters.{settings.alias}.security.mechanism.",
                 alias=settings.alias,
             )
         if answer.error_code:
             raise self._refused(settings, error_codes.describe_error_code(int(answer.error_code)))
 
-    def _refused(self, settings: ConnectionSettings, why: str) -> AuthenticationFailed:
+    def _refused(self, settings: ConnectionParameters, why: str) -> AuthenticationFailed:
         who = f"user {settings.username}" if settings.username else "this client"
         return AuthenticationFailed(
-            f"cluster {settings.alias}: the broker at {self._transport.address} refuses {who} ({settings.mechanism}): "
+            f"cluster {settings.alias}: the broker at {self._address} refuses {who} ({settings.mechanism}): "
             f"{why.rstrip('. ')}. Check clusters.{settings.alias}.security.credentials; a changed secret is read again "
             "at the next connection.",
             alias=settings.alias,
         )
 
-    def _ask(self, name: str, version: int, **values: Any) -> Any:
-        return _asked(self._transport, name, version, **values)
+    def _ask(self, api: Api, **values: Any) -> Any:
+        return self._exchange.ask(api.name.lower(), self._versions.pick(api), values)
 
 
 class RenewedSession:
     """A connection whose login ends: it is done again between two requests (KIP-368), also after the end, when nothing
     was to be sent until then. Answers still on their way are taken in first."""
 
-    def __init__(self, transport: Transport, settings: ConnectionSettings, login: _SaslLogin, due: float) -> None:
+    def __init__(self, transport: Transport, settings: ConnectionParameters, login: _SaslLogin, due: float) -> None:
         self.address = transport.address
         self._transport, self._settings, self._login = transport, settings, login
         self._due: float | None = due
@@ -164,12 +159,14 @@ class RenewedSession:
         self._arrived: deque[memoryview] = deque()
 
     def send(self, pieces: Sequence[FramePiece]) -> None:
+        """Send one frame; log in again before it when the session is about to end."""
         if self._due is not None and time.monotonic() >= self._due:
             self._renew()
         self._transport.send(pieces)
         self._expected += 1
 
     def receive(self, room: ReceiveBuffer | None = None, expected: int = 0) -> memoryview:
+        """Returns the next frame; those that came before a login was renewed first, in buffers of their own."""
         if self._arrived:
             return self._arrived.popleft()
         frame = self._transport.receive(room, expected)
@@ -177,19 +174,24 @@ class RenewedSession:
         return frame
 
     def patient_for(self, seconds: float) -> None:
+        """Wait at most so long for bytes from now on."""
         self._transport.patient_for(seconds)
 
     def close(self) -> None:
+        """Close the socket; twice is once."""
         self._transport.close()
 
     def ended(self) -> bool:
+        """Whether the broker has closed the connection and no answer is left to read."""
         return not self._arrived and self._transport.ended()
 
     def fileno(self) -> int:
+        """Returns the socket's number, for poll."""
         return self._transport.fileno()
 
     @property
     def buffered(self) -> bool:
+        """Whether a frame is here already that poll does not see."""
         return bool(self._arrived) or self._transport.buffered
 
     def _renew(self) -> None:
@@ -201,19 +203,3 @@ class RenewedSession:
         except ClusterError:
             self.close()
             raise
-
-
-def _versions(transport: Transport) -> dict[int, int]:
-    """Api key → newest version, by the one request that every broker since 0.10 understands before a login."""
-    answer = _asked(transport, "api_versions", 0)
-    return {int(each.api_key): int(each.max_version) for each in answer.api_keys}
-
-
-def _asked(transport: Transport, name: str, version: int, **values: Any) -> Any:
-    transport.send(encode_request(load_message_class(name, version, "request")(**values), correlation=0))
-    frame = transport.receive()
-    try:
-        return decode_response(name, version, frame)
-    except Exception as problem:
-        text = f"the answer of {transport.address} to {name} was not understood: {problem}"
-        raise ProtocolError(text, alias=transport.alias) from problem

@@ -11,9 +11,9 @@ import ssl
 from collections.abc import Sequence
 from contextlib import suppress
 
+from clusters.connection_parameters import ConnectionParameters
 from clusters.errors import AuthenticationFailed, ClusterError, SecretMissing, UntrustedBroker
 from clusters.secrets import read_file_stamp
-from clusters.settings import ConnectionSettings
 from clusters.wire.certificate import describe_certificate, describe_certificate_file
 from clusters.wire.transport import FRAME_LENGTH, SENDING, FramePiece, Transport
 
@@ -27,7 +27,7 @@ class TlsTransport(Transport):
     """A blocking connection with TLS. Raises UntrustedBroker when the broker's certificate does not verify,
     AuthenticationFailed when the broker refuses ours (with TLS 1.3 that shows at the first answer)."""
 
-    def __init__(self, settings: ConnectionSettings, host: str, port: int, *, timeout_s: float) -> None:
+    def __init__(self, settings: ConnectionParameters, host: str, port: int, *, timeout_s: float) -> None:
         self._settings = settings
         super().__init__(settings.alias, host, port, timeout_s=timeout_s, protocol=settings.protocol)
         plain = self._socket
@@ -68,6 +68,7 @@ class TlsTransport(Transport):
 
     @property
     def buffered(self) -> bool:
+        """Whether OpenSSL holds decrypted bytes, which poll does not see."""
         return isinstance(self._socket, ssl.SSLSocket) and self._socket.pending() > 0
 
     def _lost(self, what: str, error: OSError) -> ClusterError:
@@ -79,7 +80,7 @@ class TlsTransport(Transport):
         return super()._lost(what, error)
 
 
-def load_tls_context(settings: ConnectionSettings) -> ssl.SSLContext:
+def load_tls_context(settings: ConnectionParameters) -> ssl.SSLContext:
     """For a connection made now: files that changed are read again. Raises SecretMissing for unusable files."""
     files = (settings.ca_file, settings.certificate_file, settings.key_file)
     return _context(settings.alias, *files, settings.key_password, tuple(map(read_file_stamp, files)))
@@ -110,7 +111,7 @@ def _context(
 
 
 def _build_untrusted_error(
-    settings: ConnectionSettings, host: str, port: int, error: ssl.SSLCertVerificationError
+    settings: ConnectionParameters, host: str, port: int, error: ssl.SSLCertVerificationError
 ) -> UntrustedBroker:
     """Names the certificate that was refused, the reason, and what to do about it."""
     shown = _shown(host, port)
@@ -131,7 +132,7 @@ def _build_untrusted_error(
     )
 
 
-def build_refused_error(settings: ConnectionSettings, address: str, reason: str) -> AuthenticationFailed:
+def build_refused_error(settings: ConnectionParameters, address: str, reason: str) -> AuthenticationFailed:
     """The broker does not take our certificate, or wants one and got none."""
     about = f"clusters.{settings.alias}.security.certificate"
     if settings.certificate_file is None:

@@ -71,11 +71,13 @@ class TransactionRequests(ABC):
         """Send a question and read the answer."""
 
     def find_coordinator(self, transactional_id: str) -> tuple[int, tuple[str, int]]:
+        """See `TransactionWire`. Any broker may be asked."""
         question = FindCoordinatorRequest(key_type=_TRANSACTION, coordinator_keys=(transactional_id,))
         (found,) = self.ask(question, FindCoordinatorResponse).coordinators
         return int(found.error_code), (str(found.host), int(found.port))
 
     def init_producer(self, transactional_id: str, timeout_ms: int) -> tuple[int, ProducerIdAndEpoch]:
+        """See `TransactionWire`. Ask the coordinator."""
         question = InitProducerIdRequest(
             transactional_id=TransactionalId(transactional_id),
             transaction_timeout=i32Timedelta.parse(datetime.timedelta(milliseconds=timeout_ms)),
@@ -86,6 +88,7 @@ class TransactionRequests(ABC):
     def add_partitions(
         self, transactional_id: str, producer: ProducerIdAndEpoch, partitions: tuple[tuple[str, int], ...]
     ) -> dict[tuple[str, int], int]:
+        """See `TransactionWire`. Ask the coordinator, in version 3: newer ones are between brokers."""
         by_topic: dict[str, list[int]] = defaultdict(list)
         for topic, partition in partitions:
             by_topic[topic].append(partition)
@@ -108,6 +111,7 @@ class TransactionRequests(ABC):
     def end_transaction(
         self, transactional_id: str, producer: ProducerIdAndEpoch, *, commit: bool, bump: bool
     ) -> tuple[int, ProducerIdAndEpoch]:
+        """See `TransactionWire`. Ask the coordinator; version 5 with `bump`, else 4."""
         asked = EndTxnRequest5 if bump else EndTxnRequest4
         question = asked(
             transactional_id=TransactionalId(transactional_id),

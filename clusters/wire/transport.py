@@ -8,6 +8,7 @@ import struct
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from typing import Protocol
 
 from clusters.errors import ClusterError, ProtocolError, Unreachable
 
@@ -38,11 +39,46 @@ class ReceiveBuffer:
         return self._memory[:length]
 
 
+class FrameTransport(Protocol):
+    """Carries frames to one broker and back, in order: a `Transport`, or one that logs in again by itself."""
+
+    address: str
+
+    @property
+    def buffered(self) -> bool:
+        """Whether bytes have arrived that the socket does not show as readable."""
+        ...
+
+    def fileno(self) -> int:
+        """Returns the socket's number, for poll."""
+        ...
+
+    def send(self, pieces: Sequence[FramePiece]) -> None:
+        """Send one frame made of `pieces`. Raises Unreachable."""
+        ...
+
+    def receive(self, room: ReceiveBuffer | None = None, expected: int = 0) -> memoryview:
+        """Returns the next frame; see `Transport.receive`. Raises Unreachable, ProtocolError."""
+        ...
+
+    def patient_for(self, seconds: float) -> None:
+        """Wait at most so long for bytes from now on."""
+        ...
+
+    def close(self) -> None:
+        """Close the socket; twice is once."""
+        ...
+
+    def ended(self) -> bool:
+        """Whether the broker has closed the connection; never waits."""
+        ...
+
+
 class Transport:
     """A blocking connection without TLS. Every failure becomes Unreachable, or ProtocolError for an answer of an
     impossible length, and leaves the connection closed. Not thread-safe.
 
-    largest: what an answer may announce; raise it when both sides know each other.
+    largest: how many bytes an answer may have. Small until the login has succeeded, then `MAX_ANSWER_BYTES`.
     """
 
     def __init__(self, alias: str, host: str, port: int, *, timeout_s: float, protocol: str = "PLAINTEXT") -> None:
@@ -98,6 +134,7 @@ class Transport:
             self._socket.settimeout(seconds)
 
     def close(self) -> None:
+        """Close the socket; twice is once."""
         self._socket.close()
 
     def ended(self) -> bool:
@@ -117,6 +154,7 @@ class Transport:
         return True
 
     def fileno(self) -> int:
+        """Returns the socket's number, for poll; -1 once it is closed."""
         return self._socket.fileno()
 
     @property

@@ -11,9 +11,9 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import closing
 from typing import Final
 
-from clusters.control_records import ControlValue, read_control_log
+from clusters.control_records import read_control_log
 from clusters.control_topics import SLOT_COUNT, STATUS_TOPIC
-from clusters.control_values import log_invalid_record, parse_control_record
+from clusters.control_values import ControlValue, log_invalid_record, parse_control_record
 from clusters.errors import ClusterError, TopicMissing, Unreachable, WrongCluster
 from clusters.flow_records import FlowRecord, read_flows
 from clusters.partition_status import PartitionStatus

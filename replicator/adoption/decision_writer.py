@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 
-from clusters.control_records import ControlValue
 from clusters.control_topics import (
     FLOWS_TOPIC,
     JOURNAL_TOPIC,
@@ -17,6 +16,7 @@ from clusters.control_topics import (
     compute_slot,
     encode_control_value,
 )
+from clusters.control_values import ControlValue
 from clusters.errors import ClusterError
 from replicator.adoption.copy_proof import PartitionProof
 from replicator.ledger.foreign_part import ForeignPart, build_foreign_records

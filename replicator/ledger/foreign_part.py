@@ -14,8 +14,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from clusters.control_records import ControlRecord, ControlValue
+from clusters.control_records import ControlRecord
 from clusters.control_topics import LEDGER_TOPIC
+from clusters.control_values import ControlValue
 from clusters.errors import ProtocolError
 from replicator.errors import ReplicatorError
 from replicator.ledger.explicit_runs import ExplicitRunMap

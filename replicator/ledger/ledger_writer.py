@@ -14,8 +14,8 @@ from operator import gt
 from threading import Lock
 from typing import Final
 
-from clusters.control_records import ControlValue
 from clusters.control_topics import LEDGER_TOPIC, ControlWriter, WriteCallback, compute_slot
+from clusters.control_values import ControlValue
 from clusters.errors import ClusterError
 from replicator.ledger.column_rows import ColumnRows
 from replicator.ledger.leader_epochs import LeaderEpochEntry

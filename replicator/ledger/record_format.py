@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from clusters.control_records import ControlRecord, ControlValue
+from clusters.control_records import ControlRecord
 from clusters.control_topics import LEDGER_TOPIC
+from clusters.control_values import ControlValue
 from clusters.errors import ProtocolError
 
 _NUMBERS = ("start", "producer_id", "epoch", "base")

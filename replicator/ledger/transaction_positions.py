@@ -21,8 +21,9 @@ from itertools import accumulate
 from operator import add
 from typing import Any, Final, NamedTuple
 
-from clusters.control_records import ControlRecord, ControlValue
+from clusters.control_records import ControlRecord
 from clusters.control_topics import LEDGER_TOPIC
+from clusters.control_values import ControlValue
 from clusters.errors import ProtocolError
 from replicator.errors import ReplicatorError
 from replicator.ledger import column_packing

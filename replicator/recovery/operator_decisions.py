@@ -15,8 +15,8 @@ import uuid
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
-from clusters.control_records import ControlValue
 from clusters.control_topics import FLOWS_TOPIC, JOURNAL_TOPIC, ControlWriter, encode_control_value
+from clusters.control_values import ControlValue
 from clusters.errors import ProtocolError
 from clusters.flow_records import DECISION_PREFIX, JOURNALED_PREFIX, StartPosition
 from replicator.ledger.foreign_part import ForeignPart

@@ -11,7 +11,6 @@ from clusters.control_topics import LEDGER_TOPIC, ControlWriter, compute_slot
 from clusters.errors import ClusterError, TopicMissing, Unauthorised
 from clusters.flow_records import FlowRecord
 from clusters.settings import ConnectionSettings
-from clusters.topic_partition import FlowId
 from replicator.batch.record_batch import RawBatch
 from replicator.errors import ReplicatorError
 from replicator.ledger.consolidation import consolidate_map
@@ -81,7 +80,7 @@ def take_over_partitions(
     some of them, `aligned` are those whose records keep their offsets, `guard` is the flow's loop guard. Never
     raises ClusterError."""
     if record.producer_id is None:
-        reason = f"flow {FlowId(record.flow.id)} has no producer id; run `topology apply` again"
+        reason = f"flow {record.flow.id} has no producer id; run `topology apply` again"
         return {key: Reinspect(reason) for key in keys}
     try:
         absent = find_leaderless_partitions(target, LEDGER_TOPIC, keys.values())

@@ -17,9 +17,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from clusters.control_records import ControlRecord, ControlValue, read_control_log
+from clusters.control_records import ControlRecord, read_control_log
 from clusters.control_topics import FLOWS_TOPIC, JOURNAL_TOPIC, ControlWriter, encode_control_value
-from clusters.control_values import log_invalid_record, parse_control_record
+from clusters.control_values import ControlValue, log_invalid_record, parse_control_record
 from clusters.errors import ProtocolError, TopicMissing
 from clusters.flow_records import GROUP_PREFIX, JOURNALED_PREFIX, NON_FLOW_PREFIXES, FlowRecord
 from clusters.settings import ConnectionSettings

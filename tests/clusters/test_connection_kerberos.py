@@ -8,8 +8,9 @@ from dataclasses import replace
 
 import pytest
 
+from clusters.connection_parameters import KerberosSettings
 from clusters.errors import AuthenticationFailed
-from clusters.settings import ConnectionSettings, KerberosSettings
+from clusters.settings import ConnectionSettings
 from clusters.wire.connection import open_connection
 from lab import clusters, kerberos
 from lab.broker import find_free_ports

@@ -7,9 +7,10 @@ import sys
 import pytest
 import scramp
 
+from clusters.connection_parameters import KerberosSettings, OAuthSettings
 from clusters.errors import AuthenticationFailed, ProtocolError
 from clusters.librdkafka import is_mechanism_supported
-from clusters.settings import ConnectionSettings, KerberosSettings, OAuthSettings
+from clusters.settings import ConnectionSettings
 from clusters.wire import sasl
 
 

@@ -14,8 +14,9 @@ from pathlib import Path
 import pytest
 
 from clusters import oauth_tokens
+from clusters.connection_parameters import OAuthSettings
 from clusters.errors import AuthenticationFailed, ClusterError, ProtocolError, Unreachable
-from clusters.settings import ConnectionSettings, OAuthSettings
+from clusters.settings import ConnectionSettings
 from lab.certificates import CertificateAuthority, write_secret_file
 from lab.identity_provider import IdentityProvider
 

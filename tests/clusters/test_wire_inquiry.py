@@ -134,9 +134,9 @@ def inquiry(broker: OldBroker) -> Iterator[AdminConnection]:
 
 
 def test_the_versions_of_an_old_broker(broker: OldBroker, inquiry: AdminConnection) -> None:
-    assert inquiry.versions == {key: (0, highest) for key, highest in KNOWN.items()}
-    assert (inquiry.supported, inquiry.finalized) == ({}, {})
-    assert detect_release(inquiry.versions, inquiry.supported) == "2.0"
+    assert inquiry.versions.ranges == {key: (0, highest) for key, highest in KNOWN.items()}
+    assert (inquiry.versions.supported, inquiry.versions.finalized) == ({}, {})
+    assert detect_release(inquiry.versions.ranges, inquiry.versions.supported) == "2.0"
     assert [version for key, version in broker.asked if key == 18][1:] == [2]
 
 

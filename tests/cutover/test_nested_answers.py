@@ -10,11 +10,12 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from clusters import oauth_tokens
+from clusters.connection_parameters import OAuthSettings
 from clusters.errors import ClusterError, Unreachable
 from clusters.registry.client import RegistryClient
 from clusters.registry.registry_settings import RegistrySettings
 from clusters.registry.schema import Schema
-from clusters.settings import ConnectionSettings, OAuthSettings
+from clusters.settings import ConnectionSettings
 from cutover.hooks.airflow_hook import AirflowHook
 from cutover.hooks.hook_call import HookCall
 from cutover.hooks.http_hook import HttpHook

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import socket
+import struct
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -21,6 +22,7 @@ from replicator.states import Reinspect
 from replicator.transport.active_copy import ActiveCopy
 from replicator.transport.broker_threads import TargetBrokerThreads
 from replicator.transport.rate_limit import RateLimit
+from tests.clusters.test_wire_exchange import answer_versions
 from tests.replicator.real import producer, settings_of
 from tests.replicator.test_real_links import PARTITIONS, filled, linked, same, wait_until
 
@@ -54,6 +56,18 @@ def test_a_connection_tells_that_it_ended_and_stays_usable_until_then(server: so
     assert transport.ended()
 
 
+def greeted(server: socket.socket) -> socket.socket:
+    """The next connection, whose first question (ApiVersions) has been answered."""
+    peer, _ = server.accept()
+    peer.settimeout(30)
+    with peer.makefile("rb") as stream:
+        frame = stream.read(struct.unpack(">i", stream.read(4))[0])
+    _, version, number = struct.unpack_from(">hhi", frame)
+    body = struct.pack(">i", number) + answer_versions(version)
+    peer.sendall(struct.pack(">i", len(body)) + body)
+    return peer
+
+
 def active_copy_to(address: BrokerAddress, partition: int, remembered_by: int) -> ActiveCopy:
     copy = PartitionCopy(
         PartitionKey("onprem-to-cloud", "orders", "orders", partition),
@@ -80,9 +94,8 @@ def test_only_a_broker_that_takes_no_connection_any_more_ends_what_is_idle(serve
     link.start()
     try:
         for _ in range(3):
-            peer, _ = server.accept()
-            peer.close()
-        peer, _ = server.accept()
+            greeted(server).close()
+        peer = greeted(server)
         assert [active.copy.trouble for active in active_copies] == [None, None]
         server.close()
         peer.close()

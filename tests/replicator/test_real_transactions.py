@@ -222,7 +222,7 @@ def set_transaction_version(settings: ConnectionSettings, level: int, how: int) 
     deadline = time.monotonic() + 180
     while True:
         with AdminConnection(settings, connection.address) as inquiry:
-            if inquiry.finalized.get("transaction.version", 0) == level:
+            if inquiry.versions.transaction_version == level:
                 return
         assert time.monotonic() < deadline, f"transaction.version never became {level}"
         time.sleep(0.1)

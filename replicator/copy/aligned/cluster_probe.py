@@ -86,11 +86,6 @@ class AlignmentSupportCache:
                 )
             return self._known[cluster_id]
 
-    def forget(self, cluster_id: str) -> None:
-        """Ask again: rights were given, or taken."""
-        with self._lock:
-            self._known.pop(cluster_id, None)
-
 
 def probe_alignment_support(
     admin: ClusterProtocol,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -15,8 +15,7 @@ from clusters.errors import ClusterError, ProtocolError
 from clusters.flow_records import FlowRecord
 from clusters.producer_registry import ProducerRecord, register_producer
 from clusters.settings import ConnectionSettings
-from clusters.wire.admin_connection import AdminConnection
-from clusters.wire.connection import Connection, open_connection
+from clusters.wire.connection import open_connection
 from replicator.copy.copy_protocol import Copy
 from replicator.copy.transactions.open_transaction import SlotPartition
 from replicator.copy.transactions.produce_answers import SessionLost
@@ -188,12 +187,5 @@ def read_slot_paths(target: ConnectionSettings, flow: str, slot: int) -> set[Cop
 
 def read_transaction_version(target: ConnectionSettings) -> int:
     """The finalized transaction.version; 0 where the feature is unknown (before Kafka 4). Raises ClusterError."""
-    with AdminConnection(target, _some_broker(target)) as inquiry:
-        return int(inquiry.finalized.get("transaction.version", 0))
-
-
-def _some_broker(target: ConnectionSettings) -> tuple[str, int]:
-    connection: Connection = open_connection(target)
-    with suppress(OSError):
-        connection.close()
-    return connection.address
+    with closing(open_connection(target)) as connection:
+        return connection.versions.transaction_version

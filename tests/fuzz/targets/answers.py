@@ -101,7 +101,7 @@ _QUESTIONS: tuple[_Question, ...] = (
     (lambda: _connected().describe_producers("orders", 0), "plain", (("describe_producers", 0, True),)),
     (lambda: _connected().issue_producer_id(), "plain", (("init_producer_id", 4, True),)),
     (_greeted, "contact", (("api_versions", 3, False), ("metadata", 8, False))),
-    (_inquired, "plain", (("api_versions", 4, False),)),
+    (_inquired, "greeting", (("api_versions", 4, False),)),
     (_read(lambda inquiry: inquiry.topics()), "inquiry", (("metadata", 12, True),)),
     (_read(lambda inquiry: inquiry.brokers()), "inquiry", (("metadata", 12, True),)),
     (_read(admin_reads.read_log_sizes), "inquiry", (("describe_log_dirs", 4, True),)),
@@ -228,12 +228,12 @@ def _versions_answer(version: int) -> bytes:
     return b"\0\0" + encode_uvarint(len(ranges) + 1) + b"".join(each + b"\0" for each in ranges) + b"\0\0\0\0\0"
 
 
-_V0 = struct.pack(">ii", 4 + len(_versions_answer(0)), 0) + _versions_answer(0)
 _V4 = struct.pack(">ii", 4 + len(_versions_answer(4)), 1) + _versions_answer(4)
 # how a connection begins: what a broker has answered before, and the correlation ids of all that follows
 _BEGINNINGS: dict[str, tuple[bytes, Sequence[int]]] = {
     "contact": (b"", [1] * 20),
-    "plain": (b"", range(1, 100)),
-    "inquiry": (_V4, range(2, 100)),
-    "login": (_V0, [0] * 20),
+    "plain": (_V4, range(1, 100)),
+    "greeting": (b"", range(1, 100)),
+    "inquiry": (_V4, range(1, 100)),
+    "login": (_V4, range(2, 100)),
 }

@@ -1,0 +1,189 @@
+"""Which requests this client sends, in which versions, and which of them a broker takes.
+
+`SUPPORT` is the one table: request → versions we can encode, and why none newer. `ApiVersions` is what one broker
+answered about itself; `pick` takes the newest version that the table, the broker and the caller share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Final, NamedTuple
+
+from clusters.errors import RequestRefused
+from clusters.wire import error_codes
+from clusters.wire.request_codec import RequestExchange
+
+_ANY = 32_767  # the largest int16: no limit of the caller's
+
+
+class Api(IntEnum):
+    """Requests by their Kafka api key (https://kafka.apache.org/protocol#protocol_api_keys)."""
+
+    PRODUCE = 0
+    FETCH = 1
+    LIST_OFFSETS = 2
+    METADATA = 3
+    OFFSET_COMMIT = 8
+    OFFSET_FETCH = 9
+    FIND_COORDINATOR = 10
+    DESCRIBE_GROUPS = 15
+    JOIN_GROUP = 11
+    SYNC_GROUP = 14
+    LIST_GROUPS = 16
+    SASL_HANDSHAKE = 17
+    API_VERSIONS = 18
+    CREATE_TOPICS = 19
+    DELETE_RECORDS = 21
+    INIT_PRODUCER_ID = 22
+    OFFSET_FOR_LEADER_EPOCH = 23
+    ADD_PARTITIONS_TO_TXN = 24
+    END_TXN = 26
+    WRITE_TXN_MARKERS = 27
+    DESCRIBE_ACLS = 29
+    CREATE_ACLS = 30
+    DELETE_ACLS = 31
+    DESCRIBE_CONFIGS = 32
+    DESCRIBE_LOG_DIRS = 35
+    SASL_AUTHENTICATE = 36
+    INCREMENTAL_ALTER_CONFIGS = 44
+    DESCRIBE_CLIENT_QUOTAS = 48
+    ALTER_CLIENT_QUOTAS = 49
+    DESCRIBE_USER_SCRAM_CREDENTIALS = 50
+    UPDATE_FEATURES = 57
+    DESCRIBE_CLUSTER = 60
+    DESCRIBE_PRODUCERS = 61
+    DESCRIBE_TRANSACTIONS = 65
+    LIST_TRANSACTIONS = 66
+    CONSUMER_GROUP_DESCRIBE = 69
+    SHARE_GROUP_DESCRIBE = 77
+    STREAMS_GROUP_HEARTBEAT = 88
+    STREAMS_GROUP_DESCRIBE = 89
+    DESCRIBE_SHARE_GROUP_OFFSETS = 90
+    ALTER_SHARE_GROUP_OFFSETS = 91
+
+
+class ApiSupport(NamedTuple):
+    """The versions of a request that we can encode and read. why: what keeps us from a newer or an older one."""
+
+    lowest: int
+    highest: int
+    why: str = ""
+
+
+SUPPORT: Final[Mapping[Api, ApiSupport]] = {
+    Api.PRODUCE: ApiSupport(13, 13, "encoded by hand with topic ids (KIP-516)"),
+    Api.FETCH: ApiSupport(13, 13, "encoded by hand with topic ids (KIP-516)"),
+    Api.LIST_OFFSETS: ApiSupport(1, 11),
+    Api.METADATA: ApiSupport(0, 13),
+    Api.OFFSET_COMMIT: ApiSupport(2, 8, "9 is for members with an epoch, 10 names topics by id"),
+    Api.OFFSET_FETCH: ApiSupport(2, 9, "10 names topics by id"),
+    Api.FIND_COORDINATOR: ApiSupport(0, 6),
+    Api.DESCRIBE_GROUPS: ApiSupport(0, 6),
+    Api.JOIN_GROUP: ApiSupport(0, 9, "sent by tests only: we join groups by librdkafka"),
+    Api.SYNC_GROUP: ApiSupport(0, 5, "sent by tests only"),
+    Api.LIST_GROUPS: ApiSupport(0, 5),
+    Api.SASL_HANDSHAKE: ApiSupport(1, 1, "0 sends tokens without a Kafka frame"),
+    Api.API_VERSIONS: ApiSupport(0, 4),
+    Api.CREATE_TOPICS: ApiSupport(2, 7),
+    Api.DELETE_RECORDS: ApiSupport(0, 2),
+    Api.INIT_PRODUCER_ID: ApiSupport(0, 5, "6 is for two-phase commits of others (KIP-939)"),
+    Api.OFFSET_FOR_LEADER_EPOCH: ApiSupport(2, 4),
+    Api.ADD_PARTITIONS_TO_TXN: ApiSupport(0, 3, "4 and 5 are between brokers"),
+    Api.END_TXN: ApiSupport(0, 5),
+    Api.WRITE_TXN_MARKERS: ApiSupport(1, 1, "2 says which transactions are of version 2, which a bare marker is not"),
+    Api.DESCRIBE_ACLS: ApiSupport(1, 3),
+    Api.CREATE_ACLS: ApiSupport(1, 3),
+    Api.DELETE_ACLS: ApiSupport(1, 3),
+    Api.DESCRIBE_CONFIGS: ApiSupport(1, 4),
+    Api.DESCRIBE_LOG_DIRS: ApiSupport(1, 5),
+    Api.SASL_AUTHENTICATE: ApiSupport(0, 2),
+    Api.INCREMENTAL_ALTER_CONFIGS: ApiSupport(0, 1),
+    Api.DESCRIBE_CLIENT_QUOTAS: ApiSupport(0, 1),
+    Api.ALTER_CLIENT_QUOTAS: ApiSupport(0, 1),
+    Api.DESCRIBE_USER_SCRAM_CREDENTIALS: ApiSupport(0, 0),
+    Api.UPDATE_FEATURES: ApiSupport(0, 2, "sent by tests only"),
+    Api.DESCRIBE_CLUSTER: ApiSupport(0, 2),
+    Api.DESCRIBE_PRODUCERS: ApiSupport(0, 0),
+    Api.DESCRIBE_TRANSACTIONS: ApiSupport(0, 0),
+    Api.LIST_TRANSACTIONS: ApiSupport(0, 2),
+    Api.CONSUMER_GROUP_DESCRIBE: ApiSupport(0, 1),
+    Api.SHARE_GROUP_DESCRIBE: ApiSupport(1, 1),
+    Api.STREAMS_GROUP_HEARTBEAT: ApiSupport(0, 0, "sent by tests only"),
+    Api.STREAMS_GROUP_DESCRIBE: ApiSupport(0, 0),
+    Api.DESCRIBE_SHARE_GROUP_OFFSETS: ApiSupport(0, 1),
+    Api.ALTER_SHARE_GROUP_OFFSETS: ApiSupport(0, 0),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ApiVersions:
+    """What one broker says of itself. ranges: api key → (lowest, highest version). supported: feature → the highest
+    level of its software; finalized: feature → the level that its cluster uses now (both empty with ZooKeeper)."""
+
+    alias: str
+    address: str
+    ranges: Mapping[int, tuple[int, int]] = field(default_factory=dict)
+    supported: Mapping[str, int] = field(default_factory=dict)
+    finalized: Mapping[str, int] = field(default_factory=dict)
+
+    def pick(self, api: Api, lowest: int = 0, highest: int = _ANY) -> int:
+        """Returns the newest version that the table, the broker and the caller share.
+
+        Raises RequestRefused, which names broker, request and versions, when there is none.
+        """
+        ours, (low, high) = SUPPORT[api], self.ranges.get(api, (0, -1))
+        oldest, newest = max(ours.lowest, lowest), min(ours.highest, highest)
+        if max(oldest, low) > min(newest, high):
+            theirs = f"it takes {_span(low, high)}" if low <= high else "it does not know the request"
+            raise RequestRefused(
+                f"{self.address} of cluster {self.alias} is too old (or too new) to be asked {api.name.lower()} in "
+                f"{_span(oldest, newest)}: {theirs}",
+                alias=self.alias,
+            )
+        return min(newest, high)
+
+    def has_version(self, api: Api, version: int) -> bool:
+        """Whether the broker takes this version of the request."""
+        low, high = self.ranges.get(api, (0, -1))
+        return low <= version <= high
+
+    @property
+    def transaction_version(self) -> int:
+        """The finalized level of `transaction.version`; 0 where brokers do not know the feature (before Kafka 4)."""
+        return self.finalized.get("transaction.version", 0)
+
+
+def read_api_versions(exchange: RequestExchange, alias: str, address: str) -> ApiVersions:
+    """Asks a broker for its versions, in the newest one first; an older broker answers which it knows (KIP-511).
+
+    Raises RequestRefused, ProtocolError, Unreachable.
+    """
+    values = {"client_software_name": "watershed", "client_software_version": "1"}
+    newest = SUPPORT[Api.API_VERSIONS].highest
+    answer = exchange.ask("api_versions", newest, values)
+    if int(answer.error_code) == error_codes.UNSUPPORTED_VERSION:
+        known = [int(each.max_version) for each in answer.api_keys if int(each.api_key) == Api.API_VERSIONS]
+        answer = exchange.ask("api_versions", min(max(known, default=0), newest), values)
+    code = int(answer.error_code)
+    if code:
+        refused = RequestRefused(
+            f"{address} of cluster {alias} answered {error_codes.describe_error_code(code)} when asked for its API "
+            "versions",
+            alias=alias,
+        )
+        refused.code = code
+        raise refused
+    supported, finalized = getattr(answer, "supported_features", ()), getattr(answer, "finalized_features", ())
+    return ApiVersions(
+        alias,
+        address,
+        {int(each.api_key): (int(each.min_version), int(each.max_version)) for each in answer.api_keys},
+        {str(each.name): int(each.max_version) for each in supported},
+        {str(each.name): int(each.max_version_level) for each in finalized},
+    )
+
+
+def _span(low: int, high: int) -> str:
+    return f"version {low}" if low == high else f"versions {low} to {high}"

@@ -15,10 +15,10 @@ from cli.plan_settings import build_settings_lookup, compile_plan_at
 from topology.shell_command import render_shell_command
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from clusters.required_rights import AccountRole
-    from clusters.settings import ConnectionSettings
+    from clusters.settings import SettingsLookup
     from topology.drift import FieldDrift
     from topology.plan import Plan
 
@@ -68,7 +68,7 @@ def apply(path: Path, yes: bool, form: str) -> int:
     return 1 if any(change.error for change in changes) else 0
 
 
-def _has_rights(plan: Plan, connect: Callable[[str], ConnectionSettings]) -> bool:
+def _has_rights(plan: Plan, connect: SettingsLookup) -> bool:
     """False when the account lacks a right that applying needs: each is named, before anything is changed."""
     from clusters.rights_preflight import find_missing_role_rights
 

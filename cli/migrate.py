@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -89,12 +89,13 @@ def migrate(
         raise click.UsageError("--drill-records and --keep go with --drill")
     if run_id is not None and not re.fullmatch(r"[\w.:+-]{1,200}", run_id):
         raise click.BadParameter("use letters, digits and . : + - _ only", param_hint="--run")
-    if force and not abandon:
-        raise click.UsageError("--force goes with --abandon")
-    if abandon and (dry_run or resume or step is not None):
-        raise click.UsageError("--abandon goes without --dry-run, --resume and --step")
-    if all_waves and (wave or step or run_id or abandon):
-        raise click.UsageError("--all-waves goes without --wave, --step, --run and --abandon: each wave is a run")
+    _refuse_contradictions(
+        force and not abandon and "--force goes with --abandon",
+        abandon and (dry_run or resume or step is not None) and "--abandon goes without --dry-run, --resume and --step",
+        all_waves
+        and (wave or step or run_id or abandon)
+        and "--all-waves goes without --wave, --step, --run and --abandon: each wave is a run",
+    )
     plan = compile_plan_at(path)
     waves = _chosen(plan, wave)
     if dry_run:
@@ -102,13 +103,8 @@ def migrate(
 
         show_dry_run(plan, waves, form, strategy)
         return 0
-    if (
-        approve == "manual"
-        and not (abandon or status)
-        and step in (None, "approval", "soak")
-        and not sys.stdin.isatty()
-    ):
-        raise click.UsageError("there is no terminal to ask for approval: add --approve auto, or run it in one")
+    if not (abandon or status):
+        _require_approver(approve, step)
     flow = plan.flow(plan.migration.flow if plan.migration else "")
     connect = build_settings_lookup(plan)
     settings = {alias: connect(alias) for alias in (flow.source, flow.target)}
@@ -120,17 +116,37 @@ def migrate(
         course = _course(plan, name, settings[flow.target], strategy)
         wanted = RunOptions(path, name, False, True, True, force, approve, evidence, None, run_id, form)
         return abandon_and_report(plan, course, settings, wanted)
+    return _run_waves(
+        lambda again: one(_meant(plan, wave, settings[flow.target], form), resume=again), resume, all_waves, form
+    )
+
+
+def _run_waves(run: Callable[[bool], RunResult], resume: bool, all_waves: bool, form: str) -> int:
+    """One run, or one after the other until a wave is not done. Returns the exit code."""
     from cutover.errors import WaveDone
 
     try:
         while True:
-            result = one(_meant(plan, wave, settings[flow.target], form), resume=resume)
+            result = run(resume)
             if not all_waves or result.state != "done":
                 return result.exit_code
             resume = False
     except WaveDone as done:
         click.echo(f"{done}; nothing is left to do", err=form == "json")
         return 0
+
+
+def _refuse_contradictions(*found: object) -> None:
+    """Each is a sentence about options that exclude each other, or false. Raises UsageError with the first."""
+    for problem in found:
+        if problem:
+            raise click.UsageError(str(problem))
+
+
+def _require_approver(approve: str, step: str | None) -> None:
+    """Raises UsageError when a person has to approve, and there is no terminal to ask in."""
+    if approve == "manual" and step in (None, "approval", "soak") and not sys.stdin.isatty():
+        raise click.UsageError("there is no terminal to ask for approval: add --approve auto, or run it in one")
 
 
 def _chosen(plan: Plan, wave: str | None) -> list[Wave]:

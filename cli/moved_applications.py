@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from cli.wave_status import read_migration_journal
 
 if TYPE_CHECKING:
-    from clusters.settings import ConnectionSettings
+    from clusters.settings import SettingsLookup
     from topology.plan import Plan
 
 
-def describe_moved_applications(plan: Plan, connect: Callable[[str], ConnectionSettings]) -> list[str]:
+def describe_moved_applications(plan: Plan, connect: SettingsLookup) -> list[str]:
     """A line for each wave whose applications run at the target, as the journal says. Raises ClusterError and
     BrokenChain."""
     from clusters.flow_records import read_flows

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from clusters.settings import ConnectionSettings
+    from clusters.settings import SettingsLookup
     from topology.plan import Plan
 
 
@@ -18,7 +17,7 @@ def compile_plan_at(path: Path) -> Plan:
     return compile_path(path)
 
 
-def build_settings_lookup(plan: Plan) -> Callable[[str], ConnectionSettings]:
+def build_settings_lookup(plan: Plan) -> SettingsLookup:
     """Settings of a cluster of the plan by alias, secrets resolved from this process's environment."""
     from clusters.settings import resolve_connection_settings
 

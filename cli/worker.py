@@ -8,7 +8,6 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -18,7 +17,7 @@ import click
 from cli.plan_settings import build_settings_lookup, compile_plan_at
 
 if TYPE_CHECKING:
-    from clusters.settings import ConnectionSettings
+    from clusters.settings import SettingsLookup
     from topology.plan import Plan
 
 
@@ -59,7 +58,7 @@ def worker(path: Path, target: str, processes: int, metrics: str | None, form: L
     return 0
 
 
-def _tell_missing_rights(plan: Plan, target: str, connect: Callable[[str], ConnectionSettings]) -> None:
+def _tell_missing_rights(plan: Plan, target: str, connect: SettingsLookup) -> None:
     """What the worker may not do, told before it starts; it starts all the same, since rights may come later."""
     from clusters.errors import ClusterError
     from clusters.rights_preflight import find_missing_role_rights

@@ -28,7 +28,7 @@ from clusters.secret_rotation import SecretRotation
 from clusters.settings import ConnectionSettings
 from clusters.topic_partition import TopicPartition
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 # OffsetSpec is untyped and abstract on paper; its instances come from these two.
 _SPECS: Any = OffsetSpec
@@ -308,8 +308,8 @@ class AdminRequests:
         return KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE), key.topic, key.partition)
 
     def _ask(
-        self, call: Callable[[RequestBound], T], doing: str, *, group: str | None = None, spreading: bool = False
-    ) -> T:
+        self, call: Callable[[RequestBound], _T], doing: str, *, group: str | None = None, spreading: bool = False
+    ) -> _T:
         """Call until it succeeds, fails for good, or the time is up. Exceptions carry (error, topic, partition).
 
         spreading: an unknown topic may be one that was just created.

@@ -35,9 +35,9 @@ _PATIENCE_S = 2.0
 _GRACE_S = 0.5  # for the others, when one has answered
 _GOOD_S, _SILENT_S = 300.0, 30.0  # how long an answer, or none, is remembered
 
-Address = tuple[str, int]
-_Known = tuple[float, tuple[Address, ...], ProtocolError | None]
-_known: dict[tuple[str, Address], _Known] = {}
+_Address = tuple[str, int]
+_Known = tuple[float, tuple[_Address, ...], ProtocolError | None]
+_known: dict[tuple[str, _Address], _Known] = {}
 
 
 def require_kafka_brokers(settings: ConnectionParameters) -> None:
@@ -49,7 +49,7 @@ def require_kafka_brokers(settings: ConnectionParameters) -> None:
         _asked(settings, advertised - set(bootstrap))
 
 
-def _asked(settings: ConnectionParameters, addresses: Iterable[Address]) -> set[Address]:
+def _asked(settings: ConnectionParameters, addresses: Iterable[_Address]) -> set[_Address]:
     """What these brokers advertise, as far as they say it in time."""
     now, wanted = time.monotonic(), [(settings.protocol, address) for address in addresses]
     fresh = [each for each in wanted if each not in _known or _known[each][0] <= now]
@@ -63,7 +63,7 @@ def _asked(settings: ConnectionParameters, addresses: Iterable[Address]) -> set[
     until = time.monotonic() + _GRACE_S
     for thread in threads:
         thread.join(max(until - time.monotonic(), 0.0))
-    found: set[Address] = set()
+    found: set[_Address] = set()
     for each in wanted:
         _, advertised, hostile = _known.get(each, (0.0, (), None))
         if hostile is not None:
@@ -72,7 +72,7 @@ def _asked(settings: ConnectionParameters, addresses: Iterable[Address]) -> set[
     return found
 
 
-def _ask(settings: ConnectionParameters, place: tuple[str, Address], answered: threading.Event) -> None:
+def _ask(settings: ConnectionParameters, place: tuple[str, _Address], answered: threading.Event) -> None:
     """Ask one broker, and remember what came of it. The event is set by who took the connection."""
     address = place[1]
     try:
@@ -85,7 +85,7 @@ def _ask(settings: ConnectionParameters, place: tuple[str, Address], answered: t
     except ClusterError:
         _known[place] = (time.monotonic() + _SILENT_S, (), None)
         return
-    advertised: tuple[Address, ...] = ()
+    advertised: tuple[_Address, ...] = ()
     try:
         versions = _versions(transport)
         oldest, newest = versions.get(_METADATA, (1, 0))
@@ -131,7 +131,7 @@ def _ranges(body: memoryview, at: int, count: int, *, tags: bool) -> Iterable[tu
         yield key, (lowest, highest)
 
 
-def _advertised(transport: Transport, version: int) -> tuple[Address, ...]:
+def _advertised(transport: Transport, version: int) -> tuple[_Address, ...]:
     """The cluster's brokers; no topic is asked for, and none made."""
     asked = struct.pack(">i", 0) + b"\x00" * ((version >= 4) + 2 * (version >= 8))
     body = _exchanged(transport, _METADATA, version, asked)

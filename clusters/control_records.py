@@ -26,7 +26,7 @@ from clusters.partition_consumer import build_partition_consumer, is_group_error
 from clusters.settings import ConnectionSettings
 from clusters.topic_partition import TopicPartition
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,16 +111,16 @@ def read_latest_values(
 def read_latest_records(
     settings: ConnectionSettings,
     topic: str,
-    read: Callable[[ControlValue], T],
+    read: Callable[[ControlValue], _T],
     wanted: Callable[[str], bool],
     partitions: Iterable[int] | None = None,
-) -> dict[str, T]:
+) -> dict[str, _T]:
     """Returns the newest value of every `wanted` key, parsed by `read`.
 
     A value that `read` cannot parse is logged and changes nothing: the key's earlier value still counts, as long as
     compaction has left it.
     """
-    view: dict[str, T] = {}
+    view: dict[str, _T] = {}
     for record in read_control_log(settings, topic, partitions):
         if wanted(record.key):
             if record.value is None:

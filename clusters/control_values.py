@@ -20,7 +20,7 @@ log = logging.getLogger("watershed.control")
 
 
 ControlValue = dict[str, Any]
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 _TOLD_AT_MOST = 10_000
 
@@ -85,7 +85,7 @@ def decode_control_value(payload: bytes) -> ControlValue:
     return parse_json_object(payload)
 
 
-def parse_control_record(read: Callable[[ControlValue], T], value: ControlValue, key: str | None = None) -> T:
+def parse_control_record(read: Callable[[ControlValue], _T], value: ControlValue, key: str | None = None) -> _T:
     """What the reader makes of the value, every field of the type that it declares. key: under which it stands, for
     what knows its own. Raises ValueError."""
     try:

@@ -7,13 +7,13 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import TypeVar
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 
-def run_with_deadline(seconds: float, work: Callable[[], T]) -> T:
+def run_with_deadline(seconds: float, work: Callable[[], _T]) -> _T:
     """Do work in a thread of its own. Raises what it raises, and TimeoutError when it is not done in time; what is
     not done then is left behind and ends with this process."""
-    result: Future[T] = Future()
+    result: Future[_T] = Future()
 
     def run() -> None:
         try:

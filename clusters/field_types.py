@@ -9,11 +9,11 @@ from functools import lru_cache
 from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 _Check = Callable[[Any], str]  # "" or what is there instead
 
 
-def require_types(record: T) -> T:
+def require_types(record: _T) -> _T:
     """The record itself. Raises TypeError, which names the first field that holds something else than it declares."""
     if is_dataclass(record):
         kind: Any = type(record)

@@ -25,7 +25,7 @@ from clusters.errors import (
     Unauthorised,
 )
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 _NO_ANSWER = {
     KafkaError._TIMED_OUT,
@@ -192,7 +192,7 @@ def extract_kafka_error(error: Exception) -> KafkaError:
     return KafkaError(KafkaError._FAIL, str(error))
 
 
-def wait_for_result(future: concurrent.futures.Future[T], timeout: float) -> T:
+def wait_for_result(future: concurrent.futures.Future[_T], timeout: float) -> _T:
     """Wait for an admin future. Too long a wait raises KafkaException(_TIMED_OUT), as librdkafka would."""
     try:
         return future.result(timeout=timeout)

@@ -21,7 +21,7 @@ from clusters.wire.connection import Connection, open_connection
 from clusters.wire.messages import READ_UNCOMMITTED, FetchedPartition, FetchPartition, TopicMetadata
 
 _PARTITIONS_A_FETCH = 32
-Address = tuple[str, int]
+_Address = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,14 +92,14 @@ def find_transactional_ids(settings: ConnectionSettings, producer_ids: Collectio
 
 def _led(
     settings: ConnectionSettings, places: Collection[TopicPartition]
-) -> Iterator[tuple[Address, dict[str, TopicMetadata], list[TopicPartition]]]:
+) -> Iterator[tuple[_Address, dict[str, TopicMetadata], list[TopicPartition]]]:
     """The partitions by the address of their leader."""
     if not places:
         return
     with closing(open_connection(settings)) as connection:
         metadata = connection.metadata(tuple(sorted({place.topic for place in places})))
     topics = {topic.name: topic for topic in metadata.topics}
-    by_leader: dict[Address, list[TopicPartition]] = defaultdict(list)
+    by_leader: dict[_Address, list[TopicPartition]] = defaultdict(list)
     for place in sorted(places):
         described = topics.get(place.topic)
         if described is None or described.error or place.partition >= len(described.partitions):

@@ -8,13 +8,13 @@ below it.
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kio.static.primitive import f64, i8, i16, i32, i32Timedelta
 
 from clusters.required_rights import AccountRole, RequiredRight, derive_required_rights
-from clusters.settings import ConnectionSettings
+from clusters.settings import ConnectionSettings, SettingsLookup
 from clusters.wire import error_codes
 from clusters.wire.admin_connection import AdminConnection
 from clusters.wire.bootstrap import connect_to_any
@@ -72,15 +72,13 @@ def find_missing_rights(settings: ConnectionSettings, needed: Sequence[RequiredR
         return [_MissingRight(right, on) for right in wanted if (on := asking.lacking(right)) is not None]
 
 
-def find_missing_role_rights(
-    plan: Plan, role: AccountRole, connect_to: Callable[[str], ConnectionSettings]
-) -> list[_MissingRight]:
+def find_missing_role_rights(plan: Plan, role: AccountRole, connect_to: SettingsLookup) -> list[_MissingRight]:
     """What the role lacks on all clusters of a plan. Raises ClusterError."""
     return find_missing_among(role, derive_required_rights(plan, role), connect_to)
 
 
 def find_missing_among(
-    role: AccountRole, needed: Sequence[RequiredRight], connect_to: Callable[[str], ConnectionSettings]
+    role: AccountRole, needed: Sequence[RequiredRight], connect_to: SettingsLookup
 ) -> list[_MissingRight]:
     """What is missing of rights of a role on several clusters, asked with its account. Raises ClusterError."""
     found: list[_MissingRight] = []

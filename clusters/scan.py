@@ -26,7 +26,7 @@ from clusters.wire import admin_reads
 from clusters.wire.admin_connection import AdminConnection
 from topology.inventory import InventoryAcl, InventoryCluster, InventoryFlow, InventoryGroup, InventoryTopic
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 # Broker-wide values that decide what copying, sizing or moving runs into; and everything under the prefixes.
 _BROKER_CONFIGS = frozenset(
@@ -312,7 +312,7 @@ class _Scan:
         if tiered:
             self.not_seen.append(f"what {tiered} topics keep in remote storage: their sizes are of the brokers' disks")
 
-    def _told(self, what: str, ask: Callable[..., T], *about: Any) -> T | None:
+    def _told(self, what: str, ask: Callable[..., _T], *about: Any) -> _T | None:
         """The answer; None, and a line in `not_seen`, where the cluster refuses or is too old."""
         try:
             return ask(*about)

@@ -25,7 +25,7 @@ from clusters.settings import ConnectionSettings
 from clusters.topic_partition import TopicPartition
 from topology.inventory import InventoryAcl, InventoryBroker
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 _SPECS: Any = OffsetSpec  # untyped; its one instance for this comes from here
 _FILTER: Any = AclBindingFilter  # None means any, which its signature does not say
@@ -192,7 +192,7 @@ class ScanRequests(AdminRequests):
         return self._shared[known]
 
 
-def split_items(items: list[T], size: int) -> Iterator[list[T]]:
+def split_items(items: list[_T], size: int) -> Iterator[list[_T]]:
     """Yields the items in lists of at most `size`."""
     for start in range(0, len(items), size):
         yield items[start : start + size]

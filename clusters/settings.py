@@ -8,7 +8,7 @@ resolve settings without it.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -99,3 +99,7 @@ def resolve_connection_settings(cluster: PlanCluster, environ: Mapping[str, str]
         origin=SettingsOrigin(cluster, environ),
         **resolve_fields(cluster, os.environ if environ is None else environ),
     )
+
+
+SettingsLookup = Callable[[str], ConnectionSettings]
+"""The settings of a cluster by its alias; raises what resolving them raises."""

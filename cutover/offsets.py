@@ -8,19 +8,19 @@ from typing import TypeVar
 from clusters.topic_partition import TopicPartition
 from replicator.ledger.offset_translation import Offsets
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 
-def encode_offsets(offsets: Mapping[TopicPartition, T]) -> dict[str, dict[str, T]]:
+def encode_offsets(offsets: Mapping[TopicPartition, _T]) -> dict[str, dict[str, _T]]:
     """`{topic: {partition: offset}}` (or whatever stands there), sorted; partitions are strings because JSON keys
     are."""
-    out: dict[str, dict[str, T]] = {}
+    out: dict[str, dict[str, _T]] = {}
     for place in sorted(offsets):
         out.setdefault(place.topic, {})[str(place.partition)] = offsets[place]
     return out
 
 
-def decode_offsets(value: Mapping[str, Mapping[str, T]]) -> dict[TopicPartition, T]:
+def decode_offsets(value: Mapping[str, Mapping[str, _T]]) -> dict[TopicPartition, _T]:
     """The inverse of `to_json`."""
     return {
         TopicPartition(topic, int(partition)): offset

@@ -11,12 +11,12 @@ from cutover.errors import Refused
 from cutover.observations import ActionFailed, Observation
 from cutover.policy import WavePolicy
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 O = TypeVar("O", bound=Observation)  # noqa: E741  -- an observation
 
 _FIRST_MS = 50
 
-ActionGenerator = Generator[Action, Observation, T]
+ActionGenerator = Generator[Action, Observation, _T]
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from clusters.control_topics import FLOWS_TOPIC, ControlWriter, ensure_control_t
 from clusters.control_values import log_invalid_record, parse_control_record
 from clusters.flow_records import FlowRecord, read_flows, write_flow
 from clusters.producer_registry import ProducerRecord, read_producers, register_producer
-from clusters.settings import ConnectionSettings
+from clusters.settings import ConnectionSettings, SettingsLookup
 from clusters.wire.connection import open_connection
 from replicator.apply_neighbours import adapt_to_neighbours
 from replicator.apply_refusals import (
@@ -33,8 +33,6 @@ from replicator.topic_mapping import MappedTopic, map_topics, read_copied_topics
 from topology.drift import FieldDrift
 from topology.plan import Plan, PlanFlow
 
-Connect = Callable[[str], ConnectionSettings]
-
 
 @dataclass(frozen=True, slots=True)
 class AppliedChange:
@@ -48,7 +46,7 @@ class AppliedChange:
 
 def apply_plan(
     plan: Plan,
-    connect_to: Connect,
+    connect_to: SettingsLookup,
     say: Callable[[AppliedChange], None] = lambda _change: None,
     left: Callable[[FieldDrift], None] = lambda _difference: None,
 ) -> list[AppliedChange]:

@@ -8,7 +8,7 @@ the ledger says which source offset stands here, and on the source it begins aga
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, NamedTuple
@@ -18,7 +18,7 @@ from clusters.control_topics import compute_slot
 from clusters.errors import ClusterError
 from clusters.flow_records import FlowRecord, read_flows
 from clusters.producer_registry import ProducerRecord, read_producers
-from clusters.settings import ConnectionSettings
+from clusters.settings import SettingsLookup
 from clusters.wire.connection import open_connection
 from replicator.batch.header_rewrite import SEQUENCE_SPACE
 from replicator.batch.record_batch import RawBatch
@@ -29,7 +29,6 @@ from replicator.ledger.ledger import Ledger, read_ledger
 
 _MAX_HOPS = 64
 _ADOPTED = "adopted"  # the kind of a hop that another tool copied, and a flow went on behind
-Connect = Callable[[str], ConnectionSettings]
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +76,7 @@ class _Ends(Exception):
 
 
 def trace_record(
-    aliases: Iterable[str], connect_to: Connect, alias: str, topic: str, partition: int, offset: int
+    aliases: Iterable[str], connect_to: SettingsLookup, alias: str, topic: str, partition: int, offset: int
 ) -> RecordTrace:
     """Follow the record at `offset` of a topic of cluster `alias` to where it was written. aliases: all clusters that
     may be looked at, among them `alias`.
@@ -135,7 +134,7 @@ class _Clusters:
     """The clusters that may be looked at, with what was read of them once."""
 
     aliases: tuple[str, ...]
-    connect_to: Connect
+    connect_to: SettingsLookup
     _ids: dict[str, str] = field(default_factory=dict)
     _flows: dict[str, dict[str, FlowRecord]] = field(default_factory=dict)
     _producers: dict[str, dict[int, ProducerRecord]] = field(default_factory=dict)

@@ -19,7 +19,7 @@ from topology.inventory import InventoryAcl
 _SET, _DELETE = i8(0), i8(1)  # org.apache.kafka.clients.admin.AlterConfigOp.OpType
 _TOPIC = i8(2)
 _AT_ONCE: Final = 200
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 
 def create_acls(inquiry: AdminConnection, acls: Sequence[InventoryAcl]) -> dict[InventoryAcl, str]:
@@ -131,7 +131,7 @@ def _why(result: Any) -> str:
     return f"{error_codes.describe_error_code(int(result.error_code))}{said}"
 
 
-def _batches(things: Sequence[T] | Iterable[T]) -> Iterator[list[T]]:
+def _batches(things: Sequence[_T] | Iterable[_T]) -> Iterator[list[_T]]:
     there = list(things)
     for start in range(0, len(there), _AT_ONCE):
         yield there[start : start + _AT_ONCE]

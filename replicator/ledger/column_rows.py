@@ -11,21 +11,21 @@ from itertools import islice
 from operator import eq
 from typing import Any, Final, Generic, TypeVar, overload
 
-Row = TypeVar("Row", bound="tuple[int, ...]")
+_Row = TypeVar("_Row", bound="tuple[int, ...]")
 
 _SHOWN: Final = 8  # rows of a repr
 
 
-class ColumnRows(Sequence[Row], Generic[Row]):
+class ColumnRows(Sequence[_Row], Generic[_Row]):
     """Rows of one NamedTuple of integers (64 bits, with a sign). columns: one array (typecode q) a field."""
 
     __slots__ = ("columns", "kind")
 
-    def __init__(self, kind: type[Row], columns: Iterable[array[int]]) -> None:
+    def __init__(self, kind: type[_Row], columns: Iterable[array[int]]) -> None:
         self.kind, self.columns = kind, tuple(columns)
 
     @staticmethod
-    def of(kind: type[Row], rows: Iterable[Row]) -> ColumnRows[Row]:
+    def of(kind: type[_Row], rows: Iterable[_Row]) -> ColumnRows[_Row]:
         """These rows, as they are when they are columns already. Raises OverflowError beyond 64 bits."""
         if isinstance(rows, ColumnRows):
             return rows
@@ -37,16 +37,16 @@ class ColumnRows(Sequence[Row], Generic[Row]):
         return len(self.columns[0])
 
     @overload
-    def __getitem__(self, at: int) -> Row: ...
+    def __getitem__(self, at: int) -> _Row: ...
     @overload
-    def __getitem__(self, at: slice) -> ColumnRows[Row]: ...
-    def __getitem__(self, at: int | slice) -> Row | ColumnRows[Row]:
+    def __getitem__(self, at: slice) -> ColumnRows[_Row]: ...
+    def __getitem__(self, at: int | slice) -> _Row | ColumnRows[_Row]:
         if isinstance(at, slice):
             return ColumnRows(self.kind, (column[at] for column in self.columns))
-        make: Callable[..., Row] = self.kind
+        make: Callable[..., _Row] = self.kind
         return make(*(column[at] for column in self.columns))
 
-    def __iter__(self) -> Iterator[Row]:
+    def __iter__(self) -> Iterator[_Row]:
         return map(self.kind, *self.columns)
 
     def __eq__(self, other: object) -> bool:

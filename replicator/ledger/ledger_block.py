@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from clusters.control_records import ControlRecord, ControlValue
-from clusters.control_values import UNREADABLE_ERRORS
+from clusters.control_records import ControlRecord
+from clusters.control_values import UNREADABLE_ERRORS, ControlValue
 from replicator.ledger.leader_epochs import LeaderEpochEntry
 from replicator.ledger.offset_map import OffsetRun
 from replicator.ledger.record_format import build_unreadable_error, require_field_types

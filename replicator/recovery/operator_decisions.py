@@ -26,7 +26,7 @@ from replicator.recovery.producer_epochs import drop_unlanded_epochs, find_unuse
 from replicator.recovery.recovery_point import LogInspection, RecoveryPoint
 from replicator.states import Halt, OffsetSpan, Reinspect
 
-Kind = Literal["accept-gap", "reseed", "adopt", "rejoin", "copy-foreign"]
+DecisionKind = Literal["accept-gap", "reseed", "adopt", "rejoin", "copy-foreign"]
 COPY_FOREIGN: Final = "copy-foreign"  # the kind that no inspection obeys: the loop guard lets its offsets pass
 CONTINUING_KINDS = (
     "adopt",
@@ -50,7 +50,7 @@ class OperatorDecision:
     the target.
     """
 
-    kind: Kind
+    kind: DecisionKind
     flow: str
     topic: str
     partition: int

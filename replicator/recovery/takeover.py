@@ -42,7 +42,6 @@ from replicator.recovery.producer_epochs import begin_exclusive_epoch, drop_over
 from replicator.recovery.recovery_point import LogInspection, RecoveryPoint, find_recovery_point
 from replicator.states import Halt, Reinspect
 
-Connect = Callable[[str], ConnectionSettings]
 LEADER_EPOCHS_KEPT = 32
 
 

@@ -12,7 +12,7 @@ from clusters.control_topics import ControlWriter
 from clusters.errors import ClusterError, Unauthorised
 from clusters.fleet import LEADING_SLOT
 from clusters.flow_records import FlowRecord
-from clusters.settings import ConnectionSettings
+from clusters.settings import ConnectionSettings, SettingsLookup
 from clusters.sync_reports import SyncReport, SyncState, delete_sync_report, read_sync_reports, write_sync_report
 from replicator.errors import ReplicatorError
 from replicator.sync.all_kinds import SYNC_KINDS
@@ -31,7 +31,7 @@ class ContinuousSync:
     far, by this worker or one before it."""
 
     target: ConnectionSettings
-    connect: Callable[[str], ConnectionSettings]
+    connect: SettingsLookup
     worker_id: str
     writer: ControlWriter
     kinds: tuple[SyncKind, ...] = SYNC_KINDS

@@ -8,7 +8,7 @@ the way (`clusters.registry.schema_id_translation`). Nothing is deleted, softly 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -23,7 +23,7 @@ from clusters.registry.subject_selection import (
     select_subjects,
 )
 from clusters.registry.version_matching import VersionMatcher
-from clusters.settings import ConnectionSettings
+from clusters.settings import SettingsLookup
 from replicator.sync.sync_kind import DifferenceOutcome, SyncClusters
 from topology.drift import DriftClass, FieldDrift
 from topology.plan import PlanFlow
@@ -71,7 +71,7 @@ class SchemaKind:
             return _Carrying(flow, build_version_matcher(flow, here, there), differences).done()
 
 
-def require_registries(flows: Iterable[PlanFlow], connect: Callable[[str], ConnectionSettings]) -> None:
+def require_registries(flows: Iterable[PlanFlow], connect: SettingsLookup) -> None:
     """See that all registries that are needed answer. Raises ClusterError for the first that does not."""
     asked = {alias for flow in flows if flow.sync.schemas.mode != "never" for alias in (flow.source, flow.target)}
     for alias in sorted(asked):

@@ -8,16 +8,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from clusters.errors import ClusterError, RequestRefused, Unauthorised, WrongCluster
-from clusters.settings import ConnectionSettings
+from clusters.settings import SettingsLookup
 from replicator.sync.all_kinds import SYNC_KINDS
 from replicator.sync.sync_kind import DifferenceOutcome, SyncClusters, SyncKind
 from topology.drift import FieldDrift
 from topology.plan import Plan, PlanFlow
 
-Connect = Callable[[str], ConnectionSettings]
 
-
-def find_sync_differences(plan: Plan, connect: Connect, kinds: tuple[SyncKind, ...] = SYNC_KINDS) -> list[FieldDrift]:
+def find_sync_differences(
+    plan: Plan, connect: SettingsLookup, kinds: tuple[SyncKind, ...] = SYNC_KINDS
+) -> list[FieldDrift]:
     """What `once` and `continuous` would change now, each difference once, in the order of flows and kinds. Raises
     ClusterError when a cluster cannot be used at all."""
     found: dict[FieldDrift, None] = {}
@@ -31,7 +31,7 @@ def find_sync_differences(plan: Plan, connect: Connect, kinds: tuple[SyncKind, .
 
 def apply_sync_differences(
     plan: Plan,
-    connect: Connect,
+    connect: SettingsLookup,
     kinds: tuple[SyncKind, ...] = SYNC_KINDS,
     left: Callable[[FieldDrift], None] = lambda _difference: None,
 ) -> Iterator[DifferenceOutcome]:
@@ -49,7 +49,7 @@ def apply_sync_differences(
             yield DifferenceOutcome(_not_told(flow, kind, error), str(error))
 
 
-def _sides(plan: Plan, flow: PlanFlow, connect: Connect) -> SyncClusters:
+def _sides(plan: Plan, flow: PlanFlow, connect: SettingsLookup) -> SyncClusters:
     beside = tuple(each for each in plan.flows if each.target == flow.target and each.state == "running")
     return SyncClusters(connect(flow.source), connect(flow.target), beside)
 

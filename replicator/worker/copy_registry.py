@@ -13,7 +13,7 @@ from clusters.admin import Admin
 from clusters.claim_rules import ClaimedPartition
 from clusters.control_topics import ControlWriter
 from clusters.errors import ClusterError
-from clusters.settings import ConnectionSettings
+from clusters.settings import ConnectionSettings, SettingsLookup
 from replicator.batch.repack import RepackTerms
 from replicator.copy.aligned.aligned_copy import AlignedCopy
 from replicator.copy.aligned.alignment_decisions import prepare_topic_for_filling
@@ -50,7 +50,7 @@ class CopyRegistry:
     """later: runs a function outside any acknowledgement of `writer` (see `PartitionLedgerWriter`)."""
 
     target: ConnectionSettings
-    connect: Callable[[str], ConnectionSettings]
+    connect: SettingsLookup
     writer: ControlWriter
     guards: LoopGuards
     expiration_ms: int

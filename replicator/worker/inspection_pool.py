@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -13,7 +13,7 @@ from itertools import groupby
 from clusters.control_topics import ControlWriter
 from clusters.errors import ClusterError
 from clusters.flow_records import FlowRecord
-from clusters.settings import ConnectionSettings
+from clusters.settings import ConnectionSettings, SettingsLookup
 from replicator.copy.schema_ids import SchemaIdTranslations
 from replicator.copy.transactions.slot_sender import SlotSenders
 from replicator.copy.transactions.slot_takeover import TakenTransactionPartition, TransactionTakeover
@@ -37,7 +37,7 @@ class InspectionPool:
     """`start` begins them, `finished` hands out what they found."""
 
     target: ConnectionSettings
-    connect: Callable[[str], ConnectionSettings]
+    connect: SettingsLookup
     pool: Executor
     writer: ControlWriter
     worker_id: str

@@ -17,7 +17,7 @@ from clusters.admin import Admin
 from clusters.cluster_protocol import ClusterProtocol, TopicShape
 from clusters.errors import ClusterError
 from clusters.flow_records import FlowRecord
-from clusters.settings import ConnectionSettings
+from clusters.settings import ConnectionSettings, SettingsLookup
 from replicator.copy.aligned.alignment_decisions import AlignmentDecisions
 from replicator.errors import ReplicatorError
 from replicator.limits import TargetLimits
@@ -79,7 +79,7 @@ class TopicDiscovery:
     whenever a list changes."""
 
     target: ConnectionSettings
-    connect: Callable[[str], ConnectionSettings]
+    connect: SettingsLookup
     administer: _Administer = Admin
     copied: Callable[[ConnectionSettings], Mapping[str, _Known]] = read_copied_topics
     decisions: AlignmentDecisions | None = None  # about equal offsets

@@ -12,7 +12,6 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from clusters.admin import Admin
@@ -21,7 +20,7 @@ from clusters.errors import ClusterError
 from clusters.fleet import PlacementRecord, build_fleet_group_id, build_fleet_key, build_placement_key
 from clusters.flow_records import FlowRecord
 from clusters.partition_status import PartitionStatus, delete_partition_status, write_partition_status
-from clusters.settings import ConnectionSettings
+from clusters.settings import ConnectionSettings, SettingsLookup
 from replicator.copy import log_append_time
 from replicator.copy.aligned.alignment_decisions import AlignmentDecisions
 from replicator.copy.transactions.slot_sender import SlotSenders
@@ -47,7 +46,6 @@ from replicator.worker.topic_discovery import TopicDiscovery
 
 log = logging.getLogger("watershed.worker")
 
-Connect = Callable[[str], ConnectionSettings]
 _STATUS_S = 1.0
 _PLACED_EVERY_S = 60.0
 _DRAIN_S = 5.0
@@ -60,7 +58,7 @@ _DEFAULT_EXPIRATION_MS = 86_400_000  # producer.id.expiration.ms of Apache Kafka
 
 def run_worker(
     target: ConnectionSettings,
-    connect: Connect,
+    connect: SettingsLookup,
     *,
     topology: str,
     worker_id: str,
@@ -90,7 +88,7 @@ def run_worker(
 class Worker:
     """See `run_worker`. `step` is one round of the loop, at most IDLE_PACE_S long while nothing waits for it."""
 
-    def __init__(self, target: ConnectionSettings, connect: Connect, topology: str, worker_id: str) -> None:
+    def __init__(self, target: ConnectionSettings, connect: SettingsLookup, topology: str, worker_id: str) -> None:
         self.target, self.connect, self.topology, self.worker_id = target, connect, topology, worker_id
         with Admin(target) as admin:
             admin.check_identity()

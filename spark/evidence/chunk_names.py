@@ -10,11 +10,11 @@ from spark.errors import WrongUse
 
 _FEW = 5  # names in a suggestion
 
-Row = Mapping[str, Any]
+EvidenceRow = Mapping[str, Any]
 _WORST = {"different": 0, "unverifiable": 1, "equal": 2}
 
 
-def find_chunk_by_name(rows: Sequence[Row], name: str) -> Row:
+def find_chunk_by_name(rows: Sequence[EvidenceRow], name: str) -> EvidenceRow:
     """The row of the table `chunks` that is meant; an offset within a chunk names it, too.
 
     Raises WrongUse, which suggests others.
@@ -34,7 +34,7 @@ def find_chunk_by_name(rows: Sequence[Row], name: str) -> Row:
     return min(found, key=lambda row: worst.index(row["status"]))
 
 
-def _suggestion(rows: Sequence[Row], place: str, short: str) -> str:
+def _suggestion(rows: Sequence[EvidenceRow], place: str, short: str) -> str:
     if not rows:
         return "It compared no chunks"
     of_place = [row for row in rows if _place(row) == place]
@@ -55,5 +55,5 @@ def _few(names: Sequence[str]) -> str:
     return f"{', '.join(names[:_FEW])}{more}"
 
 
-def _place(row: Row) -> str:
+def _place(row: EvidenceRow) -> str:
     return f"{row['topic']}-{row['partition']}"

@@ -28,7 +28,7 @@ from topology.plan import Plan
 if TYPE_CHECKING:
     from lab.clusters import Lab
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 PARTITIONS = 2
 SECONDS = 900.0  # for what takes seconds on a quiet machine, and minutes on one where every core has twenty takers
 THINK_SECONDS = 8.0  # Airflow 3.3.2 fails a task whose approval comes before the scheduler has seen its process end
@@ -182,7 +182,7 @@ class Live:
         return {name: (found["state"], found["cluster"]) for name, found in seen.items()}
 
 
-def until(look: Callable[[], T | None], what: str, seconds: float = SECONDS) -> T:
+def until(look: Callable[[], _T | None], what: str, seconds: float = SECONDS) -> _T:
     """What it gives once that is true."""
     deadline = time.monotonic() + seconds
     while not (found := look()):

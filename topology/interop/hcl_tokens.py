@@ -18,7 +18,7 @@ _SIGN = re.compile(r"\.\.\.|=>|==|!=|<=|>=|&&|\|\||[-+*/%!<>?:=.,()\[\]{}]")
 _CLOSERS = {'"': '"', "{": "}"}
 _ESCAPES = {"n": "\n", "r": "\r", "t": "\t", '"': '"', "\\": "\\"}
 _MAX_TOKENS = 300_000
-Kind = Literal["name", "number", "string", "sign", "newline", "end"]
+HclTokenKind = Literal["name", "number", "string", "sign", "newline", "end"]
 
 
 class HclSyntaxError(ValueError):
@@ -35,7 +35,7 @@ class HclToken:
     """`text` of a string is its value, with interpolations as they are written. `inner`: the whole string is one
     interpolation, and this is its expression."""
 
-    kind: Kind
+    kind: HclTokenKind
     text: str
     span: FileSpan
     interpolated: bool = False
@@ -89,7 +89,11 @@ class _Lexer:
             self._word(begin)
 
     def _word(self, begin: int) -> None:
-        kinds: tuple[tuple[Kind, re.Pattern[str]], ...] = (("name", _NAME), ("number", _NUMBER), ("sign", _SIGN))
+        kinds: tuple[tuple[HclTokenKind, re.Pattern[str]], ...] = (
+            ("name", _NAME),
+            ("number", _NUMBER),
+            ("sign", _SIGN),
+        )
         for kind, pattern in kinds:
             if match := pattern.match(self.text, begin):
                 self._add(kind, match[0], match.end())
@@ -171,7 +175,7 @@ class _Lexer:
         live = re.search(r"(?<!\$)\$\{|(?<!%)%\{", body) is not None
         self._add("string", body.replace("$${", "${").replace("%%{", "%{"), end.end(), live)
 
-    def _add(self, kind: Kind, text: str, end: int, interpolated: bool = False, inner: str = "") -> None:
+    def _add(self, kind: HclTokenKind, text: str, end: int, interpolated: bool = False, inner: str = "") -> None:
         begin_line, begin_column = self.line, self.position - self.line_start + 1
         begin = self.position
         self._skip_to(end) if kind not in ("newline", "end") else None

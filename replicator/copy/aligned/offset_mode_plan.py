@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from clusters.admin import Admin
 from clusters.alignment_records import read_alignments
-from clusters.settings import ConnectionSettings
+from clusters.settings import SettingsLookup
 from replicator.copy.aligned.alignment_cost import NO_COST, AlignmentCost
 from replicator.copy.aligned.alignment_decisions import assess_alignment
 from replicator.copy.aligned.cluster_probe import AlignmentSupport
@@ -50,13 +49,13 @@ class TopicOffsetMode:
         }
 
 
-def plan_offset_modes(plan: Plan, connect: Callable[[str], ConnectionSettings]) -> list[TopicOffsetMode]:
+def plan_offset_modes(plan: Plan, connect: SettingsLookup) -> list[TopicOffsetMode]:
     """Of all flows that ask for equal offsets. Read-only. Raises ClusterError."""
     asking = [flow for flow in plan.flows if flow.offsets == "aligned"]
     return [each for flow in asking for each in _of_flow(flow, connect)]
 
 
-def _of_flow(flow: PlanFlow, connect: Callable[[str], ConnectionSettings]) -> list[TopicOffsetMode]:
+def _of_flow(flow: PlanFlow, connect: SettingsLookup) -> list[TopicOffsetMode]:
     target = connect(flow.target)
     decided = read_alignments(target)
     copied = {key.topic for key in read_ledger(target, flow=flow.id).copies()}

@@ -1,6 +1,6 @@
 """A schema registry in memory, behind HTTP on the loopback: Confluent's API as documented, for tests and examples.
 
-`tests/clusters/test_registry_contract.py` holds it against a real one.
+`tests/clusters/brokers/test_registry_contract.py` holds it against a real one.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from spark.datasource.stream_reader import decode_stream_offset, encode_stream_o
 from spark.errors import NotAppended, SparkError
 from spark.fingerprint import ConsumedRecord
 from spark.reading.batch_decoding import HEADER_BYTES, HEADER_STRUCT
-from tests.spark.test_spark_fingerprint import batch_bytes
+from tests.spark.sessions.test_spark_fingerprint import batch_bytes
 from topology.plan import Plan, PlanCluster, encode_plan, seal_plan
 
 ID = uuid.UUID(int=7)

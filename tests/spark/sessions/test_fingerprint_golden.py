@@ -29,13 +29,13 @@ from spark.fingerprint import (
 from spark.reading.batch_decoding import locate_records, split_checked_batches
 from spark.source import FORMAT_NAME, register_format
 from tests.replicator.real import plan_for, producer, settings_of
-from tests.spark.test_spark_fingerprint import batch_bytes
+from tests.spark.sessions.test_spark_fingerprint import batch_bytes
 from topology.plan import encode_plan
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-FROZEN: dict[str, Any] = json.loads((Path(__file__).parents[1] / "cases" / "fingerprint" / "v1.json").read_text())
+FROZEN: dict[str, Any] = json.loads((Path(__file__).parents[2] / "cases" / "fingerprint" / "v1.json").read_text())
 ROWS: list[dict[str, Any]] = FROZEN["records"]
 HASHES = ("kh", "vh", "hh", "fp")
 

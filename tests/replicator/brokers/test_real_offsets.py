@@ -8,9 +8,9 @@ from cli import offsets_map
 from cli.main import main
 from clusters.admin import Admin
 from clusters.topic_partition import TopicPartition
+from tests.replicator.brokers.test_real_copy import transactions
 from tests.replicator.faults import times
 from tests.replicator.real import applied, plan_for, read_all, settings_of, wait_copied, wait_progress, workers
-from tests.replicator.test_real_copy import transactions
 
 pytestmark = pytest.mark.kafka
 

@@ -14,8 +14,8 @@ from clusters.flow_records import read_flows
 from clusters.topic_partition import TopicPartition
 from spark.proof_request import ProofRequest
 from spark.proof_run import prove_flows
+from tests.replicator.brokers.test_real_forged import forged
 from tests.replicator.real import applied, plan_for, settings_of, workers
-from tests.replicator.test_real_forged import forged
 from tests.spark.logs import Packed, a_log, append
 from topology.plan import seal_plan
 

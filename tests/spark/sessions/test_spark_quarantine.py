@@ -15,10 +15,10 @@ from spark.judging.quarantine_side import build_quarantined_offsets, set_aside_q
 from spark.proof_request import ProofRequest
 from spark.proof_run import prove_flows
 from spark.reading.schema_id_pairs import NO_ID_REWRITE
+from tests.replicator.brokers.test_real_quarantine import TAKES_ALL, TAKES_LITTLE, mixed
 from tests.replicator.real import applied, plan_for, put, read_all, settings_of, workers
 from tests.replicator.real import producer as producer_of
 from tests.replicator.states_scene import QUICK, create, produce, until, written
-from tests.replicator.test_real_quarantine import TAKES_ALL, TAKES_LITTLE, mixed
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -30,8 +30,8 @@ from clusters.topic_partition import TopicPartition
 from spark.datasource.columns import BATCH_COLUMNS, build_row_schema
 from spark.fingerprint import ConsumedRecord, fingerprint_records, sum_fingerprints
 from spark.source import FORMAT_NAME, KafkaBatches, register_format
+from tests.replicator.brokers.test_real_copy import transactions
 from tests.replicator.real import plan_for, producer, put, settings_of
-from tests.replicator.test_real_copy import transactions
 from topology.plan import PlanSecurity, encode_plan, seal_plan
 from topology.secret_ref import SecretRef
 

@@ -33,7 +33,7 @@ pytestmark = [
     pytest.mark.timeout(900),  # the first one waits for a broker, Airflow and Chromium
     pytest.mark.skipif(ui.chromium() is None, reason=ui.WITHOUT),
 ]
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 STATES = {
     "hub-to-lake": "target_foreign_write",
     "porto-to-hub-orders": "catching_up",

@@ -8,6 +8,7 @@ import pytest
 
 from clusters.admin import Admin
 from clusters.topic_partition import TopicPartition
+from tests.replicator.brokers.test_real_aligned import START, begins_at
 from tests.replicator.readers import READERS, from_on, positioned, settled
 from tests.replicator.real import (
     applied,
@@ -20,7 +21,6 @@ from tests.replicator.real import (
     wait_decided,
     workers,
 )
-from tests.replicator.test_real_aligned import START, begins_at
 
 pytestmark = pytest.mark.kafka
 PARTITIONS = 2

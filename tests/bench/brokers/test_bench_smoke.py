@@ -14,7 +14,7 @@ import pytest
 
 from lab import clusters
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 TARGETS = dict(re.findall(r"^bench-([a-z]+):.*\n\t\$\(BIN\)/python -m (\S+)", (ROOT / "Makefile").read_text(), re.M))
 WITHOUT_CLUSTERS = ("cli", "dags", "lint")
 

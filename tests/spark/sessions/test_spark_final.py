@@ -16,7 +16,7 @@ from spark.judging.fence_checks import add_fence_findings
 from spark.judging.proof_inputs import ProofPartition
 from spark.judging.proof_window import ObservedPartition, PartitionPair, fix_window
 from spark.judging.verdict import Counts, ProofJudgement
-from tests.spark.test_spark_proof import Bench, log
+from tests.spark.sessions.test_spark_proof import Bench, log
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

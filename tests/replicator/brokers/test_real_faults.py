@@ -9,6 +9,7 @@ import pytest
 
 from clusters.admin import Admin
 from lab import clusters as lab_clusters
+from tests.replicator.brokers.test_real_copy import transactions
 from tests.replicator.faults import QUICK_BROKER, Feeding, progress, times
 from tests.replicator.real import (
     applied,
@@ -21,7 +22,6 @@ from tests.replicator.real import (
     wait_progress,
     workers,
 )
-from tests.replicator.test_real_copy import transactions
 
 pytestmark = pytest.mark.kafka
 

@@ -15,12 +15,12 @@ from clusters.errors import ClusterError
 from clusters.topic_partition import TopicPartition
 from clusters.wire.connection import open_connection
 from lab import clusters as lab_clusters
+from tests.replicator.brokers.test_fault_leaders import leaders, tri
+from tests.replicator.brokers.test_real_aligned import assert_same_offsets, begins_at
+from tests.replicator.brokers.test_real_copy import transactions
 from tests.replicator.faults import Feeding, progress, times
 from tests.replicator.readers import READERS, from_on, positioned, settled
 from tests.replicator.real import applied, plan_for, producer, put, read_all, wait_copied, workers
-from tests.replicator.test_fault_leaders import leaders, tri
-from tests.replicator.test_real_aligned import assert_same_offsets, begins_at
-from tests.replicator.test_real_copy import transactions
 
 pytestmark = pytest.mark.kafka
 PARTITIONS = 2

@@ -23,8 +23,8 @@ from replicator.transport.active_copy import ActiveCopy
 from replicator.transport.broker_threads import TargetBrokerThreads
 from replicator.transport.rate_limit import RateLimit
 from tests.clusters.test_wire_exchange import answer_versions
+from tests.replicator.brokers.test_real_links import PARTITIONS, filled, linked, same, wait_until
 from tests.replicator.real import producer, settings_of
-from tests.replicator.test_real_links import PARTITIONS, filled, linked, same, wait_until
 
 if TYPE_CHECKING:
     from lab.clusters import Lab

@@ -22,8 +22,8 @@ from lab.preload import create_lab_topics
 from replicator.ledger.ledger import read_ledger
 from spark.proof_request import ProofRequest
 from spark.proof_run import prove_flows
+from tests.replicator.brokers.test_real_adoption import QUICK
 from tests.replicator.real import applied, plan_for, producer, put, read_all, settings_of, wait_copied, workers
-from tests.replicator.test_real_adoption import QUICK
 from topology.plan import seal_plan
 
 if TYPE_CHECKING:

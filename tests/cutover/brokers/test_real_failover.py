@@ -21,8 +21,8 @@ from cutover.offsets import decode_offsets
 from lab import sample_applications
 from replicator.recovery.divergence import read_divergence
 from tests.cutover.dr_scene import POLICY, Site, site_in, wait_until
+from tests.replicator.brokers.test_real_adoption import QUICK
 from tests.replicator.real import applied, workers
-from tests.replicator.test_real_adoption import QUICK
 from topology.plan import seal_plan
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]

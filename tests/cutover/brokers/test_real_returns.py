@@ -16,8 +16,8 @@ from cutover.driver import RunDriver, RunEvent
 from cutover.wave_states import list_wave_states
 from tests.cutover.fence_scene import Died
 from tests.cutover.returning import AWAY, Scene, until
+from tests.replicator.brokers.test_real_adoption import QUICK
 from tests.replicator.real import applied, settings_of, workers
-from tests.replicator.test_real_adoption import QUICK
 
 if TYPE_CHECKING:
     from lab.clusters import Lab

@@ -14,6 +14,8 @@ from clusters.topic_partition import TopicPartition
 from clusters.wire.connection import open_connection
 from replicator.copy.aligned.log_filler import fill_log
 from replicator.copy.aligned.target_log import TargetLog
+from tests.replicator.brokers.test_real_copy import transactions
+from tests.replicator.brokers.test_real_formats import compact
 from tests.replicator.real import (
     applied,
     plan_for,
@@ -25,8 +27,6 @@ from tests.replicator.real import (
     wait_progress,
     workers,
 )
-from tests.replicator.test_real_copy import transactions
-from tests.replicator.test_real_formats import compact
 
 pytestmark = pytest.mark.kafka
 START = 5_000_000

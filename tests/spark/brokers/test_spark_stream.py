@@ -23,7 +23,7 @@ from spark.datasource.options import parse_read_options
 from spark.datasource.stream_reader import StreamReader
 from spark.errors import NotReadable, WrongUse
 from tests.replicator.real import plan_for, producer, put, settings_of
-from tests.spark.test_spark_batches import settled
+from tests.spark.sessions.test_spark_batches import settled
 from topology.plan import encode_plan
 from topology.selectors import Selector, TopicSelection
 

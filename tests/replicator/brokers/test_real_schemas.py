@@ -25,7 +25,7 @@ pytestmark = pytest.mark.kafka
 def test_a_record_waits_for_its_schema_and_goes_on_by_itself(
     kafka_pair, registry_pair, topic_name: str, tmp_path: Path
 ) -> None:
-    """Copied in transactions here; by sequence numbers in tests/spark/test_spark_translation.py."""
+    """Copied in transactions here; by sequence numbers in tests/spark/sessions/test_spark_translation.py."""
     urls = {"onprem": registry_pair[0].url, "cloud": registry_pair[1].url}
     plan = plan_with(kafka_pair, topic_name, urls, "transactions", mode="once", ids="translate")  # nobody carries more
     settings = {alias: connect_to(plan)(alias) for alias in ("onprem", "cloud")}

@@ -19,7 +19,7 @@ from cutover.journal.journal_topic import JournalTopicLog
 from cutover.observations import ProofOutcome
 from cutover.rollback.rollback_plan import plan_rollback
 from lab import sample_applications
-from tests.cutover.test_real_migration import PARTITIONS, POLICY, Shop
+from tests.cutover.brokers.test_real_migration import PARTITIONS, POLICY, Shop
 from tests.replicator.real import applied, plan_for, read_all, workers
 from topology.migration_waves import PlanApplication, RollbackPolicy, Wave
 from topology.migration_waves import PlanMigration as PlanMigration

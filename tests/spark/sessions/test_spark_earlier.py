@@ -31,7 +31,7 @@ from spark.proof_request import ProofRequest
 from spark.reading.offset_range import OffsetRange
 from tests.spark.logs import a_log, packed
 from tests.spark.memory import Stored
-from tests.spark.test_spark_proof import Bench, changed, log
+from tests.spark.sessions.test_spark_proof import Bench, changed, log
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

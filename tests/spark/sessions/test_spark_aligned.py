@@ -12,9 +12,9 @@ from pyspark.sql import Row
 from spark.proof_request import ProofRequest
 from spark.proof_run import prove_flows
 from spark.source import FORMAT_NAME, register_format
+from tests.replicator.brokers.test_real_aligned import START, begins_at
+from tests.replicator.brokers.test_real_copy import transactions
 from tests.replicator.real import applied, plan_for, producer, put, settings_of, wait_copied, workers
-from tests.replicator.test_real_aligned import START, begins_at
-from tests.replicator.test_real_copy import transactions
 from topology.plan import Plan, encode_plan
 
 if TYPE_CHECKING:

@@ -22,8 +22,8 @@ from lab.clusters import Lab
 from replicator.batch.record_batch import decode_batches
 from replicator.ledger.claims import read_claims
 from replicator.recovery.log_inspection import LeaderLog, read_leader_logs
+from tests.replicator.brokers.test_real_timestamps import in_state
 from tests.replicator.real import applied, plan_for, producer, put, read_all, settings_of, wait_copied, workers
-from tests.replicator.test_real_timestamps import in_state
 from tests.spark.logs import Packed, a_log, append
 from topology import compile_path
 

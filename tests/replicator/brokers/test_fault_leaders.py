@@ -14,6 +14,7 @@ from clusters.admin import Admin
 from clusters.control_topics import LEDGER_TOPIC, compute_slot
 from clusters.wire.connection import open_connection
 from lab import clusters as lab_clusters
+from tests.replicator.brokers.test_real_copy import transactions
 from tests.replicator.faults import QUICK_BROKER, Feeding, copied, progress, reports, times
 from tests.replicator.real import (
     applied,
@@ -26,7 +27,6 @@ from tests.replicator.real import (
     wait_progress,
     workers,
 )
-from tests.replicator.test_real_copy import transactions
 
 pytestmark = pytest.mark.kafka
 

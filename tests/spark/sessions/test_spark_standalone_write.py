@@ -12,8 +12,8 @@ from clusters.admin import Admin
 from lab.detached_process import send_signal
 from lab.spark_standalone import SparkStandalone
 from tests.replicator.real import plan_for, producer, put, read_all, settings_of
+from tests.spark.sessions.test_spark_batches import settled
 from tests.spark.standalone import Application
-from tests.spark.test_spark_batches import settled
 from topology.plan import encode_plan
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow, pytest.mark.soak, pytest.mark.timeout(900)]

@@ -1,0 +1,30 @@
+"""`tests/` says by its folders what a test needs: pure ones lie in `tests/ROOM/`, others in a folder below it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).resolve().parents[1]
+ALL_NEED_IT = {"airflow", "soak"}  # rooms in which every test needs the same: an Airflow; minutes
+NEEDS = {
+    "brokers": re.compile(r"mark\.kafka\b|\b(?:kafka_pair|own_pair|registry_pair)\b"),
+    "spark": re.compile(r"mark\.spark\b"),
+}
+
+
+def place_of(text: str, room: str) -> str:
+    """The folder below `tests/ROOM/` for a test file with this text; empty for a pure one."""
+    if NEEDS["spark"].search(text):
+        return "sessions" if room == "spark" else "spark"
+    return "brokers" if NEEDS["brokers"].search(text) else ""
+
+
+@pytest.mark.parametrize("path", sorted(TESTS.rglob("test_*.py")), ids=lambda path: str(path.relative_to(TESTS)))
+def test_a_test_file_lies_where_its_needs_say(path: Path) -> None:
+    room, *folder = path.relative_to(TESTS).parent.parts
+    if room not in ALL_NEED_IT and path != Path(__file__):
+        needed = place_of(path.read_text(), room)
+        assert "/".join(folder) == needed, f"move it to tests/{room}/{needed}"

@@ -35,9 +35,6 @@ _PROTOCOL = frozenset({"main", "RULE", "check"})  # what a program or a lint rul
 # Module-level names that many modules have by convention: every module logs; an importer of a foreign format is a
 # module with these functions (`topology.interop`).
 _CONVENTIONS = frozenset({"log", "read", "write", "recognises"})
-# Known on 2026-11-24; each line goes with its cause.
-_KNOWN_CYCLES: tuple[frozenset[str], ...] = ()
-_KNOWN_SHARED_NAMES: frozenset[str] = frozenset()
 _MOST_ONE_WORD_FUNCTIONS = 5
 _COMPLEX = 10  # McCabe's number, the bound of ruff's C90 here
 _LARGEST = 12
@@ -157,20 +154,18 @@ def list_largest(house: House) -> dict[str, list[str]]:
 
 
 def check_house(house: House) -> list[str]:
-    """What has become worse than what is known, one line each: the place, the fault, what to do."""
+    """What breaks the rules for names and imports, one line each: the place, the fault, what to do."""
     found = []
     for cycle in find_import_cycles(house.sources):
-        if not any(known >= set(cycle) for known in _KNOWN_CYCLES):
-            found.append(
-                f"{', '.join(cycle)}: these modules import each other (imports inside functions count); "
-                "move what both need into a module of its own"
-            )
+        found.append(
+            f"{', '.join(cycle)}: these modules import each other (imports inside functions count); "
+            "move what both need into a module of its own"
+        )
     for name, modules in find_shared_names(house).items():
-        if name not in _KNOWN_SHARED_NAMES:
-            found.append(
-                f"{', '.join(modules)}: each defines the public name {name}; give them names that tell them apart, or "
-                "begin it with _ where only its module uses it"
-            )
+        found.append(
+            f"{', '.join(modules)}: each defines the public name {name}; give them names that tell them apart, or "
+            "begin it with _ where only its module uses it"
+        )
     single = list_one_word_functions(house)
     if len(single) > _MOST_ONE_WORD_FUNCTIONS:
         found.append(

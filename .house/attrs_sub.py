@@ -1,6 +1,0 @@
-A("aligned.copy:AlignedCopy.not_closed","fail_gap")
-A("aligned.copy:AlignedCopy.overshot","fail_overshot_gap")
-A("transactions.slot:SlotWriter.lose","end_session")
-A("transactions.unit:OpenTransaction.untouched","is_turned_away")
-A("sync.group_records:Carried.and_now","with_positions")
-A("adoption.prove:Proof.agreeing","true_syncs")

@@ -1,4 +1,5 @@
-"""Who copies: Watershed's workers, MirrorMaker 2 as it comes and tuned, and what the target can take at all."""
+"""The contenders of the copy benchmark: Watershed's workers, MirrorMaker 2 with default and with tuned settings, and
+plain produce requests, which show the limit of the target."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ from clusters.wire.connection import open_connection
 from lab.detached_process import is_alive, send_signal
 from lab.mirrormaker import ConnectMirrorMaker, build_source_connector
 
-_EARLIER_CODE = "before"  # the contender of BENCH_BEFORE
+_EARLIER_CODE = "before"  # the name of the contender that runs the code of BENCH_BEFORE
 _TOPOLOGY = """\
 apiVersion: topology/v1alpha1
 kind: Topology
@@ -39,7 +40,7 @@ flows:
     naming: {{policy: template, template: "{name}.{{topic}}"}}
     workers: {{engine: process}}
 {more}"""
-# For throughput without risk to order or acknowledgement; exactly once would make it slower still.
+# Tuned for throughput, without risk to order or acknowledgement. Exactly-once would make it slower.
 TUNED_CONNECTOR = {
     "tasks.max": str(COPY_BENCH_PARTITIONS),
     "emit.offset-syncs.enabled": "false",
@@ -68,7 +69,7 @@ class CopyRun:
 
 
 class BareProduceContender:
-    """No replicator: the same batches, ready to be sent, into the target. What an append costs is all there is."""
+    """Uses no replicator: it sends the same prepared batches to the target. It measures only what appends cost."""
 
     name = "limit"
 
@@ -76,7 +77,7 @@ class BareProduceContender:
         self._place = place
 
     def copy(self, loaded: LoadedTopic, at_most: float) -> CopyRun:
-        """Sends the requests as fast as the broker acknowledges; `at_most` does not count."""
+        """Sends the requests as fast as the broker acknowledges them. Ignores `at_most`."""
         topic = f"limit-{time.monotonic_ns()}.{loaded.topic}"
         with Admin(self._place.target) as admin, closing(open_connection(self._place.target)) as connection:
             requests = build_ready_requests(
@@ -98,9 +99,9 @@ class BareProduceContender:
 
 
 class WatershedContender:
-    """`topology worker` with so many processes, started for this copy. more: lines of the file, in the flow.
+    """Starts `topology worker` with this number of processes for each copy. more: lines for the flow in the file.
 
-    checkout: a folder with the code to run, with the packages of this environment; None: the code that measures.
+    checkout: a folder with the code to run, in the packages of this environment; None: the code of this benchmark.
     """
 
     def __init__(
@@ -128,7 +129,7 @@ class WatershedContender:
 
     @contextmanager
     def running(self, *topics: str) -> Iterator[tuple[int, str]]:
-        """The worker's pid, and what its target topics begin with."""
+        """Runs a worker for these topics. Yields its pid and the prefix of its target topics."""
         name = f"w{time.monotonic_ns() % 10**9:09d}"
         path = self._place.directory / f"{name}.yaml"
         include = ", ".join(f'"{topic}"' for topic in topics)
@@ -145,7 +146,7 @@ class WatershedContender:
             yield process.pid, name
         except BaseException:
             last = (self._place.directory / f"{name}.log").read_text(errors="replace").splitlines()[-5:]
-            report_progress("\n  ".join(["the worker's last words:", *last]))
+            report_progress("\n  ".join(["the last lines of the worker's log:", *last]))
             raise
         finally:
             process.send_signal(signal.SIGTERM)
@@ -153,14 +154,14 @@ class WatershedContender:
 
 
 class MirrorMakerContender:
-    """MirrorMaker 2: one warm process, a connector a copy. Stopped (SIGSTOP) while others are measured."""
+    """MirrorMaker 2: one warm process, and a connector for each copy. SIGSTOP stops it while others are measured."""
 
     def __init__(self, place: BenchClusters, name: str, process: ConnectMirrorMaker, tuned: bool) -> None:
         self.name, self._place, self._mirror, self._tuned = name, place, process, tuned
         send_signal(process.process, signal.SIGSTOP)
 
     def copy(self, loaded: LoadedTopic, at_most: float) -> CopyRun:
-        """Watches the copy for `at_most` seconds, or until the topic is whole."""
+        """Watches the copy for `at_most` seconds, or until the whole topic is copied."""
         with self.running(loaded.topic, codec=loaded.case.codec) as (pid, prefix):
             topic = f"{prefix}.{loaded.topic}"
             watch = CopyWatch(self._place.target, topic, loaded.records, pid, self._place.brokers, at_most)
@@ -171,13 +172,13 @@ class MirrorMakerContender:
 
     @contextmanager
     def running(self, *topics: str, codec: str = "none") -> Iterator[tuple[int, str]]:
-        """The process, and what its target topics begin with while this connector runs."""
+        """Runs a connector for these topics. Yields the process's pid and the prefix of the target topics."""
         alias = f"m{time.monotonic_ns() % 10**9:09d}"
         source, target = self._place.source.bootstrap[0], self._place.target.bootstrap[0]
         more = TUNED_CONNECTOR | {"producer.override.compression.type": codec} if self._tuned else {}
         config = build_source_connector(source, target, alias, "|".join(map(re.escape, topics)), more)
         if self._tuned:
-            del config["offset-syncs.topic.replication.factor"]  # refused when no syncs are emitted
+            del config["offset-syncs.topic.replication.factor"]  # MirrorMaker refuses it when it emits no syncs
         send_signal(self._mirror.process, signal.SIGCONT)
         try:
             self._mirror.put(alias, config)

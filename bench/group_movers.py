@@ -1,4 +1,5 @@
-"""Who copies the topics and moves the groups: MirrorMaker 2 with its checkpoint connector, and Watershed."""
+"""The contenders of the group benchmark: MirrorMaker 2 with its checkpoint connector, and Watershed. Each copies the
+topics and moves the groups."""
 
 from __future__ import annotations
 
@@ -21,8 +22,8 @@ from clusters.topic_partition import TopicPartition
 from lab.mirrormaker import ConnectMirrorMaker, build_checkpoint_connector, build_source_connector
 from topology import compile_path
 
-_MOVE_WAIT_S = 120.0  # for all that is waited for
-_STILL_S = 15.0  # MirrorMaker has settled when nothing has changed for so long; its own intervals are 1 s
+_MOVE_WAIT_S = 120.0  # the longest time for one move
+_STILL_S = 15.0  # MirrorMaker is done when nothing has changed for so long; its own intervals are 1 s
 # Both MirrorMaker variants sync at the shortest interval. All other settings are defaults.
 _OFTEN = {
     "emit.checkpoints.interval.seconds": "1",
@@ -38,20 +39,20 @@ class GroupMover(Protocol):
 
     @property
     def name(self) -> str:
-        """The contender in tables."""
+        """The contender's name in tables."""
 
     @property
     def prefix(self) -> str:
         """What its target topics begin with."""
 
     def move(self, groups: Sequence[str], topics: Sequence[str], stopped: float) -> dict[str, float]:
-        """Returns when the groups are where the contender puts them: seconds from `stopped` (time.monotonic) to when
-        the offsets of each came to stand."""
+        """Waits until the contender has moved the groups. Returns for each group the seconds from `stopped`
+        (time.monotonic) until its offsets changed for the last time."""
 
 
 @dataclass(frozen=True, slots=True)
 class _MirrorMakerMover:
-    """MirrorMaker 2 moves groups all the time; here one waits until it has nothing more to do."""
+    """MirrorMaker 2 moves groups all the time. `move` waits until MirrorMaker has nothing more to do."""
 
     name: str
     prefix: str
@@ -67,7 +68,7 @@ class _MirrorMakerMover:
 
 @dataclass(frozen=True, slots=True)
 class _WatershedMover:
-    """Watershed: the worker follows the groups every second, and the command carries what is left when they stop."""
+    """The worker of Watershed follows the groups every second. After they stop, the command carries the rest."""
 
     name: str
     prefix: str
@@ -81,7 +82,7 @@ class _WatershedMover:
             while (done := subprocess.run(command, capture_output=True, text=True, check=False)).returncode:
                 if done.returncode != 1 or time.monotonic() - stopped > _MOVE_WAIT_S:
                     raise RuntimeError(f"topology offsets sync answered {done.returncode}: {done.stderr[-500:]}")
-                time.sleep(POSITIONS_POLL_S)  # 1: a position waits for records that are not copied yet
+                time.sleep(POSITIONS_POLL_S)  # exit code 1: a position waits for records that are not copied yet
         return positions.seconds()
 
 
@@ -89,9 +90,9 @@ class _WatershedMover:
 def run_mirrormaker_mover(
     place: BenchClusters, mirror: ConnectMirrorMaker, name: str, topics: Sequence[str]
 ) -> Iterator[_MirrorMakerMover]:
-    """A source and a checkpoint connector in the running process; groups with commits must exist already."""
+    """Runs a source and a checkpoint connector in the running process. Groups with commits must exist already."""
     alias = name.replace(" ", "-")
-    # One target under two names, so that each contender has a topic of offset syncs for itself.
+    # Each contender names the same target differently, so that each has its own topic of offset syncs.
     more = {"target.cluster.alias": f"target-of-{alias}"} | (_TUNED if name.endswith("tuned") else {})
     source, target = place.source.bootstrap[0], place.target.bootstrap[0]
     pattern = "|".join(map(re.escape, topics))

@@ -1,8 +1,9 @@
-"""Who reads a topic, each in a process of its own: the proof's reader in both ways, and a plain consumer.
+"""Measures what it costs to read a topic, each reader in its own process: the proof's reader in both ways, and a plain
+consumer.
 
     python -m bench.proof_reading digests|fingerprints|plain ADDRESS TOPIC
 
-prints what it took as JSON: records, bytes as stored (of plain: keys and values), seconds, CPU seconds, peak MiB.
+prints the cost as JSON: records, bytes as stored (for plain: keys and values), seconds, CPU seconds, peak MiB.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _KINDS = ("digests", "fingerprints", "plain")
 
 @dataclass(frozen=True, slots=True)
 class ReadingCost:
-    """What one reader took for one whole topic."""
+    """What one reader needs to read one whole topic."""
 
     records: int
     bytes: int
@@ -37,7 +38,7 @@ class ReadingCost:
 
 
 def measure_reading(kind: str, settings: ConnectionSettings, topic: str) -> ReadingCost:
-    """Lets one read, and waits for it."""
+    """Runs one reader in its own process and waits for its result."""
     command = [sys.executable, "-m", "bench.proof_reading", kind, settings.bootstrap[0], topic]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
@@ -68,7 +69,7 @@ def _proof(kind: str, settings: ConnectionSettings, topic: str) -> tuple[int, in
 
 
 def _plain(settings: ConnectionSettings, topic: str) -> tuple[int, int]:
-    """What most programs do, as fast as confluent-kafka does it: many messages a call, checksums on."""
+    """A plain consumer in the fastest way of confluent-kafka: many messages a call. It verifies checksums, too."""
     from confluent_kafka import Consumer, TopicPartition
 
     more: dict[str, Any] = {"group.id": "bench", "enable.auto.commit": False, "check.crcs": True}
@@ -92,7 +93,7 @@ def main() -> None:
     kind, address, topic = sys.argv[1:]
     settings = ConnectionSettings("bench", (address,))
     if kind != "plain":
-        import spark.reading.range_reader  # noqa: F401  what is imported is not what is measured
+        import spark.reading.range_reader  # noqa: F401  imported here, so that the import is not measured
     before, began = resource.getrusage(resource.RUSAGE_SELF), time.monotonic()
     records, size = _plain(settings, topic) if kind == "plain" else _proof(kind, settings, topic)
     seconds, after = time.monotonic() - began, resource.getrusage(resource.RUSAGE_SELF)

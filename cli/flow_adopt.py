@@ -1,7 +1,7 @@
 """`topology flow adopt`: go on behind what MirrorMaker 2, a cluster link or another copier left on the target.
 
-Both logs are read whole and compared record by record before anything is written. The decision is journaled, and a
-worker obeys it once, if the target is still what was proven (`replicator.recovery.operator_decisions`).
+Both logs are read whole and compared record by record before anything is written. The decision is journaled. A worker
+obeys it once, and only if the target still holds what was proven (`replicator.recovery.operator_decisions`).
 """
 
 from __future__ import annotations
@@ -71,8 +71,8 @@ class _Stage:
 @click.argument("path", type=click.Path(path_type=Path))
 @click.option(
     "--from", "origin", type=click.Choice(list(_TOOLS)), default="records", show_default=True,
-    help="Who copied: mm2 reads MirrorMaker's own notes as well; equal-offsets (Cluster Linking) demands the source's "
-    "offsets; records needs nothing but the records.",
+    help="Who copied. mm2: also reads MirrorMaker's own offset topics; equal-offsets (Cluster Linking): requires the "
+    "source's offsets; records: needs only the records.",
 )  # fmt: skip
 @click.option("-t", "--topic", "topics", multiple=True, help="Only this source topic; default: all of the flow.")
 @click.option("--alias", default=None, help="mm2: what MirrorMaker calls the source; default: its alias in the file.")
@@ -91,7 +91,7 @@ class _Stage:
 @click.option("--dry-run", is_flag=True, help="Only compare, and say what was found.")
 @click.option(
     "--scratch", "directory", type=click.Path(path_type=Path, exists=True, file_okay=False), default=None,
-    metavar="DIRECTORY", help="For 8 bytes a record and side while they are compared; default: the system's.",
+    metavar="DIRECTORY", help="For temporary files: 8 bytes for each record on each side; default: the system's.",
 )  # fmt: skip
 @click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @click.option("--yes", is_flag=True, help="Do not ask; needed where there is no terminal.")
@@ -106,13 +106,13 @@ def adopt(
 ) -> int:  # fmt: skip
     """Go on behind what another copier left on the target, after a proof of it.
 
-    Compares source and target record by record (key, value, headers, timestamp, order) and shows, for each partition,
-    what is proven, what is not an exact copy, with offsets, and where copying would go on. Stop the other copier first.
-    With --dry-run nothing is written. Otherwise the flow's workers begin behind the last record that was found; offsets
-    of the part before translate exactly, too.
+    Compares source and target record by record (key, value, headers, timestamp, order). For each partition it shows
+    what is proven, what is not an exact copy (with offsets), and where copying would go on. Stop the other copier
+    first. With --dry-run nothing is written. Otherwise the flow's workers begin behind the last record that was found.
+    Offsets of the part that the other copier wrote are translated exactly, too.
 
-    Exit code 0 when all of it is exact (or accepted by name), 1 when it is not or the worker refuses, 3 without an
-    answer from a worker in time.
+    Exit code 0 when all of it is exact (or accepted by name), 1 when it is not or the worker refuses, 3 when no worker
+    answers in time.
     """
     from replicator.adoption.copy_verdict import ACCEPTABLE_FINDINGS
 
@@ -120,9 +120,8 @@ def adopt(
     unknown = sorted(accepted - ACCEPTABLE_FINDINGS)
     if unknown:
         raise click.UsageError(
-            f"--accept {unknown[0]}: what can be accepted is {', '.join(sorted(ACCEPTABLE_FINDINGS))}; whatever "
-            f"else is found "
-            "is content that the source never had there, and the topic has to be copied anew"
+            f"--accept {unknown[0]}: what can be accepted is {', '.join(sorted(ACCEPTABLE_FINDINGS))}; any other "
+            "finding is content that the source never had there, and the topic has to be copied again"
         )
     only_mm2 = {"--alias": alias, "--target-alias": target_alias, "--connect-offsets": connect_offsets,
                 "--connect-group": connect_group}  # fmt: skip
@@ -143,7 +142,7 @@ def adopt(
     if refused:
         click.echo(_refusal(stage, refused), err=True)
         return _EXIT_FOUND
-    # Where the target never held anything the flow begins by itself, at the source's beginning as the proof would say.
+    # A partition whose target was always empty needs no adoption: the flow begins it by itself, at the source's start.
     behind = [proof for proof in proofs if proof.ends.target_end > 0]
     if dry_run or not behind:
         return 0
@@ -151,7 +150,7 @@ def adopt(
 
 
 def _staged(flow_id: str, asked: _Asked, *, applied: bool) -> _Stage:
-    """Raises UsageError for a flow that cannot go on behind others. applied: it has to be known to its workers."""
+    """Raises UsageError for a flow that cannot adopt a copy. applied: the flow must be known to its workers."""
     from clusters.flow_records import read_flows
 
     plan = compile_plan_at(asked.path)
@@ -178,13 +177,13 @@ def _staged(flow_id: str, asked: _Asked, *, applied: bool) -> _Stage:
         raise click.UsageError(
             f"flow {flow_id} was never applied to {flow.target}; run "
             f"`{render_shell_command('topology', 'apply', asked.path)}` "
-            "first. Its workers write nothing into a partition that holds another's records"
+            "first. Its workers write nothing into a partition that holds records of another writer"
         )
     return stage
 
 
 def _keys(stage: _Stage) -> tuple[list[PartitionKey], list[str]]:
-    """The partitions to compare, and what is said of topics that are not. Raises UsageError."""
+    """The partitions to compare, and a text for each topic that is left out. Raises UsageError, NotProvable."""
     from clusters.admin import Admin
     from replicator.adoption.digest_reader import NotProvable
     from replicator.ledger.ledger import read_ledger
@@ -204,13 +203,13 @@ def _keys(stage: _Stage) -> tuple[list[PartitionKey], list[str]]:
         target_topic = flow.target_topic(name)
         begun = sorted(partition for topic, partition in known if topic == name)
         if target_topic not in there:
-            told = f"{target_topic} does not exist on {flow.target}: nothing is there to go on behind"
+            told = f"{target_topic} does not exist on {flow.target}: there is no copy to adopt"
         elif len(begun) == here[name].partitions:
             told = f"{name}: {flow.id} has copied it already; there is nothing to adopt"
         elif there[target_topic].partitions != here[name].partitions:
             raise NotProvable(
                 f"{name} has {here[name].partitions} partitions on {flow.source}, {target_topic} has "
-                f"{there[target_topic].partitions} on {flow.target}: this is no copy partition by partition"
+                f"{there[target_topic].partitions} on {flow.target}: the partitions do not correspond one to one"
             )
         else:
             if begun:
@@ -250,7 +249,7 @@ def _proven(stage: _Stage, keys: Sequence[PartitionKey]) -> list[PartitionProof]
 
 
 def _notes(stage: _Stage) -> MirrorMakerNotes:
-    """MirrorMaker's own notes; a copier that still runs is refused. Raises NotProvable."""
+    """Reads MirrorMaker's own offset topics. Raises NotProvable, also while MirrorMaker still runs."""
     from replicator.adoption.digest_reader import NotProvable
     from replicator.adoption.mirrormaker_format import MirrorMakerNotes
     from replicator.adoption.mirrormaker_reader import read_active_connect_groups, read_mirrormaker_notes
@@ -281,7 +280,7 @@ def _notes(stage: _Stage) -> MirrorMakerNotes:
 
 
 class _Reading:
-    """How far the comparing is, on standard error where a person looks."""
+    """Reports the progress of the comparison on standard error, if that is a terminal."""
 
     def __init__(self) -> None:
         self._records, self._said = 0, time.monotonic()
@@ -374,7 +373,7 @@ def _refusal(stage: _Stage, refused: Sequence[PartitionProof]) -> str:
     lines = [f"{len(refused)} partitions are not adopted."]
     acceptable = [kind for kind in kinds if kind in ACCEPTABLE_FINDINGS]
     if acceptable and not set(kinds) - ACCEPTABLE_FINDINGS:
-        lines.append(f"To go on with that: --accept {','.join([*sorted(stage.asked.accepted), *acceptable])}")
+        lines.append(f"To adopt them all the same: --accept {','.join([*sorted(stage.asked.accepted), *acceptable])}")
     elif kinds:
         wrong = ", ".join(sorted(set(kinds) - ACCEPTABLE_FINDINGS))
         lines.append(
@@ -383,13 +382,14 @@ def _refusal(stage: _Stage, refused: Sequence[PartitionProof]) -> str:
         )
     if any(proof.verdict.position < 0 for proof in refused):
         lines.append(
-            "Where nothing can be compared, nothing says where to go on, either; with --from mm2 its notes would."
+            "Where no record can be compared, nothing says where to go on. "
+            "With --from mm2, MirrorMaker's own offsets would say it."
         )
     return "\n".join(lines)
 
 
 def _ordered(stage: _Stage, proofs: Sequence[PartitionProof], yes: bool, wait_s: float, *, aside: bool) -> int:
-    """aside: standard output holds a document already."""
+    """Writes the decisions and waits for the workers. aside: standard output already holds a document."""
     from clusters.control_topics import ControlWriter
     from replicator.adoption.copy_verdict import FINDING_MEANINGS
     from replicator.adoption.decision_writer import build_adoption_decision, write_decisions
@@ -397,9 +397,9 @@ def _ordered(stage: _Stage, proofs: Sequence[PartitionProof], yes: bool, wait_s:
 
     kinds = sorted({kind for proof in proofs for kind in proof.verdict.counts})
     click.echo(
-        f"{len(proofs)} partitions are gone on with by {stage.flow.id}, behind what {stage.tool} copied"
+        f"{stage.flow.id} goes on with {len(proofs)} partitions, behind what {stage.tool} copied"
         + "".join(f"\n  with records {FINDING_MEANINGS[kind]} ({kind})" for kind in kinds)
-        + f"\n  take the right to write to these topics from {stage.tool}: a record of its own would stop them",
+        + f"\n  take the right to write to these topics from {stage.tool}: one more record of it would halt them",
         err=True,
     )
     if not yes:
@@ -415,7 +415,7 @@ def _ordered(stage: _Stage, proofs: Sequence[PartitionProof], yes: bool, wait_s:
         given.append(build_adoption_decision(order, proof, sorted(stage.asked.accepted)))
     with ControlWriter(stage.target, client_id="watershed-flow") as writer:
         write_decisions(writer, given, stage.topology)
-    click.echo(f"ordered and written to watershed.journal: {len(given)} partitions", err=True)
+    click.echo(f"decisions written to watershed.journal: {len(given)} partitions", err=True)
     from cli.flow_decisions import await_workers
 
     return await_workers(

@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from cutover.run_plan import RunPlan
 
 _LIMIT = 3 * 3600.0  # seconds; a proof that takes longer has failed
-_STAY = 12 * 3600.0  # seconds; so long an application waits to prove the tail: soaking takes a working day
-_BEGIN = 15.0  # seconds until a waiting application has begun a proof that was sent to it, or is replaced
+_STAY = 12 * 3600.0  # seconds that an application waits for the proof of the tail: the soak may take a working day
+_BEGIN = 15.0  # seconds in which a waiting application must begin a proof that it receives; else another replaces it
 _BEGIN_COLD = 45.0  # seconds to wait, with producers fenced, for an application that was started during the run
-_READY = 600.0  # seconds to wait for it before the fence, while producers still write
-_GRACE = 10.0  # seconds for it to end in good order
-_LOOK = 0.02  # seconds between two looks for a file
+_READY = 600.0  # seconds to wait for that application before the fence, while producers still write
+_GRACE = 10.0  # seconds that an application has to end, by itself and after each signal
+_LOOK = 0.02  # seconds between two checks for a file
 _LOG, _SUMMARY = "verify.log", "summary.json"
 
 
@@ -36,15 +36,15 @@ _Say = Callable[["RunEvent"], None]
 
 @dataclass(slots=True)
 class ProofProcess:
-    """The proofs of one run. The application that has proven the history waits (`spark.standby`) to prove the tail, so
-    that the proof of the tail begins at once; one that has died is replaced. A run that is resumed after the proof of
-    its history starts such an application early (`wrap_with_warm_up`)."""
+    """The proofs of one run. The application that has proven the history stays (`spark.standby`) and proves the tail,
+    too, so that this proof begins at once. If it has died, another replaces it. A run that is resumed after the proof
+    of the history starts such an application early (`wrap_with_warm_up`)."""
 
     topology: Path
     plan_hash: str
     _process: subprocess.Popen[bytes] | None = field(init=False, default=None)
     _stays: bool = field(init=False, default=False)
-    _awaited: Path | None = field(init=False, default=None)  # the summary behind which it takes orders
+    _awaited: Path | None = field(init=False, default=None)  # the application accepts a proof once this summary exists
 
     def __enter__(self) -> Self:
         return self
@@ -61,9 +61,9 @@ class ProofProcess:
         return self._by_order(folder, arguments) or self._by_new(folder, arguments, stays=not wanted.final)
 
     def wrap_with_warm_up(self, say: _Say, run_plan: RunPlan, folder: Callable[[], Path]) -> _Say:
-        """`say` for a resumed run, which also starts an application at the first step after the proof of the history.
-        That proves again what came since, which warms it up, and waits for the tail. The fence waits until it is
-        ready."""
+        """`say` for a resumed run. It also starts an application at the first step after the proof of the history. The
+        application proves what came since then: that warms it up. Then it waits for the proof of the tail. The fence
+        waits until the application is ready."""
         from cutover.actions import RequestProof
         from cutover.run_context import PREFLIGHT_STEPS
 
@@ -116,7 +116,7 @@ class ProofProcess:
                 _wait(process, summary)
         seen = self._read(summary)
         if seen is None or seen.verdict == "error":
-            self._dismiss()  # before another writes into the same folder
+            self._dismiss()  # before a new application writes into the same folder
             return None
         return seen
 
@@ -136,7 +136,7 @@ class ProofProcess:
         command = [sys.executable, "-m", "spark.verify", *arguments]
         command += ["--stay", str(_STAY)] if self._stays else []
         with (folder / _LOG).open("wb") as out:
-            # A process group of its own, which ends with us: Spark starts a Java process beside.
+            # It has its own process group, because Spark also starts a Java process: `_dismiss` ends the whole group.
             self._process = subprocess.Popen(
                 command, stdout=out, stderr=out, stdin=subprocess.PIPE, start_new_session=True
             )

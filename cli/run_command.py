@@ -46,7 +46,7 @@ class RunOptions:
 
 
 def add_run_options(wave: str) -> Callable[[_F], _F]:
-    """The options of `RunOptions`; wave: what --wave is."""
+    """Adds the options of `RunOptions` to a command. wave: the help text of --wave."""
     every = (
         click.argument("path", type=click.Path(path_type=Path)),
         click.option("--wave", default=None, help=wave),
@@ -72,7 +72,7 @@ def add_run_options(wave: str) -> Callable[[_F], _F]:
 
 
 def compile_for_run(wanted: RunOptions) -> Plan:
-    """Raises UsageError for options that do not go together, and what compiling raises."""
+    """Compiles the file. Raises UsageError for options that exclude one another, and what compiling raises."""
     if wanted.run_id is not None and not re.fullmatch(r"[\w.:+-]{1,200}", wanted.run_id):
         raise click.BadParameter("use letters, digits and . : + - _ only", param_hint="--run")
     if wanted.force and not wanted.abandon:
@@ -83,7 +83,7 @@ def compile_for_run(wanted: RunOptions) -> Plan:
 
 
 def resolve_migration_settings(plan: Plan) -> dict[str, ConnectionSettings]:
-    """For both clusters of the migration's flow. Raises NotSupported without a migration."""
+    """The connection settings of both clusters of the migration's flow. Raises NotSupported without a migration."""
     from cutover.run_plan import find_wave
 
     if plan.migration is None:
@@ -94,13 +94,13 @@ def resolve_migration_settings(plan: Plan) -> dict[str, ConnectionSettings]:
 
 
 def read_target_journal(plan: Plan, settings: dict[str, ConnectionSettings]) -> JournalChain:
-    """The journal, which lies where the migration leads: the source is not asked."""
+    """Reads the journal from the target cluster of the migration. Does not connect to the source."""
     assert plan.migration is not None
     return read_migration_journal(plan, settings[plan.flow(plan.migration.flow).target])
 
 
 def show_run_plan(plan: Plan, course: RunPlan, form: str) -> int:
-    """Connects to nothing."""
+    """Prints the steps of a run plan. Connects to nothing."""
     from cli.migrate_dry_run import show_run_steps
 
     if form == "json":
@@ -120,7 +120,7 @@ def show_run_plan(plan: Plan, course: RunPlan, form: str) -> int:
 def drive_run(
     plan: Plan, course: RunPlan, settings: dict[str, ConnectionSettings], wanted: RunOptions, asks: set[str]
 ) -> int:
-    """Run the course to its end. asks: the steps at which a person is asked. Raises CutoverError and ClusterError."""
+    """Run the plan to its end. asks: the steps that ask a person. Raises CutoverError and ClusterError."""
     unasked = wanted.approve == "manual" and not wanted.abandon and not sys.stdin.isatty()
     if unasked and asks & ({wanted.step} if wanted.step is not None else {step.name for step in course.steps}):
         raise click.UsageError("there is no terminal to ask for approval: add --approve auto, or run it in one")
@@ -132,7 +132,7 @@ def drive_run(
 def abandon_and_report(
     plan: Plan, course: RunPlan, settings: Mapping[str, ConnectionSettings], wanted: RunOptions
 ) -> int:
-    """Give up the run that was named, or the unfinished one. 0: everything is taken back, or nothing had begun."""
+    """Give up the named run, or the unfinished one. Returns 0 if everything is taken back, or nothing had begun."""
     from cutover.driver import RunDriver
     from cutover.run_abandonment import abandon_run
 
@@ -154,7 +154,8 @@ def perform_run(
     wanted: RunOptions,
     label: Mapping[str, str],
 ) -> RunResult:
-    """Run to the end, or the one step that was asked for. label: what tells the run in its JSON, `kind` or `wave`.
+    """Run the plan to its end, or only the requested step. label: the field of the JSON that names the run's `kind` or
+    `wave`.
 
     Raises CutoverError and ClusterError.
     """

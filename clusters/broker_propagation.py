@@ -1,4 +1,4 @@
-"""When a change of rights or quotas is in force: brokers learn of it by the metadata log, each at a time of its own."""
+"""Waits until every broker shows a change of ACLs or quotas. Each broker reads the metadata log at its own pace."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from clusters.errors import RequestRefused
 from clusters.settings import ConnectionSettings
 from clusters.wire.admin_connection import AdminConnection
 
-_LEARNED_S = 15.0  # until every broker must have learned of a change
+_LEARNED_S = 15.0  # every broker must show a change within this time
 _POLL_S = 0.02
 
 
@@ -25,7 +25,10 @@ Broker = TypeVar("Broker")
 def wait_for_every_broker(
     settings: ConnectionSettings, asked: AdminConnection, holds: Callable[[AdminConnection], bool]
 ) -> None:
-    """Wait until each living broker shows it. Raises RequestRefused after a while, Unreachable for one that is gone."""
+    """Wait until `holds` is true on each live broker.
+
+    Raises RequestRefused if a broker does not show the change in time, and Unreachable if a broker does not answer.
+    """
     wait_at_each_broker(settings, asked, holds, lambda address: AdminConnection(settings, address), _LEARNED_S)
 
 
@@ -36,8 +39,11 @@ def wait_at_each_broker(
     opened: Callable[[tuple[str, int]], AbstractContextManager[Broker]],
     bound_s: float,
 ) -> None:
-    """Each broker is asked by itself: DescribeAcls and DescribeClientQuotas are answered out of its own metadata. One
-    that comes up meanwhile reads the log to its end before anybody may write to it (KIP-631)."""
+    """Ask each broker by itself, because it answers DescribeAcls and DescribeClientQuotas from its own metadata.
+
+    A broker that starts meanwhile is not asked: it reads the metadata log to its end before anybody may write to it
+    (KIP-631).
+    """
     deadline = time.monotonic() + bound_s
     for node, address in sorted(asked.brokers().items()):
         with opened(address) as broker:

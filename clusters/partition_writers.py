@@ -1,5 +1,7 @@
-"""Who wrote to partitions: what the log's own batches say, what leaders remember (KIP-664), and to whom a transaction
-coordinator gave a producer id. Principal and client id are in none of them."""
+"""Finds who wrote to partitions. There are three sources: batch headers in the log, the producer state that leaders
+hold (KIP-664), and the transactional ids to which transaction coordinators gave a producer id. None of them holds a
+principal or a client id.
+"""
 
 from __future__ import annotations
 
@@ -26,8 +28,10 @@ _Address = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class ProducerWrites:
-    """What one producer wrote to one partition. first, last, records: since the offset that was asked for; -1, -1, 0
-    where a leader's memory was asked. last_ms: of its last record, ms since 1970. producer_id -1: without idempotence.
+    """What one producer wrote to one partition.
+
+    first, last, records: counted from the requested offset on; -1, -1, 0 if the answer is a leader's producer state.
+    last_ms: the time of the last record, in ms since 1970. producer_id: -1 for a producer without idempotence.
     """
 
     place: TopicPartition
@@ -44,8 +48,11 @@ class ProducerWrites:
 def read_writes_since(
     settings: ConnectionSettings, since: Mapping[TopicPartition, int]
 ) -> tuple[list[ProducerWrites], dict[TopicPartition, int]]:
-    """Everything at or behind these offsets, by producer (newest first within a partition), and how far each log was
-    read: to its end of the moment. Raises ClusterError."""
+    """Read all batches from these offsets on, up to the present end of each log.
+
+    Return the writes by producer (newest first within a partition) and the offset that each log was read up to. Raises
+    ClusterError.
+    """
     found: dict[tuple[TopicPartition, int, int, bool], ProducerWrites] = {}
     upto: dict[TopicPartition, int] = {}
     for address, topics, places in _led(settings, since):
@@ -59,8 +66,11 @@ def read_writes_since(
 
 
 def read_producer_states(settings: ConnectionSettings, places: Collection[TopicPartition]) -> list[ProducerWrites]:
-    """The producers that leaders hold state of (DescribeProducers), newest first within a partition; brokers forget
-    after `producer.id.expiration.ms`, and never knew those without idempotence. Raises ClusterError."""
+    """The producers whose state leaders hold (DescribeProducers), newest first within a partition.
+
+    Brokers drop the state after `producer.id.expiration.ms`, and hold none for producers without idempotence. Raises
+    ClusterError.
+    """
     found: list[ProducerWrites] = []
     for address, _topics, led in _led(settings, places):
         with closing(open_connection(settings, address)) as leader:
@@ -76,7 +86,7 @@ def read_producer_states(settings: ConnectionSettings, places: Collection[TopicP
 
 
 def find_transactional_ids(settings: ConnectionSettings, producer_ids: Collection[int]) -> dict[int, str]:
-    """Producer id → transactional id, of those that have one and whom we may see (DESCRIBE on the id)."""
+    """Producer id → transactional id, for producers that have one that we may see (DESCRIBE on the id)."""
     wanted = tuple(ProducerId(each) for each in sorted(set(producer_ids)) if each >= 0)
     found: dict[int, str] = {}
     if not wanted:
@@ -119,7 +129,7 @@ def _read_on(
     left: Mapping[TopicPartition, int],
     found: dict[tuple[TopicPartition, int, int, bool], ProducerWrites],
 ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
-    """One Fetch: (where to go on, where logs ended)."""
+    """Send one Fetch. Return the offsets to read on from, and the end offsets of the logs that are read completely."""
     by_id = {(topics[place.topic].topic_id, place.partition): place for place in left}
     asked = tuple(FetchPartition(topic, number, left[place]) for (topic, number), place in by_id.items())
     answers = leader.fetch(asked, max_wait_ms=0, isolation=READ_UNCOMMITTED)
@@ -134,7 +144,7 @@ def _read_on(
         if answer.error:
             raise _refused(settings, place, answer.error)
         after = _tallied(place, at, answer, found)
-        # Several partitions share an answer's size, so one that comes empty is asked again until it is alone.
+        # Partitions share the size limit of a response. An empty one is asked again, until it is asked alone.
         if after >= answer.high_watermark or (after == at and len(left) == 1):
             ended[place] = after
         else:
@@ -148,7 +158,7 @@ def _tallied(
     answer: FetchedPartition,
     found: dict[tuple[TopicPartition, int, int, bool], ProducerWrites],
 ) -> int:
-    """The offset behind the last whole batch."""
+    """Add the writes to `found`. Return the offset behind the last complete batch."""
     for head, _batch in split_batches(answer.records):
         if head.last_offset < at:
             continue

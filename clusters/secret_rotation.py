@@ -1,4 +1,4 @@
-"""Long-lived librdkafka clients follow secrets that change: what can be changed inside a client is changed there."""
+"""Applies changed secrets to long-lived librdkafka clients: in the running client if possible, else by a new one."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ Made = TypeVar("Made", bound=_RotatedClient)
 
 
 class SecretRotation:
-    """The secrets that one client was made with. Make it before the client; a new client gets a new one.
+    """The secrets that one client was created with. Create it before the client, and a new one for each new client.
 
-    Whatever was logged in stays connected; new secrets count at the client's next connection to a broker. OAUTHBEARER
-    needs none of this: librdkafka asks for tokens by itself (`clusters.oauth_tokens`).
+    Open connections stay authenticated. The client uses new secrets at its next connection to a broker. OAUTHBEARER
+    needs no new credentials from here: librdkafka asks for tokens by itself (`clusters.oauth_tokens`).
     """
 
     def __init__(self, settings: ConnectionSettings) -> None:
@@ -42,15 +42,18 @@ class SecretRotation:
         self._stamps = _stamps(self._known)
 
     def spent(self, client: _RotatedClient) -> bool:
-        """Call it before each use: cheap, it looks once a second. True: certificate files (or anything but user and
-        password) have changed, which librdkafka reads at the start only, so the client should be made again."""
+        """Whether a new client must replace this one. Call it before each use: it looks once a second.
+
+        True if certificate files or the key's password changed, because librdkafka reads them only when a client
+        starts. A changed user or password is set in the running client.
+        """
         now = time.monotonic()
         if now - self._looked < _LOOK_EVERY_S:
             return False
         self._looked = now
         try:
             fresh = self._known if self._fixed else self._settings.reread_secrets()
-        except SecretMissing as error:  # in the middle of a change, perhaps; the client still works as it is
+        except SecretMissing as error:  # the secret may just be changing; the client still works with the old one
             log.warning("secret missing", extra={"cluster": self._settings.alias, "reason": str(error)})
             return False
         if (fresh.username, fresh.password) != (self._known.username, self._known.password):
@@ -60,14 +63,14 @@ class SecretRotation:
             self._known = fresh
         if _stamps(fresh) == self._stamps:
             return False
-        self._looked -= _LOOK_EVERY_S  # so that the next call says it again, until somebody could act
+        self._looked -= _LOOK_EVERY_S  # the next call checks again at once, until the caller replaces the client
         return True
 
     def replace_client(self, make: Callable[[], Made]) -> tuple[SecretRotation, Made] | None:
         """Builds a new client, and its rotation, while the old one still works.
 
-        None when that fails, for example because the certificate's file was replaced and the key's file not yet. The
-        old client stays, and `spent` answers True again a second later.
+        None if that fails, for example if the certificate file is already replaced and the key file is not. The old
+        client stays in use, and `spent` returns True again a second later.
         """
         try:
             return SecretRotation(self._settings), make()
@@ -75,7 +78,7 @@ class SecretRotation:
             log.warning(
                 "client not renewed",
                 extra={"cluster": self._settings.alias, "reason": f"{type(error).__name__}: {error}",
-                       "remedy": "the old one is kept; it is tried again every second until all files fit together"},
+                       "remedy": "the old client is kept; a new one is tried every second until all files match"},
             )  # fmt: skip
             self._looked = time.monotonic()
             return None

@@ -1,7 +1,8 @@
-"""A migration as a generator over the steps of its strategy: it yields actions and is sent observations.
+"""Runs the steps of a strategy as a generator: it yields actions and receives observations.
 
-No I/O, no clock, no sleep: the same code runs under the Airflow operators, the command line and the tests. Resuming
-is replaying: a step whose outcome the journal holds is answered with it and not done again.
+The generator does no I/O, reads no clock and does not sleep. So the same code runs under the Airflow operators, the
+command line and the tests. A resumed run replays its steps: when the journal holds the outcome of a step, the step
+gets this outcome and does not run again.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ RunState = Literal["done", "refused", "rolled_back", "rollback_incomplete", "aba
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """How a migration ended. `step` is where; `reason` what the gate said.
+    """How a migration ended. step: where it ended. reason: what the gate said.
 
-    done · refused (nothing had been changed) · rolled_back · rollback_incomplete and stopped (unfinished: a person
-    looks, then --resume) · abandoned (given up by force, not everything is undone) · paused (the steps asked for
-    are done).
+    done · refused: nothing was changed · rolled_back · rollback_incomplete and stopped: the run is unfinished; a person
+    repairs the cause and continues it with --resume · abandoned: the run was given up by force, and not everything is
+    undone · paused: the requested steps are done.
     """
 
     state: RunState
@@ -36,12 +37,12 @@ class RunResult:
 
     @property
     def exit_code(self) -> int:
-        """0 for a run that is done, or paused where it was asked to; else 1."""
+        """0 for a run that is done, or that paused after the requested steps; else 1."""
         return 0 if self.state in ("done", "paused") else 1
 
     @property
     def finished(self) -> bool:
-        """Nothing is left to be done: the run gives up its lock."""
+        """Nothing is left to do, so the run releases its lock."""
         return self.state in ("done", "refused", "rolled_back", "abandoned")
 
 
@@ -63,9 +64,10 @@ def execute_steps(context: RunContext, steps: tuple[Step, ...]) -> ActionGenerat
 def _do(
     name: str, act: StepAct, context: RunContext, *, undo: bool = False, final: bool = False
 ) -> ActionGenerator[str | None]:
-    """One step: its outcome goes to `context.outcomes`; returns why it was refused, or None.
+    """Runs one step. Its outcome goes to `context.outcomes`. Returns why the step was refused, or None.
 
-    final: a refusal is not an outcome (behind the point of no return, or in an undo): the step stays unfinished.
+    final: the step is after the point of no return. There, and in an undo, a refusal is not recorded as the outcome:
+    the step stays unfinished.
     """
     recorded = yield BeginStep(name, undo)
     assert isinstance(recorded, RecordedStep)
@@ -108,7 +110,8 @@ def _roll_back(context: RunContext, begun: list[Step], why: str) -> ActionGenera
 
 
 def _stop(context: RunContext, step: Step, why: str) -> ActionGenerator[RunResult]:
-    """Behind the point of no return nothing is switched back: say where we are, and what the way on is."""
+    """Ends a run that was refused after the point of no return. It switches nothing back. The message says where the
+    run stands and how it continues."""
     text = (
         f"{why}. This is behind the point of no return: nothing is switched back, because a switch back would strand "
         f"what {context.flow.target} has taken since. Repair the cause and run again with --resume. The way back: "

@@ -17,13 +17,13 @@ from plugins.watershed.topology_dags import TopologyFile, build_topology_dags
 
 AFTER_CUTOVER_DOC = """
 ### After the cutover of `{name}`
-Begins when a wave is done (asset `{asset}`). Watches `{source}` until no wave can be rolled back any more: whoever but
-the reverse flow writes there strands records, and fails the run. Then the reverse flow, where there is one, is proven:
-all that was written at `{target}` since is at `{source}`, too. And {then}.
+Begins when a wave is done (asset `{asset}`). Watches `{source}` until no wave can be rolled back any more. If anybody
+but the reverse flow writes there, the run fails, because such records stay behind at `{source}`. If there is a reverse
+flow, a proof then shows that `{source}` has everything that was written at `{target}` since the switch. Then {then}.
 
-Nothing is deleted, whatever is approved.
+This DAG deletes nothing, also after an approval.
 """
-DECOMMISSION_TEXT = "when `decommission` of the file is fulfilled, a person decides whether `{source}` is taken down"
+DECOMMISSION_TEXT = "a person decides whether to take `{source}` down, if all requirements of `decommission` are met"
 
 
 def build_after_cutover_dag(file: TopologyFile) -> DAG:
@@ -34,7 +34,7 @@ def build_after_cutover_dag(file: TopologyFile) -> DAG:
     then = (
         DECOMMISSION_TEXT.format(source=source)
         if migration.decommission
-        else "that is all: the file declares no `decommission`"
+        else "the run ends, because the file declares no `decommission`"
     )
     with DAG(
         dag_id=f"after_cutover__{file.name}",

@@ -1,6 +1,6 @@
-"""The account of a run, from the applications' own records: lost, repeated, out of order, seconds without writes.
+"""Counts a run's records, from the applications' own notes: lost, repeated, out of order; time without writes.
 
-`python -m lab.account DIR` (the directory that holds the applications). Nothing here asks a broker or Watershed.
+`python -m lab.account DIR` (the directory that holds the applications). It asks no broker and nothing of Watershed.
 
 lost          acknowledged to a producer, not processed by the consumer group
 repeated      processed again (n times processed counts n - 1)
@@ -25,13 +25,13 @@ from lab.application_records import ENTRY_DTYPES, ENTRY_FIELDS, ENTRY_FORMAT, re
 from lab.preload import PreloadAccount, list_preloads
 
 _LAYOUT = np.dtype({"names": ENTRY_FIELDS, "formats": ENTRY_DTYPES, "itemsize": ENTRY_FORMAT.size})
-_SHIFT = 32  # a code is (series and key) << 32 | number
+_SHIFT = 32  # a code is (series and key) << 32 | the record's number
 _EXAMPLES = 10
 
 
 @dataclass(frozen=True, slots=True)
 class _ClusterSwitch:
-    """A producer's change of cluster; times in ms since 1970, `seconds` between the two acknowledgements."""
+    """A producer's change of cluster. Times are in ms since 1970; `seconds` lie between the two acknowledgements."""
 
     application: str
     source: str
@@ -46,7 +46,7 @@ class _ClusterSwitch:
 
 @dataclass(frozen=True, slots=True)
 class GroupAccount:
-    """One consumer group against what was acknowledged in its topics."""
+    """What one consumer group processed, compared with what was acknowledged in its topics."""
 
     group: str
     topics: tuple[str, ...]
@@ -76,7 +76,7 @@ class RunAccount:
 
     @property
     def lost(self) -> int:
-        """Acknowledged records that no member of some group processed, summed over the groups."""
+        """Acknowledged records that a group did not process, summed over the groups."""
         return sum(group.lost for group in self.groups)
 
     @property
@@ -91,12 +91,12 @@ class RunAccount:
 
     @property
     def out_of_order_per_key(self) -> int:
-        """Records that a group processed behind a later one of the same key, summed over the groups."""
+        """Records that a group processed after a later record of the same key, summed over the groups."""
         return sum(group.out_of_order_per_key for group in self.groups)
 
     @property
     def seconds_without_writes(self) -> dict[str, float]:
-        """Longest move of each producer that moved."""
+        """For each producer that changed its cluster: the seconds of its longest change."""
         names = dict.fromkeys(move.application for move in self.moves)
         return {name: max(move.seconds for move in self.moves if move.application == name) for name in names}
 
@@ -125,7 +125,8 @@ _TOTALS = (
 
 
 def build_account(applications: Sequence[Path]) -> RunAccount:
-    """Reads the directories of producers, preloads and consumers. Raises FileNotFoundError: none of ours."""
+    """Reads the directories of producers, preloads and consumers. Raises FileNotFoundError for a directory without an
+    application."""
     about = {path: read_application_description(path) for path in applications}
     producers = [path for path in applications if about[path]["role"] == "producer"]
     consumers = [path for path in applications if about[path]["role"] == "consumer"]
@@ -164,7 +165,7 @@ def find_applications(directory: Path) -> list[Path]:
 
 
 class _Names:
-    """Series and keys as dense numbers, the same for all files."""
+    """Gives each series a number, the same for all files. A code holds this number, the key and the record's number."""
 
     def __init__(self) -> None:
         self.series: dict[str, int] = {}
@@ -182,7 +183,7 @@ _WITH_CODE = np.dtype([("code", "<i8"), ("time", "<i8"), ("cluster", "u1")])
 
 
 def _entries(directory: Path, names: _Names) -> np.ndarray:
-    """The file's entries as (code, time, cluster), codes being comparable between files."""
+    """The file's entries as (code, time, cluster). The codes of different files can be compared."""
     path = directory / "records.bin"
     usable = path.stat().st_size // ENTRY_FORMAT.size if path.exists() else 0
     out = np.zeros(usable, dtype=_WITH_CODE)
@@ -262,14 +263,14 @@ def _missing(preload: PreloadAccount, found: np.ndarray, names: _Names) -> list[
 
 
 def _out_of_order(codes: np.ndarray) -> int:
-    """Of codes in the order of their first processing: those after a higher number of the same key."""
+    """Counts codes that stand after a higher number of the same key. `codes` are in the order of first processing."""
     by_key = codes[np.argsort(codes >> _SHIFT, kind="stable")]
     # Codes of a later key are higher, so one running maximum serves all keys.
     return int(np.count_nonzero(by_key[1:] < np.maximum.accumulate(by_key)[:-1])) if len(by_key) else 0
 
 
 def _moves(application: str, entries: np.ndarray, clusters: list[str]) -> list[_ClusterSwitch]:
-    """Entries are in the order of acknowledgement."""
+    """The cluster changes of one producer. `entries` are in the order of acknowledgement."""
     at: list[int] = np.flatnonzero(np.diff(entries["cluster"])).tolist() if len(entries) else []
     return [
         _ClusterSwitch(

@@ -1,8 +1,8 @@
 """Clusters of real brokers on this machine: up, status, down; and the faults that tests need.
 
-`<directory>/lab.json` is written before a broker is started (ports, directories) and again with its pid, so
-that `up` and `down` always find what an interrupted command left. One command at a time works on a
-directory (a lock on the directory itself).
+`<directory>/lab.json` is written before a broker starts (ports, directories) and again with its pid. So `up` and `down`
+always find what an interrupted command left. Only one command at a time works on a directory: it locks the directory
+itself.
 """
 
 from __future__ import annotations
@@ -66,11 +66,11 @@ def start_clusters(
 ) -> Lab:
     """Starts the clusters that do not run yet and returns when all answer metadata requests.
 
-    `settings` are server properties that clusters made now have on top of the lab's own; a literal brace is doubled,
-    {host}, {id}, {port}, {controller_port} and {home} stand for the broker's.
+    settings: server properties of the clusters that this call creates, on top of the lab's own. {host}, {id}, {port},
+    {controller_port} and {home} stand for the broker's values; a literal brace is written twice.
 
-    Running brokers are kept; dead ones are started on their data and ports; other clusters of the directory are
-    left as they are. Raises ToolMissing, BrokerFailed, LabError.
+    Running brokers are kept. Dead brokers start again with their data and ports. Other clusters of the directory stay
+    as they are. Raises ToolMissing, BrokerFailed, LabError.
     """
     for alias in aliases:
         if not re.fullmatch(r"[a-z0-9][a-z0-9-]*", alias):
@@ -94,14 +94,14 @@ def start_clusters(
 
 
 def read_lab(directory: Path | str) -> Lab:
-    """What the directory holds; a broker that does not run has pid None. Nothing there: no clusters."""
+    """What the directory holds. A broker that does not run has pid None. An empty directory has no clusters."""
     return _refreshed(_read(Path(directory).resolve()))
 
 
 def end_clusters(directory: Path | str, keep: bool = False) -> Lab:
     """Ends every broker of the directory and, unless `keep`, removes its data.
 
-    With `keep` in good order (SIGTERM, after 15 s SIGKILL); what is thrown away need not be, and is killed at once.
+    With `keep` brokers end in good order (SIGTERM, after 15 s SIGKILL). Brokers whose data is removed are killed.
     Returns what was there. Never touches a process that this lab has not started.
     """
     home = Path(directory).resolve()
@@ -112,7 +112,7 @@ def end_clusters(directory: Path | str, keep: bool = False) -> Lab:
         brokers = [broker for cluster in lab.clusters.values() for broker in cluster.brokers]
         if (
             keep or not class_data_archive.list_archive_options()
-        ):  # the first lab of a machine writes the archive when it ends in good order
+        ):  # while the machine has no class-data archive: a broker writes one when it ends in good order
             brokers_.stop_brokers(brokers)
         for broker in brokers:
             brokers_.kill_broker(broker)
@@ -122,7 +122,7 @@ def end_clusters(directory: Path | str, keep: bool = False) -> Lab:
             shutil.rmtree(home / alias, ignore_errors=True)
         (home / "lab.json").unlink(missing_ok=True)
         with contextlib.suppress(OSError):
-            home.rmdir()  # only when nothing else lives there
+            home.rmdir()  # only when it is empty
         return lab
 
 
@@ -137,7 +137,7 @@ def stop_lab_broker(directory: Path | str, alias: str, broker_id: int = 1) -> No
 
 
 def freeze_lab_broker(directory: Path | str, alias: str, broker_id: int = 1, frozen: bool = True) -> None:
-    """SIGSTOP to one broker, which is then there and does not answer; SIGCONT when not `frozen`."""
+    """Sends SIGSTOP to one broker, which then still exists but does not answer; sends SIGCONT when not `frozen`."""
     brokers_.freeze_process(_one(read_lab(directory), alias, broker_id), frozen)
 
 
@@ -227,7 +227,7 @@ def _refreshed(lab: Lab) -> Lab:
 
 
 def _await_ready(cluster: LabCluster, only: Sequence[int] | None = None) -> None:
-    """Until metadata names the awaited brokers (all, or `only` these ids) as live."""
+    """Waits until the metadata lists the brokers (all, or `only` these ids) as live."""
     awaited = [each for each in cluster.brokers if only is None or each.id in only]
     deadline = time.monotonic() + _READY_S
     for broker in awaited:

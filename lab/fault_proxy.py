@@ -1,8 +1,8 @@
-"""A TCP proxy that spoils connections on purpose, in front of a lab broker.
+"""A TCP proxy in front of a lab broker that injects network faults.
 
-`up` is the way to the broker, `down` the way back; each has one `ProxyFault` that may be changed at any time and counts
-for open connections too. Kafka clients follow advertised addresses, so the proxy's port has to be the advertised
-one: `lab.proxied_clusters` sees to that. Why our own: docs/decisions/0016-fault-proxy.md.
+`up` is the direction to the broker, `down` the direction back. Each direction has one `ProxyFault`, which may change at
+any time and applies to open connections, too. Kafka clients connect to advertised addresses, so the broker has to
+advertise the proxy's port: `lab.proxied_clusters` does that. docs/decisions/0016-fault-proxy.md says why it is our own.
 """
 
 from __future__ import annotations
@@ -20,18 +20,19 @@ from typing import Any
 
 _HOST = "127.0.0.1"
 _CHUNK = 64 << 10
-_HOLDS = 1 << 20  # bytes a direction of a connection holds before it stops reading
+_HOLDS = 1 << 20  # bytes that one direction of a connection buffers before it stops reading
 _TICK_S = 0.004
-_RESET = struct.pack("ii", 1, 0)  # SO_LINGER: close sends RST and throws away what waits
+_RESET = struct.pack("ii", 1, 0)  # SO_LINGER: close sends RST and discards unsent data
 
 
 @dataclass(frozen=True, slots=True)
 class ProxyFault:
-    """What happens to one direction.
+    """The fault of one direction.
 
-    latency_s ± jitter_s: each piece is that much later, in order. bytes_per_s: a connection's bandwidth. slice_bytes:
-    pieces are never longer. held: nothing passes and the connection stays open (half-open; what was sent waits and
-    passes later). cut_after: the connection is reset once that many bytes passed since this toxic was set.
+    latency_s ± jitter_s: delay of each piece of data; the order stays. bytes_per_s: bandwidth of a connection.
+    slice_bytes: the largest piece that is written at once. held: nothing passes, and the connection stays open
+    (half-open); what was sent waits and passes later. cut_after: the connection is reset when so many bytes have passed
+    since this fault was set.
     """
 
     latency_s: float = 0.0
@@ -47,7 +48,7 @@ HELD_CONNECTION = ProxyFault(held=True)
 
 
 class FaultProxy:
-    """Listens from the start on `port` of 127.0.0.1 (0: any free one); `broker` is where connections lead."""
+    """Listens from the start on `port` of 127.0.0.1 (0: any free one). It connects each client to `broker`."""
 
     def __init__(self, broker: tuple[str, int] | None = None, port: int = 0) -> None:
         self.broker = broker
@@ -55,7 +56,7 @@ class FaultProxy:
         self.down: ProxyFault = NO_FAULT
         self.port = port
         self.connections = 0  # accepted so far
-        self.cuts = 0  # connections reset so far, by any of the ways
+        self.cuts = 0  # connections reset so far, by any method
         self.passed = {"up": 0, "down": 0}  # bytes
         self._open: set[_Connection] = set()
         self._server: asyncio.Server | None = None
@@ -74,15 +75,15 @@ class FaultProxy:
         self._do(self._accept())
 
     def refuse(self) -> None:
-        """Connection refused for everybody, and what is open is reset."""
+        """Refuses new connections and resets open ones."""
         self._do(self._refuse())
 
     def cut(self) -> int:
-        """Reset every connection on both sides; what was on its way is lost. Returns how many."""
+        """Resets every connection on both sides; data in transit is lost. Returns the number of connections."""
         return int(self._do(self._cut()))
 
     def drop_clients(self) -> int:
-        """Reset the clients' sides only: what they had sent still reaches the broker, as soon as `up` lets it."""
+        """Resets only the clients' sides. What they sent still reaches the broker, once the fault of `up` allows."""
         return int(self._do(self._drop_clients()))
 
     def heal(self) -> None:
@@ -165,7 +166,7 @@ class _Connection:
 
 
 class _Way:
-    """One direction of one connection: a side that reads, a side that writes when the toxic says so."""
+    """One direction of one connection. One task reads; another task writes when the fault allows it."""
 
     def __init__(
         self, connection: _Connection, name: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
@@ -175,7 +176,7 @@ class _Way:
         self._holds = 0
         self._at_end = False
         self._free_at = 0.0
-        self._chance = random.Random()  # noqa: S311  jitter keeps no secret
+        self._chance = random.Random()  # noqa: S311  jitter needs no secure randomness
         self._counted: tuple[ProxyFault | None, int] = (None, 0)
 
     @property

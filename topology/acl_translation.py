@@ -17,7 +17,7 @@ from topology.inventory import InventoryAcl
 from topology.plan import PlanFlow
 from topology.selectors import Selector, Selectors
 
-# What does not change anything; every other operation counts as a right to write.
+# Operations that change nothing. Every other operation counts as a right to write.
 READ_OPERATIONS: Final = {
     "TOPIC": ("READ", "DESCRIBE", "DESCRIBE_CONFIGS"),
     "GROUP": ("READ", "DESCRIBE", "DESCRIBE_CONFIGS"),
@@ -33,7 +33,7 @@ _ANY = "*"
 
 @dataclass(frozen=True, slots=True)
 class _UntranslatedAcl:
-    """A right at the source that has no equal at the target."""
+    """An ACL of the source that is left out at the target, with the reason."""
 
     acl: InventoryAcl
     why: str
@@ -41,8 +41,8 @@ class _UntranslatedAcl:
 
 @dataclass(frozen=True, slots=True)
 class _AclTranslation:
-    """bindings: what should be at the target, denials first. withheld: rights to write, which are held
-    back until applications move (`include_write: on_failover`). left: what is not carried over."""
+    """bindings: the ACLs that the target should have, DENY first. withheld: rights to write that the flow holds back
+    until applications move (`include_write: on_failover`). left: the ACLs that are left out."""
 
     bindings: tuple[InventoryAcl, ...] = ()
     withheld: tuple[InventoryAcl, ...] = ()
@@ -51,7 +51,7 @@ class _AclTranslation:
 
 @dataclass(frozen=True, slots=True, order=True)
 class _AclNamePattern:
-    """A name, or (prefixed) all names that begin so; the prefix "" is every name."""
+    """One name, or with `prefixed` all names that begin with `text`. An empty prefix matches every name."""
 
     text: str
     prefixed: bool
@@ -62,17 +62,19 @@ class _AclNamePattern:
         return self == other
 
     def meets(self, other: _AclNamePattern) -> bool:
-        """Whether some name is in both."""
+        """Whether at least one name matches both patterns."""
         return self.covers(other) or other.covers(self)
 
 
 class _Cut(Exception):
-    """No pattern says it exactly."""
+    """The ACL cannot be translated exactly. The text says why."""
 
 
 def translate_acls(flow: PlanFlow, acls: Iterable[InventoryAcl]) -> _AclTranslation:
-    """What the rights of the flow's source become at its target; rights that do not concern the flow are passed over.
-    Pure: no cluster is asked."""
+    """Translates the ACLs of the flow's source into ACLs for its target. Ignores ACLs that do not concern the flow.
+
+    Does no I/O.
+    """
     bindings: set[InventoryAcl] = set()
     withheld: set[InventoryAcl] = set()
     left: list[_UntranslatedAcl] = []
@@ -95,8 +97,8 @@ def translate_acls(flow: PlanFlow, acls: Iterable[InventoryAcl]) -> _AclTranslat
         denial = next((each for each in denied if _takes_from(each, acl)), None)
         if denial is not None:
             why = (
-                f"{render_acl(denial)} takes away from it at the source and cannot be carried over, so this "
-                f"would give more"
+                f"{render_acl(denial)} restricts it at the source and cannot be carried over, so the target "
+                f"would allow more"
             )
             left.append(_UntranslatedAcl(acl, why))
             continue
@@ -127,7 +129,7 @@ def find_surplus_acls(
 
 
 def is_acl_about(acl: InventoryAcl, topics: Iterable[str], groups: Iterable[str]) -> bool:
-    """Whether the right is about one of these topics or groups; one to something else is about none."""
+    """Whether the ACL covers one of these topics or groups. An ACL for another resource type covers none."""
     names = {"TOPIC": topics, "GROUP": groups}.get(acl.resource, ())
     pattern = _pattern(acl)
     return any(pattern.covers(_AclNamePattern(name, False)) for name in names)
@@ -147,11 +149,11 @@ def render_acl_resource(acl: InventoryAcl) -> str:
 
 
 def _patterns(flow: PlanFlow, acl: InventoryAcl) -> tuple[_AclNamePattern, ...]:
-    """What the right's name becomes; none where it does not concern the flow. Raises _Cut."""
+    """The name patterns that the ACL gets at the target; none if it does not concern the flow. Raises _Cut."""
     if acl.resource not in READ_OPERATIONS:
         raise _Cut("only rights to topics and groups are carried over")
     if acl.pattern not in ("LITERAL", "PREFIXED") or acl.permission not in ("ALLOW", "DENY"):
-        raise _Cut(f"a right of kind {acl.permission} with a pattern of kind {acl.pattern} is not known here")
+        raise _Cut(f"permission {acl.permission} with pattern type {acl.pattern} is not supported")
     pattern = _pattern(acl)
     names = flow.sync.acls.names
     if acl.resource == "GROUP":
@@ -169,7 +171,10 @@ def _patterns(flow: PlanFlow, acl: InventoryAcl) -> tuple[_AclNamePattern, ...]:
 def _chosen(
     pattern: _AclNamePattern, include: Iterable[Selector], exclude: Iterable[Selector], where: str
 ) -> tuple[_AclNamePattern, ...]:
-    """The part of a pattern that is included (no include: all of it) and not excluded. Raises _Cut."""
+    """The part of a pattern that `include` selects and `exclude` does not. An empty `include` selects everything.
+
+    Raises _Cut if ACL patterns cannot express that part.
+    """
     included, excluded = Selectors(include), Selectors(exclude)
     if not pattern.prefixed:
         chosen = (not included or included.match(pattern.text)) and not excluded.match(pattern.text)
@@ -182,7 +187,10 @@ def _chosen(
 
 @lru_cache(maxsize=4096)
 def _part(pattern: _AclNamePattern, selectors: Selectors) -> tuple[tuple[_AclNamePattern, ...], str | None]:
-    """The names of a prefix that selectors take, as patterns; the text of one that no pattern can say."""
+    """The part of a prefix that selectors match, as patterns.
+
+    Also returns the text of a selector that patterns cannot express; None if there is none.
+    """
     found: set[_AclNamePattern] = {
         _AclNamePattern(name, False) for name in selectors.literals if name.startswith(pattern.text)
     }
@@ -243,7 +251,7 @@ def _topic(flow: PlanFlow, pattern: _AclNamePattern) -> _AclNamePattern:
         return _AclNamePattern(naming.before + pattern.text, True)
     cut = _cut_by(pattern.text, ((name, to) for name, to in naming.map if flow.selects(name)))
     if cut:
-        raise _Cut(f"the flow renames `{cut}`, so its new names are not all that begin with `{pattern.text}`")
+        raise _Cut(f"the flow renames `{cut}`, so the prefix `{pattern.text}` does not match exactly the new names")
     return pattern
 
 
@@ -261,14 +269,17 @@ def _those(pattern: _AclNamePattern) -> str:
 
 
 def _cut_by(prefix: str, renames: Iterable[tuple[str, str]]) -> str | None:
-    """A name that gets another one, where either begins so: the prefix would cover a name that nothing has any more,
-    or one that comes from elsewhere. All names stay all names."""
+    """A renamed name whose old or new name begins with the prefix; None if there is none.
+
+    At the target, such a prefix would match a name that no longer exists there, or a new name that had another
+    prefix at the source. The empty prefix gives None, because it matches all names before and after.
+    """
     found = (name for name, to in renames if name != to and (name.startswith(prefix) or to.startswith(prefix)))
     return next(found, None) if prefix else None
 
 
 def _outer(patterns: Iterable[_AclNamePattern]) -> tuple[_AclNamePattern, ...]:
-    """Sorted, without those that another one covers."""
+    """Sorts the patterns and drops each one that another pattern covers."""
     kept: list[_AclNamePattern] = []
     for pattern in sorted(set(patterns), key=lambda each: (not each.prefixed, each.text)):
         if not any(each.prefixed and each.covers(pattern) for each in kept):
@@ -289,7 +300,7 @@ def _renamed(acl: InventoryAcl, pattern: _AclNamePattern) -> InventoryAcl:
 
 
 def _operations(flow: PlanFlow, acl: InventoryAcl) -> tuple[list[InventoryAcl], list[InventoryAcl]]:
-    """Of a right to do something: what is given now, and what is given when applications move."""
+    """For an ALLOW: the ACLs that the target gets now, and the ACLs that it gets when applications move."""
     write = flow.sync.acls.include_write
     if write == "always" or acl.operation in READ_OPERATIONS[acl.resource]:
         return [acl], []
@@ -300,7 +311,7 @@ def _operations(flow: PlanFlow, acl: InventoryAcl) -> tuple[list[InventoryAcl], 
 
 
 def _takes_from(denial: InventoryAcl, acl: InventoryAcl) -> bool:
-    """Whether a denial takes something away from a right, as authorizers match them (StandardAuthorizerData)."""
+    """Whether a DENY restricts an ALLOW, by the rules of Kafka's authorizer (StandardAuthorizerData)."""
     return (
         denial.resource == acl.resource
         and (denial.principal == acl.principal or _EVERYBODY in (denial.principal, acl.principal))
@@ -316,7 +327,7 @@ def _takes_from(denial: InventoryAcl, acl: InventoryAcl) -> bool:
 
 
 def _brought(flow: PlanFlow, always: PlanFlow, acl: InventoryAcl) -> bool:
-    """Whether some right at the source would have become this one."""
+    """Whether the flow would translate some ACL of the source into this ACL."""
     if acl.resource not in READ_OPERATIONS or acl.permission not in ("ALLOW", "DENY"):
         return False
     reading = acl.permission == "DENY" or acl.operation in READ_OPERATIONS[acl.resource]
@@ -326,7 +337,7 @@ def _brought(flow: PlanFlow, always: PlanFlow, acl: InventoryAcl) -> bool:
 
 
 def _before(flow: PlanFlow, acl: InventoryAcl) -> Iterator[InventoryAcl]:
-    """What the right may have been at the source."""
+    """The ACLs of the source that this ACL may come from."""
     if acl.resource == "GROUP":
         if not acl.name.startswith("watershed."):
             yield acl
@@ -342,7 +353,7 @@ def _before(flow: PlanFlow, acl: InventoryAcl) -> Iterator[InventoryAcl]:
 
 
 def _order(acl: InventoryAcl) -> tuple[bool, str, str, str, str, str, str]:
-    """Denials first: while rights are written, nobody may do more than in the end."""
+    """Sort key, DENY first. So nobody has more rights while ACLs are written than when all are written."""
     return (
         acl.permission != "DENY",
         acl.resource,

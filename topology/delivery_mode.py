@@ -1,15 +1,16 @@
-"""Chooses how each flow writes: by sequence numbers or in transactions, and with one producer id a path or not.
+"""Chooses how each flow writes: by sequence numbers or in transactions, and with one producer id or with one per path.
 
 A flow that is the only writer of its target partitions copies by sequence numbers. All others copy in transactions.
-There are other writers if the file allows a merge, if another running flow writes the same name, or if the flow lies on
-a loop of running flows that brings names back: then applications write at both ends.
+A flow has other writers in three cases. The file allows a merge. Another running flow writes the same topic name. Or
+the flow is on a loop of running flows that brings a topic back under its own name, so applications may write at both
+ends.
 
 A flow that forwards replicated records (`forward: all`) needs one producer id per path if a record could return to a
 cluster that it visited before the flow's source. That happens on rings of three or more clusters. On a ring of two it
 does not: each producer id already names the flow's source.
 
-A paused flow does not write, so it is no other writer for another flow. It is judged itself as if only it were started.
-For rings it counts: when it starts, it finds batches that were written long before.
+A paused flow does not write, so it does not count as another writer. Its own mode is chosen as if this one paused flow
+were started. The search for rings includes paused flows, because a flow that starts later still finds old batches.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class DeliveryMode:
 
 
 def choose_delivery_modes(topology: Topology) -> dict[str, DeliveryMode]:
-    """By flow id. The order of the file changes nothing."""
+    """The delivery mode of each flow, by flow id. The order of flows in the file does not matter."""
     graph = TopicGraph()
     with limit_overlap_work_for(len(topology.flows)):
         lanes = OutgoingFlows(topology)
@@ -54,7 +55,7 @@ def choose_delivery_modes(topology: Topology) -> dict[str, DeliveryMode]:
 
 @dataclass(slots=True)
 class _Found:
-    """What is asked of the name graph, for every flow. edges: of each flow, as (from, to)."""
+    """Answers questions about the name graph for every flow. edges: of each flow, as (source node, target node)."""
 
     topology: Topology
     graph: TopicGraph
@@ -63,7 +64,7 @@ class _Found:
     arriving: dict[TopicNode, dict[TopicNode, list[Flow]]] = field(default_factory=dict)
     also: dict[str, tuple[str, str]] = field(default_factory=dict)  # flow → (another running writer, name)
     loops: dict[TopicNode, int] = field(default_factory=dict)  # node → its loop of running flows
-    back: dict[tuple[TopicNode, bool], str] = field(default_factory=dict)  # node → the first flow that brings it back
+    back: dict[tuple[TopicNode, bool], str] = field(default_factory=dict)  # node → first flow that brings its name back
     steps: int = _MAX_STEPS
 
     def __post_init__(self) -> None:
@@ -138,8 +139,11 @@ class _Found:
         return flow.source in seen
 
     def _find_third_cluster(self, flow: Flow) -> str | None:
-        """A third cluster that leads to the source without passing the target, and that the target leads to without
-        passing the source; None if there is none. Topic names do not matter, because the guard compares clusters."""
+        """A third cluster on a ring through this flow; None if there is none.
+
+        Flows lead from the target to it without passing the source, and from it to the source without passing the
+        target. Topic names may differ, because the guard compares clusters.
+        """
         thirds = (self._between(source, target) for source, target in self.edges.get(flow.id, ()))
         return next((third for third in thirds if third is not None), None)
 
@@ -173,8 +177,11 @@ class _Found:
         key: Callable[[TopicNode], Hashable],
         ends: bool = False,
     ) -> Hashable | None:
-        """Where both searches come to one place. The smaller one goes on, so that a hub with thousands of spokes costs
-        as little as one of them. ends: the two themselves are such places."""
+        """The first place that a search from `start` and a search back from `goal` both reach; None if there is none.
+
+        Each step continues the search whose next node has fewer edges. So a hub with thousands of spokes costs as
+        little as one spoke. ends: `start` and `goal` count as such places, too.
+        """
         seen = ({start}, {goal})
         met: tuple[set[Hashable], set[Hashable]] = (set(), set())
         if ends:
@@ -205,7 +212,7 @@ class _Found:
 
 
 def _find_other_writers(topology: Topology, graph: TopicGraph) -> dict[str, tuple[str, str]]:
-    """flow id → (the first running flow that writes a name of its, that name), for flows that are not alone."""
+    """flow id → (the first other running flow that writes one of its target topics, the name of that topic)."""
     found: dict[str, tuple[str, str]] = {}
 
     def tell(flows: Iterable[Flow], others: Iterable[Flow], name: str) -> None:
@@ -233,8 +240,11 @@ def _find_other_writers(topology: Topology, graph: TopicGraph) -> dict[str, tupl
 
 
 def _written(topology: Topology) -> dict[str, dict[TopicSymbol, list[Flow]]]:
-    """cluster → what is written there → by which flows. An application may write any name that a flow takes, so what
-    other flows bring to its source adds nothing."""
+    """cluster → topic symbol → the flows that write it there.
+
+    An application may produce to any topic that a flow selects, so topics that other flows bring to its source add
+    nothing.
+    """
     found: dict[str, dict[TopicSymbol, list[Flow]]] = {}
     known: dict[tuple[TopicSelection, Naming], tuple[TopicSymbol, ...]] = {}
     for flow in topology.flows:
@@ -251,7 +261,7 @@ def _written(topology: Topology) -> dict[str, dict[TopicSymbol, list[Flow]]]:
 
 
 def _tells(flows: list[Flow], others: list[Flow]) -> bool:
-    """Whether one of the others would be company for one of these."""
+    """Whether some flow of `flows` has another running writer among `others`."""
     running = {other.id for other in others if _runs(other)}
     return any(running - {flow.id} for flow in flows)
 

@@ -1,9 +1,11 @@
 """Follows records from the topic where they are produced: where they arrive, arrive twice, or circulate without end.
 
-A guard knows the path as far as guarded flows recorded it; an unguarded flow keeps only its own source and target. In a
-topology without duplicates, records of one origin arrive at most once at each topic, so the work is linear in what they
-reach. A path that arrives where another one arrived before is reported and not followed, unless duplicates are allowed;
-otherwise a mesh would cost exponential work.
+A guard knows the path of a record only as far as guarded flows recorded it. Behind an unguarded flow, it knows only the
+source and the target of that flow.
+
+In a topology without duplicates, records of one origin arrive at most once at each topic. So the work grows linearly
+with the topics that they reach. Unless duplicates are allowed, a second path to the same topic is reported and not
+followed. To follow all paths would cost exponential work in a mesh.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from topology.topic_graph import MAX_PATH_HOPS, FlowPath, OutgoingFlows, TopicGr
 from topology.topic_symbols import TopicSymbol
 
 _MAX_STEPS = 3_000_000
-# Length of all kept paths together, in flows; smaller if the names were too many and nothing is proven anyway.
+# Bound for the total length of all kept paths, in flows. Smaller if there were too many names: then nothing is proven.
 _MAX_PASSED = 500_000
 _MAX_PASSED_UNPROVEN = 50_000
 _MAX_TOLD = 2_000
@@ -27,7 +29,7 @@ _MAX_TOLD_OF_ONE = 50
 
 @dataclass(frozen=True, slots=True)
 class TracedRecord:
-    """A record at the end of a route. memories: for each node of the route, the clusters that a guard there knows."""
+    """A record at the end of a path. memories: for each node of the path, the clusters that a guard there knows."""
 
     route: FlowPath
     memories: tuple[frozenset[str], ...]
@@ -89,7 +91,7 @@ class _Birth:
     def _step(self, copy: TracedRecord, flow: Flow, symbol: TopicSymbol) -> None:
         route, graph = copy.route, self.graph
         following = route.then(flow, symbol)
-        looping = flow.target in self.loops  # elsewhere nothing comes back, so nobody has to remember it
+        looping = flow.target in self.loops  # outside loops no record returns, so no memory is needed
         visits = [index for index, node in enumerate(route.nodes) if node[0] == flow.target] if looping else []
         earlier = [index for index in visits if symbol.meets(route.nodes[index][1])]
         guarded = flow.plan.guard == "producer_id"
@@ -128,10 +130,10 @@ class _Birth:
         self._by_name.setdefault(_key(cluster, symbol), []).append((symbol.before, symbol, route))
 
     def _twin(self, cluster: str, symbol: TopicSymbol) -> FlowPath | None:
-        """The first path that arrived there with a common topic name."""
+        """The first path that arrived at the cluster with a topic name that `symbol` contains, too."""
         mine = symbol.before
         for before, other, route in self._by_name.get(_key(cluster, symbol), ()):
-            # one name can only begin with both when one of them begins with the other
+            # a name can begin with both prefixes only if one of the prefixes begins with the other
             if (before.startswith(mine) or mine.startswith(before)) and other.meets(symbol):
                 return route
         return None
@@ -141,7 +143,10 @@ class _Birth:
         return self.loops & {flow.source, flow.target}
 
     def _twice(self, twin: FlowPath, following: FlowPath) -> None:
-        """Reports a duplicate unless both paths allow it. The origin itself is a path that allows nothing."""
+        """Reports a duplicate, unless the last flows of both paths allow it.
+
+        The path of the origin itself has no flow, so it allows no duplicate.
+        """
         allowed = following.flows[-1].duplicates_allowed and bool(twin.flows) and twin.flows[-1].duplicates_allowed
         if not allowed and len(self.graph.duplicate_deliveries) < _MAX_TOLD:
             self.graph.duplicate_deliveries.append((twin, following))
@@ -149,7 +154,7 @@ class _Birth:
 
 
 def _key(cluster: str, symbol: TopicSymbol) -> tuple[str, int]:
-    """Two symbols of one birth that meet have this in common: how much was added to the name since."""
+    """Two symbols with one origin can meet only if these agree: the cluster, and how much was added to the name."""
     if symbol.birth is not None and symbol.now is not None:
         return cluster, len(symbol.now) - len(symbol.birth)
     return cluster, len(symbol.before) + len(symbol.after)

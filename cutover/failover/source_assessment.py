@@ -1,6 +1,6 @@
-"""The steps of a failover before anything is given up: the source is gone, and what the target holds is what there is.
+"""The steps of a failover before anything is given up. The source is gone, so they use only what the target holds.
 
-Nothing here waits for the source: it is asked once whether it answers, and never again. Whatever is needed lies on the
+No step waits for the source. Only `assess_source` asks whether it answers. Everything that the steps need is on the
 target: the ledger, what workers last saw of the source, the positions of groups that `sync.groups` carried, the rights
 that `include_write: on_failover` holds back, and the journal itself.
 """
@@ -45,7 +45,7 @@ from cutover.run_context import RunContext, read_target_logs
 
 
 def run_failover_preflight(context: RunContext, outcome: JsonObject) -> ActionGenerator[None]:
-    """Everything at the target that would stop the promotion, all of it in one message. The source is not asked."""
+    """Collects everything at the target that prevents the promotion, in one message. Asks the source nothing."""
     policy, flow = context.policy, context.flow
     problems: list[str] = []
     seen = yield from perform_action(ReadCluster("target"), ObservedCluster, policy)
@@ -53,7 +53,7 @@ def run_failover_preflight(context: RunContext, outcome: JsonObject) -> ActionGe
         problems.append(f"cluster {seen.alias} is {seen.cluster_id}, the topology pins {seen.pinned}")
     outcome["clusters"] = {seen.alias: {"cluster_id": seen.cluster_id, "brokers": seen.brokers}}
     outcome["partitions"] = yield from _topics(context, problems)
-    context.outcomes["failover_preflight"] = outcome  # the partitions are asked for below
+    context.outcomes["failover_preflight"] = outcome  # the calls below read the partitions from it
     state = yield from perform_action(ReadFlow(), ObservedFlow, policy)
     outcome["flow"] = state.state
     if state.state == "missing":
@@ -73,7 +73,7 @@ def run_failover_preflight(context: RunContext, outcome: JsonObject) -> ActionGe
 
 
 def _topics(context: RunContext, problems: list[str]) -> ActionGenerator[dict[str, int]]:
-    """Source topic → partitions, as the target has them."""
+    """Source topic → number of partitions of its copy at the target."""
     at_target = (yield from perform_action(ReadTopics("target"), ObservedTopics, context.policy)).partitions
     found = {
         topic: at_target[context.rename(topic)] for topic in context.wave.topics if context.rename(topic) in at_target
@@ -97,7 +97,8 @@ def _groups(context: RunContext, problems: list[str]) -> ActionGenerator[JsonObj
 
 
 def _applications(context: RunContext, problems: list[str]) -> ActionGenerator[dict[str, str]]:
-    """One that does not answer may have gone with the source: it must be startable when its turn comes."""
+    """Reads the state of every application. One that does not answer is no problem yet: it may be lost with the source.
+    But a later step must be able to start it."""
     policy = replace(context.policy, reach_ms=0)
     if not context.producers and not context.groups:
         problems.append(f"wave {context.wave.name} names neither producers nor consumers: nothing would be moved")
@@ -120,8 +121,8 @@ def _applications(context: RunContext, problems: list[str]) -> ActionGenerator[d
 
 
 def assess_source(context: RunContext, outcome: JsonObject) -> ActionGenerator[None]:
-    """A source that lives is no reason for a failover: producers may still write there (split brain). It lives when a
-    broker answers here, and when workers go on seeing it while none does: then only we are cut off from it."""
+    """Refuses when the source lives: producers may still write there (split brain). The source lives when a broker
+    answers here. It also lives when none answers here but workers still see it: then only this process is cut off."""
     policy, source = context.policy, context.flow.source
     first = (yield from _last_seen(context)) or 0
 
@@ -135,8 +136,8 @@ def assess_source(context: RunContext, outcome: JsonObject) -> ActionGenerator[N
         if lives and not policy.though_source_answers:
             raise Refused(
                 f"{text}. A failover gives up what is not copied, and producers that still reach {source} would go on "
-                "writing there: use `topology migrate`, which loses nothing. If it cannot be used all the same, repeat "
-                "with --though-source-answers",
+                f"writing there: use `topology migrate`, which loses nothing. If {source} cannot be used although it "
+                "answers, repeat with --though-source-answers",
                 {"answers": seen.answers, "seen_ms": now, "told": text},
             )
         found = {"answers": lives, "seen_ms": now or None, "told": text}
@@ -156,18 +157,19 @@ def _last_seen(context: RunContext) -> ActionGenerator[int | None]:
 
 
 def fence_source(context: RunContext, outcome: JsonObject) -> ActionGenerator[None]:
-    """Only where the source answers and the operator goes on all the same: its producers are kept out first."""
+    """Fences the producers at the source. It runs only where the source answers and the operator fails over all the
+    same."""
     yield from producer_switchover.fence_producers(context, outcome)
 
 
 def stop_forwarding(context: RunContext, outcome: JsonObject) -> ActionGenerator[None]:
-    """The flow lets go of the wave's topics, and is stopped: whatever comes back, it copies nothing more."""
+    """Removes the wave's topics from the flow and stops the flow. Even if the source comes back, it copies nothing."""
     policy, flow = context.policy, context.flow
     topics = tuple(sorted(context.partitions()))
     outcome["was"] = context.outcomes["failover_preflight"]["flow"]
     seen = yield from perform_action(RetireTopics(topics), ObservedFlow, policy)
     if set(topics) - seen.retired:
-        raise Refused(f"flow {flow.id} was to let go of {', '.join(topics)} and still copies them")
+        raise Refused(f"flow {flow.id} still copies topics that this run took out of it: {', '.join(topics)}")
     seen = yield from perform_action(StopFlow(), ObservedFlow, policy)
     if seen.state != "stopped":
         raise Refused(f"flow {flow.id} was stopped, and is {seen.state}: something else sets its state")

@@ -1,4 +1,5 @@
-"""Where groups go on when they return to the old source, and the exact inverse: that they stay after all."""
+"""Translates and commits the offsets at which groups go on at the old source. The undo keeps the groups at the flow's
+source, the cluster to which the earlier run moved them."""
 
 from __future__ import annotations
 
@@ -23,8 +24,8 @@ _Places = dict[TopicPartition, int]
 
 
 def translate_offsets_back(context: RunContext, outcome: JsonObject) -> ActionGenerator[None]:
-    """Where each group goes on at the old source: behind the cut by what the flow back carried, below it by what the
-    migration's flow did; never before anything that the group has read."""
+    """Finds where each group goes on at the old source. The map of the reverse flow translates offsets above the cut,
+    the map of the migration's flow those below it. A group waits until all that it has read is carried back."""
     outcome["groups"] = {}
     stranded = yield from find_stranded_offsets(context)
     for group in context.groups:
@@ -46,7 +47,7 @@ def _translate(
         logs = yield from read_target_logs(context)
         crossings = yield from _crossings(context)
         given, before = earlier.of_group(group, "target"), earlier.of_group(group, "source")
-        # In a partition that was added since the switch, who has committed nothing has read nothing.
+        # In a partition that was added after the switch, a group without a commit has read nothing.
         added = {place: 0 for _, place in pairs if place not in earlier.cut}
         at = {**added, **seen.offsets, **seen.done}
         try:
@@ -63,9 +64,8 @@ def _translate(
         gone = {place: at for place, at in found.offsets.items() if at < logs.starts[place]}
         if gone:
             raise Refused(
-                f"group {group} has yet to read {render_offsets(gone)} at {context.flow.target}, and its log "
-                f"begins behind that: "
-                f"let the group read on at {context.flow.source} first",
+                f"group {group} would go on at {render_offsets(gone)} at {context.flow.target}, but the log there "
+                f"begins behind these offsets: first let the group read on at {context.flow.source}",
                 {"expired": encode_offsets(gone)},
             )
         yield from refuse_unmovable_progress(context, group, seen)
@@ -78,7 +78,7 @@ def _translate(
     yield from wait_for_condition(look, policy.copied_bound_ms, policy)
     committed, reached, back = last["committed"], last["reached"], last["back"]
     again = find_reread_offsets(context, group, back, stranded)
-    # A partition in which the group goes back on purpose has no record to land on: the landing test looks at `from`.
+    # The landing test compares the offsets in `from`. Where a group reads again on purpose, no record can match.
     landing = {
         at_target: reached[at_target]
         for at_source, at_target in pairs
@@ -98,7 +98,7 @@ def _translate(
 
 
 def _crossings(context: RunContext) -> ActionGenerator[dict[TopicPartition, SwitchoverMap]]:
-    """By partition of the old source."""
+    """The maps of both flows across the switch, by partition of the old source."""
     earlier, cut = context.run_taken_back, context.run_taken_back.cut
     barrier = earlier.offsets("barrier", "ends")
     old_places = tuple(context.at_target(place) for place in context.source_places())
@@ -109,14 +109,14 @@ def _crossings(context: RunContext) -> ActionGenerator[dict[TopicPartition, Swit
     found: dict[TopicPartition, SwitchoverMap] = {}
     for place in context.source_places():
         old = context.at_target(place)
-        if place not in cut:  # added since the switch: all of it is the applications' own
+        if place not in cut:  # added after the switch: all its records were written by the applications there
             found[old] = SwitchoverMap(0, 0, OffsetMap(()), back.get(place))
             continue
         held: CopiedPartition | None = forward.get(old)
         if held is None:
             raise Refused(
-                f"the ledger of flow {earlier.flow.id} says nothing of {old}: nothing tells where a group goes on "
-                "there. Its records in watershed.ledger are not to be deleted"
+                f"the ledger of flow {earlier.flow.id} has no records of {old}, so nothing says where a group goes on "
+                "there. Records of watershed.ledger must not be deleted"
             )
         carried = back.get(place)
         history = build_round_trip_map(held.map, carried.map) if carried is not None else held.map
@@ -125,8 +125,8 @@ def _crossings(context: RunContext) -> ActionGenerator[dict[TopicPartition, Swit
 
 
 def commit_offsets_back(context: RunContext, outcome: JsonObject) -> ActionGenerator[None]:
-    """Compare-and-set: the group's old offsets at the source are ours from before, or what the flow back carried
-    there; anything else is somebody's."""
+    """Compare-and-set. A group's offsets at the old source must be known: a run of this wave found or committed them,
+    or the flow synced them. Other offsets are somebody else's, and the step refuses them."""
     outcome["committed"] = {}
     for group in context.groups:
         moved = context.translated(group)
@@ -163,8 +163,8 @@ def commit_offsets_back(context: RunContext, outcome: JsonObject) -> ActionGener
 
 
 def undo_commit_offsets_back(context: RunContext, outcome: JsonObject) -> ActionGenerator[None]:
-    """Applications stay where they are, at the flow's source: what a group has read at the old source meanwhile counts
-    there, and its offsets at the old source are again those that stood there."""
+    """Applications stay at the flow's source. What a group has read at the old source meanwhile counts as read at the
+    flow's source. The group's offsets at the old source become again what this run found there."""
     outcome["returned"] = {}
     recalled = yield from perform_action(RecallDeeds("CommitOffsets"), RecalledDeeds, context.policy)
     begun = {deed["group"] for deed in recalled.deeds if deed["side"] == "target"}
@@ -200,7 +200,7 @@ def _stay(context: RunContext, group: str) -> ActionGenerator[JsonObject]:
 def _read_since(
     context: RunContext, group: str, given: _Places, now: Offsets, held: Offsets
 ) -> ActionGenerator[_Places]:
-    """What the group has read at the old source since it was started there, in the other side's offsets."""
+    """Positions at the flow's source, from what the group has read at the old source since this run moved it."""
     crossings = yield from _crossings(context)
     read: _Places = {}
     for place in context.list_needed_partitions(group):
@@ -213,8 +213,8 @@ def _read_since(
 
 
 def find_foreign_offsets(earlier: EarlierRun, seen: ObservedGroup, wanted: _Places) -> _Places:
-    """Offsets at the old source that belong to nobody we know: no run of this wave found or committed them, and the
-    flow did not sync them. Offsets that this run commits anyway are left out."""
+    """Offsets at the old source of unknown origin: no run of this wave found or committed them, and the flow did not
+    sync them. Offsets that this run commits anyway are left out."""
     if earlier.unseen:
         return {}
     known = (wanted, *earlier.ours.get(seen.group, ()))

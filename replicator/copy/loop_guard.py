@@ -1,12 +1,13 @@
-"""The loop guard: which batches of a source must not travel on, and which way a batch came, told by the producer id in
-its header.
+"""The loop guard: reads the producer id in a batch's header. The id tells if the flow must leave the batch out, and
+through which clusters the batch came.
 
-A batch that a Watershed flow wrote carries that flow's producer id for ever, and the registry of its cluster
-(`clusters.producer_registry`) says which clusters its records were in. What was in this flow's target must not go back
-there; with `forward: local` nothing that any flow brought travels on.
+A batch that a Watershed flow wrote carries the producer id of that flow for ever. The registry of its cluster
+(`clusters.producer_registry`) says in which clusters the records with this id were before. A record that was in this
+flow's target must not go back there. With `forward: local`, the flow leaves out every record that another flow brought.
 
-Whoever may write to a topic may write under a flow's id, too. So the id is believed only where that flow's ledger
-claims the batch (decision 0052); one that nobody claims stops its partition, and is copied when a person says so.
+Everybody who may write to a topic may also write under a flow's producer id. So the guard believes the id only if the
+ledger of that flow claims the batch (decision 0052). A batch that no ledger claims halts its partition. An operator
+decision can have it copied.
 """
 
 from __future__ import annotations
@@ -25,22 +26,22 @@ from replicator.batch.record_batch import RawBatch
 from replicator.errors import ForeignWrite
 from replicator.states import OffsetSpan
 
-ClusterPath = tuple[str, ...]  # cluster ids, birth place first
-UNKNOWN_PATH: Final[ClusterPath] = ("?",)  # of an id whose record cannot be read; no cluster id is a question mark
+ClusterPath = tuple[str, ...]  # cluster ids; the cluster where the record was produced is the first
+UNKNOWN_PATH: Final[ClusterPath] = ("?",)  # for an id whose registry record cannot be read; no cluster id is `?`
 _NOBODY: Final = -1  # the producer id of a batch without one
-MAX_KNOWN_PRODUCER_IDS: Final = 10_000  # producer ids; applications that come and go have a new one each time
+MAX_KNOWN_PRODUCER_IDS: Final = 10_000  # bound of the cache: each new producer of an application has a new id
 
 
 @dataclass(slots=True)
 class LoopGuard:
-    """`source` and `target` are cluster ids: another topology file may know the same cluster by another alias.
-    `registry` reads, for all flows into the source: producer id → path, from the birth place to that flow's source.
-    `claims` tells whether the ledger of one of them says that it wrote a batch (`replicator.ledger.claims_follower`).
-    guarded: False for `guard: none`, which lets return what was at the target and forgets the way; paths: whether the
-    flow writes with an id a path, so that the way must be told.
+    """source, target: cluster ids, because another topology file may know the same cluster by another alias.
+    registry: reads, for all flows into the source, producer id → path from the first cluster to that flow's source.
+    claims: whether one of these flows' ledgers says that it wrote a batch (`replicator.ledger.claims_follower`).
+    guarded: False for `guard: none`. Then batches may return to the target, and their paths are not kept.
+    paths: whether the flow writes with one producer id per path, and so has to know the path of each batch.
 
-    An id is registered before its first batch is written. So one that is unknown after reading the registry again
-    belongs to an application, for good. Thread-safe as far as `registry` and `claims` are.
+    A flow registers its id before it writes its first batch. So an id that is still unknown after the registry is read
+    again belongs to an application, and always will. Thread-safe as far as `registry` and `claims` are.
     """
 
     source: str
@@ -53,11 +54,11 @@ class LoopGuard:
     _known: dict[int, ClusterPath] = field(default_factory=dict)  # () for an application
 
     def at(self, where: ClaimedPartition, passed: OffsetSpan | None = None) -> PartitionLoopGuard:
-        """For the batches of one source partition. passed: offsets at which no id is believed: a person looked."""
+        """The guard for one source partition. passed: offsets where no id is believed, by an operator decision."""
         return PartitionLoopGuard(self, where, passed)
 
     def path(self, producer_id: int) -> ClusterPath:
-        """The way that what this producer writes came; () for an application. Raises ClusterError."""
+        """The clusters through which this producer's batches came; () for an application. Raises ClusterError."""
         if producer_id == _NOBODY:
             return ()
         known = self._known.get(producer_id)
@@ -68,12 +69,12 @@ class LoopGuard:
             self._known.update(registered)
             known = self._known.setdefault(producer_id, ())
         if known == UNKNOWN_PATH:
-            del self._known[producer_id]  # asked for again: it may have been healed
+            del self._known[producer_id]  # the next call reads the registry again: the record may be repaired by then
             raise ProtocolError(
                 f"the record about producer id {producer_id} in {FLOWS_TOPIC} cannot be read, so the loop guard "
                 f"cannot tell "
-                f"which way its batches came. Write it again with `topology apply` for the flow that has the id, or, "
-                f"where it is no flow's, write a tombstone under key {PRODUCER_PREFIX}{producer_id}",
+                f"through which clusters its batches came. Write it again with `topology apply` for the flow that has "
+                f"the id. If no flow has it, write a tombstone under key {PRODUCER_PREFIX}{producer_id}",
                 topic=FLOWS_TOPIC,
             )
         return known
@@ -81,14 +82,14 @@ class LoopGuard:
 
 @dataclass(frozen=True, slots=True)
 class PartitionLoopGuard:
-    """Called with a batch: whether it is left out. Raises ForeignWrite where it names a flow that did not write it."""
+    """Says of a batch whether it is left out. Raises ForeignWrite if it names a flow and no ledger claims it."""
 
     guard: LoopGuard
     where: ClaimedPartition
     passed: OffsetSpan | None = None
 
     def __call__(self, batch: RawBatch) -> bool:
-        """What another flow fills a topic with for a while is nobody's record."""
+        """Whether the batch is left out. Filler of another flow always is: it holds nobody's data."""
         if batch.max_timestamp == 0 and batch.codec == ZSTD and not batch.control and is_filler_batch(batch):
             return True
         flow = self.guard
@@ -102,8 +103,8 @@ class PartitionLoopGuard:
         return left_out
 
     def path_of(self, batch: RawBatch) -> ClusterPath:
-        """The clusters that a batch was in before it comes to the target, its birth place first and the source last; as
-        far as this flow has to tell them."""
+        """The clusters that a batch was in before the target, from the one where it was produced to the source. Only
+        the source if the flow does not write with one producer id per path."""
         if not (self.guard.guarded and self.guard.paths):
             return (self.guard.source,)
         return (*self._path(batch), self.guard.source)

@@ -1,7 +1,7 @@
-"""Where to go on: one inspection of both logs and the ledger, judged without I/O.
+"""Decides where copying goes on, from one inspection of both logs and from the ledger. Does no I/O.
 
-Follows the docs/research/sequence-numbers.md, §6 (1) and §4 (R1 to R5). The target's log is what counts;
-the ledger says which source offset its end stands for.
+Implements docs/research/sequence-numbers.md, §6 (1) and §4 (R1 to R5). The end of the target's log decides. The ledger
+says which source offset that end stands for.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from replicator.states import Halt, OffsetSpan, Reinspect
 
 @dataclass(frozen=True, slots=True)
 class LogInspection:
-    """One inspection of the logs. Offsets in records, times in ms.
+    """One inspection of the logs. Offsets count records. Times are in ms.
 
-    tail: the last batch on the target, None when the log is empty; of an aligned partition the last one that holds
-    records, however many markers stand behind it. producer: (epoch, last sequence, last record
-    time) that the target's leader holds for our producer id, None when it holds nothing. settled: the
-    target's end stood still for longer than any request can still be under way; source_settled: the source's end did.
-    diverges_at: the first copied source offset that is not the source's any more (KIP-320), None while all are. missed:
-    of an aligned partition, the first source record where the target has something else.
+    tail: the last batch on the target, None if the log is empty. In an aligned partition: the last batch that holds
+    records, also if markers follow it. producer: (epoch, last sequence, time of the last record) that the target's
+    leader holds for our producer id; None if it holds nothing. settled: the end of the target's log has not moved for
+    longer than any request can be under way. source_settled: the same for the source's log. diverges_at: the first
+    copied source offset that the source's log no longer holds as it was copied (KIP-320); None if there is none.
+    missed: in an aligned partition, the first source record whose offset holds something else on the target.
     """
 
     source_id: uuid.UUID
@@ -50,13 +50,16 @@ class LogInspection:
 
 @dataclass(frozen=True, slots=True)
 class RecoveryPoint:
-    """Go on: fetch at `position`, the next record gets `target_end`; `depth` before and after the first answer.
+    """Fetch from `position` on, and write the next record at `target_end`.
 
-    since, order, note, adopted: see LedgerState. claims: this begins something, and workers have to agree on where.
-    alone: nobody else may write under this producer epoch (`replicator.recovery.producer_epochs`). after: the producer
-    epoch that it follows, then. newest: time of the newest record that the target's leader remembers us by (ms), -1
-    when it holds nothing. Of an aligned partition only: filling, given_up: see LedgerState. goal: how far the filler
-    may go now. counted_from: the target offset that has sequence 0 by now, where that is no longer the identity's base.
+    depth, depth_confirmed: how many batches may be in flight before and after the first answer. since, order, note,
+    adopted: see LedgerState. claims: a new producer epoch begins here, and the ledger must settle where, for all
+    workers. alone: no other worker may write under this producer epoch (`replicator.recovery.producer_epochs`). after:
+    if so, the older producer epoch that it follows. newest: time (ms) of the newest record in the producer state that
+    the target's leader holds for us; -1 if it holds none.
+
+    Of an aligned partition only: filling, given_up: see LedgerState. goal: the offset up to which the log may be filled
+    now. counted_from: the target offset that has sequence 0 now, if that is not the identity's base any more.
     """
 
     identity: ProducerIdentity
@@ -79,7 +82,7 @@ class RecoveryPoint:
 
     @property
     def numbering(self) -> ProducerIdentity:
-        """Who writes, and which target offset would have sequence 0 as things are now."""
+        """The producer identity, with the target offset that would have sequence 0 now as its base."""
         if self.counted_from is None:
             return self.identity
         return ProducerIdentity(self.identity.producer_id, self.identity.epoch, self.counted_from)
@@ -88,7 +91,7 @@ class RecoveryPoint:
 def find_recovery_point(
     remembered: LedgerState | None, seen: LogInspection, producer_id: int, start: StartPosition
 ) -> RecoveryPoint | Halt | Reinspect:
-    """Decide how a partition goes on. `start` counts for a partition nobody has copied yet."""
+    """Decide how a partition goes on. `start` is used only for a partition that was never copied."""
     if remembered is None:
         return _first_time(seen, producer_id, start)
     known = (remembered.source_id, remembered.target_id)
@@ -101,7 +104,7 @@ def find_recovery_point(
     if producer is not None and producer[0] > identity.epoch:
         return Reinspect(f"a worker writes with producer epoch {producer[0]}, the ledger says {identity.epoch}")
     if producer is not None and producer[0] < identity.epoch:
-        producer = None  # from before an order: it says nothing about what this epoch wrote
+        producer = None  # the state of an older epoch: it says nothing about what this epoch wrote
     if producer is not None:
         _epoch, last_sequence, _time = producer
         ahead = (identity.base + last_sequence + 1 - seen.target_end) % SEQUENCE_SPACE
@@ -174,8 +177,8 @@ class InspectedTopics(Protocol):
 
 
 def find_start_offset(start: StartPosition, seen: InspectedTopics) -> int:
-    """The first source offset of a copy. One that has expired is told by the next inspection, which knows the
-    position."""
+    """The source offset where a new copy begins. If it has expired, the next inspection reports that, because it then
+    knows the position."""
     if isinstance(start, int):
         return start
     return seen.source_start if start == "earliest" else seen.source_end
@@ -184,8 +187,10 @@ def find_start_offset(start: StartPosition, seen: InspectedTopics) -> int:
 def check_topic_ids(
     known: tuple[uuid.UUID, uuid.UUID], seen: InspectedTopics, copied_through: Callable[[], int]
 ) -> Halt | None:
-    """Whether a topic is another one than the ledger has (`known`: source id, target id). copied_through: the source
-    position that the old one was copied to, asked for only when it is said."""
+    """Check that both topics have the topic ids that the ledger holds (`known`: source id, target id). None if so.
+
+    copied_through: gives the source offset up to which the old topic was copied; called only for the error text.
+    """
     source_id, target_id = known
     if seen.target_id != target_id:
         return Halt(
@@ -208,7 +213,7 @@ def check_topic_ids(
 
 
 def check_tail_producer(tail: RawBatch, identity: ProducerIdentity) -> Halt | None:
-    """Whether somebody else wrote the batch, or we under a producer epoch that the ledger does not know."""
+    """Halt if somebody else wrote the batch, or this flow under a producer epoch that the ledger does not know."""
     if (tail.producer_id, tail.producer_epoch) == (identity.producer_id, identity.epoch):
         return None
     return Halt(
@@ -220,8 +225,10 @@ def check_tail_producer(tail: RawBatch, identity: ProducerIdentity) -> Halt | No
 
 
 def _foreign_tail(remembered: LedgerState, seen: LogInspection) -> Halt | None:
-    """The last stored batch must be ours and stand where its sequence number says; of an adopted partition it may be
-    the last of what was adopted."""
+    """Check that this flow wrote the last batch of the target, and that its sequence number fits its offset.
+
+    In an adopted partition, the last batch may also be the last of the adopted ones.
+    """
     identity, tail = remembered.identity, seen.tail
     if tail is not None and remembered.adopted and remembered.map.own and tail.end <= remembered.map.own[0].target:
         return None
@@ -231,8 +238,8 @@ def _foreign_tail(remembered: LedgerState, seen: LogInspection) -> Halt | None:
     if is_from_older_epoch(tail, identity):
         return Halt(
             "duplicated",
-            f"the batch at target offsets {extent} was sent before the order that made offset {identity.base} the "
-            f"beginning of producer epoch {identity.epoch}, and landed after it",
+            f"the batch at target offsets {extent} was sent before producer epoch {identity.epoch} "
+            f"began at offset {identity.base}, and landed after it",
             target=OffsetSpan(identity.base, tail.end),
         )
     other = check_tail_producer(tail, identity)
@@ -242,20 +249,22 @@ def _foreign_tail(remembered: LedgerState, seen: LogInspection) -> Halt | None:
         return Halt(
             "duplicated",
             f"the batch at target offsets {tail.base} to {tail.end - 1} carries sequence {tail.base_sequence}, "
-            f"{identity.sequence(tail.base)} belongs there",
+            f"but sequence {identity.sequence(tail.base)} belongs there",
             target=extent,
         )
     return None
 
 
 def is_from_older_epoch(tail: RawBatch, identity: ProducerIdentity) -> bool:
-    """Whether this flow wrote the batch before the order that began the present producer epoch."""
+    """Whether this flow wrote the batch under an older producer epoch than the present one."""
     return tail.producer_id == identity.producer_id and 0 <= tail.producer_epoch < identity.epoch
 
 
 def check_source_range(position: int, offsets: OffsetMap, seen: LogInspection) -> Halt | Reinspect | None:
-    """Check that the source log still holds `position`. None if it does; otherwise the halt (records expired) or the
-    reason to inspect again (the log ends below)."""
+    """Check that the source log still holds `position`. None if it does.
+
+    Otherwise a halt (records expired, or the log was truncated), or a reason to inspect again (the log ends below).
+    """
     if position < seen.source_start:
         lost = OffsetSpan(position, seen.source_start)
         return Halt(
@@ -274,7 +283,7 @@ def check_source_range(position: int, offsets: OffsetMap, seen: LogInspection) -
 
 
 def _truncated(first: int, position: int, offsets: OffsetMap, seen: LogInspection) -> Halt:
-    """`first`: the first source offset that was copied and is not the source's any more."""
+    """`first`: the first copied source offset that the source's log does not hold any more."""
     gone, kept = OffsetSpan(first, position), OffsetSpan(offsets.to_target(first, seen.target_end), seen.target_end)
     return Halt(
         "source_truncated",

@@ -19,15 +19,16 @@ from replicator.transport.active_copy import ActiveCopy
 from replicator.worker.partition_lag import PartitionLag
 
 _FIRST_DELAY_S, _LONGEST_DELAY_S = 0.1, 5.0
-_TIMES_THE_SAME, SAME_FOR_S = 3, 5.0  # before a suspicious answer is a halt state
-_NEAR = 5_000  # offsets behind the source's end that still count as running
+_TIMES_THE_SAME, SAME_FOR_S = 3, 5.0  # repeats and seconds, until a suspicious answer becomes a halt
+_NEAR = 5_000  # a copy that is at most this many offsets behind the source's end counts as running
 
 
 @dataclass(slots=True)
 class PartitionTask:
-    """One partition that this worker serves. active: its copy, while it is copied. wanted: it is still this worker's.
+    """One partition that this worker serves.
 
-    record: the flow as desired now. serving: the slot that makes the partition this worker's.
+    active: its copy, while it is copied. wanted: it still belongs to this worker. record: the desired state of the
+    flow. serving: the slot through which the partition belongs to this worker.
     """
 
     key: PartitionKey
@@ -39,20 +40,20 @@ class PartitionTask:
     waiting_for: str = ""  # why it is inspected again
     not_before: float = 0.0  # monotonic
     delay: float = _FIRST_DELAY_S
-    decision: OperatorDecision | None = None  # the newest decision of a person
+    decision: OperatorDecision | None = None  # the newest one
     judged_decision: str = ""  # id of the decision that an inspection applied or refused
     inspected_with: str = ""  # id of the decision that the running inspection applies
     note: str = ""  # what was given up, and by whose decision
-    retry: float = states.RETRY_FIRST_S  # of a halt state that may heal by itself
+    retry: float = states.RETRY_FIRST_S  # seconds to the next try, in a halt state that may end by itself
     serving: int = -1  # its own slot, or the one that the placement chose
-    held: HoldReason | None = None  # why it has no place on the target
-    gap_method: GapMethod | None = None  # how gaps are closed, where offsets are equal; None: they are translated
-    hint: str = ""  # what a person should know although it is copied
+    held: HoldReason | None = None  # why it cannot be copied
+    gap_method: GapMethod | None = None  # how gaps are filled in an aligned partition; None: it is mapped
+    hint: str = ""  # a warning for people; the partition is copied all the same
     published: PartitionStatus | None = None
     alone: bool = False  # inspect it alone: an inspection of several partitions failed
     same: int = 0  # how often in a row the same reason came back
     _last_reason: str = ""
-    _since: float = 0.0  # when that reason came first
+    _since: float = 0.0  # when that reason first came
     _source_position: int = -1
     _source_end: int = -1
     _target_end: int = -1
@@ -64,7 +65,7 @@ class PartitionTask:
 
     @property
     def slot(self) -> int:
-        """Where its ledger and status records are, for ever."""
+        """The slot that holds its ledger records and status records. It never changes."""
         return compute_slot(self.key.flow, self.key.topic, self.key.partition)
 
     def is_ready_to_inspect(self, now: float) -> bool:
@@ -87,12 +88,14 @@ class PartitionTask:
 
     @property
     def has_new_decision(self) -> bool:
-        """Whether an order waits that no inspection has judged."""
+        """Whether there is an operator decision that no inspection has judged."""
         return self.decision is not None and self.decision.id != self.judged_decision
 
     def take_decision(self, decision: OperatorDecision) -> None:
-        """The newest order for this partition; one that is new is looked into at once, also where copying went on: a
-        partition without traffic does not notice that its target is another one."""
+        """Takes the newest operator decision. A new decision starts an inspection at once, even if copying goes on.
+
+        Without traffic, a copy does not notice that its target topic was replaced.
+        """
         if decision == self.decision:
             return
         self.decision, self.not_before = decision, 0.0
@@ -104,7 +107,7 @@ class PartitionTask:
         self.inspecting, self.inspected_with = True, "" if self.decision is None else self.decision.id
 
     def end_inspection(self, *, decision_judged: bool) -> None:
-        """It ended; `decision_judged`: whatever was ordered is obeyed or refused now."""
+        """The inspection ended. decision_judged: it obeyed or refused the operator decision."""
         self.inspecting = False
         if decision_judged:
             self.judged_decision = self.inspected_with
@@ -116,7 +119,7 @@ class PartitionTask:
         self._bytes, self._at, self._from = 0, time.monotonic(), active.copy.copied_through
 
     def detach_copy(self) -> None:
-        """It is not copied any more; how far it came is remembered for the reports."""
+        """Copying ended. The last positions are kept for the reports."""
         assert self.active is not None
         self._remember_position(self.active.copy)
         self.active = None
@@ -127,11 +130,11 @@ class PartitionTask:
         self._source_seen = max(copy.source_seen, self._source_seen)
 
     def record_trouble(self, trouble: Halt | Reinspect, now: float) -> None:
-        """An inspection, or copying, ended in `trouble`."""
+        """An inspection or a copy ended with `trouble`."""
         if isinstance(trouble, Halt):
             self.stopped, self.waiting_for, self.not_before = trouble, "", now + self.retry
             self.retry = min(self.retry * 2, states.RETRY_LONGEST_S)
-            if trouble.state == "source_expired" and trouble.source is not None:  # lag stays true while it stands still
+            if trouble.state == "source_expired" and trouble.source is not None:  # keeps the lag right while halted
                 self._source_end = max(self._source_end, trouble.source.end)
                 self._lag.observe_end(self._source_end, now)
             return
@@ -147,7 +150,7 @@ class PartitionTask:
         self.delay = min(self.delay * 2, _LONGEST_DELAY_S)
 
     def report(self, worker: str, pid: int) -> PartitionStatus:
-        """The status to publish; remembers the last positions while nothing is copied."""
+        """The status to publish. While nothing is copied, it holds the last known positions."""
         now, rate, age_ms, open_records, copied_bytes = time.monotonic(), 0.0, None, 0, 0
         if self.active is not None:
             copy = self.active.copy
@@ -163,7 +166,7 @@ class PartitionTask:
             if copy.copied_timestamp > 0:
                 age_ms = max(int(time.time() * 1000) - copy.copied_timestamp, 0)
         behind = self._lag.behind_s(self._source_position, now)
-        aligning = self._aligning()  # while it lasts nothing is copied, so how much is to come is not known
+        aligning = self._aligning()  # nothing is copied while the log is filled, so the lag is not known
         known = self._source_position >= 0 and self._source_end >= 0 and aligning is None
         return PartitionStatus(
             flow=self.key.flow,

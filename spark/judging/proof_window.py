@@ -1,9 +1,9 @@
-"""The window of a proof: one vector of offsets, fixed once before anything is read.
+"""The window of a proof: the ranges of offsets that it compares, fixed once before anything is read.
 
-Source start = max(log start, where the flow or the earlier proof begins); source end = min(barrier, copied
-through), the barrier being the last stable offset when the proof began. The target's range follows from the offset
-map. What lies outside is named, never dropped in silence: *pending* (below the barrier, not copied yet),
-*unverifiable* (gone on one side before it could be read), *not compared* (before the flow, expired before).
+Source start = max(log start, start of the flow or of the earlier proof). Source end = min(barrier, copied position).
+The barrier is the last stable offset when the proof began. The offset map gives the target's range. Whatever lies
+outside is reported by name: *pending* (below the barrier, not copied yet), *unverifiable* (gone on one side before it
+could be read), *not compared* (before the flow, or expired earlier).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from replicator.ledger.foreign_part import JoinedOffsetMap
 from replicator.ledger.offset_map import OffsetMap
 from spark.reading.offset_range import OffsetRange
 
-DEFAULT_CHUNK_OFFSETS = 50_000  # source offsets, where nothing tells how large they are
+DEFAULT_CHUNK_OFFSETS = 50_000  # source offsets, where the partition's size in bytes is not known
 TARGET_CHUNK_BYTES = 64 << 20
 SMALLEST_CHUNK, LARGEST_CHUNK = 1 << 10, 1 << 20  # offsets; a chunk that differs is held in memory record by record
 
@@ -42,7 +42,7 @@ class PartitionPair(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ObservedPartition:
-    """What was seen of one partition. `target` was read before the map, the map before `source`.
+    """What was read of one partition, in this order: `target`, the map, `source`.
 
     barrier: the source's last stable offset when the proof began; the ends of `source` and `target` are last
     stable offsets. ids: topic ids on source and target.
@@ -58,10 +58,10 @@ class ObservedPartition:
 
 @dataclass(frozen=True, slots=True)
 class ProofWindow:
-    """What is compared of one partition: `source` with `target`; `tail` may hold pending records.
+    """What is compared of one partition: `source` with `target`. `tail` may hold pending records.
 
-    unverifiable: records that were copied and are gone on one side. open_end: `target` reaches the log's end, as it
-    does when it holds more than the source can explain (so that this content is looked at).
+    unverifiable: records that were copied and are gone on one side. open_end: `target` reaches the log's end. It also
+    does when the target holds more than the source can explain, so that the proof reads the surplus.
     """
 
     place: PartitionPair
@@ -90,10 +90,10 @@ def fix_window(
     final: bool = False,
     earlier: EarlierWindow | None = None,
 ) -> ProofWindow:
-    """The window of one partition. `start` is the flow's, or the offset at which it was told to begin; `final`: the
-    source is fenced.
+    """The window of one partition. start: the flow's start position, or the offset at which it was told to begin.
+    final: the source is fenced.
 
-    What was written after the barrier is not looked at, unless the source is fenced: then nothing should have been.
+    Records behind the barrier are not read. With `final` they are read, because nothing should have been written there.
     """
     runs = seen.map.runs
     barrier = max(seen.barrier, seen.source.end) if final else seen.barrier
@@ -136,8 +136,8 @@ def fix_window(
 
 
 def choose_chunk_offsets(size: int | None, offsets: int) -> int:
-    """How many offsets make a chunk of some 64 MiB, of a partition of `size` bytes (None: not known) and as many
-    offsets. A power of two, so that the next proof of a partition that has grown cuts at the same places."""
+    """How many offsets make a chunk of about 64 MiB. size: the partition's bytes (None: not known). offsets: the number
+    of its offsets. The result is a power of two: the next proof of a grown partition cuts at the same places."""
     if not size or offsets <= 0:
         return DEFAULT_CHUNK_OFFSETS
     wanted = TARGET_CHUNK_BYTES * offsets // size
@@ -147,10 +147,10 @@ def choose_chunk_offsets(size: int | None, offsets: int) -> int:
 def cut_chunks(
     source: OffsetRange, target: OffsetRange, offsets: OffsetMap, size: int
 ) -> Iterator[tuple[OffsetRange, OffsetRange]]:
-    """(source, target) spans that follow one another and cover both; about `size` source offsets each.
+    """Pairs of ranges (source, target), one after another, that together cover both; about `size` source offsets each.
 
-    Cuts lie on multiples of `size`, so that another proof of the same log cuts at the same places; each is moved
-    to the next copied record, which is a cut on both sides.
+    A cut begins at a multiple of `size`, so that another proof of the same log cuts at the same places. It then moves
+    to the next copied record, because there both sides can be cut.
     """
     points = [(source.start, target.start)]
     for at in range((source.start // size + 1) * size, source.end, size):
@@ -167,7 +167,7 @@ def cut_chunks(
 
 
 def has_same_mapping(seen: ObservedPartition, source: OffsetRange, target: OffsetRange) -> bool:
-    """Whether an earlier proof of these ranges still holds: the offset map still maps one to the other."""
+    """Whether an earlier proof of these ranges is still valid: the offset map still maps one to the other."""
     if not seen.map.runs or target.end > seen.target.end:
         return False
     try:
@@ -180,7 +180,7 @@ def has_same_mapping(seen: ObservedPartition, source: OffsetRange, target: Offse
 def _begin(
     seen: ObservedPartition, start: StartPosition, earlier: EarlierWindow | None, notes: list[str], where: str
 ) -> tuple[int, int]:
-    """(source start, unverifiable)."""
+    """Returns (source start, number of unverifiable records)."""
     first, log_start = seen.map.runs[0], seen.source.start
     told = start if isinstance(start, int) else first.source
     begin = log_start if start == "earliest" else max(log_start, told)
@@ -213,7 +213,7 @@ def _uncovered(earlier: EarlierWindow | None, start: int, end: int) -> int:
 
 
 def _target(seen: ObservedPartition, source_offset: int) -> int:
-    """Target offset of a source offset; past what was copied it is the target's end."""
+    """The target offset of a source offset. At the copied position and behind it, this is the target's end."""
     if source_offset >= seen.map.source_position(seen.target.end):
         return seen.target.end
     return seen.map.to_target(source_offset, seen.target.end)

@@ -1,9 +1,8 @@
-"""Whose records count: producer ids that a flow leaves out at its source, and those that are its own at the target.
+"""Whose records count in a proof: the producer ids that a flow leaves out at its source, and its own at the target.
 
-A batch carries the id of its producer for ever, and the registry of a cluster says which ids are Watershed's, for which
-flow, and which clusters their records were in (`clusters.producer_registry`). An id is registered before its first
-batch: what is read behind a log's end names every producer of ours below that end, and any other id is an
-application's.
+A batch carries the id of its producer for ever. The registry of a cluster (`clusters.producer_registry`) says which ids
+are Watershed's, for which flow, and which clusters their records were in. An id is registered before its first batch.
+So a registry that is read after a log's end names every id of ours below that end. Any other id is an application's.
 """
 
 from __future__ import annotations
@@ -22,11 +21,11 @@ from topology.plan import PlanFlow
 if TYPE_CHECKING:
     from spark.judging.proof_inputs import ProofPartition, ProofReaders
 
-NO_KNOWN_PRODUCER = -2  # no producer's id (-1 is that of batches without one)
+NO_KNOWN_PRODUCER = -2  # an id that no producer has (batches without a producer id have -1)
 
 
 def is_target_shared(flow: PlanFlow) -> bool:
-    """Whether the plan says that others may write into the flow's target partitions: it copies in transactions then."""
+    """Whether the plan lets others write into the flow's target partitions. The flow then copies in transactions."""
     return flow.merge or flow.delivery == "transactions"
 
 
@@ -48,16 +47,16 @@ def read_producers_to_skip(flow: PlanFlow, source: ConnectionSettings, target_id
 
 
 def read_source_claims(source: ConnectionSettings) -> dict[ClaimedPartition, PartitionClaims]:
-    """Offsets that the flows into a cluster have written there, by their ledgers. A batch under a flow's producer id
-    elsewhere was written by somebody else. Covers all that was written before the call. Raises ClusterError."""
+    """Offsets that the flows into a cluster have written there, as their ledgers claim. A batch under a flow's producer
+    id at any other offset is somebody else's. Covers all that was written before the call. Raises ClusterError."""
     mapped = {id_ for id_, record in read_flows(source).items() if record.flow.offsets != "aligned"}
     return read_claims(source, mapped)
 
 
 @dataclass(frozen=True, slots=True)
 class TargetWriters:
-    """Producer ids at a flow's target, in order. ours: that the flow writes with, or wrote with earlier; never empty.
-    known: of all flows."""
+    """Producer ids at a flow's target, sorted. ours: the ids with which the flow writes now or wrote earlier; never
+    empty. known: the ids of all flows."""
 
     ours: tuple[int, ...]
     known: tuple[int, ...]
@@ -73,14 +72,14 @@ def read_target_writers(flow: PlanFlow, target: ConnectionSettings) -> TargetWri
 
 
 def read_own_producer_ids(flow: PlanFlow, target: ConnectionSettings) -> tuple[int, ...]:
-    """Of the flow itself. Raises ClusterError."""
+    """Only the ids of the flow itself. Raises ClusterError."""
     return read_target_writers(flow, target).ours
 
 
 def describe_application_records(
     partitions: Sequence[ProofPartition], known: Sequence[int], readers: ProofReaders
 ) -> Iterator[str]:
-    """What applications wrote into the windows of a flow's shared target partitions, by their batches' headers."""
+    """One text for each shared target partition in whose window applications wrote. Batch headers tell them apart."""
     requests = [
         replace(partition.build_request(1, partition.window.target, number, "batches"), only=(), skip=tuple(known))
         for number, partition in enumerate(partitions)
@@ -91,5 +90,5 @@ def describe_application_records(
         if read.sums.n:
             yield (
                 f"{place.target_topic}-{place.partition} on {alias}: {read.sums.n} records of applications stand among "
-                f"those of flow {place.flow}; the plan says that others write there, so they are none of its"
+                f"those of flow {place.flow}; the plan says that others write there, so they are not the flow's records"
             )

@@ -1,7 +1,7 @@
-"""Reading a range of one partition as batches, as digests of batches, or as fingerprints of records, from raw record
-batches (`clusters.wire`). Checksums of all bytes are verified. Only committed records count.
+"""Reads a range of one partition from raw record batches (`clusters.wire`): as batches, as digests of batches, or as
+fingerprints of records. It verifies the checksums of all bytes. Only committed records count.
 
-This reader shares no code with the replicator, whose work it is to judge.
+This reader shares no code with the replicator, because it judges the replicator's work.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ from spark.reading.read_limits import borrow_connections
 from spark.reading.schema_id_rewrite import rewrite_schema_ids
 from spark.reading.xxh64 import I64
 
-_BLOCK_RECORDS = 40_000  # hashed together; numpy wants many, memory wants few
-_OPENED_BYTES = 64 << 20  # of decompressed batches that are hashed together
-_BLOCK_BATCHES = 20_000  # of digests, 60 bytes each
+_BLOCK_RECORDS = 40_000  # records that are hashed together: more of them are faster, fewer need less memory
+_OPENED_BYTES = 64 << 20  # bytes of decompressed batches that are hashed together
+_BLOCK_BATCHES = 20_000  # digests in a block, 60 bytes each
 
 
 def read_fingerprints(
@@ -54,8 +54,8 @@ def read_fingerprints(
 ) -> Iterator[RecordFingerprints]:
     """Fingerprints of the committed records of `span`, block by block in log order.
 
-    left_out: offsets (first, end), in order and apart from one another; a batch wholly in them is not opened.
-    connections: what to read through; None: the connections of the task.
+    left_out: ranges of offsets (first, end), sorted and disjoint; a batch that lies wholly in one is not decompressed.
+    connections: for the reads; None: the connections of the Spark task.
 
     Raises OffsetsExpired, NotReadable, ClusterError.
     """
@@ -71,8 +71,8 @@ def read_fingerprints(
 
 
 def read_batch_digests(address: PartitionAddress, span: OffsetRange) -> Iterator[BatchDigests]:
-    """Digests of the committed batches that `span` touches, block by block in log order: the first may begin before it
-    and the last may end behind it.
+    """Digests of the committed batches that `span` touches, block by block in log order. The first batch may begin
+    before the span, and the last may end behind it.
 
     Raises OffsetsExpired, NotReadable, ClusterError.
     """
@@ -100,10 +100,11 @@ def read_batch_digests(address: PartitionAddress, span: OffsetRange) -> Iterator
 def read_record_batches(
     address: PartitionAddress, span: OffsetRange, *, committed: bool = True, left_out: Sequence[tuple[int, int]] = ()
 ) -> Iterator[BatchView]:
-    """Batches with records that touch `span`, in log order: the first may begin before it, the last end behind it.
+    """Batches with records that touch `span`, in log order. The first may begin before it, the last may end behind it.
 
-    committed: without markers, what was aborted and what was emptied by the cleaner; else all that the log holds,
-    up to its high watermark. left_out: as for `read_fingerprints`. Raises OffsetsExpired, NotReadable, ClusterError.
+    committed: leaves out markers, aborted batches, and batches that the cleaner emptied; else the reader returns all
+    that the log holds up to its high watermark. left_out: as for `read_fingerprints`. Raises OffsetsExpired,
+    NotReadable, ClusterError.
     """
     isolation = READ_COMMITTED if committed else READ_UNCOMMITTED
     with _readable(address) as connections:
@@ -144,8 +145,8 @@ def _wanted(
 def _prints(
     address: PartitionAddress, answer: FetchAnswer, heads: BatchHeaders, rows: I64, span: OffsetRange
 ) -> Iterator[RecordFingerprints]:
-    """Of these batches of an answer, which may hold any number of times what they take compressed: not more than
-    _OPENED_BYTES and one batch are opened at a time. Raises NotReadable."""
+    """Fingerprints of these batches of an answer. A batch may be many times larger when it is decompressed. So at most
+    _OPENED_BYTES and one more batch are held decompressed at a time. Raises NotReadable."""
     edges, records, codecs = answer.edges, answer.records, (heads["attributes"] & CODEC).tolist()
     bodies: list[bytes | memoryview] = []
     begun = size = 0
@@ -177,7 +178,7 @@ def _within(base: I64, last: I64, spans: Sequence[tuple[int, int]]) -> BatchMask
 
 @contextmanager
 def _readable(address: PartitionAddress, connections: BrokerConnections | None = None) -> Iterator[BrokerConnections]:
-    """Connections for as long as a range is read. A log's malformed content becomes NotReadable with its place."""
+    """Lends connections while a range is read. Malformed content of the log raises NotReadable with its place."""
     try:
         if connections is not None:
             yield connections

@@ -29,7 +29,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[object]:
         looked.append((watch.named, only))
         return []
 
-    monkeypatch.setattr(GroupSyncer, "look", look)
+    monkeypatch.setattr(GroupSyncer, "observe", look)
     return looked
 
 

@@ -159,7 +159,7 @@ def test_every_reader_goes_on_with_what_it_knew(
     tail = FlowsFollower(SETTINGS)
     tail.read()
     assert tail.flows() == {flow.key: flow}
-    assert (tail.carried("a-to-b", "billing"), tail.order("a-to-b", "billing")) == (carried, ordered)
+    assert (tail.carried("a-to-b", "billing"), tail.decision("a-to-b", "billing")) == (carried, ordered)
     assert failover_actions._Sights(SETTINGS, "a-to-b").read()[ORDERS] == status
     view = ControlTopicsView()
     for topic, stored in topics.items():

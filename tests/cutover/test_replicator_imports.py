@@ -32,7 +32,7 @@ LIVE = {
     "ledger.ledger": ({"read_ledger"}, "Rejoin compares the ledgers of both sides"),
     "ledger.ledger_follower": ({"LedgerFollower"}, "ReadCopies follows the ledger while a step waits"),
     "recovery.divergence": ({"read_divergence"}, "FindDivergence reads the old primary's own records"),
-    "recovery.flow_fence": (
+    "copy.flow_fence": (
         {"FlowNotFenced", "explain_fence_refusal", "fence_flow"},
         "CutOff fences the flow's producers before a promotion",
     ),

@@ -38,7 +38,8 @@ _WATCH_POOL = ThreadPoolExecutor(max_workers=16, thread_name_prefix="watershed-a
 
 @dataclass(frozen=True, slots=True)
 class MovedWave:
-    """A wave that the journal has as done. sealed_ms: when, since 1970. soaked_ms: end of the time for a rollback."""
+    """A wave that is done, by the journal. sealed_ms: when it was done, in ms since 1970. soaked_ms: when the time for
+    its rollback ends."""
 
     wave: str
     run: str
@@ -48,14 +49,14 @@ class MovedWave:
 
 
 def list_moved_waves(plan: Plan, chain: JournalChain) -> list[MovedWave]:
-    """The waves that the journal has as done, the earliest first."""
+    """The waves that are done, by the journal, the earliest first."""
     from cutover.journal.chain import RUN_STEP, find_step_outcome
 
     assert plan.migration is not None
     found = []
     for name, run in find_done_waves(plan, chain).items():
         if name not in {wave.name for wave in plan.migration.waves}:
-            continue  # the file does not know it any more
+            continue  # the file does not have this wave any more
         entries, rollback = chain.run(run), plan.migration.wave(name).rollback
         sealed = entries[-1].at_ms
         steps = {entry.step for entry in entries} - {RUN_STEP}
@@ -76,7 +77,7 @@ class StragglerWatchOperator(BaseOperator):
         self.plan = plan
 
     def execute(self, context: Any) -> None:
-        """Leaves the worker slot until every done wave has soaked. Skipped while no wave is done."""
+        """Defers, without a worker slot, until no wave can be rolled back any more. Skipped while no wave is done."""
         if not list_moved_waves(plan := find_frozen_plan(self.plan).read(), read_chain_or_fail(plan)):
             raise AirflowSkipException("no wave is done by the journal: there is nothing to watch")
         self.defer(trigger=WavesSoaked(self.plan), method_name="come_back", timeout=DEFER_LIMIT)
@@ -91,7 +92,8 @@ class StragglerWatchOperator(BaseOperator):
 
 
 class WavesSoaked(BaseTrigger):
-    """Polls the source's log ends. Fires when every done wave has soaked, or as soon as an application wrote there."""
+    """Polls the source's log ends. Fires when every done wave has soaked (the time for its rollback is over), or as
+    soon as an application wrote there."""
 
     def __init__(
         self, plan: str, poll_seconds: float = _POLL_SECONDS, settle_seconds: float = TRIGGER_SETTLE_S
@@ -105,7 +107,7 @@ class WavesSoaked(BaseTrigger):
         return "plugins.watershed.operators.straggler_watch.WavesSoaked", kwargs
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """One event: `seen` for people, `problem` "" unless somebody wrote to the source."""
+        """Sends one event. seen: a text for people. problem: what went wrong, "" for nothing."""
         loop, said = asyncio.get_running_loop(), ""
         await asyncio.sleep(self.settle_seconds)
         watch = SourceWatchProxy(find_frozen_plan(self.plan).read())
@@ -133,8 +135,8 @@ class SourceWatch:
         self.ends: dict[str, dict[TopicPartition, int]] = {}
 
     def look(self) -> tuple[str, str, bool]:
-        """Reads journal and log ends once. Returns text for people, the fault ("" for none), and whether all waves have
-        soaked."""
+        """Reads journal and log ends once. Returns a text for people, the problem ("" for none), and whether all waves
+        have soaked."""
         from cutover.offsets import decode_offsets
 
         moved, now = list_moved_waves(self.plan, read_chain_or_fail(self.plan)), time.time() * 1000
@@ -250,5 +252,5 @@ def drive_questions(
 
 
 def render_utc_time(ms: float) -> str:
-    """For people; ms since 1970."""
+    """A time for people, from ms since 1970."""
     return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(ms / 1000))

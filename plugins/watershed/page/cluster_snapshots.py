@@ -1,9 +1,9 @@
-"""What the page knows of the clusters: one thread a cluster follows its control topics while somebody looks.
+"""What the page knows of the clusters. For each cluster, one thread follows the control topics while somebody looks.
 
-No request of a browser ever reads from Kafka. It gets the newest snapshot, with the time of the cluster's last answer;
-a cluster that does not answer keeps what was seen of it last, and holds up nobody but its own thread. The threads ask a
-process apart (`clusters.client_process`), which alone holds Kafka's client: a broker can end that one, not the
-api-server.
+No request of a browser reads from Kafka. It gets the newest snapshot, with the time of the cluster's last answer. A
+cluster that does not answer keeps its last snapshot, and delays only its own thread. The threads ask a separate process
+(`clusters.client_process`), and only that process holds Kafka's client. So a broker can make that process end, but not
+the api-server.
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ from cutover.journal.signing import TRUSTING, UNSIGNED
 from topology.plan import PlanCluster
 
 SNAPSHOT_PAUSE_S = 1.0  # between two snapshots
-_SOON_S = 0.1  # while much is to be read, at the beginning or after MANY records at once: others have their turn
+_SOON_S = 0.1  # the pause while much is left to read (at first, or after _MANY records at once): other threads run
 _MANY = 100
 CLUSTER_ANSWER_S = 4.0  # how long a cluster may take to answer before the page says that it does not
-CLUSTER_RETRY_S = 2.0  # after it did not
-_IDLE_S = 90.0  # without a request for so long the thread ends; the next request starts another
+CLUSTER_RETRY_S = 2.0  # the pause after a cluster did not answer
+_IDLE_S = 90.0  # a thread ends when nobody asks for so long; the next request starts another
 _CLUSTERS = 100  # threads at most
-# One thread at a time turns records into values. Fifty that do so at once would leave the api-server, which has one
-# thread for all its requests, a fiftieth of the interpreter; none of them waits for a cluster while it has its turn.
+# Only one thread at a time decodes records. The api-server has one thread for all its requests: if fifty threads
+# decoded at once, that one would get a fiftieth of the interpreter. No thread waits for a cluster with this lock.
 _TURN = threading.Lock()
 _JournalOf = tuple[str, bool]  # topology, whether its file names a key
 
 
 @dataclass(frozen=True, slots=True)
 class JournalView:
-    """The chain of one topology. broken: why what follows the entries cannot be trusted. unverified: how many entries
-    are signed with a key that the page has not."""
+    """The chain of one topology. broken: why the lines after the entries cannot be trusted. unverified: how many
+    entries are signed with a key that the page does not have."""
 
     entries: tuple[JournalEntry, ...] = ()
     void: int = 0
@@ -56,12 +56,13 @@ class JournalView:
 
 @dataclass(frozen=True, slots=True)
 class ClusterSnapshot:
-    """One cluster. flows: the records of `watershed.flows`; reports and sync: by flow; journals: by topology, and
-    by whether its file names a key: nobody here has keys, so who reads without one must not believe a signed line.
+    """One cluster. flows: the records of `watershed.flows`. reports and sync: by flow. journals: by topology, and by
+    whether its file names a key. The page has no keys: for a file that names one it takes signed lines unverified; for
+    a file without a key it must not believe a signed line.
 
-    answered_at: seconds since 1970, None before the first answer. since: it is asked since then, without a break;
-    before, nobody looked. problem: why it does not answer now. complete: its control topics have been read to their
-    end; before that nothing of them is told.
+    answered_at: seconds since 1970, None before the first answer. since: when the thread began to ask the cluster;
+    before that, nobody looked. problem: why the cluster does not answer now. complete: its control topics have been
+    read to their end; before that, the snapshot shows none of them.
     """
 
     flows: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -75,8 +76,8 @@ class ClusterSnapshot:
 
 
 class ControlTopicsView:
-    """The newest values of the control topics, taken record by record. What cannot be read is left out, as the workers
-    leave it out: it must not hide everything else."""
+    """The newest values of the control topics, applied record by record. A record that cannot be read is left out, as
+    the workers do: it must not hide the others."""
 
     def __init__(self) -> None:
         self.flows: dict[str, Mapping[str, Any]] = {}
@@ -117,7 +118,7 @@ class ControlTopicsView:
         )
 
     def _flow(self, key: str, value: dict[str, Any] | None, *, gone: bool) -> None:
-        """What cannot be read changes nothing, as for the workers."""
+        """A record that cannot be read changes nothing. The workers do the same."""
         try:
             if value is not None:
                 parse_control_record(FlowRecord.from_json, value, key)
@@ -154,7 +155,7 @@ class ControlTopicsView:
 
 
 class ClusterReader:
-    """Follows one cluster in a thread of its own, for as long as `look` is called now and then."""
+    """Follows one cluster in a thread of its own, as long as somebody calls `look` every now and then."""
 
     def __init__(self, cluster: PlanCluster, follow: Callable[[PlanCluster], ControlFollowerProxy]) -> None:
         self.cluster = cluster
@@ -176,7 +177,7 @@ class ClusterReader:
         return self._snapshot
 
     def stop(self) -> None:
-        """Lets the thread end at its next pause, and start no more."""
+        """Makes the thread end at its next pause. No other thread starts after that."""
         self._stop.set()
 
     def join(self, timeout: float) -> None:
@@ -193,7 +194,7 @@ class ClusterReader:
             try:
                 with self._follow(self.cluster) as following:
                     self._read(following)
-            except Exception as error:  # noqa: BLE001 (whatever it is: it is said on the page, and tried again)
+            except Exception as error:  # noqa: BLE001 (the page shows every error, and the thread tries again)
                 self._snapshot = replace(self._snapshot, problem=str(error) or repr(error))
                 self._stop.wait(CLUSTER_RETRY_S)
 
@@ -207,13 +208,13 @@ class ClusterReader:
                 view.take(found)
             if following.complete:
                 self._snapshot = view.snapshot(answered_at)
-            else:  # half a reading would tell old reports for the newest; what was seen before is better
+            else:  # an incomplete reading would show old reports as the newest, so the earlier snapshot stays
                 self._snapshot = replace(self._snapshot, answered_at=answered_at)
             self._stop.wait(SNAPSHOT_PAUSE_S if following.complete and len(found) < _MANY else _SOON_S)
 
 
 class ClusterReaders:
-    """The readers of all clusters, by how the plan reaches them."""
+    """The readers of all clusters. Plans that declare a cluster in the same way share its reader."""
 
     def __init__(self) -> None:
         self._readers: dict[PlanCluster, ClusterReader] = {}
@@ -232,7 +233,7 @@ class ClusterReaders:
         return reader.look()
 
     def stop(self) -> None:
-        """Within two seconds or so."""
+        """Ends all threads and the separate processes, in about two seconds."""
         for reader in self._readers.values():
             reader.stop()
         self._apart.stop()

@@ -1,8 +1,8 @@
-"""Steps of one course, as a process of Airflow does them: through the journal on the target cluster.
+"""Does steps of one run in an Airflow process, through the journal on the target cluster.
 
-`cutover.driver.RunDriver` does the work and remembers it; it is only asked for some steps.  A step that needs
-what a process must not wait for leaves the driver by an exception and is asked for again later; the journal
-makes that safe (an unfinished step is resumed, a finished one is not done again).
+`cutover.driver.RunDriver` does the steps and journals them; this module only asks it for some of them. A step may need
+something for which a process must not wait. Then the step leaves the driver by an exception, and Airflow asks for it
+again later. The journal makes that safe: an unfinished step is resumed, and a finished step is not done again.
 """
 
 from __future__ import annotations
@@ -42,17 +42,17 @@ if TYPE_CHECKING:
     from cutover.run_plan import RunKind
     from cutover.step_runner import RunResult
 
-_PROOF_ATTEMPTS = 2  # a proof that was killed or failed as a tool is tried once more
+_PROOF_ATTEMPTS = 2  # a proof that was killed, or that ended without a verdict, is tried once more
 
 ApproveStep = Callable[["AskApproval"], "ApprovalAnswer"]
 
 
 @dataclass(frozen=True, slots=True)
 class StepOrder:
-    """What a step's task, its trigger and its rollback are told: all of it ids, so that it fits a trigger.
+    """What a step's task, its trigger and its rollback receive. All of it is ids, so that it fits into a trigger.
 
-    steps: what is to be done, one after the other. The first is the task's own; with span, all are. strategy: "" is the
-    file's."""
+    steps: what to do, in this order. The first is the task's own step; with `span`, all of them are. strategy: ""
+    means the strategy of the file."""
 
     plan: str
     wave: str
@@ -76,7 +76,7 @@ class StepOrder:
 
     @property
     def journal_run(self) -> str:
-        """The run's name in the journal: every wave of a DAG run is a run of its own there."""
+        """The run's name in the journal, where every wave of a DAG run is a run of its own."""
         return f"{self.kind}.{self.run}" + ("" if self.wave == ALL_WAVES else f".{self.wave}")
 
     @property
@@ -90,7 +90,7 @@ class StepOrder:
 
     @property
     def standby(self) -> StandbyProof:
-        """The application that is warm when its producers are fenced."""
+        """The Spark application that is warm when the producers of this wave are fenced."""
         return StandbyProof(DetachedProcess(self.folder("standby")))
 
     def migration(self, **hooks: Any) -> RunDriver:
@@ -99,7 +99,7 @@ class StepOrder:
         from cutover.driver import RunDriver
 
         plan = find_frozen_plan(self.plan).read()
-        # One holder for all tasks of a run: its chain still refuses two processes that act at once.
+        # All tasks of a run are the same holder. The chain still refuses two processes that act at once.
         journal = open_migration_journal(plan, f"airflow {self.journal_run}")
         chain = journal.refresh()
         course = plan_run_from_journal(plan, self.kind, self.wave, self.strategy, chain, self.journal_run, self.choices)
@@ -117,7 +117,7 @@ class StepOrder:
 
 
 class ProofNeeded(Exception):
-    """The step has to wait for a Spark application with these properties, in this folder."""
+    """The step has to wait for a Spark application that does this proof in this folder."""
 
     def __init__(self, wanted: RequestProof, folder: Path) -> None:
         self.wanted, self.folder = wanted, folder
@@ -125,7 +125,7 @@ class ProofNeeded(Exception):
 
 
 class StandbyNeeded(Exception):
-    """Before producers are fenced, an application has to be warm that first proves this."""
+    """Before producers are fenced, a Spark application has to do this proof: that makes it warm."""
 
     def __init__(self, wanted: RequestProof) -> None:
         self.wanted = wanted
@@ -145,7 +145,7 @@ class StillWaiting(Exception):
 
 
 class WaitBudget:
-    """Sleeping with an end: raises StillWaiting after `seconds` of sleep in all, or when `stop` is set."""
+    """Sleep with a limit: raises StillWaiting after `seconds` of sleep in all, or when `stop` is set."""
 
     def __init__(self, seconds: float | None) -> None:
         self.left = seconds
@@ -162,11 +162,11 @@ class WaitBudget:
 
 
 def run_steps(order: StepOrder, log: Any, approve: ApproveStep, sleep: Callable[[float], None]) -> RunResult:
-    """Do the steps up to the first that is not `paused`; a step behind the task's own that is refused is left to its
-    own task to tell.
+    """Do the steps, until one of them has another result than `paused`. If this task's own step is done and a later
+    step is refused, the task succeeds: the task of the later step reports the refusal.
 
-    Raises ProofNeeded, StandbyNeeded, ApprovalNeeded, StillWaiting; AirflowFailException for what cannot go on;
-    AirflowException for what another try may settle.
+    Raises ProofNeeded, StandbyNeeded, ApprovalNeeded, StillWaiting; AirflowFailException when the run cannot go on;
+    AirflowException when another try may help.
     """
     from clusters.errors import ClusterError
     from cutover.errors import CutoverError, Superseded
@@ -176,7 +176,7 @@ def run_steps(order: StepOrder, log: Any, approve: ApproveStep, sleep: Callable[
     at = order.steps[0]
 
     def say(event: RunEvent) -> None:
-        if event.kind != "skipped" or event.step == at:  # earlier steps are told by their own tasks
+        if event.kind != "skipped" or event.step == at:  # the tasks of earlier steps report those
             log.info("%s: %s: %s", event.step, event.kind, escape_control_lines(event.text))
 
     def prove(wanted: RequestProof) -> ProofOutcome:
@@ -193,7 +193,7 @@ def run_steps(order: StepOrder, log: Any, approve: ApproveStep, sleep: Callable[
             if result.state != "paused":
                 break
         own = find_step_outcome(migration.journal.chain.run(order.journal_run), order.steps[0])
-    except Superseded as problem:  # the other one goes on; should it end, the next try does
+    except Superseded as problem:  # the other process goes on; if it ends, the next try goes on
         raise AirflowException(escape_control_lines(str(problem))) from None
     except (ClusterError, CutoverError) as problem:
         raise AirflowFailException(escape_control_lines(str(problem))) from None
@@ -204,8 +204,9 @@ def run_steps(order: StepOrder, log: Any, approve: ApproveStep, sleep: Callable[
 
 
 def list_steps_to_do(order: StepOrder, there: Sequence[str]) -> list[str]:
-    """The steps to be done, of those that the run has (`there`). A way back may need some that the DAG does not show,
-    because they depend on the journal: whoever comes behind does them. What the run does not need is passed over."""
+    """The steps to do, of those that the run has (`there`). A rollback, failover or failback may need steps that the
+    DAG does not show, because they depend on the journal. The task of the next step that the DAG shows does them. A
+    step that the run does not need is left out."""
     if order.kind == "migrate":
         return list(order.steps)
     course = preview_run_plan(find_frozen_plan(order.plan).read(), order.kind, order.wave)
@@ -237,7 +238,7 @@ def take_back_wave(order: StepOrder, log: Any) -> RunResult:
     order.standby.process.dismiss()
 
     def opened(**hooks: Any) -> RunDriver:
-        return order.migration(abandon=True, **hooks)  # a file that moves the same will do for taking it back
+        return order.migration(abandon=True, **hooks)  # to take a run back, any file that moves the same is enough
 
     return abandon_run(opened, "the task of this step failed or was ended", say, order.journal_run)
 
@@ -255,7 +256,7 @@ def require_warm_standby(order: StepOrder, migration: RunDriver) -> None:
 def _prove_by_standby(
     order: StepOrder, at: str, wanted: RequestProof, sleep: Callable[[float], None]
 ) -> ProofOutcome | None:
-    """The tail's verdict by the application that is warm; None where it did not come to one. Raises StillWaiting."""
+    """The verdict on the tail from the warm application; None when it reached no verdict. Raises StillWaiting."""
     folder, topology = order.folder(at), find_frozen_plan(order.plan).topology
     if not order.standby.prove(folder, build_proof_arguments(wanted), topology, sleep):
         return None
@@ -293,8 +294,8 @@ def defer_approval(wanted: AskApproval) -> ApprovalAnswer:
 
 @dataclass(frozen=True, slots=True)
 class ApprovalAnswers:
-    """What people decided in one DAG run, kept until the step that asked is done: a step may ask several people, and
-    each of them answers in a task of his own."""
+    """What people decided in one DAG run. It is kept until the step that asked is done: a step may ask several people,
+    and each of them answers in a separate task."""
 
     folder: Path
 

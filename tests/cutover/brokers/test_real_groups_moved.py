@@ -19,6 +19,7 @@ from cutover.errors import Refused
 from cutover.groups import consumer_steps as groups
 from cutover.observations import ObservedGroup, ObservedReaders
 from cutover.offsets import decode_offsets, encode_offsets
+from cutover.step_table import STEPS
 from lab import console_consumer
 from tests.cutover.moving import POLICY, Moving, streams_group, streams_in_a_classic_group, with_groups
 from tests.replicator.readers import READERS, isolated, positioned
@@ -134,7 +135,7 @@ def test_groups_of_every_client_program_go_on_with_the_very_next_record(copied, 
         kinds = {names[group]: found["kind"] for group, found in moving.context.outcomes["preflight"]["groups"].items()}
         moving.step("stop_consumers", groups.stop_consumers)
         for step in ("translate_offsets", "commit_offsets", "landing_test", "start_consumers"):
-            moving.step(step, getattr(groups, step))
+            moving.step(step, STEPS[step].act)
         second = dict(zip(names, pool.map(read_there, names, names.values()), strict=True))
     assert kinds == {
         "java classic": "classic", "java consumer": "consumer", "java share": "share",
@@ -300,7 +301,7 @@ def test_streams_applications_are_recognised_and_refused_by_their_topics(copied,
     wanted = decode_offsets(rebuilt.context.translated(kip)["target"])
     assert not _forced(rebuilt, kip, {places(topic)[1]: wanted[places(topic)[1]]}), "a driver that died in the middle"
     for step in ("commit_offsets", "landing_test"):
-        rebuilt.step(step, getattr(groups, step))
+        rebuilt.step(step, STEPS[step].act)
     with streams_group(settings["cloud"], kip, topic, f"{kip}-totals-changelog"):
         found = shown(rebuilt, "target", kip)
         assert (found.kind, found.members, found.offsets) == ("streams", 1, wanted)
@@ -381,7 +382,7 @@ def test_a_share_group_that_has_finished_gets_nothing_again(copied, topic_name):
     isolated(settings["cloud"], topic_name)
     until(lambda: moving.preflight() == [], "the group's settings are known to the broker")
     for step in ("drain_consumers", "stop_consumers", "translate_offsets", "commit_offsets", "landing_test"):
-        moving.step(step, getattr(groups, step))
+        moving.step(step, STEPS[step].act)
     assert moving.context.translated(topic_name)["again"] == {}
     found = shown(moving, "target", topic_name)
     assert found.kind == "share"

@@ -114,7 +114,8 @@ def test_backlog_goes_by_the_bulk_lane_and_what_is_new_by_the_live_one(own_pair,
     settings = settings_of(own_pair)
     filled(settings["onprem"], topic_name, 12)
     kinds: set[str] = set()
-    with linked(settings, topic_name, RateLimit(None)) as scene:
+    # Without a limit the whole backlog may be fetched and sent before the sender has changed threads once.
+    with linked(settings, topic_name, RateLimit(2e6)) as scene:
 
         def done() -> bool:
             kinds.update(active.carrier for active in scene.active_copies)

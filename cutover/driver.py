@@ -55,9 +55,9 @@ from cutover.policy import WavePolicy
 from cutover.run_claim import RunClaim, claim_run
 from cutover.run_context import RunContext
 from cutover.run_plan import RunPlan, plan_migration
+from cutover.step_definitions import STEPS
+from cutover.step_order import Step, name_undo_step
 from cutover.step_runner import RunResult, execute_steps
-from cutover.step_table import STEPS
-from cutover.steps import Step, name_undo_step
 from topology.migration_waves import PlanMigration as PlanMigration
 from topology.plan import Plan
 

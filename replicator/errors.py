@@ -11,7 +11,8 @@
         ├── Compacted      a batch behind a hole, where holes cannot be copied yet
         └── Waits          a batch with something in it that the target does not know yet
 
-Halt states of a partition (`source_expired`, `duplicated`, …) are data, not exceptions: see `replicator.states`.
+Halt states of a partition (`source_expired`, `duplicated`, …) are data, not exceptions:
+see `replicator.partition_states`.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from urllib.parse import quote
 
 from clusters.errors import SecretMissing
 from clusters.secrets import SecretResolver
-from cutover.hooks.hook_call import HookCall, HookReply
+from cutover.hooks.hook_messages import HookCall, HookReply
 from cutover.live.bounded_http import NoHttpAnswer, call_http
 from topology.secret_ref import SecretRef
 

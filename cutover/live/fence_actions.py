@@ -54,7 +54,7 @@ class LiveFences:
         return replace(self._seen(found), carriers=self._carriers(settings, other, action))
 
     def _carriers(self, here: ConnectionSettings, other: ConnectionSettings, action: ReadFence) -> tuple[str, ...]:
-        """Flows of the same topology file are told of fences when it is compiled (`topology.migration_fences`)."""
+        """Flows of the same topology file are told of fences when it is compiled (`topology.unsynced_fences`)."""
         with open_admin_connection(here) as inquiry:
             cluster_id = inquiry.cluster_id()
         return tuple(

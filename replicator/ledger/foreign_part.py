@@ -23,7 +23,7 @@ from replicator.ledger.explicit_runs import ExplicitRunMap
 from replicator.ledger.offset_map import BrokenOffsetMap, ExplicitRun, OffsetMap, OffsetRun
 from replicator.ledger.transaction_positions import decode_explicit_runs, encode_explicit_runs
 from replicator.partition_key import PartitionKey
-from replicator.states import OffsetSpan
+from replicator.partition_states import OffsetSpan
 
 _SCHEMA: Final = 1
 FOREIGN_RECORD_KIND: Final = "foreign"  # the kind of these ledger records

@@ -44,7 +44,7 @@ from replicator.ledger.offset_map import BrokenOffsetMap, OffsetMap, OffsetRun, 
 from replicator.ledger.record_format import FlowPartition, build_unreadable_error, parse_ledger_key
 from replicator.ledger.transaction_positions import TRANSACTION_RECORD_KINDS, PositionAndRuns, decode_positions
 from replicator.partition_key import PartitionKey, ProducerIdentity
-from replicator.states import Halt
+from replicator.partition_states import Halt
 
 LEDGER_READ_TIMEOUT_S = (
     45.0  # above the 30 s that a transaction may be open, and the 10 s until its coordinator looks again

@@ -28,9 +28,9 @@ from replicator.copy.transactions.slot_takeover import TakenTransactionPartition
 from replicator.errors import LedgerThreadEnded
 from replicator.ledger.ledger_thread import LedgerThread
 from replicator.partition_key import PartitionKey
+from replicator.partition_states import Halt, Reinspect
 from replicator.recovery.ambiguous_answers import AmbiguousAnswers
 from replicator.recovery.takeover import TakenPartition
-from replicator.states import Halt, Reinspect
 from replicator.sync.continuous_sync import ContinuousSync
 from replicator.transport.active_copy import ActiveCopy
 from replicator.worker.assignment import assign_partitions, can_keep_copying, compute_quota_shares, needs_report

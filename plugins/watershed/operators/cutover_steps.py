@@ -44,8 +44,8 @@ from plugins.watershed.steps.step_driver import (
     run_steps,
     take_back_wave,
 )
+from plugins.watershed.steps.step_tasks import AS_DECLARED, WORKER_WAIT_S, StepTask, list_span_tasks, preview_run_plan
 from plugins.watershed.steps.waiting_steps import finish_waiting_steps
-from plugins.watershed.steps.wave_tasks import AS_DECLARED, WORKER_WAIT_S, StepTask, list_span_tasks, preview_run_plan
 from topology.text_escaping import escape_control_lines
 
 if TYPE_CHECKING:

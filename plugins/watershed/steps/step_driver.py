@@ -26,7 +26,7 @@ from plugins.watershed.steps.standby_proof import (
     plan_standby_proof,
     read_standby_verdict,
 )
-from plugins.watershed.steps.wave_tasks import (
+from plugins.watershed.steps.step_tasks import (
     ALL_WAVES,
     NO_CHOICES,
     RunChoices,

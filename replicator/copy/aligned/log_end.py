@@ -51,7 +51,7 @@ from replicator.copy.aligned.target_log import TargetLog
 from replicator.copy.transactions.produce_answers import SessionLost
 from replicator.copy.transactions.transactional_producer import NO_PRODUCER, TransactionalProducer
 from replicator.errors import Misaligned
-from replicator.states import Reinspect
+from replicator.partition_states import Reinspect
 
 # Takes at most so many offsets (the third) from an end (the second), and may stop early. What it has taken is there
 # when it returns, and nothing else comes. Raises what `to` gets over.

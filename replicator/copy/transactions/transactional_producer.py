@@ -17,8 +17,8 @@ from clusters.wire import error_codes
 from clusters.wire.transaction_requests import ProducerIdAndEpoch, TransactionWire
 from replicator.batch.header_rewrite import SEQUENCE_SPACE
 from replicator.copy.transactions.produce_answers import COORDINATOR_MOVES, SessionLost, raise_for_session
+from replicator.partition_states import Reinspect
 from replicator.recovery.log_inspection import BrokerAddress
-from replicator.states import Reinspect
 
 TopicIdPartition = tuple[uuid.UUID, int]  # topic id and partition
 

@@ -97,8 +97,8 @@ class RunDriver:
     default to the real ones.
 
     run_id: names the run, and continues the unfinished run of that name (an Airflow DAG run id); None makes one.
-    resume: continue the unfinished run, whatever its name. abandon: it is only to be taken back (`giving_up`), for
-    which a file that was changed since will do when it moves the same. evidence: directory of the pack.
+    resume: continue the unfinished run, whatever its name. abandon: it is only to be taken back (`run_abandonment`),
+    for which a file that was changed since will do when it moves the same. evidence: directory of the pack.
     Raises NotSupported for what cannot be migrated yet, SecretMissing without the journal's key.
     """
 

@@ -185,7 +185,7 @@ class SteadyLag:
     _most: int = 0
 
     def describe(self, at_ms: int, lag: int, behind: int) -> str:
-        """What to do, once the lag has been above the gate for STEADY_MS although all that is old is copied."""
+        """What to do, once the lag has been above the gate for STEADY_LAG_MS although all that is old is copied."""
         if lag <= self.max_lag or behind:
             self._since_ms = None
             return ""

@@ -28,8 +28,8 @@ _OPEN = "allow.everyone.if.no.acl.found"
 
 @dataclass(frozen=True, slots=True)
 class Drill:
-    """One rehearsal. plan: the real one; drill: `drilled` of it. records: how many of a topic are copied at most.
-    keep: what was made stays. settings: of both clusters, by alias."""
+    """One rehearsal. plan: the real one; drill: what `build_drill_topology` makes of it. records: how many of a topic
+    are copied at most. keep: what was made stays. settings: of both clusters, by alias."""
 
     plan: Plan
     wave: str

@@ -24,7 +24,7 @@ _WRITING = ("WRITE", "ALL")
 
 
 class LiveFences:
-    """Answers LookAtFence, RaiseFence, LowerFence and LookAtWriters. Raises ClusterError."""
+    """Answers ReadFence, RaiseFence, LowerFence and FindWriters. Raises ClusterError."""
 
     def __init__(
         self,

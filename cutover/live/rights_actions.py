@@ -24,7 +24,7 @@ _Acls = list[InventoryAcl]
 
 
 class LiveRights:
-    """Answers LookAtRights, GiveRights and TakeRights. Raises ClusterError."""
+    """Answers ReadRights, GiveRights and TakeRights. Raises ClusterError."""
 
     def __init__(
         self, flow: PlanFlow, settings: Mapping[ClusterSide, ConnectionSettings], now: Callable[[], int]

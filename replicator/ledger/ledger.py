@@ -217,7 +217,7 @@ def read_newest_records(
     settings: ConnectionSettings, flow: str | None = None, slots: Iterable[int] | None = None
 ) -> list[ControlRecord]:
     """The ledger's records as compaction would leave them. Whole: a run that was acknowledged counts, even while some
-    transaction is open below it; such a one ends by itself after TRANSACTION_TIMEOUT_MS at the latest."""
+    transaction is open below it; such a one ends by itself after its producer's timeout at the latest."""
     newest: dict[str, ControlRecord] = {}
     try:
         for record in read_control_log(

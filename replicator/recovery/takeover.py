@@ -293,7 +293,8 @@ def _find_copied_positions(
 
 
 def _epochs(remembered: LedgerState | None, outcome: RecoveryPoint, source: LeaderLog) -> tuple[LeaderEpochEntry, ...]:
-    """The leader epochs that count from here on; the newest EPOCHS_KEPT are enough to find where a log parted."""
+    """The leader epochs that count from here on; the newest LEADER_EPOCHS_KEPT are enough to find where a log
+    parted."""
     if remembered is not None and outcome.order == remembered.order:
         return tuple(entry for entry in remembered.epochs if entry.source <= outcome.position)[-LEADER_EPOCHS_KEPT:]
     at = {source.start: source.start_epoch, source.end: source.end_epoch}.get(outcome.position, -1)

@@ -71,7 +71,7 @@ def fill_log(
     bytes that the topic takes in a batch. progress is called about twice a second.
 
     The topic has to take it: `replicator.copy.aligned.filling_configs`. Raises Misaligned when the log holds anything
-    else or is longer already, RequestRefused when the broker does not take the batches, and what `Advance.to` raises.
+    else or is longer already, RequestRefused when the broker does not take the batches, and what `LogEnd.to` raises.
     """
     return _Filler(log, until, max_batch, progress, stop or threading.Event()).run(flow, bump, bare=bare)
 

@@ -40,7 +40,7 @@ class TransactionalProducer:
     connect: TransactionConnect
     bump: bool
     identity: ProducerIdAndEpoch = NO_PRODUCER
-    pause_s: float | None = None  # instead of PAUSE_S
+    pause_s: float | None = None  # instead of _PAUSE_S
     timeout_ms: int = _TRANSACTION_TIMEOUT_MS
     _coordinator: TransactionWire | None = None
     _sequences: dict[TopicIdPartition, int] = field(default_factory=dict)

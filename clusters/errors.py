@@ -100,7 +100,7 @@ class GroupNotEmpty(ClusterError):
 
 
 class CannotFence(ClusterError):
-    """A fence that would not hold, or would shut out others (`clusters.broker_fences`)."""
+    """A fence that would not hold, or would shut out others (`clusters.fence_acls`)."""
 
 
 class RequestRefused(ClusterError):

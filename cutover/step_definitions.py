@@ -1,6 +1,6 @@
 """The steps of every kind of run, each in one row: its name, what it does, what people read, and how it is undone.
 
-A strategy or a kind of run is an order of these names (`step_order`, `rollback.rollback_strategy`,
+A strategy or a kind of run is an order of these names (`step_order`, `rollback.rollback_step_order`,
 `failover.failover_plan`, `failover.failback_plan`, `drill.drill_plan`). How long each may take there follows
 from the wave's policy.
 """

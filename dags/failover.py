@@ -11,7 +11,7 @@ from plugins.watershed.dag_params import (
     build_waves_param,
 )
 from plugins.watershed.operators.wave_task_groups import add_wave_groups
-from plugins.watershed.steps.step_tasks import list_wave_groups, order_waves
+from plugins.watershed.steps.migration_dag_tasks import list_wave_groups, order_waves
 from plugins.watershed.topology_dags import TopologyFile, build_topology_dags
 
 FAILOVER_DOC = """

@@ -10,7 +10,7 @@ from plugins.watershed.dag_params import (
     build_waves_param,
 )
 from plugins.watershed.operators.wave_task_groups import add_wave_groups, build_cutover_asset
-from plugins.watershed.steps.step_tasks import order_waves
+from plugins.watershed.steps.migration_dag_tasks import order_waves
 from plugins.watershed.topology_dags import TopologyFile, build_topology_dags
 
 MIGRATE_DOC = """

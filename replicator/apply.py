@@ -25,7 +25,7 @@ from replicator.apply_refusals import (
     refuse_changed_schema_ids,
     refuse_reserved_targets,
 )
-from replicator.copy.aligned.alignment_decisions import AlignmentDecisions
+from replicator.copy.aligned.aligned_topic_choice import AlignmentDecisions
 from replicator.ledger.ledger import read_ledger
 from replicator.sync.schemas import require_registries
 from replicator.sync.sync_on_apply import apply_sync_differences

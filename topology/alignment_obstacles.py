@@ -1,7 +1,7 @@
 """Which flows cannot have equal offsets at both ends (`offsets: aligned`), as far as the file tells.
 
 What only the clusters know (a target that is not empty, another partition count, the price) is found when a topic is
-first placed (`replicator.copy.aligned.alignment_decisions`), and shown by `topology plan`.
+first placed (`replicator.copy.aligned.aligned_topic_choice`), and shown by `topology plan`.
 """
 
 from __future__ import annotations

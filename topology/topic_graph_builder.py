@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 from topology.model import Topology
 from topology.name_propagation import follow_names
-from topology.record_propagation import follow_records
+from topology.record_loops import follow_records
 from topology.topic_graph import OutgoingFlows, TopicGraph
 
 

@@ -8,7 +8,7 @@ import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 
-from clusters import broker_fences
+from clusters import fence_acls
 from clusters.errors import ClusterError
 from clusters.settings import ConnectionSettings
 from cutover.actions import JsonObject
@@ -104,7 +104,7 @@ def _lowered(
     alias = source if deed["side"] == "source" else target
     claim.write("lower_fence", "intent", deed, "LowerFence")
     try:
-        lowered = broker_fences.lower_acl_fence(settings[alias], deed["snapshot"]).told
+        lowered = fence_acls.lower_acl_fence(settings[alias], deed["snapshot"]).told
     except ClusterError as error:
         claim.write("lower_fence", "outcome", {**deed, "failed": str(error)}, "LowerFence")
         return [f"the fence of {claim.run} at {alias}: {error}"]

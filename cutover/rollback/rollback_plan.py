@@ -14,7 +14,7 @@ from cutover.errors import NothingToRollBack, NotSupported, PlanChanged, WaveBlo
 from cutover.journal.chain import JournalChain
 from cutover.policy import WavePolicy, build_wave_policy
 from cutover.rollback.earlier_run import EarlierRun, build_earlier_run, find_switched_migration
-from cutover.rollback.rollback_strategy import build_rollback_texts, list_refusal_steps, list_rollback_steps
+from cutover.rollback.rollback_step_order import build_rollback_texts, list_refusal_steps, list_rollback_steps
 from cutover.run_claim import encode_run_work
 from cutover.run_plan import RunPlan, find_wave, plan_migration
 from cutover.wave_states import list_wave_states

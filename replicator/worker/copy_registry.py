@@ -16,7 +16,7 @@ from clusters.errors import ClusterError
 from clusters.settings import ConnectionSettings, SettingsLookup
 from replicator.batch.repack import RepackTerms
 from replicator.copy.aligned.aligned_copy import AlignedCopy
-from replicator.copy.aligned.alignment_decisions import prepare_topic_for_filling
+from replicator.copy.aligned.aligned_topic_choice import prepare_topic_for_filling
 from replicator.copy.loop_guard import PartitionLoopGuard
 from replicator.copy.partition_copy import PartitionCopy
 from replicator.copy.quarantine import QuarantineWriter

@@ -18,7 +18,7 @@ from clusters.cluster_protocol import ClusterProtocol, TopicShape
 from clusters.errors import ClusterError
 from clusters.flow_records import FlowRecord
 from clusters.settings import ConnectionSettings, SettingsLookup
-from replicator.copy.aligned.alignment_decisions import AlignmentDecisions
+from replicator.copy.aligned.aligned_topic_choice import AlignmentDecisions
 from replicator.errors import ReplicatorError
 from replicator.limits import TargetLimits
 from replicator.topic_mapping import (

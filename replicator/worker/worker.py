@@ -22,7 +22,7 @@ from clusters.flow_records import FlowRecord
 from clusters.partition_status import PartitionStatus, delete_partition_status, write_partition_status
 from clusters.settings import ConnectionSettings, SettingsLookup
 from replicator.copy import log_append_time
-from replicator.copy.aligned.alignment_decisions import AlignmentDecisions
+from replicator.copy.aligned.aligned_topic_choice import AlignmentDecisions
 from replicator.copy.transactions.slot_sender import SlotSenders
 from replicator.copy.transactions.slot_takeover import TakenTransactionPartition
 from replicator.errors import LedgerThreadEnded

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from spark.judging.chunk_comparison import compare_chunks
 from spark.judging.compacted_partitions import judge_compacted_partitions
 from spark.judging.difference_confirmation import confirm_differences, find_displaced_ranges, is_small_tail
 from spark.judging.proof_inputs import ProofPartition, ProofReaders, RangeComparison, ReadFailed, require_range_sums
 from spark.judging.proof_window import PartitionPair
+from spark.judging.range_comparison import compare_chunks
 from spark.judging.record_difference import MAX_DIFFERENCE_EXAMPLES
 from spark.judging.verdict import (
     ChunkRow,

@@ -15,9 +15,9 @@ from plugins.watershed.operators import cutover_steps, wave_task_groups
 from plugins.watershed.operators.spark_application import attach_or_start_spark
 from plugins.watershed.operators.wave_task_groups import BeginWaveOperator, EndWaveOperator
 from plugins.watershed.steps import step_driver, waiting_steps
+from plugins.watershed.steps.migration_dag_tasks import ALL_WAVES, AS_DECLARED, list_step_tasks, preview_run_plan
 from plugins.watershed.steps.run_journal import find_done_waves
 from plugins.watershed.steps.step_driver import StepOrder, WaitBudget
-from plugins.watershed.steps.step_tasks import ALL_WAVES, AS_DECLARED, list_step_tasks, preview_run_plan
 from tests.airflow.here import asked_here
 from tests.airflow.test_airflow_cutover import RUN, context, event_of
 from tests.cutover.fake_log import FakeLog

@@ -37,8 +37,7 @@ from plugins.watershed.operators.cutover_steps import (
 from plugins.watershed.operators.spark_application import ProcessEnded, attach_or_start_spark
 from plugins.watershed.state_folder import FrozenPlan
 from plugins.watershed.steps import step_driver, waiting_steps
-from plugins.watershed.steps.step_driver import StepOrder, StillWaiting, WaitBudget
-from plugins.watershed.steps.step_tasks import (
+from plugins.watershed.steps.migration_dag_tasks import (
     AS_DECLARED,
     STRATEGIES,
     StepTask,
@@ -46,6 +45,7 @@ from plugins.watershed.steps.step_tasks import (
     list_step_tasks,
     preview_run_plan,
 )
+from plugins.watershed.steps.step_driver import StepOrder, StillWaiting, WaitBudget
 from tests.airflow.here import asked_here
 from tests.cutover.fake_log import FakeLog
 from tests.cutover.world import GROUP, POLICY, PRODUCER, World, a_migration, a_plan

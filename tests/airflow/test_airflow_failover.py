@@ -26,8 +26,7 @@ from plugins.watershed.operators.approval_evidence import render_approval_eviden
 from plugins.watershed.operators.spark_application import attach_or_start_spark
 from plugins.watershed.operators.wave_task_groups import BeginWaveOperator
 from plugins.watershed.steps import step_driver, waiting_steps
-from plugins.watershed.steps.step_driver import StepOrder, WaitBudget
-from plugins.watershed.steps.step_tasks import (
+from plugins.watershed.steps.migration_dag_tasks import (
     ALL_WAVES,
     AS_DECLARED,
     NO_CHOICES,
@@ -36,6 +35,7 @@ from plugins.watershed.steps.step_tasks import (
     plan_run_from_journal,
     preview_run_plan,
 )
+from plugins.watershed.steps.step_driver import StepOrder, WaitBudget
 from tests.airflow.here import asked_here
 from tests.airflow.test_airflow_cutover import RUN, context, event_of
 from tests.cutover.failover_world import FailoverWorld, a_dead_source

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from replicator.adoption.copy_findings import (
+from replicator.adoption.copy_proof import _groups
+from replicator.adoption.duplicates_and_gaps import (
     ACCEPTABLE_FINDINGS,
     FINDING_MEANINGS,
     TOLERATED_FINDINGS,
@@ -14,7 +15,6 @@ from replicator.adoption.copy_findings import (
     judge_alignment,
     render_findings,
 )
-from replicator.adoption.copy_proof import _groups
 from replicator.adoption.log_alignment import align_logs
 from replicator.adoption.log_digests import DigestedLog
 from replicator.adoption.mirrormaker_format import Checkpoint

@@ -11,8 +11,8 @@ import pytest
 from clusters.alignment_records import AlignmentRecord
 from clusters.errors import Unreachable
 from clusters.fake_cluster import FakeCluster
-from replicator.copy.aligned import alignment_decisions
-from replicator.copy.aligned.alignment_decisions import AlignmentDecisions
+from replicator.copy.aligned import aligned_topic_choice
+from replicator.copy.aligned.aligned_topic_choice import AlignmentDecisions
 from replicator.copy.aligned.cluster_probe import AlignmentSupport
 from replicator.copy.aligned.filling_configs import CLEANUP_POLICY
 from replicator.ledger.ledger import Ledger
@@ -25,10 +25,10 @@ from tests.topology.test_topology_alignment import flow
 def agreed(monkeypatch: pytest.MonkeyPatch) -> list[AlignmentRecord]:
     """What others decided first; empty: nobody did."""
     first: list[AlignmentRecord] = []
-    monkeypatch.setattr(alignment_decisions, "read_alignments", lambda _target: {})
-    monkeypatch.setattr(alignment_decisions, "read_ledger", lambda _target, **_how: Ledger({}))
+    monkeypatch.setattr(aligned_topic_choice, "read_alignments", lambda _target: {})
+    monkeypatch.setattr(aligned_topic_choice, "read_ledger", lambda _target, **_how: Ledger({}))
     monkeypatch.setattr(
-        alignment_decisions, "agree_on_alignment", lambda _writer, _target, record: first[0] if first else record
+        aligned_topic_choice, "agree_on_alignment", lambda _writer, _target, record: first[0] if first else record
     )
     return first
 
@@ -70,7 +70,7 @@ def test_what_was_decided_while_a_flow_was_another_one_counts(
     made, mapped = decides(target), replace(flow(""), offsets="mapped", workers=3)
     assert made.placed(replace(mapped, workers=2), [MAPPED], source, target) == [MAPPED]
     decided = AlignmentRecord(mapped.id, "orders", "aligned", way="markers")
-    monkeypatch.setattr(alignment_decisions, "read_alignments", lambda _target: {(mapped.id, "orders"): decided})
+    monkeypatch.setattr(aligned_topic_choice, "read_alignments", lambda _target: {(mapped.id, "orders"): decided})
     (found,) = made.placed(mapped, [MAPPED], source, target)
     assert found.gap_method == "markers"
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from clusters.fake_cluster import FakeCluster
-from replicator.copy.aligned.alignment_decisions import assess_alignment
+from replicator.copy.aligned.aligned_topic_choice import assess_alignment
 from replicator.copy.aligned.cluster_probe import AlignmentSupport
 from replicator.copy.aligned.offset_mode_plan import TopicOffsetMode
 from replicator.topic_mapping import MappedTopic

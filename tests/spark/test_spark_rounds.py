@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from clusters.cluster_protocol import LogRange
 from replicator.ledger.offset_map import OffsetMap
 from spark.fingerprint import RecordFingerprints, sum_fingerprints
-from spark.judging.chunk_comparison import split_window
 from spark.judging.earlier_proof import EarlierProof
 from spark.judging.proof import ComparisonOutcome, compare_and_judge
 from spark.judging.proof_inputs import ProofPartition, ProofReaders, RangeComparison
 from spark.judging.proof_window import ObservedPartition, PartitionPair, fix_window
+from spark.judging.range_comparison import split_window
 from spark.judging.record_difference import RecordDifference, compare_records
 from spark.judging.verdict import ChunkRow
 from spark.reading.batch_digests import BatchDigests, sum_batch_digests

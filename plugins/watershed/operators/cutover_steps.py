@@ -27,6 +27,13 @@ from plugins.watershed.dag_params import explain_options_as_params, parse_choice
 from plugins.watershed.operators.approval_evidence import render_approval_evidence
 from plugins.watershed.operators.spark_application import TRIGGER_SETTLE_S, ProcessEnded, attach_or_start_spark
 from plugins.watershed.state_folder import find_frozen_plan
+from plugins.watershed.steps.migration_dag_tasks import (
+    AS_DECLARED,
+    WORKER_WAIT_S,
+    StepTask,
+    list_span_tasks,
+    preview_run_plan,
+)
 from plugins.watershed.steps.standby_proof import STANDBY_STAY_S, STANDBY_SUMMARY_FILE
 from plugins.watershed.steps.step_driver import (
     NOTHING_BEGUN,
@@ -44,7 +51,6 @@ from plugins.watershed.steps.step_driver import (
     run_steps,
     take_back_wave,
 )
-from plugins.watershed.steps.step_tasks import AS_DECLARED, WORKER_WAIT_S, StepTask, list_span_tasks, preview_run_plan
 from plugins.watershed.steps.waiting_steps import finish_waiting_steps
 from topology.text_escaping import escape_control_lines
 

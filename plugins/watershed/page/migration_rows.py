@@ -15,7 +15,7 @@ from cutover.step_order import Step, StepText
 from cutover.wave_states import KINDS_TO_TARGET, NO_RETURN_STEPS, WAVE_SEPARATOR, WaveState, list_wave_states
 from plugins.watershed.page.cluster_snapshots import JournalView
 from plugins.watershed.page.step_evidence import GATE_EVIDENCE, MAX_VALUE_CHARS, flatten_evidence, render_gate_brief
-from plugins.watershed.steps.step_tasks import preview_run_plan
+from plugins.watershed.steps.migration_dag_tasks import preview_run_plan
 from topology.migration_waves import Wave, encode_gate
 from topology.plan import Plan
 

@@ -19,19 +19,19 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from plugins.watershed.detached_process import DetachedProcess
 from plugins.watershed.operators.spark_application import list_attempts
 from plugins.watershed.state_folder import find_frozen_plan, locate_run_folder, make_file_name, write_json_file
+from plugins.watershed.steps.migration_dag_tasks import (
+    ALL_WAVES,
+    NO_CHOICES,
+    RunChoices,
+    plan_run_from_journal,
+    preview_run_plan,
+)
 from plugins.watershed.steps.run_journal import open_migration_journal
 from plugins.watershed.steps.standby_proof import (
     StandbyProof,
     is_standby_attempt,
     plan_standby_proof,
     read_standby_verdict,
-)
-from plugins.watershed.steps.step_tasks import (
-    ALL_WAVES,
-    NO_CHOICES,
-    RunChoices,
-    plan_run_from_journal,
-    preview_run_plan,
 )
 from topology.text_escaping import escape_control_lines
 

@@ -8,8 +8,8 @@ from typing import Any, Literal
 from clusters.admin import Admin
 from clusters.alignment_records import read_alignments
 from clusters.settings import SettingsLookup
+from replicator.copy.aligned.aligned_topic_choice import assess_alignment
 from replicator.copy.aligned.alignment_cost import NO_COST, AlignmentCost
-from replicator.copy.aligned.alignment_decisions import assess_alignment
 from replicator.copy.aligned.cluster_probe import AlignmentSupport
 from replicator.ledger.ledger import read_ledger
 from replicator.topic_mapping import MappedTopic

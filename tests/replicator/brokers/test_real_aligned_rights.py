@@ -12,11 +12,11 @@ from clusters.admin import Admin
 from clusters.cluster_protocol import LogRange
 from clusters.errors import Unauthorised
 from clusters.missing_rights import find_missing_rights
-from clusters.required_rights import PROBE_TOPIC, derive_required_rights
+from clusters.role_acls import PROBE_TOPIC, derive_required_rights
 from clusters.settings import resolve_connection_settings
 from clusters.topic_partition import TopicPartition
 from clusters.wire.connection import open_connection
-from replicator.copy.aligned.alignment_decisions import probe_cluster_once
+from replicator.copy.aligned.aligned_topic_choice import probe_cluster_once
 from replicator.copy.aligned.cluster_probe import probe_alignment_support
 from replicator.copy.aligned.empty_log_filler import fill_log
 from replicator.copy.aligned.filling_configs import (

@@ -9,9 +9,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
-from clusters.admin import build_wrong_cluster_error
 from clusters.errors import ClusterError, RequestRefused, TopicMissing, Unauthorised, Unreachable
-from clusters.settings import ConnectionSettings
+from clusters.settings import ConnectionSettings, build_wrong_cluster_error
 from clusters.wire import error_codes
 from clusters.wire.connection import Connection, open_connection
 from clusters.wire.messages import READ_COMMITTED, READ_UNCOMMITTED, ClusterMetadata

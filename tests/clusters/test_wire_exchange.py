@@ -13,8 +13,7 @@ from kio.schema.index import api_key_map
 
 from clusters.errors import ProtocolError, RequestRefused
 from clusters.settings import ConnectionSettings
-from clusters.wire.admin_connection import AdminConnection, open_admin_connection
-from clusters.wire.connection import Connection
+from clusters.wire.connection import Connection, open_connection
 from clusters.wire.messages import FetchPartition
 from clusters.wire.request_codec import load_message_class
 from clusters.wire.secured_transport import open_transport
@@ -103,13 +102,10 @@ def test_an_answer_during_the_login_carries_the_number_of_its_question(broker: S
     assert broker.asked[-1][0] == wrong
 
 
-@pytest.mark.parametrize("kind", [AdminConnection, Connection])
-def test_a_refused_greeting_leaves_no_socket_open(
-    broker: ScriptedBroker, kind: type[AdminConnection | Connection]
-) -> None:
+def test_a_refused_greeting_leaves_no_socket_open(broker: ScriptedBroker) -> None:
     broker.answer = lambda _key, version, number: (number, answer_versions(version, UNKNOWN_SERVER_ERROR))
     with pytest.raises(RequestRefused, match="when asked for its API versions"):
-        kind(broker.settings(), broker.address)
+        Connection(broker.settings(), broker.address)
     assert broker.ended.wait(10)
 
 
@@ -118,7 +114,7 @@ def test_a_broker_too_old_for_the_pinned_id_leaves_no_socket_open(
 ) -> None:
     monkeypatch.setitem(KNOWN, METADATA, (0, 0))
     with pytest.raises(RequestRefused, match="too old"):
-        open_admin_connection(broker.settings(cluster_id="pinned"))
+        open_connection(broker.settings(cluster_id="pinned"))
     assert broker.ended.wait(10)
 
 

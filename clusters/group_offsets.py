@@ -10,8 +10,8 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final, Self
 
 from kio.schema.alter_share_group_offsets.v0 import request as alter_share
@@ -27,8 +27,8 @@ from clusters.errors import RequestRefused
 from clusters.settings import ConnectionSettings, build_wrong_cluster_error
 from clusters.topic_partition import TopicPartition
 from clusters.wire import error_codes
-from clusters.wire.bootstrap import connect_to_any
-from clusters.wire.connection import Connection
+from clusters.wire.broker_pool import BrokerPool
+from clusters.wire.connection import Connection, open_connection
 from clusters.wire.versions import Api
 
 _GROUPS_A_REQUEST: Final = 200
@@ -90,9 +90,8 @@ class GroupOffsets:
     """A round of questions to one cluster, the one that `settings` pins. Raises ClusterError; not thread-safe."""
 
     def __init__(self, settings: ConnectionSettings, timeout_s: float = 15.0) -> None:
-        self.settings, self._timeout_s = settings, timeout_s
-        self._stack = ExitStack()
-        self._open: dict[tuple[str, int], Connection] = {}
+        self.settings = settings
+        self._pool = BrokerPool(partial(open_connection, settings, timeout_s=timeout_s))
         self._brokers: dict[int, tuple[str, int]] = {}
         self._coordinators: dict[str, int] = {}
         self._moved: set[str] = set()  # groups whose coordinator said that it is not, or not yet
@@ -102,17 +101,17 @@ class GroupOffsets:
         try:
             answer = self._first().ask(Api.METADATA, lowest=2, **_topics_asked(()))
         except BaseException:
-            self._stack.close()
+            self._pool.close()
             raise
         self.cluster_id = str(answer.cluster_id)
         if self.settings.cluster_id not in (None, self.cluster_id):
-            self._stack.close()
+            self._pool.close()
             raise build_wrong_cluster_error(self.settings, self.cluster_id)
         self._brokers = {int(each.node_id): (str(each.host), int(each.port)) for each in answer.brokers}
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._stack.close()
+        self._pool.close()
 
     def listed(self) -> dict[str, ListedGroup]:
         """Every group that is shown to this user, by id."""
@@ -414,18 +413,10 @@ class GroupOffsets:
 
     def _first(self) -> Connection:
         """Whichever broker answers."""
-        if self._open:
-            return next(iter(self._open.values()))
-        return connect_to_any(self.settings, self._at)
+        return self._pool.get_any()
 
     def _to(self, node: int) -> Connection:
-        return self._at(self._brokers[node])
-
-    def _at(self, address: tuple[str, int]) -> Connection:
-        if address not in self._open:
-            inquiry = Connection(self.settings, address, timeout_s=self._timeout_s)
-            self._open[address] = self._stack.enter_context(inquiry)
-        return self._open[address]
+        return self._pool.get(self._brokers[node])
 
 
 def _topics_asked(names: Iterable[str]) -> dict[str, Any]:

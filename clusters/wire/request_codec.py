@@ -27,7 +27,7 @@ _UNSUPPORTED = b"\x00\x23"  # 35, the answer to an ApiVersions newer than the br
 
 @lru_cache(maxsize=1024)
 def load_message_class(name: str, version: int, side: Literal["request", "response"]) -> Any:
-    """The class of a request or answer: `list_groups` → ListGroupsRequest."""
+    """The class of a request or answer: ListGroupsRequest for `list_groups`."""
     if (name, version, side) in _CORRECTED:
         return _CORRECTED[name, version, side]
     kind: Any = EntityType.request if side == "request" else EntityType.response

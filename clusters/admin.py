@@ -10,8 +10,8 @@ from typing import Self
 from clusters import librdkafka
 from clusters.admin_requests import AdminRequests
 from clusters.cluster_protocol import GroupState, LogRange, ReadIsolation, TopicDescription, TopicShape
-from clusters.errors import RequestRefused, TopicExists, TopicMissing, WrongCluster
-from clusters.settings import ConnectionSettings
+from clusters.errors import RequestRefused, TopicExists, TopicMissing
+from clusters.settings import ConnectionSettings, build_wrong_cluster_error
 from clusters.topic_partition import TopicPartition
 
 # librdkafka names states as Python enums do; Watershed uses Kafka's own spelling.
@@ -165,16 +165,6 @@ class Admin:
                     f"topic {name} has partitions without a leader after {self._ask.timeout:g} s"
                 )
             time.sleep(0.05)
-
-
-def build_wrong_cluster_error(settings: ConnectionSettings, actual: str) -> WrongCluster:
-    """The error for brokers that report another cluster id (`actual`) than the settings pin."""
-    return WrongCluster(
-        f"the brokers at {', '.join(settings.bootstrap)} belong to cluster {actual}, but "
-        f"clusters.{settings.alias}.cluster_id pins {settings.cluster_id}. "
-        "Correct the addresses, or the pinned id if the cluster was really replaced.",
-        alias=settings.alias,
-    )
 
 
 def build_partition_count_error(alias: str, topic: TopicDescription, wanted: int) -> TopicExists:

@@ -9,7 +9,7 @@ from typing import Protocol, TypeVar
 
 from clusters.errors import RequestRefused
 from clusters.settings import ConnectionSettings
-from clusters.wire.admin_connection import AdminConnection
+from clusters.wire.connection import Connection
 
 _LEARNED_S = 15.0  # every broker must show a change within this time
 _POLL_S = 0.02
@@ -22,14 +22,12 @@ class _BrokerLister(Protocol):
 Broker = TypeVar("Broker")
 
 
-def wait_for_every_broker(
-    settings: ConnectionSettings, asked: AdminConnection, holds: Callable[[AdminConnection], bool]
-) -> None:
+def wait_for_every_broker(settings: ConnectionSettings, asked: Connection, holds: Callable[[Connection], bool]) -> None:
     """Wait until `holds` is true on each live broker.
 
     Raises RequestRefused if a broker does not show the change in time, and Unreachable if a broker does not answer.
     """
-    wait_at_each_broker(settings, asked, holds, lambda address: AdminConnection(settings, address), _LEARNED_S)
+    wait_at_each_broker(settings, asked, holds, lambda address: Connection(settings, address), _LEARNED_S)
 
 
 def wait_at_each_broker(

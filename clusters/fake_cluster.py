@@ -15,7 +15,7 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
-from clusters.admin import build_partition_count_error, build_wrong_cluster_error
+from clusters.admin import build_partition_count_error
 from clusters.cluster_protocol import GroupState, LogRange, ReadIsolation, TopicDescription, TopicShape
 from clusters.errors import RequestRefused, TopicMissing, Unreachable
 from clusters.fake_groups import FakeGroups
@@ -23,7 +23,7 @@ from clusters.fake_log import PartitionLog
 from clusters.fake_transactions import FakeCoordinator
 from clusters.fake_wire import FakeWire
 from clusters.record_batch import ABORT, COMMIT, BatchBuffer, BatchRecord, build_marker_batch, build_simple_batch
-from clusters.settings import ConnectionSettings
+from clusters.settings import ConnectionSettings, build_wrong_cluster_error
 from clusters.topic_partition import TopicPartition
 
 _BROKER_CONFIGS = {

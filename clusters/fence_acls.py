@@ -15,9 +15,9 @@ from clusters.broker_propagation import wait_for_every_broker
 from clusters.errors import CannotFence, RequestRefused, Unauthorised
 from clusters.settings import ConnectionSettings
 from clusters.wire import admin_reads
-from clusters.wire.admin_connection import AdminConnection, open_admin_connection
 from clusters.wire.admin_reads import QuotaEntity
 from clusters.wire.admin_writes import alter_client_quotas, create_acls, delete_acls
+from clusters.wire.connection import Connection, open_connection
 from topology.inventory import InventoryAcl
 
 _PRODUCER_RATE_QUOTA: Final = "producer_byte_rate"
@@ -42,7 +42,7 @@ def inspect_acl_fence(settings: ConnectionSettings, topics: Collection[str], pri
     """
     wanted = _denials(topics, principals)
     _not_ourselves(settings, principals)
-    with open_admin_connection(settings) as inquiry:
+    with open_connection(settings) as inquiry:
         acls = _acls(inquiry)
     bare = sorted(topic for topic in topics if not any(is_acl_on_topic(acl, topic) for acl in acls))
     if bare:
@@ -66,7 +66,7 @@ def inspect_acl_fence(settings: ConnectionSettings, topics: Collection[str], pri
 def raise_acl_fence(settings: ConnectionSettings, snapshot: _Snapshot) -> FenceState:
     """Returns when every broker denies. Raises ClusterError when one does not."""
     wanted = _denials(snapshot["topics"], snapshot["principals"])
-    with open_admin_connection(settings) as inquiry:
+    with open_connection(settings) as inquiry:
         _done(settings, create_acls(inquiry, wanted), "denying WRITE")
         wait_for_every_broker(settings, inquiry, lambda broker: set(wanted) <= _acls(broker))
     told = f"{len(wanted)} denials of WRITE stand at {settings.alias} ({', '.join(snapshot['principals'])})"
@@ -77,7 +77,7 @@ def lower_acl_fence(settings: ConnectionSettings, snapshot: _Snapshot) -> FenceS
     """Takes away the denials that did not stand there before."""
     before = {tuple(each) for each in snapshot["there"]}
     ours = [a for a in _denials(snapshot["topics"], snapshot["principals"]) if (a.principal, a.name) not in before]
-    with open_admin_connection(settings) as inquiry:
+    with open_connection(settings) as inquiry:
         _done(settings, delete_acls(inquiry, ours), "taking denials of WRITE away")
         wait_for_every_broker(settings, inquiry, lambda broker: not set(ours) & _acls(broker))
     told = f"{len(ours)} denials of WRITE are gone from {settings.alias}"
@@ -94,7 +94,7 @@ def inspect_quota_fence(settings: ConnectionSettings, clients: Iterable[QuotaCli
     """
     clients = sorted(set(clients), key=str)
     _not_ourselves(settings, [f"User:{user}" for user, _ in clients if user is not None])
-    with open_admin_connection(settings) as inquiry:
+    with open_connection(settings) as inquiry:
         quotas = _rates(inquiry)
     entities: set[QuotaEntity] = set()
     for user, client_id in clients:
@@ -135,7 +135,7 @@ def _denials(topics: Iterable[str], principals: Iterable[str]) -> list[Inventory
     ]
 
 
-def _acls(inquiry: AdminConnection) -> set[InventoryAcl]:
+def _acls(inquiry: Connection) -> set[InventoryAcl]:
     found = admin_reads.read_acls(inquiry)
     if found is None:
         raise CannotFence(
@@ -164,7 +164,7 @@ def _not_ourselves(settings: ConnectionSettings, principals: Iterable[str]) -> N
             )
 
 
-def _rates(inquiry: AdminConnection) -> dict[QuotaEntity, float]:
+def _rates(inquiry: Connection) -> dict[QuotaEntity, float]:
     """Entity (its parts sorted) → producer byte rate, where one is set."""
     found = admin_reads.read_client_quotas(inquiry)
     return {
@@ -200,13 +200,13 @@ def _entities(snapshot: _Snapshot) -> str:
 
 
 def _set_rates(settings: ConnectionSettings, wanted: Mapping[QuotaEntity, float | None]) -> None:
-    with open_admin_connection(settings) as inquiry:
+    with open_connection(settings) as inquiry:
         refused = alter_client_quotas(
             inquiry, {entity: {_PRODUCER_RATE_QUOTA: value} for entity, value in wanted.items()}
         )
         _done(settings, refused, "setting producer quotas")
 
-        def shown(broker: AdminConnection) -> bool:
+        def shown(broker: Connection) -> bool:
             rates = _rates(broker)
             return all(rates.get(entity) == value for entity, value in wanted.items())
 

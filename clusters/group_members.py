@@ -16,7 +16,7 @@ from kio.schema.types import GroupId
 
 from clusters.group_offsets import COORDINATOR_WAIT_S, GroupOffsets
 from clusters.wire import error_codes
-from clusters.wire.admin_connection import AdminConnection
+from clusters.wire.connection import Connection
 from clusters.wire.versions import Api
 
 DESCRIBE_GROUPS, DESCRIBE_CONSUMER = Api.DESCRIBE_GROUPS, Api.CONSUMER_GROUP_DESCRIBE
@@ -74,14 +74,14 @@ def describe_group(at: GroupOffsets, group: str) -> GroupDescription:
         at.forget(group)
 
 
-def _asked(inquiry: AdminConnection, group: str) -> tuple[int, GroupDescription]:
+def _asked(inquiry: Connection, group: str) -> tuple[int, GroupDescription]:
     """The first type that knows the group; there is never more than one."""
     for key, read in ((DESCRIBE_GROUPS, _classic), (DESCRIBE_CONSUMER, _consumer), (DESCRIBE_SHARE, _share),
                       (DESCRIBE_STREAMS, _streams)):  # fmt: skip
         if not any(inquiry.knows(key, version) for version in range(7)):
             continue  # brokers older than this type
         ids = (GroupId(group),)
-        answer = inquiry.ask(key, highest=6, groups=ids, group_ids=ids, include_authorized_operations=False)
+        answer = inquiry.ask(key, groups=ids, group_ids=ids, include_authorized_operations=False)
         [found] = answer.groups
         code = int(found.error_code)
         if code not in (error_codes.NONE, _UNKNOWN, _UNSUPPORTED):

@@ -10,8 +10,8 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final, Self
 
 from kio.schema.alter_share_group_offsets.v0 import request as alter_share
@@ -23,13 +23,12 @@ from kio.schema.offset_fetch.v9 import request as offset_fetch
 from kio.schema.types import BrokerId, GroupId, TopicName
 from kio.static.primitive import i8, i32, i64
 
-from clusters.admin import build_wrong_cluster_error
 from clusters.errors import RequestRefused
-from clusters.settings import ConnectionSettings
+from clusters.settings import ConnectionSettings, build_wrong_cluster_error
 from clusters.topic_partition import TopicPartition
 from clusters.wire import error_codes
-from clusters.wire.admin_connection import AdminConnection
-from clusters.wire.bootstrap import connect_to_any
+from clusters.wire.broker_pool import BrokerPool
+from clusters.wire.connection import Connection, open_connection
 from clusters.wire.versions import Api
 
 _GROUPS_A_REQUEST: Final = 200
@@ -91,9 +90,8 @@ class GroupOffsets:
     """A round of questions to one cluster, the one that `settings` pins. Raises ClusterError; not thread-safe."""
 
     def __init__(self, settings: ConnectionSettings, timeout_s: float = 15.0) -> None:
-        self.settings, self._timeout_s = settings, timeout_s
-        self._stack = ExitStack()
-        self._open: dict[tuple[str, int], AdminConnection] = {}
+        self.settings = settings
+        self._pool = BrokerPool(partial(open_connection, settings, timeout_s=timeout_s))
         self._brokers: dict[int, tuple[str, int]] = {}
         self._coordinators: dict[str, int] = {}
         self._moved: set[str] = set()  # groups whose coordinator said that it is not, or not yet
@@ -101,26 +99,26 @@ class GroupOffsets:
 
     def __enter__(self) -> Self:
         try:
-            answer = self._first().ask(Api.METADATA, lowest=2, highest=12, **_topics_asked(()))
+            answer = self._first().ask(Api.METADATA, lowest=2, **_topics_asked(()))
         except BaseException:
-            self._stack.close()
+            self._pool.close()
             raise
         self.cluster_id = str(answer.cluster_id)
         if self.settings.cluster_id not in (None, self.cluster_id):
-            self._stack.close()
+            self._pool.close()
             raise build_wrong_cluster_error(self.settings, self.cluster_id)
         self._brokers = {int(each.node_id): (str(each.host), int(each.port)) for each in answer.brokers}
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._stack.close()
+        self._pool.close()
 
     def listed(self) -> dict[str, ListedGroup]:
         """Every group that is shown to this user, by id."""
         found: dict[str, ListedGroup] = {}
         for node in sorted(self._brokers):
             inquiry = self._to(node)
-            answer = inquiry.ask(Api.LIST_GROUPS, highest=5, states_filter=(), types_filter=())
+            answer = inquiry.ask(Api.LIST_GROUPS, states_filter=(), types_filter=())
             inquiry.check(int(answer.error_code), "listing groups")
             for each in answer.groups:
                 kind = str(getattr(each, "group_type", "") or "classic").lower()
@@ -147,13 +145,13 @@ class GroupOffsets:
                     wanted = tuple(
                         offset_fetch.OffsetFetchRequestGroup(group_id=GroupId(each), topics=None) for each in some
                     )
-                    answer = inquiry.ask(Api.OFFSET_FETCH, lowest=8, highest=9, groups=wanted, require_stable=True)
+                    answer = inquiry.ask(Api.OFFSET_FETCH, lowest=8, groups=wanted, require_stable=True)
                     for group in answer.groups:
                         found[str(group.group_id)] = self._held(str(group.group_id), group)
             else:
                 for each in ids:
                     answer = inquiry.ask(
-                        Api.OFFSET_FETCH, lowest=2, highest=7, group_id=GroupId(each), topics=None, require_stable=True
+                        Api.OFFSET_FETCH, highest=7, group_id=GroupId(each), topics=None, require_stable=True
                     )
                     found[each] = self._held(each, answer)
         return found
@@ -166,7 +164,7 @@ class GroupOffsets:
                 wanted = tuple(
                     share.DescribeShareGroupOffsetsRequestGroup(group_id=GroupId(each), topics=None) for each in some
                 )
-                for group in self._to(node).ask(Api.DESCRIBE_SHARE_GROUP_OFFSETS, highest=1, groups=wanted).groups:
+                for group in self._to(node).ask(Api.DESCRIBE_SHARE_GROUP_OFFSETS, groups=wanted).groups:
                     found[str(group.group_id)] = self._share_held(group)
         return found
 
@@ -201,7 +199,7 @@ class GroupOffsets:
         if inquiry is None:
             return dict.fromkeys(positions, error)
         answer = inquiry.ask(
-            Api.OFFSET_COMMIT, lowest=2, highest=8, group_id=GroupId(group), member_id="", topics=topics,
+            Api.OFFSET_COMMIT, group_id=GroupId(group), member_id="", topics=topics,
             generation_id=i32(-1), generation_id_or_member_epoch=i32(-1),
         )  # fmt: skip
         errors = {
@@ -230,7 +228,7 @@ class GroupOffsets:
         inquiry, error = self._coordinator(group)
         if inquiry is None:
             return dict.fromkeys(offsets, error)
-        answer = inquiry.ask(Api.ALTER_SHARE_GROUP_OFFSETS, highest=0, group_id=GroupId(group), topics=topics)
+        answer = inquiry.ask(Api.ALTER_SHARE_GROUP_OFFSETS, group_id=GroupId(group), topics=topics)
         if int(answer.error_code) != error_codes.NONE:
             return dict.fromkeys(offsets, self._refusal(int(answer.error_code), "setting the start offsets"))
         return {
@@ -248,7 +246,7 @@ class GroupOffsets:
         leaders: dict[int, list[TopicPartition]] = defaultdict(list)
         ids: dict[str, str] = {}
         for some in _batches(sorted({place.topic for place in wanted}), 1000):
-            answer = self._first().ask(Api.METADATA, lowest=4, highest=12, **_topics_asked(some))
+            answer = self._first().ask(Api.METADATA, lowest=4, **_topics_asked(some))
             for topic in answer.topics:
                 ids[str(topic.name)] = str(getattr(topic, "topic_id", "") or "")
                 led = {int(part.partition_index): int(part.leader_id) for part in topic.partitions}
@@ -269,7 +267,7 @@ class GroupOffsets:
 
     def topic_names(self) -> list[str]:
         """Returns the names of all topics that this user may see, sorted; creates none."""
-        answer = self._first().ask(Api.METADATA, lowest=1, highest=12, topics=None, allow_auto_topic_creation=False,
+        answer = self._first().ask(Api.METADATA, lowest=1, topics=None, allow_auto_topic_creation=False,
                                    include_topic_authorized_operations=False)  # fmt: skip
         return sorted(str(topic.name) for topic in answer.topics)
 
@@ -288,7 +286,7 @@ class GroupOffsets:
             for name, numbers in by_topic.items()
         )
         answer = self._to(node).ask(
-            Api.LIST_OFFSETS, lowest=4, highest=7, replica_id=BrokerId(-1), isolation_level=i8(isolation), topics=topics
+            Api.LIST_OFFSETS, replica_id=BrokerId(-1), isolation_level=i8(isolation), topics=topics
         )
         return {
             TopicPartition(str(topic.name), int(part.partition_index)): int(part.offset)
@@ -354,7 +352,7 @@ class GroupOffsets:
                 by_node[self._coordinators[group]].append(group)
         yield from sorted(by_node.items())
 
-    def coordinator(self, group: str) -> AdminConnection:
+    def coordinator(self, group: str) -> Connection:
         """A connection to the broker that answers for the group. Raises RequestRefused when there is none."""
         inquiry, error = self._coordinator(group)
         if inquiry is None:
@@ -375,7 +373,7 @@ class GroupOffsets:
         time.sleep(0.2)
         return moved
 
-    def _coordinator(self, group: str) -> tuple[AdminConnection | None, str]:
+    def _coordinator(self, group: str) -> tuple[Connection | None, str]:
         errors = self._find([group])
         return (None, errors[group]) if errors else (self._to(self._coordinators[group]), "")
 
@@ -398,9 +396,7 @@ class GroupOffsets:
         errors: dict[str, int] = {}
         answers: list[tuple[str, Any]] = []
         if inquiry.knows(Api.FIND_COORDINATOR, 4):
-            answer = inquiry.ask(
-                Api.FIND_COORDINATOR, lowest=4, highest=6, key_type=i8(0), coordinator_keys=tuple(groups)
-            )
+            answer = inquiry.ask(Api.FIND_COORDINATOR, lowest=4, key_type=i8(0), coordinator_keys=tuple(groups))
             answers = [(str(each.key), each) for each in answer.coordinators]
         else:
             answers = [
@@ -415,20 +411,12 @@ class GroupOffsets:
         left_out = {group: _NOT_SAID for group in groups if group not in self._coordinators}
         return left_out | errors
 
-    def _first(self) -> AdminConnection:
+    def _first(self) -> Connection:
         """Whichever broker answers."""
-        if self._open:
-            return next(iter(self._open.values()))
-        return connect_to_any(self.settings, self._at)
+        return self._pool.get_any()
 
-    def _to(self, node: int) -> AdminConnection:
-        return self._at(self._brokers[node])
-
-    def _at(self, address: tuple[str, int]) -> AdminConnection:
-        if address not in self._open:
-            inquiry = AdminConnection(self.settings, address, timeout_s=self._timeout_s)
-            self._open[address] = self._stack.enter_context(inquiry)
-        return self._open[address]
+    def _to(self, node: int) -> Connection:
+        return self._pool.get(self._brokers[node])
 
 
 def _topics_asked(names: Iterable[str]) -> dict[str, Any]:

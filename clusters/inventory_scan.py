@@ -13,17 +13,16 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from clusters.admin import build_wrong_cluster_error
 from clusters.control_topics import FLOWS_TOPIC
 from clusters.errors import ProtocolError, RequestRefused, Unauthorised, Unreachable
 from clusters.flow_records import read_flows
 from clusters.group_listing import GroupListing
 from clusters.kafka_release import METADATA_VERSION_FEATURE, detect_release, find_release_of_level, parse_release
 from clusters.scan_requests import ScannedConfigs, ScannedTopic, ScanRequests
-from clusters.settings import ConnectionSettings
+from clusters.settings import ConnectionSettings, build_wrong_cluster_error
 from clusters.topic_partition import TopicPartition
 from clusters.wire import admin_reads
-from clusters.wire.admin_connection import AdminConnection
+from clusters.wire.connection import Connection
 from topology.inventory import InventoryAcl, InventoryCluster, InventoryFlow, InventoryGroup, InventoryTopic
 
 _T = TypeVar("_T")
@@ -145,12 +144,12 @@ class _Scan:
             not_seen=tuple(self.not_seen),
         )
 
-    def _inquiries(self, stack: ExitStack) -> dict[int, AdminConnection]:
+    def _inquiries(self, stack: ExitStack) -> dict[int, Connection]:
         """Raw connections by broker id. Where there is none, librdkafka alone answers, and knows less."""
-        found: dict[int, AdminConnection] = {}
+        found: dict[int, Connection] = {}
         for broker, port in self.ports.items():
             try:
-                inquiry = AdminConnection(self.settings, (broker.host, port), timeout_s=self.timeout_s)
+                inquiry = Connection(self.settings, (broker.host, port), timeout_s=self.timeout_s)
             except ProtocolError as error:
                 self.not_seen.append(f"sizes, rates, quotas, exact group members and the release: {error}")
                 return {}

@@ -16,8 +16,7 @@ from kio.static.primitive import f64, i8, i16, i32, i32Timedelta
 from clusters.role_acls import AccountRole, RequiredRight, derive_required_rights
 from clusters.settings import ConnectionSettings, SettingsLookup
 from clusters.wire import error_codes
-from clusters.wire.admin_connection import AdminConnection
-from clusters.wire.bootstrap import connect_to_any
+from clusters.wire.connection import Connection, open_connection
 from clusters.wire.versions import Api
 from topology.plan import Plan
 
@@ -65,7 +64,7 @@ def find_missing_rights(settings: ConnectionSettings, needed: Sequence[RequiredR
 
     A transactional id's WRITE is checked as DESCRIBE: no request tells more without opening a transaction.
     """
-    with connect_to_any(settings, lambda address: AdminConnection(settings, address)) as connection:
+    with open_connection(settings) as connection:
         operations, node = _cluster(connection)
         asking = _Asking(settings, connection, _topics(connection), operations, node)
         wanted = [right for right in needed if not right.optional]
@@ -94,7 +93,7 @@ class _Asking:
     node: the broker that is asked."""
 
     settings: ConnectionSettings
-    connection: AdminConnection
+    connection: Connection
     topics: dict[str, int]
     cluster: int
     node: int
@@ -125,7 +124,7 @@ class _Asking:
             "entity": ({"entity_type": "user", "entity_name": _NEVER_CREATED},),
             "ops": ({"key": "producer_byte_rate", "value": f64(1.0), "remove": False},),
         }
-        [answer] = self.connection.ask(Api.ALTER_CLIENT_QUOTAS, highest=1, entries=(entry,), validate_only=True).entries
+        [answer] = self.connection.ask(Api.ALTER_CLIENT_QUOTAS, entries=(entry,), validate_only=True).entries
         return int(answer.error_code) not in _REFUSED
 
     def _may_read_broker_configs(self) -> bool:
@@ -137,7 +136,6 @@ class _Asking:
         }
         [answer] = self.connection.ask(
             Api.DESCRIBE_CONFIGS,
-            highest=4,
             resources=(broker,),
             include_synonyms=False,
             include_documentation=False,
@@ -160,7 +158,6 @@ class _Asking:
         [topic] = self.connection.ask(
             Api.METADATA,
             lowest=4,
-            highest=12,
             topics=({"topic_id": None, "name": name},),
             allow_auto_topic_creation=False,
             include_cluster_authorized_operations=False,
@@ -181,7 +178,6 @@ class _Asking:
         [answer] = self.connection.ask(
             Api.CREATE_TOPICS,
             lowest=4,
-            highest=7,
             topics=(topic,),
             timeout=i32Timedelta.parse(datetime.timedelta(seconds=15)),
             validate_only=True,
@@ -192,7 +188,8 @@ class _Asking:
         where = self._coordinator(right.name, _GROUP)
         if where is None:
             return right.name
-        with AdminConnection(self.settings, where) as coordinator:
+        with Connection(self.settings, where) as coordinator:
+            # 6 answers GROUP_ID_NOT_FOUND, and no rights, where there is no such group yet (KIP-1043).
             [group] = coordinator.ask(
                 Api.DESCRIBE_GROUPS, lowest=3, highest=5, groups=(right.name,), include_authorized_operations=True
             ).groups
@@ -204,7 +201,7 @@ class _Asking:
         """Address of the coordinator; None when we may not know it. While it loads, the broker that was asked."""
         if self.connection.knows(Api.FIND_COORDINATOR, 4):
             [found] = self.connection.ask(
-                Api.FIND_COORDINATOR, lowest=4, highest=4, key_type=kind, coordinator_keys=(key,)
+                Api.FIND_COORDINATOR, lowest=4, key_type=kind, coordinator_keys=(key,)
             ).coordinators
         else:
             found = self.connection.ask(Api.FIND_COORDINATOR, lowest=1, highest=3, key_type=kind, key=key)
@@ -215,11 +212,10 @@ class _Asking:
         )
 
 
-def _topics(connection: AdminConnection) -> dict[str, int]:
+def _topics(connection: Connection) -> dict[str, int]:
     answer = connection.ask(
         Api.METADATA,
         lowest=8,  # Kafka 2.3, the first that tells the rights (KIP-430)
-        highest=12,
         topics=None,
         allow_auto_topic_creation=False,
         include_cluster_authorized_operations=False,
@@ -228,9 +224,9 @@ def _topics(connection: AdminConnection) -> dict[str, int]:
     return {str(topic.name): int(topic.topic_authorized_operations) for topic in answer.topics}
 
 
-def _cluster(connection: AdminConnection) -> tuple[int, int]:
+def _cluster(connection: Connection) -> tuple[int, int]:
     """(authorized operations, id of the broker that was asked)."""
-    answer = connection.ask(Api.DESCRIBE_CLUSTER, highest=1, include_cluster_authorized_operations=True)
+    answer = connection.ask(Api.DESCRIBE_CLUSTER, include_cluster_authorized_operations=True)
     here = [each for each in answer.brokers if (str(each.host), int(each.port)) == connection.address]
     node = (here or list(answer.brokers))[0].broker_id
     return int(answer.cluster_authorized_operations), int(node)

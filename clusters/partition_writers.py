@@ -10,10 +10,6 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
 
-from kio.schema.list_transactions.v0.request import ListTransactionsRequest
-from kio.schema.list_transactions.v0.response import ListTransactionsResponse
-from kio.schema.types import ProducerId
-
 from clusters.errors import ClusterError, RequestRefused, TopicMissing
 from clusters.record_batch import BatchHeader, split_batches
 from clusters.settings import ConnectionSettings
@@ -21,6 +17,7 @@ from clusters.topic_partition import TopicPartition
 from clusters.wire import error_codes
 from clusters.wire.connection import Connection, open_connection
 from clusters.wire.messages import READ_UNCOMMITTED, FetchedPartition, FetchPartition, TopicMetadata
+from clusters.wire.versions import Api
 
 _PARTITIONS_A_FETCH = 32
 _Address = tuple[str, int]
@@ -87,7 +84,7 @@ def read_producer_states(settings: ConnectionSettings, places: Collection[TopicP
 
 def find_transactional_ids(settings: ConnectionSettings, producer_ids: Collection[int]) -> dict[int, str]:
     """Producer id → transactional id, for producers that have one that we may see (DESCRIBE on the id)."""
-    wanted = tuple(ProducerId(each) for each in sorted(set(producer_ids)) if each >= 0)
+    wanted = tuple(each for each in sorted(set(producer_ids)) if each >= 0)
     found: dict[int, str] = {}
     if not wanted:
         return found
@@ -95,7 +92,7 @@ def find_transactional_ids(settings: ConnectionSettings, producer_ids: Collectio
         addresses = sorted(connection.metadata(()).brokers.values())
     for address in addresses:
         with closing(open_connection(settings, address)) as broker:
-            answer = broker.ask(ListTransactionsRequest(producer_id_filters=wanted), ListTransactionsResponse)
+            answer = broker.ask(Api.LIST_TRANSACTIONS, state_filters=(), producer_id_filters=wanted)
         found |= {int(each.producer_id): str(each.transactional_id) for each in answer.transaction_states}
     return found
 

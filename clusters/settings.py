@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from clusters.connection_parameters import ConnectionParameters, KerberosSettings, SettingsOrigin, resolve_fields
-from clusters.errors import ProtocolError
+from clusters.errors import ProtocolError, WrongCluster
 
 if TYPE_CHECKING:
     from topology.plan import PlanCluster
@@ -103,3 +103,13 @@ def resolve_connection_settings(cluster: PlanCluster, environ: Mapping[str, str]
 
 SettingsLookup = Callable[[str], ConnectionSettings]
 """The settings of a cluster by its alias; raises what resolving them raises."""
+
+
+def build_wrong_cluster_error(settings: ConnectionSettings, actual: str) -> WrongCluster:
+    """The error for brokers that report another cluster id (`actual`) than the settings pin."""
+    return WrongCluster(
+        f"the brokers at {', '.join(settings.bootstrap)} belong to cluster {actual}, but "
+        f"clusters.{settings.alias}.cluster_id pins {settings.cluster_id}. "
+        "Correct the addresses, or the pinned id if the cluster was really replaced.",
+        alias=settings.alias,
+    )

@@ -18,7 +18,7 @@ from clusters.errors import RequestRefused, Unauthorised
 from clusters.group_listing import GroupListing
 from clusters.topic_partition import TopicPartition
 from clusters.wire import error_codes
-from clusters.wire.admin_connection import AdminConnection
+from clusters.wire.connection import Connection
 from clusters.wire.versions import Api
 from topology.inventory import InventoryAcl
 
@@ -49,12 +49,14 @@ _DESCRIBERS = {
 _GROUPS_A_REQUEST = 200
 
 
-def read_log_sizes(inquiry: AdminConnection) -> dict[TopicPartition, int]:
+def read_log_sizes(connection: Connection) -> dict[TopicPartition, int]:
     """Bytes of every log on this broker, leader or not. Raises Unauthorised without DESCRIBE on the cluster."""
-    answer = inquiry.ask(Api.DESCRIBE_LOG_DIRS, topics=None)
-    inquiry.check(int(getattr(answer, "error_code", error_codes.NONE)), "reading log sizes")
+    answer = connection.ask(Api.DESCRIBE_LOG_DIRS, topics=None)
+    connection.check(int(getattr(answer, "error_code", error_codes.NONE)), "reading log sizes")
     if not answer.results:  # versions 0 to 2 have no error code: a refusal is an empty answer
-        raise Unauthorised(f"cluster {inquiry.alias} refused reading log sizes (an empty answer)", alias=inquiry.alias)
+        raise Unauthorised(
+            f"cluster {connection.alias} refused reading log sizes (an empty answer)", alias=connection.alias
+        )
     return {
         TopicPartition(str(topic.name), int(part.partition_index)): int(part.partition_size)
         for directory in answer.results
@@ -64,10 +66,10 @@ def read_log_sizes(inquiry: AdminConnection) -> dict[TopicPartition, int]:
     }
 
 
-def read_group_listings(inquiry: AdminConnection) -> list[GroupListing]:
+def read_group_listings(connection: Connection) -> list[GroupListing]:
     """The groups that this broker coordinates, with their members counted; members None where it does not show them."""
-    answer = inquiry.ask(Api.LIST_GROUPS, states_filter=(), types_filter=())
-    inquiry.check(int(answer.error_code), "listing groups")
+    answer = connection.ask(Api.LIST_GROUPS, states_filter=(), types_filter=())
+    connection.check(int(answer.error_code), "listing groups")
     by_type: dict[str, list[str]] = defaultdict(list)
     states: dict[str, str] = {}
     for group in answer.groups:
@@ -76,18 +78,17 @@ def read_group_listings(inquiry: AdminConnection) -> list[GroupListing]:
         states[str(group.group_id)] = str(getattr(group, "group_state", ""))
     listed = []
     for kind, ids in sorted(by_type.items()):
-        described = _described(inquiry, kind, ids)
+        described = _described(connection, kind, ids)
         for each in ids:
             state, members = described.get(each, (states[each], None))
             listed.append(GroupListing(each, states[each] or state, kind, members))
     return [group for group in listed if group.state != "Dead"]
 
 
-def read_acls(inquiry: AdminConnection) -> tuple[InventoryAcl, ...] | None:
+def read_acls(connection: Connection) -> tuple[InventoryAcl, ...] | None:
     """All bindings, sorted, in the words of `kafka-acls`; None where there is no authorizer. Raises Unauthorised."""
-    answer = inquiry.ask(
+    answer = connection.ask(
         Api.DESCRIBE_ACLS,
-        lowest=1,
         resource_type_filter=_ANY,
         resource_name_filter=None,
         pattern_type_filter=_ANY,
@@ -98,7 +99,7 @@ def read_acls(inquiry: AdminConnection) -> tuple[InventoryAcl, ...] | None:
     )
     if int(answer.error_code) == _SECURITY_DISABLED:
         return None
-    inquiry.check(int(answer.error_code), "reading ACLs")
+    connection.check(int(answer.error_code), "reading ACLs")
     found = (
         InventoryAcl(
             principal=str(acl.principal),
@@ -115,18 +116,18 @@ def read_acls(inquiry: AdminConnection) -> tuple[InventoryAcl, ...] | None:
     return tuple(sorted(found, key=astuple))
 
 
-def read_quota_texts(inquiry: AdminConnection) -> dict[str, dict[str, float]]:
+def read_quota_texts(connection: Connection) -> dict[str, dict[str, float]]:
     """Entity (`user=app`, `user=<default>,client-id=web`) → limit → value. Raises Unauthorised."""
     return {
         ",".join(f"{kind}={name or '<default>'}" for kind, name in entity): limits
-        for entity, limits in read_client_quotas(inquiry).items()
+        for entity, limits in read_client_quotas(connection).items()
     }
 
 
-def read_client_quotas(inquiry: AdminConnection) -> dict[QuotaEntity, dict[str, float]]:
+def read_client_quotas(connection: Connection) -> dict[QuotaEntity, dict[str, float]]:
     """Entity → limit (`producer_byte_rate`) → value, for each broker. Raises Unauthorised."""
-    answer = inquiry.ask(Api.DESCRIBE_CLIENT_QUOTAS, components=(), strict=False)
-    inquiry.check(int(answer.error_code), "reading client quotas")
+    answer = connection.ask(Api.DESCRIBE_CLIENT_QUOTAS, components=(), strict=False)
+    connection.check(int(answer.error_code), "reading client quotas")
     return {
         tuple(
             (str(part.entity_type), None if part.entity_name is None else str(part.entity_name))
@@ -136,13 +137,13 @@ def read_client_quotas(inquiry: AdminConnection) -> dict[QuotaEntity, dict[str, 
     }
 
 
-def read_scram_users(inquiry: AdminConnection) -> dict[str, dict[str, int]]:
+def read_scram_users(connection: Connection) -> dict[str, dict[str, int]]:
     """User → mechanism (`SCRAM-SHA-512`) → iterations; brokers never tell more (KIP-554). Raises Unauthorised.
 
     All users are asked for by an empty list: a broker that refuses "null" (as documented) never answers (Kafka 4.3).
     """
-    answer = inquiry.ask(Api.DESCRIBE_USER_SCRAM_CREDENTIALS, users=())
-    inquiry.check(int(answer.error_code), "reading SCRAM users")
+    answer = connection.ask(Api.DESCRIBE_USER_SCRAM_CREDENTIALS, users=())
+    connection.check(int(answer.error_code), "reading SCRAM users")
     return {
         str(user.user): {
             _word(_SCRAM_MECHANISMS, info.mechanism): int(info.iterations) for info in user.credential_infos
@@ -164,7 +165,7 @@ class TopicConfig:
 
 
 def read_topic_config_entries(
-    inquiry: AdminConnection, topics: Sequence[str]
+    connection: Connection, topics: Sequence[str]
 ) -> tuple[dict[str, dict[str, TopicConfig]], dict[str, str]]:
     """Topic → key → config, and topic → why it is not told. Topics that are gone are in neither."""
     found: dict[str, dict[str, TopicConfig]] = {}
@@ -174,8 +175,8 @@ def read_topic_config_entries(
             {"resource_type": _TOPIC, "resource_name": name, "configuration_keys": None}
             for name in topics[start : start + _TOPICS_A_REQUEST]
         ]
-        answer = inquiry.ask(
-            Api.DESCRIBE_CONFIGS, lowest=1, resources=resources, include_synonyms=True, include_documentation=False
+        answer = connection.ask(
+            Api.DESCRIBE_CONFIGS, resources=resources, include_synonyms=True, include_documentation=False
         )
         for result in answer.results:
             code = int(result.error_code)
@@ -186,12 +187,12 @@ def read_topic_config_entries(
     return found, refused
 
 
-def read_group_configs(inquiry: AdminConnection, group: str) -> tuple[dict[str, str], str]:
+def read_group_configs(connection: Connection, group: str) -> tuple[dict[str, str], str]:
     """What brokers hold groups of that name to (KIP-848, KIP-932, KIP-1071), set on the group or their own default, by
     key; and why it is not told ("": it is). A group need not exist. Brokers before 3.8 know no such settings."""
     resource = {"resource_type": _GROUP, "resource_name": group, "configuration_keys": None}
-    answer = inquiry.ask(
-        Api.DESCRIBE_CONFIGS, lowest=1, resources=[resource], include_synonyms=False, include_documentation=False
+    answer = connection.ask(
+        Api.DESCRIBE_CONFIGS, resources=[resource], include_synonyms=False, include_documentation=False
     )
     [result] = answer.results
     code = int(result.error_code)
@@ -210,14 +211,14 @@ def _topic_config(entry: Any) -> TopicConfig:
     )
 
 
-def _described(inquiry: AdminConnection, kind: str, ids: list[str]) -> dict[str, tuple[str, int]]:
+def _described(connection: Connection, kind: str, ids: list[str]) -> dict[str, tuple[str, int]]:
     """Group → (state, members), of those that this broker describes to us."""
     api_key, field = _DESCRIBERS[kind]
     found: dict[str, tuple[str, int]] = {}
     for some in _batches(ids):
         try:
             question: dict[str, Any] = {field: some, "include_authorized_operations": False}
-            answer = inquiry.ask(api_key, **question)
+            answer = connection.ask(api_key, **question)
         except RequestRefused:  # the broker has such groups but no request that we both know
             return found
         for group in answer.groups:

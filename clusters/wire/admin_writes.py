@@ -11,8 +11,8 @@ from typing import Any, Final, TypeVar
 from kio.static.primitive import f64, i8
 
 from clusters.wire import error_codes
-from clusters.wire.admin_connection import AdminConnection
 from clusters.wire.admin_reads import ACL_OPERATIONS, ACL_PATTERNS, ACL_PERMISSIONS, ACL_RESOURCES, QuotaEntity
+from clusters.wire.connection import Connection
 from clusters.wire.versions import Api
 from topology.inventory import InventoryAcl
 
@@ -22,13 +22,12 @@ _AT_ONCE: Final = 200
 _T = TypeVar("_T")
 
 
-def create_acls(inquiry: AdminConnection, acls: Sequence[InventoryAcl]) -> dict[InventoryAcl, str]:
+def create_acls(connection: Connection, acls: Sequence[InventoryAcl]) -> dict[InventoryAcl, str]:
     """In this order; one that is there already is done. Raises ClusterError when nothing could be asked."""
     refused: dict[InventoryAcl, str] = {}
     for some in _batches(acls):
-        answer = inquiry.ask(
+        answer = connection.ask(
             Api.CREATE_ACLS,
-            lowest=1,
             creations=[
                 {
                     "resource_type": i8(ACL_RESOURCES.index(acl.resource)),
@@ -46,14 +45,13 @@ def create_acls(inquiry: AdminConnection, acls: Sequence[InventoryAcl]) -> dict[
     return refused
 
 
-def delete_acls(inquiry: AdminConnection, acls: Sequence[InventoryAcl]) -> dict[InventoryAcl, str]:
+def delete_acls(connection: Connection, acls: Sequence[InventoryAcl]) -> dict[InventoryAcl, str]:
     """These very bindings and no others; one that is not there is done. Raises ClusterError when nothing could be
     asked."""
     refused: dict[InventoryAcl, str] = {}
     for some in _batches(acls):
-        answer = inquiry.ask(
+        answer = connection.ask(
             Api.DELETE_ACLS,
-            lowest=1,
             filters=[
                 {
                     "resource_type_filter": i8(ACL_RESOURCES.index(acl.resource)),
@@ -75,13 +73,13 @@ def delete_acls(inquiry: AdminConnection, acls: Sequence[InventoryAcl]) -> dict[
 
 
 def alter_client_quotas(
-    inquiry: AdminConnection, wanted: Mapping[QuotaEntity, Mapping[str, float | None]], *, only_try: bool = False
+    connection: Connection, wanted: Mapping[QuotaEntity, Mapping[str, float | None]], *, only_try: bool = False
 ) -> dict[QuotaEntity, str]:
     """Set these limits; None takes one away. Others of the same entity stay. only_try: the brokers check, and change
     nothing."""
     refused: dict[QuotaEntity, str] = {}
     for some in _batches(sorted(wanted, key=str)):
-        answer = inquiry.ask(
+        answer = connection.ask(
             Api.ALTER_CLIENT_QUOTAS,
             entries=[
                 {
@@ -99,11 +97,11 @@ def alter_client_quotas(
     return refused
 
 
-def alter_topic_configs(inquiry: AdminConnection, wanted: Mapping[str, Mapping[str, str | None]]) -> dict[str, str]:
+def alter_topic_configs(connection: Connection, wanted: Mapping[str, Mapping[str, str | None]]) -> dict[str, str]:
     """Topic → key → value; None takes the topic's own value away, so that the brokers' default counts (KIP-339)."""
     refused: dict[str, str] = {}
     for some in _batches(sorted(wanted)):
-        answer = inquiry.ask(
+        answer = connection.ask(
             Api.INCREMENTAL_ALTER_CONFIGS,
             resources=[
                 {

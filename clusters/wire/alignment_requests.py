@@ -9,34 +9,15 @@ Source: docs/research/aligned-mode.md, sections B and C.
 from __future__ import annotations
 
 import datetime
-import io
-from dataclasses import dataclass
-from typing import Final, Protocol
-
-from kio.schema.delete_records.v2 import request as delete_request
-from kio.schema.delete_records.v2.response import DeleteRecordsResponse
-from kio.schema.offset_for_leader_epoch.v4 import request as epoch_request
-from kio.schema.offset_for_leader_epoch.v4.response import OffsetForLeaderEpochResponse
-from kio.schema.types import BrokerId, ProducerId, TopicName
-from kio.schema.write_txn_markers.v1 import request as markers_request
-from kio.schema.write_txn_markers.v1.response import WriteTxnMarkersResponse
-from kio.serial import entity_writer
-from kio.static.primitive import i16, i32, i32Timedelta, i64
+from typing import Any, Final, Protocol
 
 from clusters.errors import ProtocolError
 from clusters.varints import encode_uvarint
-from clusters.wire.transaction_requests import ProducerIdAndEpoch, TransactionRequests, TransactionWire
+from clusters.wire.request_codec import build_request, encode_entity, load_message_class
+from clusters.wire.transaction_requests import REPLICATED_S, ProducerIdAndEpoch, TransactionRequests, TransactionWire
+from clusters.wire.versions import Api
 
 MAX_MARKERS_PER_REQUEST: Final = 10_000  # of one request
-
-
-@dataclass(frozen=True, slots=True)
-class EncodedRequest:
-    """A question whose body is bytes already."""
-
-    __api_key__: int
-    __version__: int
-    body: bytes
 
 
 class AlignmentWire(TransactionWire, Protocol):
@@ -71,12 +52,13 @@ class AlignmentRequests(TransactionRequests):
 
     def delete_records(self, topic: str, partition: int, before: int, timeout_ms: int = 30_000) -> tuple[int, int]:
         """See `AlignmentWire`. Raises ProtocolError for an answer about something else."""
-        part = delete_request.DeleteRecordsPartition(partition_index=i32(partition), offset=i64(before))
-        question = delete_request.DeleteRecordsRequest(
-            topics=(delete_request.DeleteRecordsTopic(name=TopicName(topic), partitions=(part,)),),
-            timeout=i32Timedelta.parse(datetime.timedelta(milliseconds=timeout_ms)),
+        answer = self.ask(
+            Api.DELETE_RECORDS,
+            patience_s=REPLICATED_S,
+            topics=({"name": topic, "partitions": ({"partition_index": partition, "offset": before},)},),
+            timeout=datetime.timedelta(milliseconds=timeout_ms),
         )
-        for answered in self.ask(question, DeleteRecordsResponse).topics:
+        for answered in answer.topics:
             for found in answered.partitions:
                 return int(found.error_code), int(found.low_watermark)
         raise ProtocolError(f"an answer to DeleteRecords leaves out {topic}-{partition}", topic=topic)
@@ -87,17 +69,17 @@ class AlignmentRequests(TransactionRequests):
         """See `AlignmentWire`. Raises ValueError for none or too many markers."""
         if not 0 < count <= MAX_MARKERS_PER_REQUEST:
             raise ValueError(f"{count} markers: a request takes 1 to {MAX_MARKERS_PER_REQUEST}")
-        marker = markers_request.WritableTxnMarker(
-            producer_id=ProducerId(producer.producer_id),
-            producer_epoch=i16(producer.epoch),
-            transaction_result=False,
-            topics=(
-                markers_request.WritableTxnMarkerTopic(name=TopicName(topic), partition_indexes=(i32(partition),)),
-            ),
-            coordinator_epoch=i32(coordinator_epoch),
-        )
+        marker = {
+            "producer_id": producer.producer_id,
+            "producer_epoch": producer.epoch,
+            "transaction_result": False,
+            "topics": ({"name": topic, "partition_indexes": (partition,)},),
+            "coordinator_epoch": coordinator_epoch,
+        }
         # One entry a producer id, however many markers (KafkaApis.handleWriteTxnMarkersRequest).
-        answer = self.ask(_repeated(marker, count), WriteTxnMarkersResponse)
+        answer = self.ask_encoded(
+            Api.WRITE_TXN_MARKERS, lambda version: _encode_markers(version, marker, count), REPLICATED_S
+        )
         codes = [
             int(found.error_code)
             for entry in answer.markers
@@ -110,20 +92,21 @@ class AlignmentRequests(TransactionRequests):
 
     def end_of_epoch(self, topic: str, partition: int, leader_epoch: int) -> tuple[int, int]:
         """See `AlignmentWire`. Raises ProtocolError for an answer about something else."""
-        part = epoch_request.OffsetForLeaderPartition(partition=i32(partition), leader_epoch=i32(leader_epoch))
-        question = epoch_request.OffsetForLeaderEpochRequest(
-            replica_id=BrokerId(-1),
-            topics=(epoch_request.OffsetForLeaderTopic(topic=TopicName(topic), partitions=(part,)),),
+        part = {"partition": partition, "leader_epoch": leader_epoch}
+        answer = self.ask(
+            Api.OFFSET_FOR_LEADER_EPOCH,
+            patience_s=REPLICATED_S,
+            replica_id=-1,
+            topics=({"topic": topic, "partitions": (part,)},),
         )
-        for answered in self.ask(question, OffsetForLeaderEpochResponse).topics:
+        for answered in answer.topics:
             for found in answered.partitions:
                 return int(found.error_code), int(found.end_offset)
         raise ProtocolError(f"an answer to OffsetForLeaderEpoch leaves out {topic}-{partition}", topic=topic)
 
 
-def _repeated(marker: markers_request.WritableTxnMarker, count: int) -> EncodedRequest:
+def _encode_markers(version: int, marker: dict[str, Any], count: int) -> bytes:
     """A request of the same marker so many times, encoded once: kio takes 50 µs for each, as long as the broker."""
-    one, kind = io.BytesIO(), markers_request.WriteTxnMarkersRequest
-    entity_writer(markers_request.WritableTxnMarker)(one, marker)
-    body = encode_uvarint(count + 1) + one.getvalue() * count + b"\x00"  # a compact array, then no tagged fields
-    return EncodedRequest(int(kind.__api_key__), int(kind.__version__), body)
+    request = build_request(load_message_class("write_txn_markers", version, "request"), {"markers": (marker,)})
+    one = encode_entity(request.markers[0])
+    return encode_uvarint(count + 1) + one * count + b"\x00"  # a compact array, then no tagged fields

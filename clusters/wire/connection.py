@@ -1,25 +1,22 @@
-"""One connection to one broker that speaks the requests of `clusters.wire.messages.Wire`."""
+"""One connection to one broker: every request of ours, the data plane's and the administrator's, goes through it.
+
+The broker is asked for its versions first (ApiVersions, before any login); each request then takes the newest version
+that the broker and the table in `clusters.wire.versions` share. `Connection.ask` sends any request of the table;
+`admin_reads`, `admin_writes` and `open_transactions` are functions over it.
+"""
 
 from __future__ import annotations
 
-import io
 import struct
 import time
-from collections import deque
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Final
 
-from kio.schema.describe_producers.v0.response import DescribeProducersResponse
-from kio.schema.init_producer_id.v4.response import InitProducerIdResponse
-from kio.schema.list_offsets.v7.response import ListOffsetsResponse
-from kio.schema.metadata.v12.response import MetadataResponse
-from kio.serial import entity_writer
-
-from clusters.errors import ProtocolError, RequestRefused, Unreachable
-from clusters.settings import ConnectionSettings
+from clusters.errors import ProtocolError, RequestRefused, Unauthorised, Unreachable
+from clusters.settings import ConnectionSettings, build_wrong_cluster_error
 from clusters.wire import error_codes, fetch, metadata_requests, produce
-from clusters.wire.alignment_requests import AlignmentRequests, EncodedRequest
+from clusters.wire.alignment_requests import AlignmentRequests
 from clusters.wire.bootstrap import connect_to_any, remember_lost
-from clusters.wire.bounded_decoding import decode_bounded
 from clusters.wire.messages import (
     READ_COMMITTED,
     READ_UNCOMMITTED,
@@ -31,53 +28,147 @@ from clusters.wire.messages import (
     ProducePartition,
     ProducerState,
 )
+from clusters.wire.request_codec import DEFAULT_CLIENT_ID, RequestExchange
 from clusters.wire.secured_transport import open_transport
-from clusters.wire.transport import FramePiece, ReceiveBuffer
-from clusters.wire.versions import Api
+from clusters.wire.transport import ReceiveBuffer
+from clusters.wire.versions import ANY_VERSION, Api
 
-_CLIENT_ID = "watershed"
-_HEADER = struct.Struct(">hhi")  # api key, api version, correlation id
-_CORRELATION = struct.Struct(">i")
-_PATIENCE_S = 40.0  # above the 30 s that a Produce may wait for its replicas
-_QUESTION_S = 10.0  # for what a broker answers at once: one that hangs must not hold up partitions that moved away
-_FETCH_MARGIN = 1 << 20  # of a Fetch answer: what stands around the records, and the one batch that goes over
+_PATIENCE_S: Final = 40.0  # above the 30 s that a Produce may wait for its replicas
+_ADMIN_S: Final = 15.0
+_QUESTION_S: Final = 10.0  # for what a broker answers at once: one that hangs must not hold up partitions that moved
+_FETCH_MARGIN: Final = 1 << 20  # of a Fetch answer: what stands around the records, and the one batch that goes over
+_UNREADABLE = (struct.error, IndexError, OverflowError, ValueError)
+_REFUSALS: Final = frozenset(
+    {
+        error_codes.TOPIC_AUTHORIZATION_FAILED,
+        error_codes.GROUP_AUTHORIZATION_FAILED,
+        error_codes.CLUSTER_AUTHORIZATION_FAILED,
+    }
+)
 
 
 def open_connection(
-    settings: ConnectionSettings, address: tuple[str, int] | None = None, client_id: str = _CLIENT_ID
+    settings: ConnectionSettings,
+    address: tuple[str, int] | None = None,
+    client_id: str = DEFAULT_CLIENT_ID,
+    *,
+    timeout_s: float | None = None,
 ) -> Connection:
     """Connect to `address`, or to the first bootstrap address that answers. client_id: what brokers' quotas go by.
 
-    Raises Unreachable when none does, Unauthorised when either side is not who it should be, SecretMissing.
+    Raises Unreachable when none does, Unauthorised when either side is not who it should be, SecretMissing; without
+    `address` also WrongCluster, where settings pin another cluster.
     """
+
+    def connect(bootstrap: tuple[str, int]) -> Connection:
+        found = Connection(settings, bootstrap, client_id, timeout_s=timeout_s)
+        try:
+            actual = found.cluster_id() if settings.cluster_id is not None else None
+            if actual != settings.cluster_id:
+                raise build_wrong_cluster_error(settings, str(actual))
+        except BaseException:
+            found.close()
+            raise
+        return found
+
     if address is not None:
-        return Connection(settings, address, client_id)
-    return connect_to_any(settings, lambda bootstrap: Connection(settings, bootstrap, client_id))
+        return Connection(settings, address, client_id, timeout_s=timeout_s)
+    return connect_to_any(settings, connect)
 
 
 class Connection(AlignmentRequests):
-    """See `Wire` for what each method does. Produce and Fetch may be pipelined; everything else is question and
-    answer."""
+    """See `Wire` for what each of its methods does. Produce and Fetch may be pipelined; everything else is question and
+    answer. `versions` are what the broker answered about itself. timeout_s: the longest wait for any answer (otherwise
+    15 s for `ask`, 40 s for what waits for replicas).
 
-    def __init__(self, settings: ConnectionSettings, address: tuple[str, int], client_id: str = _CLIENT_ID) -> None:
+    Raises Unreachable when the connection fails, Unauthorised when either side is not who it should be, RequestRefused
+    for what this broker is too old for (before anything is sent: an old broker would close the connection, which looks
+    like an outage), ProtocolError for an answer that cannot be understood. Not thread-safe.
+    """
+
+    def __init__(
+        self,
+        settings: ConnectionSettings,
+        address: tuple[str, int],
+        client_id: str = DEFAULT_CLIENT_ID,
+        *,
+        timeout_s: float | None = None,
+    ) -> None:
         self.alias, self.address = settings.alias, address
+        self._longest_s, self._admin_s = timeout_s or _PATIENCE_S, timeout_s or _ADMIN_S
         try:
-            self._transport, self.versions = open_transport(settings, address, timeout_s=_PATIENCE_S)
+            self._transport, self.versions = open_transport(settings, address, timeout_s=self._longest_s)
         except (Unreachable, ProtocolError):
             remember_lost(address)
             raise
-        self._client_id = client_id.encode()
-        self._correlation = 0
-        self._unanswered: deque[int] = deque()
-        self._picked: set[tuple[Api, int]] = set()
+        self._exchange = RequestExchange(self._transport, self.alias, client_id)
+        self._picked: dict[Api, int] = {}  # of Produce and Fetch
         self._fetched = 0  # bytes that a Fetch answer may have, as asked on this connection
-        self.patience_s = _PATIENCE_S  # for the answer to a Produce, at most _PATIENCE_S
+        self.patience_s = self._longest_s  # for the answer to a Produce
         self.throttle_ms = 0  # how long the last Fetch or Produce answer asks us to be silent (KIP-219)
 
+    def __enter__(self) -> Connection:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def ask(
+        self,
+        api_key: int,
+        *,
+        lowest: int = 0,
+        highest: int = ANY_VERSION,
+        patience_s: float | None = None,
+        **values: Any,
+    ) -> Any:
+        """Returns the answer, in the newest version between `lowest` and `highest`; values that a version has no field
+        for are left out. lowest, highest: between them the question means what the caller needs."""
+        api = Api(api_key)
+        version = self.versions.pick(api, lowest, highest)
+        return self._wait(patience_s, lambda: self._exchange.ask(api.name.lower(), version, values))
+
+    def ask_encoded(self, api: Api, encode: Callable[[int], bytes], patience_s: float | None = None) -> Any:
+        """As `ask`, with the body that `encode` makes for the version."""
+        version = self.versions.pick(api)
+        return self._wait(patience_s, lambda: self._exchange.ask_encoded(api.name.lower(), version, encode(version)))
+
+    def knows(self, api_key: int, version: int) -> bool:
+        """Whether the broker can be asked in this version."""
+        return self.versions.has_version(Api(api_key), version)
+
+    def check(self, error_code: int, doing: str) -> None:
+        """Raise for an error in an answer: Unauthorised or RequestRefused."""
+        if error_code in _REFUSALS:
+            raise Unauthorised(
+                f"cluster {self.alias} refused {doing} ({error_codes.describe_error_code(error_code)})",
+                alias=self.alias,
+            )
+        if error_code:
+            answered = error_codes.describe_error_code(error_code)
+            raise self._refused(f"cluster {self.alias} answered {answered} while {doing}", error_code)
+
+    def topics(self) -> list[str]:
+        """The names of all topics that are shown to us, sorted; none is created by asking."""
+        return sorted(str(topic.name) for topic in self._metadata(None, metadata_requests.NO_AUTO_CREATION).topics)
+
+    def cluster_id(self) -> str:
+        """Returns the id that this broker reports. Raises RequestRefused below Kafka 0.11."""
+        return str(self._metadata((), metadata_requests.NO_AUTO_CREATION).cluster_id)
+
+    def brokers(self) -> dict[int, tuple[str, int]]:
+        """Broker id → address, of those that live."""
+        answer = self._metadata((), metadata_requests.NO_AUTO_CREATION)
+        return {int(each.node_id): (str(each.host), int(each.port)) for each in answer.brokers}
+
     def metadata(self, topics: tuple[str, ...] | None = None) -> ClusterMetadata:
-        """Waits 10 s at most; never creates a topic."""
-        answer = self.ask(metadata_requests.build_metadata_request(topics), MetadataResponse, _QUESTION_S)
+        """Waits 10 s at most; never creates a topic. Raises RequestRefused below Kafka 3.1."""
+        answer = self._metadata(topics, metadata_requests.OF_FETCH_BY_ID, _QUESTION_S)
         return metadata_requests.build_cluster_metadata(answer)
+
+    def _metadata(self, topics: tuple[str, ...] | None, lowest: int, patience_s: float | None = None) -> Any:
+        values = metadata_requests.build_metadata_values(topics)
+        return self.ask(Api.METADATA, lowest=lowest, patience_s=patience_s, **values)
 
     def fetch(
         self,
@@ -89,7 +180,8 @@ class Connection(AlignmentRequests):
         isolation: int = READ_COMMITTED,
     ) -> list[FetchedPartition]:
         """Send one Fetch and wait for its answer. Raises ProtocolError while another request is unanswered."""
-        self._require_answered()
+        if self._exchange.is_waiting:
+            raise ProtocolError("a question was asked while another was unanswered", alias=self.alias)
         self.send_fetch(
             partitions, max_wait_ms=max_wait_ms, min_bytes=min_bytes, max_bytes=max_bytes, isolation=isolation
         )
@@ -106,6 +198,7 @@ class Connection(AlignmentRequests):
         rack: str = "",
     ) -> None:
         """Ask without waiting: the broker gathers the answer meanwhile. rack: where we stand (KIP-392)."""
+        version = self._pick(Api.FETCH)
         self._fetched = max(self._fetched, max_bytes + _FETCH_MARGIN)
         body = fetch.encode_fetch_request(
             partitions,
@@ -115,18 +208,16 @@ class Connection(AlignmentRequests):
             isolation=isolation,
             rack=rack,
         )
-        self._unanswered.append(self._send(Api.FETCH, self._pick(Api.FETCH, fetch.FETCH_VERSION), [body]))
+        self._exchange.send("fetch", version, [body])
 
     def receive_fetch(self, room: ReceiveBuffer | None = None) -> list[FetchedPartition]:
         """Block for the answer to the oldest question of this connection, a Fetch. Its records are views into `room`,
         or else into a buffer of their own."""
-        self._transport.patient_for(_QUESTION_S)
-        answer = self._receive(self._unanswered.popleft(), room, self._fetched)
-        self._transport.patient_for(_PATIENCE_S)
+        answer = self._wait(_QUESTION_S, lambda: self._exchange.receive(room, self._fetched))
         try:
             self.throttle_ms, error, answers = fetch.decode_fetch_response(answer)
-        except (struct.error, IndexError, OverflowError, ValueError) as problem:
-            raise self._unintelligible("Fetch", problem) from problem
+        except _UNREADABLE as problem:
+            raise self._exchange.refuse_answer("fetch", problem) from problem
         if error:
             raise self._refused(
                 f"{self._transport.address} answered a Fetch with {error_codes.describe_error_code(error)}", error
@@ -141,39 +232,39 @@ class Connection(AlignmentRequests):
         transactional_id: str | None = None,
     ) -> None:
         """Send one Produce (acks=all) without waiting. Raises RequestRefused below Kafka 4.1."""
-        body = produce.encode_produce_request(partitions, timeout_ms, transactional_id)
-        self._unanswered.append(self._send(Api.PRODUCE, self._pick(Api.PRODUCE, produce.PRODUCE_VERSION), body))
+        version = self._pick(Api.PRODUCE)
+        self._exchange.send(
+            "produce", version, produce.encode_produce_request(partitions, timeout_ms, transactional_id)
+        )
 
     def receive_produce(self) -> list[ProducedPartition]:
         """Block for the answer to the oldest question, a Produce, for `patience_s` at most."""
-        self._transport.patient_for(min(self.patience_s, _PATIENCE_S))
-        body = self._receive(self._unanswered.popleft())
-        self._transport.patient_for(_PATIENCE_S)
+        body = self._wait(self.patience_s, self._exchange.receive)
         try:
             self.throttle_ms, answers = produce.decode_produce_response(body)
-        except (struct.error, IndexError, OverflowError, ValueError) as problem:
-            raise self._unintelligible("Produce", problem) from problem
+        except _UNREADABLE as problem:
+            raise self._exchange.refuse_answer("produce", problem) from problem
         return answers
 
     def list_offsets(
         self, partitions: tuple[tuple[str, int], ...], timestamp: int, *, isolation: int = READ_UNCOMMITTED
     ) -> list[OffsetAnswer]:
         """Waits 10 s at most; the partitions' leader must be asked."""
-        question = metadata_requests.build_list_offsets_request(partitions, timestamp, isolation)
-        return metadata_requests.build_offset_answers(self.ask(question, ListOffsetsResponse, _QUESTION_S))
+        values = metadata_requests.build_list_offsets_values(partitions, timestamp, isolation)
+        return metadata_requests.build_offset_answers(self.ask(Api.LIST_OFFSETS, patience_s=_QUESTION_S, **values))
 
     def describe_producers(self, topic: str, partition: int) -> tuple[int, list[ProducerState]]:
         """Waits 10 s at most. Raises ProtocolError for an answer without the partition."""
-        answer = self.ask(
-            metadata_requests.build_producers_request(topic, partition), DescribeProducersResponse, _QUESTION_S
-        )
+        values = metadata_requests.build_producers_values(topic, partition)
+        answer = self.ask(Api.DESCRIBE_PRODUCERS, patience_s=_QUESTION_S, **values)
         return metadata_requests.build_producer_states(answer)
 
     def issue_producer_id(self) -> int:
         """A fresh producer id. Waits while the coordinator loads: its answer then carries -1, which would write
         without any protection (seen on 4.3.1 straight after a start)."""
         for _ in range(60):
-            answer = self.ask(metadata_requests.build_producer_id_request(), InitProducerIdResponse)
+            values = metadata_requests.build_producer_id_values(None, metadata_requests.LONGEST_TRANSACTION_MS)
+            answer = self.ask(Api.INIT_PRODUCER_ID, patience_s=self._longest_s, **values)
             if int(answer.error_code) == error_codes.NONE and int(answer.producer_id) >= 0:
                 return int(answer.producer_id)
             if int(answer.error_code) not in error_codes.COORDINATOR_MOVING_CODES:
@@ -191,7 +282,7 @@ class Connection(AlignmentRequests):
 
     def ended(self) -> bool:
         """Whether the broker has closed it; never waits. Always False while an answer is awaited."""
-        return not self._unanswered and self._transport.ended()
+        return not self._exchange.is_waiting and self._transport.ended()
 
     def fileno(self) -> int:
         """For poll: readable when an answer has begun to arrive."""
@@ -202,70 +293,25 @@ class Connection(AlignmentRequests):
         """Whether bytes of an answer are here already that poll does not see (TLS)."""
         return self._transport.buffered
 
-    def ask(self, question: Any, answer_type: Any, patience_s: float = _PATIENCE_S) -> Any:
-        """The answer to a request built with kio's schemas (a flexible version of it), as `answer_type`."""
-        self._require_answered()
-        api = Api(int(question.__api_key__))
-        version = self._pick(api, int(question.__version__))
-        body = self._answer_to(self._send(api, version, [_encoded(question)]), patience_s)
-        return self._decoded(body, answer_type)
-
-    def _pick(self, api: Api, version: int) -> int:
-        """This version, where the table and the broker have it. Raises RequestRefused, before anything is sent: an old
-        broker would close the connection, which looks like an outage."""
-        if (api, version) not in self._picked:
-            self._picked.add((api, self.versions.pick(api, version, version)))
+    def _pick(self, api: Api) -> int:
+        """The version of a request that is sent all the time, looked for once."""
+        version = self._picked.get(api)
+        if version is None:
+            version = self._picked[api] = self.versions.pick(api)
         return version
 
-    def _send(self, api_key: int, version: int, body: list[FramePiece]) -> int:
-        self._correlation = (self._correlation + 1) & 0x7FFFFFFF
-        head = _HEADER.pack(api_key, version, self._correlation)
-        head += len(self._client_id).to_bytes(2, "big") + self._client_id
-        head += b"\x00"  # request header v2: no tagged fields; every version used here is flexible
-        self._transport.send([head, *body])
-        return self._correlation
-
-    def _require_answered(self) -> None:
-        if self._unanswered:
-            raise ProtocolError("a question was asked while another was unanswered", alias=self.alias)
-
-    def _answer_to(self, correlation: int, patience_s: float) -> memoryview:
-        self._transport.patient_for(min(patience_s, _PATIENCE_S))
-        answer = self._receive(correlation)
-        self._transport.patient_for(_PATIENCE_S)
-        return answer
-
-    def _receive(self, correlation: int, room: ReceiveBuffer | None = None, expected: int = 0) -> memoryview:
+    def _wait(self, patience_s: float | None, receive: Callable[[], Any]) -> Any:
+        """What `receive` returns, which waits for an answer so long at most."""
+        self._transport.patient_for(min(patience_s or self._admin_s, self._longest_s))
         try:
-            frame = self._transport.receive(room, expected)
+            answer = receive()
         except (Unreachable, ProtocolError):
             remember_lost(self.address)
             raise
-        (got,) = _CORRELATION.unpack_from(frame, 0)
-        if got != correlation:
-            self.close()
-            raise ProtocolError(f"answer {got} came where {correlation} was expected", alias=self.alias)
-        return frame[5:]  # response header v1: correlation id, no tagged fields
-
-    def _decoded(self, body: memoryview, answer_type: Any) -> Any:
-        try:
-            return decode_bounded(answer_type, body)
-        except Exception as problem:
-            raise self._unintelligible(answer_type.__name__, problem) from problem
-
-    def _unintelligible(self, what: str, problem: Exception) -> ProtocolError:
-        self.close()
-        return ProtocolError(f"{what} of {self._transport.address} was not understood: {problem}", alias=self.alias)
+        self._transport.patient_for(self._longest_s)
+        return answer
 
     def _refused(self, message: str, code: int) -> RequestRefused:
         error = RequestRefused(message, alias=self.alias)
         error.code = code
         return error
-
-
-def _encoded(question: Any) -> bytes:
-    if isinstance(question, EncodedRequest):
-        return question.body
-    buffer = io.BytesIO()
-    entity_writer(type(question))(buffer, question)
-    return buffer.getvalue()

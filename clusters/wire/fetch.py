@@ -16,8 +16,6 @@ from clusters.varints import decode_uvarint, encode_uvarint
 from clusters.wire.flexible_fields import skip_tagged_fields
 from clusters.wire.messages import FetchedPartition, FetchPartition
 
-FETCH_VERSION = 13
-
 _QUESTION = struct.Struct(">iiiibii")  # replica, max wait ms, min bytes, max bytes, isolation, session id and epoch
 _WANTED = struct.Struct(">iiqiqib")  # index, leader epoch, offset, last epoch, log start, max bytes, no tags
 _TOP = struct.Struct(">ihi")  # throttle ms, error, session id

@@ -1,20 +1,14 @@
-"""The requests around Fetch and Produce, built and read with the generated schemas of kio."""
+"""The requests around Fetch and Produce: values for `Connection.ask`, and what the answers say.
+
+Values are those of all versions that `clusters.wire.versions` lists; a version takes the ones it has fields for.
+"""
 
 from __future__ import annotations
 
 import datetime
 import uuid
 from collections import defaultdict
-
-from kio.schema.describe_producers.v0 import request as describe_request
-from kio.schema.describe_producers.v0 import response as describe_response
-from kio.schema.init_producer_id.v4 import request as producer_id_request
-from kio.schema.list_offsets.v7 import request as offsets_request
-from kio.schema.list_offsets.v7 import response as offsets_response
-from kio.schema.metadata.v12 import request as metadata_request
-from kio.schema.metadata.v12 import response as metadata_response
-from kio.schema.types import BrokerId, TopicName
-from kio.static.primitive import i8, i32, i32Timedelta, i64
+from typing import Any, Final
 
 from clusters.errors import ProtocolError
 from clusters.wire.messages import (
@@ -25,20 +19,24 @@ from clusters.wire.messages import (
     TopicMetadata,
 )
 
+NO_AUTO_CREATION: Final = 4  # the first Metadata that can ask without creating a topic
+# Of Kafka 3.1, as is Fetch by topic id: an older broker is refused when it is asked who leads, before anything is done.
+OF_FETCH_BY_ID: Final = 12
+LONGEST_TRANSACTION_MS: Final = 2**31 - 1
 _NO_ID = uuid.UUID(int=0)
 
 
-def build_metadata_request(topics: tuple[str, ...] | None) -> metadata_request.MetadataRequest:
+def build_metadata_values(topics: tuple[str, ...] | None) -> dict[str, Any]:
     """Metadata of the named topics; None asks for all, () for none. Never creates a topic."""
-    wanted = None
-    if topics is not None:
-        wanted = tuple(metadata_request.MetadataRequestTopic(topic_id=None, name=TopicName(name)) for name in topics)
-    return metadata_request.MetadataRequest(
-        topics=wanted, allow_auto_topic_creation=False, include_topic_authorized_operations=False
-    )
+    return {
+        "topics": None if topics is None else tuple({"topic_id": None, "name": name} for name in topics),
+        "allow_auto_topic_creation": False,
+        "include_cluster_authorized_operations": False,
+        "include_topic_authorized_operations": False,
+    }
 
 
-def build_cluster_metadata(answer: metadata_response.MetadataResponse) -> ClusterMetadata:
+def build_cluster_metadata(answer: Any) -> ClusterMetadata:
     """Reads the answer; partitions are sorted by number, a missing topic id is zero."""
     return ClusterMetadata(
         cluster_id=answer.cluster_id or "",
@@ -63,30 +61,27 @@ def build_cluster_metadata(answer: metadata_response.MetadataResponse) -> Cluste
     )
 
 
-def build_list_offsets_request(
+def build_list_offsets_values(
     partitions: tuple[tuple[str, int], ...], timestamp: int, isolation: int
-) -> offsets_request.ListOffsetsRequest:
+) -> dict[str, Any]:
     """The same timestamp (or EARLIEST, LATEST) for all (topic, partition) pairs."""
     by_topic: dict[str, list[int]] = defaultdict(list)
     for topic, partition in partitions:
         by_topic[topic].append(partition)
-    return offsets_request.ListOffsetsRequest(
-        replica_id=BrokerId(-1),
-        isolation_level=i8(isolation),
-        topics=tuple(
-            offsets_request.ListOffsetsTopic(
-                name=TopicName(topic),
-                partitions=tuple(
-                    offsets_request.ListOffsetsPartition(partition_index=i32(index), timestamp=i64(timestamp))
-                    for index in indexes
-                ),
-            )
+    return {
+        "replica_id": -1,
+        "isolation_level": isolation,
+        "topics": tuple(
+            {
+                "name": topic,
+                "partitions": tuple({"partition_index": index, "timestamp": timestamp} for index in indexes),
+            }
             for topic, indexes in by_topic.items()
         ),
-    )
+    }
 
 
-def build_offset_answers(answer: offsets_response.ListOffsetsResponse) -> list[OffsetAnswer]:
+def build_offset_answers(answer: Any) -> list[OffsetAnswer]:
     """One answer a partition, in the broker's order."""
     return [
         OffsetAnswer(
@@ -101,14 +96,12 @@ def build_offset_answers(answer: offsets_response.ListOffsetsResponse) -> list[O
     ]
 
 
-def build_producers_request(topic: str, partition: int) -> describe_request.DescribeProducersRequest:
+def build_producers_values(topic: str, partition: int) -> dict[str, Any]:
     """DescribeProducers of one partition (KIP-664)."""
-    return describe_request.DescribeProducersRequest(
-        topics=(describe_request.TopicRequest(name=TopicName(topic), partition_indexes=(i32(partition),)),)
-    )
+    return {"topics": ({"name": topic, "partition_indexes": (partition,)},)}
 
 
-def build_producer_states(answer: describe_response.DescribeProducersResponse) -> tuple[int, list[ProducerState]]:
+def build_producer_states(answer: Any) -> tuple[int, list[ProducerState]]:
     """Returns (error code, states). Raises ProtocolError for an answer without a partition."""
     found = [part for topic in answer.topics for part in topic.partitions]
     if not found:
@@ -126,9 +119,9 @@ def build_producer_states(answer: describe_response.DescribeProducersResponse) -
     ]
 
 
-def build_producer_id_request() -> producer_id_request.InitProducerIdRequest:
-    """InitProducerId without a transactional id, as an idempotent producer sends it."""
-    return producer_id_request.InitProducerIdRequest(
-        transactional_id=None,
-        transaction_timeout=i32Timedelta.parse(datetime.timedelta(milliseconds=2**31 - 1)),
-    )
+def build_producer_id_values(transactional_id: str | None, timeout_ms: int) -> dict[str, Any]:
+    """InitProducerId; without a transactional id as an idempotent producer sends it."""
+    return {
+        "transactional_id": transactional_id,
+        "transaction_timeout": datetime.timedelta(milliseconds=timeout_ms),
+    }

@@ -5,15 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from kio.schema.describe_transactions.v0.request import DescribeTransactionsRequest
-from kio.schema.list_transactions.v0.request import ListTransactionsRequest
-from kio.schema.list_transactions.v0.response import ListTransactionsResponse
-from kio.schema.types import TransactionalId
-
 from clusters.wire import error_codes
 from clusters.wire.connection import Connection
-from clusters.wire.describe_transactions import DescribeTransactionsAnswer
-from clusters.wire.transaction_requests import ProducerIdAndEpoch
+from clusters.wire.transaction_requests import REPLICATED_S, ProducerIdAndEpoch
+from clusters.wire.versions import Api
 
 ONGOING_STATE: Final = "Ongoing"
 COORDINATOR_LOADING_CODES: Final = frozenset(
@@ -31,14 +26,15 @@ class TransactionDescription(NamedTuple):
 
 def list_open_transactions(broker: Connection) -> tuple[int, list[str]]:
     """(error, transactional ids) of the open transactions that this broker coordinates, as far as we may see them."""
-    answer = broker.ask(ListTransactionsRequest(state_filters=(ONGOING_STATE,)), ListTransactionsResponse)
+    answer = broker.ask(
+        Api.LIST_TRANSACTIONS, patience_s=REPLICATED_S, state_filters=(ONGOING_STATE,), producer_id_filters=()
+    )
     return int(answer.error_code), [str(each.transactional_id) for each in answer.transaction_states]
 
 
 def describe_transactions(broker: Connection, ids: Iterable[str]) -> dict[str, tuple[int, TransactionDescription]]:
     """id → (error, state). NOT_COORDINATOR: another broker knows; TRANSACTIONAL_ID_NOT_FOUND (105): nobody does."""
-    question = DescribeTransactionsRequest(transactional_ids=tuple(TransactionalId(each) for each in ids))
-    answer = broker.ask(question, DescribeTransactionsAnswer)
+    answer = broker.ask(Api.DESCRIBE_TRANSACTIONS, patience_s=REPLICATED_S, transactional_ids=tuple(ids))
     return {
         str(each.transactional_id): (
             int(each.error_code),

@@ -15,8 +15,6 @@ from clusters.varints import decode_uvarint, encode_uvarint
 from clusters.wire.flexible_fields import decode_compact_string, skip_tagged_fields
 from clusters.wire.messages import ProducedPartition, ProducePartition
 
-PRODUCE_VERSION = 13
-
 _Piece = bytes | bytearray | memoryview
 
 _ALL_REPLICAS = b"\xff\xff"  # acks -1

@@ -1,13 +1,14 @@
-"""One request as pieces of a frame, one frame as an answer, in any version that kio knows."""
+"""One request as pieces of a frame, one frame as an answer, in any version that kio knows; and both in order."""
 
 from __future__ import annotations
 
 import io
 import struct
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Mapping, Sequence
 from dataclasses import is_dataclass
 from functools import lru_cache
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any, Final, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
 from kio.index import load_entity_module
 from kio.serial import entity_writer
@@ -15,14 +16,20 @@ from kio.static.constants import EntityType
 
 from clusters.errors import ProtocolError
 from clusters.wire.bounded_decoding import decode_bounded
-from clusters.wire.transport import FramePiece, FrameTransport
+from clusters.wire.describe_transactions import DescribeTransactionsAnswer
+from clusters.wire.transport import FramePiece, FrameTransport, ReceiveBuffer
 
-_CLIENT_ID = b"watershed"
+DEFAULT_CLIENT_ID: Final = "watershed"
+_CORRECTED = {("describe_transactions", 0, "response"): DescribeTransactionsAnswer}  # in place of kio's
+_HEADER = struct.Struct(">hhih")  # api key, api version, correlation id, length of the client id
 _UNSUPPORTED = b"\x00\x23"  # 35, the answer to an ApiVersions newer than the broker
 
 
+@lru_cache(maxsize=1024)
 def load_message_class(name: str, version: int, side: Literal["request", "response"]) -> Any:
     """The class of a request or answer: ListGroupsRequest for `list_groups`."""
+    if (name, version, side) in _CORRECTED:
+        return _CORRECTED[name, version, side]
     kind: Any = EntityType.request if side == "request" else EntityType.response
     return getattr(load_entity_module(name, version, kind), name.title().replace("_", "") + side.title())
 
@@ -54,52 +61,79 @@ def _parts(kind: Any) -> dict[str, Any]:
     return found
 
 
-def encode_request(request: Any, correlation: int) -> list[FramePiece]:
-    """The frame of a request; header v2 has an (empty) list of tagged fields, header v1 has none."""
-    head = struct.pack(">hhih", int(request.__api_key__), int(request.__version__), correlation, len(_CLIENT_ID))
+def encode_entity(entity: Any) -> bytes:
+    """The bytes of a request, or of a part of one."""
     body = io.BytesIO()
-    entity_writer(type(request))(body, request)
-    return [head + _CLIENT_ID + (b"\x00" if request.__flexible__ else b""), body.getvalue()]
+    entity_writer(type(entity))(body, entity)
+    return body.getvalue()
 
 
-def decode_response(name: str, version: int, frame: memoryview) -> Any:
-    """The answer in a frame. Raises whatever the bytes are not: struct.error, ValueError, IndexError, SerialError."""
-    if name == "api_versions" and frame[4:6] == _UNSUPPORTED:
+def decode_response(name: str, version: int, body: memoryview) -> Any:
+    """The answer in a body. Raises whatever the bytes are not: struct.error, ValueError, IndexError, SerialError."""
+    if name == "api_versions" and body[:2] == _UNSUPPORTED:
         version = 0  # whatever was asked (KIP-511); read as a newer version it looks like no versions at all
-    kind = load_message_class(name, version, "response")
-    tagged = kind.__flexible__ and name != "api_versions"  # whose answers never have the list (KIP-511)
-    return decode_bounded(kind, frame[5 if tagged else 4 :])
+    return decode_bounded(load_message_class(name, version, "response"), body)
 
 
-def decode_correlation_id(frame: memoryview) -> int:
-    """Returns the id of the request that this frame answers."""
-    return int(struct.unpack_from(">i", frame, 0)[0])
+class _Sent(NamedTuple):
+    correlation: int
+    name: str
+    version: int
 
 
 class RequestExchange:
-    """Questions to one broker, one at a time, each numbered; an answer with another number is refused.
+    """Requests to one broker, each numbered, and their answers, which come in the same order. An answer with another
+    number is refused.
 
     Raises ProtocolError for an answer that cannot be understood, and closes the connection then. Not thread-safe.
     """
 
-    def __init__(self, transport: FrameTransport, alias: str) -> None:
-        self._transport, self._alias = transport, alias
+    def __init__(self, transport: FrameTransport, alias: str, client_id: str = DEFAULT_CLIENT_ID) -> None:
+        self._transport, self._alias, self._client_id = transport, alias, client_id.encode()
         self._correlation = 0
+        self._unanswered: deque[_Sent] = deque()
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether an answer is still to come."""
+        return bool(self._unanswered)
 
     def ask(self, name: str, version: int, values: Mapping[str, Any]) -> Any:
         """Send the request `name` (`list_groups`) in this version and return its decoded answer."""
-        request = build_request(load_message_class(name, version, "request"), values)
-        self._correlation = (self._correlation + 1) & 0x7FFFFFFF
-        self._transport.send(encode_request(request, self._correlation))
-        frame = self._transport.receive()
-        if decode_correlation_id(frame) != self._correlation:
-            raise self._unintelligible(name, "it belongs to another question")
-        try:
-            return decode_response(name, version, frame)
-        except Exception as problem:
-            raise self._unintelligible(name, str(problem)) from problem
+        body = encode_entity(build_request(load_message_class(name, version, "request"), values))
+        return self.ask_encoded(name, version, body)
 
-    def _unintelligible(self, name: str, why: str) -> ProtocolError:
+    def ask_encoded(self, name: str, version: int, body: bytes) -> Any:
+        """As `ask`, with a body that is bytes already."""
+        if self._unanswered:
+            raise ProtocolError("a question was asked while another was unanswered", alias=self._alias)
+        self.send(name, version, [body])
+        answer = self.receive()
+        try:
+            return decode_response(name, version, answer)
+        except Exception as problem:
+            raise self.refuse_answer(name, problem) from problem
+
+    def send(self, name: str, version: int, body: Sequence[FramePiece]) -> None:
+        """Send a request without waiting. Header v2 has an (empty) list of tagged fields, header v1 has none."""
+        kind = load_message_class(name, version, "request")
+        self._correlation = (self._correlation + 1) & 0x7FFFFFFF
+        head = _HEADER.pack(int(kind.__api_key__), version, self._correlation, len(self._client_id)) + self._client_id
+        self._transport.send([head + b"\0" if kind.__flexible__ else head, *body])
+        self._unanswered.append(_Sent(self._correlation, name, version))
+
+    def receive(self, room: ReceiveBuffer | None = None, expected: int = 0) -> memoryview:
+        """The body of the answer to the oldest request, in `room` or in a buffer of its own. expected: its bytes."""
+        sent = self._unanswered.popleft()
+        frame = self._transport.receive(room, expected)
+        if struct.unpack_from(">i", frame)[0] != sent.correlation:
+            raise self.refuse_answer(sent.name, "it belongs to another question")
+        # Answers to ApiVersions never have the list of tagged fields (KIP-511).
+        tagged = sent.name != "api_versions" and load_message_class(sent.name, sent.version, "response").__flexible__
+        return frame[5 if tagged else 4 :]
+
+    def refuse_answer(self, name: str, why: object) -> ProtocolError:
+        """Close the connection, whose next answers nobody can tell apart. Returns the error to raise."""
         self._transport.close()
         text = f"the answer of {self._transport.address} to {name} was not understood: {why}"
         return ProtocolError(text, alias=self._alias)

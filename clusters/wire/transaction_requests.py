@@ -1,4 +1,4 @@
-"""The requests of transactions (KIP-98, KIP-360, KIP-890), built and read with the generated schemas of kio.
+"""The requests of transactions (KIP-98, KIP-360, KIP-890), over `Connection.ask`.
 
 Two protocols are in use. With `transaction.version` 2 (TV2, the default of Kafka 4) a transactional Produce adds its
 partitions itself, every EndTxn answers with the producer's next epoch, and sequence numbers begin at 0 in every
@@ -8,28 +8,18 @@ the next, and so do the sequence numbers.
 
 from __future__ import annotations
 
-import datetime
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from typing import Any, NamedTuple, Protocol
-
-from kio.schema.add_partitions_to_txn.v3 import request as add_request
-from kio.schema.add_partitions_to_txn.v3.response import AddPartitionsToTxnResponse
-from kio.schema.end_txn.v4.request import EndTxnRequest as EndTxnRequest4
-from kio.schema.end_txn.v4.response import EndTxnResponse as EndTxnResponse4
-from kio.schema.end_txn.v5.request import EndTxnRequest as EndTxnRequest5
-from kio.schema.end_txn.v5.response import EndTxnResponse as EndTxnResponse5
-from kio.schema.find_coordinator.v4.request import FindCoordinatorRequest
-from kio.schema.find_coordinator.v4.response import FindCoordinatorResponse
-from kio.schema.init_producer_id.v5.request import InitProducerIdRequest
-from kio.schema.init_producer_id.v5.response import InitProducerIdResponse
-from kio.schema.types import ProducerId, TopicName, TransactionalId
-from kio.static.primitive import i8, i16, i32, i32Timedelta
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple, Protocol
 
 from clusters.wire import error_codes
 from clusters.wire.messages import Wire
+from clusters.wire.metadata_requests import build_producer_id_values
+from clusters.wire.versions import ANY_VERSION, Api
 
-_TRANSACTION = i8(1)  # key type of FindCoordinator
+REPLICATED_S: Final = 40.0  # for an answer that waits for replicas or coordinators
+_TRANSACTION = 1  # key type of FindCoordinator
 
 
 class ProducerIdAndEpoch(NamedTuple):
@@ -67,41 +57,55 @@ class TransactionRequests(ABC):
     """What a connection gets to be a `TransactionWire`."""
 
     @abstractmethod
-    def ask(self, question: Any, answer_type: Any) -> Any:
+    def ask(
+        self,
+        api_key: int,
+        *,
+        lowest: int = 0,
+        highest: int = ANY_VERSION,
+        patience_s: float | None = None,
+        **values: Any,
+    ) -> Any:
         """Send a question and read the answer."""
+
+    @abstractmethod
+    def ask_encoded(self, api: Api, encode: Callable[[int], bytes], patience_s: float | None = None) -> Any:
+        """As `ask`, with a body that is encoded already."""
 
     def find_coordinator(self, transactional_id: str) -> tuple[int, tuple[str, int]]:
         """See `TransactionWire`. Any broker may be asked."""
-        question = FindCoordinatorRequest(key_type=_TRANSACTION, coordinator_keys=(transactional_id,))
-        (found,) = self.ask(question, FindCoordinatorResponse).coordinators
+        (found,) = self.ask(
+            Api.FIND_COORDINATOR,
+            lowest=4,  # older ones ask for one key, and the answer has no list
+            patience_s=REPLICATED_S,
+            key_type=_TRANSACTION,
+            coordinator_keys=(transactional_id,),
+        ).coordinators
         return int(found.error_code), (str(found.host), int(found.port))
 
     def init_producer(self, transactional_id: str, timeout_ms: int) -> tuple[int, ProducerIdAndEpoch]:
-        """See `TransactionWire`. Ask the coordinator."""
-        question = InitProducerIdRequest(
-            transactional_id=TransactionalId(transactional_id),
-            transaction_timeout=i32Timedelta.parse(datetime.timedelta(milliseconds=timeout_ms)),
-        )
-        answer = self.ask(question, InitProducerIdResponse)
+        """See `TransactionWire`. Ask the coordinator. From version 5 on it may answer TRANSACTION_ABORTABLE."""
+        values = build_producer_id_values(transactional_id, timeout_ms)
+        answer = self.ask(Api.INIT_PRODUCER_ID, lowest=5, patience_s=REPLICATED_S, **values)
         return int(answer.error_code), ProducerIdAndEpoch(int(answer.producer_id), int(answer.producer_epoch))
 
     def add_partitions(
         self, transactional_id: str, producer: ProducerIdAndEpoch, partitions: tuple[tuple[str, int], ...]
     ) -> dict[tuple[str, int], int]:
-        """See `TransactionWire`. Ask the coordinator, in version 3: newer ones are between brokers."""
+        """See `TransactionWire`. Ask the coordinator."""
         by_topic: dict[str, list[int]] = defaultdict(list)
         for topic, partition in partitions:
             by_topic[topic].append(partition)
-        question = add_request.AddPartitionsToTxnRequest(
-            v3_and_below_transactional_id=TransactionalId(transactional_id),
-            v3_and_below_producer_id=ProducerId(producer.producer_id),
-            v3_and_below_producer_epoch=i16(producer.epoch),
+        answer = self.ask(
+            Api.ADD_PARTITIONS_TO_TXN,
+            patience_s=REPLICATED_S,
+            v3_and_below_transactional_id=transactional_id,
+            v3_and_below_producer_id=producer.producer_id,
+            v3_and_below_producer_epoch=producer.epoch,
             v3_and_below_topics=tuple(
-                add_request.AddPartitionsToTxnTopic(name=TopicName(topic), partitions=tuple(map(i32, numbers)))
-                for topic, numbers in by_topic.items()
+                {"name": topic, "partitions": tuple(numbers)} for topic, numbers in by_topic.items()
             ),
         )
-        answer = self.ask(question, AddPartitionsToTxnResponse)
         return {
             (str(topic.name), int(part.partition_index)): int(part.partition_error_code)
             for topic in answer.results_by_topic_v3_and_below
@@ -111,15 +115,18 @@ class TransactionRequests(ABC):
     def end_transaction(
         self, transactional_id: str, producer: ProducerIdAndEpoch, *, commit: bool, bump: bool
     ) -> tuple[int, ProducerIdAndEpoch]:
-        """See `TransactionWire`. Ask the coordinator; version 5 with `bump`, else 4."""
-        asked = EndTxnRequest5 if bump else EndTxnRequest4
-        question = asked(
-            transactional_id=TransactionalId(transactional_id),
-            producer_id=ProducerId(producer.producer_id),
-            producer_epoch=i16(producer.epoch),
+        """See `TransactionWire`. Ask the coordinator. The version says which protocol is meant: from 5 on the broker
+        bumps the epoch and names it in the answer."""
+        answer = self.ask(
+            Api.END_TXN,
+            lowest=5 if bump else 0,
+            highest=ANY_VERSION if bump else 4,
+            patience_s=REPLICATED_S,
+            transactional_id=transactional_id,
+            producer_id=producer.producer_id,
+            producer_epoch=producer.epoch,
             committed=commit,
         )
-        answer = self.ask(question, EndTxnResponse5 if bump else EndTxnResponse4)
         error = int(answer.error_code)
         if error == error_codes.NONE and bump:
             return error, ProducerIdAndEpoch(int(answer.producer_id), int(answer.producer_epoch))

@@ -15,7 +15,7 @@ from clusters.errors import RequestRefused
 from clusters.wire import error_codes
 from clusters.wire.request_codec import RequestExchange
 
-_ANY = 32_767  # the largest int16: no limit of the caller's
+ANY_VERSION: Final = 32_767  # the largest int16: no limit of the caller's
 
 
 class Api(IntEnum):
@@ -65,49 +65,60 @@ class Api(IntEnum):
 
 
 class ApiSupport(NamedTuple):
-    """The versions of a request that we can encode and read. why: what keeps us from a newer or an older one."""
+    """The versions of a request that we encode, read and have tested. why: what keeps us from a newer or an older one.
+
+    releases: version → the first Kafka release that surely has it, for the versions without which we cannot go on.
+    """
 
     lowest: int
     highest: int
     why: str = ""
+    releases: Mapping[int, str] = {}
+
+    def find_release(self, version: int) -> str | None:
+        """A release that has this version or a newer one; None where the table does not tell."""
+        return next((release for known, release in sorted(self.releases.items()) if known >= version), None)
 
 
+# For an older broker: lower `lowest`, teach the codec or the reader of the answer that version, and test it.
 SUPPORT: Final[Mapping[Api, ApiSupport]] = {
-    Api.PRODUCE: ApiSupport(13, 13, "encoded by hand with topic ids (KIP-516)"),
-    Api.FETCH: ApiSupport(13, 13, "encoded by hand with topic ids (KIP-516)"),
-    Api.LIST_OFFSETS: ApiSupport(1, 11),
-    Api.METADATA: ApiSupport(0, 13),
+    Api.PRODUCE: ApiSupport(13, 13, "encoded by hand with topic ids (KIP-516)", {13: "4.1"}),
+    Api.FETCH: ApiSupport(13, 13, "encoded by hand with topic ids (KIP-516)", {13: "3.1"}),
+    Api.LIST_OFFSETS: ApiSupport(4, 7, "4 brings leader epochs, 8 and newer are for tiered logs", {4: "2.1", 7: "3.0"}),
+    Api.METADATA: ApiSupport(0, 13, "", {4: "0.11", 8: "2.3", 12: "3.1"}),
     Api.OFFSET_COMMIT: ApiSupport(2, 8, "9 is for members with an epoch, 10 names topics by id"),
     Api.OFFSET_FETCH: ApiSupport(2, 9, "10 names topics by id"),
-    Api.FIND_COORDINATOR: ApiSupport(0, 6),
-    Api.DESCRIBE_GROUPS: ApiSupport(0, 6),
+    Api.FIND_COORDINATOR: ApiSupport(0, 6, "", {4: "3.0"}),
+    Api.DESCRIBE_GROUPS: ApiSupport(0, 6, "", {3: "2.3"}),
     Api.JOIN_GROUP: ApiSupport(0, 9, "sent by tests only: we join groups by librdkafka"),
     Api.SYNC_GROUP: ApiSupport(0, 5, "sent by tests only"),
     Api.LIST_GROUPS: ApiSupport(0, 5),
-    Api.SASL_HANDSHAKE: ApiSupport(1, 1, "0 sends tokens without a Kafka frame"),
+    Api.SASL_HANDSHAKE: ApiSupport(1, 1, "0 sends tokens without a Kafka frame", {1: "1.0"}),
     Api.API_VERSIONS: ApiSupport(0, 4),
-    Api.CREATE_TOPICS: ApiSupport(2, 7),
-    Api.DELETE_RECORDS: ApiSupport(0, 2),
-    Api.INIT_PRODUCER_ID: ApiSupport(0, 5, "6 is for two-phase commits of others (KIP-939)"),
-    Api.OFFSET_FOR_LEADER_EPOCH: ApiSupport(2, 4),
-    Api.ADD_PARTITIONS_TO_TXN: ApiSupport(0, 3, "4 and 5 are between brokers"),
-    Api.END_TXN: ApiSupport(0, 5),
-    Api.WRITE_TXN_MARKERS: ApiSupport(1, 1, "2 says which transactions are of version 2, which a bare marker is not"),
-    Api.DESCRIBE_ACLS: ApiSupport(1, 3),
-    Api.CREATE_ACLS: ApiSupport(1, 3),
-    Api.DELETE_ACLS: ApiSupport(1, 3),
-    Api.DESCRIBE_CONFIGS: ApiSupport(1, 4),
-    Api.DESCRIBE_LOG_DIRS: ApiSupport(1, 5),
-    Api.SASL_AUTHENTICATE: ApiSupport(0, 2),
-    Api.INCREMENTAL_ALTER_CONFIGS: ApiSupport(0, 1),
-    Api.DESCRIBE_CLIENT_QUOTAS: ApiSupport(0, 1),
-    Api.ALTER_CLIENT_QUOTAS: ApiSupport(0, 1),
+    Api.CREATE_TOPICS: ApiSupport(2, 7, "", {4: "2.4"}),
+    Api.DELETE_RECORDS: ApiSupport(2, 2, "no older one was needed", {2: "2.8"}),
+    Api.INIT_PRODUCER_ID: ApiSupport(4, 5, "6 is for two-phase commits of others (KIP-939)", {4: "2.8", 5: "3.8"}),
+    Api.OFFSET_FOR_LEADER_EPOCH: ApiSupport(4, 4, "no older one was needed", {4: "2.8"}),
+    Api.ADD_PARTITIONS_TO_TXN: ApiSupport(3, 3, "4 and 5 are between brokers", {3: "2.8"}),
+    Api.END_TXN: ApiSupport(4, 5, "5 bumps the epoch (KIP-890)", {4: "3.8", 5: "4.0"}),
+    Api.WRITE_TXN_MARKERS: ApiSupport(
+        1, 1, "2 says which transactions are of version 2, which a bare marker is not", {1: "2.8"}
+    ),
+    Api.DESCRIBE_ACLS: ApiSupport(1, 3, "", {1: "2.0"}),
+    Api.CREATE_ACLS: ApiSupport(1, 3, "", {1: "2.0"}),
+    Api.DELETE_ACLS: ApiSupport(1, 3, "", {1: "2.0"}),
+    Api.DESCRIBE_CONFIGS: ApiSupport(1, 4, "", {1: "1.1"}),
+    Api.DESCRIBE_LOG_DIRS: ApiSupport(1, 5, "", {1: "2.0"}),
+    Api.SASL_AUTHENTICATE: ApiSupport(0, 2, "", {0: "1.0"}),
+    Api.INCREMENTAL_ALTER_CONFIGS: ApiSupport(0, 1, "", {0: "2.3"}),
+    Api.DESCRIBE_CLIENT_QUOTAS: ApiSupport(0, 1, "", {0: "2.6"}),
+    Api.ALTER_CLIENT_QUOTAS: ApiSupport(0, 1, "", {0: "2.6"}),
     Api.DESCRIBE_USER_SCRAM_CREDENTIALS: ApiSupport(0, 0),
     Api.UPDATE_FEATURES: ApiSupport(0, 2, "sent by tests only"),
-    Api.DESCRIBE_CLUSTER: ApiSupport(0, 2),
-    Api.DESCRIBE_PRODUCERS: ApiSupport(0, 0),
-    Api.DESCRIBE_TRANSACTIONS: ApiSupport(0, 0),
-    Api.LIST_TRANSACTIONS: ApiSupport(0, 2),
+    Api.DESCRIBE_CLUSTER: ApiSupport(0, 1, "2 lists fenced brokers, too", {0: "2.8"}),
+    Api.DESCRIBE_PRODUCERS: ApiSupport(0, 0, "", {0: "2.8"}),
+    Api.DESCRIBE_TRANSACTIONS: ApiSupport(0, 0, "", {0: "3.0"}),
+    Api.LIST_TRANSACTIONS: ApiSupport(0, 0, "1 and 2 bring filters that we do not need", {0: "3.0"}),
     Api.CONSUMER_GROUP_DESCRIBE: ApiSupport(0, 1),
     Api.SHARE_GROUP_DESCRIBE: ApiSupport(1, 1),
     Api.STREAMS_GROUP_HEARTBEAT: ApiSupport(0, 0, "sent by tests only"),
@@ -128,7 +139,7 @@ class ApiVersions:
     supported: Mapping[str, int] = field(default_factory=dict)
     finalized: Mapping[str, int] = field(default_factory=dict)
 
-    def pick(self, api: Api, lowest: int = 0, highest: int = _ANY) -> int:
+    def pick(self, api: Api, lowest: int = 0, highest: int = ANY_VERSION) -> int:
         """Returns the newest version that the table, the broker and the caller share.
 
         Raises RequestRefused, which names broker, request and versions, when there is none.
@@ -137,9 +148,11 @@ class ApiVersions:
         oldest, newest = max(ours.lowest, lowest), min(ours.highest, highest)
         if max(oldest, low) > min(newest, high):
             theirs = f"it takes {_span(low, high)}" if low <= high else "it does not know the request"
+            age, release = ("new", None) if low > newest else ("old", ours.find_release(oldest))
+            has = f"; Kafka {release} and newer have it" if release else ""
             raise RequestRefused(
-                f"{self.address} of cluster {self.alias} is too old (or too new) to be asked {api.name.lower()} in "
-                f"{_span(oldest, newest)}: {theirs}",
+                f"{self.address} of cluster {self.alias} is too {age} to be asked {api.name.lower()} in "
+                f"{_span(oldest, newest)}: {theirs}{has}",
                 alias=self.alias,
             )
         return min(newest, high)

@@ -12,8 +12,8 @@ from clusters.admin import Admin
 from clusters.control_records import read_messages
 from clusters.errors import RequestRefused
 from clusters.settings import ConnectionSettings
-from clusters.wire.admin_connection import open_admin_connection
 from clusters.wire.admin_writes import create_acls
+from clusters.wire.connection import open_connection
 from cutover.actions import JsonObject
 from cutover.drill.drill_preflight import Drill, find_copied_spans
 from cutover.drill.drill_topology import DRILL_PREFIX
@@ -67,7 +67,7 @@ def _allow(settings: ConnectionSettings, allowed: Sequence[Sequence[str]]) -> No
         _guard(topic)
     if not allowed:
         return
-    with open_admin_connection(settings) as inquiry:
+    with open_connection(settings) as inquiry:
         refused = create_acls(inquiry, build_copy_acls(allowed))
     if refused:
         why = "; ".join(sorted(set(refused.values())))

@@ -21,8 +21,8 @@ from clusters.flow_records import read_flows, write_flow
 from clusters.partition_status import delete_partition_status, read_partition_statuses
 from clusters.producer_registry import PRODUCER_PREFIX
 from clusters.settings import ConnectionSettings
-from clusters.wire.admin_connection import open_admin_connection
 from clusters.wire.admin_writes import delete_acls
+from clusters.wire.connection import open_connection
 from cutover.actions import JsonObject
 from cutover.drill.copy_creation import build_copy_acls
 from cutover.drill.drill_topology import DRILL_PREFIX
@@ -130,7 +130,7 @@ def _remove_rights(settings: ConnectionSettings, allowed: list[list[str]]) -> li
     ours = [each for each in allowed if each[1].startswith(DRILL_PREFIX)]
     if not ours:
         return []
-    with open_admin_connection(settings) as inquiry:
+    with open_connection(settings) as inquiry:
         refused = delete_acls(inquiry, build_copy_acls(ours))
     return [f"right of {acl.principal} on {acl.name} at {settings.alias}: {why}" for acl, why in refused.items()]
 

@@ -16,7 +16,7 @@ from clusters.role_acls import RequiredRight, derive_required_rights
 from clusters.settings import ConnectionSettings
 from clusters.topic_partition import TopicPartition
 from clusters.wire import admin_reads
-from clusters.wire.admin_connection import open_admin_connection
+from clusters.wire.connection import open_connection
 from cutover.actions import JsonObject
 from cutover.drill.drill_topology import map_copies_to_originals
 from topology.migration_waves import Wave
@@ -212,7 +212,7 @@ def _allowed(drill: Drill, problems: list[str]) -> JsonObject:
     flow, found = drill.flow, dict[str, list[list[str]]]()
     names = {flow.source: list(drill.copies), flow.target: [flow.target_topic(copy) for copy in drill.copies]}
     for alias, topics in names.items():
-        with open_admin_connection(drill.settings[alias]) as inquiry:
+        with open_connection(drill.settings[alias]) as inquiry:
             acls = admin_reads.read_acls(inquiry) or ()
         bare = [topic for topic in topics if not any(is_acl_on_topic(acl, topic) for acl in acls)]
         with Admin(drill.settings[alias]) as admin:

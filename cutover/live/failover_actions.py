@@ -20,7 +20,7 @@ from clusters.partition_status import PartitionStatus
 from clusters.settings import ConnectionSettings
 from clusters.sync_reports import SYNC_PREFIX, parse_sync_reports
 from clusters.topic_partition import TopicPartition
-from clusters.wire.admin_connection import AdminConnection
+from clusters.wire.connection import Connection
 from cutover.actions import (
     Action,
     CheckCutOff,
@@ -132,7 +132,7 @@ def probe_bootstrap_brokers(settings: ConnectionSettings) -> tuple[bool, str]:
 def _answers(settings: ConnectionSettings, address: tuple[str, int]) -> tuple[bool, str]:
     at = f"{address[0]}:{address[1]}"
     try:
-        with closing(AdminConnection(settings, address, timeout_s=_ANSWER_S)) as broker:
+        with closing(Connection(settings, address, timeout_s=_ANSWER_S)) as broker:
             actual = broker.cluster_id()
     except Unreachable as error:
         return False, f"{at}: {error.__cause__ or error}"

@@ -13,7 +13,7 @@ from clusters.producer_registry import read_producers
 from clusters.settings import ConnectionSettings
 from clusters.topic_partition import TopicPartition
 from clusters.wire import admin_reads
-from clusters.wire.admin_connection import open_admin_connection
+from clusters.wire.connection import open_connection
 from cutover.actions import Action, ClusterSide, FindWriters, LowerFence, RaiseFence, ReadFence
 from cutover.observations import Observation, ObservedFence, ObservedWriter, ObservedWriters
 from replicator.sync.quotas import is_quota_selected
@@ -55,7 +55,7 @@ class LiveFences:
 
     def _carriers(self, here: ConnectionSettings, other: ConnectionSettings, action: ReadFence) -> tuple[str, ...]:
         """Flows of the same topology file are told of fences when it is compiled (`topology.unsynced_fences`)."""
-        with open_admin_connection(here) as inquiry:
+        with open_connection(here) as inquiry:
             cluster_id = inquiry.cluster_id()
         return tuple(
             f"{record.flow.id} of {record.topology}"
@@ -156,7 +156,7 @@ def _writer(wrote: ProducerWrites, name: str, flow: str) -> ObservedWriter:
 def _allowed(settings: ConnectionSettings, topics: set[str]) -> tuple[str, ...]:
     """Whom ACLs let write to one of the topics; a hint, so that not being allowed to read them is no failure."""
     try:
-        with open_admin_connection(settings) as inquiry:
+        with open_connection(settings) as inquiry:
             acls = admin_reads.read_acls(inquiry)
     except ClusterError:
         return ()

@@ -17,8 +17,8 @@ from clusters.group_members import STREAMS_ASSIGNOR, GroupDescription, describe_
 from clusters.group_offsets import CommittedOffsets, CommittedPosition, GroupOffsets
 from clusters.settings import ConnectionSettings
 from clusters.topic_partition import TopicPartition
-from clusters.wire.admin_connection import open_admin_connection
 from clusters.wire.admin_reads import read_group_configs
+from clusters.wire.connection import open_connection
 from cutover.actions import ClusterSide, CommitOffsets, FindReaders, ForgetGroup, ReadGroup, ReadGroupConfigs
 from cutover.observations import ActionFailed, Observation, ObservedGroup, ObservedGroupConfigs, ObservedReaders
 from replicator.sync.group_control_records import FlowsFollower
@@ -54,7 +54,7 @@ class LiveGroups:
 
     def configs(self, action: ReadGroupConfigs) -> ObservedGroupConfigs:
         """The group's own settings at its broker (KIP-848), or why they cannot be read."""
-        with open_admin_connection(self._settings[action.side]) as inquiry:
+        with open_connection(self._settings[action.side]) as inquiry:
             return ObservedGroupConfigs(
                 self._now(), *read_group_configs(inquiry, self._called(action.side, action.group))
             )

@@ -11,8 +11,8 @@ from clusters.missing_rights import find_missing_rights
 from clusters.role_acls import CLUSTER_RESOURCE_NAME, RequiredRight
 from clusters.settings import ConnectionSettings
 from clusters.wire import admin_reads
-from clusters.wire.admin_connection import AdminConnection, open_admin_connection
 from clusters.wire.admin_writes import create_acls, delete_acls
+from clusters.wire.connection import Connection, open_connection
 from clusters.withheld_rights_records import WithheldRights, read_withheld_rights
 from cutover.actions import Action, ClusterSide, GiveRights, JsonObject, ReadRights, TakeRights
 from cutover.observations import Observation, ObservedRights
@@ -44,7 +44,7 @@ class LiveRights:
         if withheld is None:
             return ObservedRights(self._now(), asked=True)
         wanted = [acl for acl in withheld.acls if not action.topics or is_acl_about(acl, action.topics, action.groups)]
-        with open_admin_connection(target) as inquiry:
+        with open_connection(target) as inquiry:
             present = admin_reads.read_acls(inquiry)
         if present is None:  # without an authorizer everybody may do everything
             return ObservedRights(self._now(), asked=True, known_ms=withheld.at_ms)
@@ -56,7 +56,7 @@ class LiveRights:
     def give(self, action: GiveRights) -> ObservedRights:
         """One that is there already is left as it is."""
         target, wanted = self._settings["target"], _acls(action.rights)
-        with open_admin_connection(target) as inquiry:
+        with open_connection(target) as inquiry:
             refused = create_acls(inquiry, wanted)
             given = set(wanted) - refused.keys()
             wait_for_every_broker(target, inquiry, lambda broker: given <= _present(broker))
@@ -65,14 +65,14 @@ class LiveRights:
     def take(self, action: TakeRights) -> ObservedRights:
         """These very rights and no others; one that is gone already is done."""
         settings, wanted = self._settings[action.side], _acls(action.rights)
-        with open_admin_connection(settings) as inquiry:
+        with open_connection(settings) as inquiry:
             refused = delete_acls(inquiry, wanted)
             gone = set(wanted) - refused.keys()
             wait_for_every_broker(settings, inquiry, lambda broker: not gone & _present(broker))
         return self._done([acl for acl in wanted if acl in gone], [acl for acl in wanted if acl in refused], refused)
 
     def _at_source(self) -> WithheldRights:
-        with open_admin_connection(self._settings["source"]) as inquiry:
+        with open_connection(self._settings["source"]) as inquiry:
             here = admin_reads.read_acls(inquiry)
         return WithheldRights(self._flow.id, translate_acls(self._flow, here or ()).withheld)
 
@@ -87,7 +87,7 @@ def _altering(settings: ConnectionSettings) -> RequiredRight:
     )
 
 
-def _present(broker: AdminConnection) -> set[InventoryAcl]:
+def _present(broker: Connection) -> set[InventoryAcl]:
     return set(admin_reads.read_acls(broker) or ())
 
 

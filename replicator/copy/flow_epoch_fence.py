@@ -16,6 +16,7 @@ import time
 from collections.abc import Iterable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from clusters.control_topics import SLOT_COUNT
@@ -24,6 +25,7 @@ from clusters.flow_records import FlowRecord
 from clusters.settings import ConnectionSettings
 from clusters.topic_partition import TopicPartition
 from clusters.wire import error_codes
+from clusters.wire.broker_pool import BrokerPool
 from clusters.wire.connection import Connection, open_connection
 from clusters.wire.messages import READ_UNCOMMITTED, FetchPartition
 from clusters.wire.transaction_requests import ProducerIdAndEpoch
@@ -33,7 +35,7 @@ from replicator.copy.transactions.slot_sender import build_home_path, read_slot_
 from replicator.copy.transactions.slot_writer import SlotWriter
 from replicator.errors import ReplicatorError
 from replicator.ledger.ledger import Ledger, read_ledger
-from replicator.recovery.log_inspection import BrokerAddress, LeaderLog, read_leader_logs
+from replicator.recovery.log_inspection import LeaderLog, read_leader_logs
 from replicator.recovery.producer_epochs import MAX_PRODUCER_EPOCH
 
 _FETCH_BYTES: Final = 4 << 20
@@ -84,27 +86,22 @@ def fence_flow(record: FlowRecord, since: Mapping[TopicPartition, int], target: 
     if record.producer_id is None:
         raise FlowNotFenced(f"flow {record.flow.id} has no producer id: it never wrote anything")
     led = _leaders(target, since)
-    connections: dict[BrokerAddress, Connection] = {}
     epochs: dict[TopicPartition, int] = {}
     ends: dict[TopicPartition, int] = {}
-    try:
-        for each in led.values():
-            if each.leader not in connections:
-                connections[each.leader] = open_connection(target, each.leader)
+    with BrokerPool(partial(open_connection, target)) as pool:
+        for each in led.values():  # before anything is fenced
+            pool.get(each.leader)
         for place, each in led.items():
-            epochs[place] = _held(connections[each.leader], place, record.producer_id, target)
+            epochs[place] = _held(pool.get(each.leader), place, record.producer_id, target)
         # Read behind the inspections of the leaders: whoever wrote under an epoch had claimed it here before.
         ledger = read_ledger(target, flow=record.flow.id)
         claimed = _claimed(record, ledger)
         for place, each in led.items():
-            leader, newest = connections[each.leader], claimed.get(place, 0)
+            leader, newest = pool.get(each.leader), claimed.get(place, 0)
             if epochs[place] <= newest:  # otherwise it was fenced before
                 epochs[place] = _fenced(leader, place, record.producer_id, newest + 1, target)
             fence = ProducerIdAndEpoch(record.producer_id, epochs[place])
             ends[place] = _standing(leader, each, place, since[place], fence, target)
-    finally:
-        for connection in connections.values():
-            connection.close()
     return FlowFence(epochs, ends, _source_ids(ledger))
 
 

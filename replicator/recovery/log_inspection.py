@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import NamedTuple
 
 from clusters.admin import Admin
@@ -15,6 +16,7 @@ from clusters.claim_rules import ClaimedPartition
 from clusters.errors import ClusterError, RequestRefused, TopicMissing, Unauthorised
 from clusters.settings import ConnectionSettings
 from clusters.wire import error_codes
+from clusters.wire.broker_pool import BrokerPool
 from clusters.wire.connection import Connection, open_connection
 from clusters.wire.messages import EARLIEST, LATEST, READ_COMMITTED, READ_UNCOMMITTED, FetchPartition
 from replicator.batch.batch_selection import select_batches
@@ -91,8 +93,7 @@ def inspect_logs(
     at_source = read_leader_logs(source, [(key.topic, key.partition) for key in wanted], READ_COMMITTED)
     at_target = read_leader_logs(target, [(key.target_topic, key.partition) for key in wanted], READ_UNCOMMITTED)
     found: dict[PartitionKey, tuple[LogInspection, LeaderLog, LeaderLog] | ClusterError] = {}
-    connections: dict[BrokerAddress, Connection] = {}
-    try:
+    with BrokerPool(partial(open_connection, target)) as pool:
         for key in wanted:
             here, there = at_source[key.topic, key.partition], at_target[key.target_topic, key.partition]
             if isinstance(here, ClusterError):
@@ -100,9 +101,7 @@ def inspect_logs(
             elif isinstance(there, ClusterError):
                 found[key] = there
             else:
-                if there.leader not in connections:
-                    connections[there.leader] = open_connection(target, there.leader)
-                connection = connections[there.leader]
+                connection = pool.get(there.leader)
                 last = _newest if key in aligned else _tail
                 seen = _seen(key, here, there, connection, producer_id, expiration_ms, stillness, last)
                 if key in aligned and isinstance(seen, LogInspection):
@@ -110,9 +109,6 @@ def inspect_logs(
                 elif isinstance(seen, LogInspection) and seen.tail is None and there.end > there.start:
                     seen = _without_tail(key, seen, target)
                 found[key] = seen if isinstance(seen, ClusterError) else (seen, here, there)
-    finally:
-        for connection in connections.values():
-            connection.close()
     return found
 
 

@@ -15,8 +15,8 @@ from typing import Final
 from clusters.role_acls import ACL_RESOURCE_OPTIONS
 from clusters.settings import ConnectionSettings
 from clusters.wire import admin_reads
-from clusters.wire.admin_connection import open_admin_connection
 from clusters.wire.admin_writes import create_acls
+from clusters.wire.connection import open_connection
 from clusters.withheld_rights_records import WithheldRights, write_withheld_rights
 from replicator.sync import sync_kind
 from replicator.sync.sync_kind import DifferenceOutcome, SyncClusters
@@ -64,7 +64,7 @@ class AclKind:
         wanted = {_missing(flow, acl): acl for acl in translate_acls(flow, _acls(sides.source) or ()).bindings}
         asked = [(each, wanted[each]) for each in differences if each in wanted]
         denials = [acl for _, acl in asked if acl.permission == "DENY"]
-        with open_admin_connection(sides.target) as target:
+        with open_connection(sides.target) as target:
             refused = create_acls(target, denials)
             if refused:  # whoever is to be denied something is given nothing meanwhile
                 why = f"not given, because a denial was refused: {next(iter(refused.values()))}"
@@ -122,7 +122,7 @@ def _may_bring(flow: PlanFlow, acl: InventoryAcl) -> bool:
 
 
 def _acls(settings: ConnectionSettings) -> _ClusterAcls:
-    with open_admin_connection(settings) as inquiry:
+    with open_connection(settings) as inquiry:
         return admin_reads.read_acls(inquiry)
 
 

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from clusters.partition_status import PartitionStatus, read_partition_statuses
-from clusters.wire.admin_connection import open_admin_connection
 from clusters.wire.admin_reads import TopicConfig, read_topic_config_entries
 from clusters.wire.admin_writes import alter_topic_configs
+from clusters.wire.connection import open_connection
 from replicator.copy.aligned.filling_configs import (
     ANY_RECORD_AGE,
     CLEANUP_POLICY,
@@ -62,11 +62,11 @@ class TopicConfigKind:
 
     def compare(self, flow: PlanFlow, sides: SyncClusters) -> list[FieldDrift]:
         """Topic configs that differ, and topics whose configs one side does not show."""
-        with open_admin_connection(sides.source) as source:
+        with open_connection(sides.source) as source:
             names = [name for name in source.topics() if flow.selects(name)]
             here, hidden = read_topic_config_entries(source, names)
         found = [_not_told(flow.source, name, why) for name, why in sorted(hidden.items())]
-        with open_admin_connection(sides.target) as target:
+        with open_connection(sides.target) as target:
             there, hidden = read_topic_config_entries(target, [flow.target_topic(name) for name in names])
         found += [_not_told(flow.target, name, why) for name, why in sorted(hidden.items())]
         left_out = (
@@ -87,7 +87,7 @@ class TopicConfigKind:
             wanted.setdefault(each.name, {})[each.field] = each.wanted
         if not wanted:
             return []
-        with open_admin_connection(sides.target) as target:
+        with open_connection(sides.target) as target:
             refused = alter_topic_configs(target, wanted)
         return [DifferenceOutcome(each, refused.get(each.name)) for each in differences]
 

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from clusters.settings import ConnectionSettings
-from clusters.wire.admin_connection import open_admin_connection
 from clusters.wire.admin_reads import QuotaEntity, read_client_quotas
 from clusters.wire.admin_writes import alter_client_quotas
+from clusters.wire.connection import open_connection
 from replicator.sync import sync_kind
 from replicator.sync.sync_kind import DifferenceOutcome, SyncClusters
 from topology.drift import DriftClass, FieldDrift
@@ -58,7 +58,7 @@ class QuotaKind:
         for each in asked:
             entity, limits = here[each.name]
             wanted.setdefault(entity, {})[each.field] = limits[each.field]
-        with open_admin_connection(sides.target) as target:
+        with open_connection(sides.target) as target:
             refused = alter_client_quotas(target, wanted)
         return [DifferenceOutcome(each, refused.get(here[each.name][0])) for each in asked]
 
@@ -127,7 +127,7 @@ def render_quota_entity(entity: QuotaEntity) -> str:
 
 
 def _quotas(settings: ConnectionSettings) -> _ClusterQuotas:
-    with open_admin_connection(settings) as inquiry:
+    with open_connection(settings) as inquiry:
         return read_client_quotas(inquiry)
 
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from clusters.settings import ConnectionSettings
-from clusters.wire.admin_connection import open_admin_connection
 from clusters.wire.admin_reads import read_scram_users
+from clusters.wire.connection import open_connection
 from replicator.sync import sync_kind
 from replicator.sync.sync_kind import DifferenceOutcome, SyncClusters
 from topology.drift import FieldDrift
@@ -40,7 +40,7 @@ class ScramUserKind:
 
     def compare(self, flow: PlanFlow, sides: SyncClusters) -> list[FieldDrift]:
         """SCRAM users of the source that the target lacks or keeps with fewer iterations."""
-        with open_admin_connection(sides.source) as source, open_admin_connection(sides.target) as target:
+        with open_connection(sides.source) as source, open_connection(sides.target) as target:
             return find_user_differences(flow, read_scram_users(source), read_scram_users(target), sides.target)
 
     def carry(self, flow: PlanFlow, sides: SyncClusters, differences: Sequence[FieldDrift]) -> list[DifferenceOutcome]:

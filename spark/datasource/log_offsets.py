@@ -7,12 +7,13 @@ import uuid
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple, TypeVar
 
-from clusters.admin import build_wrong_cluster_error
 from clusters.errors import ClusterError, RequestRefused, TopicMissing, Unauthorised, Unreachable
-from clusters.settings import ConnectionSettings
+from clusters.settings import ConnectionSettings, build_wrong_cluster_error
 from clusters.wire import error_codes
+from clusters.wire.broker_pool import BrokerPool
 from clusters.wire.connection import Connection, open_connection
 from clusters.wire.messages import READ_COMMITTED, READ_UNCOMMITTED, ClusterMetadata
 from spark.datasource.options import IsolationOption
@@ -45,8 +46,11 @@ class LogOffsetReader:
 
     settings: ConnectionSettings
     patience_s: float = _PATIENCE_S
-    _connections: dict[tuple[str, int] | None, Connection] = field(default_factory=dict)
+    _pool: BrokerPool[Connection] = field(init=False)
     _metadata: ClusterMetadata | None = None
+
+    def __post_init__(self) -> None:
+        self._pool = BrokerPool(partial(open_connection, self.settings))
 
     def __enter__(self) -> LogOffsetReader:
         return self
@@ -56,9 +60,7 @@ class LogOffsetReader:
 
     def close(self) -> None:
         """Closes the connections; the next question opens them again."""
-        for connection in self._connections.values():
-            connection.close()
-        self._connections.clear()
+        self._pool.close()
         self._metadata = None
 
     def selected(self, topics: TopicSelection) -> list[LogIdentity]:
@@ -112,7 +114,7 @@ class LogOffsetReader:
         )
 
     def _asked(self, topics: tuple[str, ...] | None) -> ClusterMetadata:
-        answer = self._connection(None).metadata(topics)
+        answer = self._pool.get_any().metadata(topics)
         if self.settings.cluster_id not in (None, answer.cluster_id):
             raise build_wrong_cluster_error(self.settings, answer.cluster_id)
         self._metadata = answer
@@ -129,7 +131,7 @@ class LogOffsetReader:
         for address, here in by_broker.items():
             asked = tuple((log.topic, log.partition) for log in here)
             by_name = {(log.topic, log.partition): log for log in here}
-            for answer in self._connection(address).list_offsets(asked, timestamp, isolation=level):
+            for answer in self._pool.get(address).list_offsets(asked, timestamp, isolation=level):
                 if answer.error:
                     self._refuse(answer.error, answer.topic)
                 found[by_name[answer.topic, answer.partition]] = answer.offset
@@ -147,11 +149,6 @@ class LogOffsetReader:
             for each in topic.partitions
             if each.node in known.brokers
         }
-
-    def _connection(self, address: tuple[str, int] | None) -> Connection:
-        if address not in self._connections:
-            self._connections[address] = open_connection(self.settings, address)
-        return self._connections[address]
 
     def _refuse(self, error: int, topic: str) -> None:
         alias = self.settings.alias

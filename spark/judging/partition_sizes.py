@@ -8,8 +8,7 @@ from clusters.errors import ClusterError
 from clusters.settings import ConnectionSettings
 from clusters.topic_partition import TopicPartition
 from clusters.wire import admin_reads
-from clusters.wire.admin_connection import AdminConnection
-from clusters.wire.connection import open_connection
+from clusters.wire.connection import Connection, open_connection
 
 
 def read_partition_bytes(settings: ConnectionSettings, topics: Iterable[str]) -> dict[TopicPartition, int]:
@@ -23,7 +22,7 @@ def read_partition_bytes(settings: ConnectionSettings, topics: Iterable[str]) ->
         connection.close()
     for address in brokers.values():
         try:
-            with AdminConnection(settings, address) as inquiry:
+            with Connection(settings, address) as inquiry:
                 sizes = admin_reads.read_log_sizes(inquiry)
         except ClusterError:
             continue

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from clusters.errors import Unreachable
 from clusters.settings import ConnectionSettings
+from clusters.wire.broker_pool import BrokerPool
 from clusters.wire.connection import Connection, open_connection
 from clusters.wire.transport import ReceiveBuffer
 from spark.reading.read_rate import ReadRate
@@ -22,7 +23,7 @@ class BrokerConnections:
         self.rack = settings.rack or ""
         self.busy = False  # with a range whose answers are not all taken in
         self.client_id = f"{PROOF_CLIENT_ID}-{settings.alias}"
-        self._open: dict[tuple[str, int], Connection] = {}
+        self._pool = BrokerPool(lambda address: open_connection(self.settings, address, self.client_id))
         self._brokers: dict[int, tuple[str, int]] = {}
         self._leaders: dict[tuple[str, int], int] = {}
 
@@ -48,13 +49,11 @@ class BrokerConnections:
         """The connection to this broker. Raises Unreachable, also for a broker that the metadata does not name."""
         if node not in self._brokers:
             raise Unreachable(f"cluster {self.settings.alias} has no broker {node}", alias=self.settings.alias)
-        address = self._brokers[node]
-        there = self._open.get(address)
-        if there is not None and there.ended():
+        there = self._pool.get(self._brokers[node])
+        if there.ended():
             self.lost(there)
-        if address not in self._open:
-            self._open[address] = open_connection(self.settings, address, self.client_id)
-        return self._open[address]
+            there = self._pool.get(self._brokers[node])
+        return there
 
     def forget(self) -> None:
         """Forgets the leaders, which have moved; the next range reads metadata again."""
@@ -63,14 +62,11 @@ class BrokerConnections:
     def lost(self, connection: Connection | None) -> None:
         """Drops a connection that broke, or on which an answer would come that nobody takes."""
         if connection is not None:
-            connection.close()
-            self._open = {address: each for address, each in self._open.items() if each is not connection}
+            self._pool.drop(connection)
 
     def close(self) -> None:
         """Closes all connections; they can be opened again."""
-        for connection in self._open.values():
-            connection.close()
-        self._open.clear()
+        self._pool.close()
         self.forget()
 
     def _ask(self, topic: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -14,15 +15,19 @@ from kio.static.primitive import i16, i32
 from clusters.errors import ProtocolError
 from clusters.wire.alignment_requests import MAX_MARKERS_PER_REQUEST, AlignmentRequests
 from clusters.wire.transaction_requests import ProducerIdAndEpoch
+from clusters.wire.versions import SUPPORT, Api
 
 
 class Asked(AlignmentRequests):
     def __init__(self, answer: Any) -> None:
-        self.question: Any = None
+        self.sent: tuple[Api, bytes] | None = None
         self.answer = answer
 
-    def ask(self, question: Any, answer_type: Any) -> Any:
-        self.question = question
+    def ask(self, api_key: int, **_values: Any) -> Any:
+        raise AssertionError(f"{Api(api_key).name} is not encoded once")
+
+    def ask_encoded(self, api: Api, encode: Callable[[int], bytes], patience_s: float | None = None) -> Any:
+        self.sent = api, encode(SUPPORT[api].highest)
         return self.answer
 
 
@@ -50,8 +55,7 @@ def test_the_bytes_are_those_of_the_schema(count: int) -> None:
     )
     expected = io.BytesIO()
     entity_writer(request.WriteTxnMarkersRequest)(expected, request.WriteTxnMarkersRequest(markers=(marker,) * count))
-    assert wire.question.body == expected.getvalue()
-    assert (wire.question.__api_key__, wire.question.__version__) == (27, 1)
+    assert wire.sent == (Api.WRITE_TXN_MARKERS, expected.getvalue())
 
 
 @pytest.mark.parametrize("count", [0, MAX_MARKERS_PER_REQUEST + 1])

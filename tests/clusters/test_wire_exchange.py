@@ -11,10 +11,9 @@ from collections.abc import Callable, Iterator
 import pytest
 from kio.schema.index import api_key_map
 
-from clusters.errors import ProtocolError, RequestRefused
+from clusters.errors import ProtocolError, RequestRefused, WrongCluster
 from clusters.settings import ConnectionSettings
-from clusters.wire.admin_connection import AdminConnection, open_admin_connection
-from clusters.wire.connection import Connection
+from clusters.wire.connection import Connection, open_connection
 from clusters.wire.messages import FetchPartition
 from clusters.wire.request_codec import load_message_class
 from clusters.wire.secured_transport import open_transport
@@ -103,13 +102,10 @@ def test_an_answer_during_the_login_carries_the_number_of_its_question(broker: S
     assert broker.asked[-1][0] == wrong
 
 
-@pytest.mark.parametrize("kind", [AdminConnection, Connection])
-def test_a_refused_greeting_leaves_no_socket_open(
-    broker: ScriptedBroker, kind: type[AdminConnection | Connection]
-) -> None:
+def test_a_refused_greeting_leaves_no_socket_open(broker: ScriptedBroker) -> None:
     broker.answer = lambda _key, version, number: (number, answer_versions(version, UNKNOWN_SERVER_ERROR))
     with pytest.raises(RequestRefused, match="when asked for its API versions"):
-        kind(broker.settings(), broker.address)
+        Connection(broker.settings(), broker.address)
     assert broker.ended.wait(10)
 
 
@@ -118,8 +114,16 @@ def test_a_broker_too_old_for_the_pinned_id_leaves_no_socket_open(
 ) -> None:
     monkeypatch.setitem(KNOWN, METADATA, (0, 0))
     with pytest.raises(RequestRefused, match="too old"):
-        open_admin_connection(broker.settings(cluster_id="pinned"))
+        open_connection(broker.settings(cluster_id="pinned"))
     assert broker.ended.wait(10)
+
+
+def test_brokers_of_another_cluster_are_left_at_once(broker: ScriptedBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Connection, "cluster_id", lambda _connection: "other")
+    with pytest.raises(WrongCluster, match="belong to cluster other"):
+        open_connection(broker.settings(cluster_id="pinned"))
+    assert broker.ended.wait(10)
+    open_connection(broker.settings(cluster_id="other")).close()
 
 
 def test_a_broker_too_old_for_a_request_is_named_and_not_asked(
@@ -134,6 +138,17 @@ def test_a_broker_too_old_for_a_request_is_named_and_not_asked(
         connection.describe_producers("orders", 0)
     connection.close()
     assert [key for key, _ in broker.asked] == [API_VERSIONS]
+
+
+def test_a_login_without_kafka_frames_is_refused_by_its_release(
+    broker: ScriptedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Brokers before 1.0 answer ApiVersions before the login, and take tokens that stand in no Kafka request."""
+    monkeypatch.setitem(KNOWN, SASL_HANDSHAKE, (0, 0))
+    settings = broker.settings(protocol="SASL_PLAINTEXT", mechanism="PLAIN", username="ann", password="x")
+    with pytest.raises(RequestRefused, match=r"sasl_handshake in version 1: it takes version 0; Kafka 1\.0 and newer"):
+        open_transport(settings, broker.address, timeout_s=10)
+    assert broker.ended.wait(10)
 
 
 def test_every_request_of_the_table_has_schemas_at_both_ends() -> None:

@@ -14,7 +14,7 @@ import pytest
 from clusters.errors import ClusterError, ProtocolError, Unreachable
 from clusters.settings import ConnectionSettings
 from clusters.wire import transport
-from clusters.wire.admin_connection import AdminConnection
+from clusters.wire.connection import Connection
 from clusters.wire.secured_transport import open_transport
 from clusters.wire.transport import MAX_ANSWER_BYTES, MAX_BEFORE_LOGIN_BYTES, ReceiveBuffer, Transport
 
@@ -65,7 +65,7 @@ def test_an_impossible_length_is_named_with_the_address(pair: tuple[Transport, s
 def test_a_short_answer_to_a_question_is_no_struct_error(listening: socket.socket, length: int) -> None:
     peer = served(listening, lambda peer: peer.sendall(struct.pack(">i", length) + b"abc"[:length]))
     with pytest.raises(ProtocolError):
-        AdminConnection(ConnectionSettings("cloud", ()), listening.getsockname(), timeout_s=10)
+        Connection(ConnectionSettings("cloud", ()), listening.getsockname(), timeout_s=10)
     peer.join(30)
 
 

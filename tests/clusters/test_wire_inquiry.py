@@ -23,7 +23,7 @@ from clusters.kafka_release import detect_release
 from clusters.settings import ConnectionSettings
 from clusters.topic_partition import TopicPartition
 from clusters.wire import admin_reads
-from clusters.wire.admin_connection import AdminConnection
+from clusters.wire.connection import Connection
 
 ZERO = i32Timedelta.parse(datetime.timedelta(0))
 # api key → the newest version that Kafka 2.0 knows; DescribeAcls, quotas and later groups are not among them
@@ -128,30 +128,30 @@ def broker() -> Iterator[OldBroker]:
 
 
 @pytest.fixture
-def inquiry(broker: OldBroker) -> Iterator[AdminConnection]:
-    with AdminConnection(ConnectionSettings("old", ("unused:1",)), broker.address) as found:
+def inquiry(broker: OldBroker) -> Iterator[Connection]:
+    with Connection(ConnectionSettings("old", ("unused:1",)), broker.address) as found:
         yield found
 
 
-def test_the_versions_of_an_old_broker(broker: OldBroker, inquiry: AdminConnection) -> None:
+def test_the_versions_of_an_old_broker(broker: OldBroker, inquiry: Connection) -> None:
     assert inquiry.versions.ranges == {key: (0, highest) for key, highest in KNOWN.items()}
     assert (inquiry.versions.supported, inquiry.versions.finalized) == ({}, {})
     assert detect_release(inquiry.versions.ranges, inquiry.versions.supported) == "2.0"
     assert [version for key, version in broker.asked if key == 18][1:] == [2]
 
 
-def test_groups_of_an_old_broker(inquiry: AdminConnection) -> None:
+def test_groups_of_an_old_broker(inquiry: Connection) -> None:
     assert admin_reads.read_group_listings(inquiry) == [GroupListing("billing", "Stable", "classic", 2)]
 
 
-def test_log_sizes_of_an_old_broker(broker: OldBroker, inquiry: AdminConnection) -> None:
+def test_log_sizes_of_an_old_broker(broker: OldBroker, inquiry: Connection) -> None:
     assert admin_reads.read_log_sizes(inquiry) == {TopicPartition("orders", 0): 100}  # a log on the move counts once
     broker.refuse = True
     with pytest.raises(Unauthorised, match="refused reading log sizes"):
         admin_reads.read_log_sizes(inquiry)
 
 
-def test_what_an_old_broker_cannot_be_asked(inquiry: AdminConnection) -> None:
+def test_what_an_old_broker_cannot_be_asked(inquiry: Connection) -> None:
     for ask in (admin_reads.read_quota_texts, admin_reads.read_acls):
         with pytest.raises(RequestRefused, match="too old"):
             ask(inquiry)

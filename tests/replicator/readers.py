@@ -14,7 +14,7 @@ from clusters.admin import Admin
 from clusters.group_offsets import GroupOffsets
 from clusters.settings import ConnectionSettings
 from clusters.topic_partition import TopicPartition
-from clusters.wire.admin_connection import open_admin_connection
+from clusters.wire.connection import open_connection
 from lab import console_consumer
 from tests.replicator.real import Record
 
@@ -86,7 +86,7 @@ def isolated(settings: ConnectionSettings, group: str) -> None:
         alter.AlterableConfig(name=name, config_operation=i8(0), value=value) for name, value in wanted.items()
     )
     resource = alter.AlterConfigsResource(resource_type=i8(_GROUP), resource_name=group, configs=configs)
-    with open_admin_connection(settings) as inquiry:
+    with open_connection(settings) as inquiry:
         answer = inquiry.ask(_INCREMENTAL_ALTER_CONFIGS, highest=1, resources=(resource,), validate_only=False)
         for each in answer.responses:
             inquiry.check(int(each.error_code), f"configuring group {group}")

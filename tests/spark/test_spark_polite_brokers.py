@@ -15,7 +15,6 @@ from confluent_kafka.admin import AdminClient, NewTopic
 import spark.reading.fetch_answers
 import spark.reading.range_reader
 from clusters.settings import ConnectionSettings
-from clusters.wire.admin_connection import open_admin_connection
 from clusters.wire.admin_writes import alter_client_quotas
 from clusters.wire.connection import Connection, open_connection
 from clusters.wire.messages import FetchedPartition
@@ -110,7 +109,7 @@ def test_the_replica_in_our_rack_serves(rack: int, address: PartitionAddress, se
 
 def test_a_quota_for_proofs_is_kept_to(address: PartitionAddress, served: Counter[int]) -> None:
     slow = replace(address, settings=replace(address.settings, alias="slow"))
-    with open_admin_connection(address.settings) as inquiry:
+    with open_connection(address.settings) as inquiry:
         assert (
             alter_client_quotas(inquiry, {(("client-id", "watershed-verify-slow"),): {"consumer_byte_rate": 4e6}}) == {}
         )

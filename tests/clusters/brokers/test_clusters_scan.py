@@ -20,7 +20,7 @@ from clusters.inventory_scan import scan_cluster
 from clusters.kafka_release import detect_release
 from clusters.settings import ConnectionSettings
 from clusters.topic_partition import TopicPartition
-from clusters.wire.admin_connection import AdminConnection
+from clusters.wire.connection import Connection
 from tests.clusters.sites import RealSite
 from topology.inventory import Inventory
 from topology.inventory_json import decode_inventory, encode_inventory
@@ -150,7 +150,7 @@ def test_quotas(onprem: ConnectionSettings, topic_name: str) -> None:
     entity = (EntityData(entity_type="client-id", entity_name=topic_name),)
 
     def alter(*, remove: bool) -> None:
-        with AdminConnection(onprem, (host, int(port))) as inquiry:
+        with Connection(onprem, (host, int(port))) as inquiry:
             operation = OpData(key="producer_byte_rate", value=f64(1024.0), remove=remove)
             inquiry.ask(49, entries=(EntryData(entity=entity, ops=(operation,)),), validate_only=False)
 
@@ -205,13 +205,13 @@ def test_without_raw_requests(
 ) -> None:
     """A cluster that raw requests do not reach (no gssapi package): librdkafka answers alone, and the gaps are said."""
 
-    def refused(settings: ConnectionSettings, *_: object, **__: object) -> AdminConnection:
+    def refused(settings: ConnectionSettings, *_: object, **__: object) -> Connection:
         raise ProtocolError("the package gssapi is not installed", alias=settings.alias)
 
     site.admin.create_topic(topic_name, 1)
     site.admin.commit_offsets(f"{topic_name}-empty", {TopicPartition(topic_name, 0): 0})
     site.join(f"{topic_name}-live", topic_name)
-    monkeypatch.setattr("clusters.inventory_scan.AdminConnection", refused)
+    monkeypatch.setattr("clusters.inventory_scan.Connection", refused)
     found = scan_cluster(onprem, sample_s=0.1)
     assert "sizes, rates, quotas, exact group members and the release: the package gssapi" in found.not_seen[0]
     assert (found.kafka, found.topics[topic_name].size_bytes, found.topics[topic_name].rate_bytes) == (None,) * 3

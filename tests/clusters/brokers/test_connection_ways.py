@@ -14,8 +14,7 @@ from clusters.control_topics import ControlWriter
 from clusters.inventory_scan import scan_cluster
 from clusters.record_batch import build_simple_batch
 from clusters.wire import admin_reads
-from clusters.wire.admin_connection import AdminConnection
-from clusters.wire.connection import open_connection
+from clusters.wire.connection import Connection, open_connection
 from clusters.wire.messages import FetchPartition
 from lab.secured_cluster import PASSWORD, SECRET, SECURED_SASL_MECHANISMS, SecuredCluster
 from tests.clusters.sites import send
@@ -71,7 +70,7 @@ def test_a_scan(secured_cluster: SecuredCluster, tmp_path: Path, listener: str, 
     with Admin(settings) as admin:
         admin.create_topic(topic_name, 3, 1, {})
     host, _, port = settings.bootstrap[0].rpartition(":")
-    with AdminConnection(settings, (host, int(port))) as inquiry:
+    with Connection(settings, (host, int(port))) as inquiry:
         assert {key.topic for key in admin_reads.read_log_sizes(inquiry)} >= {topic_name}
     found = scan_cluster(settings, sample_s=0)
     assert found.topics[topic_name].partitions == 3

@@ -15,7 +15,7 @@ from clusters.control_topics import FLOWS_TOPIC, LEDGER_TOPIC
 from clusters.flow_records import read_flows
 from clusters.partition_status import read_partition_statuses
 from clusters.wire import admin_reads
-from clusters.wire.admin_connection import open_admin_connection
+from clusters.wire.connection import open_connection
 from cutover.actions import RequestProof
 from cutover.drill.drill_abandonment import find_copies_left_behind
 from cutover.drill.drill_plan import plan_drill
@@ -91,7 +91,7 @@ def prove(settings: dict[str, ConnectionSettings], drill: Drill, wanted: Request
 def acls_of(settings: dict[str, ConnectionSettings]) -> dict[str, set[InventoryAcl]]:
     found = {}
     for alias, each in settings.items():
-        with open_admin_connection(each) as inquiry:
+        with open_connection(each) as inquiry:
             found[alias] = set(admin_reads.read_acls(inquiry) or ())
     return found
 

@@ -26,9 +26,9 @@ from clusters.producer_registry import ProducerRecord, register_producer
 from clusters.role_acls import RequiredRight, derive_required_rights
 from clusters.settings import ConnectionSettings
 from clusters.topic_partition import TopicPartition
-from clusters.wire.admin_connection import open_admin_connection
 from clusters.wire.admin_reads import read_acls, read_client_quotas
 from clusters.wire.admin_writes import alter_client_quotas, create_acls, delete_acls
+from clusters.wire.connection import open_connection
 from cutover.actions import FindWriters, LowerFence, RaiseFence, ReadFence
 from cutover.driver import RunEvent
 from cutover.fences.journaled_fence import find_standing_fence
@@ -58,12 +58,12 @@ def plain(kafka_pair: Lab) -> dict[str, ConnectionSettings]:
 
 
 def rights_of(settings: ConnectionSettings, topic: str) -> set[InventoryAcl]:
-    with open_admin_connection(settings) as inquiry:
+    with open_connection(settings) as inquiry:
         return {acl for acl in read_acls(inquiry) or () if acl.name == topic}
 
 
 def quotas_of(settings: ConnectionSettings, name: str) -> dict[str, dict[str, float]]:
-    with open_admin_connection(settings) as inquiry:
+    with open_connection(settings) as inquiry:
         return {str(e): limits for e, limits in read_client_quotas(inquiry).items() if any(n == name for _, n in e)}
 
 
@@ -88,7 +88,7 @@ def test_denials_are_raised_and_lowered_to_exactly_what_stood_there(guarded: Gua
         for topic in (open_, closed):
             admin.create_topic(topic, 1, 1)
     may_write(guarded, open_, closed)
-    with open_admin_connection(here) as inquiry:
+    with open_connection(here) as inquiry:
         assert create_acls(inquiry, [denial(closed)]) == {}
     until(lambda: denial(closed) in rights_of(here, closed), "the broker has heard of it")
     before = {topic: rights_of(here, topic) for topic in (open_, closed)}
@@ -117,7 +117,7 @@ def test_quotas_are_raised_and_lowered_to_exactly_what_stood_there(
     here = plain["onprem"]
     user, client = f"u-{topic_name}", f"c-{topic_name}"
     both = (("client-id", client), ("user", user))
-    with open_admin_connection(here) as inquiry:
+    with open_connection(here) as inquiry:
         limits = {"producer_byte_rate": 4096.0, "consumer_byte_rate": 8192.0}
         assert (
             alter_client_quotas(inquiry, {both: limits, (("client-id", client),): {"request_percentage": 50.0}}) == {}
@@ -356,7 +356,7 @@ def test_a_quota_fence_survives_the_death_of_its_driver(
 ) -> None:
     here = plain["onprem"]
     entity = (("client-id", topic_name),)
-    with open_admin_connection(here) as inquiry:
+    with open_connection(here) as inquiry:
         assert alter_client_quotas(inquiry, {entity: {"producer_byte_rate": 7e6, "consumer_byte_rate": 5e6}}) == {}
     until(lambda: quotas_of(here, topic_name), "the broker has heard of them")
     before = quotas_of(here, topic_name)
@@ -381,7 +381,7 @@ def test_an_acl_fence_survives_the_kill_of_its_driver(
     may_write(guarded, topic_name)
     with Admin(here) as admin:  # a denial that is not ours
         admin.create_topic(f"{topic_name}.other", 1, 1)
-    with open_admin_connection(here) as inquiry:
+    with open_connection(here) as inquiry:
         create_acls(inquiry, [denial(f"{topic_name}.other")])
     until(lambda: rights_of(here, f"{topic_name}.other"), "the broker has heard of it")
     before = rights_of(here, topic_name)
@@ -403,7 +403,7 @@ def test_an_acl_fence_survives_the_kill_of_its_driver(
     assert (result.state, result.step) == ("rolled_back", "barrier"), result
     assert rights_of(here, topic_name) == before
     assert denial(f"{topic_name}.other") in rights_of(here, f"{topic_name}.other")
-    with open_admin_connection(here) as inquiry:
+    with open_connection(here) as inquiry:
         delete_acls(inquiry, [denial(f"{topic_name}.other")])
 
 

@@ -29,7 +29,6 @@ from clusters.settings import ConnectionSettings
 from clusters.topic_partition import TopicPartition
 from clusters.varints import encode_uvarint
 from clusters.wire import admin_reads
-from clusters.wire.admin_connection import AdminConnection
 from clusters.wire.connection import Connection
 from clusters.wire.messages import FetchPartition
 from clusters.wire.request_codec import load_message_class
@@ -51,10 +50,6 @@ _begins = "plain"
 
 def _connected() -> Connection:
     return Connection(_PLAIN, _ADDRESS)
-
-
-def _inquired() -> AdminConnection:
-    return AdminConnection(_PLAIN, _ADDRESS)
 
 
 def _fetched() -> object:
@@ -85,8 +80,8 @@ def _groups(ask: Callable[[GroupOffsets], object]) -> Callable[[], object]:
     return asked
 
 
-def _read(ask: Callable[[AdminConnection], object]) -> Callable[[], object]:
-    return lambda: ask(_inquired())
+def _read(ask: Callable[[Connection], object]) -> Callable[[], object]:
+    return lambda: ask(_connected())
 
 
 # what is asked, how its connection begins, and of which answers (name, version, with a list of tags behind the
@@ -94,18 +89,18 @@ def _read(ask: Callable[[AdminConnection], object]) -> Callable[[], object]:
 _PLACE = TopicPartition("orders", 0)
 _Question = tuple[Callable[[], object], str, tuple[tuple[str, int, bool], ...]]
 _QUESTIONS: tuple[_Question, ...] = (
-    (lambda: _connected().metadata(), "plain", (("metadata", 12, True),)),
+    (lambda: _connected().metadata(), "plain", (("metadata", 13, True),)),
     (_fetched, "plain", (("fetch", 13, True),)),
     (_produced, "plain", (("produce", 13, True),)),
     (lambda: _connected().list_offsets((("orders", 0),), -1), "plain", (("list_offsets", 7, True),)),
     (lambda: _connected().describe_producers("orders", 0), "plain", (("describe_producers", 0, True),)),
-    (lambda: _connected().issue_producer_id(), "plain", (("init_producer_id", 4, True),)),
+    (lambda: _connected().issue_producer_id(), "plain", (("init_producer_id", 5, True),)),
     (_greeted, "contact", (("api_versions", 3, False), ("metadata", 8, False))),
-    (_inquired, "greeting", (("api_versions", 4, False),)),
-    (_read(lambda inquiry: inquiry.topics()), "inquiry", (("metadata", 12, True),)),
-    (_read(lambda inquiry: inquiry.brokers()), "inquiry", (("metadata", 12, True),)),
-    (_read(admin_reads.read_log_sizes), "inquiry", (("describe_log_dirs", 4, True),)),
-    (_read(admin_reads.read_group_listings), "inquiry", (("list_groups", 5, True), ("describe_groups", 5, True))),
+    (_connected, "greeting", (("api_versions", 4, False),)),
+    (_read(lambda inquiry: inquiry.topics()), "inquiry", (("metadata", 13, True),)),
+    (_read(lambda inquiry: inquiry.brokers()), "inquiry", (("metadata", 13, True),)),
+    (_read(admin_reads.read_log_sizes), "inquiry", (("describe_log_dirs", 5, True),)),
+    (_read(admin_reads.read_group_listings), "inquiry", (("list_groups", 5, True), ("describe_groups", 6, True))),
     (_read(admin_reads.read_acls), "inquiry", (("describe_acls", 3, True),)),
     (_read(admin_reads.read_quota_texts), "inquiry", (("describe_client_quotas", 1, True),)),
     (_read(admin_reads.read_scram_users), "inquiry", (("describe_user_scram_credentials", 0, True),)),
@@ -114,19 +109,19 @@ _QUESTIONS: tuple[_Question, ...] = (
         "inquiry",
         (("describe_configs", 4, True),),
     ),
-    (_groups(lambda offsets: offsets.listed()), "inquiry", (("metadata", 12, True), ("list_groups", 5, True))),
+    (_groups(lambda offsets: offsets.listed()), "inquiry", (("metadata", 13, True), ("list_groups", 5, True))),
     (
         _groups(lambda offsets: offsets.held(["billing"])),
         "inquiry",
-        (("metadata", 12, True), ("find_coordinator", 4, True), ("offset_fetch", 9, True)),
+        (("metadata", 13, True), ("find_coordinator", 6, True), ("offset_fetch", 9, True)),
     ),
     (
         _groups(lambda offsets: offsets.logs([_PLACE])),
         "inquiry",
-        (("metadata", 12, True), ("metadata", 12, True), ("list_offsets", 8, True)),
+        (("metadata", 13, True), ("metadata", 13, True), ("list_offsets", 7, True)),
     ),
     (
-        lambda: AdminConnection(_LOGIN, _ADDRESS),
+        lambda: Connection(_LOGIN, _ADDRESS),
         "login",
         (("sasl_handshake", 1, False), ("sasl_authenticate", 2, True), ("sasl_authenticate", 2, True)),
     ),
@@ -157,7 +152,7 @@ def _attempt(data: bytes) -> str:
     _answers[:] = [rest] if _raw else _parted(rest)
     _begins = begins
     told = ask()
-    if ask is not _inquired and number < 6 and told is None:
+    if number < 6 and told is None:
         raise OracleViolated("it was answered, and nothing came back")
     return f"{number} {type(told).__name__} {len(told) if isinstance(told, list | dict | tuple) else bool(told)}"
 

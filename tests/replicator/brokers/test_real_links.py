@@ -13,17 +13,16 @@ from dataclasses import dataclass
 
 import pytest
 from kio.schema.alter_client_quotas.v1 import request as quotas
-from kio.schema.alter_client_quotas.v1.response import AlterClientQuotasResponse
 from kio.static.primitive import f64
 
 from clusters.admin import Admin
 from clusters.errors import Unreachable
 from clusters.settings import ConnectionSettings
 from clusters.topic_partition import TopicPartition
-from clusters.wire.admin_connection import open_admin_connection
 from clusters.wire.admin_reads import read_client_quotas
 from clusters.wire.connection import open_connection
 from clusters.wire.messages import FetchPartition
+from clusters.wire.versions import Api
 from replicator.copy.partition_copy import PartitionCopy
 from replicator.partition_key import PartitionKey, ProducerIdentity
 from replicator.recovery.log_inspection import BrokerAddress
@@ -241,11 +240,9 @@ def limited(settings: ConnectionSettings, what: str, bytes_a_second: float | Non
     op = quotas.OpData(key=what, value=f64(bytes_a_second or 0.0), remove=bytes_a_second is None)
     entry = quotas.EntryData(entity=(entity,), ops=(op,))
     with closing(open_connection(settings)) as connection:
-        answer = connection.ask(
-            quotas.AlterClientQuotasRequest(entries=(entry,), validate_only=False), AlterClientQuotasResponse
-        )
+        answer = connection.ask(Api.ALTER_CLIENT_QUOTAS, entries=(entry,), validate_only=False)
     assert [int(each.error_code) for each in answer.entries] == [0]
     key = (("client-id", "watershed"),)
-    with open_admin_connection(settings) as inquiry:  # it travels through the metadata log
+    with open_connection(settings) as inquiry:  # it travels through the metadata log
         wait_until(lambda: read_client_quotas(inquiry).get(key, {}).get(what) == bytes_a_second)
     time.sleep(0.5)

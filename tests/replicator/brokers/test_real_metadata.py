@@ -18,9 +18,9 @@ from clusters.flow_records import read_flows
 from clusters.missing_rights import find_missing_rights
 from clusters.role_acls import RequiredRight, derive_required_rights
 from clusters.settings import ConnectionSettings
-from clusters.wire.admin_connection import open_admin_connection
 from clusters.wire.admin_reads import read_acls, read_client_quotas, read_topic_config_entries
 from clusters.wire.admin_writes import alter_client_quotas, alter_topic_configs, create_acls
+from clusters.wire.connection import open_connection
 from clusters.withheld_rights_records import read_withheld_rights
 from cutover.actions import GiveRights, ReadRights, TakeRights
 from cutover.live.rights_actions import LiveRights
@@ -79,7 +79,7 @@ def of(found: list[FieldDrift], kind: str, name: str = "") -> list[FieldDrift]:
 
 
 def mine(settings: ConnectionSettings, principal: str) -> set[InventoryAcl]:
-    with open_admin_connection(settings) as inquiry:
+    with open_connection(settings) as inquiry:
         return {each for each in read_acls(inquiry) or () if each.principal == principal}
 
 
@@ -111,7 +111,7 @@ def test_rights_quotas_and_configs_are_carried_over_once_and_for_all(guarded: Gu
         (client,): {"request_percentage": 12.5},
         (client, user): {"producer_byte_rate": 5000.0},
     }
-    with open_admin_connection(guarded.admin["onprem"]) as source:
+    with open_connection(guarded.admin["onprem"]) as source:
         assert create_acls(source, given) == {}
         assert alter_client_quotas(source, limits) == {}
     plan = everything(plan_for(guarded.admin, topic, topic), topic)
@@ -124,7 +124,7 @@ def test_rights_quotas_and_configs_are_carried_over_once_and_for_all(guarded: Gu
     there = f"onprem.{topic}"
     assert ("set", f"acl topic {there} {ann} READ") in changed
     settle(guarded, plan)
-    with open_admin_connection(guarded.admin["cloud"]) as target:
+    with open_connection(guarded.admin["cloud"]) as target:
         mine = {each for each in read_acls(target) or () if each.principal == ann}
         quotas = {entity: each for entity, each in read_client_quotas(target).items() if topic in str(entity)}
     assert mine == {
@@ -150,7 +150,7 @@ def test_rights_quotas_and_configs_are_carried_over_once_and_for_all(guarded: Gu
     assert (revoked.live, revoked.wanted, revoked.applied) == ("ALLOW", None, False)
     assert f"--remove --force --allow-principal {ann}" in revoked.why
     assert apply_plan(plan, connect) == []
-    with open_admin_connection(guarded.admin["cloud"]) as target:
+    with open_connection(guarded.admin["cloud"]) as target:
         assert acl(f"READ TOPIC {there}", ann) in (read_acls(target) or ())
 
 
@@ -160,10 +160,10 @@ def test_drift_of_configs_is_mended_where_that_is_safe(guarded: Guarded, topic_n
         admin.create_topic(topic, 1, 1, {"retention.ms": "3600000", "segment.ms": "600000"})
     plan = everything(plan_for(guarded.admin, topic, topic), topic)
     apply_plan(plan, guarded.admin.__getitem__)
-    with open_admin_connection(guarded.admin["cloud"]) as target:
+    with open_connection(guarded.admin["cloud"]) as target:
         drift = {"retention.ms": "1000", "segment.ms": "700000", "cleanup.policy": "compact", "preallocate": "true"}
         assert alter_topic_configs(target, {there: drift | {"delete.retention.ms": "99999999"}}) == {}
-    with open_admin_connection(guarded.admin["onprem"]) as source:
+    with open_connection(guarded.admin["onprem"]) as source:
         assert alter_topic_configs(source, {topic: {"max.message.bytes": "2000000"}}) == {}
     deadline = time.monotonic() + 180
     while len(found := of(find_sync_differences(plan, guarded.admin.__getitem__), "topic", there)) < 6:
@@ -180,7 +180,7 @@ def test_drift_of_configs_is_mended_where_that_is_safe(guarded: Guarded, topic_n
         f"topic {there} {key}" for key in ("retention.ms", "segment.ms", "preallocate", "max.message.bytes")
     }
     settle(guarded, plan)
-    with open_admin_connection(guarded.admin["cloud"]) as target:
+    with open_connection(guarded.admin["cloud"]) as target:
         configs = read_topic_config_entries(target, [there])[0][there]
     assert (configs["cleanup.policy"].value, configs["retention.ms"].value) == ("compact", "3600000")
     assert (configs["preallocate"].value, configs["preallocate"].own) == ("false", False)
@@ -201,13 +201,13 @@ def test_the_worker_keeps_everything_equal_with_exactly_its_rights(
     often = "import replicator.sync.sync_kind as k; k.METADATA_INTERVAL_MS = 200"
     with workers(as_user(plan, guarded, "worker"), "cloud", tmp_path, often) as start:
         worker = start()
-        with open_admin_connection(guarded.admin["onprem"]) as source:
+        with open_connection(guarded.admin["onprem"]) as source:
             assert create_acls(source, [acl(f"READ TOPIC {topic}*", bob)]) == {}
             assert alter_client_quotas(source, {(("user", f"{topic}-bob"),): {"producer_byte_rate": 7.0}}) == {}
             assert alter_topic_configs(source, {topic: {"retention.ms": "-1"}}) == {}
         deadline = time.monotonic() + 180
         while True:
-            with open_admin_connection(guarded.admin["cloud"]) as target:
+            with open_connection(guarded.admin["cloud"]) as target:
                 done = acl(f"READ TOPIC {there}*", bob) in (read_acls(target) or ())
                 done = done and (("user", f"{topic}-bob"),) in read_client_quotas(target)
                 done = done and read_topic_config_entries(target, [there])[0][there]["retention.ms"].value == "-1"
@@ -271,7 +271,7 @@ def test_each_missing_right_is_named_before_anything_is_changed(
 ) -> None:
     with Admin(guarded.admin["onprem"]) as admin:
         admin.create_topic(topic_name, 1, 1)
-    with open_admin_connection(guarded.admin["onprem"]) as source:
+    with open_connection(guarded.admin["onprem"]) as source:
         assert create_acls(source, [acl(f"ALL TOPIC {topic_name}", "User:ann")]) == {}
         assert alter_client_quotas(source, {(("user", topic_name),): {"producer_byte_rate": 9.0}}) == {}
     monkeypatch.setenv("GUARDED_PROBE", f"probe:{PASSWORD}")
@@ -355,7 +355,7 @@ def test_rights_that_wait_for_a_failover_are_written_down_at_the_target_and_give
     ann = f"User:{topic_name}-ann"
     with Admin(guarded.admin["onprem"]) as admin:
         admin.create_topic(topic_name, 1, 1)
-    with open_admin_connection(guarded.admin["onprem"]) as source:
+    with open_connection(guarded.admin["onprem"]) as source:
         given = [acl(f"READ TOPIC {topic_name}", ann), acl(f"WRITE TOPIC {topic_name}", ann)]
         assert create_acls(source, given) == {}
         wait_for_every_broker(

@@ -18,8 +18,7 @@ from kio.static.primitive import i8, i16, i32Timedelta
 
 from clusters.admin import Admin
 from clusters.settings import ConnectionSettings
-from clusters.wire.admin_connection import AdminConnection
-from clusters.wire.connection import open_connection
+from clusters.wire.connection import Connection, open_connection
 from lab import clusters as lab_clusters
 from lab.fault_proxy import NO_FAULT, ProxyFault
 from replicator.ledger.ledger import read_ledger
@@ -208,7 +207,7 @@ def test_workers_share_the_slots_and_hand_them_over(kafka_pair, topic_name: str,
 def set_transaction_version(settings: ConnectionSettings, level: int, how: int) -> None:
     connection = open_connection(settings)
     connection.close()
-    with AdminConnection(settings, connection.address) as inquiry:
+    with Connection(settings, connection.address) as inquiry:
         answer = inquiry.ask(
             UPDATE_FEATURES,
             lowest=1,
@@ -221,7 +220,7 @@ def set_transaction_version(settings: ConnectionSettings, level: int, how: int) 
     inquiry.check(int(answer.error_code), "setting transaction.version")
     deadline = time.monotonic() + 180
     while True:
-        with AdminConnection(settings, connection.address) as inquiry:
+        with Connection(settings, connection.address) as inquiry:
             if inquiry.versions.transaction_version == level:
                 return
         assert time.monotonic() < deadline, f"transaction.version never became {level}"

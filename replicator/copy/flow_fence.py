@@ -13,13 +13,13 @@ The flow can not go on there by itself afterwards, and is not meant to.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Final
 
 from clusters.control_topics import SLOT_COUNT
-from clusters.errors import ClusterError, RequestRefused, Unauthorised
+from clusters.errors import RequestRefused, Unauthorised
 from clusters.flow_records import FlowRecord
 from clusters.settings import ConnectionSettings
 from clusters.topic_partition import TopicPartition
@@ -33,7 +33,7 @@ from replicator.copy.transactions.slot_sender import build_home_path, read_slot_
 from replicator.copy.transactions.slot_writer import SlotWriter
 from replicator.errors import ReplicatorError
 from replicator.ledger.ledger import Ledger, read_ledger
-from replicator.recovery.log_inspection import BrokerAddress, LeaderLog, read_leader_logs
+from replicator.recovery.log_inspection import BrokerAddress, LeaderLog, require_leader_logs
 from replicator.recovery.producer_epochs import MAX_PRODUCER_EPOCH
 
 _FETCH_BYTES: Final = 4 << 20
@@ -83,7 +83,7 @@ def fence_flow(record: FlowRecord, since: Mapping[TopicPartition, int], target: 
         return FlowFence({}, {}, _source_ids(read_ledger(target, flow=record.flow.id)))
     if record.producer_id is None:
         raise FlowNotFenced(f"flow {record.flow.id} has no producer id: it never wrote anything")
-    led = _leaders(target, since)
+    led = require_leader_logs(target, sorted(since), READ_UNCOMMITTED)
     connections: dict[BrokerAddress, Connection] = {}
     epochs: dict[TopicPartition, int] = {}
     ends: dict[TopicPartition, int] = {}
@@ -106,17 +106,6 @@ def fence_flow(record: FlowRecord, since: Mapping[TopicPartition, int], target: 
         for connection in connections.values():
             connection.close()
     return FlowFence(epochs, ends, _source_ids(ledger))
-
-
-def _leaders(target: ConnectionSettings, places: Iterable[TopicPartition]) -> dict[TopicPartition, LeaderLog]:
-    found: dict[TopicPartition, LeaderLog] = {}
-    for place, led in read_leader_logs(
-        target, [(p.topic, p.partition) for p in sorted(places)], READ_UNCOMMITTED
-    ).items():
-        if isinstance(led, ClusterError):
-            raise led
-        found[TopicPartition(*place)] = led
-    return found
 
 
 def _held(leader: Connection, place: TopicPartition, producer_id: int, target: ConnectionSettings) -> int:

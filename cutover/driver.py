@@ -55,9 +55,9 @@ from cutover.policy import WavePolicy
 from cutover.run_claim import RunClaim, claim_run
 from cutover.run_context import RunContext
 from cutover.run_plan import RunPlan, plan_migration
+from cutover.step_definitions import STEPS
+from cutover.step_order import Step, name_undo_step
 from cutover.step_runner import RunResult, execute_steps
-from cutover.step_table import STEPS
-from cutover.steps import Step, name_undo_step
 from topology.migration_waves import PlanMigration as PlanMigration
 from topology.plan import Plan
 
@@ -97,8 +97,8 @@ class RunDriver:
     default to the real ones.
 
     run_id: names the run, and continues the unfinished run of that name (an Airflow DAG run id); None makes one.
-    resume: continue the unfinished run, whatever its name. abandon: it is only to be taken back (`giving_up`), for
-    which a file that was changed since will do when it moves the same. evidence: directory of the pack.
+    resume: continue the unfinished run, whatever its name. abandon: it is only to be taken back (`run_abandonment`),
+    for which a file that was changed since will do when it moves the same. evidence: directory of the pack.
     Raises NotSupported for what cannot be migrated yet, SecretMissing without the journal's key.
     """
 

@@ -90,7 +90,8 @@ class RunContext:
         return next((self.outcomes[name] for name in PREFLIGHT_STEPS if name in self.outcomes), {})
 
     def kind_of(self, group: str) -> str:
-        """`GroupSeen.kind` as preflight saw it: a Streams application in a classic group shows only while it runs."""
+        """`ObservedGroup.kind` as preflight saw it: a Streams application in a classic group shows only while it
+        runs."""
         kind = self._known(group).get("kind", "unknown")
         return "classic" if kind == "unknown" else str(kind)
 

@@ -26,7 +26,7 @@ from plugins.watershed.steps.standby_proof import (
     plan_standby_proof,
     read_standby_verdict,
 )
-from plugins.watershed.steps.wave_tasks import (
+from plugins.watershed.steps.step_tasks import (
     ALL_WAVES,
     NO_CHOICES,
     RunChoices,
@@ -102,13 +102,15 @@ class StepOrder:
         # All tasks of a run are the same holder. The chain still refuses two processes that act at once.
         journal = open_migration_journal(plan, f"airflow {self.journal_run}")
         chain = journal.refresh()
-        course = plan_run_from_journal(plan, self.kind, self.wave, self.strategy, chain, self.journal_run, self.choices)
+        run_plan = plan_run_from_journal(
+            plan, self.kind, self.wave, self.strategy, chain, self.journal_run, self.choices
+        )
         return RunDriver(
             plan,
             self.wave,
             {str(cluster.alias): resolve_connection_settings(cluster) for cluster in plan.clusters},
             journal=journal,
-            run_plan=course,
+            run_plan=run_plan,
             run_id=self.journal_run,
             actor=f"airflow {self.dag}",
             evidence=self.evidence,
@@ -209,8 +211,8 @@ def list_steps_to_do(order: StepOrder, there: Sequence[str]) -> list[str]:
     step that the run does not need is left out."""
     if order.kind == "migrate":
         return list(order.steps)
-    course = preview_run_plan(find_frozen_plan(order.plan).read(), order.kind, order.wave)
-    shown = {step.name for step in course.steps}
+    run_plan = preview_run_plan(find_frozen_plan(order.plan).read(), order.kind, order.wave)
+    shown = {step.name for step in run_plan.steps}
     found: list[str] = []
     for name in there:
         if name in order.steps:

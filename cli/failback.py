@@ -34,22 +34,7 @@ if TYPE_CHECKING:
 @click.option("--report", type=click.Path(dir_okay=False, path_type=Path), default=None, metavar="FILE",
               help="Only write the coordinates of each such record to FILE (JSON lines), and stop.")  # fmt: skip
 @click.option("--reveal", is_flag=True, help="With --report: keys, values and headers, too; they may be confidential.")
-def failback(
-    path: Path,
-    wave: str | None,
-    dry_run: bool,
-    resume: bool,
-    abandon: bool,
-    force: bool,
-    approve: str,
-    evidence: Path | None,
-    step: str | None,
-    run_id: str | None,
-    form: str,
-    divergence: str,
-    report: Path | None,
-    reveal: bool,
-) -> int:
+def failback(wanted: RunOptions, divergence: str, report: Path | None, reveal: bool) -> int:
     """Take applications back to the old primary after a failover, with everything that was written since.
 
     Records that the old primary held when it died and nobody had copied are named by offset; they are never merged. The
@@ -61,15 +46,14 @@ def failback(
     if reveal and report is None:
         raise click.UsageError("--reveal goes with --report")
     require_writable(report)
-    wanted = RunOptions(path, wave, dry_run, resume, abandon, force, approve, evidence, step, run_id, form)
     plan, stranded = compile_for_run(wanted), None if divergence == "refuse" else divergence
-    choice = RunChoice("failback", wave, stranded=stranded)  # type: ignore[arg-type]
-    if dry_run:
-        return show_run_plan(plan, preview_run(plan, choice), form)
+    choice = RunChoice("failback", wanted.wave, stranded=stranded)  # type: ignore[arg-type]
+    if wanted.dry_run:
+        return show_run_plan(plan, preview_run(plan, choice), wanted.form)
     settings = resolve_migration_settings(plan)
     run_plan = plan_run(plan, choice, read_target_journal(plan, settings))
     if report is not None:
-        return _report(run_plan, settings, report, reveal=reveal, form=form)
+        return _report(run_plan, settings, report, reveal=reveal, form=wanted.form)
     return drive_run(plan, run_plan, settings, wanted, {"approval"})
 
 

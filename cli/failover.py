@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -34,22 +33,7 @@ if TYPE_CHECKING:
 @click.option("--though-source-answers", is_flag=True,
               help="Go on although the source answers; its producers are stopped and fenced first.")  # fmt: skip
 @click.option("--show-loss", is_flag=True, help="Only show what would be lost now, from the target alone, and stop.")
-def failover(
-    path: Path,
-    wave: str | None,
-    dry_run: bool,
-    resume: bool,
-    abandon: bool,
-    force: bool,
-    approve: str,
-    evidence: Path | None,
-    step: str | None,
-    run_id: str | None,
-    form: str,
-    accept_loss: str | None,
-    though_source_answers: bool,
-    show_loss: bool,
-) -> int:
+def failover(wanted: RunOptions, accept_loss: str | None, though_source_answers: bool, show_loss: bool) -> int:
     """Promote the standby when its source is gone: for good, and with what is missing declared first.
 
     Needs only the target. What was not copied is given up, in offsets and seconds, and only when somebody accepts that:
@@ -58,16 +42,15 @@ def failover(
     """
     from cutover.run_choice import RunChoice, plan_run, preview_run
 
-    wanted = RunOptions(path, wave, dry_run, resume, abandon, force, approve, evidence, step, run_id, form)
     plan, most = compile_for_run(wanted), _most(accept_loss)
-    choice = RunChoice("failover", wave, accept_loss=most, though_source_answers=though_source_answers)
-    if dry_run:
-        return show_run_plan(plan, preview_run(plan, choice), form)
+    choice = RunChoice("failover", wanted.wave, accept_loss=most, though_source_answers=though_source_answers)
+    if wanted.dry_run:
+        return show_run_plan(plan, preview_run(plan, choice), wanted.form)
     settings = resolve_migration_settings(plan)
     chain = read_target_journal(plan, settings)
-    run_plan = plan_run(plan, choice, chain, run_id)
+    run_plan = plan_run(plan, choice, chain, wanted.run_id)
     if show_loss:
-        return _show_loss(plan, run_plan, settings, form)
+        return _show_loss(plan, run_plan, settings, wanted.form)
     return drive_run(plan, run_plan, settings, wanted, set() if most is not None else {"accept_loss"})
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 import click
 
@@ -22,7 +22,7 @@ from cli.run_command import (
 @click.option("--stranded", type=click.Choice(["skip", "reread"]), default=None,
               help="Records that somebody wrote at the old source after the switch: groups go on behind them, or in "
               "front of them.  [default: they are refused]")  # fmt: skip
-def rollback(stranded: Literal["skip", "reread"] | None, **given: Any) -> int:
+def rollback(wanted: RunOptions, stranded: Literal["skip", "reread"] | None) -> int:
     """Take a wave back whose producers have been switched already, and with it whatever they have written since.
 
     The flow back (`rollback.reverse`) carries the new records to the old source, from the switch on; they are proven,
@@ -34,7 +34,6 @@ def rollback(stranded: Literal["skip", "reread"] | None, **given: Any) -> int:
     """
     from cutover.run_choice import RunChoice, plan_run, preview_run
 
-    wanted = RunOptions(**given)
     plan, choice = compile_for_run(wanted), RunChoice("rollback", wanted.wave, stranded=stranded)
     if wanted.dry_run:
         return show_run_plan(plan, preview_run(plan, choice), wanted.form)

@@ -6,8 +6,8 @@ import json
 import re
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
-from functools import partial
+from dataclasses import asdict, dataclass, fields
+from functools import partial, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -46,7 +46,8 @@ class RunOptions:
 
 
 def add_run_options(wave: str) -> Callable[[_F], _F]:
-    """Adds the options of `RunOptions` to a command. wave: the help text of --wave."""
+    """Adds the options of `RunOptions` to a command, which gets them as its first argument. wave: the help text of
+    --wave."""
     every = (
         click.argument("path", type=click.Path(path_type=Path)),
         click.option("--wave", default=None, help=wave),
@@ -64,9 +65,15 @@ def add_run_options(wave: str) -> Callable[[_F], _F]:
     )  # fmt: skip
 
     def decorated(command: _F) -> _F:
+        @wraps(command)
+        def with_options(**given: Any) -> Any:
+            wanted = RunOptions(**{field.name: given.pop(field.name) for field in fields(RunOptions)})
+            return command(wanted, **given)
+
+        decorating: _F = with_options
         for each in reversed(every):
-            command = each(command)
-        return command
+            decorating = each(decorating)
+        return decorating
 
     return decorated
 

@@ -15,6 +15,7 @@ from cli.alignment_progress import render_alignment_progress
 from cli.copy_mode_text import describe_single_batch_mode
 from cli.sync_text import describe_flow_sync
 from cli.terminal import get_unfiltered_output, make_visible
+from topology.rounded_amounts import render_decimal_size
 
 _EVERY_S = 1.0
 _MOST_PARTITIONS = 12  # told one by one below a flow; those that need a person come first
@@ -81,7 +82,7 @@ def draw_status_table(topology: str, flows: list[dict[str, Any]], history: dict[
             str(len(flow["partitions"])),
             render_lag(flow["lag_records"], flow["lag_bytes"]),
             render_delay(flow["lag_ms"]),
-            render_bytes(flow["rate_bytes"]) + "/s",
+            render_decimal_size(flow["rate_bytes"]) + "/s",
             make_visible_text(draw_sparkline(rates[-30:]), style="cyan"),
         )
     return Group(table, *_told(flows), make_visible_text("Ctrl-C ends", style="dim"))
@@ -128,7 +129,7 @@ def render_lag(records: int | None, size_: int | None) -> str:
     """`1,204 (3.1 MB)`, `-` when not known."""
     if records is None:
         return "-"
-    return f"{records:,}" + (f" ({render_bytes(size_)})" if size_ else "")
+    return f"{records:,}" + (f" ({render_decimal_size(size_)})" if size_ else "")
 
 
 def render_delay(milliseconds: int | None) -> str:
@@ -141,15 +142,6 @@ def render_delay(milliseconds: int | None) -> str:
     if seconds < 3600:
         return f"{int(seconds // 60)} m {int(seconds % 60)} s"
     return f"{int(seconds // 3600)} h {int(seconds % 3600 // 60)} m"
-
-
-def render_bytes(value: float) -> str:
-    """Bytes for people, in powers of ten."""
-    for unit in ("B", "kB", "MB", "GB"):
-        if value < 999.95:
-            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
-        value /= 1000
-    return f"{value:.1f} TB"
 
 
 def draw_sparkline(values: list[float]) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from contextlib import closing
 from dataclasses import dataclass
 
-from clusters.errors import ClusterError
 from clusters.settings import ConnectionSettings
 from clusters.wire import error_codes
 from clusters.wire.connection import open_connection
@@ -13,7 +12,7 @@ from clusters.wire.messages import READ_COMMITTED, READ_UNCOMMITTED, FetchedPart
 from replicator.batch.record_batch import UNKNOWN_RECORD_COUNT, RawBatch, decode_batches
 from replicator.batch.records import decode_records
 from replicator.errors import BadBatch, ReplicatorError
-from replicator.recovery.log_inspection import LeaderLog, read_leader_logs
+from replicator.recovery.log_inspection import LeaderLog, require_leader_logs
 
 
 class NoRecordAtOffset(ReplicatorError):
@@ -34,9 +33,7 @@ class BatchAtOffset:
 def read_batch_at(settings: ConnectionSettings, topic: str, partition: int, offset: int) -> BatchAtOffset:
     """What is at `offset`. Raises NoRecordAtOffset and ClusterError."""
     where = f"{topic}-{partition} on {settings.alias}"
-    led = read_leader_logs(settings, [(topic, partition)], READ_UNCOMMITTED)[topic, partition]
-    if isinstance(led, ClusterError):
-        raise led
+    (led,) = require_leader_logs(settings, [(topic, partition)], READ_UNCOMMITTED).values()
     if offset < led.start:
         raise NoRecordAtOffset(
             f"{where} begins at offset {led.start}; {offset} was deleted by retention or by DeleteRecords"

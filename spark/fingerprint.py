@@ -1,8 +1,7 @@
 """Fingerprints of many records at once, and sums of them that can be merged: what "the same records" means.
 
-The definition, record by record, is `clusters.record_fingerprint`, which workers use, too. Not in a fingerprint:
-offset, partition, compression, batch boundaries, producer id, leader epoch. `SPARK_SQL` is the same in Spark SQL (the
-golden test holds all of them together).
+The definition, record by record, is `clusters.record_fingerprint`, which workers use, too. `SPARK_SQL` is the same in
+Spark SQL (the golden test holds all of them together).
 
 An accidental equality of two different chunks has a chance of about 2**-64; an adversary can forge it (XXH64 is no
 cryptographic hash), which the report says.

@@ -4,7 +4,7 @@
 
     profile: strict                 # regular | strict | audit
     severities: {TPC405: error, SYC508: "off"}
-    options: {max_hops: 4, headroom: 20%}
+    options: {wave_topics: 80, headroom: 20%}
     paths:
       - match: "edge/*"
         reason: single brokers on ships

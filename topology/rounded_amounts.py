@@ -19,6 +19,15 @@ def render_rounded_size(count: float | None) -> str:
     return f"{count:,.0f} {_STEPS[step]}" if step == 0 or count >= 100 else f"{count:,.1f} {_STEPS[step]}"
 
 
+def render_decimal_size(count: float) -> str:
+    """`512 B`, `1.2 kB`; in powers of ten, as disks and links are sold."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 999.95:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1000
+    return f"{count:.1f} TB"
+
+
 def render_rounded_rate(per_second: float | None) -> str:
     """`1.5 GiB/s`; per_second in bytes."""
     return _UNKNOWN if per_second is None else f"{render_rounded_size(per_second)}/s"

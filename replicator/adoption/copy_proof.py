@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from clusters.errors import ClusterError
 from clusters.settings import ConnectionSettings
+from clusters.topic_partition import TopicPartition
 from clusters.wire.messages import READ_COMMITTED, READ_UNCOMMITTED
 from replicator.adoption.digest_reader import NotProvable, PartitionRange, read_log_digests
 from replicator.adoption.duplicates_and_gaps import ComparedRanges, CopyVerdict, judge_alignment
@@ -24,11 +24,9 @@ from replicator.adoption.mirrormaker_format import Checkpoint, MirrorMakerNotes,
 from replicator.ledger.foreign_part import ForeignPart, JoinedOffsetMap
 from replicator.ledger.offset_map import ExplicitRun, OffsetMap, OffsetRun
 from replicator.partition_key import PartitionKey
-from replicator.recovery.log_inspection import LeaderLog, read_leader_logs
+from replicator.recovery.log_inspection import LeaderLog, require_leader_logs
 
 _OPEN_S: Final = 75.0  # a transaction's default timeout is 60 s, and its coordinator looks every 10 s
-
-_ComparedPartitions = Sequence[tuple[str, int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,18 +70,19 @@ def prove_partitions(
     it is read), ClusterError.
     """
     wanted = list(keys)
-    there = [(key.target_topic, key.partition) for key in wanted]
-    before = _led(target, there, READ_UNCOMMITTED)
+    there = [TopicPartition(key.target_topic, key.partition) for key in wanted]
+    before = require_leader_logs(target, there, READ_UNCOMMITTED)
     _ended(target, there, before, "the copier's transaction")
-    here = [(key.topic, key.partition) for key in wanted]
+    here = [TopicPartition(key.topic, key.partition) for key in wanted]
     # Whatever the target holds was in the source's log before: up to its end of now, which has to be decided.
-    ends = _led(source, here, READ_UNCOMMITTED)
+    ends = require_leader_logs(source, here, READ_UNCOMMITTED)
     committed = _ended(source, here, ends, "a transaction")
     proofs = []
     for key in wanted:
-        at_source, at_target = committed[key.topic, key.partition], before[key.target_topic, key.partition]
+        at_source = committed[TopicPartition(key.topic, key.partition)]
+        at_target = before[TopicPartition(key.target_topic, key.partition)]
         proofs.append(_one(key, at_source, at_target, source, target, notes, options))
-    after = _led(target, there, READ_UNCOMMITTED)
+    after = require_leader_logs(target, there, READ_UNCOMMITTED)
     moved = {place: (before[place].end, after[place].end) for place in there if before[place].end != after[place].end}
     if moved:
         (topic, partition), (first, last) = next(iter(moved.items()))
@@ -186,12 +185,12 @@ def _agreeing(stretches: Sequence[ExplicitRun], syncs: Sequence[OffsetSync]) -> 
 
 
 def _ended(
-    settings: ConnectionSettings, places: _ComparedPartitions, ends: Mapping[tuple[str, int], LeaderLog], what: str
-) -> dict[tuple[str, int], LeaderLog]:
+    settings: ConnectionSettings, places: Sequence[TopicPartition], ends: Mapping[TopicPartition, LeaderLog], what: str
+) -> dict[TopicPartition, LeaderLog]:
     """Wait until every transaction below these ends is decided; the leaders with the ends up to which that is so."""
     deadline = time.monotonic() + _OPEN_S
     while True:
-        stable = _led(settings, places, READ_COMMITTED)
+        stable = require_leader_logs(settings, places, READ_COMMITTED)
         open_still = [place for place in places if stable[place].end < ends[place].end]
         if not open_still:
             return {place: replace(stable[place], end=ends[place].end) for place in places}
@@ -203,12 +202,3 @@ def _ended(
                 "`kafka-transactions.sh find-hanging` and `abort` end it; then ask again"
             )
         time.sleep(0.5)
-
-
-def _led(settings: ConnectionSettings, places: _ComparedPartitions, isolation: int) -> dict[tuple[str, int], LeaderLog]:
-    found: dict[tuple[str, int], LeaderLog] = {}
-    for place, led in read_leader_logs(settings, list(places), isolation).items():
-        if isinstance(led, ClusterError):
-            raise led
-        found[place] = led
-    return found

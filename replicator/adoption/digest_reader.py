@@ -8,17 +8,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from clusters.errors import ClusterError, Unreachable
+from clusters.errors import Unreachable
+from clusters.record_fingerprint import digest_record
 from clusters.settings import ConnectionSettings
 from clusters.wire import error_codes
 from clusters.wire.connection import Connection, open_connection
 from clusters.wire.messages import READ_COMMITTED, FetchedPartition, FetchPartition
-from replicator.adoption.log_digests import DigestedLog, DigestedLogBuilder, compute_record_digest
-from replicator.batch.legacy_formats import decode_legacy_records
-from replicator.batch.record_batch import UNKNOWN_RECORD_COUNT, RawBatch, decode_batches
-from replicator.batch.records import decode_records
+from replicator.adoption.log_digests import DigestedLog, DigestedLogBuilder
+from replicator.batch.batch_selection import decode_with_outcome
+from replicator.batch.legacy_formats import decode_records_of_any_format
+from replicator.batch.record_batch import RawBatch
 from replicator.errors import BadBatch, ReplicatorError
-from replicator.recovery.log_inspection import LeaderLog, read_leader_logs
+from replicator.recovery.log_inspection import LeaderLog, require_leader_logs
 
 _FETCH_BYTES: Final = 8 << 20
 _PATIENCE_S: Final = 60.0  # without any progress
@@ -74,7 +75,8 @@ def read_log_digests(
         while position < wanted.end:
             try:
                 if link is None:
-                    led = _leader(wanted)
+                    place = (wanted.topic, wanted.partition)
+                    (led,) = require_leader_logs(wanted.settings, [place], READ_COMMITTED).values()
                     link = open_connection(wanted.settings, led.leader)
                 assert led is not None
                 answer = _fetch(link, led, wanted, position)
@@ -106,7 +108,7 @@ def read_log_digests(
 
 @dataclass(slots=True)
 class FetchDigester:
-    """What becomes of Fetch answers, without I/O. aborted: see `read`."""
+    """What becomes of Fetch answers, without I/O. aborted: see `read_log_digests`."""
 
     wanted: PartitionRange
     key: bytes
@@ -116,45 +118,29 @@ class FetchDigester:
 
     def take(self, answer: FetchedPartition, position: int) -> int:
         """Digest what an answer that was asked for at `position` holds; the next position. Raises BadBatch."""
-        for batch, gone in _batches(answer):
+        for batch, is_aborted in decode_with_outcome(answer.records, answer.aborted):
             if batch.end <= position:
                 continue
-            if not batch.control and batch.records and (self.aborted or not gone) and batch.base < self.wanted.end:
-                self._digest(batch, gone)
+            counts = batch.records and not batch.control and (self.aborted or not is_aborted)
+            if counts and batch.base < self.wanted.end:
+                self._digest(batch, is_aborted)
             position = batch.end
         return position
 
-    def _digest(self, batch: RawBatch, gone: bool) -> None:
-        records = decode_legacy_records(batch) if batch.records == UNKNOWN_RECORD_COUNT else decode_records(batch)
+    def _digest(self, batch: RawBatch, is_aborted: bool) -> None:
         first, expected, digests = -1, -1, bytearray()
-        for offset, timestamp, rest in records:
+        for offset, timestamp, rest in decode_records_of_any_format(batch):
             if not self.wanted.start <= offset < self.wanted.end:
                 continue
             if offset != expected and digests:
-                self.builder.add(first, bytes(digests), aborted=gone)
+                self.builder.add(first, bytes(digests), aborted=is_aborted)
                 digests.clear()
             if not digests:
                 first = offset
-            digests += compute_record_digest(self.key, rest, timestamp if self.timestamps else None)
+            digests += digest_record(self.key, rest, timestamp if self.timestamps else None)
             expected = offset + 1
         if digests:
-            self.builder.add(first, bytes(digests), aborted=gone)
-
-
-def _batches(answer: FetchedPartition) -> list[tuple[RawBatch, bool]]:
-    """The whole batches with whether they were aborted. An answer lists all aborted transactions that touch it, so
-    nothing is remembered from one to the next (the Java consumer's CompletedFetch)."""
-    waiting = sorted(answer.aborted, key=lambda entry: entry[1], reverse=True)
-    aborting: set[int] = set()
-    found: list[tuple[RawBatch, bool]] = []
-    for batch in decode_batches(answer.records):
-        while waiting and waiting[-1][1] < batch.end:
-            aborting.add(waiting.pop()[0])
-        if batch.control:
-            # An aborted producer's next marker ends that transaction: it is the abort.
-            aborting.discard(batch.producer_id)
-        found.append((batch, batch.transactional and batch.producer_id in aborting))
-    return found
+            self.builder.add(first, bytes(digests), aborted=is_aborted)
 
 
 def _fetch(link: Connection, led: LeaderLog, wanted: PartitionRange, position: int) -> FetchedPartition | None:
@@ -170,15 +156,6 @@ def _fetch(link: Connection, led: LeaderLog, wanted: PartitionRange, position: i
             f"{wanted}: the broker answers {error_codes.describe_error_code(answer.error)} to a Fetch at {position}"
         )
     return answer
-
-
-def _leader(wanted: PartitionRange) -> LeaderLog:
-    led = read_leader_logs(wanted.settings, [(wanted.topic, wanted.partition)], READ_COMMITTED)[
-        wanted.topic, wanted.partition
-    ]
-    if isinstance(led, ClusterError):
-        raise led
-    return led
 
 
 def _close(link: Connection | None) -> Connection | None:

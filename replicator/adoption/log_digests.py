@@ -1,8 +1,7 @@
 """A partition's log as digests: eight bytes a record, in log order, so that whole logs can be laid over each other.
 
-The digest is a keyed BLAKE2b of key, value, headers and timestamp. The key is drawn anew for every proof, so records
-cannot be made that inspection alike; two different records do by chance once in 2⁶⁴ comparisons. The digests of a log
-stand in a file of its own and are mapped into memory: the system keeps what is looked at and drops the rest."""
+What of a record is in its digest says `clusters.record_fingerprint`. The digests of a log stand in a file of its own
+and are mapped into memory: the system keeps what is looked at and drops the rest."""
 
 from __future__ import annotations
 
@@ -13,13 +12,12 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from hashlib import blake2b
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 
-DIGEST_BYTES: Final = 8  # bytes of a digest
+from clusters.record_fingerprint import DIGEST_BYTES
+
 _CHUNK: Final = 1 << 16  # records compared or written at once
-_TIME_BYTES: Final = 8
 
 
 class _DigestBytes(Protocol):
@@ -168,11 +166,3 @@ class DigestedLogBuilder:
         view.release()
         self._written += done
         self._waiting = bytearray()
-
-
-def compute_record_digest(key: bytes, rest: bytes, timestamp: int | None) -> bytes:
-    """Of one record: `rest` is its key, value and headers as they are encoded (`replicator.batch.records`); timestamp
-    in ms,
-    None where timestamps do not count."""
-    time = b"" if timestamp is None else timestamp.to_bytes(_TIME_BYTES, "big", signed=True)
-    return blake2b(time + rest, digest_size=DIGEST_BYTES, key=key).digest()

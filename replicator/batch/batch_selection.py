@@ -1,12 +1,8 @@
-"""What becomes of a Fetch answer: batches that are passed on or repacked, gaps, and the first that cannot be copied.
-
-`select_batches` follows the Java consumer (CompletedFetch) for aborted transactions: the answer's list of aborted
-transactions is complete for the returned range, so nothing has to be remembered from one Fetch to the next.
-"""
+"""What becomes of a Fetch answer: batches that are passed on or repacked, gaps, and the first that cannot be copied."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from typing import NamedTuple
 
@@ -50,14 +46,12 @@ def select_batches(
     the next Fetch brings the rest. `leave_out` says which producers' batches must not travel on (the loop guard).
     Control batches, aborted records and batches emptied by the cleaner are gaps: nothing is copied, the position moves
     on. `terms` say what the target takes."""
-    transactions = _TransactionState(aborted)
     epoch = -1
     refused: BadBatch | None = None
     holes = False
     with closing(Repacker(terms)) as packing:
         try:
-            for batch in decode_batches(fetched):
-                has_records = transactions.has_committed_records(batch)
+            for batch, is_aborted in decode_with_outcome(fetched, aborted):
                 if batch.end <= position:
                     continue
                 if packing.must_wait(batch, position):
@@ -66,7 +60,7 @@ def select_batches(
                     if not terms.holes():
                         raise CompactionHole(batch.base)
                     holes = True
-                if has_records and not leave_out(batch):
+                if batch.records and not batch.control and not is_aborted and not leave_out(batch):
                     packing.take(batch, position)
                 position, epoch = batch.end, batch.leader_epoch
         except BadBatch as error:
@@ -79,25 +73,20 @@ def select_batches(
     )
 
 
-class _TransactionState:
-    """Which producers have an aborted transaction open at the current batch of a Fetch answer.
+def decode_with_outcome(fetched: memoryview, aborted: Sequence[tuple[int, int]]) -> Iterator[tuple[RawBatch, bool]]:
+    """The whole batches of a Fetch answer, markers too, each with True if its transaction was aborted. Raises BadBatch.
 
-    aborted: as the answer lists them, (producer id, first offset of the transaction).
+    aborted: as the answer lists them, (producer id, first offset of the transaction). The list is complete for the
+    range of the answer, so nothing is remembered from one Fetch to the next (the Java consumer's CompletedFetch).
     """
-
-    def __init__(self, aborted: tuple[tuple[int, int], ...]) -> None:
-        self._to_come = sorted(aborted, key=lambda entry: entry[1], reverse=True)
-        self._open: set[int] = set()
-
-    def has_committed_records(self, batch: RawBatch) -> bool:
-        """False for markers, aborted batches and empty ones. Call it for every batch, in order. Raises BadBatch."""
-        while self._to_come and self._to_come[-1][1] < batch.end:
-            self._open.add(self._to_come.pop()[0])
-        if batch.control:
-            if batch.records and _control_type(batch) == _ABORT:
-                self._open.discard(batch.producer_id)
-            return False
-        return batch.records != 0 and not (batch.transactional and batch.producer_id in self._open)
+    to_come = sorted(aborted, key=lambda entry: entry[1], reverse=True)
+    open_: set[int] = set()
+    for batch in decode_batches(fetched):
+        while to_come and to_come[-1][1] < batch.end:
+            open_.add(to_come.pop()[0])
+        if batch.control and batch.records and _control_type(batch) == _ABORT:
+            open_.discard(batch.producer_id)
+        yield batch, batch.transactional and not batch.control and batch.producer_id in open_
 
 
 def _has_hole_before(batch: RawBatch, position: int) -> bool:

@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from replicator.batch.codecs import LZ4, CodecError, DecompressedTooLarge, decompress_payload, repair_lz4_frame
-from replicator.batch.record_batch import CODEC_BITS, LOG_APPEND_TIME, MAGIC_BYTE_AT, RawBatch
-from replicator.batch.records import RawRecord, encode_key_and_value
+from replicator.batch.record_batch import CODEC_BITS, LOG_APPEND_TIME, MAGIC_BYTE_AT, UNKNOWN_RECORD_COUNT, RawBatch
+from replicator.batch.records import RawRecord, decode_records, encode_key_and_value
 from replicator.errors import BadBatch, OversizedBatch
 
 _FRONT = struct.Struct(">qiIBB")  # offset, size, crc, magic, attributes
@@ -49,6 +49,12 @@ def decode_legacy_records(batch: RawBatch, most: int | None = None) -> list[RawR
     except (CodecError, struct.error, IndexError) as error:
         reason = str(error) if isinstance(error, CodecError) else "holds messages that are cut off"
         raise BadBatch(f"in format v{magic} {reason}", batch.base) from None
+
+
+def decode_records_of_any_format(batch: RawBatch, most: int | None = None) -> list[RawRecord]:
+    """`decode_legacy_records` for formats v0 and v1, `decode_records` for the current one. Raises as they do."""
+    decode = decode_legacy_records if batch.records == UNKNOWN_RECORD_COUNT else decode_records
+    return decode(batch, most)
 
 
 def _unwrapped(outer: _Message, magic: int, most: int | None) -> Iterator[RawRecord]:

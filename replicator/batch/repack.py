@@ -18,7 +18,7 @@ from typing import Final
 
 from replicator.batch.codecs import CODEC_NAMES, NONE
 from replicator.batch.header_rewrite import BATCH_HEADER_BYTES
-from replicator.batch.legacy_formats import decode_legacy_records
+from replicator.batch.legacy_formats import decode_records_of_any_format
 from replicator.batch.record_batch import LOG_APPEND_TIME, UNKNOWN_RECORD_COUNT, RawBatch
 from replicator.batch.records import (
     MAX_RECORD_OVERHEAD_BYTES,
@@ -282,13 +282,9 @@ def build_batches_within_limit(
 
 def _records(batch: RawBatch, position: int, most: int | None = None) -> list[RawRecord]:
     """Its records from `position` on. most: bytes that it may hold (codecs.MOST)."""
-    if batch.records == UNKNOWN_RECORD_COUNT:
-        opened: Callable[[RawBatch, int | None], list[RawRecord]] = decode_legacy_records
-    elif batch.codec >= len(CODEC_NAMES):
+    if batch.records != UNKNOWN_RECORD_COUNT and batch.codec >= len(CODEC_NAMES):
         raise BadBatch(f"is packed by codec {batch.codec}, which this version does not know", batch.base, "unsupported")
-    else:
-        opened = decode_records
-    records = opened(batch, most)
+    records = decode_records_of_any_format(batch, most)
     return records if not records or records[0].offset >= position else [r for r in records if r.offset >= position]
 
 

@@ -13,14 +13,14 @@ The flow can not go on there by itself afterwards, and is not meant to.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
 from clusters.control_topics import SLOT_COUNT
-from clusters.errors import ClusterError, RequestRefused, Unauthorised
+from clusters.errors import RequestRefused, Unauthorised
 from clusters.flow_records import FlowRecord
 from clusters.settings import ConnectionSettings
 from clusters.topic_partition import TopicPartition
@@ -35,7 +35,7 @@ from replicator.copy.transactions.slot_sender import build_home_path, read_slot_
 from replicator.copy.transactions.slot_writer import SlotWriter
 from replicator.errors import ReplicatorError
 from replicator.ledger.ledger import Ledger, read_ledger
-from replicator.recovery.log_inspection import LeaderLog, read_leader_logs
+from replicator.recovery.log_inspection import LeaderLog, require_leader_logs
 from replicator.recovery.producer_epochs import MAX_PRODUCER_EPOCH
 
 _FETCH_BYTES: Final = 4 << 20
@@ -85,7 +85,7 @@ def fence_flow(record: FlowRecord, since: Mapping[TopicPartition, int], target: 
         return FlowFence({}, {}, _source_ids(read_ledger(target, flow=record.flow.id)))
     if record.producer_id is None:
         raise FlowNotFenced(f"flow {record.flow.id} has no producer id: it never wrote anything")
-    led = _leaders(target, since)
+    led = require_leader_logs(target, sorted(since), READ_UNCOMMITTED)
     epochs: dict[TopicPartition, int] = {}
     ends: dict[TopicPartition, int] = {}
     with BrokerPool(partial(open_connection, target)) as pool:
@@ -103,17 +103,6 @@ def fence_flow(record: FlowRecord, since: Mapping[TopicPartition, int], target: 
             fence = ProducerIdAndEpoch(record.producer_id, epochs[place])
             ends[place] = _standing(leader, each, place, since[place], fence, target)
     return FlowFence(epochs, ends, _source_ids(ledger))
-
-
-def _leaders(target: ConnectionSettings, places: Iterable[TopicPartition]) -> dict[TopicPartition, LeaderLog]:
-    found: dict[TopicPartition, LeaderLog] = {}
-    for place, led in read_leader_logs(
-        target, [(p.topic, p.partition) for p in sorted(places)], READ_UNCOMMITTED
-    ).items():
-        if isinstance(led, ClusterError):
-            raise led
-        found[TopicPartition(*place)] = led
-    return found
 
 
 def _held(leader: Connection, place: TopicPartition, producer_id: int, target: ConnectionSettings) -> int:

@@ -12,18 +12,18 @@ from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from clusters.errors import ClusterError, RequestRefused
+from clusters.errors import RequestRefused
 from clusters.flow_records import read_flows
 from clusters.producer_registry import read_producers
 from clusters.settings import ConnectionSettings
 from clusters.topic_partition import TopicPartition
 from clusters.wire import error_codes
 from clusters.wire.connection import open_connection
-from clusters.wire.messages import READ_COMMITTED, FetchedPartition, FetchPartition
-from replicator.batch.legacy_formats import decode_legacy_records
-from replicator.batch.record_batch import UNKNOWN_RECORD_COUNT, RawBatch, decode_batches
-from replicator.batch.records import RawRecord, decode_records
-from replicator.recovery.log_inspection import LeaderLog, read_leader_logs
+from clusters.wire.messages import READ_COMMITTED, FetchPartition
+from replicator.batch.batch_selection import decode_with_outcome
+from replicator.batch.legacy_formats import decode_records_of_any_format
+from replicator.batch.records import RawRecord
+from replicator.recovery.log_inspection import LeaderLog, require_leader_logs
 
 _FETCH_BYTES: Final = 8 << 20
 _PATIENCE_S: Final = 60.0  # without any progress
@@ -54,7 +54,7 @@ class _LogDivergence:
 
 def read_divergence(settings: ConnectionSettings, since: Mapping[TopicPartition, int]) -> _LogDivergence:
     """Raises ClusterError, also for a topic that is not there, and BadBatch for a damaged one."""
-    led = _led(settings, since)
+    led = require_leader_logs(settings, sorted(since), READ_COMMITTED)
     brought = _read_flow_producer_ids(settings)
     found: list[_DivergentSpan] = []
     for place in sorted(since):
@@ -86,7 +86,7 @@ def read_divergent_records(
     settings: ConnectionSettings, since: Mapping[TopicPartition, int]
 ) -> Iterator[tuple[TopicPartition, RawRecord]]:
     """Each record that is the applications' own, in the order of its partition. Raises as `divergence` does."""
-    led = _led(settings, since)
+    led = require_leader_logs(settings, sorted(since), READ_COMMITTED)
     brought = _read_flow_producer_ids(settings)
     for place in sorted(since):
         for record in _records(settings, led[place], place, since[place], brought):
@@ -98,17 +98,6 @@ def _read_flow_producer_ids(settings: ConnectionSettings) -> frozenset[int]:
     """The producer ids under which Watershed writes to this cluster. Raises ClusterError."""
     flows = (record.producer_id for record in read_flows(settings).values())
     return frozenset(read_producers(settings)) | {each for each in flows if each is not None}
-
-
-def _led(settings: ConnectionSettings, places: Collection[TopicPartition]) -> dict[TopicPartition, LeaderLog]:
-    found: dict[TopicPartition, LeaderLog] = {}
-    for place, led in read_leader_logs(
-        settings, [(p.topic, p.partition) for p in sorted(places)], READ_COMMITTED
-    ).items():
-        if isinstance(led, ClusterError):
-            raise led
-        found[TopicPartition(*place)] = led
-    return found
 
 
 def _records(
@@ -131,31 +120,16 @@ def _records(
                     partition=place.partition,
                 )
             before = position
-            for batch, gone in _batches(answer):
+            for batch, is_aborted in decode_with_outcome(answer.records, answer.aborted):
                 if batch.end <= position or batch.base >= led.end:
                     continue
                 if batch.producer_id in brought and batch.producer_id >= 0:
                     yield None
-                elif not batch.control and batch.records and not gone:
-                    records = (
-                        decode_legacy_records(batch) if batch.records == UNKNOWN_RECORD_COUNT else decode_records(batch)
-                    )
+                elif not batch.control and batch.records and not is_aborted:
+                    records = decode_records_of_any_format(batch)
                     yield from (record for record in records if position <= record.offset < led.end)
                 position = batch.end
             if position > before:
                 moved = time.monotonic()
             elif time.monotonic() - moved > _PATIENCE_S:
                 raise settings.unreachable(f"{place} brings nothing at offset {position}, before its end {led.end}")
-
-
-def _batches(answer: FetchedPartition) -> Iterator[tuple[RawBatch, bool]]:
-    """The whole batches with whether they were aborted. An answer lists all aborted transactions that touch it (the
-    Java consumer's CompletedFetch)."""
-    waiting = sorted(answer.aborted, key=lambda entry: entry[1], reverse=True)
-    aborting: set[int] = set()
-    for batch in decode_batches(answer.records):
-        while waiting and waiting[-1][1] < batch.end:
-            aborting.add(waiting.pop()[0])
-        if batch.control:
-            aborting.discard(batch.producer_id)
-        yield batch, batch.transactional and batch.producer_id in aborting

@@ -15,6 +15,7 @@ from clusters.admin import Admin
 from clusters.claim_rules import ClaimedPartition
 from clusters.errors import ClusterError, RequestRefused, TopicMissing, Unauthorised
 from clusters.settings import ConnectionSettings
+from clusters.topic_partition import TopicPartition
 from clusters.wire import error_codes
 from clusters.wire.broker_pool import BrokerPool
 from clusters.wire.connection import Connection, open_connection
@@ -230,6 +231,18 @@ def _without_tail(key: PartitionKey, seen: LogInspection, target: ConnectionSett
         topic=key.target_topic,
         partition=key.partition,
     )
+
+
+def require_leader_logs(
+    settings: ConnectionSettings, partitions: Iterable[tuple[str, int]], isolation: int
+) -> dict[TopicPartition, LeaderLog]:
+    """`read_leader_logs`, in the order given. Raises ClusterError for the first partition with trouble."""
+    found: dict[TopicPartition, LeaderLog] = {}
+    for place, log in read_leader_logs(settings, list(partitions), isolation).items():
+        if isinstance(log, ClusterError):
+            raise log
+        found[TopicPartition(*place)] = log
+    return found
 
 
 def read_leader_logs(

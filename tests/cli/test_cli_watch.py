@@ -8,8 +8,9 @@ import pytest
 from rich.console import Console
 
 from cli.status import _table
-from cli.status_table import draw_sparkline, draw_status_table, render_bytes, render_delay, render_lag, watch_flows
+from cli.status_table import draw_sparkline, draw_status_table, render_delay, render_lag, watch_flows
 from clusters.errors import Unreachable
+from topology.rounded_amounts import render_decimal_size
 
 PARTITION = {
     "target_end": 9,
@@ -108,7 +109,7 @@ def test_times(ms, told):
 
 @pytest.mark.parametrize(("count", "told"), [(0, "0 B"), (999, "999 B"), (1000, "1.0 kB"), (2.5e12, "2.5 TB")])
 def test_sizes(count, told):
-    assert render_bytes(count) == told
+    assert render_decimal_size(count) == told
 
 
 def test_lag_and_bars():

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from hashlib import blake2b
 
-from replicator.adoption.log_digests import DIGEST_BYTES, DigestedLog, DigestedLogBuilder
+from clusters.record_fingerprint import DIGEST_BYTES
+from replicator.adoption.log_digests import DigestedLog, DigestedLogBuilder
 
 
 def log_of(records: Iterable[tuple[int, bytes]], aborted: Iterable[int] = ()) -> DigestedLog:

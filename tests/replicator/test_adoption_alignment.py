@@ -7,9 +7,10 @@ from collections import Counter
 
 import pytest
 
+from clusters.record_fingerprint import digest_record
 from replicator.adoption import log_digests
 from replicator.adoption.log_alignment import LogAlignment, MatchedRecords, RecordSpan, align_logs, count_equal_records
-from replicator.adoption.log_digests import ConsecutiveRecords, DigestedLog, DigestedLogBuilder, compute_record_digest
+from replicator.adoption.log_digests import ConsecutiveRecords, DigestedLog, DigestedLogBuilder
 from tests.replicator.adopting import log_of
 
 
@@ -272,18 +273,18 @@ def test_large_logs_are_mapped_from_a_file(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_the_digest_is_of_everything_and_keyed() -> None:
-    one = compute_record_digest(b"k" * 16, b"rest", 5)
+    one = digest_record(b"k" * 16, b"rest", 5)
     assert len(one) == 8
     assert (
         len(
             {
                 one,
-                compute_record_digest(b"k" * 16, b"rest", 6),
-                compute_record_digest(b"j" * 16, b"rest", 5),
-                compute_record_digest(b"k" * 16, b"resT", 5),
+                digest_record(b"k" * 16, b"rest", 6),
+                digest_record(b"j" * 16, b"rest", 5),
+                digest_record(b"k" * 16, b"resT", 5),
             }
         )
         == 4
     )
-    assert compute_record_digest(b"k" * 16, b"rest", None) not in {one}
-    assert compute_record_digest(b"k" * 16, b"rest", -1) != compute_record_digest(b"k" * 16, b"rest", 0)
+    assert digest_record(b"k" * 16, b"rest", None) not in {one}
+    assert digest_record(b"k" * 16, b"rest", -1) != digest_record(b"k" * 16, b"rest", 0)

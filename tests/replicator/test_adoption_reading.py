@@ -6,10 +6,11 @@ import uuid
 
 import pytest
 
+from clusters.record_fingerprint import digest_record
 from clusters.settings import ConnectionSettings
 from clusters.wire.messages import FetchedPartition
 from replicator.adoption.digest_reader import FetchDigester, PartitionRange
-from replicator.adoption.log_digests import ConsecutiveRecords, DigestedLog, DigestedLogBuilder, compute_record_digest
+from replicator.adoption.log_digests import ConsecutiveRecords, DigestedLog, DigestedLogBuilder
 from replicator.batch.records import build_raw_batch, decode_records
 from replicator.errors import BadBatch
 from tests.replicator.build import abort, answer, batch_of, commit, damaged, data, emptied, transactional
@@ -40,7 +41,7 @@ def test_records_markers_and_gaps() -> None:
     assert held(log) == [ConsecutiveRecords(0, 0, 5), ConsecutiveRecords(5, 9, 1)]
     assert (log.aborted, position) == ((), 14)
     (first, *_) = decode_records(batch_of(data(0, 3)))
-    assert log.slice(0, 1) == compute_record_digest(KEY, first.rest, first.timestamp)
+    assert log.slice(0, 1) == digest_record(KEY, first.rest, first.timestamp)
 
 
 def test_aborted_records_are_named_or_left_out() -> None:

@@ -67,10 +67,13 @@ def test_paths_have_their_own_severities_with_a_reason(tmp_path: Path) -> None:
 
 
 def test_options_reach_their_rules(tmp_path: Path) -> None:
-    chain = complete_example("pattern: {chain: {path: [a, b, c], topics: {include: [orders]}}}\n")
-    assert "GRF215" not in severities(lint_topology(parse_topology(chain)).findings)
-    configuration = read_lint_configuration(written(tmp_path, "options: {max_hops: 1}\n"))
-    assert "GRF215" in severities(lint_topology(parse_topology(chain), configuration=configuration).findings)
+    text = complete_example(
+        "clusters:\n  a: {bootstrap: ['k:1'], topics: [{match: orders, partitions: 3}]}\n  b: {bootstrap: ['l:1']}\n"
+        "flows: [{source: a, target: b, topics: {include: [orders]}}]\n"
+    )
+    assert "SLO710" not in severities(lint_topology(parse_topology(text)).findings)
+    configuration = read_lint_configuration(written(tmp_path, "options: {partitions_per_worker: 2}\n"))
+    assert "SLO710" in severities(lint_topology(parse_topology(text), configuration=configuration).findings)
 
 
 @pytest.mark.parametrize(
@@ -82,8 +85,8 @@ def test_options_reach_their_rules(tmp_path: Path) -> None:
         ("severities: {GRF999: error}", "no rule GRF999"),
         ("severities: {OPS901: loud}", "one of error, warning, info, off"),
         ("profile: stric", "did you mean `strict`"),
-        ("option: {max_hops: 4}", "unknown key `option`"),
-        ("options: {max_hops: many}", "a whole number"),
+        ("option: {wave_topics: 4}", "unknown key `option`"),
+        ("options: {wave_topics: many}", "a whole number"),
         ("paths: [{match: x, severities: {}}]", "needs `reason`"),
         ("[", "a value is missing"),
     ],

@@ -108,20 +108,6 @@ CASES = [
         ["`c.x` of a looks like a copy from cluster `c`"],
     ),
     ("identity reads nothing out of names", "CLU106", flow("a", "b", "topics: {include: [c.orders]}"), []),
-    # CLU108
-    ("no flow yet", "CLU108", clusters(a=at("k:1")), []),
-    (
-        "used by a flow that selects nothing",
-        "CLU108",
-        clusters(a=at("k:1"), b=at("l:1"), e=at("m:1")) + "flows: [{source: a, target: b}]\n",
-        ["no flow uses cluster `e`"],
-    ),
-    (
-        "a typing error comes first",
-        "CLU108",
-        clusters(a=at("k:1"), b=at("l:1"), e=at("m:1")) + "flows: [{source: a, target: bb, topics: {include: [t]}}]\n",
-        [],
-    ),
     # CLU109
     ("one broker", "CLU109", clusters(a=at("k:1", "facts: {brokers: 1}")), []),
     ("one broker in the scan", "CLU109", clusters(a=at("k:1", "facts: {brokers: 3}")) + SCAN + "{a: {brokers: 1}}", []),

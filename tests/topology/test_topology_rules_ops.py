@@ -30,10 +30,6 @@ def compiled(text: str) -> str:
     return build_plan(loaded.topology, lint_topology(loaded).proofs).hash
 
 
-def verified(every: str, more: str = "") -> str:
-    return f"flows: [{{source: a, target: b, topics: {{include: [t]}}, verify: {{every: {every}{more}}}}}]\n"
-
-
 def pool(slots: str, *flows: str) -> str:
     head = f"clusters:\n  a: {{bootstrap: ['k:1']}}\n  b: {{bootstrap: ['l:1']{slots}}}\nflows:\n"
     return head + "".join(
@@ -129,22 +125,6 @@ CASES = [
     ("one each, by default", "OPS903", pool(", limits: {workers: 1}", "suffix: one", "suffix: two"), ["2 workers"]),
     ("a paused flow", "OPS903", pool(", limits: {workers: 1}", "suffix: one", "suffix: two, state: paused"), []),
     ("no limit", "OPS903", pool("", "workers: {count: 900}"), []),
-    # OPS904
-    ("as long as a session starts", "OPS904", verified("30s"), []),
-    ("a second less", "OPS904", verified("29s"), ["1 flow shall be proven every 29s, and a proof takes 30s or more"]),
-    (
-        "both sides of 30 GiB are read",
-        "OPS904",
-        verified("10m") + SCAN + f"a: {{topics: {{t: {{size_bytes: {30 * 2**30}}}}}}}",
-        ["every 10m, and a proof takes 11m or more"],
-    ),
-    (
-        "metadata only",
-        "OPS904",
-        verified("10m", ", level: L0") + SCAN + f"a: {{topics: {{t: {{size_bytes: {30 * 2**30}}}}}}}",
-        [],
-    ),
-    ("sizes unknown", "OPS904", verified("1m") + SCAN + "a: {topics: {t: {}}}", []),
     # OPS906
     ("the same", "OPS906", declared("facts: {brokers: 1}", "brokers: 1"), []),
     ("one release said in two ways", "OPS906", declared('facts: {kafka: "4.1.0"}', 'kafka: "4.1"'), []),
@@ -195,14 +175,3 @@ def test_no_owner_is_a_warning_where_the_profile_is_strict() -> None:
     assert [each.severity for each in found("OPS901", "metadata: {name: x}\n")] == ["info"]
     strict = LintConfiguration(profile="strict")
     assert [each.severity for each in found("OPS901", "metadata: {name: x}\n", strict)] == ["warning"]
-
-
-def test_how_long_a_proof_takes_is_an_option() -> None:
-    quick = LintConfiguration(options={"verify_start": 5_000})
-    assert found("OPS904", verified("10s"), quick) == []
-    slow = LintConfiguration(options={"verify_rate": 2**20})
-    text = verified("10m") + SCAN + f"a: {{topics: {{t: {{size_bytes: {2**30}}}}}}}"
-    assert found("OPS904", text) == []
-    assert [each.notes for each in found("OPS904", text, slow)] == [
-        ("30s for a Spark session + 2 × 1GiB at 1MiB/s; options `verify_start` and `verify_rate`",)
-    ]

@@ -33,7 +33,12 @@ def test_what_a_rule_says(code: str, example: str, said: list[str]) -> None:
             clusters(b=topics(ORDERS + "replication_factor: 2, min_insync_replicas: 2")) + FLOW % "",
             "warning",
         ),
-        ("TPC414", clusters("facts: {max_message: 4MiB}", "facts: {max_message: 1MiB}") + FLOW % "", "warning"),
+        (
+            "TPC414",
+            clusters("facts: {max_message: 4MiB}", "facts: {max_message: 1MiB}")
+            + FLOW % ", sync: {configs: {mode: never}}",
+            "warning",
+        ),
     ],
 )
 def test_the_lesser_case_is_a_warning(code: str, example: str, severity: str) -> None:

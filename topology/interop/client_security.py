@@ -1,6 +1,6 @@
 """How a Kafka client of the foreign file connects, as the `security` section of a cluster. Only references come over:
 where the file holds a secret itself, the topology gets the name of an environment variable, and the value is dropped
-without having been part of any message."""
+without having been part of any message. And the way back: a cluster's `security` as client settings of an export."""
 
 from __future__ import annotations
 
@@ -9,11 +9,19 @@ from collections.abc import Mapping
 from typing import Any
 
 from topology.interop.import_notes import ForeignSetting, ImportNotes
+from topology.model import Topology
+from topology.plan import PlanCluster
+from topology.secret_ref import SecretRef
 
 _PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_SSL", "SASL_PLAINTEXT")
 SASL_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI")
 # in part from confluentinc/kcp's list of redacted keys, in part from the clients' ConfigDefs (type PASSWORD)
 _SECRET = re.compile(r"(?i)(?:.*[._-])?(?:password|passwd|secret|token|jaas\.config|api[._-]?key|keystore\.key)$")
+_LOGIN_MODULES = {
+    "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
+    "SCRAM-SHA-256": "org.apache.kafka.common.security.scram.ScramLoginModule",
+    "SCRAM-SHA-512": "org.apache.kafka.common.security.scram.ScramLoginModule",
+}
 _REFERENCE = re.compile(r"\$\{(?P<provider>[^:{}]+):(?:(?P<path>[^{}]*?):)?(?P<key>[^:{}]*)\}")
 _IN_JAAS = re.compile(r'(?i)(?:password|secret)\s*=\s*(?:"([^"]*)"|\'([^\']*)\'|([^\s;]+))')
 _HALF = re.compile(r"[_.-]?(?:USER_?NAME|USER|PASSWORD|PASS)$", re.IGNORECASE)
@@ -184,3 +192,47 @@ def _reference(text: str) -> dict[str, str] | None:
     if name.startswith("AIRFLOW_CONN_"):
         return {"airflow_connection": name.removeprefix("AIRFLOW_CONN_").lower()}
     return {"env": name} if re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) else None
+
+
+def build_client_properties(
+    cluster: PlanCluster, topology: Topology, notes: ImportNotes, *, apart: str, jaas: str, key_store: str
+) -> dict[str, str]:
+    """The client settings of a cluster for another tool; secrets stay references of Kafka's config providers.
+
+    The notes get what a person has to complete. apart: why, where user and password are needed one by one (`{user}`,
+    `{password}`). jaas: what the tool calls `sasl.jaas.config`. key_store: why the key is not carried over.
+    """
+    security = cluster.security
+    where = topology.root.where("clusters", cluster.alias, "security")
+    what = f"clusters.{cluster.alias}.security"
+    out: dict[str, str] = {"security.protocol": security.protocol}
+    if security.protocol.startswith("SASL"):
+        mechanism = security.mechanism or "the mechanism"
+        if security.mechanism is not None:
+            out["sasl.mechanism"] = mechanism
+        module = _LOGIN_MODULES.get(mechanism)
+        if security.credentials is not None and module is not None:
+            user, password = _split_credentials(security.credentials)
+            out["sasl.jaas.config"] = f'{module} required username="{user}" password="{password}";'
+            notes.add_not_carried(f"{what}.credentials", apart.format(user=user, password=password), where)
+        elif security.credentials is not None:
+            notes.add_not_carried(f"{what}.credentials", f"write `{jaas}` for {mechanism} yourself", where)
+    certificate = security.certificate or (security.credentials if security.protocol == "SSL" else None)
+    for store, ref in (("ssl.truststore", security.ca), ("ssl.keystore", certificate)):
+        if ref is not None:
+            place = ref.name if ref.kind == "file" else f"${{env:{_name_variable(ref)}}}"
+            out |= {f"{store}.type": "PEM", f"{store}.location": place}
+    if security.key is not None:
+        notes.add_not_carried(f"{what}.key", key_store, where)
+    return out
+
+
+def _split_credentials(ref: SecretRef) -> tuple[str, str]:
+    """References to the user and to the password."""
+    if ref.kind == "file":
+        return f"${{file:{ref.name}:username}}", f"${{file:{ref.name}:password}}"
+    return f"${{env:{_name_variable(ref)}_USERNAME}}", f"${{env:{_name_variable(ref)}_PASSWORD}}"
+
+
+def _name_variable(ref: SecretRef) -> str:
+    return ref.name if ref.kind == "env" else f"AIRFLOW_CONN_{ref.name.upper()}"

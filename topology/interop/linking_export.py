@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from topology.interop.client_security import build_client_properties
 from topology.interop.export_formats import ExportedTopology
 from topology.interop.import_notes import ImportNotes
 from topology.interop.java_properties import escape_property
@@ -17,16 +18,10 @@ from topology.interop.linking_settings import MAX_LINK_PREFIX_LETTERS
 from topology.interop.mm2_export_topics import has_common_match
 from topology.model import Flow, Topology
 from topology.plan import PlanCluster
-from topology.secret_ref import SecretRef
 from topology.selection_overlap import find_shortest_overlap
 from topology.selectors import INTERNAL_TOPIC_GLOBS, Selector
 from topology.shell_command import render_shell_command
 
-_MODULES = {
-    "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
-    "SCRAM-SHA-256": "org.apache.kafka.common.security.scram.ScramLoginModule",
-    "SCRAM-SHA-512": "org.apache.kafka.common.security.scram.ScramLoginModule",
-}
 # settings that `_settings` and `_topics` write, or that say what a link does anyway
 _SAID = ("topics", "naming", "state", "delivery.start", "sync.configs", "sync.acls", "sync.groups")
 _ANYWAY = {
@@ -285,44 +280,14 @@ def _acls(flow: Flow, notes: ImportNotes) -> dict[str, str]:
 
 def _connection(cluster: PlanCluster, topology: Topology, notes: ImportNotes) -> dict[str, str]:
     """How the link reaches its source; secrets as references, to be put in by whoever creates the link."""
-    security = cluster.security
-    clusters = topology.root.at("clusters")
-    where = (clusters or topology.root).where(cluster.alias, "security")
-    what = f"clusters.{cluster.alias}.security"
-    out: dict[str, str] = {"security.protocol": security.protocol}
-    if security.protocol.startswith("SASL") and security.mechanism is not None:
-        out["sasl.mechanism"] = security.mechanism
-        module = _MODULES.get(security.mechanism)
-        if security.credentials is not None and module is not None:
-            user, password = _halves(security.credentials)
-            out["sasl.jaas.config"] = f'{module} required username="{user}" password="{password}";'
-            why = f"put user and password in for {user} and {password} when the link is created"
-            notes.add_not_carried(f"{what}.credentials", why, where)
-        elif security.credentials is not None:
-            notes.add_not_carried(
-                f"{what}.credentials", f"write `sasl.jaas.config` for {security.mechanism} yourself", where
-            )
-    certificate = security.certificate or (security.credentials if security.protocol == "SSL" else None)
-    for store, ref in (("ssl.truststore", security.ca), ("ssl.keystore", certificate)):
-        if ref is not None:
-            out |= {f"{store}.type": "PEM", f"{store}.location": _place(ref)}
-    if security.key is not None:
-        notes.add_not_carried(f"{what}.key", "a PEM key store is one file: put key and certificate into it", where)
-    return out
-
-
-def _halves(ref: SecretRef) -> tuple[str, str]:
-    if ref.kind == "file":
-        return f"${{file:{ref.name}:username}}", f"${{file:{ref.name}:password}}"
-    return f"${{env:{_variable(ref)}_USERNAME}}", f"${{env:{_variable(ref)}_PASSWORD}}"
-
-
-def _place(ref: SecretRef) -> str:
-    return ref.name if ref.kind == "file" else f"${{env:{_variable(ref)}}}"
-
-
-def _variable(ref: SecretRef) -> str:
-    return ref.name if ref.kind == "env" else f"AIRFLOW_CONN_{ref.name.upper()}"
+    return build_client_properties(
+        cluster,
+        topology,
+        notes,
+        apart="put user and password in for {user} and {password} when the link is created",
+        jaas="sasl.jaas.config",
+        key_store="a PEM key store is one file: put key and certificate into it",
+    )
 
 
 def _left_of_topology(topology: Topology, notes: ImportNotes) -> None:

@@ -10,7 +10,6 @@ import re
 
 from topology.interop import mm2_settings
 from topology.interop.import_notes import ForeignSetting, ImportNotes
-from topology.spelling import suggest_word
 
 # those that tell a link's file from another client's
 _OWN = """
@@ -52,24 +51,19 @@ def strip_local_prefix(key: str) -> str | None:
     return plain if plain != key and mm2_settings.is_connection_key(plain) else None
 
 
+def _is_read(key: str) -> bool:
+    return key in _CARRIED or mm2_settings.is_connection_key(key) or strip_local_prefix(key) is not None
+
+
 def check_link_settings(config: dict[str, ForeignSetting], notes: ImportNotes) -> None:
     """Says what is unknown, and why what is known stays behind."""
-    for key, said in config.items():
-        if key in _CARRIED or mm2_settings.is_connection_key(key) or strip_local_prefix(key) is not None:
-            continue
-        why = next((why for pattern, why in _LEFT if pattern.fullmatch(key)), None)
-        near = suggest_word(key, _KNOWN) if why is None else None
-        if near is not None:
-            notes.add_problem(
-                "SYN003", f"`{said.name}` is no setting of a cluster link", said.key, f"did you mean `{near}`?"
-            )
-            why = "an unknown setting"
-        why = why or mm2_settings.explain_not_carried(key)
-        if why is None:
-            message = f"`{said.name}` is no known setting of a cluster link"
-            notes.add_problem("SYN003", message, said.key, severity="warning")
-            why = "an unknown setting"
-        notes.add_not_carried(f"`{said.name}`", why, said.span)
+    mm2_settings.check_known_settings(
+        {key: said for key, said in config.items() if not _is_read(key)},
+        _LEFT,
+        _KNOWN,
+        "setting of a cluster link",
+        notes,
+    )
 
 
 def parse_link_flag(config: dict[str, ForeignSetting], key: str, notes: ImportNotes) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from topology.interop.client_security import build_client_properties
 from topology.interop.export_formats import ExportedTopology
 from topology.interop.import_notes import ImportNotes
 from topology.interop.java_properties import escape_property
@@ -15,16 +16,10 @@ from topology.interop.mm2_export_flows import (
 )
 from topology.model import Topology
 from topology.plan import PlanCluster
-from topology.secret_ref import SecretRef
 
 _PROVIDERS = {
     "env": "org.apache.kafka.common.config.provider.EnvVarConfigProvider",
     "file": "org.apache.kafka.common.config.provider.FileConfigProvider",
-}
-_MODULES = {
-    "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
-    "SCRAM-SHA-256": "org.apache.kafka.common.security.scram.ScramLoginModule",
-    "SCRAM-SHA-512": "org.apache.kafka.common.security.scram.ScramLoginModule",
 }
 
 
@@ -71,45 +66,17 @@ def _flows(flows: Sequence[MirrorExportFlow]) -> Iterator[str]:
 
 
 def _connection(name: str, cluster: PlanCluster, topology: Topology, notes: ImportNotes) -> dict[str, str]:
-    security = cluster.security
     out = {"bootstrap.servers": ",".join(cluster.bootstrap)}
-    if security.protocol == "PLAINTEXT":
+    if cluster.security.protocol == "PLAINTEXT":
         return out
-    out["security.protocol"] = security.protocol
-    where = topology.root.where("clusters", cluster.alias, "security")
-    if security.protocol.startswith("SASL"):
-        if security.mechanism is not None:
-            out["sasl.mechanism"] = security.mechanism
-        module = _MODULES.get(security.mechanism or "")
-        if security.credentials is not None and module is not None:
-            user, password = _halves(security.credentials)
-            out["sasl.jaas.config"] = f'{module} required username="{user}" password="{password}";'
-            why = f"MirrorMaker wants user and password apart: provide {user} and {password}"
-            notes.add_not_carried(f"clusters.{cluster.alias}.security.credentials", why, where)
-        elif security.credentials is not None:
-            why = f"write `{name}.sasl.jaas.config` for {security.mechanism or 'the mechanism'} yourself"
-            notes.add_not_carried(f"clusters.{cluster.alias}.security.credentials", why, where)
-    certificate = security.certificate
-    if security.protocol == "SSL" and certificate is None:
-        certificate = security.credentials
-    for store, ref in (("ssl.truststore", security.ca), ("ssl.keystore", certificate)):
-        if ref is not None:
-            out[f"{store}.type"] = "PEM"
-            out[f"{store}.location"] = ref.name if ref.kind == "file" else f"${{env:{_variable(ref)}}}"
-    if security.key is not None:
-        why = "MirrorMaker's PEM key store is one file: put the key and the certificate into it"
-        notes.add_not_carried(f"clusters.{cluster.alias}.security.key", why, where)
-    return out
-
-
-def _halves(ref: SecretRef) -> tuple[str, str]:
-    if ref.kind == "file":
-        return f"${{file:{ref.name}:username}}", f"${{file:{ref.name}:password}}"
-    return f"${{env:{_variable(ref)}_USERNAME}}", f"${{env:{_variable(ref)}_PASSWORD}}"
-
-
-def _variable(ref: SecretRef) -> str:
-    return ref.name if ref.kind == "env" else f"AIRFLOW_CONN_{ref.name.upper()}"
+    return out | build_client_properties(
+        cluster,
+        topology,
+        notes,
+        apart="MirrorMaker wants user and password apart: provide {user} and {password}",
+        jaas=f"{name}.sasl.jaas.config",
+        key_store="MirrorMaker's PEM key store is one file: put the key and the certificate into it",
+    )
 
 
 def _providers(connections: dict[str, dict[str, str]]) -> list[str]:

@@ -8,8 +8,10 @@ DistributedConfig) and the clients, of Kafka 2.4 to 4.x; keys that a later versi
 from __future__ import annotations
 
 import re
+from collections.abc import Collection, Mapping, Sequence
 
 from topology.interop.import_notes import ForeignSetting, ImportNotes
+from topology.spelling import suggest_word
 
 # what `mirror` and `security` read
 _CARRIED = """
@@ -116,6 +118,30 @@ def explain_not_carried(key: str) -> str | None:
     return next((why for pattern, why in _LEFT if pattern.fullmatch(key)), None)
 
 
+def check_known_settings(
+    settings: Mapping[str, ForeignSetting],
+    left: Sequence[tuple[re.Pattern[str], str]],
+    known: Collection[str],
+    what: str,
+    notes: ImportNotes,
+) -> None:
+    """Notes why each of these settings, which nobody reads, is not carried over, and which of them nobody knows.
+
+    left: the reasons of one tool, before those of MirrorMaker 2. what: `setting of Replicator`.
+    """
+    for key, said in settings.items():
+        why = next((why for pattern, why in left if pattern.fullmatch(key)), None)
+        near = suggest_word(key, known) if why is None else None
+        if near is not None:
+            notes.add_problem("SYN003", f"`{said.name}` is no {what}", said.key, f"did you mean `{near}`?")
+            why = "an unknown setting"
+        why = why or explain_not_carried(key)
+        if why is None:
+            notes.add_problem("SYN003", f"`{said.name}` is no known {what}", said.key, severity="warning")
+            why = "an unknown setting"
+        notes.add_not_carried(f"`{said.name}`", why, said.span)
+
+
 def is_known_mm2_key(key: str) -> bool:
     """True for a connector setting that is imported, or left out for a known reason."""
     return key in CARRIED_MM2_KEYS or is_connection_key(key) or explain_not_carried(key) is not None
@@ -123,8 +149,6 @@ def is_known_mm2_key(key: str) -> bool:
 
 def suggest_mm2_key(key: str) -> str | None:
     """What an unknown key most likely means."""
-    from topology.spelling import suggest_word
-
     for suffix in (".enabled", "d", "s"):
         if key + suffix in _COMMON:
             return key + suffix

@@ -9,7 +9,6 @@ import re
 
 from topology.interop import mm2_settings
 from topology.interop.import_notes import ForeignSetting, ImportNotes
-from topology.spelling import suggest_word
 
 # what `replicator` reads
 _CARRIED = """
@@ -53,20 +52,11 @@ def split_connection_key(key: str) -> tuple[str, str] | None:
 
 def check_replicator_settings(config: dict[str, ForeignSetting], notes: ImportNotes) -> None:
     """Says what is unknown, and why what is known stays behind."""
-    for key, said in config.items():
-        if key in CARRIED_REPLICATOR_KEYS or split_connection_key(key) is not None:
-            continue
-        why = next((why for pattern, why in _LEFT if pattern.fullmatch(key)), None)
-        near = suggest_word(key, CARRIED_REPLICATOR_KEYS) if why is None else None
-        if near is not None:
-            notes.add_problem(
-                "SYN003", f"`{said.name}` is no setting of Replicator", said.key, f"did you mean `{near}`?"
-            )
-            why = "an unknown setting"
-        why = why or mm2_settings.explain_not_carried(key)
-        if why is None:
-            notes.add_problem(
-                "SYN003", f"`{said.name}` is no known setting of Replicator", said.key, severity="warning"
-            )
-            why = "an unknown setting"
-        notes.add_not_carried(f"`{said.name}`", why, said.span)
+    carried = CARRIED_REPLICATOR_KEYS
+    mm2_settings.check_known_settings(
+        {key: said for key, said in config.items() if key not in carried and split_connection_key(key) is None},
+        _LEFT,
+        carried,
+        "setting of Replicator",
+        notes,
+    )

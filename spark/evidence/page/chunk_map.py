@@ -14,10 +14,11 @@ from itertools import groupby
 from typing import Any, NamedTuple
 from xml.etree.ElementTree import Element
 
-from spark.evidence.page.formatting import render_count, render_offset_range
+from spark.evidence.page.formatting import render_offset_range
 from spark.evidence.page.html_element import e
 from spark.evidence.page.page_tables import render_section
 from spark.evidence.page.verdict_header import count_differing
+from topology.rounded_amounts import render_counted_noun
 
 _ROWS, _CELLS, _COLUMNS = 96, 4_000, 160
 _ACROSS, _HEIGHT, _GAP, _LETTER, _LONGEST = 940, 14, 4, 6.7, 32
@@ -81,7 +82,7 @@ def render_chunk_map(partitions: Sequence[Mapping[str, Any]], chunks: Sequence[M
         "Rows of a topic share a scale.",
     )
     more = (
-        e("p", f"{render_count(len(hidden), 'row')} more, after those with something amiss.", cls="more")
+        e("p", f"{render_counted_noun(len(hidden), 'row')} more, after those with something amiss.", cls="more")
         if hidden
         else None
     )
@@ -136,7 +137,7 @@ def _told(name: str, kind: str, c: Mapping[str, Any]) -> str:
         f"{name}: offsets {render_offset_range(c['source_start'], c['source_end'])} → "
         f"{render_offset_range(c['target_start'], c['target_end'])}: "
         f"{_SAID.get(kind, kind)}; {c['source_records']:,} records"
-        + (f", {render_count(c['reads'], 'read')}" if c["reads"] else "")
+        + (f", {render_counted_noun(c['reads'], 'read')}" if c["reads"] else "")
         + (f"; {c['why']}" if c["why"] else "")
     )
 
@@ -178,7 +179,7 @@ def _cell(pieces: tuple[_MapSegment, ...], first: int, last: int, y: int, left: 
     if len(pieces) > 1:
         counts = Counter(_SAID.get(piece.kind, piece.kind) for piece in pieces)
         told = "; ".join(f"{count:,} × {said}" for said, count in counts.most_common())
-        told = f"{render_count(len(pieces), 'chunk')} ({told}), the worst: {told}"
+        told = f"{render_counted_noun(len(pieces), 'chunk')} ({told}), the worst: {told}"
     width = max(1.0, (last - first) * step - 1)
     return e(
         "rect",

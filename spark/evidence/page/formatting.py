@@ -8,15 +8,6 @@ from typing import Any
 COUNT_NAMES = ("missing", "altered", "reordered", "duplicates", "foreign", "unverifiable", "quarantined", "pending")
 
 
-def render_byte_size(count: float) -> str:
-    """Bytes in units of 1000."""
-    for unit in ("B", "kB", "MB", "GB", "TB"):
-        if count < 1000 or unit == "TB":
-            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
-        count /= 1000
-    raise AssertionError
-
-
 def render_offset_range(start: int | None, end: int | None) -> str:
     """Offsets start <= offset < end, as the first and the last of them."""
     if start is None or end is None:
@@ -59,11 +50,6 @@ def render_milliseconds(ms: float) -> str:
         if ms >= factor:
             return f"{sign}{ms / factor:.1f} {unit}"
     return f"{sign}{ms:.0f} ms"
-
-
-def render_count(count: int, noun: str) -> str:
-    """`1 record`, `2,000 records`."""
-    return f"{count:,} {noun}" + ("" if count == 1 else "s")
 
 
 def render_partition_name(line: dict[str, Any]) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 from xml.etree.ElementTree import Element
 
 from spark.evidence.page.chunk_map import render_chunk_map
-from spark.evidence.page.formatting import render_byte_size, render_iso_time
+from spark.evidence.page.formatting import render_iso_time
 from spark.evidence.page.html_element import e, render_html
 from spark.evidence.page.latency import render_latency
 from spark.evidence.page.page_tables import (
@@ -24,6 +24,7 @@ from spark.evidence.page.page_tables import (
 )
 from spark.evidence.page.records_over_time import render_records_over_time
 from spark.evidence.page.verdict_header import render_verdict_header
+from topology.rounded_amounts import render_decimal_size
 
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 _LONG = 400
@@ -92,7 +93,9 @@ def _provenance(document: Mapping[str, Any], chunks: Rows) -> Element:
     read = sum(c[f"{side}_bytes"] * max(1, c["reads"]) for c in here for side in ("source", "target"))
     seconds = float(document.get("seconds") or 0)
     rate = (
-        f", about {render_byte_size(read / seconds)}/s of both sides with all that it cost" if read and seconds else ""
+        f", about {render_decimal_size(read / seconds)}/s of both sides with all that it cost"
+        if read and seconds
+        else ""
     )
     started = (
         f"{render_iso_time(document.get('started_at'))} to {render_iso_time(document.get('ended_at'))} "

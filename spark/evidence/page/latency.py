@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from xml.etree.ElementTree import Element
 
-from spark.evidence.page.formatting import render_count, render_milliseconds, render_partition_name
+from spark.evidence.page.formatting import render_milliseconds, render_partition_name
 from spark.evidence.page.html_element import HtmlContent, e
 from spark.evidence.page.page_tables import render_section, render_table
+from topology.rounded_amounts import render_counted_noun
 
 _QUANTILES = ((0.5, "half"), (0.9, "90 %"), (0.99, "99 %"), (1.0, "all"))
 _MOST = 10
@@ -25,8 +26,8 @@ def render_latency(chunks: Sequence[Mapping[str, Any]], partitions: Sequence[Map
             e(
                 "p",
                 f"Of {records:,} records the target stamps the time of append; the record's own time is the source's. "
-                f"These are means of {render_count(len(late), 'chunk')}: single records can be later, and clocks "
-                f"differ.",
+                f"These are means of {render_counted_noun(len(late), 'chunk')}: single records can be later, and "
+                "clocks differ.",
             ),
             render_table(
                 ["of the records", "arrived within"], rows, numbers={"arrived within"}, caption="Replication latency"
@@ -73,8 +74,8 @@ def _lag(partitions: Sequence[Mapping[str, Any]]) -> list[Element | None]:
     total = sum(p["pending"] for p in behind)
     rows = [[e("code", render_partition_name(dict(p))), p["flow"], p["pending"]] for p in behind[:_MOST]]
     said = (
-        f"At the barrier {render_count(total, 'record')} of {render_count(len(behind), 'partition')} had not "
-        f"been copied"
+        f"At the barrier {render_counted_noun(total, 'record')} of {render_counted_noun(len(behind), 'partition')} had "
+        "not been copied"
     )
     said += f", most of them in these {_MOST}." if len(behind) > _MOST else "."
     return [

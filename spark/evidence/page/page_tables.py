@@ -8,8 +8,6 @@ from xml.etree.ElementTree import Element
 
 from spark.evidence.page.formatting import (
     COUNT_NAMES,
-    render_byte_size,
-    render_count,
     render_offset_range,
     render_partition_name,
     render_percentage,
@@ -17,6 +15,7 @@ from spark.evidence.page.formatting import (
 )
 from spark.evidence.page.html_element import HtmlContent, e
 from spark.evidence.page.verdict_header import count_differing, count_in_window, count_proven
+from topology.rounded_amounts import render_counted_noun, render_decimal_size
 
 MAX_TABLE_ROWS = 200
 _BAR = 120
@@ -73,7 +72,7 @@ def render_topics(document: Mapping[str, Any]) -> Element:
                 render_strong(t["unproven"]),
                 differing or "–",
                 render_strong(t["pending"], "pending"),
-                render_byte_size(t["bytes"]),
+                render_decimal_size(t["bytes"]),
             ]
         )
     heads = ["topic", "partitions", "proven", "share", "unproven", "of which", "pending", "read"]
@@ -198,10 +197,10 @@ def render_windows(document: Mapping[str, Any], partitions: Sequence[Mapping[str
     heads = ["partition", "flow", "source offsets", "target offsets", "barrier", "proven", "unproven", "pending"]
     numbers = {"source offsets", "target offsets", "barrier", "proven", "unproven", "pending"}
     made = render_table(heads, rows, numbers=numbers, caption="Window and result by partition")
-    summary = e("summary", f"Offsets and result of {render_count(len(partitions), 'partition')}")
+    summary = e("summary", f"Offsets and result of {render_counted_noun(len(partitions), 'partition')}")
     more = render_rows_left_out(len(partitions), MAX_TABLE_ROWS, "partitions", "the table partitions")
     keys = "judged by the last record of every key (compacted): keys are counted there."
-    told = e("p", f"{render_count(len(by_keys), 'partition')} {keys}", cls="more") if by_keys else None
+    told = e("p", f"{render_counted_noun(len(by_keys), 'partition')} {keys}", cls="more") if by_keys else None
     return [told, e("details", summary, made, more, open_=("" if len(partitions) <= 12 else None))]
 
 
@@ -246,4 +245,4 @@ def _mark(judged: str) -> Element:
 
 
 def _away(word: Any, records: int | None) -> str:
-    return f"{word} by {render_count(abs(records), 'record')}" if records else str(word)
+    return f"{word} by {render_counted_noun(abs(records), 'record')}" if records else str(word)

@@ -7,9 +7,10 @@ from itertools import pairwise
 from typing import Any
 from xml.etree.ElementTree import Element
 
-from spark.evidence.page.formatting import render_count, render_milliseconds, render_timestamp
+from spark.evidence.page.formatting import render_milliseconds, render_timestamp
 from spark.evidence.page.html_element import e
 from spark.evidence.page.page_tables import render_section
+from topology.rounded_amounts import render_counted_noun
 
 TIME_BUCKETS = 120
 _LEFT, _WIDTH, _HEIGHT, _BELOW = 70, 850, 150, 22
@@ -63,7 +64,7 @@ def render_records_over_time(chunks: Sequence[Mapping[str, Any]]) -> Element | N
     said = e(
         "p",
         f"Records in each {render_milliseconds(step)} by their own timestamps (UTC), from "
-        f"{render_count(len(chunks), 'chunk')}: "
+        f"{render_counted_noun(len(chunks), 'chunk')}: "
         "those of a chunk are spread evenly between its first and its last timestamp. "
         "Where the line leaves the area, one side has more.",
     )

@@ -8,13 +8,13 @@ from xml.etree.ElementTree import Element
 
 from spark.evidence.page.formatting import (
     COUNT_NAMES,
-    render_count,
     render_iso_time,
     render_offset_range,
     render_percentage,
     render_timestamp,
 )
 from spark.evidence.page.html_element import e
+from topology.rounded_amounts import render_counted_noun
 
 _RARE = ("quarantined",)  # not told where there is none
 _SIGNS = {"proven": "✓", "different": "✗", "incomplete": "…", "error": "!"}
@@ -52,7 +52,7 @@ def count_differing(counts: Mapping[str, Any]) -> int:
 def _said(document: Mapping[str, Any]) -> str:
     verdict, groups = str(document["verdict"]), int((document.get("groups") or {}).get("different", 0))
     if verdict == "different" and groups:
-        lost = f"{render_count(groups, 'position')} of consumer groups would leave records out at the target."
+        lost = f"{render_counted_noun(groups, 'position')} of consumer groups would leave records out at the target."
         return f"{_SAYS[verdict]} And {lost}" if count_differing(document) else f"No record differs, but {lost}"
     return _SAYS.get(verdict, "")
 
@@ -108,7 +108,7 @@ def _window(
     known = [p for p in partitions if p["source_start"] is not None]
     topics = {(p["flow"], p["topic"]) for p in partitions}
     told = [f"Window fixed {render_iso_time(window.get('fixed_at'))}, mode {document.get('mode', '–')}"]
-    told.append(f"{render_count(len(partitions), 'partition')} of {render_count(len(topics), 'topic')}")
+    told.append(f"{render_counted_noun(len(partitions), 'partition')} of {render_counted_noun(len(topics), 'topic')}")
     if len(known) == 1:
         [p] = known
         told.append(

@@ -14,9 +14,9 @@ from clusters.errors import ProtocolError
 from clusters.record_batch import compute_batch_crc, decode_batch_header
 from replicator.batch.batch_selection import select_batches
 from replicator.batch.codecs import CODEC_NAMES, compress_payload
-from replicator.batch.legacy_formats import decode_legacy_records
-from replicator.batch.record_batch import UNKNOWN_RECORD_COUNT, decode_batches
-from replicator.batch.records import decode_record_fields, decode_records
+from replicator.batch.legacy_formats import decode_records_of_any_format
+from replicator.batch.record_batch import decode_batches
+from replicator.batch.records import decode_record_fields
 from replicator.batch.repack import RepackTerms
 from replicator.errors import ReplicatorError
 from spark.fingerprint import fingerprint_slices, sum_fingerprints
@@ -103,7 +103,7 @@ def _passed(log: bytes, position: int, terms: RepackTerms) -> str:
 def _opened(log: bytes, _position: int) -> str:
     count = 0
     for batch in decode_batches(memoryview(log)):
-        for record in decode_legacy_records(batch) if batch.records == UNKNOWN_RECORD_COUNT else decode_records(batch):
+        for record in decode_records_of_any_format(batch):
             count += 1
             try:
                 decode_record_fields(record.rest)

@@ -141,13 +141,6 @@ def same_route_twice(draw: st.DrawFn, case: Case) -> Document:
     return added(case.document, twin, twin | {"topics": {"include": ["mutant"]}})
 
 
-def long_chain(draw: st.DrawFn, case: Case) -> Document:
-    start = draw(st.sampled_from(sorted(case.topology.clusters)))
-    path = [start, "m1", "m2", "m3", "m4"]
-    ways = pairwise(path)
-    return added(case.document, *(new(one, two, topics={"include": ["mutant"]}) for one, two in ways))
-
-
 def endless_chain(draw: st.DrawFn, case: Case) -> Document:
     path = [f"m{number}" for number in range(70)]
     ways = pairwise(path)
@@ -212,7 +205,6 @@ FAULTS: Mapping[str, Fault] = {
     "GRF212": Fault(both_ways_live),
     "GRF213": Fault(aggregate_feeds_regional),
     "GRF214": Fault(same_route_twice),
-    "GRF215": Fault(long_chain),
     "GRF216": Fault(nothing_selected, takes_nothing),
     "GRF217": Fault(renamed_again),
     "GRF218": Fault(wide_pattern, inventory=_wide_inventory()),

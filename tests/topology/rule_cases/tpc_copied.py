@@ -120,17 +120,40 @@ CASES: list[Case] = [
         [],
     ),
     (
-        "an inherited limit is not taken over",
+        "an inherited limit is taken over, too",
         "TPC414",
         FLOW % ""
+        + '--- # topology scan\na: {topics: {orders: {configs: {max.message.bytes: "4000000"}}}}\n'
+        + 'b: {configs: {message.max.bytes: "1048588"}}\n',
+        [],
+    ),
+    (
+        "an inherited limit, and configs are not taken over",
+        "TPC414",
+        FLOW % ", sync: {configs: {mode: never}}"
         + '--- # topology scan\na: {topics: {orders: {configs: {max.message.bytes: "4000000"}}}}\n'
         + 'b: {configs: {message.max.bytes: "1048588"}}\n',
         ["a takes messages of 4MB in `orders`, b only 1048588B"],
     ),
     (
-        "brokers only",
+        "a topic that is there keeps its limit",
+        "TPC414",
+        FLOW % ""
+        + '--- # topology scan\na: {topics: {orders: {configs: {max.message.bytes: "4000000"}}}}\n'
+        + 'b: {topics: {orders: {configs: {max.message.bytes: "1048588"}}}}\n',
+        ["a takes messages of 4MB in `orders`, b only 1048588B"],
+    ),
+    (
+        "brokers only, and the flow takes limits over",
         "TPC414",
         clusters("facts: {max_message: 4MiB}", "facts: {max_message: 1MiB}") + FLOW % "",
+        [],
+    ),
+    (
+        "brokers only, and the flow leaves limits out",
+        "TPC414",
+        clusters("facts: {max_message: 4MiB}", "facts: {max_message: 1MiB}")
+        + FLOW % ", sync: {configs: {mode: once, exclude: [max.message.bytes]}}",
         ["brokers of a take messages of 4MiB, those of b only 1MiB"],
     ),
     (
@@ -142,17 +165,33 @@ CASES: list[Case] = [
     ),
     ("the same limit", "TPC414", clusters("facts: {max_message: 1MiB}", "facts: {max_message: 1MiB}") + FLOW % "", []),
     (
-        "the brokers' default stamps new topics",
+        "the brokers' default stamps new topics, and the flow sets their type",
         "TPC415",
-        FLOW % "" + "--- # topology scan\nb: {configs: {log.message.timestamp.type: LogAppendTime}}\n",
+        FLOW % ", sync: {configs: {mode: never}}"
+        + "--- # topology scan\nb: {configs: {log.message.timestamp.type: LogAppendTime}}\n",
+        [],
+    ),
+    (
+        "a topic that is there stamps",
+        "TPC415",
+        FLOW % ""
+        + "--- # topology scan\nb: {configs: {log.message.timestamp.type: LogAppendTime}, "
+        + "topics: {orders: {configs: {message.timestamp.type: LogAppendTime}}}}\n",
         ["b stamps `orders` with the time of arrival"],
     ),
     (
-        "the file sets it right",
+        "a topic that is there stamps as its brokers do, and configs are kept equal",
         "TPC415",
-        FLOW % ", sync: {configs: {set: {message.timestamp.type: CreateTime}}}"
-        + "--- # topology scan\nb: {configs: {log.message.timestamp.type: LogAppendTime}}\n",
+        FLOW % ", sync: {configs: {mode: continuous}}"
+        + "--- # topology scan\nb: {configs: {log.message.timestamp.type: LogAppendTime}, "
+        + "topics: {orders: {configs: {message.timestamp.type: LogAppendTime}}}}\n",
         [],
+    ),
+    (
+        "the file asks for it",
+        "TPC415",
+        FLOW % ", sync: {configs: {set: {message.timestamp.type: LogAppendTime}}}",
+        ["b stamps `orders` with the time of arrival"],
     ),
     (
         "only the source stamps",

@@ -7,7 +7,6 @@ from topology.rules.ops import (
     ops901_no_owner,
     ops902_flow_id_collision,
     ops903_pool_oversubscribed,
-    ops904_verify_overlaps,
     ops905_plan_stale,
     ops906_facts_drift,
 )
@@ -16,7 +15,6 @@ OPS_RULES: tuple[Rule, ...] = (
     ops901_no_owner.RULE,
     ops902_flow_id_collision.RULE,
     ops903_pool_oversubscribed.RULE,
-    ops904_verify_overlaps.RULE,
     ops905_plan_stale.RULE,
     ops906_facts_drift.RULE,
 )

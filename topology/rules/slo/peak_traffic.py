@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Literal
 
-from topology.finding import FileSpan
+from topology.finding import FileSpan, Problem
 from topology.model import Flow
 from topology.quantities import render_rate
 from topology.rule import RuleContext, RuleOption
-from topology.rules.finding_text import render_plural
+from topology.rules.finding_text import build_labels, render_plural
 
 HEADROOM_OPTION = RuleOption(
     "headroom", "share", 0.3, "The share of a cluster's ingress and egress that flows must leave free."
 )
-MAX_SHOWN_PEAKS = 5
+_MAX_SHOWN_PEAKS = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,13 +52,44 @@ def estimate_peak(context: RuleContext, flow: Flow) -> PeakTraffic | None:
     return PeakTraffic(flow, sum(rates), None) if rates else None
 
 
-def estimate_peaks(context: RuleContext, flows: Iterable[Flow]) -> list[PeakTraffic]:
-    """Of the running flows whose peak is known."""
-    found = (estimate_peak(context, flow) for flow in flows if flow.plan.state == "running")
-    return [each for each in found if each is not None]
+def check_hub_traffic(
+    context: RuleContext, code: str, limit_name: Literal["ingress", "egress"], does: str, can: str, help_text: str
+) -> Iterator[Problem]:
+    """One problem for each cluster whose running flows need more at their peaks than `limits` has, less the headroom.
+
+    ingress: the flows into it, egress: the flows out of it. does: what a flow does there, `brings`. can: what the
+    cluster can do, `take`.
+    """
+    hub, way = ("target", "into") if limit_name == "ingress" else ("source", "from")
+    by_cluster: dict[str, list[Flow]] = {}
+    for flow in context.topology.flows if context.topology is not None else ():
+        by_cluster.setdefault(getattr(flow, hub), []).append(flow)
+    for alias, flows in sorted(by_cluster.items()):
+        ceiling = _find_ceiling(context, alias, limit_name)
+        if ceiling is None:
+            continue
+        peaks = (estimate_peak(context, flow) for flow in flows if flow.plan.state == "running")
+        found = [peak for peak in peaks if peak is not None]
+        total = sum(each.rate for each in found)
+        if total <= ceiling.usable:
+            continue
+        yield Problem(
+            code,
+            f"{render_plural(len(found), 'flow')} {does if len(found) == 1 else does.removesuffix('s')} up to "
+            f"{render_rate(total)} {way} {alias}, which can {can} {ceiling}",
+            build_labels(
+                (ceiling.span, "the cluster's limit"),
+                *((each.declared, "at the peak") for each in found[:_MAX_SHOWN_PEAKS]),
+                (found[0].flow.declared, f"a flow {'into' if hub == 'target' else 'out of'} it"),
+            ),
+            path=f"clusters.{alias}.limits.{limit_name}",
+            ids=(alias, *(each.flow.id for each in found)),
+            notes=_render_peak_sum(found),
+            help=help_text,
+        )
 
 
-def find_traffic_ceiling(context: RuleContext, alias: str, name: str) -> _TrafficCeiling | None:
+def _find_ceiling(context: RuleContext, alias: str, name: str) -> _TrafficCeiling | None:
     """`limits.ingress` or `limits.egress` of a cluster with its headroom; None where it declares none."""
     assert context.topology is not None, "asked without a topology"
     limits = context.topology.root.at("clusters", alias, "limits")
@@ -68,14 +100,14 @@ def find_traffic_ceiling(context: RuleContext, alias: str, name: str) -> _Traffi
     return _TrafficCeiling(limit.data, int(limit.data * (1 - headroom)), headroom, limit.span)
 
 
-def render_peak_sum(found: list[PeakTraffic]) -> tuple[str, ...]:
+def _render_peak_sum(found: list[PeakTraffic]) -> tuple[str, ...]:
     """The sum, written out: the largest first."""
     largest = sorted(found, key=lambda each: (-each.rate, each.flow.id))
     parts = [
         f"{each.flow.id} {render_rate(each.rate)}{'' if each.declared else ' (seen)'}"
-        for each in largest[:MAX_SHOWN_PEAKS]
+        for each in largest[:_MAX_SHOWN_PEAKS]
     ]
-    more = largest[MAX_SHOWN_PEAKS:]
+    more = largest[_MAX_SHOWN_PEAKS:]
     if more:
         parts.append(f"{render_plural(len(more), 'more flow')} {render_rate(sum(each.rate for each in more))}")
     return (f"{' + '.join(parts)} = {render_rate(sum(each.rate for each in found))}",)

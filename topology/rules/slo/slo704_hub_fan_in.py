@@ -12,44 +12,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from topology.finding import Problem
-from topology.model import Flow
-from topology.quantities import render_rate
 from topology.rule import Rule, RuleContext
-from topology.rules.finding_text import build_labels, render_plural
-from topology.rules.slo.peak_traffic import (
-    HEADROOM_OPTION,
-    MAX_SHOWN_PEAKS,
-    estimate_peaks,
-    find_traffic_ceiling,
-    render_peak_sum,
-)
+from topology.rules.slo.peak_traffic import HEADROOM_OPTION, check_hub_traffic
+
+_HELP = "copy less, spread the flows over several clusters, or make this one larger and say so in `limits`"
 
 
 def check(context: RuleContext) -> Iterator[Problem]:
-    topology = context.topology
-    arriving: dict[str, list[Flow]] = {}
-    for flow in topology.flows if topology is not None else ():
-        arriving.setdefault(flow.target, []).append(flow)
-    for alias, flows in sorted(arriving.items()):
-        limit = find_traffic_ceiling(context, alias, "ingress")
-        found = estimate_peaks(context, flows) if limit is not None else []
-        total = sum(each.rate for each in found)
-        if limit is None or total <= limit.usable:
-            continue
-        yield Problem(
-            "SLO704",
-            f"{render_plural(len(found), 'flow')} {'brings' if len(found) == 1 else 'bring'} up to "
-            f"{render_rate(total)} into {alias}, which can take {limit}",
-            build_labels(
-                (limit.span, "the cluster's limit"),
-                *((each.declared, "at the peak") for each in found[:MAX_SHOWN_PEAKS]),
-                (found[0].flow.declared, "a flow into it"),
-            ),
-            path=f"clusters.{alias}.limits.ingress",
-            ids=(alias, *(each.flow.id for each in found)),
-            notes=render_peak_sum(found),
-            help="copy less, spread the flows over several clusters, or make this one larger and say so in `limits`",
-        )
+    return check_hub_traffic(context, "SLO704", "ingress", "brings", "take", _HELP)
 
 
 RULE = Rule("SLO704", "hub-fan-in", "error", __doc__, check, options=(HEADROOM_OPTION,))

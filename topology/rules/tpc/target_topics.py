@@ -49,19 +49,20 @@ class TargetTopics:
         )
 
     def fact(self, topic: FlowTopic, name: str) -> Any:
-        """A fact of `TopicFacts` that is a topic config."""
+        """A fact of `TopicFacts` that is a topic config. max_message: at least this; the flow also takes over a larger
+        limit that the source's topic inherits from its brokers."""
         said = getattr(self.set, name)
         if said is not None:
             return said
         there = getattr(topic.target, name)
-        renewed = there is None or self.flow.plan.sync_configs == "continuous"
-        if (
-            renewed
-            and is_synced_config(self.flow.plan, TOPIC_CONFIG_KEYS[name])
-            and self._has_own_value(topic, TOPIC_CONFIG_KEYS[name])
-        ):
+        if there is not None and self.flow.plan.sync_configs != "continuous":
+            return there
+        if name == "timestamps" and self.cluster.timestamps == "log_append_time":
+            return "create_time"  # set by the flow itself (topology/target_configs.py)
+        if is_synced_config(self.flow.plan, TOPIC_CONFIG_KEYS[name]):
             taken = getattr(topic.source, name)
-            return there if taken is None else taken
+            if taken is not None and (name == "max_message" or self._has_own_value(topic, TOPIC_CONFIG_KEYS[name])):
+                return taken
         return there
 
     def replicas(self, topic: FlowTopic | None) -> int | None:

@@ -1,7 +1,8 @@
 """TPC414 message-size: the target takes smaller messages than the source.
 
 Why: the first large batch is refused and its partition stops; nothing behind it is copied. Where no topic says its
-limit, the brokers' `message.max.bytes` of both sides are compared (a warning, since topics may override it).
+limit, the brokers' `message.max.bytes` of both sides are compared (a warning, since topics may override it). A flow
+gives the topics that it creates the source's limit, unless `sync.configs` leaves `max.message.bytes` out.
 
 Source: strimzi/strimzi-kafka-operator#11037, strimzi/strimzi-kafka-operator#5933, salesforce/mirus#44
 """
@@ -16,6 +17,7 @@ from topology.quantities import render_size
 from topology.rule import Rule, RuleContext
 from topology.rules.finding_text import build_labels, render_further_groups, render_some_names
 from topology.rules.tpc.target_topics import TargetTopics, build_target_topics
+from topology.target_configs import is_synced_config
 from topology.topic_facts import FlowTopic
 
 _KEY = "max.message.bytes"
@@ -31,7 +33,7 @@ def check(context: RuleContext) -> Iterator[Problem]:
                 found.setdefault(sizes, []).extend(topics)
         if found:
             yield _problem(flow, side, found)
-        elif not any(topics[0].source.max_message for topics in groups):
+        elif not is_synced_config(flow.plan, _KEY) and not any(topics[0].source.max_message for topics in groups):
             yield from _brokers(context, side)
 
 

@@ -1,7 +1,7 @@
 """TPC415 timestamp-type: the target stamps records with the time at which they arrive there.
 
-Why: with `LogAppendTime` the copy loses the time of each record. Lag looks like nothing, retention begins anew, seeking
-by time finds other records than at the source, and a proof that compares timestamps fails.
+Why: with `LogAppendTime` the copy would lose the time of each record, so a flow copies nothing into such a topic and
+waits (`docs/states.md`, `append_time`). Topics that a flow creates get `CreateTime`, whatever the brokers' default is.
 
 Source: apache/kafka DefaultConfigPropertyFilter.java, which never copies the key
 """
@@ -21,12 +21,9 @@ def check(context: RuleContext) -> Iterator[Problem]:
     for flow, groups in context.facts.by_equal_facts if context.topology is not None else ():
         side = build_target_topics(context, flow)
         found: list[FlowTopic | None] = [
-            topic
-            for topics in groups
-            if (side.fact(topics[0], "timestamps") or side.cluster.timestamps) == "log_append_time"
-            for topic in topics
+            topic for topics in groups if side.fact(topics[0], "timestamps") == "log_append_time" for topic in topics
         ]
-        if not groups and (side.set.timestamps or side.cluster.timestamps) == "log_append_time":
+        if not groups and side.set.timestamps == "log_append_time":
             found = [None]
         if found:
             names = [topic.target_label for topic in found if topic is not None]

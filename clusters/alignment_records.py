@@ -4,26 +4,27 @@ target, one record a topic: decided once, and for ever."""
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import ClassVar, Literal
 
+from clusters.control_record_codec import ControlRecordBody, ControlRecordFormat
 from clusters.control_records import ControlRecord, read_control_log
 from clusters.control_topics import FLOWS_TOPIC, ControlWriter
-from clusters.control_values import log_invalid_record, parse_control_record
-from clusters.errors import ProtocolError, TopicMissing
+from clusters.control_values import log_invalid_record
+from clusters.errors import TopicMissing
 from clusters.flow_records import ALIGNMENT_PREFIX
 from clusters.settings import ConnectionSettings
 
 _Mode = Literal["aligned", "mapped", "unreadable"]
-_SCHEMA: Final = 1
 
 
 @dataclass(frozen=True, slots=True)
-class AlignmentRecord:
+class AlignmentRecord(ControlRecordBody):
     """topic is the source's name. reason says why offsets are translated, although the file asks for equal ones. way:
     of an aligned topic, how offsets without records are filled. unreadable: the record exists but cannot be parsed
     (see reason); it must not count as missing, or a worker would decide again, perhaps differently. by: who decided;
     at_ms: milliseconds since 1970."""
 
+    FORMAT: ClassVar[ControlRecordFormat] = ControlRecordFormat("a record about equal offsets", FLOWS_TOPIC)
     flow: str
     topic: str
     mode: _Mode
@@ -37,40 +38,9 @@ class AlignmentRecord:
         """One record a flow and topic."""
         return f"{ALIGNMENT_PREFIX}{self.flow}|{self.topic}"
 
-    def to_json(self) -> dict[str, Any]:
-        """Returns the record as JSON, as it stands in the control topic."""
-        return {
-            "schema": _SCHEMA,
-            "flow": self.flow,
-            "topic": self.topic,
-            "mode": self.mode,
-            "reason": self.reason,
-            "way": self.way,
-            "by": self.by,
-            "at_ms": self.at_ms,
-        }
-
-    @classmethod
-    def from_json(cls, value: dict[str, Any]) -> AlignmentRecord:
-        """Raises `ProtocolError`."""
-        try:
-            if value["schema"] != _SCHEMA or value["mode"] not in ("aligned", "mapped"):
-                raise ValueError(f"schema {value['schema']}, mode {value['mode']}")
-            return cls(
-                flow=value["flow"],
-                topic=value["topic"],
-                mode=value["mode"],
-                reason=value["reason"],
-                way=value["way"],
-                by=value["by"],
-                at_ms=value["at_ms"],
-            )
-        except (KeyError, TypeError, ValueError) as error:
-            raise ProtocolError(
-                f"{FLOWS_TOPIC} holds a record about equal offsets that this version cannot read ({error!r}). Use the "
-                "version that wrote it, or a newer one.",
-                topic=FLOWS_TOPIC,
-            ) from None
+    def explain_invalid(self) -> str:
+        """`unreadable` says something of a record and is never written."""
+        return "mode: it is unreadable" if self.mode == "unreadable" else ""
 
 
 def read_alignments(settings: ConnectionSettings) -> dict[tuple[str, str], AlignmentRecord]:
@@ -80,7 +50,7 @@ def read_alignments(settings: ConnectionSettings) -> dict[tuple[str, str], Align
         for record in read_control_log(settings, FLOWS_TOPIC):
             if record.key.startswith(ALIGNMENT_PREFIX) and record.value is not None:
                 try:
-                    decided = parse_control_record(AlignmentRecord.from_json, record.value, record.key)
+                    decided = AlignmentRecord.from_json(record.value, record.key)
                 except ValueError as error:
                     log_invalid_record(record.invalid(settings.alias, FLOWS_TOPIC, str(error)))
                     decided = _unreadable(record, str(error))

@@ -18,7 +18,6 @@ from clusters.control_values import (
     InvalidControlRecord,
     decode_control_value,
     log_invalid_record,
-    parse_control_record,
 )
 from clusters.errors import TopicMissing
 from clusters.librdkafka import LibrdkafkaErrors
@@ -111,7 +110,7 @@ def read_latest_values(
 def read_latest_records(
     settings: ConnectionSettings,
     topic: str,
-    read: Callable[[ControlValue], _T],
+    read: Callable[[ControlValue, str], _T],
     wanted: Callable[[str], bool],
     partitions: Iterable[int] | None = None,
 ) -> dict[str, _T]:
@@ -127,7 +126,7 @@ def read_latest_records(
                 view.pop(record.key, None)
             else:
                 try:
-                    view[record.key] = parse_control_record(read, record.value, record.key)
+                    view[record.key] = read(record.value, record.key)
                 except ValueError as error:
                     log_invalid_record(record.invalid(settings.alias, topic, str(error)))
     return view

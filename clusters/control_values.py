@@ -1,30 +1,27 @@
 """Control records are foreign input: anybody with WRITE on a control topic may have written them (decision 0058).
 
 Each record is read on its own. `decode_control_value` decodes bytes to a JSON object within limits;
-`parse_control_record` passes it to the reader's `from_json` and checks the type of every field. A record that fails is
-logged once as an `InvalidControlRecord` and then ignored.
+`clusters.control_record_codec` makes a record of it and checks the type of every field. A record that fails is logged
+once as an `InvalidControlRecord` and then ignored.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from clusters.errors import ClusterError
-from clusters.field_types import require_types
 from topology.bounded_json import parse_json_object
 
 log = logging.getLogger("watershed.control")
 
 
 ControlValue = dict[str, Any]
-_T = TypeVar("_T")
 
 _TOLD_AT_MOST = 10_000
 
-# Whatever a `from_json` raises about a value that is not what it expects.
+# Whatever a reader raises about a value that is not what it expects.
 UNREADABLE_ERRORS: Final = (
     ClusterError,
     ArithmeticError,
@@ -83,17 +80,3 @@ def log_invalid_record(record: InvalidControlRecord) -> None:
 def decode_control_value(payload: bytes) -> ControlValue:
     """The JSON object that these bytes are. Raises ValueError, which says why they are none."""
     return parse_json_object(payload)
-
-
-def parse_control_record(read: Callable[[ControlValue], _T], value: ControlValue, key: str | None = None) -> _T:
-    """What the reader makes of the value, every field of the type that it declares. key: under which it stands, for
-    what knows its own. Raises ValueError."""
-    try:
-        found = require_types(read(value))
-        if key is not None and getattr(found, "key", key) != key:
-            raise ValueError("it is about something else than its key")
-        return found
-    except ClusterError as error:
-        raise ValueError(str(error)) from None
-    except UNREADABLE_ERRORS as error:
-        raise ValueError(f"{type(error).__name__}: {error}"[:500]) from None

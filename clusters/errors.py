@@ -111,3 +111,13 @@ class RequestRefused(ClusterError):
 
 class ProtocolError(ClusterError):
     """Bytes that do not mean what they should: an answer, a record batch, a control record."""
+
+
+class UnreadableControlRecord(ProtocolError, ValueError):
+    """A value of a control topic that is no record of its kind. key: of the record, empty where it is not known.
+    field: which one is wrong, empty where it is none of them alone."""
+
+    def __init__(self, message: str, *, topic: str | None = None, key: str = "", field: str = "") -> None:
+        super().__init__(message, topic=topic)
+        self.key = key
+        self.field = field

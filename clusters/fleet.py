@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import ClassVar, Literal
 
 from clusters.cluster_protocol import ClusterProtocol
+from clusters.control_record_codec import ControlRecordBody, ControlRecordFormat
 from clusters.control_records import read_latest_records
 from clusters.control_topics import FLOWS_TOPIC, LEDGER_TOPIC, ControlWriter
-from clusters.errors import ProtocolError, TopicMissing
+from clusters.errors import TopicMissing
 from clusters.settings import ConnectionSettings
 
 FLEET_PREFIX = "fleet/"
@@ -18,9 +19,10 @@ LEADING_SLOT = 0  # whoever serves it leads: it decides the placement and syncs 
 
 
 @dataclass(frozen=True, slots=True)
-class FleetRecord:
+class FleetRecord(ControlRecordBody):
     """`target` is the alias of the cluster that the workers write to (and form their group on)."""
 
+    FORMAT: ClassVar[ControlRecordFormat] = ControlRecordFormat("a fleet record", FLOWS_TOPIC, writes_version=False)
     topology: str
     target: str
     state: Literal["running", "stopped"]
@@ -31,23 +33,6 @@ class FleetRecord:
         """One record a topology and target."""
         return build_fleet_key(self.topology, self.target)
 
-    def to_json(self) -> dict[str, Any]:
-        """Returns the record as JSON, as it stands in the control topic."""
-        return {
-            "topology": self.topology,
-            "target": self.target,
-            "state": self.state,
-            "plan_hash": self.plan_hash,
-        }
-
-    @classmethod
-    def from_json(cls, value: dict[str, Any]) -> FleetRecord:
-        """Raises ProtocolError for a record without one of the fields."""
-        try:
-            return cls(value["topology"], value["target"], value["state"], value["plan_hash"])
-        except KeyError as error:
-            raise ProtocolError(f"{FLOWS_TOPIC} holds a fleet record without {error}.", topic=FLOWS_TOPIC) from None
-
 
 def build_fleet_key(topology: str, target: str) -> str:
     """The record key of a fleet: of the workers for one target of a topology."""
@@ -55,13 +40,14 @@ def build_fleet_key(topology: str, target: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class PlacementRecord:
+class PlacementRecord(ControlRecordBody):
     """Partitions that another slot serves than `compute_slot` says: `flow|topic|partition` → slot.
 
     Their ledger and status records stay where `compute_slot` puts them. `target` is the cluster's alias; worker: who
     decided it; at_ms: when, milliseconds since 1970.
     """
 
+    FORMAT: ClassVar[ControlRecordFormat] = ControlRecordFormat("a placement record", FLOWS_TOPIC, writes_version=False)
     topology: str
     target: str
     slots: Mapping[str, int] = field(default_factory=dict)
@@ -72,24 +58,6 @@ class PlacementRecord:
     def key(self) -> str:
         """One record a topology and target."""
         return build_placement_key(self.topology, self.target)
-
-    def to_json(self) -> dict[str, Any]:
-        """Returns the record as JSON, as it stands in the control topic."""
-        return {
-            "topology": self.topology,
-            "target": self.target,
-            "slots": dict(self.slots),
-            "worker": self.worker,
-            "at_ms": self.at_ms,
-        }
-
-    @classmethod
-    def from_json(cls, value: dict[str, Any]) -> PlacementRecord:
-        """Raises ProtocolError for a record without one of the fields."""
-        try:
-            return cls(value["topology"], value["target"], value["slots"], value["worker"], value["at_ms"])
-        except KeyError as error:
-            raise ProtocolError(f"{FLOWS_TOPIC} holds a placement record without {error}.", topic=FLOWS_TOPIC) from None
 
 
 def build_placement_key(topology: str, target: str) -> str:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import ClassVar, Literal
 
+from clusters.control_record_codec import ControlRecordBody, ControlRecordFormat
 from clusters.control_records import read_latest_records
 from clusters.control_topics import FLOWS_TOPIC, ControlWriter
-from clusters.errors import ProtocolError, TopicMissing
+from clusters.errors import TopicMissing
 from clusters.fleet import FLEET_PREFIX, PLACEMENT_PREFIX
 from clusters.producer_registry import PRODUCER_PREFIX
 from clusters.settings import ConnectionSettings
@@ -17,7 +18,6 @@ from topology.selectors import Selector
 
 FlowState = Literal["running", "paused", "stopped"]
 StartPosition = Literal["earliest", "latest"] | int  # an offset: there, whether the log still reaches so far or not
-_SCHEMA = 1
 DECISION_PREFIX = "order|"  # keys of decisions about single partitions (`replicator.recovery.operator_decisions`)
 GROUP_PREFIX = "group|"  # keys of what is written down of consumer groups (`replicator.sync.group_control_records`)
 ALIGNMENT_PREFIX = "alignment|"  # keys of decisions about equal offsets (`clusters.alignment_records`)
@@ -30,7 +30,7 @@ NON_FLOW_PREFIXES = (
 
 
 @dataclass(frozen=True, slots=True)
-class FlowRecord:
+class FlowRecord(ControlRecordBody):
     """A flow as it should be now. `generation` grows with every order to restart; `producer_id` is the id that the
     target cluster issued for the flow's life; `source_cluster_id` is where its records come from, whatever this or
     another topology file calls that cluster.
@@ -43,6 +43,12 @@ class FlowRecord:
     before `start`. A migration gives it to the flow back: there the copy begins with the switch (`cutover.flow_steps`).
     """
 
+    FORMAT: ClassVar[ControlRecordFormat] = ControlRecordFormat(
+        "a flow record",
+        FLOWS_TOPIC,
+        added_later=("existed", "retired", "begins"),
+        remedy="Write it again with `topology apply`",
+    )
     flow: PlanFlow
     plan_hash: str
     topology: str
@@ -96,54 +102,6 @@ class FlowRecord:
     def with_topics_again(self, topics: Iterable[str]) -> FlowRecord:
         """The inverse of `without`."""
         return replace(self, retired=self.retired - frozenset(topics))
-
-    def to_json(self) -> dict[str, Any]:
-        """Returns the record as JSON, as it stands in the control topic."""
-        return {
-            "schema": _SCHEMA,
-            "flow": self.flow.to_json(),
-            "plan_hash": self.plan_hash,
-            "topology": self.topology,
-            "generation": self.generation,
-            "state": self.state,
-            "producer_id": self.producer_id,
-            "source_cluster_id": self.source_cluster_id,
-            "existed": None if self.existed is None else dict(self.existed),
-            "retired": sorted(self.retired),
-            "begins": {topic: {str(at): offset for at, offset in each.items()} for topic, each in self.begins.items()},
-        }
-
-    @classmethod
-    def from_json(cls, value: dict[str, Any]) -> FlowRecord:
-        """Raises `ProtocolError` for a record of another schema or without its fields."""
-        try:
-            if value["schema"] != _SCHEMA:
-                raise ProtocolError(
-                    f"{FLOWS_TOPIC} holds a record of schema {value['schema']}, this Watershed reads {_SCHEMA}. "
-                    "Use the version that wrote it, or a newer one.",
-                    topic=FLOWS_TOPIC,
-                )
-            return cls(
-                flow=PlanFlow.from_json(value["flow"]),
-                plan_hash=value["plan_hash"],
-                topology=value["topology"],
-                generation=value["generation"],
-                state=value["state"],
-                producer_id=value["producer_id"],
-                source_cluster_id=value["source_cluster_id"],
-                existed=value.get("existed"),
-                retired=frozenset(value.get("retired", ())),
-                begins={
-                    topic: {int(at): offset for at, offset in each.items()}
-                    for topic, each in value.get("begins", {}).items()
-                },
-            )
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise ProtocolError(
-                f"{FLOWS_TOPIC} holds a flow record that cannot be read ({error!r}). Write it again with "
-                f"`topology apply`.",
-                topic=FLOWS_TOPIC,
-            ) from None
 
 
 def read_flows(settings: ConnectionSettings) -> dict[str, FlowRecord]:

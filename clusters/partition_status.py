@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, fields
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 from confluent_kafka import OFFSET_END, TopicPartition
 
+from clusters.control_record_codec import ControlRecordBody, ControlRecordFormat
 from clusters.control_records import read_latest_values
 from clusters.control_topics import SLOT_COUNT, STATUS_TOPIC, ControlWriter, WriteCallback, compute_slot
-from clusters.control_values import decode_control_value, parse_control_record
-from clusters.errors import ProtocolError, TopicMissing
+from clusters.control_values import decode_control_value
+from clusters.errors import TopicMissing
 from clusters.partition_consumer import build_partition_consumer
 from clusters.settings import ConnectionSettings
 from clusters.sync_reports import SYNC_PREFIX, SyncReport, parse_sync_reports
@@ -20,7 +21,7 @@ log = logging.getLogger("watershed.worker")
 
 
 @dataclass(frozen=True, slots=True)
-class PartitionStatus:
+class PartitionStatus(ControlRecordBody):
     """One partition of one flow at `at_ms` (the worker's clock, milliseconds since 1970).
 
     state: a partition state of docs/states.md. source_position: next source offset to copy. source_end (the last stable
@@ -37,6 +38,9 @@ class PartitionStatus:
     knows of what was there. worker, pid: who serves it.
     """
 
+    FORMAT: ClassVar[ControlRecordFormat] = ControlRecordFormat(
+        "a report", STATUS_TOPIC, writes_version=False, added_later=None
+    )
     flow: str
     topic: str
     target_topic: str
@@ -73,24 +77,8 @@ class PartitionStatus:
         """The partition of `watershed.status` that holds it."""
         return compute_slot(self.flow, self.topic, self.partition)
 
-    def to_json(self) -> dict[str, Any]:
-        """Returns the record as JSON, as it stands in the control topic."""
-        return {name: getattr(self, name) for name in _NAMES}  # `asdict` copies deeply, a thousand times a second
-
-    @classmethod
-    def from_json(cls, value: dict[str, Any]) -> PartitionStatus:
-        """Fields of newer versions are ignored. Raises `ProtocolError` when a needed one is missing."""
-        known = {field.name for field in fields(cls)}
-        try:
-            return cls(**{name: content for name, content in value.items() if name in known})
-        except TypeError as error:
-            raise ProtocolError(
-                f"{STATUS_TOPIC} holds a record that cannot be read ({error}).", topic=STATUS_TOPIC
-            ) from None
-
 
 _SYNC = SYNC_PREFIX.encode()
-_NAMES = tuple(field.name for field in fields(PartitionStatus))
 
 
 class StatusFollower:
@@ -107,7 +95,7 @@ class StatusFollower:
             payload = message.value()
             if message.error() is None and payload is not None and not (message.key() or b"").startswith(_SYNC):
                 try:
-                    found.append(parse_control_record(PartitionStatus.from_json, decode_control_value(payload)))
+                    found.append(PartitionStatus.from_json(decode_control_value(payload)))
                 except ValueError as error:  # whoever wrote it
                     log.warning("report unreadable", extra={"topic": STATUS_TOPIC, "reason": str(error)})
         return found
@@ -132,7 +120,7 @@ def read_status_reports(settings: ConnectionSettings) -> tuple[list[PartitionSta
     for key, value in view.items():
         if not key.startswith(SYNC_PREFIX):
             try:
-                reports.append(parse_control_record(PartitionStatus.from_json, value, key))
+                reports.append(PartitionStatus.from_json(value, key))
             except ValueError as error:  # the next report replaces it
                 log.warning("report unreadable", extra={"topic": STATUS_TOPIC, "key": key[:200], "reason": str(error)})
     return sorted(reports, key=lambda report: (report.flow, report.topic, report.partition)), parse_sync_reports(view)

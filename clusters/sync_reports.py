@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
+from clusters.control_record_codec import ControlRecordBody, ControlRecordFormat
 from clusters.control_records import read_latest_values
 from clusters.control_topics import STATUS_TOPIC, ControlWriter, compute_slot
-from clusters.control_values import parse_control_record
 from clusters.errors import TopicMissing
 from clusters.settings import ConnectionSettings
 
@@ -20,7 +20,7 @@ SyncState = Literal["equal", "carried", "waiting", "different", "refused", "fail
 
 
 @dataclass(frozen=True, slots=True)
-class SyncReport:
+class SyncReport(ControlRecordBody):
     """One thing of one kind: a group, a topic's configs, a principal's rights.
 
     kind: the key under `sync:`. state: `equal` nothing to do; `carried` just made so; `waiting` cannot be done yet and
@@ -28,6 +28,9 @@ class SyncReport:
     `failed` a cluster did not answer. detail: numbers for machines (a group's partitions). at_ms: since 1970.
     """
 
+    FORMAT: ClassVar[ControlRecordFormat] = ControlRecordFormat(
+        "a report", STATUS_TOPIC, writes_version=False, added_later=None
+    )
     flow: str
     kind: str
     name: str
@@ -41,15 +44,6 @@ class SyncReport:
     def key(self) -> str:
         """One record a flow, kind and name."""
         return f"{SYNC_PREFIX}{self.flow}|{self.kind}|{self.name}"
-
-    def to_json(self) -> dict[str, Any]:
-        """Returns the record as JSON, as it stands in the control topic."""
-        return {name: getattr(self, name) for name in self.__slots__}
-
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> SyncReport:
-        """Fields of newer versions are ignored. Raises TypeError when a needed one is missing."""
-        return cls(**{name: value[name] for name in cls.__slots__ if name in value})
 
 
 def write_sync_report(writer: ControlWriter, report: SyncReport) -> None:
@@ -78,7 +72,7 @@ def parse_sync_reports(view: Mapping[str, Mapping[str, Any]]) -> list[SyncReport
     for key, value in view.items():
         if key.startswith(SYNC_PREFIX):
             try:
-                found.append(parse_control_record(SyncReport.from_json, dict(value), key))
+                found.append(SyncReport.from_json(value, key))
             except ValueError as error:
                 log.warning("report unreadable", extra={"topic": STATUS_TOPIC, "key": key[:200], "reason": str(error)})
     return sorted(found, key=lambda report: (report.flow, report.kind, report.name))

@@ -7,23 +7,25 @@ in a failover the source cannot be asked.
 from __future__ import annotations
 
 import time
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import dataclass, field
+from typing import ClassVar
 
+from clusters.control_record_codec import ControlRecordBody, ControlRecordFormat
 from clusters.control_records import read_latest_records
 from clusters.control_topics import FLOWS_TOPIC, ControlWriter
-from clusters.errors import ProtocolError, TopicMissing
+from clusters.errors import TopicMissing
 from clusters.flow_records import WITHHELD_RIGHTS_PREFIX
 from clusters.settings import ConnectionSettings
 from topology.inventory import InventoryAcl
 
-_SCHEMA = 1
-
 
 @dataclass(frozen=True, slots=True)
-class WithheldRights:
+class WithheldRights(ControlRecordBody):
     """acls: in the target's names. at_ms: when they were read from the source, milliseconds since 1970."""
 
+    FORMAT: ClassVar[ControlRecordFormat] = ControlRecordFormat(
+        "a record of rights that wait for a failover", FLOWS_TOPIC
+    )
     flow: str
     acls: tuple[InventoryAcl, ...]
     at_ms: int = field(default_factory=lambda: time.time_ns() // 1_000_000)
@@ -32,25 +34,6 @@ class WithheldRights:
     def key(self) -> str:
         """One record a flow."""
         return f"{WITHHELD_RIGHTS_PREFIX}{self.flow}"
-
-    def to_json(self) -> dict[str, Any]:
-        """Returns the record as JSON, as it stands in the control topic."""
-        acls = [asdict(acl) for acl in self.acls]
-        return {"schema": _SCHEMA, "flow": self.flow, "acls": acls, "at_ms": self.at_ms}
-
-    @classmethod
-    def from_json(cls, value: dict[str, Any]) -> WithheldRights:
-        """Raises `ProtocolError`."""
-        try:
-            if value["schema"] != _SCHEMA:
-                raise ValueError(f"schema {value['schema']}")
-            return cls(value["flow"], tuple(InventoryAcl(**acl) for acl in value["acls"]), value["at_ms"])
-        except (KeyError, TypeError, ValueError) as error:
-            raise ProtocolError(
-                f"{FLOWS_TOPIC} holds a record of rights that wait for a failover, which this version cannot read "
-                f"({error!r}). Use the version that wrote it, or a newer one.",
-                topic=FLOWS_TOPIC,
-            ) from None
 
 
 def write_withheld_rights(target: ConnectionSettings, withheld: WithheldRights) -> None:

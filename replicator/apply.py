@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from clusters.admin import Admin
 from clusters.control_records import read_control_log
 from clusters.control_topics import FLOWS_TOPIC, ControlWriter, ensure_control_topics
-from clusters.control_values import log_invalid_record, parse_control_record
+from clusters.control_values import log_invalid_record
 from clusters.flow_records import FlowRecord, read_flows, write_flow
 from clusters.producer_registry import ProducerRecord, read_producers, register_producer
 from clusters.settings import ConnectionSettings, SettingsLookup
@@ -206,7 +206,7 @@ def _agreed_producer_id(target: ConnectionSettings, flow_id: str) -> int | None:
     for record in read_control_log(target, FLOWS_TOPIC):
         if record.key == flow_id and record.value is not None:
             try:
-                return parse_control_record(FlowRecord.from_json, record.value).producer_id
+                return FlowRecord.from_json(record.value).producer_id
             except ValueError as error:
                 log_invalid_record(record.invalid(target.alias, FLOWS_TOPIC, str(error)))
     return None

@@ -13,7 +13,7 @@ from typing import Final
 
 from clusters.control_records import read_control_log
 from clusters.control_topics import SLOT_COUNT, STATUS_TOPIC
-from clusters.control_values import ControlValue, log_invalid_record, parse_control_record
+from clusters.control_values import ControlValue, log_invalid_record
 from clusters.errors import ClusterError, TopicMissing, Unreachable, WrongCluster
 from clusters.flow_records import FlowRecord, read_flows
 from clusters.partition_status import PartitionStatus
@@ -169,7 +169,7 @@ class _Sights:
                     self.beside |= {} if value is None else {record.key: value}
                 elif value is not None and value.get("flow") == self._flow:
                     try:
-                        report = parse_control_record(PartitionStatus.from_json, value)
+                        report = PartitionStatus.from_json(value)
                     except ValueError as error:
                         log_invalid_record(record.invalid(self._target.alias, STATUS_TOPIC, str(error)))
                         continue

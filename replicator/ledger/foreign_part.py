@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
+from clusters.control_record_codec import require_known_version
 from clusters.control_records import ControlRecord
 from clusters.control_topics import LEDGER_TOPIC
 from clusters.control_values import ControlValue
@@ -154,8 +155,7 @@ def decode_foreign_parts(records: Iterable[ControlRecord]) -> dict[ForeignPartKe
     for record in records:
         value = record.value or {}
         try:
-            if value["schema"] != _SCHEMA:
-                raise ValueError(f"schema {value['schema']}")
+            require_known_version(value, _SCHEMA)
             key = PartitionKey(value["flow"], value["topic"], value["target_topic"], value["partition"])
             whose = ForeignPartKey(key, value["order"])
             of_order = blocks.setdefault(whose, {})

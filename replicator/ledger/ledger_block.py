@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from clusters.control_record_codec import require_known_version
 from clusters.control_records import ControlRecord
 from clusters.control_values import UNREADABLE_ERRORS, ControlValue
 from replicator.ledger.leader_epochs import LeaderEpochEntry
@@ -124,11 +125,9 @@ _MOSTLY: dict[str, Any] = {
 
 def _placed(record_key: str, value: ControlValue) -> tuple[PartitionKey, Generation, int]:
     """Partition, generation, number. Raises KeyError and ValueError for what is none of ours."""
-    if value["schema"] == 1:
+    if require_known_version(value, _SCHEMA) == 1:
         key = PartitionKey(value["flow"], value["topic"], value["target_topic"], value["partition"])
         return key, Generation(value["generation"], value["worker"]), value["block"]
-    if value["schema"] != _SCHEMA:
-        raise ValueError(f"schema {value['schema']}")
     flow, topic, partition, written_by, number = record_key.split("|")
     generation, worker = written_by.split(".", 1)
     if value["flow"] != flow:

@@ -21,6 +21,7 @@ from itertools import accumulate
 from operator import add
 from typing import Any, Final, NamedTuple
 
+from clusters.control_record_codec import require_known_version
 from clusters.control_records import ControlRecord
 from clusters.control_topics import LEDGER_TOPIC
 from clusters.control_values import ControlValue
@@ -33,7 +34,6 @@ from replicator.ledger.offset_map import BrokenOffsetMap, ExplicitRun, OffsetMap
 from replicator.partition_key import PartitionKey
 
 _SCHEMA: Final = 2
-_SCHEMAS: Final = (1, _SCHEMA)  # that can be read
 RUNS_PER_BLOCK: Final = 2048
 RUNS_IN_POSITION: Final = 64  # at most, of a position: it is written again with every transaction
 _PLAIN_STRETCHES: Final = 8  # that stand readable in a record; more are packed
@@ -198,8 +198,7 @@ def decode_positions(records: Iterable[ControlRecord]) -> dict[PartitionKey, Pos
     for record in records:
         value = record.value or {}
         try:
-            if value["schema"] not in _SCHEMAS:
-                raise ValueError(f"schema {value['schema']}")
+            require_known_version(value, _SCHEMA)
             if value["kind"] == _PATH:
                 continue
             where = (value["flow"], value["topic"], value["partition"])

@@ -13,11 +13,11 @@ import hashlib
 import time
 import uuid
 from dataclasses import dataclass, replace
-from typing import Any, Final, Literal
+from typing import Any, ClassVar, Final, Literal
 
+from clusters.control_record_codec import ControlRecordBody, ControlRecordFormat
 from clusters.control_topics import FLOWS_TOPIC, JOURNAL_TOPIC, ControlWriter, encode_control_value
 from clusters.control_values import ControlValue
-from clusters.errors import ProtocolError
 from clusters.flow_records import DECISION_PREFIX, JOURNALED_PREFIX, StartPosition
 from replicator.ledger.foreign_part import ForeignPart
 from replicator.ledger.ledger_state import LedgerState
@@ -32,12 +32,11 @@ CONTINUING_KINDS = (
     "adopt",
     "rejoin",
 )  # kinds that go on behind records of others, which the ledger's foreign part tells
-_SCHEMA = 1
 _BY_POLICY = "on_gap: continue"  # who decided, where the flow's own policy did
 
 
 @dataclass(frozen=True, slots=True)
-class OperatorDecision:
+class OperatorDecision(ControlRecordBody):
     """One decision about one partition. `topic` is the source's name.
 
     generation: the ledger's newest when it was given (0: nothing there). lost: for accept-gap, the source offsets that
@@ -50,6 +49,11 @@ class OperatorDecision:
     the target.
     """
 
+    FORMAT: ClassVar[ControlRecordFormat] = ControlRecordFormat(
+        "an operator decision",
+        FLOWS_TOPIC,
+        added_later=("through", "source_id", "base", "position", "tool"),
+    )
     kind: DecisionKind
     flow: str
     topic: str
@@ -85,55 +89,6 @@ class OperatorDecision:
         if self.kind == "rejoin":
             return f"goes on at target offset {self.base}, behind what flow {self.tool} carried back, since {when}"
         return f"copied again from the start since {when} by order of {self.actor}"
-
-    def to_json(self) -> dict[str, Any]:
-        """The record in watershed.flows (schema 1)."""
-        return {
-            "schema": _SCHEMA,
-            "kind": self.kind,
-            "flow": self.flow,
-            "topic": self.topic,
-            "partition": self.partition,
-            "state": self.state,
-            "generation": self.generation,
-            "actor": self.actor,
-            "lost": None if self.lost is None else list(self.lost),
-            "target_id": None if self.target_id is None else str(self.target_id),
-            "id": self.id,
-            "at_ms": self.at_ms,
-            "through": self.through,
-            "source_id": None if self.source_id is None else str(self.source_id),
-            "base": self.base,
-            "position": self.position,
-            "tool": self.tool,
-        }
-
-    @classmethod
-    def from_json(cls, value: dict[str, Any]) -> OperatorDecision:
-        """Raises `ProtocolError` for a record of another schema or without its fields."""
-        try:
-            if value["schema"] != _SCHEMA:
-                raise ValueError(f"schema {value['schema']}")
-            return cls(
-                kind=value["kind"],
-                flow=value["flow"],
-                topic=value["topic"],
-                partition=value["partition"],
-                state=value["state"],
-                generation=value["generation"],
-                actor=value["actor"],
-                lost=None if value["lost"] is None else OffsetSpan(*value["lost"]),
-                target_id=None if value["target_id"] is None else uuid.UUID(value["target_id"]),
-                id=value["id"],
-                at_ms=value["at_ms"],
-                through=value.get("through", -1),
-                source_id=None if value.get("source_id") is None else uuid.UUID(value["source_id"]),
-                base=value.get("base", -1),
-                position=value.get("position", -1),
-                tool=value.get("tool", ""),
-            )
-        except (KeyError, TypeError, ValueError) as error:
-            raise ProtocolError(f"an order in watershed.flows cannot be read ({error!r})") from None
 
 
 @dataclass(frozen=True, slots=True)

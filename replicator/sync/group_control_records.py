@@ -15,25 +15,26 @@ import time
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Any, ClassVar
 
+from clusters.control_record_codec import ControlRecordBody, ControlRecordFormat
 from clusters.control_records import ControlRecord, read_control_log
 from clusters.control_topics import FLOWS_TOPIC, JOURNAL_TOPIC, ControlWriter, encode_control_value
-from clusters.control_values import ControlValue, log_invalid_record, parse_control_record
-from clusters.errors import ProtocolError, TopicMissing
+from clusters.control_values import ControlValue, log_invalid_record
+from clusters.errors import TopicMissing
 from clusters.flow_records import GROUP_PREFIX, JOURNALED_PREFIX, NON_FLOW_PREFIXES, FlowRecord
 from clusters.settings import ConnectionSettings
 from clusters.topic_partition import TopicPartition
 
-_SCHEMA: Final = 1
 _CARRIED, _ORDER = f"{GROUP_PREFIX}carried|", f"{GROUP_PREFIX}order|"
 
 
 @dataclass(frozen=True, slots=True)
-class SyncedPositions:
+class SyncedPositions(ControlRecordBody):
     """Of one group. source: source partition → offset; target: target partition → the offset made from it; before:
     what `target` said before the newest write, which may not have come to pass."""
 
+    FORMAT: ClassVar[ControlRecordFormat] = ControlRecordFormat("a record of a group", FLOWS_TOPIC)
     flow: str
     group: str
     source: Mapping[TopicPartition, int] = field(default_factory=dict)
@@ -55,33 +56,15 @@ class SyncedPositions:
         """Whether the target's position is one that we may have set."""
         return offset in (self.target.get(place), self.before.get(place))
 
-    def to_json(self) -> ControlValue:
-        """The record in watershed.flows."""
-        return {
-            "schema": _SCHEMA,
-            "flow": self.flow,
-            "group": self.group,
-            "source": _packed(self.source),
-            "target": _packed(self.target),
-            "before": _packed(self.before),
-        }
-
-    @classmethod
-    def from_json(cls, value: ControlValue) -> SyncedPositions:
-        """Raises ProtocolError."""
-        try:
-            return cls(
-                value["flow"], value["group"], _read(value["source"]), _read(value["target"]), _read(value["before"])
-            )
-        except (KeyError, TypeError, ValueError) as error:
-            raise _unreadable(error) from None
-
 
 @dataclass(frozen=True, slots=True)
-class GroupResetDecision:
+class GroupResetDecision(ControlRecordBody):
     """`flow` may set `group` (as it is called at the target), although that goes back or takes it from somebody else:
     once, and only while the target's positions are those in `answers` (None: none). at_ms: since 1970."""
 
+    FORMAT: ClassVar[ControlRecordFormat] = ControlRecordFormat(
+        "a decision about a group", FLOWS_TOPIC, constants={"kind": "reset-group"}
+    )
     flow: str
     group: str
     answers: Mapping[TopicPartition, int | None]
@@ -93,32 +76,6 @@ class GroupResetDecision:
     def key(self) -> str:
         """Key of the record in watershed.flows."""
         return f"{_ORDER}{self.flow}|{self.group}"
-
-    def to_json(self) -> ControlValue:
-        """The record in watershed.flows."""
-        return {
-            "schema": _SCHEMA,
-            "kind": "reset-group",
-            "flow": self.flow,
-            "group": self.group,
-            "answers": _packed(self.answers),
-            "actor": self.actor,
-            "id": self.id,
-            "at_ms": self.at_ms,
-        }
-
-    @classmethod
-    def from_json(cls, value: ControlValue) -> GroupResetDecision:
-        """Raises ProtocolError."""
-        try:
-            answers = {
-                TopicPartition(topic, int(number)): None if offset is None else int(offset)
-                for topic, numbers in value["answers"].items()
-                for number, offset in numbers.items()
-            }
-            return cls(value["flow"], value["group"], answers, value["actor"], value["id"], value["at_ms"])
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise _unreadable(error) from None
 
 
 def journal_group_reset(writer: ControlWriter, decision: GroupResetDecision, topology: str) -> None:
@@ -183,10 +140,10 @@ class FlowsFollower:
 
     def _take(self, record: ControlRecord) -> None:
         """What cannot be read changes nothing, as for the workers (`replicator.worker.desired_state`)."""
-        kinds: tuple[tuple[str | tuple[str, ...], dict[str, Any] | None, Callable[[ControlValue], Any]], ...] = (
+        kinds: tuple[tuple[str | tuple[str, ...], dict[str, Any] | None, Callable[[ControlValue, str], Any]], ...] = (
             (_CARRIED, self._carried, SyncedPositions.from_json),
             (_ORDER, self._orders, GroupResetDecision.from_json),
-            (NON_FLOW_PREFIXES, None, dict),
+            (NON_FLOW_PREFIXES, None, lambda value, _key: value),
             ("", self._flows, FlowRecord.from_json),
         )
         known, read = next((known, read) for beginning, known, read in kinds if record.key.startswith(beginning))
@@ -196,21 +153,6 @@ class FlowsFollower:
             known.pop(record.key, None)
             return
         try:
-            known[record.key] = parse_control_record(read, record.value, record.key)
+            known[record.key] = read(record.value, record.key)
         except ValueError as error:
             log_invalid_record(record.invalid(self._settings.alias, FLOWS_TOPIC, str(error)))
-
-
-def _packed(offsets: Mapping[TopicPartition, Any]) -> dict[str, dict[str, Any]]:
-    found: dict[str, dict[str, Any]] = {}
-    for place in sorted(offsets):
-        found.setdefault(place.topic, {})[str(place.partition)] = offsets[place]
-    return found
-
-
-def _read(value: Mapping[str, Mapping[str, int]]) -> dict[TopicPartition, int]:
-    return {TopicPartition(name, int(at)): int(offset) for name, own in value.items() for at, offset in own.items()}
-
-
-def _unreadable(error: Exception) -> ProtocolError:
-    return ProtocolError(f"{FLOWS_TOPIC} holds a record of a group that cannot be read ({error!r})", topic=FLOWS_TOPIC)

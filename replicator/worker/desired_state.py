@@ -11,7 +11,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaExcepti
 
 from clusters.admin_requests import LEADER_MOVING_CODES
 from clusters.control_topics import FLOWS_TOPIC
-from clusters.control_values import decode_control_value, parse_control_record
+from clusters.control_values import decode_control_value
 from clusters.fleet import FLEET_PREFIX, PLACEMENT_PREFIX, FleetRecord, PlacementRecord
 from clusters.flow_records import (
     ALIGNMENT_PREFIX,
@@ -46,7 +46,7 @@ class DesiredState:
         self.decisions: dict[str, OperatorDecision] = {}
         self.placements: dict[str, PlacementRecord] = {}
         self.producers: dict[str, ProducerRecord] = {}
-        self._kinds: tuple[tuple[str, dict[str, Any], Callable[[dict[str, Any]], Any]], ...] = (
+        self._kinds: tuple[tuple[str, dict[str, Any], Callable[[dict[str, Any], str], Any]], ...] = (
             (FLEET_PREFIX, self.fleets, FleetRecord.from_json),
             (DECISION_PREFIX, self.decisions, OperatorDecision.from_json),
             (PLACEMENT_PREFIX, self.placements, PlacementRecord.from_json),
@@ -142,7 +142,7 @@ class DesiredState:
             known.pop(key, None)
             return
         try:
-            known[key] = parse_control_record(read, decode_control_value(payload), key)
+            known[key] = read(decode_control_value(payload), key)
         except ValueError as error:
             if len(self.unreadable) >= _UNREADABLE_AT_MOST:
                 self.unreadable.pop(next(iter(self.unreadable)))

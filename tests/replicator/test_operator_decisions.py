@@ -206,7 +206,7 @@ def test_an_order_survives_its_record(order: OperatorDecision) -> None:
 
 @pytest.mark.parametrize("broken", [{"schema": 2}, {"lost": 3}, {"target_id": "x"}], ids=str)
 def test_a_record_of_another_kind_is_refused(broken: dict) -> None:
-    with pytest.raises(ProtocolError, match="order"):
+    with pytest.raises(ProtocolError, match="operator decision"):
         OperatorDecision.from_json(GAP.to_json() | broken)
 
 

@@ -20,7 +20,7 @@ from clusters.client_process import ClientProcesses
 from clusters.control_follower import FollowedRecord
 from clusters.control_follower_proxy import ControlFollowerProxy
 from clusters.control_topics import FLOWS_TOPIC, JOURNAL_TOPIC, STATUS_TOPIC
-from clusters.control_values import decode_control_value, parse_control_record
+from clusters.control_values import decode_control_value
 from clusters.flow_records import NON_FLOW_PREFIXES, FlowRecord
 from clusters.partition_status import PartitionStatus
 from clusters.sync_reports import SYNC_PREFIX, SyncReport
@@ -121,7 +121,7 @@ class ControlTopicsView:
         """A record that cannot be read changes nothing. The workers do the same."""
         try:
             if value is not None:
-                parse_control_record(FlowRecord.from_json, value, key)
+                FlowRecord.from_json(value, key)
         except ValueError:
             return
         if gone or value is not None:
@@ -132,11 +132,9 @@ class ControlTopicsView:
         of_flow: dict[str, Any] = about.setdefault(bare.partition("|")[0], {})
         try:
             if value is not None and about is self.reports:
-                _put(of_flow, key, parse_control_record(PartitionStatus.from_json, value))
+                _put(of_flow, key, PartitionStatus.from_json(value))
             else:
-                _put(
-                    of_flow, key, None if value is None else parse_control_record(SyncReport.from_json, value).to_json()
-                )
+                _put(of_flow, key, None if value is None else SyncReport.from_json(value).to_json())
         except ValueError:
             of_flow.pop(key, None)
 

@@ -10,7 +10,7 @@ from contextlib import suppress
 
 from clusters.control_follower import FollowedRecord
 from clusters.control_topics import FLOWS_TOPIC, JOURNAL_TOPIC, STATUS_TOPIC, encode_control_value
-from clusters.control_values import decode_control_value, parse_control_record
+from clusters.control_values import decode_control_value
 from cutover.errors import BrokenChain
 from cutover.journal.chain import GENESIS_HASH, JournalChain, JournalEntry
 from cutover.journal.signing import TRUSTING, UNSIGNED, Signing
@@ -41,12 +41,12 @@ def _attempt(payload: bytes) -> str:
 
 def _is_understood(kind: type, value: dict[str, object]) -> bool:
     try:
-        found = parse_control_record(kind.from_json, value)  # type: ignore[attr-defined]
+        found = kind.from_json(value)  # type: ignore[attr-defined]
     except ValueError as error:
         if not str(error).strip():
             raise OracleViolated("a record is refused without a word") from error
         return False
-    if parse_control_record(kind.from_json, decode_control_value(encode_control_value(found.to_json()))) != found:  # type: ignore[attr-defined]
+    if kind.from_json(decode_control_value(encode_control_value(found.to_json()))) != found:  # type: ignore[attr-defined]
         raise OracleViolated(f"a {kind.__name__} that was written again is another")
     return True
 

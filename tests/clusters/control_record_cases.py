@@ -1,0 +1,128 @@
+"""What the samples in `control_record_samples.tsv` say, as records: by the name of the sample.
+
+A name begins with the class of the record (of the ledger: with the kind of the record). Behind the colon stands who
+wrote it: `now` is what this version writes, the others are shapes of earlier versions. The bytes of the samples are
+never changed: they stand in control topics somewhere. A version that writes otherwise adds a sample.
+"""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import replace
+from typing import Any
+
+from clusters.alignment_records import AlignmentRecord
+from clusters.fleet import FleetRecord, PlacementRecord
+from clusters.flow_records import FlowRecord
+from clusters.partition_status import PartitionStatus
+from clusters.producer_registry import ProducerRecord
+from clusters.sync_reports import SyncReport
+from clusters.topic_partition import TopicPartition
+from clusters.withheld_rights import WithheldRights
+from replicator.ledger.foreign_part import ForeignPart
+from replicator.ledger.leader_epochs import LeaderEpochEntry
+from replicator.ledger.ledger_block import Generation, LedgerBlock
+from replicator.ledger.offset_map import ExplicitRun, OffsetRun
+from replicator.ledger.transaction_positions import TransactionPosition
+from replicator.partition_key import PartitionKey, ProducerIdentity
+from replicator.recovery.operator_decisions import OperatorDecision
+from replicator.states import OffsetSpan
+from replicator.sync.group_control_records import GroupResetDecision, SyncedPositions
+from topology.inventory import InventoryAcl
+from topology.naming import Naming
+from topology.plan import PlanFlow
+from topology.proof_policy import ProofPolicy
+from topology.selectors import Selector, TopicSelection
+from topology.sync_settings import AclSync, GroupSync, NameFilter, QuotaSync, SchemaSync, SyncSettings, UserSync
+
+SOURCE_ID = uuid.UUID("00000000-0000-0000-0000-0000000000a1")
+TARGET_ID = uuid.UUID("00000000-0000-0000-0000-0000000000b2")
+ORDERS, EVENTS = TopicPartition("orders", 0), TopicPartition("events", 11)
+NOW = 1_750_000_000_000
+_SELECTED = TopicSelection(
+    (Selector("literal", "orders"), Selector("glob", "shop.*")), (Selector("regex", "shop[.]x.*"),), True
+)
+_LITTLE = PlanFlow("a-to-b", "a", "b", TopicSelection((Selector("literal", "orders"),)))
+_SYNC = SyncSettings(
+    GroupSync("continuous", NameFilter((Selector("glob", "app-*"),)), 5_000, (("billing", "billing.b"),)),
+    AclSync("continuous", NameFilter(), "on_failover", (("User:app", "orders"),)),
+    QuotaSync("once", NameFilter((), (Selector("literal", "x"),)), (("app", None),)),
+    UserSync("once"),
+    SchemaSync("once", NameFilter(), "translate", "follow_topic"),
+)
+_MUCH = PlanFlow(
+    "a-to-b", "a", "b", _SELECTED, Naming("map", map=(("orders", "bestellungen"),)), "none", "local", "process", 3,
+    1_000_000, 5_000, "paused", "aligned", "latest", 3, "continuous", ("retention.ms",), ("segment.ms",),
+    (("compression.type", "producer"),), ProofPolicy(60_000, "L2", 5, 2, 30_000, 0.5), True, "transactions",
+    "they meet", True, "read_uncommitted", "continue", "quarantine", 4, False, "because", _SYNC,
+)  # fmt: skip
+_FLOW = FlowRecord(_LITTLE, "sha256:0", "shop", producer_id=7, source_cluster_id="Ab")
+_DECISION = OperatorDecision(
+    "accept-gap", "a-to-b", "orders", 0, "source_expired", 3, "ann", OffsetSpan(1, 5), None, "one", NOW
+)
+_STATUS = PartitionStatus("a-to-b", "orders", "orders.b", 0, "running")
+_KEY = PartitionKey("a-to-b", "orders", "orders", 3)
+_RENAMED = PartitionKey("a-to-b", "orders", "orders.b", 3)
+_FEW = (OffsetRun(0, 0), OffsetRun(10, 15))
+_MANY = tuple(OffsetRun(10 * n, 10 * n + 3 * n * n) for n in range(20))
+_EXPLICIT = tuple(ExplicitRun(100 * n, 120 * n, 50 + n) for n in range(20))
+_BLOCK = LedgerBlock(_KEY, Generation(4, "w.1"), 3, 90, ProducerIdentity(7, 2, 5), SOURCE_ID, TARGET_ID, _FEW)
+_POSITION = TransactionPosition(
+    _RENAMED, SOURCE_ID, TARGET_ID, OffsetRun(0, 0), 400, 2, 1, _EXPLICIT[:3], 2, "one", "n", 1, 20
+)
+
+RECORDS: dict[str, Any] = {
+    "FlowRecord:now": replace(
+        _FLOW,
+        flow=_MUCH,
+        generation=4,
+        state="paused",
+        existed={"orders": 2},
+        retired=frozenset({"z", "a"}),
+        begins={"orders": {0: 5, 11: 9}, "events": {0: 0}},
+    ),
+    "FlowRecord:now, little": replace(_FLOW, producer_id=None, source_cluster_id=None),
+    "FlowRecord:without existed, retired, begins": _FLOW,
+    "FlowRecord:with the fields of the first plans": _FLOW,
+    "AlignmentRecord:now": AlignmentRecord("a-to-b", "orders", "mapped", "they meet", "markers", "w1", NOW),
+    "ProducerRecord:now": ProducerRecord(7, "a-to-b", ("Cd", "Ab"), "transactions", "shop"),
+    "WithheldRights:now": WithheldRights(
+        "a-to-b", (InventoryAcl("User:x", "WRITE", "ALLOW", "TOPIC", "orders", "LITERAL", "10.0.0.1"),), NOW
+    ),
+    "WithheldRights:without host": WithheldRights(
+        "a-to-b", (InventoryAcl("User:x", "WRITE", "ALLOW", "TOPIC", "orders", "LITERAL"),), NOW
+    ),
+    "FleetRecord:now": FleetRecord("shop", "b", "stopped", "sha256:0"),
+    "PlacementRecord:now": PlacementRecord("shop", "b", {"a-to-b|orders|0": 3}, "w1", NOW),
+    "PartitionStatus:now": PartitionStatus(
+        "a-to-b", "orders", "orders.b", 0, "aligning", 5, 9, 4, 4, 200, 4096, 77, 1,
+        {"done": 1, "of": 5.5, "rate": 2, "seconds_left": None}, 1.5, 100, "an error", "a remedy",
+        {"source": [1, 2], "target": None, "expected_id": None, "found_id": None}, "a note: grün", True, NOW, "w1",
+        42, NOW,
+    ),
+    "PartitionStatus:now, little": _STATUS,
+    "PartitionStatus:with the five fields that are needed": _STATUS,
+    "SyncReport:now": SyncReport(
+        "a-to-b", "groups", "billing", "waiting", "not copied yet", {"partitions": [{"lag": None}]}, "w1", NOW
+    ),
+    "SyncReport:with the four fields that are needed": SyncReport("a-to-b", "groups", "billing", "equal"),
+    "SyncedPositions:now": SyncedPositions("a-to-b", "billing", {ORDERS: 5, EVENTS: 6}, {ORDERS: 7}, {EVENTS: 8}),
+    "GroupResetDecision:now": GroupResetDecision("a-to-b", "billing", {ORDERS: None, EVENTS: 6}, "ann", "one", NOW),
+    "OperatorDecision:now": replace(
+        _DECISION, kind="adopt", lost=None, target_id=TARGET_ID, source_id=SOURCE_ID, base=90, position=80, tool="MM2"
+    ),
+    "OperatorDecision:now, a gap": replace(_DECISION, through=9),
+    "OperatorDecision:without through, source_id, base, position, tool": _DECISION,
+    "block:now": _BLOCK,
+    "block:now, everything": replace(
+        _BLOCK, key=_RENAMED, runs=_MANY, epochs=(LeaderEpochEntry(5, 1), LeaderEpochEntry(9, 2)), since=1, order="one",
+        note="n", needs_epoch=True, closed=True, after=1, adopted="one", filling=True, given_up=8,
+    ),
+    "block:schema 1": replace(_BLOCK, key=_RENAMED),
+    "position:now": _POSITION,
+    "position:schema 1, without filled": replace(_POSITION, filled=0),
+    "stretches:now": _EXPLICIT,
+    "stretches:schema 1": _EXPLICIT[:3],
+    "path:now": None,
+    "foreign:now": ForeignPart("MM2", 2_000, 2_400, _EXPLICIT, (OffsetSpan(60, 62),)),
+}  # fmt: skip

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import uuid
-from threading import Lock
-from typing import Protocol
+from typing import Any, Protocol
 
 from replicator.batch.batch_selection import SelectedBatches
+from replicator.copy.copy_state import BatchQueue, Refusals, SourceCursor, TargetProgress
 from replicator.ledger.offset_map import OffsetRun
 from replicator.partition_key import PartitionKey
 from replicator.partition_states import Halt, Reinspect
@@ -35,33 +35,23 @@ class FillingProgress(Protocol):
 class Copy(Protocol):
     """One partition between two log inspections, without I/O.
 
-    Sequenced, aligned and transactional delivery implement it. position, source_end, high_watermark, copied_through:
-    source offsets; acked: the end of our records on the target.
+    Sequenced, aligned and transactional delivery implement it (what they share: `replicator.copy.common_copy`).
     """
 
     key: PartitionKey
     source_id: uuid.UUID
     target_id: uuid.UUID
-    position: int
-    acked: int
-    leader_epoch: int
-    depth: int
-    buffered: int
-    source_end: int
-    high_watermark: int
-    source_seen: float
-    copied_through: int
-    copied_bytes: int
-    copied_timestamp: int
+    source: SourceCursor
+    progress: TargetProgress
+    refusals: Refusals
     trouble: Halt | Reinspect | None
-    refused: Halt | Reinspect | None
-    quarantine: bool
-    refused_records: dict[int, str]
-    too_large: bool
-    lock: Lock
+
+    @property
+    def queue(self) -> BatchQueue[Any]:
+        """What waits and what is in flight."""
 
     def accept(self, selected: SelectedBatches) -> list[OffsetRun]:
-        """Take what a Fetch at `position` brought. Returns the runs that the ledger must hold before they are sent."""
+        """Take what a Fetch at `source.position` brought. Returns the runs that the ledger must hold first."""
 
     def halt(self, reason: str) -> None:
         """Send nothing more and inspect again; what is in flight is still answered or committed."""
@@ -83,6 +73,10 @@ class Copy(Protocol):
     @property
     def is_crowded(self) -> bool:
         """True while many small batches wait because the target is slower than the source."""
+
+    @property
+    def is_young(self) -> bool:
+        """True while several batches may be in flight (see the glossary)."""
 
     @property
     def is_filling(self) -> bool:

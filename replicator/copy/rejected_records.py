@@ -5,18 +5,21 @@ from __future__ import annotations
 from clusters.wire import error_codes
 from clusters.wire.messages import ProducedPartition
 from replicator.batch.record_batch import RawBatch
-from replicator.copy.copy_protocol import Copy
+from replicator.copy.copy_state import Refusals
 from replicator.errors import BadBatch, CompactionHole, ForeignWrite, SchemaMissing
+from replicator.partition_key import PartitionKey
 from replicator.partition_states import Halt, OffsetSpan, Reinspect
 
 
-def judge_rejected_records(copy: Copy, batch: RawBatch, answer: ProducedPartition) -> Halt | Reinspect:
+def judge_rejected_records(
+    key: PartitionKey, refusals: Refusals, batch: RawBatch, answer: ProducedPartition
+) -> Halt | Reinspect:
     """The target refuses the batch as a whole, or names the records that it does not take (KIP-467).
 
-    Named records are added to `copy.refused_records`; with quarantine the next attempt leaves them out.
+    Named records are added to `refusals.records`; with quarantine the next attempt leaves them out.
     """
     name, whole = error_codes.describe_error_code(answer.error), answer.message or "no reason given"
-    where = f"source topic {copy.key.topic}, partition {copy.key.partition}"
+    where = f"source topic {key.topic}, partition {key.partition}"
     refused = {
         batch.source_offset(index): f"{name}: {reason or whole}"
         for index, reason in answer.record_errors
@@ -25,11 +28,11 @@ def judge_rejected_records(copy: Copy, batch: RawBatch, answer: ProducedPartitio
     if not refused:
         text = f"the target answers {name} to {where}, offsets {batch.base} to {batch.end - 1}: {whole}"
         return Halt("rejected", text, source=OffsetSpan(batch.base, batch.end))
-    copy.refused_records |= refused
+    refusals.records |= refused
     first, last = min(refused), max(refused)
     more = f" and {len(refused) - 1} more up to offset {last}" if len(refused) > 1 else ""
     text = f"the target does not take {where}, offset {first}{more}: {refused[first]}"
-    if copy.quarantine:
+    if refusals.quarantine:
         return Reinspect(text, "rejected")
     return Halt("rejected", text, source=OffsetSpan(first, last + 1))
 

@@ -66,7 +66,7 @@ class ActiveCopy:
         a new class hands the partition to the other fetcher, which is woken.
         """
         before = self.kind
-        at_end = self.copy.position >= self.copy.source_end
+        at_end = self.copy.source.position >= self.copy.source.end
         if self.kind == "live":
             if not at_end:
                 self._calm, self.kind = 0, "bulk"

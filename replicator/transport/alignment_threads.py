@@ -99,7 +99,7 @@ class AlignmentThreads:
         if part is not None and not part.begun:
             part.begun = True
             copy = _aligned(active)
-            copy.closing = OffsetGap(copy.acked, part.goal)
+            copy.alignment.closing = OffsetGap(copy.progress.acked, part.goal)
             self._fills.submit(self._fill, part)
 
     def _fill(self, part: _Part) -> None:
@@ -110,7 +110,7 @@ class AlignmentThreads:
             if why_not:
                 trouble = Halt("unsupported", why_not)
             elif copy.trouble is None:
-                copy.acked = copy.copied_through = self._filled_up(part, copy)
+                copy.progress.acked = copy.progress.copied_through = self._filled_up(part, copy)
         except Misaligned as misaligned:
             trouble = Reinspect(str(misaligned), "target_foreign_write")
         except SessionLost as lost:
@@ -118,18 +118,18 @@ class AlignmentThreads:
         except Unauthorised as refused:
             trouble = Halt("unauthorised", str(refused))
         except ClusterError as error:
-            copy.unanswered = True
+            copy.producer.unanswered = True
             trouble = Reinspect(str(error), "rejected" if isinstance(error, RequestRefused) else None)
         except Exception as error:
-            copy.unanswered = True
+            copy.producer.unanswered = True
             log.exception("fill failed", extra={"topic": copy.key.target_topic, "partition": copy.key.partition})
             trouble = Reinspect(f"filling failed ({type(error).__name__}: {error})", "failed")
         copy.fail_gap(trouble)
 
     def _filled_up(self, part: _Part, copy: AlignedCopy) -> int:
         def report_progress(progress: FillProgress) -> None:
-            copy.progress = progress
-            copy.acked = copy.copied_through = progress.done
+            copy.alignment.progress = progress
+            copy.progress.acked = copy.progress.copied_through = progress.done
             if copy.trouble is not None:
                 copy.request_stop()
 
@@ -141,7 +141,7 @@ class AlignmentThreads:
             bare=part.gap_method == "markers",
             max_batch=part.active.terms.limits.max_batch,
             progress=report_progress,
-            stop=copy.stop_requested,
+            stop=copy.alignment.stop_requested,
         )
 
     # -- gaps --------------------------------------------------------------------------------------------------
@@ -158,7 +158,7 @@ class AlignmentThreads:
             copy.fail_gap(Reinspect("the partition was given up"))
             return
         try:
-            end = part.gaps.advance(gap.end, copy.stop_requested)
+            end = part.gaps.advance(gap.end, copy.alignment.stop_requested)
         except Misaligned as misaligned:
             copy.fail_overshot_gap(gap, misaligned.end)
         except SessionLost as lost:

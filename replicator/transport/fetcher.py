@@ -86,8 +86,8 @@ class Fetcher(BrokerConnectionThread):
                 FetchPartition(
                     active.copy.source_id,
                     active.copy.key.partition,
-                    active.copy.position,
-                    active.copy.leader_epoch,
+                    active.copy.source.position,
+                    active.copy.source.leader_epoch,
                     min(share, most * active.weight // heaviest),
                 )
                 for active, share in asked
@@ -113,7 +113,12 @@ class Fetcher(BrokerConnectionThread):
 
 def _can_fetch(active: ActiveCopy) -> bool:
     copy = active.copy
-    return copy.trouble is None and copy.refused is None and copy.buffered < _PARTITION_BUFFER and not copy.is_crowded
+    return (
+        copy.trouble is None
+        and copy.refusals.batch is None
+        and copy.queue.buffered < _PARTITION_BUFFER
+        and not copy.is_crowded
+    )
 
 
 def _within_quotas(active_copies: list[ActiveCopy], now: float) -> tuple[list[tuple[ActiveCopy, int]], float]:
@@ -145,7 +150,7 @@ def _deliver_or_stop(active: ActiveCopy, answer: FetchedPartition) -> None:
     except Exception as error:
         key = active.copy.key
         log.exception("answer failed", extra={"flow": key.flow, "topic": key.topic, "partition": key.partition})
-        reason = f"what the source sent from offset {active.copy.position} on could not be worked on"
+        reason = f"what the source sent from offset {active.copy.source.position} on could not be worked on"
         active.copy.stop(Reinspect(f"{reason}: {type(error).__name__}: {error}", "rejected"))
 
 
@@ -155,8 +160,8 @@ def _deliver(active: ActiveCopy, answer: FetchedPartition) -> None:
     if trouble is not None:
         active.copy.stop(trouble)
         return
-    copy.source_end, copy.high_watermark = answer.last_stable, answer.high_watermark
-    copy.source_seen = time.monotonic()
+    copy.source.end, copy.source.high_watermark = answer.last_stable, answer.high_watermark
+    copy.source.seen_at = time.monotonic()
     records = answer.records
     size = len(records)
     if size == 0:
@@ -164,7 +169,9 @@ def _deliver(active: ActiveCopy, answer: FetchedPartition) -> None:
         return
     if 2 * size < memoryview(records.obj).nbytes:  # a small part must not hold a large answer in memory
         records = memoryview(bytes(records))
-    selected = select_batches(records, copy.position, answer.aborted, leave_out=active.leave_out, terms=active.terms)
+    selected = select_batches(
+        records, copy.source.position, answer.aborted, leave_out=active.leave_out, terms=active.terms
+    )
     if selected.rejected and active.quarantine is not None:
         try:
             active.quarantine.keep(copy.key, selected.rejected)
@@ -181,16 +188,16 @@ def _deliver(active: ActiveCopy, answer: FetchedPartition) -> None:
 
 
 def _find_trouble(active: ActiveCopy, answer: FetchedPartition) -> Halt | Reinspect | None:
-    copy = active.copy
+    copy, position = active.copy, active.copy.source.position
     if answer.diverging_epoch is not None:
         epoch, end = answer.diverging_epoch
-        reason = f"the source's log ends epoch {epoch} at offset {end}, copied was through {copy.position}"
+        reason = f"the source's log ends epoch {epoch} at offset {end}, copied was through {position}"
         if active.ledger is not None and not active.ledger.template.epochs:  # an inspection could not know it any more
-            return Halt("source_truncated", reason, source=OffsetSpan(min(end, copy.position), copy.position))
+            return Halt("source_truncated", reason, source=OffsetSpan(min(end, position), position))
         return Reinspect(reason, "source_truncated")  # the inspection finds out how far back
     if answer.error == error_codes.OFFSET_OUT_OF_RANGE:
         return Reinspect(  # expired, as the inspection will find; or the log does not know the epoch that we copied
-            f"the source answers OFFSET_OUT_OF_RANGE at offset {copy.position}, leader epoch {copy.leader_epoch}",
+            f"the source answers OFFSET_OUT_OF_RANGE at offset {position}, leader epoch {copy.source.leader_epoch}",
             "source_truncated",
         )
     if answer.error in (error_codes.UNKNOWN_TOPIC_ID, error_codes.INCONSISTENT_TOPIC_ID):
@@ -198,7 +205,5 @@ def _find_trouble(active: ActiveCopy, answer: FetchedPartition) -> Halt | Reinsp
     if answer.error == error_codes.TOPIC_AUTHORIZATION_FAILED:
         return Halt("unauthorised", f"the source refuses READ on topic {copy.key.topic}")
     if answer.error:
-        return Reinspect(
-            f"the source answers {error_codes.describe_error_code(answer.error)} at offset {copy.position}"
-        )
+        return Reinspect(f"the source answers {error_codes.describe_error_code(answer.error)} at offset {position}")
     return None

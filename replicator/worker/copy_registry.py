@@ -17,10 +17,12 @@ from clusters.settings import ConnectionSettings, SettingsLookup
 from replicator.batch.repack import RepackTerms
 from replicator.copy.aligned.aligned_copy import AlignedCopy
 from replicator.copy.aligned.aligned_topic_choice import prepare_topic_for_filling
+from replicator.copy.copy_state import Refusals, SourceCursor, TargetProgress
 from replicator.copy.loop_guard import PartitionLoopGuard
 from replicator.copy.partition_copy import PartitionCopy
 from replicator.copy.quarantine import QuarantineWriter
 from replicator.copy.schema_ids import SchemaIdCounts, SchemaIdTranslations
+from replicator.copy.sequenced_producer import SequencedProducer
 from replicator.copy.transactions.open_transaction import SlotPartition
 from replicator.copy.transactions.slot_sender import SlotSender
 from replicator.copy.transactions.slot_takeover import TakenTransactionPartition, build_transaction_copy
@@ -79,17 +81,21 @@ class CopyRegistry:
             key=task.key,
             source_id=taken.source.topic_id,
             target_id=taken.target.topic_id,
-            identity=decided.numbering,
-            position=decided.position,
-            acked=decided.target_end,
-            depth=decided.depth,
-            depth_confirmed=decided.depth_confirmed,
-            leader_epoch=find_leader_epoch_below(taken.block.epochs, decided.position),
-            epochs=list(taken.block.epochs),
-            quarantine=task.record.flow.rejected == "quarantine",
-            alone=decided.alone,
-            expiration_ms=self.expiration_ms,
-            remembered_by=decided.newest,
+            source=SourceCursor(
+                decided.position,
+                find_leader_epoch_below(taken.block.epochs, decided.position),
+                list(taken.block.epochs),
+            ),
+            progress=TargetProgress(decided.target_end),
+            refusals=Refusals(quarantine=task.record.flow.rejected == "quarantine"),
+            producer=SequencedProducer(
+                decided.numbering,
+                decided.depth,
+                decided.depth_confirmed,
+                expiration_ms=self.expiration_ms,
+                remembered_by=decided.newest,
+                alone=decided.alone,
+            ),
         )
 
         def durable(runs: list[OffsetRun]) -> None:
@@ -100,10 +106,10 @@ class CopyRegistry:
             copy.halt(f"the ledger could not be written: {error}")
 
         def epochs() -> tuple[LeaderEpochEntry, ...]:
-            return tuple(copy.epochs[-LEADER_EPOCHS_KEPT:])
+            return tuple(copy.source.epochs[-LEADER_EPOCHS_KEPT:])
 
         ledger = PartitionLedgerWriter(
-            self.writer, taken.block, durable, failed, self.later, epochs, lambda: copy.needs_epoch
+            self.writer, taken.block, durable, failed, self.later, epochs, lambda: copy.producer.needs_epoch
         )
         source, counted = self.connect(task.record.flow.source), SchemaIdCounts()
         active = ActiveCopy(
@@ -117,18 +123,18 @@ class CopyRegistry:
             terms=RepackTerms(
                 self.discovery.limits_of(task.key.flow, task.key.target_topic),
                 refused,
-                isolate=copy.quarantine,
-                holes=lambda: copy.alone,
+                isolate=copy.refusals.quarantine,
+                holes=lambda: copy.producer.alone,
                 change=self.schema_ids.changes(task.record.flow, source, task.key, counted),
                 dense=taken.aligned,
             ),
-            quarantine=self._quarantine if copy.quarantine else None,
+            quarantine=self._quarantine if copy.refusals.quarantine else None,
             counted=counted,
         )
         first = [taken.first]
         copy.announce(first)
         if isinstance(copy, AlignedCopy) and decided.filling:
-            copy.filling = True
+            copy.alignment.filling = True
             self._aligned.add_filling(
                 active, task.gap_method or "transactions", decided.goal, lambda: self._prepare(task, source)
             )
@@ -158,7 +164,7 @@ class CopyRegistry:
             task.key, taken, guard.path_of, quarantine=task.record.flow.rejected == "quarantine"
         )
         limits, counted = self.discovery.limits_of(task.key.flow, task.key.target_topic), SchemaIdCounts()
-        refused = self._still_refused(task.key, copy.position)
+        refused = self._still_refused(task.key, copy.source.position)
         active = ActiveCopy(
             copy=copy,
             ledger=None,
@@ -170,13 +176,13 @@ class CopyRegistry:
             terms=RepackTerms(
                 limits,
                 refused,
-                isolate=copy.quarantine,
+                isolate=copy.refusals.quarantine,
                 merge_group=guard.path_of,
                 change=self.schema_ids.changes(task.record.flow, source, task.key, counted),
             ),
             counted=counted,
             wake=taken.sender.wake,
-            quarantine=self._quarantine if copy.quarantine else None,
+            quarantine=self._quarantine if copy.refusals.quarantine else None,
         )
         self._active_copies[id(active)], self._senders[id(active)] = active, taken.sender
         task.attach_copy(active, taken.known.position.note)
@@ -185,7 +191,7 @@ class CopyRegistry:
         log.info(
             "copying in transactions",
             extra={"flow": task.key.flow, "topic": task.key.topic, "partition": task.key.partition,
-                   "position": copy.position, "target_end": copy.acked},
+                   "position": copy.source.position, "target_end": copy.progress.acked},
         )  # fmt: skip
 
     def remove(self, active: ActiveCopy) -> None:
@@ -198,9 +204,9 @@ class CopyRegistry:
         self._aligned.remove(active)
         if copy.can_close_epoch and active.ledger is not None:
             active.ledger.close()
-        if copy.refused_records:
-            self._refused[copy.key] = self._refused.get(copy.key, {}) | copy.refused_records
-        if copy.too_large:
+        if copy.refusals.records:
+            self._refused[copy.key] = self._refused.get(copy.key, {}) | copy.refusals.records
+        if copy.refusals.too_large:
             self.discovery.ask_limits(copy.key.flow)
         for threads in self._broker_threads.values():
             threads.remove(active)
@@ -255,7 +261,7 @@ class CopyRegistry:
 
     def buffered(self) -> int:
         """Bytes of record batches in memory."""
-        return sum(active.copy.buffered for active in list(self._active_copies.values()))
+        return sum(active.copy.queue.buffered for active in list(self._active_copies.values()))
 
     def counters(self) -> dict[str, float]:
         """What the links have counted, summed by name."""

@@ -120,7 +120,7 @@ class PartitionTask:
         """Copying begins: forget why the partition waited or was halted. note: what was given up for it."""
         self.active, self.waiting_for, self.stopped, self.note = active, "", None, note
         self.alone = False
-        self._bytes, self._at, self._from = 0, time.monotonic(), active.copy.copied_through
+        self._bytes, self._at, self._from = 0, time.monotonic(), active.copy.progress.copied_through
 
     def detach_copy(self) -> None:
         """Copying ended. The last positions are kept for the reports."""
@@ -129,9 +129,9 @@ class PartitionTask:
         self.active = None
 
     def _remember_position(self, copy: Copy) -> None:
-        self._source_position, self._target_end = copy.copied_through, copy.acked
-        self._source_end = max(copy.source_end, copy.copied_through)
-        self._source_seen = max(copy.source_seen, self._source_seen)
+        self._source_position, self._target_end = copy.progress.copied_through, copy.progress.acked
+        self._source_end = max(copy.source.end, copy.progress.copied_through)
+        self._source_seen = max(copy.source.seen_at, self._source_seen)
 
     def record_trouble(self, trouble: Halt | Reinspect, now: float) -> None:
         """An inspection or a copy ended with `trouble`."""
@@ -159,16 +159,19 @@ class PartitionTask:
         if self.active is not None:
             copy = self.active.copy
             self._remember_position(copy)
-            rate = max(copy.copied_bytes - self._bytes, 0) / max(now - self._at, 1e-3)
-            self._lag.fetched(copy.copied_through - self._from, copy.copied_bytes - self._bytes)
-            self._bytes, self._at, self._from = copy.copied_bytes, now, copy.copied_through
-            copied_bytes, open_records = copy.copied_bytes, max(copy.high_watermark - self._source_end, 0)
-            if copy.source_end >= 0:
+            rate = max(copy.progress.copied_bytes - self._bytes, 0) / max(now - self._at, 1e-3)
+            self._lag.fetched(copy.progress.copied_through - self._from, copy.progress.copied_bytes - self._bytes)
+            self._bytes, self._at, self._from = copy.progress.copied_bytes, now, copy.progress.copied_through
+            copied_bytes, open_records = (
+                copy.progress.copied_bytes,
+                max(copy.source.high_watermark - self._source_end, 0),
+            )
+            if copy.source.end >= 0:
                 self._lag.observe_end(self._source_end, now)
-            if copy.copied_bytes:
+            if copy.progress.copied_bytes:
                 self.delay, self.retry = _FIRST_DELAY_S, partition_states.RETRY_FIRST_S
-            if copy.copied_timestamp > 0:
-                age_ms = max(int(time.time() * 1000) - copy.copied_timestamp, 0)
+            if copy.progress.copied_timestamp > 0:
+                age_ms = max(int(time.time() * 1000) - copy.progress.copied_timestamp, 0)
         behind = self._lag.behind_s(self._source_position, now)
         aligning = self._aligning()  # nothing is copied while the log is filled, so the lag is not known
         known = self._source_position >= 0 and self._source_end >= 0 and aligning is None
@@ -193,7 +196,7 @@ class PartitionTask:
             remedy=self._remedy(),
             seen=self.stopped.to_json() if self.stopped else None,
             note="; ".join(text for text in (self.note, self.hint, self._schemas()) if text) or None,
-            young=self.active is not None and self.active.copy.depth > 1,
+            young=self.active is not None and self.active.copy.is_young,
             source_seen_ms=int((time.time() - now + self._source_seen) * 1000) if self._source_seen else None,
             worker=worker,
             pid=pid,
@@ -232,6 +235,6 @@ class PartitionTask:
             return partition_states.RETRYING if self.waiting_for else partition_states.STARTING
         if self.active.copy.is_filling:
             return partition_states.ALIGNING
-        if self.active.copy.source_end < 0 or self._source_end - self._source_position > _NEAR:
+        if self.active.copy.source.end < 0 or self._source_end - self._source_position > _NEAR:
             return partition_states.CATCHING_UP
         return partition_states.RUNNING

@@ -25,8 +25,8 @@ from replicator.ledger.ledger_block import Generation, LedgerBlock
 from replicator.ledger.offset_map import ExplicitRun, OffsetRun
 from replicator.ledger.transaction_positions import TransactionPosition
 from replicator.partition_key import PartitionKey, ProducerIdentity
+from replicator.partition_states import OffsetSpan
 from replicator.recovery.operator_decisions import OperatorDecision
-from replicator.states import OffsetSpan
 from replicator.sync.group_control_records import GroupResetDecision, SyncedPositions
 from topology.inventory import InventoryAcl
 from topology.naming import Naming

@@ -14,9 +14,11 @@ from clusters.errors import ClusterError
 from replicator.batch.batch_selection import select_batches
 from replicator.batch.record_batch import decode_batches
 from replicator.batch.repack import RepackTerms
-from replicator.copy.aligned.aligned_copy import AlignedCopy
+from replicator.copy.aligned.aligned_copy import AlignedCopy, AlignmentState
 from replicator.copy.aligned.empty_log_filler import fill_log
 from replicator.copy.aligned.gap_filler import GapFiller
+from replicator.copy.copy_state import SourceCursor, TargetProgress
+from replicator.copy.sequenced_producer import SequencedProducer
 from replicator.copy.transactions.produce_answers import SessionLost
 from replicator.errors import Misaligned
 from replicator.ledger.ledger_block import CLAIM_NUMBER, Generation, LedgerBlock
@@ -76,11 +78,11 @@ class AlignedSimulation(Simulation):
     def _worker_steps(self, worker: SimulatedWorker) -> list[tuple[str, Step]]:
         found = super()._worker_steps(worker)
         copy = worker.copy
-        if isinstance(copy, AlignedCopy) and copy.filling:
+        if isinstance(copy, AlignedCopy) and copy.alignment.filling:
             found = [(label, action) for label, action in found if label not in ("fetch", "send")]
             if copy.trouble is None and not copy._blocked_from:
                 found.append(("fill", lambda amount: self._fill(worker, amount)))
-        elif isinstance(copy, AlignedCopy) and copy.gaps and copy.trouble is None:
+        elif isinstance(copy, AlignedCopy) and copy.alignment.gaps and copy.trouble is None:
             found.append(("gap", lambda amount: self._gap(worker, amount)))
         return found
 
@@ -138,13 +140,10 @@ class AlignedSimulation(Simulation):
             key=KEY,
             source_id=self.source_id,
             target_id=self.target_id,
-            identity=decided.numbering,
-            position=decided.position,
-            acked=end,
-            depth=decided.depth,
-            depth_confirmed=decided.depth_confirmed,
-            alone=decided.alone,
-            filling=decided.filling,
+            source=SourceCursor(decided.position),
+            progress=TargetProgress(end),
+            producer=SequencedProducer(decided.numbering, decided.depth, decided.depth_confirmed, alone=decided.alone),
+            alignment=AlignmentState(filling=decided.filling),
         )
         ledger = PartitionLedgerWriter(
             worker.writer,  # type: ignore[arg-type]
@@ -152,7 +151,7 @@ class AlignedSimulation(Simulation):
             copy.durable,
             lambda error: copy.halt(str(error)),
             worker.writer.later.append,
-            needs_epoch=lambda: copy.needs_epoch,
+            needs_epoch=lambda: copy.producer.needs_epoch,
         )
         first = [OffsetRun(end, end)]
         copy.announce(first)
@@ -165,7 +164,7 @@ class AlignedSimulation(Simulation):
 
     def _fetch(self, worker: SimulatedWorker, amount: int) -> None:
         assert worker.copy is not None
-        if worker.copy.position < self.source.log(TOPIC, 0).log_start:
+        if worker.copy.source.position < self.source.log(TOPIC, 0).log_start:
             worker.copy.halt("OFFSET_OUT_OF_RANGE")
         else:
             super()._fetch(worker, amount)
@@ -173,8 +172,8 @@ class AlignedSimulation(Simulation):
     def _accept(self, worker: SimulatedWorker) -> None:
         copy, ledger, answer = worker.fetched.popleft()
         small = (0, 90, 1 << 20)[self.steps_done % 3]
-        terms = RepackTerms(small=small, holes=lambda: copy.alone, dense=True)
-        runs = copy.accept(select_batches(answer.records, copy.position, answer.aborted, terms=terms))
+        terms = RepackTerms(small=small, holes=lambda: copy.producer.alone, dense=True)
+        runs = copy.accept(select_batches(answer.records, copy.source.position, answer.aborted, terms=terms))
         if runs:
             ledger.append(runs)
 

@@ -22,7 +22,9 @@ from clusters.wire.messages import READ_COMMITTED, FetchedPartition, FetchPartit
 from replicator.batch.batch_selection import select_batches
 from replicator.batch.record_batch import decode_batches
 from replicator.batch.repack import RepackTerms
+from replicator.copy.copy_state import SourceCursor, TargetProgress
 from replicator.copy.partition_copy import OutgoingBatch, PartitionCopy
+from replicator.copy.sequenced_producer import SequencedProducer
 from replicator.ledger.claims import build_claims
 from replicator.ledger.claims_follower import ClaimsView
 from replicator.ledger.consolidation import consolidate_map
@@ -189,7 +191,7 @@ class Simulation:
         else:
             if copy.trouble is None and not worker.fetched:
                 found.append(("fetch", lambda amount: self._fetch(worker, amount)))
-            if copy.trouble is None and copy.ready:
+            if copy.trouble is None and copy.queue.ready:
                 found.append(("send", lambda _: self._send(worker)))
             if copy.trouble is not None and copy.is_idle:
                 found.append(("retire", lambda _: self._retire(worker)))
@@ -288,7 +290,7 @@ class Simulation:
             return False
         lost = any(connection.requests for connection in self.lost_connections)
         return not lost and not any(
-            worker.connection.requests or worker.fetched or (worker.copy is not None and worker.copy.ready)
+            worker.connection.requests or worker.fetched or (worker.copy is not None and worker.copy.queue.ready)
             for worker in self.workers
         )
 
@@ -338,12 +340,9 @@ class Simulation:
             key=KEY,
             source_id=self.source_id,
             target_id=self.target_id,
-            identity=decided.identity,
-            position=decided.position,
-            acked=decided.target_end,
-            depth=decided.depth,
-            depth_confirmed=decided.depth_confirmed,
-            alone=decided.alone,
+            source=SourceCursor(decided.position),
+            progress=TargetProgress(decided.target_end),
+            producer=SequencedProducer(decided.identity, decided.depth, decided.depth_confirmed, alone=decided.alone),
         )
         ledger = PartitionLedgerWriter(
             worker.writer,  # type: ignore[arg-type]
@@ -351,7 +350,7 @@ class Simulation:
             copy.durable,
             lambda error: copy.halt(str(error)),
             worker.writer.later.append,
-            needs_epoch=lambda: copy.needs_epoch,
+            needs_epoch=lambda: copy.producer.needs_epoch,
         )
         copy.announce(first)
         ledger.append(first)
@@ -361,7 +360,7 @@ class Simulation:
         copy, ledger = worker.copy, worker.ledger
         assert copy is not None
         assert ledger is not None
-        asked = FetchPartition(copy.source_id, 0, copy.position, copy.leader_epoch, 60 + 20 * amount)
+        asked = FetchPartition(copy.source_id, 0, copy.source.position, copy.source.leader_epoch, 60 + 20 * amount)
         (answer,) = self.source.wire().fetch((asked,), max_wait_ms=0, isolation=READ_COMMITTED)
         assert answer.error == 0, answer
         worker.fetched.append((copy, ledger, answer))
@@ -369,8 +368,10 @@ class Simulation:
     def _accept(self, worker: SimulatedWorker) -> None:
         """Also for a copy that was given up meanwhile: its fetching thread does not know."""
         copy, ledger, answer = worker.fetched.popleft()
-        terms = RepackTerms(small=(0, 90, 1 << 20)[self.steps_done % 3], holes=lambda: copy.alone or not self.fencing)
-        runs = copy.accept(select_batches(answer.records, copy.position, answer.aborted, terms=terms))
+        terms = RepackTerms(
+            small=(0, 90, 1 << 20)[self.steps_done % 3], holes=lambda: copy.producer.alone or not self.fencing
+        )
+        runs = copy.accept(select_batches(answer.records, copy.source.position, answer.aborted, terms=terms))
         if runs:
             ledger.append(runs)
 
@@ -385,7 +386,7 @@ class Simulation:
         assert worker.ledger is not None
         if isinstance(worker.copy.trouble, Halt):
             raise WentHalted(worker.copy.trouble)
-        if worker.copy.needs_epoch and not worker.copy.unanswered:
+        if worker.copy.producer.needs_epoch and not worker.copy.producer.unanswered:
             worker.ledger.close()
         worker.copy = worker.ledger = None
 
@@ -499,11 +500,11 @@ class Simulation:
         self.workers = [last]
         end = self.source.log(TOPIC, 0).last_stable()
         for _ in range(20 * self.source.log(TOPIC, 0).end + 100):
-            if last.copy is not None and last.copy.copied_through == end and not last.writer.queue:
+            if last.copy is not None and last.copy.progress.copied_through == end and not last.writer.queue:
                 self.check_claims()
                 return
             for label, action in self._worker_steps(last):
-                if label != "fetch" or (last.copy is not None and last.copy.position < end):
+                if label != "fetch" or (last.copy is not None and last.copy.source.position < end):
                     action(100)
         raise AssertionError(f"no end: {last.copy}")
 

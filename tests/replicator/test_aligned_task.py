@@ -6,8 +6,10 @@ import uuid
 from types import SimpleNamespace
 
 from clusters.flow_records import FlowRecord
-from replicator.copy.aligned.aligned_copy import AlignedCopy
+from replicator.copy.aligned.aligned_copy import AlignedCopy, AlignmentState
 from replicator.copy.aligned.empty_log_filler import FillProgress
+from replicator.copy.copy_state import SourceCursor, TargetProgress
+from replicator.copy.sequenced_producer import SequencedProducer
 from replicator.partition_key import PartitionKey, ProducerIdentity
 from replicator.worker.partition_task import PartitionTask
 from topology.plan import PlanFlow
@@ -22,19 +24,17 @@ def test_while_it_is_filled_nobody_knows_the_lag() -> None:
         key=key,
         source_id=uuid.uuid4(),
         target_id=uuid.uuid4(),
-        identity=ProducerIdentity(1, 0, 0),
-        position=0,
-        acked=0,
-        depth=1,
-        depth_confirmed=1,
-        filling=True,
+        source=SourceCursor(0),
+        progress=TargetProgress(0),
+        producer=SequencedProducer(ProducerIdentity(1, 0, 0), depth=1, depth_confirmed=1),
+        alignment=AlignmentState(filling=True),
     )
-    copy.source_end = 0
+    copy.source.end = 0
     task = PartitionTask(
         key, FlowRecord(PlanFlow("f", "a", "b", ALL), "", ""), active=SimpleNamespace(copy=copy, counted="")
     )
     assert task.report("w", 1).lag_records == 0
-    copy.progress = FillProgress("orders", 0, done=25, of=100, rate=5.0)
+    copy.alignment.progress = FillProgress("orders", 0, done=25, of=100, rate=5.0)
     report = task.report("w", 1)
     assert (report.state, report.lag_records) == ("aligning", None)
     assert report.aligning == {"done": 25, "of": 100, "rate": 5.0, "seconds_left": 15.0}

@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 
 from clusters.settings import ConnectionSettings
+from replicator.copy.copy_state import SourceCursor, TargetProgress
 from replicator.copy.partition_copy import PartitionCopy
+from replicator.copy.sequenced_producer import SequencedProducer
 from replicator.partition_key import PartitionKey, ProducerIdentity
 from replicator.recovery.log_inspection import BrokerAddress
 from replicator.transport.active_copy import ActiveCopy
@@ -41,7 +43,12 @@ def test_links_to_brokers_that_nobody_needs_any_more_end_with_their_threads_and_
     addresses = [BrokerAddress("127.0.0.1", port) for port in (1, 2)]
     gone, used = (registry._find_threads("send", CLOUD, address) for address in addresses)
     copy = PartitionCopy(
-        KEY, uuid.uuid4(), uuid.uuid4(), ProducerIdentity(7, 0, 0), position=0, acked=0, depth=1, depth_confirmed=5
+        KEY,
+        uuid.uuid4(),
+        uuid.uuid4(),
+        SourceCursor(0),
+        TargetProgress(0),
+        producer=SequencedProducer(ProducerIdentity(7, 0, 0), depth=1, depth_confirmed=5),
     )
     active = ActiveCopy(copy, None, RateLimit(None), lambda _batch: False, *addresses)
     used.add(active)

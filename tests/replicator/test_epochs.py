@@ -13,7 +13,9 @@ from hypothesis import strategies as st
 from clusters.fake_cluster import FakeCluster
 from clusters.wire.messages import READ_COMMITTED, FetchPartition
 from replicator.batch.batch_selection import select_batches
+from replicator.copy.copy_state import SourceCursor, TargetProgress
 from replicator.copy.partition_copy import PartitionCopy
+from replicator.copy.sequenced_producer import SequencedProducer
 from replicator.ledger.leader_epochs import LeaderEpochEntry, find_leader_epoch_below
 from replicator.ledger.ledger import assemble_partitions
 from replicator.ledger.ledger_block import Generation, LedgerBlock
@@ -67,23 +69,27 @@ class World:
         self.generation += 1
         block = LedgerBlock(KEY, Generation(self.generation, "w"), 1, end, identity, *self.ids, (), epochs=epochs)
         copy = PartitionCopy(
-            KEY, *self.ids, identity, position, end, 5, 5, find_leader_epoch_below(epochs, position), list(epochs)
-        )  # fmt: skip
+            KEY,
+            *self.ids,
+            SourceCursor(position, find_leader_epoch_below(epochs, position), list(epochs)),
+            TargetProgress(end),
+            producer=SequencedProducer(identity, 5, 5),
+        )
         ledger = PartitionLedgerWriter(
             self.writer,  # type: ignore[arg-type]
             block,
             copy.durable,
             lambda error: pytest.fail(str(error)),
             self.writer.later.append,
-            lambda: tuple(copy.epochs),
+            lambda: tuple(copy.source.epochs),
         )
         first = [OffsetRun(end, position)]
         copy.announce(first)
         ledger.append(first)
-        asked = FetchPartition(copy.source_id, 0, copy.position, copy.leader_epoch, 1 << 20)
+        asked = FetchPartition(copy.source_id, 0, copy.source.position, copy.source.leader_epoch, 1 << 20)
         (answer,) = self.source.wire().fetch((asked,), max_wait_ms=0, isolation=READ_COMMITTED)
         assert (answer.error, answer.diverging_epoch) == (0, None)
-        runs = copy.accept(select_batches(answer.records, copy.position, answer.aborted))
+        runs = copy.accept(select_batches(answer.records, copy.source.position, answer.aborted))
         if runs:
             ledger.append(runs)
         while self.writer.under_way:
@@ -91,7 +97,7 @@ class World:
         while (outgoing := copy.next_outgoing()) is not None:
             error, base, _ = self.target.append("orders", 0, b"".join(outgoing.pieces))
             assert (error, base) == (0, outgoing.first)
-            copy.in_flight.clear()
+            copy.queue.in_flight.clear()
 
     def looked(self, monkeypatch: pytest.MonkeyPatch):
         """What the next worker decides, and the divergence it found."""
@@ -169,11 +175,17 @@ def test_a_new_epoch_waits_for_the_ledger() -> None:
     world.source.log("orders", 0).leader_epoch = 4
     world.produce(2)
     identity = ProducerIdentity(world.us, 0, 0)
-    copy = PartitionCopy(KEY, *world.ids, identity, 0, 0, 5, 5, -1, [LeaderEpochEntry(0, 0)])
+    copy = PartitionCopy(
+        KEY,
+        *world.ids,
+        SourceCursor(0, -1, [LeaderEpochEntry(0, 0)]),
+        TargetProgress(0),
+        producer=SequencedProducer(identity, 5, 5),
+    )
     (answer,) = world.source.wire().fetch((FetchPartition(world.ids[0], 0, 0),), max_wait_ms=0)
     runs = copy.accept(select_batches(answer.records, 0, (), terms=_each_alone()))
     assert runs == [OffsetRun(2, 2)]
-    assert copy.epochs == [LeaderEpochEntry(0, 0), LeaderEpochEntry(2, 4)]
+    assert copy.source.epochs == [LeaderEpochEntry(0, 0), LeaderEpochEntry(2, 4)]
     assert [copy.next_outgoing().first for _ in range(2)] == [0, 1]
     assert copy.next_outgoing() is None
     copy.durable(runs)

@@ -12,7 +12,9 @@ from clusters.wire.messages import ProducedPartition
 from replicator.batch.batch_selection import select_batches
 from replicator.batch.record_batch import RawBatch
 from replicator.batch.repack import RepackTerms
+from replicator.copy.copy_state import SourceCursor, TargetProgress
 from replicator.copy.partition_copy import PartitionCopy
+from replicator.copy.sequenced_producer import SequencedProducer
 from replicator.ledger.ledger import assemble_partitions
 from replicator.ledger.ledger_block import CLAIM_NUMBER, Generation, LedgerBlock
 from replicator.ledger.ledger_state import LedgerState
@@ -30,12 +32,19 @@ HOLED = data(3, offsets=(0, 2))
 
 
 def copying(*, alone: bool = False) -> PartitionCopy:
-    return PartitionCopy(KEY, SOURCE, TARGET, ProducerIdentity(7, 0, 0), 0, 0, 5, 5, alone=alone)
+    return PartitionCopy(
+        KEY,
+        SOURCE,
+        TARGET,
+        SourceCursor(0),
+        TargetProgress(0),
+        producer=SequencedProducer(ProducerIdentity(7, 0, 0), 5, 5, alone=alone),
+    )
 
 
 def taken(copy: PartitionCopy, *batches: bytes) -> list[OffsetRun]:
-    terms = RepackTerms(small=0, holes=lambda: copy.alone)
-    return copy.accept(select_batches(answer(*batches), copy.position, terms=terms))
+    terms = RepackTerms(small=0, holes=lambda: copy.producer.alone)
+    return copy.accept(select_batches(answer(*batches), copy.source.position, terms=terms))
 
 
 @pytest.mark.parametrize("hole", [HOLED, data(4), emptied(3, 2), data(3, offsets=(0,), span=2)])
@@ -43,7 +52,7 @@ def test_under_a_shared_epoch_nothing_behind_a_hole_is_taken(hole: bytes) -> Non
     copy = copying()
     runs = taken(copy, data(0, 2), commit(2, 1), hole, data(9))
     assert runs == [OffsetRun(2, 3), OffsetRun(2, 3)]  # the gap, and once more so that the ledger hears of the hole
-    assert (copy.position, copy.needs_epoch, len(copy.ready)) == (3, True, 1)
+    assert (copy.source.position, copy.producer.needs_epoch, len(copy.queue.ready)) == (3, True, 1)
     copy.durable(runs)
     copy.next_outgoing()
     copy.answered(ProducedPartition(TARGET, 0, 0, 0, 0))
@@ -54,24 +63,24 @@ def test_under_a_shared_epoch_nothing_behind_a_hole_is_taken(hole: bytes) -> Non
 def test_alone_holes_are_copied() -> None:
     copy = copying(alone=True)
     runs = taken(copy, HOLED, data(6))
-    assert (copy.position, copy.alone, copy.needs_epoch) == (7, True, True)
+    assert (copy.source.position, copy.producer.alone, copy.producer.needs_epoch) == (7, True, True)
     assert runs == [OffsetRun(0, 3), OffsetRun(1, 5)]
 
 
 def test_an_epoch_without_holes_at_its_beginning_is_shared_again() -> None:
     copy = copying(alone=True)
-    assert copy.needs_epoch
+    assert copy.producer.needs_epoch
     assert taken(copy, data(0, 3)) == [OffsetRun(3, 3)]
-    assert (copy.alone, copy.needs_epoch) == (False, False)
+    assert (copy.producer.alone, copy.producer.needs_epoch) == (False, False)
     taken(copy, data(5))
-    assert (copy.position, copy.needs_epoch) == (3, True)
+    assert (copy.source.position, copy.producer.needs_epoch) == (3, True)
 
 
 def test_only_the_first_answer_decides() -> None:
     copy = copying(alone=True)
     taken(copy, HOLED)
     assert taken(copy, data(6)) == []
-    assert copy.alone
+    assert copy.producer.alone
 
 
 @pytest.mark.parametrize(
@@ -90,7 +99,7 @@ def test_what_may_still_land(code: int, unanswered: bool) -> None:
     taken(copy, data(0, 3))
     copy.next_outgoing()
     copy.answered(ProducedPartition(TARGET, 0, code, -1, 0))
-    assert copy.unanswered == unanswered
+    assert copy.producer.unanswered == unanswered
 
 
 def test_a_lost_connection_with_something_on_it() -> None:
@@ -99,7 +108,7 @@ def test_a_lost_connection_with_something_on_it() -> None:
     busy.next_outgoing()
     for copy in (idle, busy):
         copy.connection_lost("cut")
-    assert (idle.unanswered, busy.unanswered) == (False, True)
+    assert (idle.producer.unanswered, busy.producer.unanswered) == (False, True)
 
 
 def remembered(**more: object) -> LedgerState:
@@ -225,16 +234,16 @@ def test_what_the_target_does_not_take_is_left_out_alone_only() -> None:
     copy, kept = copying(), []
 
     def taken_with_limits() -> None:
-        terms = RepackTerms(refused={4: "no key"}, small=0, isolate=True, holes=lambda: copy.alone)
-        selected = select_batches(answer(data(0, 3), data(3, 3)), copy.position, terms=terms)
+        terms = RepackTerms(refused={4: "no key"}, small=0, isolate=True, holes=lambda: copy.producer.alone)
+        selected = select_batches(answer(data(0, 3), data(3, 3)), copy.source.position, terms=terms)
         kept.extend(selected.rejected)
         copy.accept(selected)
 
     taken_with_limits()
-    assert (copy.position, copy.needs_epoch, len(copy.ready), kept) == (3, True, 1, [])
-    assert isinstance(copy.refused, Reinspect)
-    assert "producer epoch of its own" in copy.refused.reason
+    assert (copy.source.position, copy.producer.needs_epoch, len(copy.queue.ready), kept) == (3, True, 1, [])
+    assert isinstance(copy.refusals.batch, Reinspect)
+    assert "producer epoch of its own" in copy.refusals.batch.reason
     copy = copying(alone=True)
     taken_with_limits()
-    assert (copy.position, copy.alone, copy.needs_epoch) == (6, True, True)
+    assert (copy.source.position, copy.producer.alone, copy.producer.needs_epoch) == (6, True, True)
     assert [record.source_offset for record in kept] == [4]

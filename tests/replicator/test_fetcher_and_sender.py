@@ -12,7 +12,9 @@ from clusters.settings import ConnectionSettings
 from clusters.wire.messages import FetchedPartition, ProducedPartition
 from replicator.batch.record_batch import RawBatch
 from replicator.batch.repack import RepackTerms
+from replicator.copy.copy_state import SourceCursor, TargetProgress
 from replicator.copy.partition_copy import PartitionCopy
+from replicator.copy.sequenced_producer import SequencedProducer
 from replicator.ledger.ledger_block import Generation, LedgerBlock
 from replicator.ledger.ledger_writer import PartitionLedgerWriter
 from replicator.ledger.offset_map import OffsetRun
@@ -44,7 +46,12 @@ class Written:
 def active_copy_of(leave_out: Any = lambda _batch: False, depth: int = 5, partition: int = 0) -> ActiveCopy:
     key = KEY._replace(partition=partition)
     copy = PartitionCopy(
-        key, SOURCE, TARGET, ProducerIdentity(7, 0, 0), position=0, acked=0, depth=depth, depth_confirmed=5
+        key,
+        SOURCE,
+        TARGET,
+        SourceCursor(0),
+        TargetProgress(0),
+        producer=SequencedProducer(ProducerIdentity(7, 0, 0), depth, depth_confirmed=5),
     )
     return ActiveCopy(copy, None, RateLimit(None), leave_out, NOWHERE, NOWHERE, terms=RepackTerms(small=0))
 
@@ -119,7 +126,7 @@ def test_a_partition_is_never_sent_by_two_lanes_at_once() -> None:
     assert [outgoing.first for _, outgoing in in_flight] == [0]
     active.kind = "live"  # meanwhile the fetching side found the log's end
     assert live._gather_request() == []
-    assert [outgoing.first for outgoing in active.sequenced_copy.in_flight] == [0]
+    assert [outgoing.first for outgoing in active.sequenced_copy.queue.in_flight] == [0]
     active.sequenced_copy.answered(ProducedPartition(TARGET, 0, 0, 0, 0, ""))
     active.wake()
     assert bulk._gather_request() == []
@@ -137,7 +144,7 @@ def test_a_registry_that_does_not_answer_is_this_partitions_trouble() -> None:
     active = active_copy_of(leave_out)
     _deliver_or_stop(active, answer(1, data(0)))
     assert active.copy.trouble == Reinspect("the registry of onprem cannot be read")
-    assert (active.copy.position, active.copy.buffered) == (0, 0)
+    assert (active.copy.source.position, active.copy.queue.buffered) == (0, 0)
 
 
 def test_an_answer_that_breaks_us_becomes_a_loud_state_in_the_end(caplog: pytest.LogCaptureFixture) -> None:

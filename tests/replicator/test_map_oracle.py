@@ -62,9 +62,9 @@ class Mixed(Simulation):
     def _accept(self, worker: SimulatedWorker) -> None:
         copy, ledger, answer = worker.fetched.popleft()
         small = (0, 90, 1 << 20)[self.steps_done % 3]
-        terms = RepackTerms(refused=self.refused, isolate=True, small=small, holes=lambda: copy.alone)
+        terms = RepackTerms(refused=self.refused, isolate=True, small=small, holes=lambda: copy.producer.alone)
         runs = copy.accept(
-            select_batches(answer.records, copy.position, answer.aborted, leave_out=_brought, terms=terms)
+            select_batches(answer.records, copy.source.position, answer.aborted, leave_out=_brought, terms=terms)
         )
         if runs:
             ledger.append(runs)

@@ -11,7 +11,9 @@ from clusters.wire import error_codes
 from clusters.wire.messages import ProducedPartition
 from replicator.batch.batch_selection import SelectedBatches, select_batches
 from replicator.batch.repack import RepackTerms
+from replicator.copy.copy_state import SourceCursor, TargetProgress
 from replicator.copy.partition_copy import OutgoingBatch, PartitionCopy
+from replicator.copy.sequenced_producer import SequencedProducer
 from replicator.ledger.offset_map import OffsetRun
 from replicator.limits import TargetLimits
 from replicator.partition_key import PartitionKey, ProducerIdentity
@@ -24,11 +26,18 @@ KEY = PartitionKey("onprem-to-cloud", "orders", "orders", 0)
 
 
 def copying(position: int = 0, acked: int = 0, depth: int = 5, base: int = 0, confirmed: int = 5) -> PartitionCopy:
-    return PartitionCopy(KEY, SOURCE, TARGET, ProducerIdentity(7, 0, base), position, acked, depth, confirmed)
+    return PartitionCopy(
+        KEY,
+        SOURCE,
+        TARGET,
+        SourceCursor(position),
+        TargetProgress(acked),
+        producer=SequencedProducer(ProducerIdentity(7, 0, base), depth, confirmed),
+    )
 
 
 def taken(copy: PartitionCopy, *batches: bytes, aborted: tuple[tuple[int, int], ...] = ()) -> list[OffsetRun]:
-    return copy.accept(select_batches(answer(*batches), copy.position, aborted, terms=ONE_BY_ONE))
+    return copy.accept(select_batches(answer(*batches), copy.source.position, aborted, terms=ONE_BY_ONE))
 
 
 def sent(copy: PartitionCopy) -> list[OutgoingBatch]:
@@ -62,7 +71,7 @@ def test_runs_stand_where_a_gap_is() -> None:
     copy = copying()
     runs = taken(copy, data(0, 3), commit(3, 1), data(4, 2), transactional(6, 2, 1), abort(8, 1), aborted=((1, 6),))
     assert runs == [OffsetRun(3, 4), OffsetRun(5, 9)]
-    assert copy.position == 9
+    assert copy.source.position == 9
     assert taken(copy, data(9)) == []
     assert taken(copy, data(20)) == [OffsetRun(6, 20)]
 
@@ -70,15 +79,15 @@ def test_runs_stand_where_a_gap_is() -> None:
 def test_a_gap_alone_is_announced() -> None:
     copy = copying(position=10, acked=8)
     assert taken(copy, commit(10, 1), commit(11, 2)) == [OffsetRun(8, 12)]
-    assert copy.copied_through == 12
+    assert copy.progress.copied_through == 12
     assert taken(copy, data(12)) == []
 
 
 def test_an_empty_answer_changes_nothing() -> None:
     copy = copying(position=10, acked=8)
-    copy.leader_epoch = 4
+    copy.source.leader_epoch = 4
     assert taken(copy) == []
-    assert (copy.position, copy.leader_epoch, copy.copied_through) == (10, 4, 10)
+    assert (copy.source.position, copy.source.leader_epoch, copy.progress.copied_through) == (10, 4, 10)
 
 
 def test_blocked_until_the_ledger_holds_the_run() -> None:
@@ -134,14 +143,14 @@ def test_progress_and_buffer() -> None:
     copy = copying()
     batches = [data(0, 3), data(3, 2), data(5, 4)]
     taken(copy, *batches, commit(9, 1))
-    assert copy.buffered == sum(map(len, batches))
+    assert copy.queue.buffered == sum(map(len, batches))
     copy.durable([OffsetRun(9, 10)])
     for at, (place, through) in enumerate(((0, 3), (3, 5), (5, 10))):
         sent(copy)
         answered(copy, place)
-        assert copy.copied_through == through, at
-    assert (copy.buffered, copy.acked, copy.is_idle, copy.trouble) == (0, 9, True, None)
-    assert copy.copied_bytes == sum(map(len, batches))
+        assert copy.progress.copied_through == through, at
+    assert (copy.queue.buffered, copy.progress.acked, copy.is_idle, copy.trouble) == (0, 9, True, None)
+    assert copy.progress.copied_bytes == sum(map(len, batches))
 
 
 @pytest.mark.parametrize("found", [0, 4, 6, 5000])
@@ -154,7 +163,7 @@ def test_stored_elsewhere_is_duplicated(found: int) -> None:
     assert copy.trouble.state == "duplicated"
     assert "5 to 7" in copy.trouble.error
     assert str(found) in copy.trouble.error
-    assert copy.acked == 5
+    assert copy.progress.acked == 5
 
 
 JUDGED = {
@@ -189,7 +198,7 @@ def test_error_codes(code: int) -> None:
         assert isinstance(copy.trouble, Halt)
         assert copy.trouble.state == state
         assert copy.trouble.remedy
-    assert copy.acked == 5
+    assert copy.progress.acked == 5
     assert next(iter(sent(copy)), None) is None
 
 
@@ -204,7 +213,7 @@ def test_a_target_that_stamps_records_is_told_by_its_answer() -> None:
     assert isinstance(copy.trouble, Halt)
     assert copy.trouble.state == "append_time"
     assert (copy.trouble.source, copy.trouble.target) == ((103, 105), (33, 35))
-    assert (copy.acked, copy.copied_through) == (35, 105), "it is stored all the same"
+    assert (copy.progress.acked, copy.progress.copied_through) == (35, 105), "it is stored all the same"
 
 
 def test_nothing_is_sent_in_trouble_and_answers_are_still_taken() -> None:
@@ -216,7 +225,7 @@ def test_nothing_is_sent_in_trouble_and_answers_are_still_taken() -> None:
     for at in range(5):
         assert not copy.is_idle
         answered(copy, at)
-    assert (copy.is_idle, copy.acked, copy.trouble) == (True, 5, Reinspect("handed over"))
+    assert (copy.is_idle, copy.progress.acked, copy.trouble) == (True, 5, Reinspect("handed over"))
 
 
 def test_the_rest_of_a_failed_pipeline() -> None:
@@ -230,7 +239,7 @@ def test_the_rest_of_a_failed_pipeline() -> None:
         answered(copy, -1, error_codes.OUT_OF_ORDER_SEQUENCE_NUMBER)
     assert isinstance(copy.trouble, Reinspect)
     assert "CORRUPT_MESSAGE" in copy.trouble.reason
-    assert (copy.acked, copy.is_idle) == (1, True)
+    assert (copy.progress.acked, copy.is_idle) == (1, True)
 
 
 def test_loud_beats_looking_again_and_is_never_taken_back() -> None:
@@ -267,7 +276,7 @@ def test_a_batch_that_cannot_be_copied_stops_the_partition_once_what_stands_befo
     assert isinstance(copy.trouble, Reinspect), "it may have been damaged on its way here only"
     assert copy.trouble.halts_as == "rejected"
     assert "source offset 2" in copy.trouble.reason
-    assert copy.position == 2
+    assert copy.source.position == 2
 
 
 def test_too_large_for_the_target_is_loud_at_once() -> None:
@@ -295,10 +304,10 @@ def test_spans_become_runs_that_are_announced_before_the_batch_that_holds_them_i
 def test_a_hole_at_the_end_of_an_answer_moves_the_position() -> None:
     copy = copying()
     runs = taken(copy, data(0, offsets=(0, 1), span=4))
-    assert (runs, copy.position) == ([OffsetRun(2, 4)], 4)
+    assert (runs, copy.source.position) == ([OffsetRun(2, 4)], 4)
     sent(copy)
     answered(copy, 0)
-    assert copy.copied_through == 4
+    assert copy.progress.copied_through == 4
 
 
 def test_merged_batches_are_one_on_the_way() -> None:
@@ -327,26 +336,26 @@ def test_records_that_the_target_does_not_take_are_named_by_their_source_offsets
     assert found.state == "rejected"
     assert "source topic orders, partition 0, offset 11 and 1 more up to offset 13" in found.error
     assert "needs a key" in found.error
-    assert copy.refused_records == {11: "INVALID_RECORD: needs a key", 13: "INVALID_RECORD: needs a key too"}
+    assert copy.refusals.records == {11: "INVALID_RECORD: needs a key", 13: "INVALID_RECORD: needs a key too"}
 
 
 def test_with_quarantine_they_are_left_out_at_the_next_attempt() -> None:
     copy = copying(position=10)
-    copy.quarantine = True
+    copy.refusals.quarantine = True
     found = refused(copy, error_codes.INVALID_TIMESTAMP, (3, ""))
     assert isinstance(found, Reinspect)
     assert found.halts_as == "rejected"
-    assert copy.refused_records == {14: "INVALID_TIMESTAMP: whole"}
+    assert copy.refusals.records == {14: "INVALID_TIMESTAMP: whole"}
 
 
 @pytest.mark.parametrize("errors", [(), ((99, "no such record"),)])
 def test_a_batch_refused_as_a_whole_is_named_by_its_range(errors: tuple[tuple[int, str], ...]) -> None:
     copy = copying(position=10)
-    copy.quarantine = True
+    copy.refusals.quarantine = True
     found = refused(copy, error_codes.INVALID_RECORD, *errors)
     assert isinstance(found, Halt)
     assert "offsets 10 to 14: whole" in found.error
-    assert copy.refused_records == {}
+    assert copy.refusals.records == {}
 
 
 def test_too_large_at_run_time_is_looked_at_again_and_named() -> None:
@@ -359,14 +368,14 @@ def test_too_large_at_run_time_is_looked_at_again_and_named() -> None:
 def test_position_given_by_sifted_counts() -> None:
     copy = copying()
     assert copy.accept(SelectedBatches([], 7, 2)) == [OffsetRun(0, 7)]
-    assert (copy.position, copy.leader_epoch) == (7, 2)
+    assert (copy.source.position, copy.source.leader_epoch) == (7, 2)
 
 
 @pytest.mark.parametrize(("age_ms", "halted"), [(0, False), (3 * 86_400_000, True)])
 def test_a_worker_that_stood_still_looks_again_where_the_broker_may_have_forgotten(age_ms, halted):
     now = 1_790_000_000_000
     copy = copying()
-    copy.expiration_ms, copy.remembered_by = 86_400_000, now - age_ms
+    copy.producer.expiration_ms, copy.producer.remembered_by = 86_400_000, now - age_ms
     copy.note_stall(now)
     assert (copy.trouble is not None) == halted
 
@@ -376,7 +385,7 @@ def test_a_partition_that_was_idle_since_its_look_is_not_pipelined_once_the_brok
     numbers."""
     written, day = 1_790_000_000_000, 86_400_000
     copy = copying(depth=5)
-    copy.expiration_ms, copy.remembered_by = day, written
+    copy.producer.expiration_ms, copy.producer.remembered_by = day, written
     taken(copy, *(data(at) for at in range(4)))
     assert copy.next_outgoing(written + day // 2) is not None
     assert copy.next_outgoing(written + day // 2) is not None

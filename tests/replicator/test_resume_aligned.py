@@ -14,6 +14,8 @@ from replicator.batch.batch_selection import SelectedBatches
 from replicator.batch.filler_batch import build_filler_batch
 from replicator.batch.record_batch import RawBatch, decode_batches
 from replicator.copy.aligned.aligned_copy import AlignedCopy, OffsetGap
+from replicator.copy.copy_state import SourceCursor, TargetProgress
+from replicator.copy.sequenced_producer import SequencedProducer
 from replicator.ledger.ledger import Ledger
 from replicator.ledger.ledger_state import LedgerState
 from replicator.ledger.offset_map import OffsetMap, OffsetRun
@@ -150,22 +152,19 @@ def test_a_reseed_fills_anew_or_says_that_the_topic_has_to_be_made_anew() -> Non
 # -- the copy itself -------------------------------------------------------------------------------------------
 
 
-def copy(**given) -> AlignedCopy:
-    made = {
-        "key": PartitionKey("f", "t", "t", 0),
-        "source_id": SOURCE,
-        "target_id": TARGET,
-        "identity": ProducerIdentity(7, 0, 0),
-        "position": 0,
-        "acked": 0,
-        "depth": 5,
-        "depth_confirmed": 5,
-    }
-    return AlignedCopy(**{**made, **given})
+def copy(position: int = 0) -> AlignedCopy:
+    return AlignedCopy(
+        PartitionKey("f", "t", "t", 0),
+        SOURCE,
+        TARGET,
+        SourceCursor(position),
+        TargetProgress(0),
+        producer=SequencedProducer(ProducerIdentity(7, 0, 0), 5, 5),
+    )
 
 
 def test_what_was_given_up_is_a_gap_at_once() -> None:
-    assert list(copy(position=4).gaps) == [OffsetGap(0, 4)]
+    assert list(copy(position=4).alignment.gaps) == [OffsetGap(0, 4)]
 
 
 def test_gaps_beside_each_other_are_one_and_close_when_all_before_is_acknowledged() -> None:
@@ -174,16 +173,16 @@ def test_gaps_beside_each_other_are_one_and_close_when_all_before_is_acknowledge
     assert aligned.accept(SelectedBatches([first], 3, -1)) == []
     assert aligned.accept(SelectedBatches([], 5, -1)) == []
     aligned.accept(SelectedBatches([second], 6, -1))
-    assert list(aligned.gaps) == [OffsetGap(2, 5)]
+    assert list(aligned.alignment.gaps) == [OffsetGap(2, 5)]
     sent = aligned.next_outgoing()
     assert sent is not None
     assert (sent.first, aligned.due()) == (0, None)  # something is in flight
-    aligned.in_flight.clear()
+    aligned.queue.in_flight.clear()
     gap = aligned.due()
     assert gap == OffsetGap(2, 5)
     assert (aligned.next_outgoing(), aligned.due(), aligned.is_idle) == (None, None, False)
     aligned.closed(OffsetGap(2, 5))
-    assert aligned.acked == 5
+    assert aligned.progress.acked == 5
     behind = aligned.next_outgoing()
     assert behind is not None
     assert behind.first == 5

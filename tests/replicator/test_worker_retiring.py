@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from clusters.flow_records import FlowRecord
+from replicator.copy.copy_state import SourceCursor, TargetProgress
 from replicator.partition_key import PartitionKey
 from replicator.partition_states import Halt, OffsetSpan, Reinspect
 from replicator.worker.partition_task import PartitionTask
@@ -37,8 +38,11 @@ def retiring(
     removed: list[Any] = []
     worker: Any = object.__new__(Worker)
     worker._registry = SimpleNamespace(remove=removed.append)
-    came = SimpleNamespace(copied_through=5, acked=4, source_end=9, source_seen=0.0, request_stop=lambda: None)
-    active: Any = SimpleNamespace(copy=SimpleNamespace(trouble=trouble, is_idle=True, **vars(came)))
+    came = SimpleNamespace(
+        trouble=trouble, is_idle=True, source=SourceCursor(5, end=9), progress=TargetProgress(4, 5),
+        request_stop=lambda: None,
+    )  # fmt: skip
+    active: Any = SimpleNamespace(copy=came)
     record = FlowRecord(FLOW, "sha256:0", "shop", producer_id=7, state=state)
     task = PartitionTask(KEY, record, wanted=wanted, active=active)
     worker._tasks = {KEY: task}

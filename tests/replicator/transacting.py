@@ -14,6 +14,7 @@ from clusters.record_batch import BatchRecord
 from clusters.wire.messages import FetchPartition
 from replicator.batch.batch_selection import select_batches
 from replicator.batch.record_batch import RawBatch, decode_batches
+from replicator.copy.copy_state import SourceCursor, TargetProgress
 from replicator.copy.transactions.open_transaction import SlotPartition
 from replicator.copy.transactions.produce_answers import SessionLost
 from replicator.copy.transactions.slot_writer import SlotWriter
@@ -217,11 +218,10 @@ class TransactingWorker:
                 key=key_of(partition),
                 source_id=here.topic_id,
                 target_id=there.topic_id,
+                source=SourceCursor(known.position.position, known.position.leader_epoch),
+                progress=TargetProgress(known.position.target_end),
                 track=PositionTracker(known),
                 path_of=self.path_of,
-                position=known.position.position,
-                acked=known.position.target_end,
-                leader_epoch=known.position.leader_epoch,
                 begins=begins,
             )
             self.copies.append(copy)
@@ -231,10 +231,12 @@ class TransactingWorker:
         for copy in self.copies:
             if copy.trouble is not None:
                 continue
-            asked = FetchPartition(copy.source_id, copy.key.partition, copy.position, copy.leader_epoch, max_bytes)
+            asked = FetchPartition(
+                copy.source_id, copy.key.partition, copy.source.position, copy.source.leader_epoch, max_bytes
+            )
             (answer,) = self.world.source.wire().fetch((asked,), max_wait_ms=0)
             assert answer.error == 0, answer
-            copy.accept(select_batches(answer.records, copy.position, answer.aborted))
+            copy.accept(select_batches(answer.records, copy.source.position, answer.aborted))
 
     def round(self) -> bool:
         """Fetch and write once; False when everything is copied. A session that is lost is opened again."""
@@ -252,7 +254,7 @@ class TransactingWorker:
         for copy in self.copies:
             if isinstance(copy.trouble, Halt):
                 self.trouble[copy.key.partition] = copy.trouble
-        return wrote or any(copy.ready for copy in self.copies if copy.trouble is None)
+        return wrote or any(copy.queue.ready for copy in self.copies if copy.trouble is None)
 
     def finish(self) -> None:
         for _ in range(400):

@@ -17,7 +17,6 @@ from replicator.batch.batch_selection import SelectedBatches
 from replicator.copy.aligned.empty_log_filler import FillProgress
 from replicator.copy.copy_protocol import FillingProgress
 from replicator.copy.partition_copy import OutgoingBatch, PartitionCopy
-from replicator.copy.rejected_records import judge_refused_batch
 from replicator.errors import BadBatch
 from replicator.ledger.offset_map import OffsetRun
 from replicator.partition_states import Halt, Reinspect, pick_trouble
@@ -31,80 +30,81 @@ class OffsetGap(NamedTuple):
 
 
 @dataclass(slots=True)
-class AlignedCopy(PartitionCopy):
-    """`acked` and `position` are offsets of both logs: `position` lies ahead by what is fetched and not yet written.
+class AlignmentState:
+    """What takes offsets of the target and is no batch of ours.
 
     filling: nothing is copied yet, the empty log is brought to the source's log start
-    (`replicator.transport.alignment_threads`).
+    (`replicator.transport.alignment_threads`). progress: how far, once that has begun.
     """
 
     gaps: deque[OffsetGap] = field(default_factory=deque)
-    filling: bool = False
     closing: OffsetGap | None = None  # somebody is at it
-    progress: FillProgress | None = None  # while it is filled
+    filling: bool = False
+    progress: FillProgress | None = None
     stop_requested: Event = field(default_factory=Event, repr=False)  # whoever fills, or closes a gap, should end soon
+
+
+@dataclass(slots=True, kw_only=True)
+class AlignedCopy(PartitionCopy):
+    """`progress.acked` and `source.position` are offsets of both logs: the position lies ahead by what is fetched and
+    not yet written."""
+
+    alignment: AlignmentState = field(default_factory=AlignmentState)
 
     def __post_init__(self) -> None:
         PartitionCopy.__post_init__(self)
-        self.copied_through = self._expected = self.acked
-        self._leave_out(self.position)
+        self.progress.copied_through = self.prepared.source = self.progress.acked
+        self._leave_out(self.source.position)
 
     def accept(self, selected: SelectedBatches) -> list[OffsetRun]:
         """As `PartitionCopy.accept`; runs are only there for leader epochs, as the map is the identity."""
         runs: list[OffsetRun] = []
+        prepared, source = self.prepared, self.source
         with self.lock:
             for batch in selected.batches:
-                if batch.base < self._prepared:
-                    raise BadBatch(f"begins in front of offset {self._prepared}, which is settled", batch.base)
-                if self._append_leader_epoch(batch.base, batch.leader_epoch):
+                if batch.base < prepared.target:
+                    raise BadBatch(f"begins in front of offset {prepared.target}, which is settled", batch.base)
+                if source.append_leader_epoch(batch.base, batch.leader_epoch):
                     runs.append(OffsetRun(batch.base, batch.base))
                 self._leave_out(batch.base)
                 self._prepare(batch)
-                self._expected = self._prepared
-            if self._append_leader_epoch(self._expected, selected.leader_epoch):
-                runs.append(OffsetRun(self._prepared, self._prepared))
+                prepared.source = prepared.target
+            if source.append_leader_epoch(prepared.source, selected.leader_epoch):
+                runs.append(OffsetRun(prepared.target, prepared.target))
             self._leave_out(selected.position)
-            self.position = selected.position
-            if selected.leader_epoch >= 0:
-                self.leader_epoch = selected.leader_epoch
-            if selected.refused is not None and self.refused is None:
-                self.refused = judge_refused_batch(selected.refused)
-            if self._update_sharing(selected):
-                runs.append(OffsetRun(self._prepared, self._prepared))
-            self._blocked_from.extend(run.target for run in runs)
-            self._when_empty()
+            self._end_accept(selected, runs)
         return runs
 
     def next_outgoing(self, now: int | None = None) -> OutgoingBatch | None:
         """As PartitionCopy; None while the log is filled or a gap comes before the next batch."""
         with self.lock:
-            if self.filling or self._gap_is_next():
+            if self.alignment.filling or self._gap_is_next():
                 return None
         return PartitionCopy.next_outgoing(self, now)
 
     def due(self) -> OffsetGap | None:
         """The gap to close now, which is then `closing`; None while there is none or it must wait."""
         with self.lock:
-            if self.trouble is not None or self.closing is not None or self.in_flight or not self._gap_is_next():
+            if self.trouble is not None or not self.is_idle or not self._gap_is_next():
                 return None
-            gap = self.gaps[0]
-            if self._blocked_from and gap.end > self._blocked_from[0]:
+            gap = self.alignment.gaps[0]
+            if self.prepared.is_blocked(gap.end):
                 return None
-            self.closing = gap
+            self.alignment.closing = gap
             return gap
 
     def closed(self, gap: OffsetGap) -> None:
         """The target's log ends at `gap.end`, and nothing is under way to it."""
         with self.lock:
-            self.closing = None
-            self.gaps.popleft()
-            self.acked = self.copied_through = gap.end
+            self.alignment.closing = None
+            self.alignment.gaps.popleft()
+            self.progress.acked = self.progress.copied_through = gap.end
             self._when_empty()
 
     def fail_gap(self, trouble: Halt | Reinspect) -> None:
         """It ended otherwise; an inspection finds out how far it came."""
         with self.lock:
-            self.closing = None
+            self.alignment.closing = None
             self.trouble = pick_trouble(self.trouble, trouble)
 
     def fail_overshot_gap(self, gap: OffsetGap, end: int) -> None:
@@ -116,43 +116,44 @@ class AlignedCopy(PartitionCopy):
     @property
     def has_unsent(self) -> bool:
         """True while a batch or a gap is not sent yet."""
-        return bool(self.ready or self.gaps)
+        return bool(self.queue.ready or self.alignment.gaps)
 
     @property
     def is_idle(self) -> bool:
         """True while no batch is unanswered and no gap is being filled."""
-        return not self.in_flight and self.closing is None
+        return not self.queue.in_flight and self.alignment.closing is None
 
     def request_stop(self) -> None:
         """Ask whoever fills the log or a gap to end soon."""
-        self.stop_requested.set()
+        self.alignment.stop_requested.set()
 
     @property
     def is_filling(self) -> bool:
         """True while the empty log is brought to the source's log start; nothing is copied then."""
-        return self.filling
+        return self.alignment.filling
 
     @property
     def fill_progress(self) -> FillingProgress | None:
         """How far the log is filled; None while it is not."""
-        return self.progress
+        return self.alignment.progress
 
     def _gap_is_next(self) -> bool:
-        return bool(self.gaps) and (not self.ready or self.gaps[0].first < self.ready[0].first)
+        gaps, ready = self.alignment.gaps, self.queue.ready
+        return bool(gaps) and (not ready or gaps[0].first < ready[0].first)
 
     def _leave_out(self, end: int) -> None:
         """Nothing is copied from what was prepared last up to source offset `end`."""
-        if end <= self._prepared:
+        first, gaps, identity = self.prepared.target, self.alignment.gaps, self.producer.identity
+        if end <= first:
             return
-        first = self._prepared
-        self._prepared = self._expected = end
-        self.identity = replace(self.identity, base=self.identity.base + end - first)
-        last = self.gaps[-1] if self.gaps else None
-        if last is not None and last.end == first and last is not self.closing:
-            self.gaps[-1] = OffsetGap(last.first, end)
+        self.prepared.target = self.prepared.source = end
+        self.producer.identity = replace(identity, base=identity.base + end - first)
+        last = gaps[-1] if gaps else None
+        if last is not None and last.end == first and last is not self.alignment.closing:
+            gaps[-1] = OffsetGap(last.first, end)
         else:
-            self.gaps.append(OffsetGap(first, end))
+            gaps.append(OffsetGap(first, end))
 
     def _when_empty(self) -> None:
-        if not self.gaps:
+        if not self.alignment.gaps:
             PartitionCopy._when_empty(self)

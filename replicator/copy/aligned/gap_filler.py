@@ -26,10 +26,10 @@ class GapFiller:
     flow: str
     gap_method: GapMethod
     bump: bool = True
-    _advance: LogEnd = field(init=False)
+    _log_end: LogEnd = field(init=False)
 
     def __post_init__(self) -> None:
-        self._advance = LogEnd(self.log, self.flow, self.bump, bare=self.gap_method == "markers")
+        self._log_end = LogEnd(self.log, self.flow, self.bump, bare=self.gap_method == "markers")
 
     def advance(self, until: int, stop: threading.Event | None = None) -> int:
         """Bring the log's end to exactly `until`; the end reached, which is less only when `stop` was set.
@@ -37,8 +37,8 @@ class GapFiller:
         Nothing else may be on its way to the partition: every batch before the gap was answered, none behind it was
         sent. May be called again whatever happened. Raises what `LogEnd.to` raises.
         """
-        return self._advance.to(until, stop)
+        return self._log_end.to(until, stop)
 
     def close(self) -> None:
         """Its connection to the coordinator; the log's is its owner's."""
-        self._advance.close()
+        self._log_end.close()

@@ -2,9 +2,9 @@
 
 There are two ways to take offsets. In *bulk*, many a request, whose outcome nobody knows when the connection is lost
 and which may be carried out much later: bare transaction markers (`gap_filler`), batches of empty records
-(`empty_log_filler`). And by an empty *transaction*, one offset each, for which the coordinator vouches; but a
-coordinator that takes over from one that died writes the marker of a transaction once more if it does not know that it
-was written. Both together do not overshoot, because of this (docs/research/aligned-mode.md, section C, "Lost answer";
+(`empty_log_filler`). And by an empty *transaction*, one offset each, for which the coordinator vouches. A coordinator
+that takes over from one that died writes the marker of a transaction once more if it does not know that it was written.
+Both together do not overshoot, because of this (docs/research/aligned-mode.md, section C, "Lost answer";
 docs/decisions/0022-aligned.md):
 
 - All who advance a partition's log share one transactional id, and thus one producer id. InitProducerId ends what was
@@ -14,15 +14,16 @@ docs/decisions/0022-aligned.md):
 - Behind a transaction InitProducerId comes before anything else: it waits until the transaction is complete, and then
   no coordinator writes its marker again. What was written twice is counted with what is left.
 - At most K-1 of K offsets are written in bulk, at (producer, epoch e). An empty transaction writes the last one in
-three
-  cases: bare markers are not allowed, the lease expired several times, or another broker became coordinator. If that
-  coordinator dies between the marker and the end of the transaction, the log is one offset too long; the next worker
-  reports `Misaligned`.
+  three cases: bare markers are not allowed; the lease expired several times; the log has refused our coordinator epoch,
+  because another broker became coordinator or because we have not read it from a marker yet. If that coordinator dies
+  between the marker and the end of the transaction, the log is one offset too long; the next worker reports
+  `Misaligned`.
 - If bare markers are allowed, one bare marker takes the last offset. No coordinator repeats a bare marker. It is sent
   after all other requests are answered and after a second InitProducerId, which proves that no other worker asked for
-  the id; and within `_LEASE_S` of that request. A worker that finds exactly one offset left waits
-  `RIVAL_MARKER_WAIT_S` after its own InitProducerId, then until followers have caught up, and only then reads the end
-  of the log. Two such markers cannot meet, unless a process freezes between reading the clock and sending.
+  the id; and within `_LEASE_S` of that request. A worker that finds exactly one offset left, and for which such a
+  marker may be under way, waits `RIVAL_MARKER_WAIT_S` after its own InitProducerId, then until followers have caught
+  up, and asks for an epoch again; only then it reads the end of the log. Two such markers cannot meet, unless a
+  process freezes between reading the clock and sending.
 - Whether anything is left is read behind InitProducerId: a transaction that was open has had its marker then, and one
   that somebody begins later fences ours.
 - So whenever a new worker finds that more than one offset is left, one empty transaction is right, and that is what it

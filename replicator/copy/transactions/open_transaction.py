@@ -183,7 +183,8 @@ class OpenTransaction:
             extent = f"source offsets {batch.base} to {batch.end - 1}"
             trouble = trouble or Halt(
                 "duplicated",
-                f"the target answers offset {answer.base_offset} for {extent}, but our records end at {copy.acked}",
+                f"the target answers offset {answer.base_offset} for {extent}, "
+                f"but our records end at {copy.progress.acked}",
             )
         else:
             self._turned_away += answer.error == error_codes.CONCURRENT_TRANSACTIONS

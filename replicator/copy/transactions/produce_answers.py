@@ -63,9 +63,9 @@ def judge_produce_answer(
         # A broker that has just started may not know the topic yet; the inspection sees whether it is another one.
         return Reinspect(f"the target answers {name} to {extent}", "target_gone")
     if answer.error in _REJECTED:
-        return judge_rejected_records(copy, batch, answer)
+        return judge_rejected_records(copy.key, copy.refusals, batch, answer)
     if answer.error in _TOO_LARGE:  # its limit was lowered: the next attempt cuts smaller batches
-        copy.too_large = True
+        copy.refusals.too_large = True
         return Reinspect(f"the target answers {name} to {extent}, {len(batch.data)} bytes", "rejected")
     if answer.error == error_codes.TOPIC_AUTHORIZATION_FAILED:
         return Halt("unauthorised", f"the target answers {name}: WRITE on the topic is missing")

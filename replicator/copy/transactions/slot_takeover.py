@@ -17,6 +17,7 @@ from clusters.flow_records import FlowRecord
 from clusters.settings import ConnectionSettings
 from clusters.wire.messages import READ_COMMITTED, READ_UNCOMMITTED
 from replicator.batch.record_batch import RawBatch
+from replicator.copy.copy_state import Refusals, SourceCursor, TargetProgress
 from replicator.copy.transactions.produce_answers import SessionLost
 from replicator.copy.transactions.slot_sender import SlotSender, SlotSenders
 from replicator.copy.transactions.transaction_copy import CopyPath, TransactionCopy
@@ -199,17 +200,16 @@ def _trouble(error: ClusterError, source_alias: str) -> RecoveryTrouble:
 def build_transaction_copy(
     key: PartitionKey, taken: TakenTransactionPartition, path_of: Callable[[RawBatch], CopyPath], *, quarantine: bool
 ) -> TransactionCopy:
-    """The copy that goes on where the ledger says. quarantine: see `TransactionCopy`."""
+    """The copy that goes on where the ledger says. quarantine: see `Refusals`."""
     at = taken.known.position
     return TransactionCopy(
         key=key,
         source_id=taken.source.topic_id,
         target_id=taken.target.topic_id,
+        source=SourceCursor(at.position, at.leader_epoch),
+        progress=TargetProgress(at.target_end),
+        refusals=Refusals(quarantine),
         track=PositionTracker(taken.known),
         path_of=path_of,
-        position=at.position,
-        acked=at.target_end,
-        leader_epoch=at.leader_epoch,
         begins=taken.begins,
-        quarantine=quarantine,
     )

@@ -1,27 +1,22 @@
 """Copying one partition in transactions, as decisions without I/O.
 
 The fetching side calls `accept`, the slot's writer (`replicator.copy.transactions.slot_writer`) everything else. Unlike
-`partition.PartitionCopy` nothing has a target offset before the target has answered, and nothing counts before the
-transaction is committed.
+in `replicator.copy.partition_copy.PartitionCopy`, nothing has a target offset before the target has answered, and
+nothing counts before the transaction is committed.
 """
 
 from __future__ import annotations
 
-import uuid
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from threading import Lock
 from typing import NamedTuple
 
 from replicator.batch.batch_selection import SelectedBatches
 from replicator.batch.record_batch import RawBatch
-from replicator.copy.copy_protocol import FillingProgress
-from replicator.copy.rejected_records import judge_refused_batch
+from replicator.copy.common_copy import CommonCopy
 from replicator.ledger.offset_map import ExplicitRun, OffsetRun
 from replicator.ledger.transaction_positions import LedgerEntry, PositionTracker
-from replicator.partition_key import MAX_BATCHES_IN_FLIGHT, PartitionKey
-from replicator.partition_states import Halt, Reinspect, pick_trouble
+from replicator.partition_states import Halt, Reinspect
 
 CopyPath = tuple[str, ...]  # cluster ids, birth place first
 
@@ -34,77 +29,42 @@ class _UncommittedBatch(NamedTuple):
 
 
 @dataclass(slots=True)
-class TransactionCopy:
-    """State of one partition in one session of its slot. Offsets: `position` on the source, `acked` on the target.
+class _TransactionPart:
+    """What the open transaction holds of one partition, beside the batches."""
+
+    landed: list[ExplicitRun] = field(default_factory=list)
+    answered: int = 0  # batches
+    log_start: int = -1  # of the target
+    covered: int = -1  # source offset that the transaction's ledger record says
+
+    def clear(self) -> None:
+        self.landed.clear()
+        self.answered = 0
+
+
+@dataclass(slots=True, kw_only=True)
+class TransactionCopy(CommonCopy[_UncommittedBatch]):
+    """One partition in one session of its slot. In flight is what is in the transaction that is open.
 
     `path_of` says which way a batch came; all batches of a transaction came the same way.
     """
 
-    key: PartitionKey
-    source_id: uuid.UUID
-    target_id: uuid.UUID
     track: PositionTracker
     path_of: Callable[[RawBatch], CopyPath]
-    position: int
-    acked: int  # behind the last record of ours that the target has answered for
-    leader_epoch: int = -1
-    ready: deque[_UncommittedBatch] = field(default_factory=deque)
-    sent: deque[_UncommittedBatch] = field(default_factory=deque)  # in the transaction that is open
-    buffered: int = 0  # bytes in ready and sent
-    source_end: int = -1  # last stable offset at the last fetch
-    high_watermark: int = -1  # of the source
-    source_seen: float = 0.0  # when the source told its end (monotonic); 0: not yet
-    copied_through: int = -1  # source offset, committed
-    copied_bytes: int = 0
-    copied_timestamp: int = -1
-    trouble: Halt | Reinspect | None = None
-    refused: Halt | Reinspect | None = None  # a batch that cannot be copied; everything before it still is
-    quarantine: bool = False  # records that the target refuses are left out at the next attempt, instead of stopping
-    refused_records: dict[int, str] = field(default_factory=dict)  # source offset → what the target said
-    too_large: bool = False  # the target's limit is lower than we thought
-    depth: int = MAX_BATCHES_IN_FLIGHT  # batches in flight; a transaction is exact whatever the age of the records
     begins: bool = False  # the ledger does not know this partition yet
-    lock: Lock = field(default_factory=Lock, repr=False)
-    _landed: list[ExplicitRun] = field(default_factory=list)
-    _answered: int = 0  # of `sent`
-    _log_start: int = -1  # of the target
-    _covered: int = -1  # source offset that the open transaction's ledger record says
-
-    def __post_init__(self) -> None:
-        self.copied_through = self.position
+    _part: _TransactionPart = field(default_factory=_TransactionPart)
 
     # -- the fetching side -------------------------------------------------------------------------------------
 
     def accept(self, selected: SelectedBatches) -> list[OffsetRun]:
-        """Take what a Fetch at `position` brought. There is never a run to announce."""
+        """Take what a Fetch at `source.position` brought. There is never a run to announce."""
         with self.lock:
             for batch in selected.batches:
-                self.ready.append(_UncommittedBatch(batch, self.path_of(batch)))
-                self.buffered += len(batch.data)
-            self.position = selected.position
-            if selected.leader_epoch >= 0:
-                self.leader_epoch = selected.leader_epoch
-            if selected.refused is not None and self.refused is None:
-                self.refused = judge_refused_batch(selected.refused)
+                self.queue.ready.append(_UncommittedBatch(batch, self.path_of(batch)))
+                self.queue.buffered += len(batch.data)
+            self._read_on(selected)
             self._when_empty()
         return []
-
-    def halt(self, reason: str) -> None:
-        """Send nothing more; what is in the open transaction is still committed."""
-        self.stop(Reinspect(reason))
-
-    def request_stop(self) -> None:
-        """Nothing to do: no log is filled."""
-
-    @property
-    def is_idle(self) -> bool:
-        """True while no batch waits for its transaction to be committed."""
-        return not self.sent
-
-    @property
-    def has_unsent(self) -> bool:
-        """True while a batch waits for a transaction."""
-        return bool(self.ready)
 
     @property
     def is_crowded(self) -> bool:
@@ -112,14 +72,9 @@ class TransactionCopy:
         return False
 
     @property
-    def is_filling(self) -> bool:
-        """False: no log is filled."""
-        return False
-
-    @property
-    def fill_progress(self) -> FillingProgress | None:
-        """None: no log is filled."""
-        return None
+    def is_young(self) -> bool:
+        """True: a transaction is exact whatever the age of the records."""
+        return True
 
     @property
     def can_close_epoch(self) -> bool:
@@ -131,57 +86,63 @@ class TransactionCopy:
     def next_path(self) -> CopyPath | None:
         """The way of the batch that is next; None when there is none or nothing may be sent."""
         with self.lock:
-            return self.ready[0].path if self.ready and self.trouble is None else None
+            return self.queue.ready[0].path if self.queue.ready and self.trouble is None else None
 
     def take(self, path: CopyPath) -> RawBatch | None:
-        """The next batch, moved to `sent`, if it came that way."""
+        """The next batch, which is in flight then, if it came that way."""
+        ready = self.queue.ready
         with self.lock:
-            if self.trouble is not None or not self.ready or self.ready[0].path != path:
+            if self.trouble is not None or not ready or ready[0].path != path:
                 return None
-            self.sent.append(self.ready.popleft())
-            return self.sent[-1].batch
+            taken = ready.popleft()
+            self.queue.in_flight.append(taken)
+            return taken.batch
 
     def landed(self, base_offset: int, log_start: int) -> bool:
         """The oldest batch without an answer was written at `base_offset`. False when that cannot be: it lies below
         what was written before, so the broker took new records for a repetition of old ones."""
-        batch = self.sent[self._answered].batch
-        if base_offset < self.acked:
+        part = self._part
+        batch = self.queue.in_flight[part.answered].batch
+        if base_offset < self.progress.acked:
             return False
         target = base_offset
         for source, records in batch.spans or ((batch.base, batch.records),):
-            self._landed.append(ExplicitRun(target, source, records))
+            part.landed.append(ExplicitRun(target, source, records))
             target += records
-        self.acked, self._answered, self._log_start = target, self._answered + 1, log_start
+        self.progress.acked, part.log_start = target, log_start
+        part.answered += 1
         return True
 
     @property
     def lagging(self) -> bool:
         """Whether the ledger should hear of a position although no record was written."""
-        return self.trouble is None and not self.ready and (self.begins or self.copied_through < self.position)
+        behind = self.begins or self.progress.copied_through < self.source.position
+        return self.trouble is None and not self.queue.ready and behind
 
     def entries(self) -> list[LedgerEntry]:
         """The ledger records of the open transaction, as far as they are about this partition."""
         with self.lock:
-            last = self.sent[-1].batch if self.sent else None
-            if self.ready or self.trouble is not None:  # what was left out behind `last` waits for what follows it
-                covered = last.end if last is not None else self.copied_through
+            last = self.queue.in_flight[-1].batch if self.queue.in_flight else None
+            if self.queue.ready or self.trouble is not None:  # what was left out behind `last` waits for what follows
+                covered = last.end if last is not None else self.progress.copied_through
                 epoch = last.leader_epoch if last is not None else self.track.position.leader_epoch
             else:
-                covered, epoch = self.position, self.leader_epoch
-            self._covered = covered
-            return self.track.advance(self._landed, covered, epoch, self._log_start)
+                covered, epoch = self.source.position, self.source.leader_epoch
+            self._part.covered = covered
+            return self.track.advance(self._part.landed, covered, epoch, self._part.log_start)
 
     def committed(self) -> None:
         """The open transaction is committed."""
+        queue, progress = self.queue, self.progress
         with self.lock:
             self.track.committed()
             self.begins = False
-            self.copied_through = self._covered
-            for waiting in self.sent:
+            progress.copied_through = self._part.covered
+            for waiting in queue.in_flight:
                 size = len(waiting.batch.data)
-                self.buffered -= size
-                self.copied_bytes += size
-                self.copied_timestamp = waiting.batch.max_timestamp
+                queue.buffered -= size
+                progress.copied_bytes += size
+                progress.copied_timestamp = waiting.batch.max_timestamp
             self._forget_transaction()
             self._when_empty()
 
@@ -189,7 +150,7 @@ class TransactionCopy:
         """The open transaction is aborted for sure: its batches are sent again in the next one."""
         with self.lock:
             self.track.rolled_back()
-            self.ready.extendleft(reversed(self.sent))
+            self.queue.ready.extendleft(reversed(self.queue.in_flight))
             self._forget_transaction()
 
     def lost(self, trouble: Halt | Reinspect) -> None:
@@ -199,17 +160,6 @@ class TransactionCopy:
             self.track.rolled_back()
             self._forget_transaction()
 
-    def stop(self, trouble: Halt | Reinspect) -> None:
-        """Send nothing more. The first trouble counts; a halt replaces a reason to inspect again."""
-        with self.lock:
-            self.trouble = pick_trouble(self.trouble, trouble)
-
     def _forget_transaction(self) -> None:
-        self.sent.clear()
-        self._landed.clear()
-        self._answered = 0
-
-    def _when_empty(self) -> None:
-        """Nothing waits and nothing is being written: only now may a refused batch stop the partition."""
-        if not self.sent and not self.ready and self.trouble is None:
-            self.trouble = self.refused
+        self.queue.in_flight.clear()
+        self._part.clear()

@@ -15,7 +15,9 @@ import pytest
 from clusters.settings import ConnectionSettings
 from clusters.wire.transport import Transport
 from lab import clusters
+from replicator.copy.copy_state import SourceCursor, TargetProgress
 from replicator.copy.partition_copy import PartitionCopy
+from replicator.copy.sequenced_producer import SequencedProducer
 from replicator.partition_key import PartitionKey, ProducerIdentity
 from replicator.partition_states import Reinspect
 from replicator.recovery.log_inspection import BrokerAddress
@@ -73,13 +75,9 @@ def active_copy_to(address: BrokerAddress, partition: int, remembered_by: int) -
         PartitionKey("onprem-to-cloud", "orders", "orders", partition),
         uuid.uuid4(),
         uuid.uuid4(),
-        ProducerIdentity(7, 0, 0),
-        position=0,
-        acked=0,
-        depth=5,
-        depth_confirmed=5,
-        expiration_ms=DAY,
-        remembered_by=remembered_by,
+        SourceCursor(0),
+        TargetProgress(0),
+        producer=SequencedProducer(ProducerIdentity(7, 0, 0), 5, 5, expiration_ms=DAY, remembered_by=remembered_by),
     )
     return ActiveCopy(copy, None, RateLimit(None), lambda _batch: False, address, address)
 

@@ -23,7 +23,9 @@ from clusters.wire.admin_reads import read_client_quotas
 from clusters.wire.connection import open_connection
 from clusters.wire.messages import FetchPartition
 from clusters.wire.versions import Api
+from replicator.copy.copy_state import SourceCursor, TargetProgress
 from replicator.copy.partition_copy import PartitionCopy
+from replicator.copy.sequenced_producer import SequencedProducer
 from replicator.partition_key import PartitionKey, ProducerIdentity
 from replicator.recovery.log_inspection import BrokerAddress
 from replicator.transport.active_copy import ActiveCopy
@@ -45,7 +47,9 @@ class Scene:
 
     def done(self) -> bool:
         assert not [active.copy.trouble for active in self.active_copies if active.copy.trouble is not None]
-        return {active.copy.key.partition: active.copy.copied_through for active in self.active_copies} == self.ends()
+        return {
+            active.copy.key.partition: active.copy.progress.copied_through for active in self.active_copies
+        } == self.ends()
 
 
 def filled(settings: ConnectionSettings, topic: str, megabytes: int) -> None:
@@ -77,7 +81,14 @@ def linked(
     scene = Scene(SourceBrokerThreads(here, addresses[0], memory), TargetBrokerThreads(there, addresses[1]), [], ends)
     for number in range(PARTITIONS):
         key = PartitionKey("flow", topic, topic, number)
-        copy = PartitionCopy(key, source_id, target_id, identity, position=0, acked=0, depth=1, depth_confirmed=5)
+        copy = PartitionCopy(
+            key,
+            source_id,
+            target_id,
+            SourceCursor(0),
+            TargetProgress(0),
+            producer=SequencedProducer(identity, depth=1, depth_confirmed=5),
+        )
         scene.active_copies.append(ActiveCopy(copy, None, rate, lambda _batch: False, *addresses))
     for link in (scene.source, scene.target):
         link.start()
@@ -132,7 +143,9 @@ def test_backlog_goes_by_the_bulk_lane_and_what_is_new_by_the_live_one(own_pair,
 
         wait_until(all_live)
         wait_until(scene.done)
-        assert all(not active.copy.in_flight and active.copy.buffered == 0 for active in scene.active_copies)
+        assert all(
+            not active.copy.queue.in_flight and active.copy.queue.buffered == 0 for active in scene.active_copies
+        )
     assert same(settings, topic_name)
 
 
@@ -191,7 +204,7 @@ def test_a_quota_holds_within_five_in_a_hundred(own_pair, topic_name) -> None:
     with linked(settings, topic_name, RateLimit(quota)) as scene:
 
         def copied() -> int:
-            return sum(active.copy.copied_bytes for active in scene.active_copies)
+            return sum(active.copy.progress.copied_bytes for active in scene.active_copies)
 
         wait_until(lambda: copied() > 0)
         began, before = time.monotonic(), copied()  # in this order: a pause between them makes it slower
@@ -207,7 +220,7 @@ def test_no_more_is_held_than_memory_has_room_for(own_pair, topic_name) -> None:
 
     def room() -> int:
         nonlocal most
-        held = sum(active.copy.buffered for active in active_copies)
+        held = sum(active.copy.queue.buffered for active in active_copies)
         most = max(most, held)
         return (2 << 20) - held
 

@@ -1,0 +1,78 @@
+"""What every copy keeps, whatever its delivery: how far both logs are, what is in flight, and what was refused."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from replicator.ledger.leader_epochs import LeaderEpochEntry
+from replicator.partition_states import Halt, Reinspect
+
+if TYPE_CHECKING:
+    from replicator.batch.batch_selection import SelectedBatches
+
+_Batch = TypeVar("_Batch")
+
+
+@dataclass(slots=True)
+class SourceCursor:
+    """Where the source is read, and what its leader said. All offsets are source offsets.
+
+    leader_epoch: of the last batch that was read; a Fetch names it (KIP-320).
+    """
+
+    position: int  # of the next Fetch
+    leader_epoch: int = -1
+    epochs: list[LeaderEpochEntry] = field(default_factory=list)  # as far as they are known
+    end: int = -1  # last stable offset at the last fetch
+    high_watermark: int = -1  # what lies between `end` and here waits for a transaction to end
+    seen_at: float = 0.0  # when the source told its end (monotonic); 0: not yet
+
+    def advance(self, selected: SelectedBatches) -> None:
+        """The next Fetch begins behind what was selected."""
+        self.position = selected.position
+        if selected.leader_epoch >= 0:
+            self.leader_epoch = selected.leader_epoch
+
+    def append_leader_epoch(self, source: int, epoch: int) -> bool:
+        """Whether another leader epoch begins here that the ledger must know before anything behind it is sent. The
+        first one that is known at all need not: as long as it is not written down it counts as unknown."""
+        if epoch < 0 or (self.epochs and self.epochs[-1].epoch == epoch):
+            return False
+        self.epochs.append(LeaderEpochEntry(source, epoch))
+        return len(self.epochs) > 1
+
+
+@dataclass(slots=True)
+class TargetProgress:
+    """How far the target has answered. Bytes are of this copy only: a later copy begins with 0."""
+
+    acked: int  # target offset behind the last record of ours that the target has answered for
+    copied_through: int = -1  # source offset; with transactions: committed
+    copied_bytes: int = 0
+    copied_timestamp: int = -1  # of the newest record (ms)
+
+
+@dataclass(slots=True)
+class BatchQueue(Generic[_Batch]):
+    """Batches on their way, oldest first. In flight: sent and without an answer, or in the open transaction."""
+
+    ready: deque[_Batch] = field(default_factory=deque)
+    in_flight: deque[_Batch] = field(default_factory=deque)
+    buffered: int = 0  # bytes of both
+
+    @property
+    def is_empty(self) -> bool:
+        """True while nothing waits and nothing is in flight."""
+        return not self.in_flight and not self.ready
+
+
+@dataclass(slots=True)
+class Refusals:
+    """What cannot be copied as it is, and what happens to it."""
+
+    quarantine: bool = False  # records that the target refuses are left out at the next attempt, instead of stopping
+    batch: Halt | Reinspect | None = None  # a batch that cannot be copied; everything before it still is
+    records: dict[int, str] = field(default_factory=dict)  # source offset → what the target said
+    too_large: bool = False  # the target's limit is lower than we thought

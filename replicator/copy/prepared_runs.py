@@ -1,0 +1,33 @@
+"""Which runs the ledger must hold before the batches behind them are sent."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+
+from replicator.ledger.offset_map import OffsetRun
+
+
+@dataclass(slots=True)
+class PreparedRuns:
+    """Where the next batch would go, and the runs that the ledger has not confirmed."""
+
+    target: int  # target offset behind the last batch that is prepared
+    source: int  # source offset that would extend the current run
+    _unconfirmed: deque[int] = field(default_factory=deque)  # run starts on the target, in order
+
+    def block(self, runs: list[OffsetRun]) -> None:
+        """These runs are on their way to the ledger; batches from the first of them on wait for `confirm`."""
+        self._unconfirmed.extend(run.target for run in runs)
+
+    def confirm(self, runs: list[OffsetRun]) -> None:
+        """The ledger holds these runs now."""
+        for run in runs:
+            if self._unconfirmed[0] == run.target:  # as good as always: the ledger confirms in order
+                self._unconfirmed.popleft()
+            else:
+                self._unconfirmed.remove(run.target)
+
+    def is_blocked(self, end: int) -> bool:
+        """Whether what ends at target offset `end` reaches into a run that the ledger does not hold."""
+        return bool(self._unconfirmed) and end > self._unconfirmed[0]

@@ -122,7 +122,9 @@ def plan_standby_proof(migration: RunDriver, run: str) -> RequestProof | None:
         return None
     history = seen["history_proof"]
     topics = sorted(next(seen[name] for name in PREFLIGHT_STEPS if name in seen)["partitions"])
-    return RequestProof(migration.flow.id, tuple(topics), history["level"], final=False, since=history.get("summary"))
+    return RequestProof(
+        migration.run_plan.flow.id, tuple(topics), history["level"], final=False, since=history.get("summary")
+    )
 
 
 def read_standby_verdict(folder: Path, plan_hash: str) -> ProofOutcome | None:

@@ -93,7 +93,7 @@ def test_ten_thousand_new_writes_are_at_the_source_afterwards_exactly_once(
 
             course = plan_rollback(plan, None, there.journal.refresh(), POLICY)
             assert course.earlier is not None
-            cut = course.earlier.offsets("point_of_no_return", "target_ends")
+            cut = course.earlier.outcomes.cut
             began = time.monotonic()
             result = open_run(
                 plan,

@@ -35,8 +35,8 @@ from replicator.copy.aligned.alignment_cost import (
     PartitionCost,
     estimate_alignment_cost,
 )
+from replicator.copy.aligned.empty_log_filler import FillProgress, fill_log
 from replicator.copy.aligned.gap_filler import GapFiller, GapMethod
-from replicator.copy.aligned.log_filler import FillProgress, fill_log
 from replicator.copy.aligned.target_log import TargetLog
 from replicator.copy.transactions.slot_sender import read_transaction_version
 from replicator.recovery.log_inspection import BrokerAddress

@@ -4,15 +4,18 @@ Names, docstrings, complexity, import cycles, sizes: counted from the files, not
 `HOUSE_BEFORE=COMMIT` chooses the commit on the left side; `make house` prints, and writes bench/results/house.json.
 
 `python -m bench.house --check` is part of `make check`: it fails for a new import cycle, for a public name that two
-modules define, and for one more function with a one-word name. What is known below may only become less.
+modules define, for one more function with a one-word name, and for a docstring that promises a class which does not
+exist. What is known below may only become less.
 """
 
 from __future__ import annotations
 
 import ast
+import builtins
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 import tarfile
@@ -38,6 +41,8 @@ _CONVENTIONS = frozenset({"log", "read", "write", "recognises"})
 _MOST_ONE_WORD_FUNCTIONS = 5
 _COMPLEX = 10  # McCabe's number, the bound of ruff's C90 here
 _LARGEST = 12
+_DOCSTRINGS = re.compile(r'"""[\s\S]*?"""')
+_PROMISES = re.compile(r"(?:Raises|→) ((?:_?[A-Z]\w+(?:, and |, or |, | and | or )?)+)")  # the errors, or the answer
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 _Documented = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
@@ -172,6 +177,26 @@ def check_house(house: House) -> list[str]:
             f"{len(single)} public functions have a name of one word, {_MOST_ONE_WORD_FUNCTIONS} are known: "
             f"{', '.join(single)}; name the new one by a verb and its object"
         )
+    for where, names in find_unknown_classes(house).items():
+        found.append(
+            f"{where}: its docstring names {', '.join(names)}, which no module has; name what it raises or gives"
+        )
+    return found
+
+
+def find_unknown_classes(house: House) -> dict[str, list[str]]:
+    """`module.function` or class → what its docstring has behind "Raises" or an arrow and no code of the tree names."""
+    known = set(dir(builtins))
+    for source in house.sources:
+        known.update(re.findall(r"\w+", _DOCSTRINGS.sub("", source.text)))
+    found: dict[str, list[str]] = {}
+    for source in house.sources:
+        for node in _walk_statements(source.tree.body):
+            if isinstance(node, _Documented):
+                text = " ".join((ast.get_docstring(node) or "").split())
+                named = {name for match in _PROMISES.findall(text) for name in re.findall(r"_?[A-Z]\w+", match)}
+                if named - known:
+                    found[f"{source.name}.{node.name}"] = sorted(named - known)
     return found
 
 

@@ -89,7 +89,7 @@ def _timed(job: Callable[[], int]) -> dict[str, float]:
 
 
 def _tasks(session: Any, settings: ConnectionSettings, topic: str, by: SumKind) -> int:
-    from spark.proof_jobs import build_spark_readers
+    from spark.spark_range_readers import build_spark_readers
 
     with closing(open_connection(settings)) as link:
         [found] = link.metadata((topic,)).topics

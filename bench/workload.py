@@ -125,7 +125,7 @@ def build_ready_requests(
 
 
 def send_requests(settings: ConnectionSettings, requests: Iterable[tuple[ProducePartition, ...]]) -> None:
-    """Send all, IN_FLIGHT at a time, on one connection to a cluster of one broker."""
+    """Send all, _IN_FLIGHT at a time, on one connection to a cluster of one broker."""
     with closing(open_connection(settings)) as connection:
         unanswered = 0
         for request in requests:

@@ -59,7 +59,7 @@ def acls(path: Path, role: AccountRole, cluster: str | None, principal: str, che
 
 
 def _check(plan: Plan, role: AccountRole, needed: tuple[RequiredRight, ...], form: str) -> int:
-    from clusters.rights_preflight import find_missing_among
+    from clusters.missing_rights import find_missing_among
 
     found = find_missing_among(role, needed, build_settings_lookup(plan))
     if form == "json":

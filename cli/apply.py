@@ -70,7 +70,7 @@ def apply(path: Path, yes: bool, form: str) -> int:
 
 def _has_rights(plan: Plan, connect: SettingsLookup) -> bool:
     """False when the account lacks a right that applying needs: each is named, before anything is changed."""
-    from clusters.rights_preflight import find_missing_role_rights
+    from clusters.missing_rights import find_missing_role_rights
 
     roles: tuple[AccountRole, ...] = ("apply", "align")
     lacking = {role: found for role in roles if (found := find_missing_role_rights(plan, role, connect))}

@@ -114,7 +114,7 @@ def adopt(
     Exit code 0 when all of it is exact (or accepted by name), 1 when it is not or the worker refuses, 3 when no worker
     answers in time.
     """
-    from replicator.adoption.copy_verdict import ACCEPTABLE_FINDINGS
+    from replicator.adoption.copy_findings import ACCEPTABLE_FINDINGS
 
     accepted = frozenset(name.strip() for each in accept for name in each.split(",") if name.strip())
     unknown = sorted(accepted - ACCEPTABLE_FINDINGS)
@@ -294,7 +294,7 @@ class _Reading:
 
 
 def _print(stage: _Stage, proofs: Sequence[PartitionProof]) -> None:
-    from replicator.adoption.copy_verdict import FINDING_MEANINGS, TOLERATED_FINDINGS, render_findings
+    from replicator.adoption.copy_findings import FINDING_MEANINGS, TOLERATED_FINDINGS, render_findings
 
     flow = stage.flow
     click.echo(f"{flow.id}: {flow.source} -> {flow.target}, copied by {stage.tool}")
@@ -367,7 +367,7 @@ def _document(stage: _Stage, proofs: Sequence[PartitionProof], skipped: Sequence
 
 
 def _refusal(stage: _Stage, refused: Sequence[PartitionProof]) -> str:
-    from replicator.adoption.copy_verdict import ACCEPTABLE_FINDINGS
+    from replicator.adoption.copy_findings import ACCEPTABLE_FINDINGS
 
     kinds = sorted({kind for proof in refused for kind in proof.verdict.refused(stage.asked.accepted)})
     lines = [f"{len(refused)} partitions are not adopted."]
@@ -391,7 +391,7 @@ def _refusal(stage: _Stage, refused: Sequence[PartitionProof]) -> str:
 def _ordered(stage: _Stage, proofs: Sequence[PartitionProof], yes: bool, wait_s: float, *, aside: bool) -> int:
     """Writes the decisions and waits for the workers. aside: standard output already holds a document."""
     from clusters.control_topics import ControlWriter
-    from replicator.adoption.copy_verdict import FINDING_MEANINGS
+    from replicator.adoption.copy_findings import FINDING_MEANINGS
     from replicator.adoption.decision_writer import build_adoption_decision, write_decisions
     from replicator.recovery.operator_decisions import DecisionWithMap, OperatorDecision
 

@@ -82,8 +82,8 @@ def accept_gap(
     For a partition in state source_expired. Shows the exact offsets that are lost. Exit code 0 when the worker goes
     on, 1 when it refused (more has expired meanwhile), 3 when it did not answer in time.
     """
+    from replicator.partition_states import GAP_ACCEPTABLE_STATES, OffsetSpan
     from replicator.recovery.operator_decisions import OperatorDecision
-    from replicator.states import GAP_ACCEPTABLE_STATES, OffsetSpan
 
     scene = _scene(flow_id, path)
     report = _report(scene, topic, partition)
@@ -184,8 +184,8 @@ def copy_foreign(
     from clusters.admin import Admin
     from clusters.control_topics import ControlWriter
     from clusters.partition_status import read_partition_statuses
+    from replicator.partition_states import COPY_FOREIGN_STATE, OffsetSpan
     from replicator.recovery.operator_decisions import COPY_FOREIGN, OperatorDecision, submit_decision
-    from replicator.states import COPY_FOREIGN_STATE, OffsetSpan
 
     scene = _scene(flow_id, path)
     report = _report(scene, topic, partition)
@@ -286,7 +286,7 @@ def _copied(scene: _Scene, topic: str) -> list[int]:
 
 def _reseedable(scene: _Scene, topic: str, partition: int, target_id: str) -> str:
     """The loud state that the order answers; a partition without traffic may not have noticed a new topic yet."""
-    from replicator.states import RESEEDABLE_STATES
+    from replicator.partition_states import RESEEDABLE_STATES
 
     report = _report(scene, topic, partition)
     if report.state in RESEEDABLE_STATES:

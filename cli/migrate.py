@@ -113,9 +113,9 @@ def migrate(
     one = partial(_run, plan, path, settings, approve, evidence, step, run_id, form, strategy)
     if abandon:
         name = _meant(plan, wave, settings[flow.target], form)
-        course = _course(plan, name, settings[flow.target], strategy)
+        run_plan = _build_run_plan(plan, name, settings[flow.target], strategy)
         wanted = RunOptions(path, name, False, True, True, force, approve, evidence, None, run_id, form)
-        return abandon_and_report(plan, course, settings, wanted)
+        return abandon_and_report(plan, run_plan, settings, wanted)
     return _run_waves(
         lambda again: one(_meant(plan, wave, settings[flow.target], form), resume=again), resume, all_waves, form
     )
@@ -169,7 +169,7 @@ def _meant(plan: Plan, wave: str | None, target: ConnectionSettings, form: str) 
     return found
 
 
-def _course(plan: Plan, wave: str, target: ConnectionSettings | None, strategy: WaveStrategy | None) -> RunPlan:
+def _build_run_plan(plan: Plan, wave: str, target: ConnectionSettings | None, strategy: WaveStrategy | None) -> RunPlan:
     """strategy: what was asked for. target: with the journal of a run that may go on, which keeps the strategy with
     which it was begun, in Airflow or here."""
     from cutover.run_choice import RunChoice, plan_run, preview_run
@@ -194,6 +194,6 @@ def _run(
 ) -> RunResult:
     """One wave. Raises CutoverError and ClusterError."""
     target = settings[plan.flow(plan.migration.flow).target] if plan.migration else None
-    course = _course(plan, wave, target if resume or run_id is not None else None, strategy)
+    run_plan = _build_run_plan(plan, wave, target if resume or run_id is not None else None, strategy)
     wanted = RunOptions(path, wave, False, resume, False, False, approve, evidence, step, run_id, form)
-    return perform_run(plan, course, settings, wanted, {"wave": wave})
+    return perform_run(plan, run_plan, settings, wanted, {"wave": wave})

@@ -76,7 +76,7 @@ def _scanned(compiled: Plan) -> Inventory:
     from dataclasses import replace
 
     from cli.plan_settings import build_settings_lookup
-    from clusters.scan import scan_cluster
+    from clusters.inventory_scan import scan_cluster
     from topology.inventory import Inventory
 
     connect = build_settings_lookup(compiled)

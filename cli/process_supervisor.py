@@ -39,8 +39,8 @@ def keep_processes_alive(
     """Run all commands until SIGTERM or SIGINT, which they get as SIGTERM, or until each ended with exit code 0.
 
     One that dies (any other code, or a signal) is said at once and started again after a pause that doubles with each
-    quick death; after QUICK_DEATHS of them all others are stopped as well. Returns the worst exit code of those that
-    were there in the end, of a signal its number.
+    quick death; after MAX_QUICK_DEATHS of them all others are stopped as well. Returns the worst exit code of those
+    that were there in the end, of a signal its number.
     """
     asked: list[int] = []
     for number in (signal.SIGTERM, signal.SIGINT):  # before there is anybody whom a signal could miss

@@ -100,45 +100,47 @@ def read_target_journal(plan: Plan, settings: dict[str, ConnectionSettings]) -> 
     return read_migration_journal(plan, settings[plan.flow(plan.migration.flow).target])
 
 
-def show_run_plan(plan: Plan, course: RunPlan, form: str) -> int:
+def show_run_plan(plan: Plan, run_plan: RunPlan, form: str) -> int:
     """Prints the steps of a run plan. Connects to nothing."""
     from cli.migrate_dry_run import show_run_steps
 
     if form == "json":
-        steps = [asdict(step) for step in course.steps]
-        told = {"schema": 1, "plan": plan.hash, "kind": course.kind, "wave": course.wave.name, "steps": steps}
-        click.echo(json.dumps(told, indent=2))
+        steps = [asdict(step) for step in run_plan.steps]
+        document = {"schema": 1, "plan": plan.hash, "kind": run_plan.kind, "wave": run_plan.wave.name, "steps": steps}
+        click.echo(json.dumps(document, indent=2))
         return 0
-    click.echo(f"{plan.topology}: {course.kind} of {course.wave.name}, {course.flow.source} → {course.flow.target}")
-    click.echo(f"topics     {', '.join(course.wave.topics)}")
-    click.echo(f"consumers  {', '.join(course.wave.consumers) or 'none'}")
-    click.echo(f"producers  {', '.join(course.wave.producers) or 'none'}")
-    show_run_steps(course.steps)
+    click.echo(
+        f"{plan.topology}: {run_plan.kind} of {run_plan.wave.name}, {run_plan.flow.source} → {run_plan.flow.target}"
+    )
+    click.echo(f"topics     {', '.join(run_plan.wave.topics)}")
+    click.echo(f"consumers  {', '.join(run_plan.wave.consumers) or 'none'}")
+    click.echo(f"producers  {', '.join(run_plan.wave.producers) or 'none'}")
+    show_run_steps(run_plan.steps)
     click.echo("\nNothing was touched.")
     return 0
 
 
 def drive_run(
-    plan: Plan, course: RunPlan, settings: dict[str, ConnectionSettings], wanted: RunOptions, asks: set[str]
+    plan: Plan, run_plan: RunPlan, settings: dict[str, ConnectionSettings], wanted: RunOptions, asks: set[str]
 ) -> int:
     """Run the plan to its end. asks: the steps that ask a person. Raises CutoverError and ClusterError."""
     unasked = wanted.approve == "manual" and not wanted.abandon and not sys.stdin.isatty()
-    if unasked and asks & ({wanted.step} if wanted.step is not None else {step.name for step in course.steps}):
+    if unasked and asks & ({wanted.step} if wanted.step is not None else {step.name for step in run_plan.steps}):
         raise click.UsageError("there is no terminal to ask for approval: add --approve auto, or run it in one")
     if wanted.abandon:
-        return abandon_and_report(plan, course, settings, wanted)
-    return perform_run(plan, course, settings, wanted, {"kind": course.kind}).exit_code
+        return abandon_and_report(plan, run_plan, settings, wanted)
+    return perform_run(plan, run_plan, settings, wanted, {"kind": run_plan.kind}).exit_code
 
 
 def abandon_and_report(
-    plan: Plan, course: RunPlan, settings: Mapping[str, ConnectionSettings], wanted: RunOptions
+    plan: Plan, run_plan: RunPlan, settings: Mapping[str, ConnectionSettings], wanted: RunOptions
 ) -> int:
     """Give up the named run, or the unfinished one. Returns 0 if everything is taken back, or nothing had begun."""
     from cutover.run_abandonment import abandon_run
     from cutover.run_opening import open_run
 
     opened = partial(
-        open_run, plan, course, settings, run_id=wanted.run_id, resume=True, abandon=True,
+        open_run, plan, run_plan, settings, run_id=wanted.run_id, resume=True, abandon=True,
         applications=build_run_applications(plan, wanted.approve), evidence=wanted.evidence,
     )  # fmt: skip
     say = partial(show_run_event, to_stderr=wanted.form == "json")
@@ -150,7 +152,7 @@ def abandon_and_report(
 
 def perform_run(
     plan: Plan,
-    course: RunPlan,
+    run_plan: RunPlan,
     settings: Mapping[str, ConnectionSettings],
     wanted: RunOptions,
     label: Mapping[str, str],
@@ -172,7 +174,7 @@ def perform_run(
     with ProofProcess(wanted.path, plan.hash) as proofs:
         run = open_run(
             plan,
-            course,
+            run_plan,
             settings,
             applications=build_run_applications(plan, wanted.approve),
             run_id=wanted.run_id,
@@ -180,12 +182,12 @@ def perform_run(
             evidence=folder,
             prove=lambda each: proofs.prove(folder() / ("tail" if each.final else "history"), each),
             approve=approve_all if wanted.approve == "auto" else ask_approval,
-            say=say if wanted.step else proofs.wrap_with_warm_up(say, course, folder),
+            say=say if wanted.step else proofs.wrap_with_warm_up(say, run_plan, folder),
         )
         result = run.run_step(wanted.step) if wanted.step else run.run()
     if wanted.form == "json":
-        told = {"schema": 1, "run": run.run_id, **label, "evidence": str(folder()), **asdict(result)}
-        click.echo(json.dumps(told, indent=2))
+        document = {"schema": 1, "run": run.run_id, **label, "evidence": str(folder()), **asdict(result)}
+        click.echo(json.dumps(document, indent=2))
     elif result.state == "done":
         click.echo(f"evidence: {folder() / 'evidence.html'}")
     return result

@@ -92,7 +92,7 @@ def _scanned(
 ) -> tuple[dict[str, InventoryCluster], list[ClusterError]]:
     """All clusters at once; what could not be scanned, with the reason. Secrets are looked up before any connection."""
     from clusters.errors import ClusterError
-    from clusters.scan import scan_cluster as look
+    from clusters.inventory_scan import scan_cluster as look
     from clusters.settings import resolve_connection_settings
 
     settings = {alias: resolve_connection_settings(topology.clusters[alias]) for alias in aliases}

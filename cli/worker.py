@@ -61,7 +61,7 @@ def worker(path: Path, target: str, processes: int, metrics: str | None, form: L
 def _tell_missing_rights(plan: Plan, target: str, connect: SettingsLookup) -> None:
     """What the worker may not do, told before it starts; it starts all the same, since rights may come later."""
     from clusters.errors import ClusterError
-    from clusters.rights_preflight import find_missing_role_rights
+    from clusters.missing_rights import find_missing_role_rights
 
     log = logging.getLogger("watershed.worker")
     served = replace(plan, flows=tuple(flow for flow in plan.flows if flow.target == target))

@@ -15,7 +15,7 @@ class GzipTooLarge(ValueError):
 def gunzip(packed: bytes | bytearray | memoryview, most: int) -> bytes:
     """What all members hold together, as java.util.zip.GZIPInputStream reads on behind the first.
 
-    Raises HoldsTooMuch when that is more than `most` bytes, ValueError when the data is no gzip; never makes more than
+    Raises GzipTooLarge when that is more than `most` bytes, ValueError when the data is no gzip; never makes more than
     `most` + 1.
     """
     view, at = memoryview(packed), 0

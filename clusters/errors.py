@@ -13,8 +13,8 @@
     ├── TopicExists              a topic of that name is there already, with another shape
     ├── GroupNotEmpty            a consumer group that still has members; its offsets are never touched
     ├── RequestRefused           the broker answered with an error code we have no better name for (`code`)
-    ├── ProcessEnded, CallFailed (`clusters.client_process`) the process that asks for us ended; what it raised, told
-    here └── ProtocolError            an answer, a batch or a control record that cannot be understood
+    ├── ProcessEnded, CallFailed (`clusters.client_process`) the process that asks for us ended; what it raised
+    └── ProtocolError            an answer, a batch or a control record that cannot be understood
 
 Every one of them is a message for people (`str()` says what is wrong, where, and what to do) and ends a
 command with `exit_code` 2. They can be pickled, so that Spark tasks and Airflow workers may raise them.

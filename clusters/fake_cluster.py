@@ -43,7 +43,7 @@ _NODE = 1
 
 
 class FakeCluster:
-    """`clock` gives the broker's time in milliseconds; `configs` override `BROKER_CONFIGS`."""
+    """`clock` gives the broker's time in milliseconds; `configs` override `_BROKER_CONFIGS`."""
 
     def __init__(
         self,

@@ -58,7 +58,7 @@ class _AppendRefusal:
 
 @dataclass(slots=True)
 class PartitionLog:
-    """`configs` are the topic's own, over `DEFAULTS`. One replica, so the high watermark is the log end."""
+    """`configs` are the topic's own, over `_DEFAULTS`. One replica, so the high watermark is the log end."""
 
     configs: Mapping[str, str] = field(default_factory=dict)
     batches: list[StoredBatch] = field(default_factory=list)

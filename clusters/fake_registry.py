@@ -79,7 +79,7 @@ class FakeRegistry:
         self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
 
     def answer(self, method: str, target: str, body: Any, user: str = "") -> Any:
-        """One request. Raises Refusal."""
+        """One request. Raises _RegistryRefusal."""
         url = urlsplit(target)
         asked = {name: values[-1] for name, values in parse_qs(url.query).items()}
         if method != "GET" and user in self.read_only and not re.fullmatch(r"/subjects/[^/]+", url.path):
@@ -223,7 +223,7 @@ class FakeRegistry:
         return [each for subject, each in self._everything() if parse_subject(subject).context == context]
 
     def _resolved(self, schema: Schema) -> Schema:
-        """Raises Refusal where a reference leads nowhere, or the text is none."""
+        """Raises _RegistryRefusal where a reference leads nowhere, or the text is none."""
         if schema.type in ("AVRO", "JSON") and schema.text.strip()[:1] in "{[":
             try:
                 json.loads(schema.text)

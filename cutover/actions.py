@@ -1,5 +1,5 @@
 """What a run asks of its action handler: frozen data, one class a question or deed. Whoever drives it answers each with
-the observation named in its docstring (`cutover.observations`), or with `Failed`.
+the observation named in its docstring (`cutover.observations`), or with `ActionFailed`.
 
 `side` is always the role of a cluster in the flow. Offsets are keyed by that side's own topic names.
 """
@@ -49,14 +49,14 @@ class FinishStep(Action):
 
 @dataclass(frozen=True, slots=True)
 class RecallDeeds(Action):
-    """The deeds of that kind that this run ever began, done or not, out of the journal → Recalled."""
+    """The deeds of that kind that this run ever began, done or not, out of the journal → RecalledDeeds."""
 
     deed: str
 
 
 @dataclass(frozen=True, slots=True)
 class ReportMessage(Action):
-    """Something a person should read now → Noted."""
+    """Something a person should read now → ActionDone."""
 
     text: str
     seen: JsonObject | None = None
@@ -64,7 +64,7 @@ class ReportMessage(Action):
 
 @dataclass(frozen=True, slots=True)
 class PauseRun(Action):
-    """Let time pass → Noted."""
+    """Let time pass → ActionDone."""
 
     ms: int
 
@@ -74,33 +74,33 @@ class PauseRun(Action):
 
 @dataclass(frozen=True, slots=True)
 class ReadCluster(Action):
-    """→ ClusterSeen"""
+    """→ ObservedCluster"""
 
     side: ClusterSide
 
 
 @dataclass(frozen=True, slots=True)
 class ReadTopics(Action):
-    """→ TopicsSeen: every topic of that side."""
+    """→ ObservedTopics: every topic of that side."""
 
     side: ClusterSide
 
 
 @dataclass(frozen=True, slots=True)
 class ReadClock(Action):
-    """→ TimeSeen: what the wall clock says, for windows only; everything else counts monotonic milliseconds."""
+    """→ ObservedTime: what the wall clock says, for windows only; everything else counts monotonic milliseconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReadFlow(Action):
-    """→ FlowSeen: desired state and halted partitions of a flow; None: the one along which applications move."""
+    """→ ObservedFlow: desired state and halted partitions of a flow; None: the one along which applications move."""
 
     flow: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ReadGroup(Action):
-    """→ GroupSeen"""
+    """→ ObservedGroup"""
 
     side: ClusterSide
     group: str
@@ -108,7 +108,7 @@ class ReadGroup(Action):
 
 @dataclass(frozen=True, slots=True)
 class ReadGroupConfigs(Action):
-    """→ GroupConfigsSeen"""
+    """→ ObservedGroupConfigs"""
 
     side: ClusterSide
     group: str
@@ -116,7 +116,7 @@ class ReadGroupConfigs(Action):
 
 @dataclass(frozen=True, slots=True)
 class FindReaders(Action):
-    """→ ReadersSeen: every live group with positions in these topics of that side."""
+    """→ ObservedReaders: every live group with positions in these topics of that side."""
 
     side: ClusterSide
     topics: tuple[str, ...]
@@ -124,7 +124,7 @@ class FindReaders(Action):
 
 @dataclass(frozen=True, slots=True)
 class ReadLogs(Action):
-    """→ LogsSeen"""
+    """→ ObservedLogs"""
 
     side: ClusterSide
     places: tuple[TopicPartition, ...]
@@ -132,8 +132,8 @@ class ReadLogs(Action):
 
 @dataclass(frozen=True, slots=True)
 class ReadCopies(Action):
-    """→ CopiesSeen: the ledger's map and the target's log end for each of the *source* partitions of a flow; None: the
-    one along which applications move."""
+    """→ ObservedCopies: the ledger's map and the target's log end for each of the *source* partitions of a flow; None:
+    the one along which applications move."""
 
     places: tuple[TopicPartition, ...]
     flow: str | None = None
@@ -141,7 +141,7 @@ class ReadCopies(Action):
 
 @dataclass(frozen=True, slots=True)
 class ReadRecords(Action):
-    """→ RecordsSeen: the first committed record at or after each offset."""
+    """→ ObservedRecords: the first committed record at or after each offset."""
 
     side: ClusterSide
     at: Mapping[TopicPartition, int]
@@ -149,7 +149,7 @@ class ReadRecords(Action):
 
 @dataclass(frozen=True, slots=True)
 class ReadApplication(Action):
-    """→ ApplicationSeen"""
+    """→ ObservedApplication"""
 
     name: str
     role: ApplicationRole
@@ -157,7 +157,7 @@ class ReadApplication(Action):
 
 @dataclass(frozen=True, slots=True)
 class ReadFence(Action):
-    """→ FenceSeen: what of a fence's kind is in force now, as the snapshot from which it is raised and lowered.
+    """→ ObservedFence: what of a fence's kind is in force now, as the snapshot from which it is raised and lowered.
 
     topics are those of `side`; names: the applications that it keeps out (their principals and client ids are in the
     plan). rate: what a `quota` leaves them, bytes a second and broker."""
@@ -171,7 +171,7 @@ class ReadFence(Action):
 
 @dataclass(frozen=True, slots=True)
 class FindWriters(Action):
-    """→ WritersSeen: who wrote to these partitions, as far as brokers tell. since: whoever wrote at or behind these
+    """→ ObservedWriters: who wrote to these partitions, as far as brokers tell. since: whoever wrote at or behind these
     offsets, read from the log itself; without it, the producers that leaders remember (DescribeProducers, KIP-664)."""
 
     side: ClusterSide
@@ -181,28 +181,28 @@ class FindWriters(Action):
 
 @dataclass(frozen=True, slots=True)
 class ProbeCluster(Action):
-    """→ AnswersSeen: whether any broker of that side answers, known within seconds also where they only hang."""
+    """→ ClusterProbe: whether any broker of that side answers, known within seconds also where they only hang."""
 
     side: ClusterSide
 
 
 @dataclass(frozen=True, slots=True)
 class ReadLastSeenSource(Action):
-    """→ LastSightSeen: what workers last reported of these *source* partitions. Asks the target alone."""
+    """→ LastSeenSource: what workers last reported of these *source* partitions. Asks the target alone."""
 
     places: tuple[TopicPartition, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class CheckCutOff(Action):
-    """→ CutOffSeen: whether workers could be kept out (`CutOff`) by this process; nothing is changed."""
+    """→ CutOffResult: whether workers could be kept out (`CutOff`) by this process; nothing is changed."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReadRights(Action):
-    """→ RightsSeen: the rights to write that the flow holds back at its target (`include_write: on_failover`), as far
-    as they are about one of these topics and groups of the target; no topic: all of them. remembered: as workers last
-    read them from the source, which is not asked."""
+    """→ ObservedRights: the rights to write that the flow holds back at its target (`include_write: on_failover`), as
+    far as they are about one of these topics and groups of the target; no topic: all of them. remembered: as workers
+    last read them from the source, which is not asked."""
 
     topics: tuple[str, ...] = ()
     groups: tuple[str, ...] = ()
@@ -211,7 +211,7 @@ class ReadRights(Action):
 
 @dataclass(frozen=True, slots=True)
 class FindDivergence(Action):
-    """→ DivergenceSeen: what applications wrote to that side at or behind these offsets; records that flows of
+    """→ ObservedDivergence: what applications wrote to that side at or behind these offsets; records that flows of
     Watershed brought there are not among it."""
 
     side: ClusterSide
@@ -220,14 +220,14 @@ class FindDivergence(Action):
 
 @dataclass(frozen=True, slots=True)
 class CheckHooks(Action):
-    """→ HooksSeen: whether these hooks could be called; none of them is."""
+    """→ HookProblems: whether these hooks could be called; none of them is."""
 
     names: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class RequestProof(Action):
-    """→ ProofSeen. final: everything up to the source's end must be proven; since: an earlier proof's summary."""
+    """→ ProofOutcome. final: everything up to the source's end must be proven; since: an earlier proof's summary."""
 
     flow: str
     topics: tuple[str, ...]
@@ -238,7 +238,7 @@ class RequestProof(Action):
 
 @dataclass(frozen=True, slots=True)
 class AskApproval(Action):
-    """→ ApprovalSeen. `evidence` is what the person decides on."""
+    """→ ApprovalAnswer. `evidence` is what the person decides on."""
 
     gate: str
     by: str
@@ -251,7 +251,7 @@ class AskApproval(Action):
 
 @dataclass(frozen=True, slots=True)
 class StopApplication(Deed):
-    """→ ApplicationSeen; returns when its clients are closed."""
+    """→ ObservedApplication; returns when its clients are closed."""
 
     name: str
     role: ApplicationRole
@@ -259,7 +259,7 @@ class StopApplication(Deed):
 
 @dataclass(frozen=True, slots=True)
 class StartApplication(Deed):
-    """→ ApplicationSeen"""
+    """→ ObservedApplication"""
 
     name: str
     role: ApplicationRole
@@ -268,10 +268,10 @@ class StartApplication(Deed):
 
 @dataclass(frozen=True, slots=True)
 class CommitOffsets(Deed):
-    """→ GroupSeen, read back. Only for an empty group; a live one is answered with Failed.
+    """→ ObservedGroup, read back. Only for an empty group; a live one is answered with ActionFailed.
 
-    texts: what stands beside the offsets. kind: of the group (`GroupSeen.kind`); of a share group the offsets are its
-    start offsets."""
+    texts: what stands beside the offsets. kind: of the group (`ObservedGroup.kind`); of a share group the offsets are
+    its start offsets."""
 
     side: ClusterSide
     group: str
@@ -282,7 +282,7 @@ class CommitOffsets(Deed):
 
 @dataclass(frozen=True, slots=True)
 class ForgetGroup(Deed):
-    """Remove the offsets that this run committed for an empty group: the inverse of CommitOffsets → GroupSeen."""
+    """Remove the offsets that this run committed for an empty group: the inverse of CommitOffsets → ObservedGroup."""
 
     side: ClusterSide
     group: str
@@ -290,7 +290,7 @@ class ForgetGroup(Deed):
 
 @dataclass(frozen=True, slots=True)
 class RaiseFence(Deed):
-    """Keep the applications from writing → FenceSeen, read back. `snapshot`: of LookAtFence, journaled with the deed
+    """Keep the applications from writing → ObservedFence, read back. `snapshot`: of ReadFence, journaled with the deed
     before it is done, so that a dead driver's successor knows what stood there."""
 
     kind: str
@@ -302,7 +302,7 @@ class RaiseFence(Deed):
 
 @dataclass(frozen=True, slots=True)
 class LowerFence(Deed):
-    """The exact inverse of RaiseFence with the same snapshot → FenceSeen, read back."""
+    """The exact inverse of RaiseFence with the same snapshot → ObservedFence, read back."""
 
     kind: str
     side: ClusterSide
@@ -313,7 +313,7 @@ class LowerFence(Deed):
 
 @dataclass(frozen=True, slots=True)
 class CallHook(Deed):
-    """One of `migration.hooks` → HookSeen. `point`: when it is called (`before`, `fenced`, `switched`, `rolled_back`,
+    """One of `migration.hooks` → HookAnswer. `point`: when it is called (`before`, `fenced`, `switched`, `rolled_back`,
     `check`, `raise`, `lower`); `key` is the same however often it is called for one purpose (idempotency)."""
 
     name: str
@@ -324,7 +324,7 @@ class CallHook(Deed):
 
 @dataclass(frozen=True, slots=True)
 class StartFlow(Deed):
-    """Let a declared flow copy: its desired state becomes `running` → FlowSeen, read back.
+    """Let a declared flow copy: its desired state becomes `running` → ObservedFlow, read back.
 
     begin: source topic → partition → the offset at which a partition begins that the flow has not copied yet, instead
     of where the plan says (`cutover.offsets.encode_offsets`)."""
@@ -335,8 +335,8 @@ class StartFlow(Deed):
 
 @dataclass(frozen=True, slots=True)
 class StopFlow(Deed):
-    """A flow is not to copy any more: its desired state becomes `stopped` → FlowSeen, read back. None: the one along
-    which applications move."""
+    """A flow is not to copy any more: its desired state becomes `stopped` → ObservedFlow, read back. None: the one
+    along which applications move."""
 
     flow: str | None = None
 
@@ -344,7 +344,7 @@ class StopFlow(Deed):
 @dataclass(frozen=True, slots=True)
 class RetireTopics(Deed):
     """A flow is not to copy these source topics any more, though it selects them: their target partitions are written
-    to by applications now, which its workers would take for a foreign writer at their next restart → FlowSeen, read
+    to by applications now, which its workers would take for a foreign writer at their next restart → ObservedFlow, read
     back. flow None: the one along which applications move."""
 
     topics: tuple[str, ...]
@@ -353,7 +353,7 @@ class RetireTopics(Deed):
 
 @dataclass(frozen=True, slots=True)
 class ServeTopics(Deed):
-    """The inverse of RetireTopics: the flow copies them again → FlowSeen, read back."""
+    """The inverse of RetireTopics: the flow copies them again → ObservedFlow, read back."""
 
     topics: tuple[str, ...]
     flow: str | None = None
@@ -362,7 +362,7 @@ class ServeTopics(Deed):
 @dataclass(frozen=True, slots=True)
 class Rejoin(Deed):
     """Let a flow that copies by sequence numbers go on behind what applications wrote at its target, and the flow
-    `back` has carried to its source → RejoinSeen. order: the name of the orders to its workers, one a partition.
+    `back` has carried to its source → RejoinResult. order: the name of the orders to its workers, one a partition.
 
     returns: source topic → partition → [cut, copied, base, position] (`replicator.recovery.rejoin.RejoinPoint`)."""
 
@@ -375,22 +375,23 @@ class Rejoin(Deed):
 @dataclass(frozen=True, slots=True)
 class CutOff(Deed):
     """No worker of the flow can append to these *target* partitions any more, also one that stood still and wakes up
-    with batches in hand: its producers are fenced in the log → CutOffSeen. offsets: log ends from before, behind which
-    the fence is looked for."""
+    with batches in hand: its producers are fenced in the log → CutOffResult. offsets: log ends from before, behind
+    which the fence is looked for."""
 
     offsets: Mapping[TopicPartition, int]
 
 
 @dataclass(frozen=True, slots=True)
 class GiveRights(Deed):
-    """Give these rights (`RightsSeen.missing`) at the target → RightsSeen, when every broker there shows them."""
+    """Give these rights (`ObservedRights.missing`) at the target → ObservedRights, when every broker there shows
+    them."""
 
     rights: tuple[JsonObject, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class TakeRights(Deed):
-    """The exact inverse of GiveRights with the same rights → RightsSeen, when no broker of that side shows them."""
+    """The exact inverse of GiveRights with the same rights → ObservedRights, when no broker of that side shows them."""
 
     side: ClusterSide
     rights: tuple[JsonObject, ...]
@@ -398,7 +399,8 @@ class TakeRights(Deed):
 
 @dataclass(frozen=True, slots=True)
 class EndRun(Deed):
-    """Write down the end of another run of this topology, which this one has taken back, if it has none → Noted."""
+    """Write down the end of another run of this topology, which this one has taken back, if it has none →
+    ActionDone."""
 
     run: str
     state: Literal["rolled_back", "abandoned"]
@@ -407,4 +409,4 @@ class EndRun(Deed):
 
 @dataclass(frozen=True, slots=True)
 class Seal(Deed):
-    """Write the evidence pack → Sealed."""
+    """Write the evidence pack → SealedEvidence."""

@@ -47,9 +47,9 @@ from cutover.offsets import encode_offsets
 from cutover.run_claim import ClaimRequest, RunClaim, claim_run
 from cutover.run_context import RunContext
 from cutover.run_plan import RunPlan
+from cutover.step_definitions import STEPS
+from cutover.step_order import Step, name_undo_step
 from cutover.step_runner import RunResult, execute_steps
-from cutover.step_table import STEPS
-from cutover.steps import Step, name_undo_step
 from topology.plan import Plan
 
 _STOOD_STILL_S = 1.0  # between an entry and its deed lie microseconds

@@ -34,7 +34,7 @@ from cutover.observations import (
 from cutover.offsets import encode_offsets
 from cutover.polling import ActionGenerator, ConditionCheck, perform_action, wait_for_condition
 from cutover.run_context import CopyProgress, RunContext, read_copies, read_source_logs
-from cutover.withheld_rights import check_withheld_rights
+from cutover.withheld_rights_steps import check_withheld_rights
 from topology.migration_waves import WaveWindow
 
 STEADY_LAG_MS: Final = 60_000  # as long as a flow may copy nothing before it is called stalled (Policy.stall_ms)
@@ -185,7 +185,7 @@ class SteadyLag:
     _most: int = 0
 
     def describe(self, at_ms: int, lag: int, behind: int) -> str:
-        """What to do, once the lag has been above the gate for STEADY_MS although all that is old is copied."""
+        """What to do, once the lag has been above the gate for STEADY_LAG_MS although all that is old is copied."""
         if lag <= self.max_lag or behind:
             self._since_ms = None
             return ""

@@ -32,7 +32,7 @@ class ActionFailed(Observation):
 
 @dataclass(frozen=True, slots=True)
 class RecordedStep(Observation):
-    """Answer to Begin. `outcome` None: not done yet; `refused`: it was, and the gate had said no. ago_ms: so long
+    """Answer to BeginStep. `outcome` None: not done yet; `refused`: it was, and the gate had said no. ago_ms: so long
     ago, by the wall clock of whoever drives, the run first began the step; 0 for one that is new."""
 
     outcome: dict[str, Any] | None = None

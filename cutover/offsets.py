@@ -21,7 +21,7 @@ def encode_offsets(offsets: Mapping[TopicPartition, _T]) -> dict[str, dict[str, 
 
 
 def decode_offsets(value: Mapping[str, Mapping[str, _T]]) -> dict[TopicPartition, _T]:
-    """The inverse of `to_json`."""
+    """The inverse of `encode_offsets`."""
     return {
         TopicPartition(topic, int(partition)): offset
         for topic, partitions in value.items()

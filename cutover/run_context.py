@@ -82,7 +82,8 @@ class RunContext:
         return self.outcomes.applications.get(application) != "stopped"
 
     def kind_of(self, group: str) -> str:
-        """`GroupSeen.kind` as preflight saw it: a Streams application in a classic group shows only while it runs."""
+        """`ObservedGroup.kind` as preflight saw it: a Streams application in a classic group shows only while it
+        runs."""
         return self.outcomes.find_group(group).kind
 
     def is_static(self, group: str) -> bool:

@@ -12,7 +12,7 @@ from plugins.watershed.operators.decommission import (
 from plugins.watershed.operators.proof import ProofOperator
 from plugins.watershed.operators.replication import FreezePlanOperator
 from plugins.watershed.operators.straggler_watch import StragglerWatchOperator
-from plugins.watershed.operators.wave_groups import build_cutover_asset
+from plugins.watershed.operators.wave_task_groups import build_cutover_asset
 from plugins.watershed.topology_dags import TopologyFile, build_topology_dags
 
 AFTER_CUTOVER_DOC = """

@@ -10,8 +10,8 @@ from plugins.watershed.dag_params import (
     THOUGH_SOURCE_ANSWERS_PARAM,
     build_waves_param,
 )
-from plugins.watershed.operators.wave_groups import add_wave_groups
-from plugins.watershed.steps.wave_tasks import list_wave_groups, order_waves
+from plugins.watershed.operators.wave_task_groups import add_wave_groups
+from plugins.watershed.steps.step_tasks import list_wave_groups, order_waves
 from plugins.watershed.topology_dags import TopologyFile, build_topology_dags
 
 FAILOVER_DOC = """

@@ -9,8 +9,8 @@ from plugins.watershed.dag_params import (
     build_strategy_param,
     build_waves_param,
 )
-from plugins.watershed.operators.wave_groups import add_wave_groups, build_cutover_asset
-from plugins.watershed.steps.wave_tasks import order_waves
+from plugins.watershed.operators.wave_task_groups import add_wave_groups, build_cutover_asset
+from plugins.watershed.steps.step_tasks import order_waves
 from plugins.watershed.topology_dags import TopologyFile, build_topology_dags
 
 MIGRATE_DOC = """

@@ -9,8 +9,8 @@ from plugins.watershed.dag_params import (
     STRANDED_PARAM,
     build_waves_param,
 )
-from plugins.watershed.operators.wave_groups import add_wave_groups
-from plugins.watershed.steps.wave_tasks import list_wave_groups
+from plugins.watershed.operators.wave_task_groups import add_wave_groups
+from plugins.watershed.steps.step_tasks import list_wave_groups
 from plugins.watershed.topology_dags import TopologyFile, build_topology_dags
 
 ROLLBACK_DOC = """

@@ -52,7 +52,7 @@ class ApprovalQuestion:
 
 
 class AirflowClient:
-    """One user's session. Raises AirflowAnswered; retries what a busy server refuses, for `patience` seconds."""
+    """One user's session. Raises AirflowRequestFailed; retries what a busy server refuses, for `patience` seconds."""
 
     def __init__(self, url: str, user: str = "admin", password: str | None = None, patience: float = 60.0) -> None:
         self.url = url
@@ -70,7 +70,7 @@ class AirflowClient:
         return [f"{each['filename']}: {each['stack_trace']}" for each in found]
 
     def wait_for_dag(self, dag: str, timeout: float = 120.0) -> None:
-        """Raises AirflowAnswered with the import errors when the DAG does not appear."""
+        """Raises AirflowRequestFailed with the import errors when the DAG does not appear."""
         deadline = time.monotonic() + timeout
         while dag not in self.dag_ids():
             if time.monotonic() > deadline:

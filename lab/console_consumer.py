@@ -42,7 +42,7 @@ def consume_with_console(
     """The next `count` records of the group, in the order read; what it has read is committed (acknowledged).
 
     `auto.offset.reset` is `none`: without a position nothing is read. Raises LabError when `count` records do not come
-    within IDLE_MS of silence; the message has the tool's own last line.
+    within _IDLE_MS of silence; the message has the tool's own last line.
     """
     command = [find_java(), *_JVM, f"-Dlog4j2.configurationFile={LOG4J_CONFIG.with_name('log4j2-console.properties')}"]
     command += ["-cp", f"{fetch_jars()}/*", f"org.apache.kafka.tools.consumer.{_TOOLS[protocol]}"]

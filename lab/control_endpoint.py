@@ -78,7 +78,7 @@ class ClientSwitch:
             self.start(default)
 
     def start(self, place: ClientAddress) -> None:
-        """Raises Conflict."""
+        """Raises _RunsElsewhere."""
         with self._lock:
             if self._running():
                 if self._place != place:

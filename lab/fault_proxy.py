@@ -98,7 +98,7 @@ class FaultProxy:
         self._thread.join(5)
         self._loop.close()
 
-    def toxic(self, way: str) -> ProxyFault:
+    def fault(self, way: str) -> ProxyFault:
         """The fault of one direction: `up` is client to broker, everything else broker to client."""
         return self.up if way == "up" else self.down
 
@@ -180,8 +180,8 @@ class _Way:
         self._counted: tuple[ProxyFault | None, int] = (None, 0)
 
     @property
-    def _toxic(self) -> ProxyFault:
-        return self._connection.proxy.toxic(self._name)
+    def _fault(self) -> ProxyFault:
+        return self._connection.proxy.fault(self._name)
 
     async def run(self) -> None:
         await asyncio.gather(self._read(), self._write())
@@ -195,8 +195,8 @@ class _Way:
                 piece = await self._reader.read(_CHUNK)
                 if not piece:
                     break
-                toxic = self._toxic
-                late = max(0.0, toxic.latency_s + self._chance.uniform(-toxic.jitter_s, toxic.jitter_s))
+                fault = self._fault
+                late = max(0.0, fault.latency_s + self._chance.uniform(-fault.jitter_s, fault.jitter_s))
                 due = max(loop.time() + late, self._waiting[-1][0] if self._waiting else 0.0)
                 self._waiting.append((due, piece))
                 self._holds += len(piece)
@@ -221,33 +221,33 @@ class _Way:
 
     async def _until(self, due: float) -> None:
         loop = asyncio.get_running_loop()
-        while not self._connection.ended and (self._toxic.held or loop.time() < due):
+        while not self._connection.ended and (self._fault.held or loop.time() < due):
             await asyncio.sleep(_TICK_S)
 
     async def _pass_on(self, piece: bytes) -> None:
         loop = asyncio.get_running_loop()
         at = 0
         while at < len(piece) and not self._connection.ended:
-            toxic = self._toxic
-            step = min(len(piece) - at, toxic.slice_bytes or _CHUNK)
-            if toxic.bytes_per_s is not None:
+            fault = self._fault
+            step = min(len(piece) - at, fault.slice_bytes or _CHUNK)
+            if fault.bytes_per_s is not None:
                 await asyncio.sleep(max(0.0, self._free_at - loop.time()))
-                self._free_at = max(self._free_at, loop.time()) + step / toxic.bytes_per_s
-            step = self._until_cut(toxic, step)
+                self._free_at = max(self._free_at, loop.time()) + step / fault.bytes_per_s
+            step = self._until_cut(fault, step)
             self._writer.write(piece[at : at + step])
             await self._writer.drain()
             self._connection.proxy.passed[self._name] += step
             at += step
-            if toxic.cut_after is not None and self._counted[1] >= toxic.cut_after:
+            if fault.cut_after is not None and self._counted[1] >= fault.cut_after:
                 self._connection.cut()
 
-    def _until_cut(self, toxic: ProxyFault, step: int) -> int:
+    def _until_cut(self, fault: ProxyFault, step: int) -> int:
         """How much of `step` may pass before the cut."""
-        if toxic.cut_after is None:
+        if fault.cut_after is None:
             return step
-        before = self._counted[1] if self._counted[0] is toxic else 0
-        step = min(step, max(toxic.cut_after - before, 1))
-        self._counted = (toxic, before + step)
+        before = self._counted[1] if self._counted[0] is fault else 0
+        step = min(step, max(fault.cut_after - before, 1))
+        self._counted = (fault, before + step)
         return step
 
 

@@ -29,7 +29,7 @@ SECURED_LISTENERS = {
     "MUTUAL": ("SSL", "broker"),
     "OPENSASL": ("SASL_PLAINTEXT", None),
     "TLSSASL": ("SASL_SSL", "broker"),
-    "SHORT": ("SASL_PLAINTEXT", None),  # sessions of SESSION_S seconds, without PLAIN
+    "SHORT": ("SASL_PLAINTEXT", None),  # sessions of SHORT_SESSION_S seconds, without PLAIN
     "EXPIRED": ("SSL", "expired"),
     "STRANGER": ("SSL", "stranger"),  # of an authority that nobody trusts
     "ELSEWHERE": ("SSL", "elsewhere"),  # for another host name

@@ -32,7 +32,7 @@ class BatchAtOffset:
 
 
 def read_batch_at(settings: ConnectionSettings, topic: str, partition: int, offset: int) -> BatchAtOffset:
-    """What is at `offset`. Raises NoRecord and ClusterError."""
+    """What is at `offset`. Raises NoRecordAtOffset and ClusterError."""
     where = f"{topic}-{partition} on {settings.alias}"
     led = read_leader_logs(settings, [(topic, partition)], READ_UNCOMMITTED)[topic, partition]
     if isinstance(led, ClusterError):

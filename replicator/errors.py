@@ -6,12 +6,13 @@
     ├── Misaligned         a target log whose end cannot be brought to where it should be (`offsets: aligned`)
     ├── LedgerThreadEnded  a worker that would never hear again what the ledger holds
     └── BadBatch           bytes that are not a record batch, or one that cannot be copied
-        ├── ForeignWrite   a batch under the id of a flow that did not write it
-        ├── Oversized      a batch that holds more than may be opened
-        ├── Compacted      a batch behind a hole, where holes cannot be copied yet
-        └── Waits          a batch with something in it that the target does not know yet
+        ├── ForeignWrite    a batch under the id of a flow that did not write it
+        ├── OversizedBatch  a batch that holds more than may be opened
+        ├── CompactionHole  a batch behind a hole, where holes cannot be copied yet
+        └── SchemaMissing   a batch with something in it that the target does not know yet
 
-Halt states of a partition (`source_expired`, `duplicated`, …) are data, not exceptions: see `replicator.states`.
+Halt states of a partition (`source_expired`, `duplicated`, …) are data, not exceptions:
+see `replicator.partition_states`.
 """
 
 from __future__ import annotations

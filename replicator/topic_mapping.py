@@ -18,7 +18,7 @@ from replicator.copy import log_append_time
 from replicator.copy.aligned.gap_filler import GapMethod
 from replicator.ledger.ledger import read_ledger
 from replicator.limits import DEFAULT_MAX_BATCH_BYTES, TargetLimits
-from replicator.states import Halt
+from replicator.partition_states import Halt
 from topology.plan import PlanFlow
 from topology.reserved_topics import explain_reserved_topic
 from topology.shell_command import render_shell_command

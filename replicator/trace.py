@@ -81,7 +81,7 @@ def trace_record(
     """Follow the record at `offset` of a topic of cluster `alias` to where it was written. aliases: all clusters that
     may be looked at, among them `alias`.
 
-    Raises NoRecord when no record is at that offset, ClusterError when that cluster cannot be read.
+    Raises NoRecordAtOffset when no record is at that offset, ClusterError when that cluster cannot be read.
     """
     clusters = _Clusters(tuple(aliases), connect_to)
     hops: list[TraceHop] = []
@@ -116,7 +116,7 @@ def trace_record(
 
 
 def _require_same_topic(here: BatchAtOffset, came: _Came | None, alias: str, offset: int) -> None:
-    """Whether what stands here is what was asked for, or copied. Raises NoRecord."""
+    """Whether what stands here is what was asked for, or copied. Raises NoRecordAtOffset."""
     if came is None and not here.retained:
         raise NoRecordAtOffset(f"offset {offset} on {alias} was compacted away: a newer record has its key")
     if came is not None and came.topic_id != here.led.topic_id:

@@ -127,7 +127,7 @@ def connect_to_driver(line: DriverAddress, hello: dict[str, Any], stop: threadin
     """A task's end: returns when the driver lets this task begin, None when it is to end without having begun.
 
     From then on `stop` is set when the driver hangs up, or our parent process changes, or is about to end (SIGHUP from
-    Spark's Python daemon); one that has not ended END_S later is ended hard. Raises OSError when the driver cannot be
+    Spark's Python daemon); one that has not ended _END_S later is ended hard. Raises OSError when the driver cannot be
     reached: it has ended, or there is no way to it from here.
     """
     if threading.current_thread() is threading.main_thread():

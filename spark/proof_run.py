@@ -26,7 +26,6 @@ from spark.foreign.inferred_alignment import build_spark_sampler, observe_foreig
 from spark.foreign.mirrormaker_hints import read_mirrormaker_hints
 from spark.judging.coverage_warnings import describe_flows_left_out, find_deleted_topics, find_partitions_without_source
 from spark.judging.earlier_proof import EarlierProof, read_earlier_proof
-from spark.judging.fence_checks import add_fence_findings, describe_open_transactions
 from spark.judging.flow_observation import (
     AlignmentReader,
     FlowFacts,
@@ -50,14 +49,15 @@ from spark.judging.record_difference import MAX_DIFFERENCE_EXAMPLES
 from spark.judging.record_ownership import describe_application_records, read_own_producer_ids
 from spark.judging.source_truncation import exclude_truncated_ends
 from spark.judging.verdict import Counts, ProofJudgement
+from spark.judging.writes_after_fence import add_fence_findings, describe_open_transactions
 from spark.progress import build_progress_printer
-from spark.proof_jobs import build_spark_readers, count_range_records, open_small_range_reader
-from spark.proof_partitions import count_without_copy, find_partitions_not_begun, fix_partitions
 from spark.proof_request import ProofRequest
+from spark.proof_scope import count_without_copy, find_partitions_not_begun, fix_partitions
 from spark.reading.range_requests import RangeRequest
 from spark.reading.read_limits import ReadLimits, build_read_limits
 from spark.reading.schema_id_rewrite import read_schema_id_pairs
 from spark.session import create_spark_session, end_session
+from spark.spark_range_readers import build_spark_readers, count_range_records, open_small_range_reader
 from topology.plan import Plan, PlanFlow
 
 if TYPE_CHECKING:

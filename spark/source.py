@@ -4,7 +4,7 @@
 
     from spark.source import register_format
 
-    register(session)
+    register_format(session)
     frame = (
         session.read.format("kafka-batches")
         .option("topology", "topology.yaml").option("cluster", "onprem").option("topics", "orders")

@@ -82,7 +82,7 @@ class WarmSession:
 
 def warm_executor(_rows: Iterable[int]) -> None:
     """Loads what a proof's tasks load, and keeps the worker process busy for a moment."""
-    import spark.proof_jobs  # noqa: F401
+    import spark.spark_range_readers  # noqa: F401
 
     time.sleep(_PULSE_TASK_S)
 

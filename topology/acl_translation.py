@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final
 
-from topology.automaton import DEAD_STATE, Automaton, pick_letter_per_kind
 from topology.inventory import InventoryAcl
+from topology.pattern_automaton import DEAD_STATE, Automaton, pick_letter_per_kind
 from topology.plan import PlanFlow
 from topology.selectors import Selector, Selectors
 

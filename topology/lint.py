@@ -27,7 +27,7 @@ _MAX_TOLD = 1_000  # findings of one rule; nobody reads more, and a hostile file
 class LintResult:
     """One topology's findings, in the order of the file. `suppressed` were silenced by a comment with a reason,
     `known` by a baseline; `skipped` are the rules that need an inventory (or live clusters) and were not asked.
-    sources: file → text, for frames; profile: how much was asked. Of one rule at most MAX_TOLD findings are kept and
+    sources: file → text, for frames; profile: how much was asked. Of one rule at most _MAX_TOLD findings are kept and
     one that stands for the rest of them; `untold` counts those for which it stands, so that `count` is true."""
 
     file: str
@@ -71,7 +71,7 @@ def lint_topology(
     baseline: frozenset[str] = frozenset(),
     others: Sequence[Topology] = (),
 ) -> LintResult:
-    """Every rule that can be asked; none hides another, but after MAX_ERRORS errors only those that nobody may silence
+    """Every rule that can be asked; none hides another, but after _MAX_ERRORS errors only those that nobody may silence
     are asked, and a finding says so. baseline: fingerprints of findings that are known. others: the
     other topologies of this run."""
     context = RuleContext(loaded, inventory, configuration.options, others)
@@ -131,7 +131,7 @@ def _unasked(kept: list[LintFinding], count: int) -> LintFinding:
 
 
 def _bounded(findings: list[LintFinding]) -> tuple[tuple[LintFinding, ...], dict[Severity, int]]:
-    """In order, each once; of a rule that finds more than MAX_TOLD the last one says how many more there are, and has
+    """In order, each once; of a rule that finds more than _MAX_TOLD the last one says how many more there are, and has
     their worst severity."""
     ordered = _in_order(findings)
     counts = Counter(finding.rule for finding in ordered)

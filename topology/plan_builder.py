@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from topology.aligned_offsets import explain_not_aligned, find_flows_filled_first
+from topology.alignment_obstacles import explain_not_aligned, find_flows_filled_first
 from topology.delivery_mode import DeliveryMode, choose_delivery_modes
-from topology.migration_fences import mark_migration_fences
 from topology.model import Flow, Topology
 from topology.plan import Plan, PlanFlow, seal_plan
+from topology.unsynced_fences import mark_migration_fences
 
 
 def build_plan(topology: Topology, proofs: dict[str, object]) -> Plan:

@@ -62,7 +62,7 @@ class RuleContext:
         """Built once, when the first rule needs it."""
         if self.topology is None or not self.topology.flows:
             return None
-        from topology.propagation import build_topic_graph
+        from topology.topic_graph_builder import build_topic_graph
 
         return build_topic_graph(self.topology)
 

@@ -14,8 +14,8 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from topology import automaton
-from topology.automaton import UnionAutomaton
+from topology import pattern_automaton
+from topology.pattern_automaton import UnionAutomaton
 from topology.regex import MAX_TOPIC_NAME_LETTERS
 from topology.selectors import INTERNAL_TOPIC_GLOBS, Selector, Selectors, TopicSelection, drop_covered_prefixes
 
@@ -162,7 +162,7 @@ def _behind(before: str, text: str, after: str) -> str | None:
 def build_prefix_constraint(before: str, selection: TopicSelection) -> NameConstraint:
     """The constraint (before, "", selection). When the selection is `*` only the internal names are left to look at,
     and of `before` only the end says anything about them: a chain of renames then piles up no constraints."""
-    if selection != _EVERYTHING or not automaton.has_only_topic_letters(before) or not _no_beginning(before):
+    if selection != _EVERYTHING or not pattern_automaton.has_only_topic_letters(before) or not _no_beginning(before):
         return before, "", selection
     tail = _tail(before[-_LONGEST_END:])
     return before if tail is None else tail, "", selection
@@ -225,7 +225,9 @@ def _search(constraints: frozenset[NameConstraint], allowed: int) -> tuple[_Sele
     begin = [half.run(before, starts[half]) for half, before in zip(halves, befores, strict=True)]
     if not all(begin[::2]):
         return _SelectionOverlap(False), work
-    chars = automaton.pick_letter_per_kind(automaton.merge_letter_kinds([half.kinds for half in halves]))
+    chars = pattern_automaton.pick_letter_per_kind(
+        pattern_automaton.merge_letter_kinds([half.kinds for half in halves])
+    )
     todo: list[tuple[tuple[int, ...], str]] = [(tuple(begin), "")]
     seen = {tuple(begin)}
     for states, text in todo:

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any, Literal, cast
 
-from topology import automaton
-from topology.automaton import Automaton
+from topology import pattern_automaton
+from topology.pattern_automaton import Automaton
 
 INTERNAL_TOPIC_GLOBS = (
     "__*",
@@ -34,9 +34,9 @@ class Selector:
     def automaton(self) -> Automaton:
         """Raises BadSelector when the text is not in the language."""
         build = {
-            "literal": automaton.compile_literal,
-            "glob": automaton.compile_glob,
-            "regex": automaton.compile_regex,
+            "literal": pattern_automaton.compile_literal,
+            "glob": pattern_automaton.compile_glob,
+            "regex": pattern_automaton.compile_regex,
         }[self.kind]
         return build(self.text)
 
@@ -246,7 +246,7 @@ def _glob_matches(text: str, topic: str) -> bool:
     if split is None:
         return topic == text
     first, pieces, last = split
-    if not topic.startswith(first) or not automaton.has_only_topic_letters(topic):
+    if not topic.startswith(first) or not pattern_automaton.has_only_topic_letters(topic):
         return False
     position = len(first)
     for piece in pieces:

@@ -3,7 +3,7 @@
 Names and records are followed separately, because they stop at different places. Names: a flow creates every topic that
 it selects, also if its guard drops all records, so a rename on a loop grows names without end (`name_propagation`).
 Records: a guarded flow skips records that have been at its target, and `forward: local` skips replicated records
-(`record_propagation`). `propagation.build_topic_graph` runs both.
+(`record_propagation`). `topic_graph_builder.build_topic_graph` runs both.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ def resolve_registry_settings(settings: ConnectionSettings) -> RegistrySettings:
     """The registry that the topology declares for the cluster of `settings`; secrets are read now, so a cluster whose
     registry nobody asks needs none.
 
-    Raises NoRegistry, SecretMissing, ProtocolError (an address that is none).
+    Raises RegistryNotDeclared, SecretMissing, ProtocolError (an address that is none).
     """
     declared = settings.origin.cluster.registry if settings.origin is not None else None
     if settings.origin is None or declared is None:

@@ -50,7 +50,7 @@ class AlignmentWire(TransactionWire, Protocol):
     def write_markers(
         self, topic: str, partition: int, producer: ProducerIdAndEpoch, count: int, coordinator_epoch: int = 0
     ) -> int:
-        """Append `count` abort markers, each a batch of its own that takes one offset; at most MOST_MARKERS.
+        """Append `count` abort markers, each a batch of its own that takes one offset; at most MAX_MARKERS_PER_REQUEST.
 
         coordinator_epoch: of the producer's newest marker in this log, which the coordinator wrote: a higher one would
         fence the coordinator, a lower one is fenced (it rises whenever another broker becomes coordinator).

@@ -22,7 +22,7 @@ _UNSUPPORTED = b"\x00\x23"  # 35, the answer to an ApiVersions newer than the br
 
 
 def load_message_class(name: str, version: int, side: Literal["request", "response"]) -> Any:
-    """The class of a request or answer: `list_groups` → ListGroupsRequest."""
+    """The class of a request or answer: ListGroupsRequest for `list_groups`."""
     kind: Any = EntityType.request if side == "request" else EntityType.response
     return getattr(load_entity_module(name, version, kind), name.title().replace("_", "") + side.title())
 

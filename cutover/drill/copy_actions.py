@@ -10,7 +10,7 @@ from cutover.observations import Observation
 
 @dataclass(frozen=True, slots=True)
 class ReadOriginals(Action):
-    """→ OriginalsSeen: what would be copied, and whether it may be. Nothing is changed."""
+    """→ ObservedOriginals: what would be copied, and whether it may be. Nothing is changed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from cutover.errors import Refused
 from cutover.observations import RecalledDeeds
 from cutover.polling import ActionGenerator, perform_action
 from cutover.run_context import RunContext
-from cutover.steps import Step
+from cutover.step_order import Step
 
 READ_ORIGINALS_STEP = Step(
     "look_at_originals",

@@ -14,7 +14,7 @@ from clusters.settings import ConnectionSettings
 from cutover.actions import JsonObject
 from cutover.drill.copy_removal import delete_copies
 from cutover.errors import Locked, NothingToResume
-from cutover.fences.standing_fence import find_standing_fence
+from cutover.fences.journaled_fence import find_standing_fence
 from cutover.journal.chain import RUN_STEP, TAKEOVER_STEP, Journal, JournalChain, JournalEntry, describe_holder
 from cutover.run_claim import RunClaim, read_run_kind
 from cutover.step_runner import RunResult

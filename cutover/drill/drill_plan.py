@@ -12,7 +12,7 @@ from cutover.policy import WavePolicy, build_wave_policy
 from cutover.rollback.earlier_run import build_earlier_run
 from cutover.rollback.rollback_plan import plan_way_back
 from cutover.run_plan import RunPlan, plan_migration
-from cutover.steps import Step
+from cutover.step_order import Step
 from topology.plan import Plan
 
 _ASKED = ("approval",)  # the one question is asked before anything begins

@@ -11,8 +11,8 @@ from clusters.cluster_protocol import TopicDescription
 from clusters.control_records import read_messages
 from clusters.control_topics import FLOWS_TOPIC, LEDGER_TOPIC, STATUS_TOPIC
 from clusters.errors import ClusterError
+from clusters.missing_rights import find_missing_rights
 from clusters.required_rights import RequiredRight, derive_required_rights
-from clusters.rights_preflight import find_missing_rights
 from clusters.settings import ConnectionSettings
 from clusters.topic_partition import TopicPartition
 from clusters.wire import admin_reads
@@ -28,8 +28,8 @@ _OPEN = "allow.everyone.if.no.acl.found"
 
 @dataclass(frozen=True, slots=True)
 class Drill:
-    """One rehearsal. plan: the real one; drill: `drilled` of it. records: how many of a topic are copied at most.
-    keep: what was made stays. settings: of both clusters, by alias."""
+    """One rehearsal. plan: the real one; drill: what `build_drill_topology` makes of it. records: how many of a topic
+    are copied at most. keep: what was made stays. settings: of both clusters, by alias."""
 
     plan: Plan
     wave: str

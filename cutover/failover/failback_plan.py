@@ -13,16 +13,16 @@ from typing import Any
 from cutover.actions import JsonObject
 from cutover.errors import NothingToRollBack, NotSupported, PlanChanged
 from cutover.failover.failover_plan import plan_failover
-from cutover.fences.standing_fence import find_standing_fence
+from cutover.fences.journaled_fence import find_standing_fence
 from cutover.journal.chain import RUN_STEP, TAKEOVER_STEP, JournalChain, JournalEntry, find_step_outcome
 from cutover.policy import DEFAULT_SESSION_MS, SESSION_GRACE_MS, WavePolicy, build_wave_policy
 from cutover.rollback.earlier_run import EarlierRun, find_rollback_of
 from cutover.rollback.rollback_plan import StrandedChoice, plan_way_back, shorten_lag_hold
 from cutover.run_claim import encode_run_work
 from cutover.run_plan import RunPlan
+from cutover.step_order import Step
 from cutover.step_outcomes import StepOutcomes
-from cutover.steps import Step
-from cutover.withheld_rights import find_rights_to_take
+from cutover.withheld_rights_steps import find_rights_to_take
 from topology.migration_waves import RollbackPolicy, Wave
 from topology.plan import Plan, PlanFlow
 

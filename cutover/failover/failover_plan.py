@@ -8,15 +8,15 @@ from typing import Final
 
 from clusters.topic_partition import TopicPartition
 from cutover.errors import NotSupported
-from cutover.fences.standing_fence import find_standing_fence
+from cutover.fences.journaled_fence import find_standing_fence
 from cutover.journal.chain import JournalChain, JournalEntry
 from cutover.offsets import decode_offsets
 from cutover.policy import WavePolicy, build_wave_policy
 from cutover.rollback.earlier_run import EarlierRun
 from cutover.run_claim import read_run_kind
 from cutover.run_plan import RunPlan, find_wave
+from cutover.step_order import Step, list_named_steps
 from cutover.step_outcomes import StepOutcomes
-from cutover.steps import Step, list_named_steps
 from cutover.wave_states import WAVE_SEPARATOR, list_wave_states
 from topology.migration_waves import Wave, WaveFence, WaveHooks
 from topology.plan import Plan, PlanFlow

@@ -25,7 +25,7 @@ from cutover.observations import (
 from cutover.offsets import find_offset_changes
 from cutover.polling import ActionGenerator, ConditionCheck, perform_action, wait_for_condition
 from cutover.run_context import RunContext, read_target_logs
-from cutover.withheld_rights import give_missing_rights
+from cutover.withheld_rights_steps import give_missing_rights
 
 
 def give_remembered_rights(context: RunContext, outcome: JsonObject) -> ActionGenerator[None]:

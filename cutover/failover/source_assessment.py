@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from cutover import producer_switchover
+from cutover import producer_steps
 from cutover.actions import (
     ApplicationRole,
     CheckCutOff,
@@ -159,7 +159,7 @@ def _last_seen(context: RunContext) -> ActionGenerator[int | None]:
 def fence_source(context: RunContext, outcome: JsonObject) -> ActionGenerator[None]:
     """Fences the producers at the source. It runs only where the source answers and the operator fails over all the
     same."""
-    yield from producer_switchover.fence_producers(context, outcome)
+    yield from producer_steps.fence_producers(context, outcome)
 
 
 def stop_forwarding(context: RunContext, outcome: JsonObject) -> ActionGenerator[None]:

@@ -20,7 +20,7 @@ from cutover.actions import (
     ReportMessage,
 )
 from cutover.errors import Refused
-from cutover.fences.standing_fence import RAISING_DEEDS, list_raising_deeds
+from cutover.fences.journaled_fence import RAISING_DEEDS, list_raising_deeds
 from cutover.observations import HookAnswer, ObservedFence, RecalledDeeds
 from cutover.polling import ActionGenerator, perform_action
 from cutover.run_context import RunContext

@@ -1,4 +1,4 @@
-"""The steps that move consumer groups, and their exact inverses. Offsets: `offset_translation`."""
+"""The steps that move consumer groups, and their exact inverses. Offsets: `group_offset_steps`."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from cutover.actions import (
     StopApplication,
 )
 from cutover.errors import Refused
-from cutover.groups.group_preflight import describe_members, find_unprocessed_partitions
-from cutover.groups.offset_translation import (
+from cutover.groups.group_offset_steps import (
     OffsetsByPartition,
     check_landing,
     commit_group_offsets,
     return_group_offsets,
     translate_group_offsets,
 )
+from cutover.groups.group_preflight import describe_members, find_unprocessed_partitions
 from cutover.observations import ObservedApplication, ObservedGroup, ObservedRecords, RecalledDeeds
 from cutover.offsets import decode_offsets, encode_offsets, render_offsets
 from cutover.polling import ActionGenerator, ConditionCheck, perform_action, wait_for_condition

@@ -6,8 +6,8 @@ from __future__ import annotations
 from clusters.topic_partition import TopicPartition
 from cutover.actions import CommitOffsets, ForgetGroup, JsonObject, ReadCopies, ReadGroup, RecallDeeds, ReportMessage
 from cutover.errors import Refused
+from cutover.groups.group_offset_steps import refuse_unmovable_progress
 from cutover.groups.group_preflight import describe_members
-from cutover.groups.offset_translation import refuse_unmovable_progress
 from cutover.observations import ObservedCopies, ObservedGroup, RecalledDeeds
 from cutover.offsets import encode_offsets, render_offsets
 from cutover.polling import ActionGenerator, ConditionCheck, perform_action, wait_for_condition

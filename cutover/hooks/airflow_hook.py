@@ -16,7 +16,7 @@ from urllib.parse import quote
 
 from clusters.errors import SecretMissing
 from clusters.secrets import SecretResolver
-from cutover.hooks.hook_call import HookCall, HookReply
+from cutover.hooks.hook_messages import HookCall, HookReply
 from cutover.live.bounded_http import NoHttpAnswer, call_http
 from topology.secret_ref import SecretRef
 
@@ -132,7 +132,7 @@ class AirflowHook:
         return url, ":".join(vault.account(kind, ref))
 
     def _json(self, method: str, path: str, body: dict[str, Any] | None, fine: tuple[int, ...] = ()) -> dict[str, Any]:
-        """Raises NoAnswer, _Said, SecretMissing. One request more when a token has run out."""
+        """Raises NoHttpAnswer, _Said, SecretMissing. One request more when a token has run out."""
         url, credentials = self._settings()
         for attempt in (1, 2):
             if self._token is None:
@@ -170,7 +170,7 @@ def build_dag_run_id(asked: HookCall) -> str:
 def _asked(
     method: str, url: str, body: dict[str, Any] | None, headers: Mapping[str, str]
 ) -> tuple[int, dict[str, Any]]:
-    """Raises NoAnswer, for 5xx too: a busy Airflow says 500."""
+    """Raises NoHttpAnswer, for 5xx too: a busy Airflow says 500."""
     content = None if body is None else json.dumps(body).encode()
     answer = call_http(method, url, content, {"Content-Type": "application/json", **headers}, _REQUEST_S)
     if answer.status >= 500 or answer.status == 429:

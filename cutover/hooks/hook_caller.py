@@ -15,7 +15,7 @@ from clusters.errors import SecretMissing
 from clusters.secrets import SecretResolver
 from cutover.actions import JsonObject
 from cutover.hooks.airflow_hook import AirflowHook
-from cutover.hooks.hook_call import HookCall, HookKind, HookReply
+from cutover.hooks.hook_messages import HookCall, HookKind, HookReply
 from cutover.hooks.http_hook import HttpHook
 from cutover.hooks.python_hook import PythonHook
 from cutover.observations import HookAnswer

@@ -12,7 +12,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from cutover.hooks.hook_call import HookCall, HookReply, parse_hook_reply
+from cutover.hooks.hook_messages import HookCall, HookReply, parse_hook_reply
 from cutover.live.allowed_hosts import find_host_refusal, is_loopback_url_host, parse_host
 from cutover.live.bounded_http import HttpAnswer, NoHttpAnswer, call_http
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 
 from clusters.deadline import run_with_deadline
-from cutover.hooks.hook_call import MAX_HOOK_TEXT_CHARS, HookCall, HookReply, parse_hook_reply
+from cutover.hooks.hook_messages import MAX_HOOK_TEXT_CHARS, HookCall, HookReply, parse_hook_reply
 
 _GROUP = "watershed.hooks"
 

@@ -67,7 +67,7 @@ from cutover.observations import (
 from replicator.errors import NoLedger, ReplicatorError
 from replicator.ledger.ledger_follower import LedgerFollower
 from replicator.ledger.offset_translation import CopiedPartition
-from replicator.states import REMEDIES
+from replicator.partition_states import REMEDIES
 from topology.plan import Plan, PlanFlow
 
 _ASK_AGAIN = (Unreachable, RequestRefused, TopicMissing)

@@ -39,7 +39,7 @@ class HttpAnswer:
 
 
 def call_http(method: str, url: str, body: bytes | None, headers: Mapping[str, str], seconds: float) -> HttpAnswer:
-    """Raises NoAnswer."""
+    """Raises NoHttpAnswer."""
     if urlsplit(url).scheme not in ("http", "https"):
         raise NoHttpAnswer(f"{url} is not an http address", transient=False)
 

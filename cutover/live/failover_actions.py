@@ -39,7 +39,7 @@ from cutover.observations import (
     Observation,
     ObservedDivergence,
 )
-from replicator.copy.flow_fence import FlowNotFenced, explain_fence_refusal, fence_flow
+from replicator.copy.flow_epoch_fence import FlowNotFenced, explain_fence_refusal, fence_flow
 from replicator.recovery.divergence import read_divergence
 from topology.plan import PlanFlow
 

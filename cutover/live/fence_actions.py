@@ -24,7 +24,7 @@ _WRITING = ("WRITE", "ALL")
 
 
 class LiveFences:
-    """Answers LookAtFence, RaiseFence, LowerFence and LookAtWriters. Raises ClusterError."""
+    """Answers ReadFence, RaiseFence, LowerFence and FindWriters. Raises ClusterError."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class LiveFences:
         return replace(self._seen(found), carriers=self._carriers(settings, other, action))
 
     def _carriers(self, here: ConnectionSettings, other: ConnectionSettings, action: ReadFence) -> tuple[str, ...]:
-        """Flows of the same topology file are told of fences when it is compiled (`topology.migration_fences`)."""
+        """Flows of the same topology file are told of fences when it is compiled (`topology.unsynced_fences`)."""
         with open_admin_connection(here) as inquiry:
             cluster_id = inquiry.cluster_id()
         return tuple(

@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
 
 from clusters.broker_propagation import wait_for_every_broker
+from clusters.missing_rights import find_missing_rights
 from clusters.required_rights import CLUSTER_RESOURCE_NAME, RequiredRight
-from clusters.rights_preflight import find_missing_rights
 from clusters.settings import ConnectionSettings
 from clusters.wire import admin_reads
 from clusters.wire.admin_connection import AdminConnection, open_admin_connection
 from clusters.wire.admin_writes import create_acls, delete_acls
-from clusters.withheld_rights import WithheldRights, read_withheld_rights
+from clusters.withheld_rights_records import WithheldRights, read_withheld_rights
 from cutover.actions import Action, ClusterSide, GiveRights, JsonObject, ReadRights, TakeRights
 from cutover.observations import Observation, ObservedRights
 from topology.acl_translation import is_acl_about, render_acl, translate_acls
@@ -24,7 +24,7 @@ _Acls = list[InventoryAcl]
 
 
 class LiveRights:
-    """Answers LookAtRights, GiveRights and TakeRights. Raises ClusterError."""
+    """Answers ReadRights, GiveRights and TakeRights. Raises ClusterError."""
 
     def __init__(
         self, flow: PlanFlow, settings: Mapping[ClusterSide, ConnectionSettings], now: Callable[[], int]

@@ -19,7 +19,7 @@ from cutover.run_claim import encode_run_work
 from cutover.run_plan import RunPlan, find_wave, plan_migration
 from cutover.step_outcomes import StepOutcomes
 from cutover.wave_states import list_wave_states
-from cutover.withheld_rights import find_rights_to_take
+from cutover.withheld_rights_steps import find_rights_to_take
 from topology.naming import Naming
 from topology.plan import Plan, PlanFlow
 from topology.selectors import Selector, TopicSelection

@@ -43,7 +43,7 @@ from cutover.polling import ActionGenerator, perform_action
 from cutover.rollback.following import resume_forward_flow
 from cutover.rollback.stranded_records import find_stranded_records
 from cutover.run_context import RunContext
-from cutover.withheld_rights import take_rights
+from cutover.withheld_rights_steps import take_rights
 
 _Places = dict[TopicPartition, int]
 

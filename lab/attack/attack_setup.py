@@ -43,7 +43,7 @@ clusters:
 
 @dataclass(frozen=True, slots=True)
 class CommandResult:
-    """How a command ended. code None: not within COMMAND_S; negative: by that signal."""
+    """How a command ended. code None: not within _COMMAND_S; negative: by that signal."""
 
     code: int | None
     out: str
@@ -137,7 +137,7 @@ class AttackSetup:
     def write(
         self, alias: str, topic: str, values: Sequence[bytes | None], partition: int = 0, key: str | None = None
     ) -> list[int]:
-        """Write these values as an ordinary producer does; returns their offsets. Raises NotCarriedOut."""
+        """Write these values as an ordinary producer does; returns their offsets. Raises AttackNotCarriedOut."""
         producer = Producer({"bootstrap.servers": self.bootstrap[alias], "linger.ms": 0, "log_level": 3})
         offsets: list[int] = []
 
@@ -164,7 +164,7 @@ class AttackSetup:
             consumer.close()
 
     def read(self, alias: str, topic: str, partition: int = 0) -> list[tuple[str, bytes | None]]:
-        """Key and value of every record up to the log's end of now. Raises NotCarriedOut."""
+        """Key and value of every record up to the log's end of now. Raises AttackNotCarriedOut."""
         last, found = self.end_of(alias, topic, partition), []
         consumer = Consumer(
             {
@@ -227,7 +227,7 @@ class AttackWorker:
 
 
 def wait_until(holds: Callable[[], object], seconds: float | None = None) -> bool:
-    """Whether it holds within that time (PATIENCE_S)."""
+    """Whether it holds within that time (None: `_PATIENCE_S`)."""
     deadline = time.monotonic() + (_PATIENCE_S if seconds is None else seconds)
     while not holds():
         if time.monotonic() > deadline:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import Param
 from airflow.sdk.exceptions import AirflowFailException
 
-from plugins.watershed.steps.wave_tasks import AS_DECLARED, STRATEGIES, RunChoices
+from plugins.watershed.steps.step_tasks import AS_DECLARED, STRATEGIES, RunChoices
 
 if TYPE_CHECKING:
     from cutover.run_plan import RunKind

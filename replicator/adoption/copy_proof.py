@@ -16,7 +16,7 @@ from typing import Final
 from clusters.errors import ClusterError
 from clusters.settings import ConnectionSettings
 from clusters.wire.messages import READ_COMMITTED, READ_UNCOMMITTED
-from replicator.adoption.copy_verdict import ComparedRanges, CopyVerdict, judge_alignment
+from replicator.adoption.copy_findings import ComparedRanges, CopyVerdict, judge_alignment
 from replicator.adoption.digest_reader import NotProvable, PartitionRange, read_log_digests
 from replicator.adoption.log_alignment import LogAlignment, align_logs
 from replicator.adoption.log_digests import DigestedLog

@@ -66,7 +66,7 @@ class MirrorMakerNotes:
 
 
 def decode_source_offset(key: bytes | None, value: bytes | None) -> ConnectSourceOffset | None:
-    """A record of Connect's offset topic; None when another kind of connector wrote it. Raises Unreadable."""
+    """A record of Connect's offset topic; None when another kind of connector wrote it. Raises UnreadableNote."""
     try:
         connector, where = parse_json(key or b"")
         note = None if value is None else parse_json_object(value)
@@ -83,7 +83,7 @@ def decode_source_offset(key: bytes | None, value: bytes | None) -> ConnectSourc
 
 
 def decode_offset_sync(key: bytes | None, value: bytes | None) -> OffsetSync:
-    """A record of `mm2-offset-syncs.<alias>.internal`. Raises Unreadable."""
+    """A record of `mm2-offset-syncs.<alias>.internal`. Raises UnreadableNote."""
     try:
         topic, at = _string(key or b"", 0)
         (partition,) = _INT32.unpack_from(key or b"", at)
@@ -94,7 +94,7 @@ def decode_offset_sync(key: bytes | None, value: bytes | None) -> OffsetSync:
 
 
 def decode_checkpoint(key: bytes | None, value: bytes | None) -> Checkpoint:
-    """A record of `<alias>.checkpoints.internal`. Raises Unreadable."""
+    """A record of `<alias>.checkpoints.internal`. Raises UnreadableNote."""
     try:
         group, at = _string(key or b"", 0)
         topic, at = _string(key or b"", at)
@@ -116,7 +116,7 @@ def build_mirrormaker_notes(
     checkpoints: Iterable[tuple[bytes | None, bytes | None]] = (),
 ) -> MirrorMakerNotes:
     """From the (key, value) pairs of its topics, in log order. Only what concerns source cluster `cluster`, by the
-    alias that MirrorMaker gives it. Raises Unreadable."""
+    alias that MirrorMaker gives it. Raises UnreadableNote."""
     found = MirrorMakerNotes()
     for key, value in offsets:
         note = decode_source_offset(key, value)

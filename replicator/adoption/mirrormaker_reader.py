@@ -41,7 +41,7 @@ def read_mirrormaker_notes(
 ) -> MirrorMakerNotes:
     """What MirrorMaker noted of the source that it calls `cluster`. offsets: Connect's topic, which has to be there;
     syncs: where offset syncs may be, the first that is there counts; checkpoints: the topic of groups, if it is there.
-    Raises NotProvable, Unreadable, ClusterError."""
+    Raises NotProvable, UnreadableNote, ClusterError."""
     settings, topic = offsets
     written = _pairs(settings, topic)
     if written is None:

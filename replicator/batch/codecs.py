@@ -48,7 +48,8 @@ def compress_payload(codec: int, raw: bytes) -> bytes:
 
 
 def decompress_payload(codec: int, packed: _Buffer, most: int | None = None) -> bytes:
-    """Raises Undecodable; TooMuch for what holds more than `most` bytes, or MOST: no more than that is ever opened."""
+    """Raises CodecError; DecompressedTooLarge for more than `most` bytes, and never opens more than
+    MAX_DECOMPRESSED_BYTES."""
     if codec == NONE:
         return bytes(packed)
     if codec not in _DECOMPRESS:

@@ -34,7 +34,7 @@ class _Message(NamedTuple):
 
 def decode_legacy_records(batch: RawBatch, most: int | None = None) -> list[RawRecord]:
     """The records of one entry of an old message set. most: bytes that it may hold (codecs.MOST). Raises BadBatch with
-    its source offset; Oversized for one that holds more."""
+    its source offset; OversizedBatch for one that holds more."""
     data = bytes(batch.data)
     magic = data[MAGIC_BYTE_AT]
     if zlib.crc32(memoryview(data)[_CRC_FROM:]) != _FRONT.unpack_from(data)[2]:

@@ -25,8 +25,8 @@ class RawBatch(NamedTuple):
     spans: (first source offset, records) for each stretch of consecutive source offsets in it; empty means one
     stretch from `base`. Only a repacked batch has spans.
 
-    A message of format v0 or v1 is a batch too, with `records` UNKNOWN; of a compressed one `base` is the offset of
-    the last record in it, as its front says.
+    A message of format v0 or v1 is a batch too, with `records` UNKNOWN_RECORD_COUNT; of a compressed one `base` is the
+    offset of the last record in it, as its front says.
     """
 
     base: int

@@ -52,7 +52,7 @@ def decode_records(batch: RawBatch, most: int | None = None) -> list[RawRecord]:
     """The records of a v2 batch, which was checked against its CRC first: a damaged one must not get a new CRC. most:
     bytes that it may hold (codecs.MOST).
 
-    Raises BadBatch with the batch's source offset; Oversized for one that holds more, or more than MOST_RECORDS.
+    Raises BadBatch with the batch's source offset; OversizedBatch for one that holds more, or more than _MOST_RECORDS.
     """
     data = batch.data
     (crc,) = _CRC.unpack_from(data, _CRC_AT)

@@ -9,7 +9,7 @@ from typing import Protocol
 from replicator.batch.batch_selection import SelectedBatches
 from replicator.ledger.offset_map import OffsetRun
 from replicator.partition_key import PartitionKey
-from replicator.states import Halt, Reinspect
+from replicator.partition_states import Halt, Reinspect
 
 
 class FillingProgress(Protocol):

@@ -14,7 +14,7 @@ from typing import Final
 
 from clusters.wire.messages import ProducedPartition
 from replicator.batch.record_batch import RawBatch
-from replicator.states import Halt, OffsetSpan
+from replicator.partition_states import Halt, OffsetSpan
 
 APPEND_TIME_STATE: Final = "append_time"
 

@@ -21,10 +21,10 @@ from clusters.control_topics import FLOWS_TOPIC
 from clusters.errors import ProtocolError
 from clusters.producer_registry import PRODUCER_PREFIX
 from replicator.batch.codecs import ZSTD
-from replicator.batch.filler import is_filler_batch
+from replicator.batch.filler_batch import is_filler_batch
 from replicator.batch.record_batch import RawBatch
 from replicator.errors import ForeignWrite
-from replicator.states import OffsetSpan
+from replicator.partition_states import OffsetSpan
 
 ClusterPath = tuple[str, ...]  # cluster ids; the cluster where the record was produced is the first
 UNKNOWN_PATH: Final[ClusterPath] = ("?",)  # for an id whose registry record cannot be read; no cluster id is `?`

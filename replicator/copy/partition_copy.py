@@ -25,7 +25,7 @@ from replicator.errors import CompactionHole
 from replicator.ledger.leader_epochs import LeaderEpochEntry
 from replicator.ledger.offset_map import OffsetRun
 from replicator.partition_key import MAX_BATCHES_IN_FLIGHT, PRODUCER_EXPIRY_MARGIN_MS, PartitionKey, ProducerIdentity
-from replicator.states import Halt, OffsetSpan, Reinspect, pick_trouble
+from replicator.partition_states import Halt, OffsetSpan, Reinspect, pick_trouble
 
 _REJECTED = frozenset({error_codes.INVALID_TIMESTAMP, error_codes.INVALID_RECORD})
 # Ordinary once (a zombie was first, a byte was damaged on the way); not when it comes back at the same place.

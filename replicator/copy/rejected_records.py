@@ -7,7 +7,7 @@ from clusters.wire.messages import ProducedPartition
 from replicator.batch.record_batch import RawBatch
 from replicator.copy.copy_protocol import Copy
 from replicator.errors import BadBatch, CompactionHole, ForeignWrite, SchemaMissing
-from replicator.states import Halt, OffsetSpan, Reinspect
+from replicator.partition_states import Halt, OffsetSpan, Reinspect
 
 
 def judge_rejected_records(copy: Copy, batch: RawBatch, answer: ProducedPartition) -> Halt | Reinspect:

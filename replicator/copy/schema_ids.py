@@ -1,8 +1,9 @@
 """Ids of schemas in front of keys and values, rewritten on the way (`sync: {schemas: {ids: translate}}`).
 
-The inspections ask the registries (`SchemaIds.ask`), the threads only read what is known: an id without a counterpart
-at the target ends the copying of its partition in front of its batch, and the inspections come back to it until there
-is one. Lengths stay, so offsets, counts and sequence numbers are those of a copy without translation, whoever makes it.
+The inspections ask the registries (`SchemaIdTranslations.ask`), the threads only read what is known: an id without a
+counterpart at the target ends the copying of its partition in front of its batch, and the inspections come back to it
+until there is one. Lengths stay, so offsets, counts and sequence numbers are those of a copy without translation,
+whoever makes it.
 """
 
 from __future__ import annotations
@@ -133,7 +134,7 @@ class _Rewriting:
     _free: set[SubjectSide] = field(default_factory=set)
 
     def record(self, record: RawRecord) -> RawRecord:
-        """Raises Waits, with the record's source offset; ClusterError."""
+        """Raises SchemaMissing, with the record's source offset; ClusterError."""
         rest = record.rest
         size, at = rest[0], 1
         if size < 0x80:  # as good as always; a call costs as much as the rest of this
@@ -192,7 +193,7 @@ class SchemaIdTranslations:
     def changes(
         self, flow: PlanFlow, source: ConnectionSettings, key: PartitionKey, counted: SchemaIdCounts
     ) -> Callable[[], Callable[[RawRecord], RawRecord]] | None:
-        """For `repack.Terms.change`: None where records travel as they are."""
+        """For `RepackTerms.change`: None where records travel as they are."""
         return self._of(flow, source).changes(key, counted) if flow.sync.schemas.translated else None
 
     def forget(self, flow_id: str) -> None:

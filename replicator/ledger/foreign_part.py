@@ -4,7 +4,7 @@ Key   `<flow>|<topic>|<partition>|foreign|<order>|<n>`
 Value block n of the foreign part's stretches, and what is said of the whole of it.
 
 The records are written before the order to adopt is given and mean nothing by themselves: they count when a block of
-the ledger names the order (`Block.adopted`), which a worker's claim does first. So a crash in between leaves a
+the ledger names the order (`LedgerBlock.adopted`), which a worker's claim does first. So a crash in between leaves a
 partition that is not adopted, and records that nobody reads.
 """
 
@@ -23,7 +23,7 @@ from replicator.ledger.explicit_runs import ExplicitRunMap
 from replicator.ledger.offset_map import BrokenOffsetMap, ExplicitRun, OffsetMap, OffsetRun
 from replicator.ledger.transaction_positions import decode_explicit_runs, encode_explicit_runs
 from replicator.partition_key import PartitionKey
-from replicator.states import OffsetSpan
+from replicator.partition_states import OffsetSpan
 
 _SCHEMA: Final = 1
 FOREIGN_RECORD_KIND: Final = "foreign"  # the kind of these ledger records

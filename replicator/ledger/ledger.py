@@ -44,7 +44,7 @@ from replicator.ledger.offset_map import BrokenOffsetMap, OffsetMap, OffsetRun, 
 from replicator.ledger.record_format import FlowPartition, build_unreadable_error, parse_ledger_key
 from replicator.ledger.transaction_positions import TRANSACTION_RECORD_KINDS, PositionAndRuns, decode_positions
 from replicator.partition_key import PartitionKey, ProducerIdentity
-from replicator.states import Halt
+from replicator.partition_states import Halt
 
 LEDGER_READ_TIMEOUT_S = (
     45.0  # above the 30 s that a transaction may be open, and the 10 s until its coordinator looks again
@@ -217,7 +217,7 @@ def read_newest_records(
     settings: ConnectionSettings, flow: str | None = None, slots: Iterable[int] | None = None
 ) -> list[ControlRecord]:
     """The ledger's records as compaction would leave them. Whole: a run that was acknowledged counts, even while some
-    transaction is open below it; such a one ends by itself after TRANSACTION_TIMEOUT_MS at the latest."""
+    transaction is open below it; such a one ends by itself after its producer's timeout at the latest."""
     newest: dict[str, ControlRecord] = {}
     try:
         for record in read_control_log(

@@ -7,18 +7,19 @@ does. Which target offset has sequence 0 moves with every gap, because markers h
 the newest batch of ours on the target, which holds both its offset and its sequence.
 
 How many workers filled, and what of theirs is still under way, does not matter: the last offset of a fill is a marker
-that fences all filler before it (`replicator.copy.aligned.log_filler`).
+that fences all filler before it (`replicator.copy.aligned.empty_log_filler`).
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from replicator.batch.filler import is_filler_batch
+from replicator.batch.filler_batch import is_filler_batch
 from replicator.batch.header_rewrite import SEQUENCE_SPACE
 from replicator.batch.record_batch import RawBatch
 from replicator.ledger.ledger_state import LedgerState
 from replicator.partition_key import MAX_BATCHES_IN_FLIGHT, PRODUCER_EXPIRY_MARGIN_MS, ProducerIdentity
+from replicator.partition_states import Halt, OffsetSpan, Reinspect
 from replicator.recovery.producer_epochs import find_unused_epoch
 from replicator.recovery.recovery_point import (
     LogInspection,
@@ -28,7 +29,6 @@ from replicator.recovery.recovery_point import (
     check_topic_ids,
     is_from_older_epoch,
 )
-from replicator.states import Halt, OffsetSpan, Reinspect
 
 
 def find_aligned_recovery_point(

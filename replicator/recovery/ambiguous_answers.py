@@ -25,8 +25,8 @@ from replicator.batch.record_batch import LOG_APPEND_TIME, RawBatch, decode_batc
 from replicator.batch.records import decode_records
 from replicator.errors import BadBatch
 from replicator.partition_key import PartitionKey
+from replicator.partition_states import Halt, OffsetSpan
 from replicator.recovery.log_inspection import read_leader_logs
-from replicator.states import Halt, OffsetSpan
 
 log = logging.getLogger("watershed.worker")
 

@@ -55,7 +55,7 @@ class SettledLogEnds:
         self._since: dict[tuple[PartitionKey, str], tuple[int, float, float]] = {}  # end, since when, last inspection
 
     def settled(self, key: PartitionKey, side: str, end: int, now: float) -> bool:
-        """Whether `end` was the same at every inspection of the last SETTLE_S seconds. Who did not look for a while
+        """Whether `end` was the same at every inspection of the last LOG_SETTLE_S seconds. Who did not look for a while
         (the partition was another worker's meanwhile) begins again: what was seen before says nothing of what was
         sent."""
         seen, since, last = self._since.get((key, side), (end, now, now))

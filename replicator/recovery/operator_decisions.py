@@ -22,9 +22,9 @@ from clusters.flow_records import DECISION_PREFIX, JOURNALED_PREFIX, StartPositi
 from replicator.ledger.foreign_part import ForeignPart
 from replicator.ledger.ledger_state import LedgerState
 from replicator.partition_key import MAX_BATCHES_IN_FLIGHT, PartitionKey, ProducerIdentity
+from replicator.partition_states import Halt, OffsetSpan, Reinspect
 from replicator.recovery.producer_epochs import drop_unlanded_epochs, find_unused_epoch
 from replicator.recovery.recovery_point import LogInspection, RecoveryPoint
-from replicator.states import Halt, OffsetSpan, Reinspect
 
 DecisionKind = Literal["accept-gap", "reseed", "adopt", "rejoin", "copy-foreign"]
 COPY_FOREIGN: Final = "copy-foreign"  # the kind that no inspection obeys: the loop guard lets its offsets pass
@@ -242,7 +242,7 @@ def apply_adoption(
     if remembered is not None:
         begun = (
             seen.producer[0] if seen.producer is not None else -1
-        )  # a fence has one of its own (replicator.copy.flow_fence)
+        )  # a fence has one of its own (replicator.copy.flow_epoch_fence)
         epoch = find_unused_epoch(replace(remembered, last_epoch=max(remembered.last_epoch, begun)))
     if isinstance(epoch, Halt):
         return epoch

@@ -21,8 +21,8 @@ from typing import Final
 
 from replicator.ledger.ledger_state import LedgerState
 from replicator.partition_key import MAX_BATCHES_IN_FLIGHT, ProducerIdentity
+from replicator.partition_states import Halt, Reinspect
 from replicator.recovery.recovery_point import LogInspection, RecoveryPoint
-from replicator.states import Halt, Reinspect
 
 MAX_PRODUCER_EPOCH: Final = (1 << 15) - 1  # an int16 in the batch header
 

@@ -17,7 +17,7 @@ from replicator.batch.record_batch import RawBatch
 from replicator.ledger.ledger_state import LedgerState
 from replicator.ledger.offset_map import OffsetMap
 from replicator.partition_key import MAX_BATCHES_IN_FLIGHT, PRODUCER_EXPIRY_MARGIN_MS, ProducerIdentity
-from replicator.states import Halt, OffsetSpan, Reinspect
+from replicator.partition_states import Halt, OffsetSpan, Reinspect
 
 
 @dataclass(frozen=True, slots=True)

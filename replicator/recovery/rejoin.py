@@ -22,8 +22,8 @@ from replicator.ledger.foreign_part import ForeignPart, JoinedOffsetMap
 from replicator.ledger.ledger import Ledger
 from replicator.ledger.offset_map import ExplicitRun, OffsetMap
 from replicator.partition_key import PartitionKey
+from replicator.partition_states import OffsetSpan
 from replicator.recovery.operator_decisions import DecisionWithMap, OperatorDecision
-from replicator.states import OffsetSpan
 
 
 @dataclass(frozen=True, slots=True)

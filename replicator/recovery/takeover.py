@@ -20,6 +20,7 @@ from replicator.ledger.ledger_block import CLAIM_NUMBER, Generation, LedgerBlock
 from replicator.ledger.ledger_state import LedgerState
 from replicator.ledger.offset_map import OffsetRun
 from replicator.partition_key import PartitionKey
+from replicator.partition_states import Halt, Reinspect
 from replicator.recovery.aligned_recovery_point import begin_with_filling, find_aligned_recovery_point
 from replicator.recovery.log_inspection import (
     LeaderLog,
@@ -40,7 +41,6 @@ from replicator.recovery.operator_decisions import (
 )
 from replicator.recovery.producer_epochs import begin_exclusive_epoch, drop_overtaken_epochs, drop_unlanded_epochs
 from replicator.recovery.recovery_point import LogInspection, RecoveryPoint, find_recovery_point
-from replicator.states import Halt, Reinspect
 
 LEADER_EPOCHS_KEPT = 32
 
@@ -293,7 +293,8 @@ def _find_copied_positions(
 
 
 def _epochs(remembered: LedgerState | None, outcome: RecoveryPoint, source: LeaderLog) -> tuple[LeaderEpochEntry, ...]:
-    """The leader epochs that count from here on; the newest EPOCHS_KEPT are enough to find where a log parted."""
+    """The leader epochs that count from here on; the newest LEADER_EPOCHS_KEPT are enough to find where a log
+    parted."""
     if remembered is not None and outcome.order == remembered.order:
         return tuple(entry for entry in remembered.epochs if entry.source <= outcome.position)[-LEADER_EPOCHS_KEPT:]
     at = {source.start: source.start_epoch, source.end: source.end_epoch}.get(outcome.position, -1)

@@ -13,10 +13,10 @@ from clusters.flow_records import StartPosition
 from replicator.ledger.offset_map import BrokenOffsetMap, OffsetRun
 from replicator.ledger.transaction_positions import PositionAndRuns, TransactionPosition
 from replicator.partition_key import PartitionKey
+from replicator.partition_states import Halt, OffsetSpan, Reinspect
 from replicator.recovery.log_inspection import LeaderLog
 from replicator.recovery.operator_decisions import OperatorDecision, bind_lost_offsets, explain_outgrown_gap
 from replicator.recovery.recovery_point import check_topic_ids, find_start_offset
-from replicator.states import Halt, OffsetSpan, Reinspect
 
 RecoveryTrouble = Halt | Reinspect
 

@@ -17,7 +17,7 @@ from clusters.settings import ConnectionSettings
 from clusters.wire import admin_reads
 from clusters.wire.admin_connection import open_admin_connection
 from clusters.wire.admin_writes import create_acls
-from clusters.withheld_rights import WithheldRights, write_withheld_rights
+from clusters.withheld_rights_records import WithheldRights, write_withheld_rights
 from replicator.sync import sync_kind
 from replicator.sync.sync_kind import DifferenceOutcome, SyncClusters
 from topology.acl_translation import find_surplus_acls, render_acl, render_acl_resource, translate_acls

@@ -23,7 +23,7 @@ from replicator.copy.aligned.filling_configs import (
     TIMESTAMP_BEFORE_MAX,
     UNLIMITED_RETENTION,
 )
-from replicator.states import ALIGNING
+from replicator.partition_states import ALIGNING
 from replicator.sync import sync_kind
 from replicator.sync.sync_kind import DifferenceOutcome, SyncClusters
 from topology.drift import FieldDrift, classify_config_change

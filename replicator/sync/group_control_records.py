@@ -3,9 +3,9 @@
 Key `group|carried|<flow>|<group>`  what the flow carried last: source offsets and the target offsets made from them
 Key `group|decision|<flow>|<group>`    a journaled decision that a group may go back, or be taken from somebody else
 
-The marks on the positions themselves tell which are ours (`group_moves`). A record of what was carried is needed only
-where a mark cannot tell: for share groups, which keep no text, and where a flow the other way has to know from which
-of its own positions the source's were made. It is written before the commit, so both sides of a crash are in it.
+The marks on the positions themselves tell which are ours (`group_decisions`). A record of what was carried is needed
+only where a mark cannot tell: for share groups, which keep no text, and where a flow the other way has to know from
+which of its own positions the source's were made. It is written before the commit, so both sides of a crash are in it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Looking at the groups of one flow on both sides, and committing what `group_moves` decided."""
+"""Looking at the groups of one flow on both sides, and committing what `group_decisions` decided."""
 
 from __future__ import annotations
 

@@ -137,7 +137,7 @@ class CopyDirections:
 @dataclass(frozen=True, slots=True)
 class CopiedLogs:
     """One inspection of the logs of both sides and at the maps of all flows between them. aligned:
-    `Forward.aligned`."""
+    `ForwardCopy.aligned`."""
 
     ways: Mapping[TopicPartition, CopyDirections]
     here: Mapping[TopicPartition, LogOffsets]

@@ -1,7 +1,7 @@
 """Positions of groups (`sync.groups`): exact, only into groups that are empty and that nobody else has moved.
 
-What is looked at: `group_watch`. Where a position stands at the other side: `group_landing`. What becomes of it:
-`group_moves`. Why so: decision 0024.
+What is looked at: `group_sync`. Where a position stands at the other side: `group_translation`. What becomes of it:
+`group_decisions`. Why so: decision 0024.
 """
 
 from __future__ import annotations

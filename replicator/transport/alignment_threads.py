@@ -17,14 +17,14 @@ from clusters.settings import ConnectionSettings
 from clusters.wire.alignment_requests import AlignmentWire
 from clusters.wire.connection import open_connection
 from replicator.copy.aligned.aligned_copy import AlignedCopy, OffsetGap
+from replicator.copy.aligned.empty_log_filler import FillProgress, fill_log
 from replicator.copy.aligned.gap_filler import GapFiller, GapMethod
-from replicator.copy.aligned.log_filler import FillProgress, fill_log
 from replicator.copy.aligned.target_log import TargetLog, build_deleter_connect
 from replicator.copy.transactions.produce_answers import SessionLost
 from replicator.copy.transactions.slot_sender import read_transaction_version
 from replicator.errors import Misaligned
+from replicator.partition_states import Halt, Reinspect
 from replicator.recovery.log_inspection import BrokerAddress
-from replicator.states import Halt, Reinspect
 from replicator.transport.active_copy import ActiveCopy
 
 log = logging.getLogger("watershed.aligned")

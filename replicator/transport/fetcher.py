@@ -14,8 +14,8 @@ from clusters.wire import error_codes
 from clusters.wire.messages import FetchedPartition, FetchPartition
 from replicator.batch.batch_selection import select_batches
 from replicator.errors import BadBatch
+from replicator.partition_states import Halt, OffsetSpan, Reinspect
 from replicator.recovery.log_inspection import BrokerAddress
-from replicator.states import Halt, OffsetSpan, Reinspect
 from replicator.transport.active_copy import ActiveCopy
 from replicator.transport.broker_connection import LONGEST_SLEEP_S, BrokerConnectionThread, TrafficClass
 from replicator.transport.rate_limit import MIN_ALLOWANCE_BYTES

@@ -44,7 +44,7 @@ class FlowRateLimits:
 
 class RateLimit:
     """`quota` bytes a second (None: no limit). What comes in beyond it (a batch is never cut) is paid back by waiting,
-    so that the quota holds over any time that is long against BURST_S. Times are monotonic seconds."""
+    so that the quota holds over any time that is long against QUOTA_BURST_S. Times are monotonic seconds."""
 
     def __init__(self, quota: float | None) -> None:
         self.quota = quota

@@ -29,5 +29,5 @@ def pick_worst_state(states: Iterable[str]) -> str:
 
 
 def is_halted(state: str) -> bool:
-    """Whether somebody has to decide something (`replicator.states.REMEDIES`)."""
+    """Whether somebody has to decide something (`replicator.partition_states.REMEDIES`)."""
     return state not in _ORDER

@@ -18,10 +18,10 @@ from replicator.copy.schema_ids import SchemaIdTranslations
 from replicator.copy.transactions.slot_sender import SlotSenders
 from replicator.copy.transactions.slot_takeover import TakenTransactionPartition, TransactionTakeover
 from replicator.partition_key import PartitionKey
+from replicator.partition_states import Halt, Reinspect
 from replicator.recovery.log_inspection import SettledLogEnds
 from replicator.recovery.operator_decisions import COPY_FOREIGN
 from replicator.recovery.takeover import TakenPartition, take_over_partitions
-from replicator.states import Halt, Reinspect
 from replicator.worker.loop_guards import LoopGuards
 from replicator.worker.partition_task import PartitionTask
 

@@ -52,8 +52,8 @@ class LoopGuards:
 def build_producer_paths(desired: DesiredState) -> dict[int, ClusterPath]:
     """Producer id → the way that what it writes came. A flow's record names its id and its source, too.
 
-    An id whose record cannot be read, and of which no earlier one is known, has the path UNKNOWN: whoever meets one of
-    its batches stands still, because a loop is worse. Other flows, and other batches, go on (decision 0058).
+    An id whose record cannot be read, and of which no earlier one is known, has the path UNKNOWN_PATH: whoever meets
+    one of its batches stands still, because a loop is worse. Other flows, and other batches, go on (decision 0058).
     """
     found: dict[int, ClusterPath] = {
         flow.producer_id: (flow.source_cluster_id,)

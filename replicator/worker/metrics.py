@@ -101,7 +101,7 @@ def _known(offset: int) -> int | None:
 def serve_metrics(collector: WorkerCollector, address: str, port: int) -> tuple[WSGIServer, Thread]:
     """Answer scrapes at http://address:port/metrics until the server is shut down. Port 0 takes a free one.
 
-    Raises NoMetrics when the address is taken or not ours.
+    Raises MetricsUnavailable when the address is taken or not ours.
     """
     registry = CollectorRegistry()
     registry.register(collector)

@@ -11,8 +11,8 @@ from clusters.sync_reports import SyncReport
 
 @dataclass(frozen=True, slots=True)
 class MetricsSnapshot:
-    """reports: of every partition that the worker serves; counters: what its links count since it started
-    (`fetched_bytes`, `throttled_seconds`, …); buffered: bytes of record batches in memory; beside: of what travels
+    """reports: of every partition that the worker serves; counters: what its threads count since it started
+    (`throttled_seconds`); buffered: bytes of record batches in memory; beside: of what travels
     beside records, as far as this worker keeps it."""
 
     reports: Iterable[PartitionStatus]

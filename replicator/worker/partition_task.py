@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from clusters.control_topics import compute_slot
 from clusters.flow_records import FlowRecord
 from clusters.partition_status import PartitionStatus
-from replicator import states
+from replicator import partition_states
 from replicator.copy.aligned.gap_filler import GapMethod
 from replicator.copy.copy_protocol import Copy
 from replicator.partition_key import PartitionKey
+from replicator.partition_states import Halt, Reinspect
 from replicator.recovery.operator_decisions import OperatorDecision
-from replicator.states import Halt, Reinspect
 from replicator.topic_mapping import HoldReason
 from replicator.transport.active_copy import ActiveCopy
 from replicator.worker.partition_lag import PartitionLag
@@ -44,7 +44,7 @@ class PartitionTask:
     judged_decision: str = ""  # id of the decision that an inspection applied or refused
     inspected_with: str = ""  # id of the decision that the running inspection applies
     note: str = ""  # what was given up, and by whose decision
-    retry: float = states.RETRY_FIRST_S  # seconds to the next try, in a halt state that may end by itself
+    retry: float = partition_states.RETRY_FIRST_S  # seconds to the next try, in a halt state that may end by itself
     serving: int = -1  # its own slot, or the one that the placement chose
     held: HoldReason | None = None  # why it cannot be copied
     gap_method: GapMethod | None = None  # how gaps are filled in an aligned partition; None: it is mapped
@@ -75,7 +75,11 @@ class PartitionTask:
             and self.held is None
             and self.active is None
             and not self.inspecting
-            and (self.stopped is None or self.stopped.state in states.SELF_HEALING_STATES or self.has_new_decision)
+            and (
+                self.stopped is None
+                or self.stopped.state in partition_states.SELF_HEALING_STATES
+                or self.has_new_decision
+            )
             and self.record.state == "running"
             and now >= self.not_before
         )
@@ -133,7 +137,7 @@ class PartitionTask:
         """An inspection or a copy ended with `trouble`."""
         if isinstance(trouble, Halt):
             self.stopped, self.waiting_for, self.not_before = trouble, "", now + self.retry
-            self.retry = min(self.retry * 2, states.RETRY_LONGEST_S)
+            self.retry = min(self.retry * 2, partition_states.RETRY_LONGEST_S)
             if trouble.state == "source_expired" and trouble.source is not None:  # keeps the lag right while halted
                 self._source_end = max(self._source_end, trouble.source.end)
                 self._lag.observe_end(self._source_end, now)
@@ -162,7 +166,7 @@ class PartitionTask:
             if copy.source_end >= 0:
                 self._lag.observe_end(self._source_end, now)
             if copy.copied_bytes:
-                self.delay, self.retry = _FIRST_DELAY_S, states.RETRY_FIRST_S
+                self.delay, self.retry = _FIRST_DELAY_S, partition_states.RETRY_FIRST_S
             if copy.copied_timestamp > 0:
                 age_ms = max(int(time.time() * 1000) - copy.copied_timestamp, 0)
         behind = self._lag.behind_s(self._source_position, now)
@@ -221,13 +225,13 @@ class PartitionTask:
         if self.stopped is not None:
             return self.stopped.state
         if self.record.state != "running":
-            return states.PAUSED if self.record.state == "paused" else states.STOPPED
+            return partition_states.PAUSED if self.record.state == "paused" else partition_states.STOPPED
         if self.held is not None:
             return self.held.state
         if self.active is None:
-            return states.RETRYING if self.waiting_for else states.STARTING
+            return partition_states.RETRYING if self.waiting_for else partition_states.STARTING
         if self.active.copy.is_filling:
-            return states.ALIGNING
+            return partition_states.ALIGNING
         if self.active.copy.source_end < 0 or self._source_end - self._source_position > _NEAR:
-            return states.CATCHING_UP
-        return states.RUNNING
+            return partition_states.CATCHING_UP
+        return partition_states.RUNNING

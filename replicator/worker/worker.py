@@ -28,9 +28,9 @@ from replicator.copy.transactions.slot_takeover import TakenTransactionPartition
 from replicator.errors import LedgerThreadEnded
 from replicator.ledger.ledger_thread import LedgerThread
 from replicator.partition_key import PartitionKey
+from replicator.partition_states import Halt, Reinspect
 from replicator.recovery.ambiguous_answers import AmbiguousAnswers
 from replicator.recovery.takeover import TakenPartition
-from replicator.states import Halt, Reinspect
 from replicator.sync.continuous_sync import ContinuousSync
 from replicator.transport.active_copy import ActiveCopy
 from replicator.worker.assignment import assign_partitions, can_keep_copying, compute_quota_shares, needs_report
@@ -68,8 +68,8 @@ def run_worker(
     """Serve the flows of `topology` into `target` until `stop` is set or the fleet's record says stopped.
 
     metrics is where Prometheus may ask (address, port). `connect` gives the settings of a cluster by alias (it may
-    raise ClusterError). Raises Unreachable or WrongCluster when the target cannot be used at all, NoMetrics when that
-    address cannot be opened; everything later is retried and reported as status.
+    raise ClusterError). Raises Unreachable or WrongCluster when the target cannot be used at all, MetricsUnavailable
+    when that address cannot be opened; everything later is retried and reported as status.
     """
     worker = Worker(target, connect, topology, worker_id)
     sys.setswitchinterval(_SWITCH_S)
@@ -86,7 +86,7 @@ def run_worker(
 
 
 class Worker:
-    """See `run_worker`. `step` is one round of the loop, at most IDLE_PACE_S long while nothing waits for it."""
+    """See `run_worker`. `step` is one round of the loop, at most _IDLE_PACE_S long while nothing waits for it."""
 
     def __init__(self, target: ConnectionSettings, connect: SettingsLookup, topology: str, worker_id: str) -> None:
         self.target, self.connect, self.topology, self.worker_id = target, connect, topology, worker_id

@@ -105,7 +105,8 @@ def is_abort_marker(body: bytes | memoryview) -> bool:
 
 
 def require_magic_2(records: memoryview) -> None:
-    """Raises OldFormat when what begins here has a format before magic 2 (the byte is at the same place in all)."""
+    """Raises OldMessageFormat when what begins here has a format before magic 2 (the byte is at the same place in
+    all)."""
     if len(records) > MAGIC_POSITION and records[MAGIC_POSITION] != 2:
         raise OldMessageFormat(int.from_bytes(records[:8], "big", signed=True), records[MAGIC_POSITION])
 
@@ -113,7 +114,7 @@ def require_magic_2(records: memoryview) -> None:
 def split_checked_batches(records: memoryview) -> Iterator[BatchView]:
     """Whole batches of a fetch answer; a cut-off last one is left out. The CRC32C of each is checked.
 
-    Raises CorruptBatch, OldFormat.
+    Raises CorruptBatch, OldMessageFormat.
     """
     at, end = 0, len(records)
     require_magic_2(records)  # old messages may be shorter than a header

@@ -55,7 +55,7 @@ _LENGTH_AT = 8
 def find_batch_edges(records: memoryview) -> list[int]:
     """Where whole batches begin, and behind the last of them where it ends; a cut-off last one is left out.
 
-    Raises CorruptBatch for a length that no batch has, OldFormat before magic 2.
+    Raises CorruptBatch for a length that no batch has, OldMessageFormat before magic 2.
     """
     at, last, end, edges = 0, len(records) - HEADER_BYTES, len(records), [0]
     number, add = int.from_bytes, edges.append

@@ -43,7 +43,7 @@ SETTINGS = {
     "AIRFLOW__SCHEDULER__ORPHANED_TASKS_CHECK_INTERVAL": "5",
     "AIRFLOW__SCHEDULER__JOB_HEARTBEAT_SEC": "2",
     "AIRFLOW__TRIGGERER__JOB_HEARTBEAT_SEC": "2",
-    "AIRFLOW__SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": "0.2",
+    "AIRFLOW__SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": "0.5",
 }
 JOBS = {"scheduler": "SchedulerJob", "triggerer": "TriggererJob"}
 LONG_DEAD = timedelta(hours=1)
@@ -187,7 +187,7 @@ def until(look: Callable[[], _T | None], what: str, seconds: float = SECONDS) ->
     deadline = time.monotonic() + seconds
     while not (found := look()):
         assert time.monotonic() < deadline, f"waited {seconds:.0f} s for {what}"
-        time.sleep(0.2)
+        time.sleep(1.0)  # each look is a request to Airflow, and costs it 30 ms
     return found
 
 
@@ -258,10 +258,10 @@ def _applications(pair: Lab, name: str, home: Path) -> dict[str, sample_applicat
     at = ["--cluster", "onprem", "--bootstrap", here.bootstrap]
     found = {
         "orders": sample_applications.start_application(
-            home, "orders", ["lab.orders_producer", "--topics", f"{name}.orders", "--rate", "80", *at]
+            home, "orders", ["lab.orders_producer", "--topics", f"{name}.orders", "--rate", "20", *at]
         ),
         "payments": sample_applications.start_application(
-            home, "payments", ["lab.orders_producer", "--topics", f"{name}.paid", "--rate", "40", *at]
+            home, "payments", ["lab.orders_producer", "--topics", f"{name}.paid", "--rate", "10", *at]
         ),
     }
     for group, topic in ((f"{name}-billing", "orders"), (f"{name}-ledger", "paid")):

@@ -28,7 +28,7 @@ from cutover.journal.chain import Journal
 from cutover.observations import ApprovalAnswer, ProofOutcome
 from cutover.run_plan import plan_migration
 from plugins.watershed.page.cluster_snapshots import ClusterSnapshot, ControlTopicsView
-from replicator.states import REMEDIES
+from replicator.partition_states import REMEDIES
 from tests.cutover.failover_world import a_dead_source
 from tests.cutover.fake_log import FakeLog
 from tests.cutover.world import POLICY, World, a_migration

@@ -22,7 +22,7 @@ from clusters.partition_status import PartitionStatus
 from clusters.settings import ConnectionSettings
 from lab.clusters import Lab
 from lab.hostile_broker import HostileBroker, build_friendly_answer
-from plugins.watershed import cluster_questions
+from plugins.watershed import shared_client_processes
 from plugins.watershed.operators import replication, straggler_watch
 from plugins.watershed.operators.replication import (
     ExpectedPartitions,
@@ -67,7 +67,7 @@ def hub(kafka_pair: Lab) -> str:
 @pytest.fixture
 def asking(monkeypatch: pytest.MonkeyPatch) -> Iterator[ClientProcesses]:
     found = ClientProcesses()
-    for module in (cluster_questions, waiting_steps):
+    for module in (shared_client_processes, waiting_steps):
         monkeypatch.setattr(module, "shared_client_processes", lambda: found)
     yield found
     found.stop(60)

@@ -11,13 +11,13 @@ import pytest
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from plugins.watershed.detached_process import DetachedProcess
-from plugins.watershed.operators import cutover_steps, wave_groups
+from plugins.watershed.operators import cutover_steps, wave_task_groups
 from plugins.watershed.operators.spark_application import attach_or_start_spark
-from plugins.watershed.operators.wave_groups import BeginWaveOperator, EndWaveOperator
+from plugins.watershed.operators.wave_task_groups import BeginWaveOperator, EndWaveOperator
 from plugins.watershed.steps import step_driver, waiting_steps
 from plugins.watershed.steps.run_journal import find_done_waves
 from plugins.watershed.steps.step_driver import StepOrder, WaitBudget
-from plugins.watershed.steps.wave_tasks import ALL_WAVES, AS_DECLARED, list_step_tasks, preview_run_plan
+from plugins.watershed.steps.step_tasks import ALL_WAVES, AS_DECLARED, list_step_tasks, preview_run_plan
 from tests.airflow.here import asked_here
 from tests.airflow.test_airflow_cutover import RUN, context, event_of
 from tests.cutover.fake_log import FakeLog
@@ -54,14 +54,14 @@ def world(monkeypatch: pytest.MonkeyPatch, state: Path) -> BackWorld:
         )
 
     frozen = SimpleNamespace(read=lambda: PLAN, topology=state)
-    for module in (cutover_steps, step_driver, wave_groups):
+    for module in (cutover_steps, step_driver, wave_task_groups):
         monkeypatch.setattr(module, "find_frozen_plan", lambda _hash: frozen)
     monkeypatch.setattr(StepOrder, "migration", migration)
     monkeypatch.setattr(waiting_steps, "shared_client_processes", asked_here)
     monkeypatch.setattr(waiting_steps, "_LOOK_S", 0.01)
     monkeypatch.setattr(cutover_steps, "attach_or_start_spark", proof)
     monkeypatch.setattr(step_driver, "require_warm_standby", lambda *_: None)  # see test_airflow_standby
-    monkeypatch.setattr(wave_groups, "read_chain_or_fail", lambda _plan: world.chain())  # type: ignore[attr-defined]
+    monkeypatch.setattr(wave_task_groups, "read_chain_or_fail", lambda _plan: world.chain())  # type: ignore[attr-defined]
     return world
 
 

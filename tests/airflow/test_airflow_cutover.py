@@ -38,7 +38,7 @@ from plugins.watershed.operators.spark_application import ProcessEnded, attach_o
 from plugins.watershed.state_folder import FrozenPlan
 from plugins.watershed.steps import step_driver, waiting_steps
 from plugins.watershed.steps.step_driver import StepOrder, StillWaiting, WaitBudget
-from plugins.watershed.steps.wave_tasks import (
+from plugins.watershed.steps.step_tasks import (
     AS_DECLARED,
     STRATEGIES,
     StepTask,

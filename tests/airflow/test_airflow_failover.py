@@ -21,13 +21,13 @@ from cutover.observations import LastSeenPartition
 from cutover.run_choice import plan_run
 from plugins.watershed.dag_params import parse_choices
 from plugins.watershed.detached_process import DetachedProcess
-from plugins.watershed.operators import cutover_steps, wave_groups
+from plugins.watershed.operators import cutover_steps, wave_task_groups
 from plugins.watershed.operators.approval_evidence import render_approval_evidence
 from plugins.watershed.operators.spark_application import attach_or_start_spark
-from plugins.watershed.operators.wave_groups import BeginWaveOperator
+from plugins.watershed.operators.wave_task_groups import BeginWaveOperator
 from plugins.watershed.steps import step_driver, waiting_steps
 from plugins.watershed.steps.step_driver import StepOrder, WaitBudget
-from plugins.watershed.steps.wave_tasks import (
+from plugins.watershed.steps.step_tasks import (
     ALL_WAVES,
     AS_DECLARED,
     NO_CHOICES,
@@ -80,7 +80,7 @@ def log(monkeypatch: pytest.MonkeyPatch, state: Path) -> FakeLog:
         return attach_or_start_spark(folder, "tests.airflow.programs.proof", told, topology, log)
 
     frozen = SimpleNamespace(read=lambda: PLAN, topology=state)
-    for module in (cutover_steps, step_driver, wave_groups):
+    for module in (cutover_steps, step_driver, wave_task_groups):
         monkeypatch.setattr(module, "find_frozen_plan", lambda _hash: frozen)
     monkeypatch.setattr(StepOrder, "migration", migration)
     monkeypatch.setattr(waiting_steps, "shared_client_processes", asked_here)

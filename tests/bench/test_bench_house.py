@@ -101,5 +101,18 @@ def test_one_more_function_with_a_one_word_name_fails_the_check(tmp_path: Path) 
     assert "cli.more.landed" in fault
 
 
+def test_a_docstring_that_promises_a_class_which_is_not_there_fails_the_check(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text("")
+    (tmp_path / "cli").mkdir()
+    asks = 'def ask_broker():\n    """→ {}, read back. Raises KeyError, {} or\n    TimeoutError."""\n'
+    errors = tmp_path / "cli" / "errors.py"
+    (tmp_path / "cli" / "ask.py").write_text(asks.format("BrokerAnswer", "NotAsked"))
+    errors.write_text("class BrokerAnswer: ...\nclass NotAsked(Exception): ...\n")
+    assert check_house(read_house(tmp_path)) == []
+    errors.write_text('class Answer:\n    """Formerly BrokerAnswer."""\n')
+    [fault] = check_house(read_house(tmp_path))
+    assert fault.startswith("cli.ask.ask_broker: its docstring names BrokerAnswer, NotAsked, which no module has")
+
+
 def test_this_repository_passes_its_check() -> None:
     assert check_house(read_house(Path(__file__).resolve().parents[2])) == []

@@ -10,12 +10,12 @@ import pytest
 from cli.flow_adopt import _Asked, _document, _print, _refusal, _Stage
 from cli.main import main
 from clusters.settings import ConnectionSettings
+from replicator.adoption.copy_findings import ComparedRanges, CopyFinding, CopyVerdict
 from replicator.adoption.copy_proof import PartitionProof
-from replicator.adoption.copy_verdict import ComparedRanges, CopyFinding, CopyVerdict
 from replicator.adoption.mirrormaker_format import Checkpoint
 from replicator.ledger.offset_map import ExplicitRun
 from replicator.partition_key import PartitionKey
-from replicator.states import OffsetSpan
+from replicator.partition_states import OffsetSpan
 from topology import compile_path
 
 _TOPOLOGY = """\

@@ -8,8 +8,8 @@ from cli.journal_decisions import is_unchanged_decision, render_decision, select
 from clusters.control_topics import JOURNAL_TOPIC, ControlWriter
 from clusters.flow_records import JOURNALED_PREFIX
 from clusters.topic_partition import TopicPartition
+from replicator.partition_states import OffsetSpan
 from replicator.recovery.operator_decisions import OperatorDecision, journal_decision_outcome, submit_decision
-from replicator.states import OffsetSpan
 from replicator.sync.group_control_records import GroupResetDecision, close_group_reset, journal_group_reset
 
 AT = 1_795_293_194_904  # 2026-11-21 20:33:14 UTC

@@ -19,11 +19,11 @@ from clusters.producer_registry import ProducerRecord, read_producers
 from clusters.settings import ConnectionSettings
 from clusters.sync_reports import SyncReport
 from clusters.topic_partition import TopicPartition
-from clusters.withheld_rights import WithheldRights, read_withheld_rights
+from clusters.withheld_rights_records import WithheldRights, read_withheld_rights
 from cutover.live import failover_actions
 from plugins.watershed.page.cluster_snapshots import ControlTopicsView
+from replicator.partition_states import OffsetSpan
 from replicator.recovery.operator_decisions import OperatorDecision
-from replicator.states import OffsetSpan
 from replicator.sync import group_control_records
 from replicator.sync.group_control_records import FlowsFollower, GroupResetDecision, SyncedPositions
 from topology.inventory import InventoryAcl

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from cli.main import main
-from cli.migrate import _course
+from cli.migrate import _build_run_plan
 from cutover.journal.chain import RUN_STEP, Journal, JournalChain
 from cutover.run_claim import encode_run_work
 from cutover.run_plan import plan_migration
@@ -146,7 +146,7 @@ def test_a_run_that_goes_on_keeps_its_strategy_unless_another_one_is_asked_for(
     )
     monkeypatch.setattr("cli.migrate.read_migration_journal", lambda *_: journal.refresh())
     target: Any = object()
-    chosen = [_course(plan, "all", at, asked) for at in (None, target) for asked in (None, "producers_first")]
+    chosen = [_build_run_plan(plan, "all", at, asked) for at in (None, target) for asked in (None, "producers_first")]
     assert [course.policy.strategy for course in chosen] == [
         "consumers_first",
         "producers_first",

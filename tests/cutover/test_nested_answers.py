@@ -17,7 +17,7 @@ from clusters.registry.registry_settings import RegistrySettings
 from clusters.registry.schema import Schema
 from clusters.settings import ConnectionSettings
 from cutover.hooks.airflow_hook import AirflowHook
-from cutover.hooks.hook_call import HookCall
+from cutover.hooks.hook_messages import HookCall
 from cutover.hooks.http_hook import HttpHook
 
 ASKED = HookCall("t", "r", "w", "n", "before", "k", {}, 1)

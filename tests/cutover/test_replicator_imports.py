@@ -32,12 +32,12 @@ LIVE = {
     "ledger.ledger": ({"read_ledger"}, "Rejoin compares the ledgers of both sides"),
     "ledger.ledger_follower": ({"LedgerFollower"}, "ReadCopies follows the ledger while a step waits"),
     "recovery.divergence": ({"read_divergence"}, "FindDivergence reads the old primary's own records"),
-    "copy.flow_fence": (
+    "copy.flow_epoch_fence": (
         {"FlowNotFenced", "explain_fence_refusal", "fence_flow"},
         "CutOff fences the flow's producers before a promotion",
     ),
     "recovery.rejoin": ({"RejoinPoint", "plan_rejoin"}, "where the workers go on after a round trip"),
-    "states": ({"REMEDIES"}, "a halted partition is shown with its remedy"),
+    "partition_states": ({"REMEDIES"}, "a halted partition is shown with its remedy"),
     "sync.group_control_records": ({"FlowsFollower"}, "whether the group sync has let go of a group"),
     "sync.group_decisions": ({"PositionMark", "WRITABLE_GROUP_STATES"}, "the sync's own rule for groups at rest"),
     "sync.quotas": ({"is_quota_selected"}, "whether another flow would carry a fence's quota"),

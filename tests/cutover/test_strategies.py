@@ -22,8 +22,8 @@ from cutover.actions import (
 )
 from cutover.observations import ApprovalAnswer, Observation, ObservedFlow
 from cutover.policy import WavePolicy, build_wave_policy
+from cutover.step_order import STRATEGY_STEPS, estimate_write_pause_ms, list_strategy_steps
 from cutover.step_runner import RunResult
-from cutover.steps import STRATEGY_STEPS, estimate_write_pause_ms, list_strategy_steps
 from tests.cutover.fake_log import FakeLog
 from tests.cutover.judging import assert_back, assert_moved, where
 from tests.cutover.spoils import Spoil, corrupt, expire, failing, run_ahead, straggle, stranger, upon, verdict

@@ -12,8 +12,8 @@ from cutover.actions import GiveRights, JsonObject, ReadLogs, ReadRights, TakeRi
 from cutover.journal.chain import JournalChain
 from cutover.observations import ActionFailed, ObservedRights
 from cutover.run_plan import plan_migration
-from cutover.step_table import STEPS
-from cutover.withheld_rights import find_rights_to_take, find_standing_rights
+from cutover.step_definitions import STEPS
+from cutover.withheld_rights_steps import find_rights_to_take, find_standing_rights
 from tests.cutover.fake_log import Crash, FakeLog
 from tests.cutover.judging import assert_back
 from tests.cutover.moved import QUICK, assert_home

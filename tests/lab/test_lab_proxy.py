@@ -1,4 +1,4 @@
-"""The fault proxy against a server that echoes: each toxic does what its name says."""
+"""The fault proxy against a server that echoes: each fault does what its name says."""
 
 from __future__ import annotations
 

@@ -15,17 +15,17 @@ from replicator.batch.batch_selection import select_batches
 from replicator.batch.record_batch import decode_batches
 from replicator.batch.repack import RepackTerms
 from replicator.copy.aligned.aligned_copy import AlignedCopy
+from replicator.copy.aligned.empty_log_filler import fill_log
 from replicator.copy.aligned.gap_filler import GapFiller
-from replicator.copy.aligned.log_filler import fill_log
 from replicator.copy.transactions.produce_answers import SessionLost
 from replicator.errors import Misaligned
 from replicator.ledger.ledger_block import CLAIM_NUMBER, Generation, LedgerBlock
 from replicator.ledger.ledger_writer import PartitionLedgerWriter
 from replicator.ledger.offset_map import OffsetRun
+from replicator.partition_states import Halt, Reinspect
 from replicator.recovery.aligned_recovery_point import find_aligned_recovery_point
 from replicator.recovery.producer_epochs import begin_exclusive_epoch, drop_unlanded_epochs
 from replicator.recovery.recovery_point import LogInspection
-from replicator.states import Halt, Reinspect
 from tests.replicator.aligning import Killed, Requests, dying, killed
 from tests.replicator.model import KEY, TOPIC, Inspection, SimulatedWorker, Simulation, Step, WentHalted
 

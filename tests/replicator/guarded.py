@@ -11,8 +11,8 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._acl import AclBinding, AclBindingFilter, AclOperation, AclPermissionType
 from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
 
+from clusters.missing_rights import find_missing_rights
 from clusters.required_rights import RequiredRight
-from clusters.rights_preflight import find_missing_rights
 from clusters.settings import ConnectionSettings
 from lab import clusters
 from lab.broker import LOOPBACK_HOST, find_free_ports

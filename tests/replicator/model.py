@@ -32,9 +32,9 @@ from replicator.ledger.ledger_state import LedgerState
 from replicator.ledger.ledger_writer import PartitionLedgerWriter
 from replicator.ledger.offset_map import OffsetMap, OffsetRun
 from replicator.partition_key import PartitionKey
+from replicator.partition_states import Halt, Reinspect
 from replicator.recovery.producer_epochs import begin_exclusive_epoch, drop_overtaken_epochs, drop_unlanded_epochs
 from replicator.recovery.recovery_point import LogInspection, RecoveryPoint, find_recovery_point
-from replicator.states import Halt, Reinspect
 
 NOW = 1_790_000_000_000
 TOPIC = "orders"

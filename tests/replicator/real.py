@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -21,6 +19,7 @@ from clusters.settings import ConnectionSettings
 from clusters.topic_partition import TopicPartition
 from replicator.apply import apply_plan
 from replicator.ledger.ledger import read_ledger
+from tests.replicator.worker_forks import fork_worker
 from topology.plan import Plan, PlanCluster, PlanFlow, encode_plan, seal_plan
 from topology.selectors import Selector, TopicSelection
 
@@ -56,22 +55,6 @@ def applied(settings, plan: Plan) -> Plan:
     return plan
 
 
-_WORKER = """
-import os, signal, sys, threading
-from clusters.settings import resolve_connection_settings
-from replicator.worker.log_format import configure_logging
-from replicator.worker.worker import run_worker
-from topology.plan import decode_plan
-exec(sys.argv[3])
-plan = decode_plan(open(sys.argv[1]).read())
-connect = lambda alias: resolve_connection_settings(plan.cluster(alias))
-stop = threading.Event()
-signal.signal(signal.SIGTERM, lambda *_: stop.set())
-configure_logging()
-run_worker(connect(sys.argv[2]), connect, topology=plan.topology, worker_id=f"w{os.getpid()}", stop=stop)
-"""
-
-
 class WorkerProcess:
     """A worker in a process of its own, ended with the test. `prelude`: Python statements it runs first."""
 
@@ -79,10 +62,7 @@ class WorkerProcess:
         path = directory / f"{plan.topology}.json"
         path.write_text(encode_plan(plan))
         self.log = directory / f"worker-{time.monotonic_ns()}.log"
-        with self.log.open("w") as out:
-            self._process = subprocess.Popen(
-                [sys.executable, "-c", _WORKER, str(path), target, prelude], stdout=out, stderr=subprocess.STDOUT
-            )
+        self._process = fork_worker(path, target, prelude, self.log)
 
     @property
     def pid(self) -> int:
@@ -92,7 +72,7 @@ class WorkerProcess:
         return self._process.poll() is None
 
     def kill(self) -> None:
-        self._process.kill()
+        self._process.send_signal(signal.SIGKILL)
         self._process.wait()
 
     def send(self, number: int) -> None:
@@ -101,8 +81,8 @@ class WorkerProcess:
     def stop(self) -> int:
         if self._process.poll() is None:
             self._process.send_signal(signal.SIGCONT)
-            self._process.terminate()
-        return self._process.wait(180)
+            self._process.send_signal(signal.SIGTERM)
+        return self._process.wait()
 
 
 @contextmanager

@@ -25,9 +25,9 @@ from replicator.ledger.ledger_block import Generation, LedgerBlock
 from replicator.ledger.ledger_state import LedgerState
 from replicator.ledger.offset_map import BrokenOffsetMap, ExplicitRun, OffsetMap, OffsetRun
 from replicator.partition_key import PartitionKey, ProducerIdentity
+from replicator.partition_states import Halt, OffsetSpan, Reinspect
 from replicator.recovery.operator_decisions import OperatorDecision, apply_adoption
 from replicator.recovery.recovery_point import LogInspection, RecoveryPoint, find_recovery_point
-from replicator.states import Halt, OffsetSpan, Reinspect
 from tests.replicator.test_resume import NOW, OTHER, SEEN, SOURCE, TARGET, known, tail
 
 KEY = PartitionKey("f", "orders", "onprem.orders", 0)

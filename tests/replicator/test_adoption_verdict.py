@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from replicator.adoption.copy_proof import _groups
-from replicator.adoption.copy_verdict import (
+from replicator.adoption.copy_findings import (
     ACCEPTABLE_FINDINGS,
     FINDING_MEANINGS,
     TOLERATED_FINDINGS,
@@ -15,11 +14,12 @@ from replicator.adoption.copy_verdict import (
     judge_alignment,
     render_findings,
 )
+from replicator.adoption.copy_proof import _groups
 from replicator.adoption.log_alignment import align_logs
 from replicator.adoption.log_digests import DigestedLog
 from replicator.adoption.mirrormaker_format import Checkpoint
 from replicator.ledger.offset_map import ExplicitRun
-from replicator.states import OffsetSpan
+from replicator.partition_states import OffsetSpan
 from tests.replicator.adopting import log_of
 
 

@@ -13,16 +13,16 @@ from clusters.errors import ClusterError, RequestRefused, TopicMissing, Unreacha
 from clusters.fake_cluster import FakeCluster
 from clusters.record_batch import BatchRecord as Stored
 from clusters.record_batch import build_batch
-from replicator.batch import filler
+from replicator.batch import filler_batch
 from replicator.batch.codecs import ZSTD, CodecError, compress_payload, decompress_payload
-from replicator.batch.filler import build_filler_batch, is_filler_batch
+from replicator.batch.filler_batch import build_filler_batch, is_filler_batch
 from replicator.batch.header_rewrite import BATCH_HEADER_BYTES
 from replicator.batch.record_batch import decode_batches
 from replicator.batch.records import decode_record_bodies
+from replicator.copy.aligned import empty_log_filler as filling
 from replicator.copy.aligned import log_end
-from replicator.copy.aligned import log_filler as filling
+from replicator.copy.aligned.empty_log_filler import FillProgress, fill_log
 from replicator.copy.aligned.filling_configs import CLEANUP_POLICY
-from replicator.copy.aligned.log_filler import FillProgress, fill_log
 from replicator.errors import Misaligned
 from tests.replicator.aligning import FLOW, TOPIC, Clock, Event, Killed, Requests, cluster, dying, end_of, killed, lost
 
@@ -36,13 +36,13 @@ def small(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> It
     monkeypatch.setattr(log_end, "time", Clock())
     monkeypatch.setattr(log_end, "RIVAL_MARKER_WAIT_S", 1e-6)
     monkeypatch.setitem(WITH, "bare", request.param == "bare")
-    monkeypatch.setattr(filler, "FILLER_BATCH_RECORDS", 5)
+    monkeypatch.setattr(filler_batch, "FILLER_BATCH_RECORDS", 5)
     monkeypatch.setattr(filling, "_DELETE_EVERY", 20)
     monkeypatch.setattr(log_end, "_PAUSE_S", 0.0)
     monkeypatch.setattr(log_end, "_FETCH_MS", 1)
     monkeypatch.setattr("replicator.copy.transactions.transactional_producer.COORDINATOR_PAUSE_S", 0.0)
     monkeypatch.setattr("replicator.copy.aligned.target_log._PAUSE_S", 0.0)
-    caches = (filler.count_fitting_records, filler._most_empty_records, filler._template)
+    caches = (filler_batch.count_fitting_records, filler_batch._most_empty_records, filler_batch._template)
     for cache in caches:
         cache.cache_clear()
     yield
@@ -320,7 +320,7 @@ def test_what_poses_as_filler_is_not_opened_beyond_what_filler_holds(monkeypatch
         opened.append(most)
         return decompress_payload(codec, packed, most)
 
-    monkeypatch.setattr(filler, "decompress_payload", noting)
+    monkeypatch.setattr(filler_batch, "decompress_payload", noting)
     header, payload = build_filler_batch(100, 7, 3, 0)
     bomb = compress_payload(ZSTD, bytes(16 << 20))
     size = (len(header) - 12 + len(bomb)).to_bytes(4, "big")

@@ -10,7 +10,7 @@ from clusters.errors import ClusterError, RequestRefused, Unauthorised, Unreacha
 from clusters.fake_cluster import FakeCluster
 from clusters.required_rights import PROBE_TOPIC
 from clusters.wire import error_codes
-from replicator.batch.filler import FILLER_BATCH_RECORDS, build_filler_batch
+from replicator.batch.filler_batch import FILLER_BATCH_RECORDS, build_filler_batch
 from replicator.copy.aligned import cluster_probe as probing
 from replicator.copy.aligned.alignment_cost import (
     AlignmentCost,
@@ -32,7 +32,7 @@ from replicator.copy.aligned.filling_configs import (
     restore_topic_configs,
 )
 from replicator.copy.transactions.produce_answers import SessionLost
-from replicator.states import Reinspect
+from replicator.partition_states import Reinspect
 from tests.replicator.aligning import FLOW, Requests
 
 TOPIC = "orders"

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 from clusters.flow_records import FlowRecord
 from replicator.copy.aligned.aligned_copy import AlignedCopy
-from replicator.copy.aligned.log_filler import FillProgress
+from replicator.copy.aligned.empty_log_filler import FillProgress
 from replicator.partition_key import PartitionKey, ProducerIdentity
 from replicator.worker.partition_task import PartitionTask
 from topology.plan import PlanFlow

@@ -15,6 +15,7 @@ from replicator.ledger.transaction_positions import (
     decode_positions,
 )
 from replicator.partition_key import PartitionKey
+from replicator.partition_states import Halt, OffsetSpan, Reinspect
 from replicator.recovery.operator_decisions import OperatorDecision
 from replicator.recovery.transaction_recovery_point import (
     InspectedRanges,
@@ -22,7 +23,6 @@ from replicator.recovery.transaction_recovery_point import (
     apply_transaction_decision,
     find_transaction_recovery_point,
 )
-from replicator.states import Halt, OffsetSpan, Reinspect
 from tests.replicator.test_explicit_runs import Log
 
 KEY = PartitionKey("flow", "orders", "all-orders", 0)

@@ -21,10 +21,10 @@ from replicator.ledger.ledger_state import LedgerState
 from replicator.ledger.ledger_writer import PartitionLedgerWriter
 from replicator.ledger.offset_map import OffsetRun
 from replicator.partition_key import PartitionKey, ProducerIdentity
+from replicator.partition_states import Halt, OffsetSpan
 from replicator.recovery import log_inspection as look_module
 from replicator.recovery.log_inspection import BrokerAddress, LeaderLog, SettledLogEnds
 from replicator.recovery.recovery_point import find_recovery_point
-from replicator.states import Halt, OffsetSpan
 from tests.replicator.test_ledger import Written
 
 KEY = PartitionKey("onprem-to-cloud", "orders", "orders", 0)

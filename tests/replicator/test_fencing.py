@@ -19,9 +19,9 @@ from replicator.ledger.ledger_state import LedgerState
 from replicator.ledger.ledger_writer import PartitionLedgerWriter
 from replicator.ledger.offset_map import OffsetMap, OffsetRun
 from replicator.partition_key import PartitionKey, ProducerIdentity
+from replicator.partition_states import Halt, Reinspect
 from replicator.recovery.producer_epochs import MAX_PRODUCER_EPOCH, begin_exclusive_epoch, drop_overtaken_epochs
 from replicator.recovery.recovery_point import LogInspection, RecoveryPoint
-from replicator.states import Halt, Reinspect
 from tests.replicator.build import NOW, answer, commit, data, emptied
 
 SOURCE, TARGET = uuid.uuid4(), uuid.uuid4()

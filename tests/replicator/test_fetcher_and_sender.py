@@ -17,8 +17,8 @@ from replicator.ledger.ledger_block import Generation, LedgerBlock
 from replicator.ledger.ledger_writer import PartitionLedgerWriter
 from replicator.ledger.offset_map import OffsetRun
 from replicator.partition_key import MAX_BATCHES_IN_FLIGHT, PartitionKey, ProducerIdentity
+from replicator.partition_states import Reinspect
 from replicator.recovery.log_inspection import BrokerAddress
-from replicator.states import Reinspect
 from replicator.transport.active_copy import CALM_FETCHES, ActiveCopy
 from replicator.transport.broker_threads import TargetBrokerThreads
 from replicator.transport.fetcher import _can_fetch, _deliver_or_stop

@@ -7,10 +7,10 @@ import uuid
 import pytest
 
 from clusters.claim_rules import ClaimedPartition
-from replicator.batch.filler import build_filler_batch
+from replicator.batch.filler_batch import build_filler_batch
 from replicator.copy.loop_guard import MAX_KNOWN_PRODUCER_IDS, ClusterPath, LoopGuard, PartitionLoopGuard
 from replicator.errors import ForeignWrite
-from replicator.states import OffsetSpan
+from replicator.partition_states import OffsetSpan
 from tests.replicator.build import batch_of, data
 
 BACK, OTHER, FAR = 11, 12, 13  # of flows into our source: from our target, from a third cluster, through that from ours

@@ -9,7 +9,7 @@ from typing import Any, cast
 from clusters.flow_records import FlowRecord
 from clusters.settings import ConnectionSettings
 from replicator.partition_key import PartitionKey
-from replicator.states import Reinspect
+from replicator.partition_states import Reinspect
 from replicator.worker import partition_task as seat_module
 from replicator.worker.inspection_pool import InspectionPool
 from replicator.worker.partition_task import PartitionTask

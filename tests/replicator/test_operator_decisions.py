@@ -14,6 +14,7 @@ from replicator.ledger.ledger import Ledger
 from replicator.ledger.ledger_state import LedgerState
 from replicator.ledger.offset_map import OffsetMap, OffsetRun, build_offset_map
 from replicator.partition_key import PartitionKey, ProducerIdentity
+from replicator.partition_states import Halt, OffsetSpan, Reinspect
 from replicator.recovery.operator_decisions import (
     OperatorDecision,
     apply_decision,
@@ -24,7 +25,6 @@ from replicator.recovery.operator_decisions import (
 from replicator.recovery.producer_epochs import MAX_PRODUCER_EPOCH
 from replicator.recovery.recovery_point import LogInspection, RecoveryPoint, find_recovery_point
 from replicator.recovery.takeover import _Takeover
-from replicator.states import Halt, OffsetSpan, Reinspect
 from tests.replicator.test_resume import NOW, OTHER, SEEN, SOURCE, TARGET, known, tail
 from topology.plan import PlanFlow
 from topology.selectors import Selector, TopicSelection

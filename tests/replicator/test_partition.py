@@ -15,7 +15,7 @@ from replicator.copy.partition_copy import OutgoingBatch, PartitionCopy
 from replicator.ledger.offset_map import OffsetRun
 from replicator.limits import TargetLimits
 from replicator.partition_key import PartitionKey, ProducerIdentity
-from replicator.states import Halt, Reinspect
+from replicator.partition_states import Halt, Reinspect
 from tests.replicator.build import abort, answer, commit, damaged, data, transactional
 
 SOURCE, TARGET = uuid.uuid4(), uuid.uuid4()

@@ -22,11 +22,11 @@ from replicator.ledger.offset_map import OffsetMap
 from replicator.ledger.record_format import FlowPartition
 from replicator.partition_key import MAX_BATCHES_IN_FLIGHT as DEPTH
 from replicator.partition_key import PRODUCER_EXPIRY_MARGIN_MS, PartitionKey, ProducerIdentity
+from replicator.partition_states import Halt, Reinspect
 from replicator.recovery import log_inspection as look_module
 from replicator.recovery import takeover
 from replicator.recovery.log_inspection import LOG_SETTLE_S, BrokerAddress, LeaderLog, SettledLogEnds
 from replicator.recovery.recovery_point import LogInspection, RecoveryPoint, find_recovery_point
-from replicator.states import Halt, Reinspect
 from topology.plan import PlanFlow
 from topology.selectors import Selector, TopicSelection
 

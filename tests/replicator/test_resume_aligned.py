@@ -11,19 +11,19 @@ import pytest
 from clusters.flow_records import FlowRecord
 from clusters.settings import ConnectionSettings
 from replicator.batch.batch_selection import SelectedBatches
-from replicator.batch.filler import build_filler_batch
+from replicator.batch.filler_batch import build_filler_batch
 from replicator.batch.record_batch import RawBatch, decode_batches
 from replicator.copy.aligned.aligned_copy import AlignedCopy, OffsetGap
 from replicator.ledger.ledger import Ledger
 from replicator.ledger.ledger_state import LedgerState
 from replicator.ledger.offset_map import OffsetMap, OffsetRun
 from replicator.partition_key import MAX_BATCHES_IN_FLIGHT, PartitionKey, ProducerIdentity
+from replicator.partition_states import Halt, Reinspect
 from replicator.recovery import takeover
 from replicator.recovery.aligned_recovery_point import begin_with_filling, find_aligned_recovery_point
 from replicator.recovery.log_inspection import BrokerAddress, LeaderLog, SettledLogEnds
 from replicator.recovery.operator_decisions import OperatorDecision
 from replicator.recovery.recovery_point import LogInspection, RecoveryPoint
-from replicator.states import Halt, Reinspect
 from tests.replicator.build import batch_of, data
 from topology.plan import PlanFlow
 from topology.selectors import Selector, TopicSelection

@@ -25,7 +25,7 @@ from replicator.copy.rejected_records import judge_refused_batch
 from replicator.copy.schema_ids import FlowSchemaIds, SchemaIdCounts, SchemaIdTranslations
 from replicator.errors import SchemaMissing
 from replicator.partition_key import PartitionKey
-from replicator.states import Reinspect
+from replicator.partition_states import Reinspect
 from replicator.sync.schemas import SchemaKind
 from replicator.worker.assignment import can_keep_copying
 from tests.replicator.build import NOW, answer

@@ -12,7 +12,7 @@ from clusters.control_topics import LEDGER_TOPIC
 from clusters.errors import ClusterError
 from replicator.copy.transactions import open_transaction, slot_writer, transactional_producer
 from replicator.ledger import transaction_positions
-from replicator.states import Halt, Reinspect
+from replicator.partition_states import Halt, Reinspect
 from tests import clocks
 from tests.replicator.transacting import (
     HOME,

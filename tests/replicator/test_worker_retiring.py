@@ -10,7 +10,7 @@ import pytest
 
 from clusters.flow_records import FlowRecord
 from replicator.partition_key import PartitionKey
-from replicator.states import Halt, OffsetSpan, Reinspect
+from replicator.partition_states import Halt, OffsetSpan, Reinspect
 from replicator.worker.partition_task import PartitionTask
 from replicator.worker.worker import Worker
 from tests.replicator.build import batch_of, data

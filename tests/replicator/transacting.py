@@ -23,13 +23,13 @@ from replicator.ledger.claims_follower import ClaimsView
 from replicator.ledger.explicit_runs import ExplicitRunMap
 from replicator.ledger.transaction_positions import PositionAndRuns, PositionTracker, decode_positions
 from replicator.partition_key import PartitionKey
+from replicator.partition_states import Halt, Reinspect
 from replicator.recovery.log_inspection import BrokerAddress, LeaderLog
 from replicator.recovery.transaction_recovery_point import (
     InspectedRanges,
     TransactionRecoveryPoint,
     find_transaction_recovery_point,
 )
-from replicator.states import Halt, Reinspect
 
 NOW = 1_790_000_000_000
 FLOW, TOPIC, MERGED, SLOT = "onprem-to-cloud", "orders", "all-orders", 3

@@ -12,13 +12,13 @@ import spark.reading.range_reader
 from clusters import record_batch
 from spark.judging.proof_inputs import ProofReaders, RangeComparison
 from spark.judging.record_difference import RecordDifference
-from spark.proof_jobs import require_each_range_once, run_comparison_task, run_sum_task
 from spark.reading.batch_decoding import BatchView, split_checked_batches
 from spark.reading.batch_headers import find_batch_edges
 from spark.reading.fetch_answers import FetchAnswer, OffsetsExpired, PartitionAddress
 from spark.reading.offset_range import OffsetRange
 from spark.reading.range_requests import RangeRequest, group_into_tasks
 from spark.reading.range_sums import RangeSum
+from spark.spark_range_readers import require_each_range_once, run_comparison_task, run_sum_task
 from tests.spark.logs import Log
 from topology.plan import PlanCluster
 

@@ -6,9 +6,9 @@ import pytest
 
 from clusters.errors import Unreachable
 from clusters.settings import ConnectionSettings
-from spark.datasource import transaction_commit
-from spark.datasource.transaction_commit import TransactionIdentity, commit_job
-from spark.datasource.transactional_append import OpenTaskTransaction
+from spark.datasource import driver_transaction_commit
+from spark.datasource.driver_transaction_commit import TransactionIdentity, commit_job
+from spark.datasource.task_transaction_append import OpenTaskTransaction
 from spark.errors import NotAppended
 
 
@@ -22,9 +22,9 @@ def test_a_job_that_is_committed_does_not_fail_for_what_lost(
     def fails(*_: object) -> None:
         raise error
 
-    monkeypatch.setattr(transaction_commit, "_all_open", lambda *_: None)
-    monkeypatch.setattr(transaction_commit, "_commit", lambda _settings, whom: committed.extend(whom))
-    monkeypatch.setattr(transaction_commit, "abort_other_transactions", fails)
+    monkeypatch.setattr(driver_transaction_commit, "_all_open", lambda *_: None)
+    monkeypatch.setattr(driver_transaction_commit, "_commit", lambda _settings, whom: committed.extend(whom))
+    monkeypatch.setattr(driver_transaction_commit, "abort_other_transactions", fails)
     commit_job(ConnectionSettings("a", ("127.0.0.1:1",)), "p-", [OpenTaskTransaction("p-0-1", 5, 0, 1, 3), None])
     assert committed == [("p-0-1", 5, 0)]
     assert str(error) in caplog.text

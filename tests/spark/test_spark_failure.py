@@ -9,9 +9,9 @@ from pyspark.errors import PySparkRuntimeError
 from spark.errors import SparkError
 from spark.failure_text import describe_failure, raise_as_spark_error
 from spark.fingerprint import ChunkSum
-from spark.proof_jobs import require_each_range_once
 from spark.reading.range_requests import RangeRequest
 from spark.reading.range_sums import RangeSum
+from spark.spark_range_readers import require_each_range_once
 
 TASK = """An error occurred while calling z:org.apache.spark.api.python.PythonRDD.collectAndServe.
 : org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 in stage 0.0 failed 4 times, most recent \

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import uuid
 
-from spark.proof_jobs import count_range_records
 from spark.reading.range_requests import RangeRequest
+from spark.spark_range_readers import count_range_records
 from tests.spark.logs import a_log, packed
 from tests.spark.memory import CLUSTER, Stored
 from topology.plan import Plan

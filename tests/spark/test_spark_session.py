@@ -150,10 +150,12 @@ def test_a_master_that_does_not_answer_is_named_at_once() -> None:
 def test_executors_get_our_packages_and_need_nothing_else_of_ours(tmp_path: Path) -> None:
     archive = write_package_archive(tmp_path)
     names = ", ".join(
-        ("spark.proof_jobs", "spark.replicate", "replicator.worker.worker", "topology.plan", *SHIPPED_PACKAGES)
+        ("spark.spark_range_readers", "spark.replicate", "replicator.worker.worker", "topology.plan", *SHIPPED_PACKAGES)
     )
-    code = f"import sys; sys.path.insert(0, {str(archive)!r}); import {names}; print(spark.proof_jobs.__file__)"
+    code = (
+        f"import sys; sys.path.insert(0, {str(archive)!r}); import {names}; print(spark.spark_range_readers.__file__)"
+    )
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=tmp_path, env={"PATH": ""}
     )
-    assert done.stdout.strip() == f"{archive}/spark/proof_jobs.py", done.stderr
+    assert done.stdout.strip() == f"{archive}/spark/spark_range_readers.py", done.stderr

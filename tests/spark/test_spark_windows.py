@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from clusters.cluster_protocol import LogRange
 from replicator.ledger.foreign_part import ForeignPart, JoinedOffsetMap
 from replicator.ledger.offset_map import ExplicitRun, OffsetMap
-from replicator.states import OffsetSpan as Fixed
+from replicator.partition_states import OffsetSpan as Fixed
 from spark.fingerprint import RecordFingerprints
 from spark.judging.proof_inputs import ProofPartition
 from spark.judging.proof_window import EarlierWindow, ObservedPartition, PartitionPair, cut_chunks, fix_window

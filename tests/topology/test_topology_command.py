@@ -12,7 +12,7 @@ import pytest
 from clusters.required_rights import derive_required_rights
 from cutover.groups.group_configs import _remedy
 from lab.pasted_script import run_pasted_script
-from replicator.states import REMEDIES, Halt
+from replicator.partition_states import REMEDIES, Halt
 from topology import compile_path
 from topology.interop.export_formats import export_topology
 from topology.loader import load_topology

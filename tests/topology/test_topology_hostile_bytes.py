@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from topology import automaton
+from topology import pattern_automaton
 from topology.errors import BadSelector, TopologyError
 from topology.lint import LintResult, lint_topology
 from topology.loader import load_topology, parse_topology
@@ -119,7 +119,7 @@ def test_any_bytes_are_a_message_or_findings(path: Path, data: bytes) -> None:
 @UNHURRIED
 @given(st.text(alphabet="ab.*+?|()[]{}^$\\-0123456789,:wdsé ", max_size=40), st.text(alphabet="ab.", max_size=6))
 def test_any_pattern_is_run_or_refused(pattern: str, name: str) -> None:
-    for build in (automaton.compile_regex, automaton.compile_glob):
+    for build in (pattern_automaton.compile_regex, pattern_automaton.compile_glob):
         try:
             machine = build(pattern)
         except BadSelector as error:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topology import automaton, naming
+from topology import naming, pattern_automaton
 from topology.errors import BadSelector
 from topology.selection_overlap import find_shortest_overlap
 from topology.selectors import Selector, TopicSelection
@@ -28,23 +28,23 @@ PATTERNS = st.recursive(
 
 @given(PATTERNS, NAMES)
 def test_a_regex_means_what_python_says(pattern: str, name: str) -> None:
-    assert automaton.compile_regex(pattern).matches(name) == bool(re.fullmatch(pattern, name))
+    assert pattern_automaton.compile_regex(pattern).matches(name) == bool(re.fullmatch(pattern, name))
 
 
 @pytest.mark.parametrize("text", [r"(a)\1", "a(?=b)", "(?i)a", "a**", "(a", "a)", "[a", "a{3,1}", r"\bа", "a^b", "*a"])
 def test_what_is_not_regular_is_refused(text: str) -> None:
     with pytest.raises(BadSelector):
-        automaton.compile_regex(text)
+        pattern_automaton.compile_regex(text)
 
 
 @given(st.lists(st.text(alphabet="ab*?.", min_size=1, max_size=4), min_size=2, max_size=3), NAMES)
 def test_intersection_of_globs_is_exact(globs: list[str], name: str) -> None:
     found = find_shortest_overlap(frozenset(("", "", TopicSelection((Selector("glob", each),))) for each in globs))
     assert found.certain
-    if all(automaton.compile_glob(each).matches(name) for each in globs):
+    if all(pattern_automaton.compile_glob(each).matches(name) for each in globs):
         assert found.found
     if found.name is not None:
-        assert all(automaton.compile_glob(each).matches(found.name) for each in globs)
+        assert all(pattern_automaton.compile_glob(each).matches(found.name) for each in globs)
 
 
 def test_exclusion_and_internal_names_are_part_of_the_intersection() -> None:
@@ -83,7 +83,7 @@ def test_what_a_map_gives_back_is_what_it_took(name: str, renames: dict[str, str
 
 
 def test_small_names_exhaustively() -> None:
-    pattern = automaton.compile_glob("a*?b")
+    pattern = pattern_automaton.compile_glob("a*?b")
     for size in range(5):
         for letters in product("ab", repeat=size):
             name = "".join(letters)

@@ -43,7 +43,7 @@ class HclToken:
 
 
 def tokenize_hcl(text: str, file: str) -> list[HclToken]:
-    """All of them, ending with `end`. Raises BrokenHcl."""
+    """All of them, ending with `end`. Raises HclSyntaxError."""
     return _Lexer(text, file).all()
 
 

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from topology.model import Topology
 from topology.picture.edge import Edge
-from topology.propagation import build_topic_graph
 from topology.selection_overlap import limit_overlap_work_for
 from topology.selectors import Selector
 from topology.text_escaping import shorten_and_escape
+from topology.topic_graph_builder import build_topic_graph
 
 _NAMED = 12  # selectors on one arrow
 

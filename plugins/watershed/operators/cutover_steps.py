@@ -4,7 +4,7 @@ A step does not hold a worker slot while it waits; the task is deferred and come
 
     a proof      starts the Spark application, waits in the triggerer, comes back with its summary
     an approval  parks as a required action of the Airflow UI, comes back with who decided
-    a long wait  goes on in the triggerer, from the beginning or after WORKER_SECONDS
+    a long wait  goes on in the triggerer, from the beginning or after WORKER_WAIT_S
 
 A task that was killed is tried again: the journal decides what is left to do. A refusal is never tried again.
 """
@@ -44,8 +44,8 @@ from plugins.watershed.steps.step_driver import (
     run_steps,
     take_back_wave,
 )
+from plugins.watershed.steps.step_tasks import AS_DECLARED, WORKER_WAIT_S, StepTask, list_span_tasks, preview_run_plan
 from plugins.watershed.steps.waiting_steps import finish_waiting_steps
-from plugins.watershed.steps.wave_tasks import AS_DECLARED, WORKER_WAIT_S, StepTask, list_span_tasks, preview_run_plan
 from topology.text_escaping import escape_control_lines
 
 if TYPE_CHECKING:

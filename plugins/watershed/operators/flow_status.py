@@ -1,5 +1,4 @@
-"""Looks at the flows of a plan, as they are taken in a process apart (`plugins.watershed.cluster_questions`): plain
-JSON.
+"""Reads the state of a plan's flows in a separate process (`plugins.watershed.shared_client_processes`), as plain JSON.
 
 Nothing of Airflow is loaded here."""
 

@@ -13,7 +13,6 @@ from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
-from plugins.watershed.cluster_questions import ask_client_process
 from plugins.watershed.detached_process import (
     DetachedProcess,
     ProcessStartFailed,
@@ -21,6 +20,7 @@ from plugins.watershed.detached_process import (
     start_detached,
 )
 from plugins.watershed.operators.spark_application import build_spark_environment
+from plugins.watershed.shared_client_processes import ask_client_process
 from plugins.watershed.state_folder import find_frozen_plan, freeze_plan, locate_state_folder
 from topology.text_escaping import escape_control_lines
 

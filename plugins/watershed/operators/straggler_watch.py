@@ -15,11 +15,11 @@ from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
-from plugins.watershed.cluster_questions import QuestionFailed, ask_client_process
 from plugins.watershed.operators.spark_application import TRIGGER_SETTLE_S
+from plugins.watershed.shared_client_processes import QuestionFailed, ask_client_process
 from plugins.watershed.state_folder import find_frozen_plan
 from plugins.watershed.steps.run_journal import find_done_waves, read_chain_or_fail
-from plugins.watershed.steps.wave_tasks import preview_run_plan
+from plugins.watershed.steps.step_tasks import preview_run_plan
 from topology.text_escaping import escape_control_lines
 
 if TYPE_CHECKING:

@@ -10,12 +10,12 @@ from cutover.drill.drill_topology import BACK_RUN_SUFFIX, build_drill_topology
 from cutover.errors import CutoverError, NotSupported
 from cutover.journal.chain import RUN_STEP, TAKEOVER_STEP, JournalChain, JournalEntry, find_step_outcome
 from cutover.run_claim import read_run_kind
-from cutover.step_table import STEP_TEXTS
-from cutover.steps import Step, StepText
+from cutover.step_definitions import STEP_TEXTS
+from cutover.step_order import Step, StepText
 from cutover.wave_states import KINDS_TO_TARGET, NO_RETURN_STEPS, WAVE_SEPARATOR, WaveState, list_wave_states
 from plugins.watershed.page.cluster_snapshots import JournalView
 from plugins.watershed.page.step_evidence import GATE_EVIDENCE, MAX_VALUE_CHARS, flatten_evidence, render_gate_brief
-from plugins.watershed.steps.wave_tasks import preview_run_plan
+from plugins.watershed.steps.step_tasks import preview_run_plan
 from topology.migration_waves import Wave, encode_gate
 from topology.plan import Plan
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from cutover.step_table import STEPS
+from cutover.step_definitions import STEPS
 
 MAX_VALUE_CHARS = 300  # characters of one value
 _EPOCH_MS = 10**12  # a time since 1970 is above it, a duration below (both end in `_ms`)

@@ -25,7 +25,7 @@ from plugins.watershed.steps.standby_proof import (
     plan_standby_proof,
     read_standby_verdict,
 )
-from plugins.watershed.steps.wave_tasks import (
+from plugins.watershed.steps.step_tasks import (
     ALL_WAVES,
     NO_CHOICES,
     RunChoices,
@@ -204,8 +204,8 @@ def list_steps_to_do(order: StepOrder, there: Sequence[str]) -> list[str]:
     step that the run does not need is left out."""
     if order.kind == "migrate":
         return list(order.steps)
-    course = preview_run_plan(find_frozen_plan(order.plan).read(), order.kind, order.wave)
-    shown = {step.name for step in course.steps}
+    run_plan = preview_run_plan(find_frozen_plan(order.plan).read(), order.kind, order.wave)
+    shown = {step.name for step in run_plan.steps}
     found: list[str] = []
     for name in there:
         if name in order.steps:

@@ -1,4 +1,4 @@
-"""Steps that wait, done in a separate process for the triggerer (`plugins.watershed.cluster_questions`).
+"""Steps that wait, done in a separate process for the triggerer (`plugins.watershed.shared_client_processes`).
 
 `finish_waiting_steps` is the triggerer's end; below it is what runs in the process. If the process ends early, the
 task goes back to a worker, which finds in the journal what is left to do.
@@ -15,7 +15,7 @@ from airflow.sdk.exceptions import AirflowException
 
 from clusters.client_process import ClientProcessEnded
 from clusters.errors import ClusterError
-from plugins.watershed.cluster_questions import name_topology_clusters, shared_client_processes
+from plugins.watershed.shared_client_processes import name_topology_clusters, shared_client_processes
 from plugins.watershed.steps.step_driver import (
     ApprovalNeeded,
     ProofNeeded,

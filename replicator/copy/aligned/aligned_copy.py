@@ -14,13 +14,13 @@ from threading import Event
 from typing import NamedTuple
 
 from replicator.batch.batch_selection import SelectedBatches
-from replicator.copy.aligned.log_filler import FillProgress
+from replicator.copy.aligned.empty_log_filler import FillProgress
 from replicator.copy.copy_protocol import FillingProgress
 from replicator.copy.partition_copy import OutgoingBatch, PartitionCopy
 from replicator.copy.rejected_records import judge_refused_batch
 from replicator.errors import BadBatch
 from replicator.ledger.offset_map import OffsetRun
-from replicator.states import Halt, Reinspect, pick_trouble
+from replicator.partition_states import Halt, Reinspect, pick_trouble
 
 
 class OffsetGap(NamedTuple):

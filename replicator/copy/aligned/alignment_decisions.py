@@ -1,6 +1,6 @@
 """Which topics of a flow get the source's own offsets: decided when a topic is first placed, and for ever.
 
-What speaks against it: the flow's shape (`topology.aligned_offsets`, said in the plan), and what only the clusters
+What speaks against it: the flow's shape (`topology.alignment_obstacles`, said in the plan), and what only the clusters
 know: a target that is not empty or has another partition count, a cluster that does not let us, a price above the
 limit. A topic for which something does is copied with translated offsets, and the reason stands in its record and in
 the status.

@@ -27,7 +27,7 @@ def build_filling_configs(wanted: Mapping[str, str], target: ClusterProtocol) ->
 
     Compaction refuses records without a key and DeleteRecords, and while it is off, retention must not take what other
     partitions of the topic hold already; filler is of 1970; and what is filled must not be moved to tiered storage. A
-    new topic is created with `wanted | while_filling(wanted, target)`.
+    new topic is created with `wanted | build_filling_configs(wanted, target)`.
     """
     found: dict[str, str] = {}
     if "compact" in wanted.get(CLEANUP_POLICY, target.broker_config("log.cleanup.policy") or "delete"):

@@ -35,7 +35,7 @@ class GapFiller:
         """Bring the log's end to exactly `until`; the end reached, which is less only when `stop` was set.
 
         Nothing else may be on its way to the partition: every batch before the gap was answered, none behind it was
-        sent. May be called again whatever happened. Raises what `Advance.to` raises.
+        sent. May be called again whatever happened. Raises what `LogEnd.to` raises.
         """
         return self._advance.to(until, stop)
 

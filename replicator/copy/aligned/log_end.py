@@ -1,10 +1,11 @@
 """Moving the end of a target log on by exactly so many offsets, whatever is lost, late, or done by others meanwhile.
 
 There are two ways to take offsets. In *bulk*, many a request, whose outcome nobody knows when the connection is lost
-and which may be carried out much later: bare transaction markers (`gaps`), batches of empty records (`fill`). And by an
-empty *transaction*, one offset each, for which the coordinator vouches; but a coordinator that takes over from one that
-died writes the marker of a transaction once more if it does not know that it was written. Both together do not
-overshoot, because of this (docs/research/aligned-mode.md, section C, "Lost answer"; docs/decisions/0022-aligned.md):
+and which may be carried out much later: bare transaction markers (`gap_filler`), batches of empty records
+(`empty_log_filler`). And by an empty *transaction*, one offset each, for which the coordinator vouches; but a
+coordinator that takes over from one that died writes the marker of a transaction once more if it does not know that it
+was written. Both together do not overshoot, because of this (docs/research/aligned-mode.md, section C, "Lost answer";
+docs/decisions/0022-aligned.md):
 
 - All who advance a partition's log share one transactional id, and thus one producer id. InitProducerId ends what was
   open, so that behind it no transaction is under way, and whoever was here before can begin none.
@@ -51,7 +52,7 @@ from replicator.copy.aligned.target_log import TargetLog
 from replicator.copy.transactions.produce_answers import SessionLost
 from replicator.copy.transactions.transactional_producer import NO_PRODUCER, TransactionalProducer
 from replicator.errors import Misaligned
-from replicator.states import Reinspect
+from replicator.partition_states import Reinspect
 
 # Takes at most so many offsets (the third) from an end (the second), and may stop early. What it has taken is there
 # when it returns, and nothing else comes. Raises what `to` gets over.

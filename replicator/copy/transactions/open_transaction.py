@@ -27,8 +27,8 @@ from replicator.copy.transactions.transactional_producer import (
     TransactionalProducer,
 )
 from replicator.ledger.transaction_positions import LedgerEntry
+from replicator.partition_states import Halt, Reinspect
 from replicator.recovery.log_inspection import BrokerAddress
-from replicator.states import Halt, Reinspect
 
 # A transaction is committed when nothing more is waiting, and at the latest after so much time (what a reader waits at
 # most) or bytes (some 40 ms at full speed: the three round trips of a commit then cost a tenth).

@@ -9,7 +9,7 @@ from clusters.wire.messages import ProducedPartition
 from replicator.batch.record_batch import RawBatch
 from replicator.copy.rejected_records import judge_rejected_records
 from replicator.copy.transactions.transaction_copy import TransactionCopy
-from replicator.states import Halt, Reinspect
+from replicator.partition_states import Halt, Reinspect
 
 # Somebody else called InitProducerId for our transactional id (an owner after us), or the id has expired.
 _FENCED: Final = frozenset(

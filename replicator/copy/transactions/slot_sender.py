@@ -23,7 +23,7 @@ from replicator.copy.transactions.slot_writer import SlotWriter
 from replicator.copy.transactions.transaction_copy import CopyPath
 from replicator.ledger.ledger import LEDGER_READ_TIMEOUT_S
 from replicator.ledger.transaction_positions import build_path_entry
-from replicator.states import Halt, Reinspect
+from replicator.partition_states import Halt, Reinspect
 
 log = logging.getLogger("watershed.transactions")
 

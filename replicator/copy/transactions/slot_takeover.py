@@ -25,6 +25,7 @@ from replicator.ledger.leader_epochs import LeaderEpochEntry
 from replicator.ledger.ledger import Ledger, read_ledger
 from replicator.ledger.transaction_positions import PositionAndRuns, PositionTracker
 from replicator.partition_key import PartitionKey
+from replicator.partition_states import Halt, Reinspect
 from replicator.recovery.log_inspection import LeaderLog, SettledLogEnds, find_log_truncations, read_leader_logs
 from replicator.recovery.operator_decisions import (
     OperatorDecision,
@@ -40,7 +41,6 @@ from replicator.recovery.transaction_recovery_point import (
     apply_transaction_decision,
     find_transaction_recovery_point,
 )
-from replicator.states import Halt, Reinspect
 
 _InspectedPartition = tuple[
     LeaderLog, LeaderLog, InspectedRanges

@@ -25,8 +25,8 @@ from replicator.copy.transactions.transactional_producer import (
     TransactionConnect,
 )
 from replicator.ledger.transaction_positions import LedgerEntry, build_path_entry
+from replicator.partition_states import Halt, Reinspect
 from replicator.recovery.log_inspection import BrokerAddress
-from replicator.states import Halt, Reinspect
 
 _POSITION_S: Final = 0.5  # how long a position that moved without a record (markers at the end) waits for company
 _ROLLED_BACK_IN_A_ROW: Final = 3  # before the session is given up

@@ -21,7 +21,7 @@ from replicator.copy.rejected_records import judge_refused_batch
 from replicator.ledger.offset_map import ExplicitRun, OffsetRun
 from replicator.ledger.transaction_positions import LedgerEntry, PositionTracker
 from replicator.partition_key import MAX_BATCHES_IN_FLIGHT, PartitionKey
-from replicator.states import Halt, Reinspect, pick_trouble
+from replicator.partition_states import Halt, Reinspect, pick_trouble
 
 CopyPath = tuple[str, ...]  # cluster ids, birth place first
 

@@ -17,8 +17,8 @@ from clusters.wire import error_codes
 from clusters.wire.transaction_requests import ProducerIdAndEpoch, TransactionWire
 from replicator.batch.header_rewrite import SEQUENCE_SPACE
 from replicator.copy.transactions.produce_answers import COORDINATOR_MOVES, SessionLost, raise_for_session
+from replicator.partition_states import Reinspect
 from replicator.recovery.log_inspection import BrokerAddress
-from replicator.states import Reinspect
 
 TopicIdPartition = tuple[uuid.UUID, int]  # topic id and partition
 
@@ -40,7 +40,7 @@ class TransactionalProducer:
     connect: TransactionConnect
     bump: bool
     identity: ProducerIdAndEpoch = NO_PRODUCER
-    pause_s: float | None = None  # instead of PAUSE_S
+    pause_s: float | None = None  # instead of _PAUSE_S
     timeout_ms: int = _TRANSACTION_TIMEOUT_MS
     _coordinator: TransactionWire | None = None
     _sequences: dict[TopicIdPartition, int] = field(default_factory=dict)

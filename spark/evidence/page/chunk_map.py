@@ -1,6 +1,6 @@
 """The map of chunks: a row a partition, offsets to the right, what was found as colour and pattern.
 
-Bounded: at most `ROWS` rows and about `CELLS` cells. Beyond, neighbouring partitions share a row and neighbouring
+Bounded: at most `_ROWS` rows and about `_CELLS` cells. Beyond, neighbouring partitions share a row and neighbouring
 chunks a cell, which has the colour of the worst of them.
 """
 

@@ -16,8 +16,8 @@ from confluent_kafka import Consumer, Producer
 
 from cli.main import main
 from clusters.errors import ProtocolError, Unreachable, WrongCluster
+from clusters.inventory_scan import scan_cluster
 from clusters.kafka_release import detect_release
-from clusters.scan import scan_cluster
 from clusters.settings import ConnectionSettings
 from clusters.topic_partition import TopicPartition
 from clusters.wire.admin_connection import AdminConnection
@@ -211,7 +211,7 @@ def test_without_raw_requests(
     site.admin.create_topic(topic_name, 1)
     site.admin.commit_offsets(f"{topic_name}-empty", {TopicPartition(topic_name, 0): 0})
     site.join(f"{topic_name}-live", topic_name)
-    monkeypatch.setattr("clusters.scan.AdminConnection", refused)
+    monkeypatch.setattr("clusters.inventory_scan.AdminConnection", refused)
     found = scan_cluster(onprem, sample_s=0.1)
     assert "sizes, rates, quotas, exact group members and the release: the package gssapi" in found.not_seen[0]
     assert (found.kafka, found.topics[topic_name].size_bytes, found.topics[topic_name].rate_bytes) == (None,) * 3

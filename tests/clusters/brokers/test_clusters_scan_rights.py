@@ -11,7 +11,7 @@ from confluent_kafka.admin._acl import AclBinding, AclOperation, AclPermissionTy
 from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
 
 from clusters.admin import Admin
-from clusters.scan import scan_cluster
+from clusters.inventory_scan import scan_cluster
 from clusters.settings import ConnectionSettings
 from clusters.topic_partition import TopicPartition
 from lab import broker, clusters

@@ -11,8 +11,8 @@ import pytest
 from clusters.admin import Admin
 from clusters.control_records import read_control_log
 from clusters.control_topics import ControlWriter
+from clusters.inventory_scan import scan_cluster
 from clusters.record_batch import build_simple_batch
-from clusters.scan import scan_cluster
 from clusters.wire import admin_reads
 from clusters.wire.admin_connection import AdminConnection
 from clusters.wire.connection import open_connection

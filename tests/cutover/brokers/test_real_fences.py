@@ -31,9 +31,9 @@ from clusters.wire.admin_reads import read_acls, read_client_quotas
 from clusters.wire.admin_writes import alter_client_quotas, create_acls, delete_acls
 from cutover.actions import FindWriters, LowerFence, RaiseFence, ReadFence
 from cutover.driver import RunEvent
-from cutover.fences.standing_fence import find_standing_fence
+from cutover.fences.journaled_fence import find_standing_fence
 from cutover.observations import ObservedFence, ObservedWriters
-from cutover.withheld_rights import find_standing_rights
+from cutover.withheld_rights_steps import find_standing_rights
 from tests.cutover.fence_scene import CHECKOUT, Died, Stubborn, a_scene, writes
 from tests.replicator.guarded import Guarded, await_rights, grant, guarded, revoke
 from tests.replicator.real import applied, plan_for, settings_of

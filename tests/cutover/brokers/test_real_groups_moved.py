@@ -19,7 +19,7 @@ from cutover.errors import Refused
 from cutover.groups import consumer_steps as groups
 from cutover.observations import ObservedGroup, ObservedReaders
 from cutover.offsets import decode_offsets, encode_offsets
-from cutover.step_table import STEPS
+from cutover.step_definitions import STEPS
 from lab import console_consumer
 from tests.cutover.moving import POLICY, Moving, streams_group, streams_in_a_classic_group, with_groups
 from tests.replicator.readers import READERS, isolated, positioned

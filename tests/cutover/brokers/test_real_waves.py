@@ -30,7 +30,7 @@ from cutover.wave_states import list_wave_states
 from lab import sample_applications
 from lab.account import build_account, find_applications
 from lab.preload import create_lab_topics
-from replicator.states import REMEDIES
+from replicator.partition_states import REMEDIES
 from tests.replicator.faults import times
 from tests.replicator.real import applied, plan_for, read_all, settings_of, workers
 from topology.migration_waves import PlanApplication, RollbackPolicy, Wave, WaveStrategy

@@ -17,8 +17,8 @@ from clusters.wire.transport import Transport
 from lab import clusters
 from replicator.copy.partition_copy import PartitionCopy
 from replicator.partition_key import PartitionKey, ProducerIdentity
+from replicator.partition_states import Reinspect
 from replicator.recovery.log_inspection import BrokerAddress
-from replicator.states import Reinspect
 from replicator.transport.active_copy import ActiveCopy
 from replicator.transport.broker_threads import TargetBrokerThreads
 from replicator.transport.rate_limit import RateLimit

@@ -12,7 +12,7 @@ from clusters.admin import Admin
 from clusters.alignment_records import read_alignments
 from clusters.topic_partition import TopicPartition
 from clusters.wire.connection import open_connection
-from replicator.copy.aligned.log_filler import fill_log
+from replicator.copy.aligned.empty_log_filler import fill_log
 from replicator.copy.aligned.target_log import TargetLog
 from tests.replicator.brokers.test_real_copy import transactions
 from tests.replicator.brokers.test_real_formats import compact

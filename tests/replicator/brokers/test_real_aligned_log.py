@@ -19,8 +19,8 @@ from clusters.topic_partition import TopicPartition
 from clusters.wire.alignment_requests import AlignmentWire
 from clusters.wire.connection import open_connection
 from lab import proxied_clusters
+from replicator.copy.aligned.empty_log_filler import fill_log
 from replicator.copy.aligned.gap_filler import GapFiller, GapMethod
-from replicator.copy.aligned.log_filler import fill_log
 from replicator.copy.aligned.target_log import TargetLog
 from replicator.copy.transactions.slot_sender import read_transaction_version
 from replicator.recovery.log_inspection import BrokerAddress
@@ -35,7 +35,7 @@ _FILL = """
 import sys, uuid
 from clusters.settings import ConnectionSettings
 from clusters.wire.connection import open_connection
-from replicator.copy.aligned.log_filler import fill_log
+from replicator.copy.aligned.empty_log_filler import fill_log
 from replicator.copy.aligned.target_log import TargetLog
 bootstrap, topic, topic_id, until = sys.argv[1:]
 settings = ConnectionSettings("cloud", (bootstrap,))

@@ -11,13 +11,14 @@ import pytest
 from clusters.admin import Admin
 from clusters.cluster_protocol import LogRange
 from clusters.errors import Unauthorised
+from clusters.missing_rights import find_missing_rights
 from clusters.required_rights import PROBE_TOPIC, derive_required_rights
-from clusters.rights_preflight import find_missing_rights
 from clusters.settings import resolve_connection_settings
 from clusters.topic_partition import TopicPartition
 from clusters.wire.connection import open_connection
 from replicator.copy.aligned.alignment_decisions import probe_cluster_once
 from replicator.copy.aligned.cluster_probe import probe_alignment_support
+from replicator.copy.aligned.empty_log_filler import fill_log
 from replicator.copy.aligned.filling_configs import (
     CLEANUP_POLICY,
     apply_filling_configs,
@@ -25,7 +26,6 @@ from replicator.copy.aligned.filling_configs import (
     restore_topic_configs,
 )
 from replicator.copy.aligned.gap_filler import GapFiller
-from replicator.copy.aligned.log_filler import fill_log
 from replicator.copy.aligned.target_log import TargetLog, build_deleter_connect
 from replicator.copy.transactions.slot_sender import read_transaction_version
 from tests.replicator.guarded import PASSWORD, await_rights, grant, guarded, revoke

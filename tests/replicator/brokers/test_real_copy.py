@@ -15,10 +15,10 @@ from clusters.partition_status import read_partition_statuses
 from replicator.ledger.ledger import read_ledger
 from replicator.ledger.ledger_block import Generation, LedgerBlock
 from replicator.partition_key import PartitionKey
+from replicator.partition_states import Reinspect
 from replicator.recovery.log_inspection import SettledLogEnds, inspect_logs
 from replicator.recovery.recovery_point import find_recovery_point
 from replicator.recovery.takeover import TakenPartition, claim_partitions
-from replicator.states import Reinspect
 from tests.replicator.real import (
     applied,
     assert_exact_copy,

@@ -20,7 +20,7 @@ from clusters.wire.connection import open_connection
 from clusters.wire.messages import READ_UNCOMMITTED, ProducePartition
 from lab.clusters import Lab
 from lab.preload import create_lab_topics
-from replicator.copy.flow_fence import explain_fence_refusal, fence_flow
+from replicator.copy.flow_epoch_fence import explain_fence_refusal, fence_flow
 from replicator.recovery.log_inspection import read_leader_logs
 from tests.replicator.real import applied, plan_for, producer, put, read_all, settings_of, wait_copied, workers
 

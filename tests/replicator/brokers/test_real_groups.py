@@ -130,9 +130,9 @@ def kept(settings, plan: Plan) -> dict[str, SyncReport]:
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
-def test_a_lagging_group_goes_on_with_the_very_next_record(kafka_pair, topic_name, tmp_path, protocol):
+def test_a_lagging_group_goes_on_with_the_very_next_record(own_pair, topic_name, tmp_path, protocol):
     """AC-05, AC-26: a transactional topic with aborts; the worker's keeper writes, the group continues there."""
-    settings = settings_of(kafka_pair)
+    settings = settings_of(own_pair)
     with Admin(settings["onprem"]) as admin:
         admin.create_topic(topic_name, 1)
     transactions(settings["onprem"], topic_name, 60)
@@ -149,9 +149,9 @@ def test_a_lagging_group_goes_on_with_the_very_next_record(kafka_pair, topic_nam
     assert read(settings["cloud"], topic_name, topic_name, 100, protocol) == [b"%d" % n for n in range(25, 60)]
 
 
-def test_a_topic_added_later_and_a_worker_anew_change_nothing_for_a_group(kafka_pair, topic_name, tmp_path):
+def test_a_topic_added_later_and_a_worker_anew_change_nothing_for_a_group(own_pair, topic_name, tmp_path):
     """AC-12, AC-16: the second topic is made, and read by the same group, while no worker runs."""
-    settings, later = settings_of(kafka_pair), f"{topic_name}-later"
+    settings, later = settings_of(own_pair), f"{topic_name}-later"
     with Admin(settings["onprem"]) as admin:
         admin.create_topic(topic_name, 1)
     transactions(settings["onprem"], topic_name, 10)
@@ -176,9 +176,9 @@ def test_a_topic_added_later_and_a_worker_anew_change_nothing_for_a_group(kafka_
 
 
 @pytest.fixture(scope="module")
-def copied(kafka_pair, tmp_path_factory):
+def copied(own_pair, tmp_path_factory):
     """A topic with holes that was copied once: (settings, plan); no worker runs any more."""
-    settings, name = settings_of(kafka_pair), f"groups-{uuid.uuid4().hex[:8]}"
+    settings, name = settings_of(own_pair), f"groups-{uuid.uuid4().hex[:8]}"
     with Admin(settings["onprem"]) as admin:
         admin.create_topic(name, 1)
     transactions(settings["onprem"], name, 40)
@@ -303,10 +303,10 @@ def test_streams_and_connect_are_refused_by_name(copied, topic_name):
     assert at(settings["cloud"], topic_name, topic) is None
 
 
-def test_a_group_moves_there_and_back_between_two_flows(kafka_pair, topic_name, tmp_path):
+def test_a_group_moves_there_and_back_between_two_flows(own_pair, topic_name, tmp_path):
     """Active-active with prefixes: the group reads its region's own topic and the copy of the other's. It moves to the
     cloud and home again; each record is read exactly once, and neither flow spoils what the other side leads."""
-    settings = settings_of(kafka_pair)
+    settings = settings_of(own_pair)
     plans = {
         way: plan_for(
             settings, f"{topic_name}-{way[0]}", topic_name, routes=(way,), sync=groups_of(topic_name),

@@ -15,17 +15,17 @@ from cli.main import main
 from clusters.admin import Admin
 from clusters.broker_propagation import wait_for_every_broker
 from clusters.flow_records import read_flows
+from clusters.missing_rights import find_missing_rights
 from clusters.required_rights import RequiredRight, derive_required_rights
-from clusters.rights_preflight import find_missing_rights
 from clusters.settings import ConnectionSettings
 from clusters.wire.admin_connection import open_admin_connection
 from clusters.wire.admin_reads import read_acls, read_client_quotas, read_topic_config_entries
 from clusters.wire.admin_writes import alter_client_quotas, alter_topic_configs, create_acls
-from clusters.withheld_rights import read_withheld_rights
+from clusters.withheld_rights_records import read_withheld_rights
 from cutover.actions import GiveRights, ReadRights, TakeRights
 from cutover.live.rights_actions import LiveRights
 from replicator.apply import apply_plan
-from replicator.copy.flow_fence import explain_fence_refusal
+from replicator.copy.flow_epoch_fence import explain_fence_refusal
 from replicator.sync.sync_on_apply import find_sync_differences
 from tests.replicator.guarded import PASSWORD, Guarded, as_user, await_rights, grant, guarded, revoke
 from tests.replicator.real import plan_for, settings_of, workers

@@ -15,8 +15,8 @@ import spark.verify
 from spark.errors import SparkError
 from spark.failure_text import raise_as_spark_error
 from spark.judging.proof_inputs import RangeComparison
-from spark.proof_jobs import build_spark_readers
 from spark.reading.range_requests import RangeRequest
+from spark.spark_range_readers import build_spark_readers
 from topology.plan import Plan, PlanCluster, PlanSecurity, seal_plan
 from topology.secret_ref import SecretRef
 

@@ -12,10 +12,10 @@ from confluent_kafka import Producer
 from clusters.cluster_protocol import LogRange
 from clusters.topic_partition import TopicPartition
 from replicator.ledger.offset_map import OffsetMap
-from spark.judging.fence_checks import add_fence_findings
 from spark.judging.proof_inputs import ProofPartition
 from spark.judging.proof_window import ObservedPartition, PartitionPair, fix_window
 from spark.judging.verdict import Counts, ProofJudgement
+from spark.judging.writes_after_fence import add_fence_findings
 from tests.spark.sessions.test_spark_proof import Bench, log
 
 if TYPE_CHECKING:

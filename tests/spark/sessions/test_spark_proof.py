@@ -17,7 +17,7 @@ from clusters.admin import Admin
 from clusters.settings import ConnectionSettings
 from replicator.ledger.foreign_part import ForeignPart, JoinedOffsetMap
 from replicator.ledger.offset_map import ExplicitRun, OffsetMap
-from replicator.states import OffsetSpan
+from replicator.partition_states import OffsetSpan
 from spark.errors import WrongUse
 from spark.fingerprint import ConsumedRecord
 from spark.judging.flow_observation import PartitionAlignment

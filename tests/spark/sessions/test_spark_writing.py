@@ -15,11 +15,10 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from clusters.admin import Admin
 from clusters.settings import ConnectionSettings
 from clusters.topic_partition import TopicPartition
-from spark.datasource import transaction_commit
+from spark.datasource import driver_transaction_commit
 from spark.datasource.batch_reader import BatchReader
 from spark.datasource.columns import BATCH_COLUMNS, build_row_schema
-from spark.datasource.options import WriteOptions, parse_read_options
-from spark.datasource.transaction_commit import (
+from spark.datasource.driver_transaction_commit import (
     abort_other_transactions,
     build_transaction_prefix,
     commit_job,
@@ -27,7 +26,8 @@ from spark.datasource.transaction_commit import (
     list_winning_transactions,
     read_commit_decision,
 )
-from spark.datasource.transactional_append import OpenTaskTransaction, append_in_transaction
+from spark.datasource.options import WriteOptions, parse_read_options
+from spark.datasource.task_transaction_append import OpenTaskTransaction, append_in_transaction
 from spark.errors import NotAppended, WrongUse
 from spark.source import FORMAT_NAME, KafkaBatches, register_format
 from tests.replicator.real import plan_for, producer, put, settings_of
@@ -127,7 +127,7 @@ def test_a_replayed_micro_batch_is_not_written_again(world: World) -> None:
     older = [world.appended(f"{prefix}run3-0-0", query)]
     with pytest.raises(NotAppended, match="restored from an older copy"):
         commit_micro_batch(world.settings, world.target, older, 4)
-    transaction_commit.abort_micro_batch(world.settings, world.target, older, 4)
+    driver_transaction_commit.abort_micro_batch(world.settings, world.target, older, 4)
     assert world.records(world.target) == world.records(world.source)
 
 
@@ -145,13 +145,14 @@ def test_what_was_decided_is_finished_by_the_replay(world: World, monkeypatch: p
     first = [world.appended(f"{prefix}run1-{task}-0", query) for task in range(2)]
     world.appended(f"{prefix}run1-1-1", query)  # a loser
     with monkeypatch.context() as patch:
-        patch.setattr(transaction_commit, "_commit", dies)
+        patch.setattr(driver_transaction_commit, "_commit", dies)
         with pytest.raises(Died):
             commit_micro_batch(world.settings, world.target, first, 7)
     found = read_commit_decision(world.settings, query, world.target)
     assert found is not None
     assert (found.batch, found.whom) == (7, list_winning_transactions(first))
-    transaction_commit.abort_micro_batch(world.settings, world.target, first, 7)  # Spark does, and it must not undo it
+    # Spark does, and it must not undo it
+    driver_transaction_commit.abort_micro_batch(world.settings, world.target, first, 7)
     commit_micro_batch(world.settings, world.target, [world.appended(f"{prefix}run2-0-0", query)], 7)
     assert [len(here) for here in world.records(world.target)] == [2 * len(h) for h in world.records(world.source)]
 
@@ -160,10 +161,10 @@ def test_a_replay_that_comes_too_late_is_loud(world: World, monkeypatch: pytest.
     query = str(uuid.uuid4())
     prefix = build_transaction_prefix(query)
     messages = [world.appended(f"{prefix}run1-{task}-0", query) for task in range(2)]
-    commit = transaction_commit._commit
+    commit = driver_transaction_commit._commit
     with monkeypatch.context() as patch:
-        patch.setattr(transaction_commit, "_commit", lambda settings, whom: commit(settings, whom[:1]))
-        patch.setattr(transaction_commit, "abort_other_transactions", lambda *_: None)
+        patch.setattr(driver_transaction_commit, "_commit", lambda settings, whom: commit(settings, whom[:1]))
+        patch.setattr(driver_transaction_commit, "abort_other_transactions", lambda *_: None)
         commit_micro_batch(world.settings, world.target, messages, 0)
     abort_other_transactions(
         world.settings, prefix, list_winning_transactions(messages[:1])

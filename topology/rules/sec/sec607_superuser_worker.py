@@ -17,8 +17,13 @@ from topology.inventory import InventoryAcl, InventoryCluster
 from topology.model import Flow
 from topology.rule import Rule, RuleContext
 from topology.rules.finding_text import build_labels, render_some_names
-from topology.rules.sec.acl_rights import ClusterRights, NeededRights, find_unlimited_principals
-from topology.rules.sec.worker_rights import list_source_rights, list_target_rights
+from topology.rules.sec.worker_acls import (
+    ClusterRights,
+    NeededRights,
+    find_unlimited_principals,
+    list_source_rights,
+    list_target_rights,
+)
 
 
 def check(context: RuleContext) -> Iterator[Problem]:

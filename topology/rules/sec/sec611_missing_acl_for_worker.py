@@ -17,8 +17,7 @@ from topology.inventory import Inventory
 from topology.model import Flow
 from topology.rule import Rule, RuleContext
 from topology.rules.finding_text import build_labels, render_some_names
-from topology.rules.sec.acl_rights import ClusterRights, NeededRights
-from topology.rules.sec.worker_rights import list_source_rights, list_target_rights
+from topology.rules.sec.worker_acls import ClusterRights, NeededRights, list_source_rights, list_target_rights
 
 
 def check(context: RuleContext) -> Iterator[Problem]:

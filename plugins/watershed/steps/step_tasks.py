@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 if TYPE_CHECKING:
     from cutover.run_choice import RunChoice
     from cutover.run_plan import RunKind, RunPlan
-    from cutover.steps import Step
+    from cutover.step_order import Step
     from topology.migration_waves import PlanMigration, Wave
     from topology.plan import Plan
 
@@ -173,7 +173,7 @@ def _asked(run_plan: RunPlan, step: Step) -> Sequence[str]:
 
 
 def _waits(step: Step) -> bool:
-    from cutover.step_table import STEPS
+    from cutover.step_definitions import STEPS
 
     return step.actor == "hook" or STEPS[step.name].waits_long or step.usual_ms > WORKER_WAIT_S * 1000
 

@@ -33,7 +33,7 @@ def shared_client_processes() -> ClientProcesses:
 
 
 def ask_client_process(topology: str, function: str, arguments: Mapping[str, Any]) -> Any:
-    """`module:function` there, with arguments and answer as JSON. Raises ClusterError, AskFailed."""
+    """`module:function` there, with arguments and answer as JSON. Raises ClusterError, QuestionFailed."""
     try:
         return shared_client_processes().call(
             topology, name_topology_clusters(topology), function, arguments, _ANSWER_S

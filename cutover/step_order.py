@@ -1,7 +1,7 @@
 """The steps of migrations as a table: what each does, who acts, how it is undone, how long it may take; and the order
 in which each strategy takes them.
 
-What a step does and how it is undone is in `step_table`. The order of the steps is the order of the work,
+What a step does and how it is undone is in `step_definitions`. The order of the steps is the order of the work,
 and its reverse is the order of a rollback.
 """
 

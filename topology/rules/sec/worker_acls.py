@@ -1,4 +1,7 @@
-"""What the principals of a scanned cluster may do, from its ACLs. Super users need none, and a scan cannot see them."""
+"""Which rights the workers of a flow need on either side, and what principals may do by the ACLs of a scanned cluster.
+
+Super users need no ACL, and a scan cannot see them.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from topology.inventory import InventoryAcl, InventoryCluster
+from topology.model import Flow
+from topology.rule import RuleContext
 
+_CONTROL = "watershed."  # flows, ledger, status and journal, at the target
 _EVERYONE = "User:*"
 # KIP-11: these include DESCRIBE; ALTER_CONFIGS includes DESCRIBE_CONFIGS
 _INCLUDES = {"DESCRIBE": ("READ", "WRITE", "DELETE", "ALTER"), "DESCRIBE_CONFIGS": ("ALTER_CONFIGS",)}
@@ -123,3 +129,24 @@ def find_unlimited_principals(cluster: InventoryCluster) -> Mapping[str, Invento
         if everything and allowed and acl.principal.startswith("User:"):
             found.setdefault(acl.principal, acl)
     return dict(sorted(found.items()))
+
+
+def list_source_rights(context: RuleContext, flow: Flow) -> NeededRights:
+    """READ (which includes DESCRIBE) on every topic that is known by name, DESCRIBE_CONFIGS where configs are taken
+    over."""
+    operations = ("READ",) if flow.plan.sync_configs == "never" else ("READ", "DESCRIBE_CONFIGS")
+    names = context.facts.names(flow.source, flow.plan.topics)
+    return tuple((AclRight(operation, "TOPIC", name),) for operation in operations for name in names)
+
+
+def list_target_rights(context: RuleContext, flow: Flow, cluster: InventoryCluster) -> NeededRights:
+    """WRITE on the topics under their new names, CREATE of those that are not there yet, and the control topics."""
+    names = [flow.plan.target_topic(name) for name in context.facts.names(flow.source, flow.plan.topics)]
+    create = AclRight("CREATE", "CLUSTER")
+    operations = ("WRITE", "ALTER_CONFIGS") if flow.plan.sync_configs == "continuous" else ("WRITE",)
+    needed = [(AclRight(operation, "TOPIC", name),) for operation in operations for name in names]
+    created = [(AclRight("CREATE", "TOPIC", name), create) for name in names if name not in cluster.topics]
+    control = [(AclRight(operation, "TOPIC", _CONTROL, prefixed=True),) for operation in ("READ", "WRITE")]
+    if not any(name.startswith(_CONTROL) for name in cluster.topics):
+        created.append((AclRight("CREATE", "TOPIC", _CONTROL, prefixed=True), create))
+    return (*needed, *created, *control)

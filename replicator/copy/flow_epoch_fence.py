@@ -76,7 +76,7 @@ class FlowFence:
 def fence_flow(record: FlowRecord, since: Mapping[TopicPartition, int], target: ConnectionSettings) -> FlowFence:
     """since: the target's partitions with their ends of a moment when none was fenced. May be repeated.
 
-    Raises NotFenced, ClusterError.
+    Raises FlowNotFenced, ClusterError.
     """
     if record.flow.delivery == "transactions":
         _end_sessions(record, target)

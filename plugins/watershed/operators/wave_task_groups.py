@@ -22,7 +22,7 @@ from plugins.watershed.operators.replication import FreezePlanOperator
 from plugins.watershed.state_folder import find_frozen_plan
 from plugins.watershed.steps.run_journal import find_done_waves, read_chain_or_fail, read_end_state
 from plugins.watershed.steps.step_driver import StepOrder
-from plugins.watershed.steps.wave_tasks import AS_DECLARED, StepTask, list_span_tasks, list_step_tasks, preview_run_plan
+from plugins.watershed.steps.step_tasks import AS_DECLARED, StepTask, list_span_tasks, list_step_tasks, preview_run_plan
 
 if TYPE_CHECKING:
     from cutover.run_plan import RunKind

@@ -21,7 +21,8 @@ _BACK = struct.Struct(">hiqqqhii")
 
 
 def is_filler_batch(batch: RawBatch) -> bool:
-    """Whether a stored batch holds nothing but empty records, as `fill` writes them, or is a transaction's marker."""
+    """Whether a stored batch holds nothing but empty records, as `build_filler_batch` makes them, or is a transaction's
+    marker."""
     if batch.control:
         return True
     if batch.transactional or batch.records != batch.end - batch.base or batch.records > FILLER_BATCH_RECORDS:

@@ -12,10 +12,18 @@ import pytest
 from cli.main import topology
 from clusters.flow_records import FlowRecord
 from clusters.settings import ConnectionSettings
-from replicator import states
+from replicator import partition_states
 from replicator.partition_key import PartitionKey
+from replicator.partition_states import (
+    REMEDIES,
+    RETRY_FIRST_S,
+    RETRY_LONGEST_S,
+    Halt,
+    OffsetSpan,
+    Reinspect,
+    pick_trouble,
+)
 from replicator.recovery.operator_decisions import OperatorDecision
-from replicator.states import REMEDIES, RETRY_FIRST_S, RETRY_LONGEST_S, Halt, OffsetSpan, Reinspect, pick_trouble
 from replicator.worker import partition_task as seat_module
 from replicator.worker.desired_state import DesiredState
 from replicator.worker.partition_task import PartitionTask
@@ -33,13 +41,15 @@ DESIGN = {
 def test_the_states_are_those_of_the_design() -> None:
     assert set(REMEDIES) == DESIGN
     assert (
-        states.SELF_HEALING_STATES
-        | states.GAP_ACCEPTABLE_STATES
-        | states.RESEEDABLE_STATES
-        | {states.COPY_FOREIGN_STATE}
+        partition_states.SELF_HEALING_STATES
+        | partition_states.GAP_ACCEPTABLE_STATES
+        | partition_states.RESEEDABLE_STATES
+        | {partition_states.COPY_FOREIGN_STATE}
         <= DESIGN
     )
-    assert not states.SELF_HEALING_STATES & (states.GAP_ACCEPTABLE_STATES | states.RESEEDABLE_STATES)
+    assert not partition_states.SELF_HEALING_STATES & (
+        partition_states.GAP_ACCEPTABLE_STATES | partition_states.RESEEDABLE_STATES
+    )
 
 
 @pytest.mark.parametrize("state", sorted(DESIGN))
@@ -107,7 +117,7 @@ def test_what_may_heal_is_tried_again_ever_more_slowly() -> None:
     assert waits[-1] == RETRY_LONGEST_S
 
 
-@pytest.mark.parametrize("state", sorted(DESIGN - states.SELF_HEALING_STATES))
+@pytest.mark.parametrize("state", sorted(DESIGN - partition_states.SELF_HEALING_STATES))
 def test_what_needs_a_decision_is_left_alone_until_there_is_one(state: str) -> None:
     task = sitting()
     task.record_trouble(Halt(state, "seen", source=OffsetSpan(3, 8)), 100.0)

@@ -36,7 +36,7 @@ from cutover.run_context import (
     read_target_logs,
     refuse_new_partitions,
 )
-from cutover.steps import describe_way_back
+from cutover.step_order import describe_way_back
 
 
 def fence_producers(context: RunContext, outcome: JsonObject) -> ActionGenerator[None]:

@@ -37,7 +37,7 @@ from clusters.wire.transaction_requests import ProducerIdAndEpoch
 from replicator.copy.transactions.produce_answers import SessionLost
 from replicator.copy.transactions.slot_sender import read_transaction_version
 from replicator.copy.transactions.transactional_producer import TransactionalProducer
-from spark.datasource.transactional_append import OpenTaskTransaction
+from spark.datasource.task_transaction_append import OpenTaskTransaction
 from spark.errors import NotAppended
 
 log = logging.getLogger("watershed.spark")

@@ -23,13 +23,13 @@ from clusters.errors import Unreachable
 from clusters.wire import error_codes
 from clusters.wire.messages import ProducePartition
 from clusters.wire.transaction_requests import ProducerIdAndEpoch
-from replicator.batch.filler import build_filler_batch, count_fitting_records, is_filler_batch
+from replicator.batch.filler_batch import build_filler_batch, count_fitting_records, is_filler_batch
 from replicator.batch.header_rewrite import SEQUENCE_SPACE
 from replicator.copy.aligned.log_end import LogEnd
 from replicator.copy.aligned.target_log import TargetLog
 from replicator.copy.transactions.produce_answers import SessionLost
 from replicator.errors import Misaligned
-from replicator.states import Reinspect
+from replicator.partition_states import Reinspect
 
 _DELETE_EVERY: Final = 50_000_000  # offsets
 _IN_FLIGHT: Final = 5  # batches
@@ -71,7 +71,7 @@ def fill_log(
     bytes that the topic takes in a batch. progress is called about twice a second.
 
     The topic has to take it: `replicator.copy.aligned.filling_configs`. Raises Misaligned when the log holds anything
-    else or is longer already, RequestRefused when the broker does not take the batches, and what `Advance.to` raises.
+    else or is longer already, RequestRefused when the broker does not take the batches, and what `LogEnd.to` raises.
     """
     return _Filler(log, until, max_batch, progress, stop or threading.Event()).run(flow, bump, bare=bare)
 

@@ -1,7 +1,8 @@
 """The steps of every kind of run, each in one row: its name, what it does, what people read, and how it is undone.
 
-A strategy or a kind of run is an order of these names (`steps`, `rollback.rollback_strategy`, `failover.failover_plan`,
-`failover.failback_plan`, `drill.drill_plan`); how long each may take there follows from the wave's policy.
+A strategy or a kind of run is an order of these names (`step_order`, `rollback.rollback_strategy`,
+`failover.failover_plan`, `failover.failback_plan`, `drill.drill_plan`). How long each may take there follows
+from the wave's policy.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from cutover import flow_steps, gates, producer_switchover, withheld_rights
+from cutover import flow_steps, gates, producer_steps, withheld_rights_steps
 from cutover.actions import JsonObject
 from cutover.drill import copy_steps
 from cutover.failover import divergence_steps, group_placement, loss_steps, promotion_steps, source_assessment
@@ -20,7 +21,7 @@ from cutover.hooks import hook_steps
 from cutover.polling import ActionGenerator
 from cutover.rollback import rollback_steps
 from cutover.run_context import RunContext
-from cutover.steps import StepText, name_undo_step
+from cutover.step_order import StepText, name_undo_step
 
 StepAct = Callable[[RunContext, JsonObject], ActionGenerator[None]]
 
@@ -164,12 +165,10 @@ _STEPS = (
     # producers, from the fence to the switch
     StepDefinition(
         "fence_producers",
-        producer_switchover.fence_producers,
+        producer_steps.fence_producers,
         "stopping producers at the source",
         "producers stopped",
-        UndoDefinition(
-            producer_switchover.undo_fence_producers, "starting producers at the source again", "fence lifted"
-        ),
+        UndoDefinition(producer_steps.undo_fence_producers, "starting producers at the source again", "fence lifted"),
     ),
     StepDefinition(
         "standstill",
@@ -179,16 +178,16 @@ _STEPS = (
         gate=("watched_ms",),
     ),
     StepDefinition("hooks_fenced", hook_steps.call_hooks_fenced, "calling hooks", "hooks called"),
-    StepDefinition("barrier", producer_switchover.fix_barrier, "fixing the source's end", "barrier set"),
+    StepDefinition("barrier", producer_steps.fix_barrier, "fixing the source's end", "barrier set"),
     StepDefinition(
         "drain",
-        producer_switchover.drain_to_barrier,
+        producer_steps.drain_to_barrier,
         "draining to the barrier",
         "everything up to the barrier is copied",
     ),
     StepDefinition(
         "tail_proof",
-        producer_switchover.prove_tail,
+        producer_steps.prove_tail,
         "proving everything up to the barrier",
         "tail proven",
         gate=(
@@ -200,28 +199,30 @@ _STEPS = (
     ),
     StepDefinition(
         "write_rights",
-        withheld_rights.give_withheld_rights,
+        withheld_rights_steps.give_withheld_rights,
         "giving the rights that were held back",
         "producers may write to the target",
         UndoDefinition(
-            withheld_rights.undo_give_withheld_rights, "taking the rights away that were given", "those rights are gone"
+            withheld_rights_steps.undo_give_withheld_rights,
+            "taking the rights away that were given",
+            "those rights are gone",
         ),
     ),
     StepDefinition(
         "point_of_no_return",
-        producer_switchover.pass_point_of_no_return,
+        producer_steps.pass_point_of_no_return,
         "a last look before the switch",
         "POINT OF NO RETURN",
     ),
     StepDefinition(
         "switch_producers",
-        producer_switchover.switch_producers,
+        producer_steps.switch_producers,
         "starting producers at the target",
         "producers write to the target",
     ),
     StepDefinition(
         "canary",
-        producer_switchover.check_canary,
+        producer_steps.check_canary,
         "waiting for the first write on the target",
         "first write read back",
         gate=("read_back",),
@@ -256,7 +257,7 @@ _STEPS = (
         gate=("watched_ms",),
         waits_long=True,
     ),
-    StepDefinition("seal", producer_switchover.seal_evidence, "writing the evidence", "evidence sealed"),
+    StepDefinition("seal", producer_steps.seal_evidence, "writing the evidence", "evidence sealed"),
     # a rollback
     StepDefinition(
         "preflight_back",
@@ -336,9 +337,7 @@ _STEPS = (
         source_assessment.fence_source,
         "stopping producers at the source",
         "producers stopped",
-        UndoDefinition(
-            producer_switchover.undo_fence_producers, "starting producers at the source again", "fence lifted"
-        ),
+        UndoDefinition(producer_steps.undo_fence_producers, "starting producers at the source again", "fence lifted"),
     ),
     StepDefinition(
         "stop_forwarding",

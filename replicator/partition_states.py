@@ -134,7 +134,7 @@ class Halt:
 class Reinspect:
     """The outcome is unknown or the log is not where we thought: find out anew, then go on.
 
-    `in_the_end`: the halt state when the very same reason comes back three times in a row, for five seconds.
+    `halts_as`: the halt state when the very same reason comes back three times in a row, for five seconds.
     """
 
     reason: str

@@ -33,7 +33,9 @@ from bench.results import choose_size, publish_results, report_progress
 from bench.shop_applications import ShopApplications, run_shop, wait_until_done
 from cli.proof_process import ProofProcess
 from clusters.admin import Admin
-from cutover.driver import RunDriver, RunEvent
+from cutover.driver import RunEvent
+from cutover.run_opening import open_run
+from cutover.run_plan import plan_migration
 from lab import sample_applications
 
 _TOPICS = choose_size(10, 2)
@@ -78,9 +80,10 @@ def _run_migration(found: ShopApplications, place: BenchClusters) -> dict[str, f
             steps[event.step] = (event.at_ms - began[event.step]) / 1000
 
     with ProofProcess(found.path, plan.hash) as proofs:
-        result = RunDriver(
+        result = open_run(
             plan,
-            settings={"source": place.source, "target": place.target},
+            plan_migration(plan),
+            {"source": place.source, "target": place.target},
             prove=lambda wanted: proofs.prove(folder / ("tail" if wanted.final else "history"), wanted),
             say=say,
             evidence=folder,

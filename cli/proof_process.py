@@ -65,7 +65,7 @@ class ProofProcess:
         application proves what came since then: that warms it up. Then it waits for the proof of the tail. The fence
         waits until the application is ready."""
         from cutover.actions import RequestProof
-        from cutover.run_context import PREFLIGHT_STEPS
+        from cutover.step_outcomes import StepOutcomes
 
         names = [step.name for step in run_plan.steps]
         before = names[: names.index("tail_proof")] if "tail_proof" in names else []
@@ -79,7 +79,7 @@ class ProofProcess:
                 return
             if self._process is None:
                 history = known["history_proof"]
-                topics = sorted(next(known[name] for name in PREFLIGHT_STEPS if name in known)["partitions"])
+                topics = sorted(StepOutcomes(known).partitions)
                 again = RequestProof(run_plan.flow.id, tuple(topics), history["level"], False, history.get("summary"))
                 place = folder() / "again"
                 self._begin(place, self._arguments(place, again), stays=True)

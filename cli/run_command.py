@@ -20,6 +20,7 @@ from cli.wave_status import read_migration_journal
 
 if TYPE_CHECKING:
     from clusters.settings import ConnectionSettings
+    from cutover.driver import RunDriver
     from cutover.journal.chain import JournalChain
     from cutover.run_plan import RunPlan
     from cutover.step_runner import RunResult
@@ -142,11 +143,11 @@ def abandon_and_report(
     plan: Plan, run_plan: RunPlan, settings: Mapping[str, ConnectionSettings], wanted: RunOptions
 ) -> int:
     """Give up the named run, or the unfinished one. Returns 0 if everything is taken back, or nothing had begun."""
-    from cutover.driver import RunDriver
     from cutover.run_abandonment import abandon_run
+    from cutover.run_opening import open_run
 
     opened = partial(
-        RunDriver, plan, None, settings, run_plan=run_plan, run_id=wanted.run_id, resume=True, abandon=True,
+        open_run, plan, run_plan, settings, run_id=wanted.run_id, resume=True, abandon=True,
         applications=build_run_applications(plan, wanted.approve), evidence=wanted.evidence,
     )  # fmt: skip
     say = partial(show_run_event, to_stderr=wanted.form == "json")
@@ -168,7 +169,8 @@ def perform_run(
 
     Raises CutoverError and ClusterError.
     """
-    from cutover.driver import RunDriver, approve_all
+    from cutover.driver import approve_all
+    from cutover.run_opening import open_run
 
     say = partial(show_run_event, to_stderr=wanted.form == "json")
     run: RunDriver
@@ -177,11 +179,10 @@ def perform_run(
         return (wanted.evidence or Path(".watershed/evidence") / plan.topology / (run.run_id or "run")).resolve()
 
     with ProofProcess(wanted.path, plan.hash) as proofs:
-        run = RunDriver(
+        run = open_run(
             plan,
-            None,
+            run_plan,
             settings,
-            run_plan=run_plan,
             applications=build_run_applications(plan, wanted.approve),
             run_id=wanted.run_id,
             resume=wanted.resume,

@@ -21,7 +21,7 @@ _COLOURS = {"done": "green", "skipped": "green", "refused": "red", "begin": "cya
 
 def build_run_applications(plan: Plan, approve: str) -> ApplicationEndpoints:
     """How applications are stopped and started: by their endpoints, or by a person where the terminal has one."""
-    from cutover.driver import build_application_endpoints
+    from cutover.run_opening import build_application_endpoints
 
     assert plan.migration is not None
     return build_application_endpoints(

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from clusters.settings import ConnectionSettings
 from cutover.actions import (
     Action,
     AskApproval,
@@ -32,11 +29,7 @@ from cutover.actions import (
 )
 from cutover.errors import NothingToResume, NotSupported
 from cutover.evidence.pack import EvidenceSubject, measure_producer_stop_ms, write_run_evidence
-from cutover.hooks.hook_caller import HookCaller
 from cutover.journal.chain import RUN_STEP, EntryKind, Journal, find_step_outcome
-from cutover.journal.topology_journal import open_journal
-from cutover.live.action_handler import LiveActionHandler
-from cutover.live.application_control import ApplicationEndpoints, ConfirmByPerson
 from cutover.observations import (
     ActionDone,
     ActionFailed,
@@ -51,14 +44,12 @@ from cutover.observations import (
     SealedEvidence,
 )
 from cutover.offsets import encode_offsets
-from cutover.policy import WavePolicy
-from cutover.run_claim import RunClaim, claim_run
+from cutover.run_claim import ClaimRequest, RunClaim, claim_run
 from cutover.run_context import RunContext
-from cutover.run_plan import RunPlan, plan_migration
+from cutover.run_plan import RunPlan
 from cutover.step_definitions import STEPS
 from cutover.step_order import Step, name_undo_step
 from cutover.step_runner import RunResult, execute_steps
-from topology.migration_waves import PlanMigration as PlanMigration
 from topology.plan import Plan
 
 _STOOD_STILL_S = 1.0  # between an entry and its deed lie microseconds
@@ -83,7 +74,6 @@ class ActionHandler(Protocol):
         """Does or reads what the action says. A failure of a cluster is an answer too (`ActionFailed`)."""
 
 
-_Prover = Callable[[RequestProof], ProofOutcome]
 Approve = Callable[[AskApproval], ApprovalAnswer]
 
 
@@ -92,65 +82,48 @@ def approve_all(ask: AskApproval) -> ApprovalAnswer:
     return ApprovalAnswer(0, granted=True, by="automatic", note=f"for {ask.by}")
 
 
-class RunDriver:
-    """One run: of a wave's migration, or of another `run_plan`. `settings` by cluster alias; `journal` and `handler`
-    default to the real ones.
+@dataclass(frozen=True, slots=True)
+class RunPorts:
+    """What a run acts through, and whom it asks and tells. prove: does a proof. approve: asks a person. clock, sleep:
+    in seconds; only differences of the clock mean anything."""
 
-    run_id: names the run, and continues the unfinished run of that name (an Airflow DAG run id); None makes one.
-    resume: continue the unfinished run, whatever its name. abandon: it is only to be taken back (`run_abandonment`),
-    for which a file that was changed since will do when it moves the same. evidence: directory of the pack.
-    Raises NotSupported for what cannot be migrated yet, SecretMissing without the journal's key.
+    handler: ActionHandler
+    journal: Journal
+    prove: Callable[[RequestProof], ProofOutcome]
+    approve: Approve = approve_all
+    say: Callable[[RunEvent], None] = lambda _event: None
+    clock: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], None] = time.sleep
+
+
+class RunDriver:
+    """One run of `run_plan`. `cutover.run_opening.open_run` makes one for real clusters.
+
+    evidence: directory of the pack; the default is `.watershed/evidence/TOPOLOGY/RUN`.
     """
 
     def __init__(
         self,
         plan: Plan,
-        wave: str | None = None,
-        settings: Mapping[str, ConnectionSettings] | None = None,
-        *,
-        prove: _Prover,
-        applications: ApplicationEndpoints | None = None,
-        approve: Approve = approve_all,
-        say: Callable[[RunEvent], None] = lambda _event: None,
-        clock: Callable[[], float] = time.monotonic,
-        sleep: Callable[[float], None] = time.sleep,
-        journal: Journal | None = None,
-        handler: ActionHandler | None = None,
-        policy: WavePolicy | None = None,
-        run_plan: RunPlan | None = None,
-        run_id: str | None = None,
-        actor: str = "",
-        resume: bool = False,
-        abandon: bool = False,
+        run_plan: RunPlan,
+        ports: RunPorts,
+        request: ClaimRequest,
         evidence: Path | Callable[[], Path] | None = None,
     ) -> None:
-        self.run_plan = run_plan or plan_migration(plan, wave, policy)
-        self.plan, self.flow, self.wave = plan, self.run_plan.flow, self.run_plan.wave
-        self.policy = self.run_plan.policy
-        self.actor = actor or f"{os.environ.get('USER', 'someone')} (pid {os.getpid()})"
-        self.run_id = run_id
-        self._resume, self._abandon = resume, abandon
-        self._prove, self._approve, self._say = prove, approve, say
-        self._clock, self._sleep = clock, sleep
-        self._began = clock()
-        self._evidence = evidence
-        if handler is None:
-            assert settings is not None, "without an action handler, the connection settings are needed"
-            assert plan.migration is not None
-            applications = applications or build_application_endpoints(plan.migration, confirm=None)
-            hooks = HookCaller(
-                plan.migration.hooks, plan.topology, self.wave.name, lambda: self.run_id or "", clock, sleep
-            )
-            handler = LiveActionHandler(plan, self.flow, settings, applications, clock, hooks)
-        if journal is None:
-            assert settings is not None, "without a journal, the connection settings are needed"
-            journal = open_journal(plan, settings[self.run_plan.journal], secrets.token_hex(8))
-        self.handler, self.journal = handler, journal
+        self.plan, self.run_plan, self.ports = plan, run_plan, ports
+        self.run_id = request.run
+        self.is_undoing = False
+        self._request, self._evidence = request, evidence
+        self._began = ports.clock()
         self._claim: RunClaim | None = None
         self._step = RUN_STEP
-        self.is_undoing = False
         self._only: str | None = None
         self._until: str | None = None
+
+    @property
+    def journal(self) -> Journal:
+        """The journal that this run is written to."""
+        return self.ports.journal
 
     @property
     def steps(self) -> tuple[Step, ...]:
@@ -196,21 +169,14 @@ class RunDriver:
 
     def _drive(self) -> RunResult:
         first = self.steps[0].name
-        may_begin = self._only in (None, first) and not self._resume
-        self._claim = claim_run(
-            self.journal,
-            self.plan,
-            self.run_plan,
-            self.actor,
-            self.run_id,
-            resume=self._resume,
-            begin=may_begin,
-            abandon=self._abandon,
-        )
+        request = replace(self._request, run=self.run_id)
+        may_begin = self._only in (None, first) and not request.resume
+        self._claim = claim_run(self.journal, self.plan, self.run_plan, request, begin=may_begin)
         self.run_id = self._claim.run
         if self._claim.ended is not None:
             return self._claim.ended
-        context = RunContext(self.flow, self.wave, self.policy, earlier=self.run_plan.earlier)
+        going = self.run_plan
+        context = RunContext(going.flow, going.wave, going.policy, earlier=going.earlier)
         migration = execute_steps(context, self.steps)
         action = next(migration)
         while True:
@@ -264,16 +230,16 @@ class RunDriver:
                 assert self._claim is not None
                 return RecalledDeeds(self._now(), self._claim.begun(action.deed))
             case PauseRun():
-                self._sleep(action.ms / 1000)
+                self.ports.sleep(action.ms / 1000)
                 return ActionDone(self._now())
             case RequestProof():
-                return replace(self._prove(action), at_ms=self._now())
+                return replace(self.ports.prove(action), at_ms=self._now())
             case AskApproval():
-                return replace(self._approve(action), at_ms=self._now())
+                return replace(self.ports.approve(action), at_ms=self._now())
             case Deed():
                 return self._do(action)
             case _:
-                return self.handler.answer(action)
+                return self.ports.handler.answer(action)
 
     def _begin(self, action: BeginStep) -> Observation:
         assert self._claim is not None
@@ -295,7 +261,7 @@ class RunDriver:
     def _do(self, deed: Deed) -> Observation:
         name, what = type(deed).__name__, _deed_json(deed)
         self._write(self._step, "intent", what, deed=name)
-        began = self._clock()
+        began = self.ports.clock()
         self._tell("deed", f"{name} {' '.join(str(v) for v in what.values() if isinstance(v, str))}".rstrip(), what)
         self._still_ours(began)
         seen = self._done_here(deed)
@@ -306,7 +272,7 @@ class RunDriver:
     def _still_ours(self, began: float) -> None:
         """Raises Superseded when the run was taken over since its last entry. Looked at only when this process stood
         still meanwhile: a terminal that is held (Ctrl-S) stops it just here, for as long as somebody likes."""
-        if self._clock() - began > _STOOD_STILL_S:
+        if self.ports.clock() - began > _STOOD_STILL_S:
             self.journal.only_ours()
 
     def _done_here(self, deed: Deed) -> Observation:
@@ -319,7 +285,7 @@ class RunDriver:
                 self._claim.end_other(run, state, reason.format(run=self.run_id))
                 return ActionDone(self._now())
             case _:
-                return self.handler.answer(deed)
+                return self.ports.handler.answer(deed)
 
     def _seal(self) -> Observation:
         assert self.run_id is not None
@@ -343,11 +309,11 @@ class RunDriver:
         self._claim.write(step, kind, observation, deed)
 
     def _tell(self, kind: str, text: str, seen: JsonObject | None = None) -> None:
-        at_ms = int((self._clock() - self._began) * 1000)
-        self._say(RunEvent(at_ms, self.run_id or "", self._step, kind, text, seen))
+        at_ms = int((self.ports.clock() - self._began) * 1000)
+        self.ports.say(RunEvent(at_ms, self.run_id or "", self._step, kind, text, seen))
 
     def _now(self) -> int:
-        return int(self._clock() * 1000)
+        return int(self.ports.clock() * 1000)
 
 
 def describe_failed_deed(deed: Deed, answer: Observation) -> str | None:
@@ -370,14 +336,6 @@ def describe_failed_deed(deed: Deed, answer: Observation) -> str | None:
         case GiveRights(), ObservedRights() if answer.refused:
             return f"rights that were refused: {len(answer.refused)}"
     return None
-
-
-def build_application_endpoints(migration: PlanMigration, confirm: ConfirmByPerson | None) -> ApplicationEndpoints:
-    """The applications' control endpoints, as the file declares them; `confirm` asks a person for the others.
-
-    confirm None: nobody can be asked, and preflight refuses applications without an endpoint.
-    """
-    return ApplicationEndpoints({name: app.http for name, app in migration.applications.items()}, confirm)
 
 
 def _unwritten(error: OSError) -> str:

@@ -61,7 +61,7 @@ def fix_barrier(context: RunContext, outcome: JsonObject) -> ActionGenerator[Non
     """Fix the source's ends. An open transaction would end behind the barrier, so none may be open."""
     policy = context.policy
     yield from refuse_new_partitions(context)
-    ends = context.offsets("standstill", "ends")
+    ends = context.outcomes.standstill_ends
 
     def look() -> ActionGenerator[ConditionCheck]:
         nonlocal ends
@@ -82,7 +82,7 @@ def fix_barrier(context: RunContext, outcome: JsonObject) -> ActionGenerator[Non
 def drain_to_barrier(context: RunContext, outcome: JsonObject) -> ActionGenerator[None]:
     """By the ledger's own map, everything below the barrier is on the target. Names the slowest if not (C10)."""
     policy = context.policy
-    ends = context.offsets("barrier", "ends")
+    ends = context.outcomes.barrier
     progress = CopyProgress(context)
 
     def look() -> ActionGenerator[ConditionCheck]:
@@ -130,9 +130,9 @@ def pass_point_of_no_return(context: RunContext, outcome: JsonObject) -> ActionG
 
 def _nothing_moved(context: RunContext) -> ActionGenerator[tuple[ObservedLogs, ObservedLogs]]:
     source = yield from read_source_logs(context)
-    yield from refuse_stragglers(context, context.offsets("barrier", "ends"), source)
+    yield from refuse_stragglers(context, context.outcomes.barrier, source)
     target = yield from read_target_logs(context)
-    moved = find_offset_changes(context.offsets("drain", "target_ends"), target.ends)
+    moved = find_offset_changes(context.outcomes.drained_ends, target.ends)
     if moved:
         named = ", ".join(f"{place} by {count:+d}" for place, count in moved.items())
         raise Refused(
@@ -150,8 +150,8 @@ def switch_producers(context: RunContext, outcome: JsonObject) -> ActionGenerato
 def check_canary(context: RunContext, outcome: JsonObject) -> ActionGenerator[None]:
     """The first writes on the target are there to be read, and the source got none of them (redpanda#31659)."""
     policy = context.policy
-    before = context.offsets("point_of_no_return", "target_ends")
-    ends = context.offsets("barrier", "ends")
+    before = context.outcomes.cut
+    ends = context.outcomes.barrier
     grown: dict[TopicPartition, int] = {}
 
     def look() -> ActionGenerator[ConditionCheck]:

@@ -6,6 +6,7 @@ Before the point of no return everything is taken back. Behind it nothing is, an
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from cutover.actions import Action
 from cutover.driver import ActionHandler, RunDriver, RunEvent
@@ -37,7 +38,7 @@ def abandon_run(
         prove=lambda _wanted: build_failed_proof(why),
         approve=lambda _wanted: ApprovalAnswer(0, granted=False, by="nobody", note=why),
     )
-    migration.handler = _GivenUp(migration, migration.handler, why)
+    migration.ports = replace(migration.ports, handler=_GivenUp(migration, migration.ports.handler, why))
     chain = migration.journal.refresh()
     entries = chain.unfinished() if run is None else chain.run(run)
     if not entries and run is None:

@@ -27,6 +27,18 @@ from topology.plan import Plan
 
 
 @dataclass(frozen=True, slots=True)
+class ClaimRequest:
+    """Who wants which run. actor: for people and the journal. run: its name, which continues the unfinished run of that
+    name (an Airflow DAG run id); None makes one. resume: continue the unfinished run, whatever its name. abandon: the
+    run is only taken back, so another plan will do when it moves the same applications by the same flow."""
+
+    actor: str
+    run: str | None = None
+    resume: bool = False
+    abandon: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class RunClaim:
     """This process holds the run. ended: the run is over already, with this result; nothing may be written then."""
 
@@ -78,23 +90,13 @@ class RunClaim:
         )
 
 
-def claim_run(
-    journal: Journal,
-    plan: Plan,
-    run_plan: RunPlan,
-    actor: str,
-    run: str | None,
-    *,
-    resume: bool,
-    begin: bool,
-    abandon: bool = False,
-) -> RunClaim:
-    """Begin a run, or continue the unfinished one when it is this `run` or `resume` says so.
+def claim_run(journal: Journal, plan: Plan, run_plan: RunPlan, request: ClaimRequest, *, begin: bool) -> RunClaim:
+    """Begin a run, or continue the unfinished one that is asked for; its entries keep its own plan.
 
-    begin: a new run may be begun. abandon: the run is only taken back, so another plan will do when it moves the same
-    applications by the same flow; the entries keep the run's plan. Raises Locked, PlanChanged, NothingToResume, and for
-    a new migration WaveBlocked and WaveDone.
+    begin: a new run may be begun. Raises Locked, PlanChanged, NothingToResume, and for a new migration WaveBlocked and
+    WaveDone.
     """
+    run, actor = request.run, request.actor
     chain = journal.refresh()
     open_run = chain.unfinished()
     earlier = run_plan.earlier
@@ -102,11 +104,11 @@ def claim_run(
         # This unfinished run is the one we roll back. Its process may still live: our first entry voids its next one.
         open_run = []
     if open_run:
-        return _continue(journal, open_run, plan, run_plan, actor, run, resume, abandon)
+        return _continue(journal, open_run, plan, run_plan, request)
     if run is not None and (before := chain.run(run)):
         ended = _read_result(before, run_plan)
         return RunClaim(journal, run, actor, plan.hash, run_plan.wave.name, ended)
-    if resume:
+    if request.resume:
         raise NothingToResume(f"topology {plan.topology} has no unfinished run; start one without --resume")
     if not begin:
         raise NothingToResume(
@@ -152,15 +154,10 @@ def _continue(
     entries: list[JournalEntry],
     plan: Plan,
     run_plan: RunPlan,
-    actor: str,
-    run: str | None,
-    resume: bool,
-    abandon: bool,
+    request: ClaimRequest,
 ) -> RunClaim:
-    first, wave = entries[0], run_plan.wave.name
-    if not resume and first.run != run:
-        raise Locked(_locked(plan, entries))
-    if resume and run is not None and first.run != run:
+    first, wave, abandon = entries[0], run_plan.wave.name, request.abandon
+    if first.run != request.run and not (request.resume and request.run is None):
         raise Locked(_locked(plan, entries))
     kind = read_run_kind(entries)
     if kind == "drill" and run_plan.kind != kind:
@@ -184,7 +181,7 @@ def _continue(
             "its order of steps. Continue it without --strategy, or where it was begun: clear its failed task in "
             "Airflow"
         )
-    found = RunClaim(journal, first.run, actor, first.plan_hash, wave)
+    found = RunClaim(journal, first.run, request.actor, first.plan_hash, wave)
     if entries[-1].holder != journal.holder:
         found.write(TAKEOVER_STEP, "intent", {"from": entries[-1].holder, "by": journal.holder})
     return found

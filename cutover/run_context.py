@@ -6,19 +6,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from clusters.topic_partition import TopicPartition
-from cutover.actions import ClusterSide, JsonObject, ReadCopies, ReadFlow, ReadLogs, ReadTopics
+from cutover.actions import ClusterSide, ReadCopies, ReadFlow, ReadLogs, ReadTopics
 from cutover.errors import Refused
 from cutover.observations import ObservedCopies, ObservedFlow, ObservedLogs, ObservedTopics
-from cutover.offsets import decode_offsets, list_partitions
+from cutover.offsets import list_partitions
 from cutover.policy import WavePolicy
 from cutover.polling import ActionGenerator, perform_action
 from cutover.rollback.earlier_run import EarlierRun
+from cutover.step_outcomes import StepOutcomes, TranslatedGroup
 from replicator.ledger.offset_translation import CopiedPartition
 from topology.migration_waves import Wave
 from topology.plan import PlanFlow
-
-PREFLIGHT_STEPS = ("preflight", "preflight_back", "failover_preflight")
-_TRANSLATIONS = ("translate_offsets", "translate_back")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +28,7 @@ class RunContext:
     flow: PlanFlow
     wave: Wave
     policy: WavePolicy
-    outcomes: dict[str, JsonObject] = field(default_factory=dict)
+    outcomes: StepOutcomes = field(default_factory=StepOutcomes)
     earlier: EarlierRun | None = None
     ago_ms: dict[str, int] = field(default_factory=dict)
 
@@ -61,7 +59,7 @@ class RunContext:
 
     def partitions(self) -> dict[str, int]:
         """Source topic → partition count, as preflight fixed it."""
-        return dict(self._preflight["partitions"])
+        return self.outcomes.partitions
 
     def source_places(self) -> tuple[TopicPartition, ...]:
         """Partitions of the wave's topics at the source, as preflight counted them."""
@@ -81,43 +79,31 @@ class RunContext:
 
     def was_running(self, application: str) -> bool:
         """Whether the application ran when the migration began: an undo starts only what it stopped."""
-        states: Mapping[str, str] = self._preflight.get("applications", {})
-        return states.get(application) != "stopped"
-
-    @property
-    def _preflight(self) -> JsonObject:
-        """What the run's first step came to, whichever kind of run it is."""
-        return next((self.outcomes[name] for name in PREFLIGHT_STEPS if name in self.outcomes), {})
+        return self.outcomes.applications.get(application) != "stopped"
 
     def kind_of(self, group: str) -> str:
         """`ObservedGroup.kind` as preflight saw it: a Streams application in a classic group shows only while it
         runs."""
-        kind = self._known(group).get("kind", "unknown")
-        return "classic" if kind == "unknown" else str(kind)
+        return self.outcomes.find_group(group).kind
 
     def is_static(self, group: str) -> bool:
         """Whether preflight saw static members, whose places outlive them for a session timeout."""
-        return bool(self._known(group).get("static"))
+        return self.outcomes.find_group(group).static
 
     def internal(self, group: str) -> tuple[str, ...]:
         """Topics that a Streams application keeps for itself."""
-        return tuple(self._known(group).get("internal", ()))
+        return self.outcomes.find_group(group).internal
 
     def list_needed_partitions(self, group: str) -> tuple[TopicPartition, ...]:
         """The source partitions in which the group needs a position: of the wave's topics that it reads."""
-        partitions = self.partitions()
-        return list_partitions({topic: partitions[topic] for topic in self._known(group).get("reads", partitions)})
+        partitions, reads = self.partitions(), self.outcomes.find_group(group).reads
+        return list_partitions(partitions if reads is None else {topic: partitions[topic] for topic in reads})
 
-    def translated(self, group: str) -> JsonObject:
-        """Source and target offsets of a group, from the step of this run that translated them. Raises StopIteration
-        before."""
-        step = next(name for name in _TRANSLATIONS if name in self.outcomes)
-        moved: JsonObject = self.outcomes[step]["groups"][group]
+    def translated(self, group: str) -> TranslatedGroup:
+        """Source and target offsets of a group, from the step of this run that translated them."""
+        moved = self.outcomes.find_translation(group)
+        assert moved is not None, f"group {group} has not been translated"
         return moved
-
-    def _known(self, group: str) -> JsonObject:
-        known: JsonObject = self._preflight.get("groups", {}).get(group, {})
-        return known
 
     def behind(
         self, held: Mapping[TopicPartition, CopiedPartition], logs: ObservedLogs, upto: Mapping[TopicPartition, int]
@@ -148,12 +134,8 @@ class RunContext:
     @property
     def cut(self) -> dict[TopicPartition, int] | None:
         """Where the copy ends on the target and the applications' own writes begin; None before the switch."""
-        ends = self.outcomes.get("point_of_no_return", {}).get("target_ends")
-        return None if ends is None else decode_offsets(ends)
-
-    def offsets(self, step: str, what: str) -> dict[TopicPartition, int]:
-        """Offsets out of an earlier step's outcome."""
-        return decode_offsets(self.outcomes[step][what])
+        passed = "target_ends" in self.outcomes.get("point_of_no_return", {})
+        return self.outcomes.cut if passed else None
 
 
 def read_source_logs(context: RunContext) -> ActionGenerator[ObservedLogs]:

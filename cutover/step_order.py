@@ -114,6 +114,7 @@ def _rows(policy: WavePolicy) -> Iterator[Step]:
     yield from _soak_rows(policy)
     yield from _fence_rows(policy)
     yield from _switch_rows(policy)
+    yield from _end_rows(policy)
 
 
 def _gate_rows(policy: WavePolicy) -> Iterator[Step]:
@@ -287,6 +288,9 @@ def _switch_rows(policy: WavePolicy) -> Iterator[Step]:
         None,
         policy.reach_ms,
     )
+
+
+def _end_rows(policy: WavePolicy) -> Iterator[Step]:
     if policy.reverse is not None:
         yield Step(
             "reverse_flow",

@@ -17,11 +17,12 @@ from cutover.drill.drill_applications import DrillApplications
 from cutover.drill.drill_preflight import Drill
 from cutover.drill.drill_topology import BACK_RUN_SUFFIX
 from cutover.drill.record_tally import RecordTally
-from cutover.driver import RunDriver, RunEvent
+from cutover.driver import RunDriver, RunEvent, RunPorts
 from cutover.errors import NothingToResume, Superseded
 from cutover.journal.chain import RUN_STEP
 from cutover.journal.topology_journal import open_journal
 from cutover.observations import ProofOutcome
+from cutover.run_claim import ClaimRequest
 from cutover.run_plan import RunPlan
 
 _ProveIn = Callable[[Path, RequestProof], ProofOutcome]  # into a folder
@@ -64,19 +65,13 @@ class DrillSession:
         """A driver for one run of the drill. Its evidence goes to the drill's folder; that of the way back to
         `back/`."""
         folder = self._folder / "back" if run.endswith(BACK_RUN_SUFFIX) else self._folder
-        return RunDriver(
-            self._drill.drill,
-            None,
-            self._drill.settings,
-            run_plan=run_plan,
-            run_id=run,
-            actor=self._actor,
-            handler=DrillActionHandler(self._drill, run_plan.flow, self.applications, time.monotonic),
-            journal=self.journal,
-            evidence=folder,
+        ports = RunPorts(
+            DrillActionHandler(self._drill, run_plan.flow, self.applications, time.monotonic),
+            self.journal,
             prove=lambda wanted: self._prove(folder / ("tail" if wanted.final else "history"), wanted),
             say=self._say,
         )
+        return RunDriver(self._drill.drill, run_plan, ports, ClaimRequest(self._actor, run), folder)
 
     def end(self, why: str) -> None:
         """Raises ClusterError and CutoverError."""

@@ -24,12 +24,12 @@ def list_divergent_records(context: RunContext, outcome: JsonObject) -> ActionGe
     seen = yield from perform_action(ReadCluster("target"), ObservedCluster, policy)
     if seen.pinned is not None and seen.pinned != seen.cluster_id:
         raise Refused(f"cluster {old} is {seen.cluster_id}, the topology pins {seen.pinned}: it is not the old primary")
-    copied = earlier.offsets("barrier", "ends")
+    copied = earlier.outcomes.barrier
     found = yield from perform_action(FindDivergence("target", copied), ObservedDivergence, policy)
     outcome.update(
         encode_divergence(found.stretches), since=earlier.outcomes["barrier"]["ends"], takes_back=earlier.run
     )
-    known: dict[str, str] = earlier.outcomes["cut_workers_off"].get("source_ids", {})
+    known = earlier.outcomes.copied_topic_ids
     anew = sorted(topic for topic, id_ in known.items() if found.ids.get(topic, id_) != id_)
     if anew:
         raise Refused(

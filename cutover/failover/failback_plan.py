@@ -15,13 +15,13 @@ from cutover.errors import NothingToRollBack, NotSupported, PlanChanged
 from cutover.failover.failover_plan import plan_failover
 from cutover.fences.journaled_fence import find_standing_fence
 from cutover.journal.chain import RUN_STEP, TAKEOVER_STEP, JournalChain, JournalEntry, find_step_outcome
-from cutover.offsets import decode_offsets
 from cutover.policy import DEFAULT_SESSION_MS, SESSION_GRACE_MS, WavePolicy, build_wave_policy
 from cutover.rollback.earlier_run import EarlierRun, find_rollback_of
 from cutover.rollback.rollback_plan import StrandedChoice, plan_way_back, shorten_lag_hold
 from cutover.run_claim import encode_run_work
 from cutover.run_plan import RunPlan
 from cutover.step_order import Step
+from cutover.step_outcomes import StepOutcomes
 from cutover.withheld_rights_steps import find_rights_to_take
 from topology.migration_waves import RollbackPolicy, Wave
 from topology.plan import Plan, PlanFlow
@@ -72,7 +72,9 @@ def preview_failback(plan: Plan, wave: str | None = None) -> RunPlan:
     """The same run plan without a journal, for a dry run and for DAGs: of a failover that went through."""
     forward = plan_failover(plan, wave)
     partitions = dict.fromkeys(forward.wave.topics, 1)
-    earlier = EarlierRun("", forward.flow, {"preflight": {"partitions": partitions}}, "done", 0, forward.wave.consumers)
+    earlier = EarlierRun(
+        "", forward.flow, StepOutcomes(preflight={"partitions": partitions}), "done", 0, forward.wave.consumers
+    )
     return _course(plan, forward, earlier, None, None)
 
 
@@ -119,7 +121,7 @@ def _build_earlier_failover(chain: JournalChain, entries: list[JournalEntry], fo
     outcomes = {step: found[0] for step in steps if (found := find_step_outcome(entries, step)) is not None}
     cut, preflight = outcomes["cut_workers_off"], outcomes["failover_preflight"]
     placed = outcomes["place_groups"]["groups"]
-    as_migration: dict[str, JsonObject] = {
+    as_migration = {
         **outcomes,
         "preflight": preflight,
         "barrier": {"ends": cut["copied"]},
@@ -129,7 +131,7 @@ def _build_earlier_failover(chain: JournalChain, entries: list[JournalEntry], fo
     return EarlierRun(
         run=entries[0].run,
         flow=forward.flow,
-        outcomes=as_migration,
+        outcomes=StepOutcomes(as_migration),
         state="done",
         switched_ms=next(e.at_ms for e in entries if e.step == "promote" and e.kind == "outcome" and not e.deed),
         moved=forward.wave.consumers,
@@ -147,7 +149,7 @@ def _fence_of(chain: JournalChain, run: str | None) -> JsonObject | None:
 def find_copied_ends(run_plan: RunPlan) -> dict[Any, int]:
     """Where the divergence is looked for: the old side's partitions with the offsets that were copied."""
     assert run_plan.earlier is not None
-    return decode_offsets(run_plan.earlier.outcomes["barrier"]["ends"])
+    return run_plan.earlier.outcomes.barrier
 
 
 def _done(entries: list[JournalEntry]) -> bool:

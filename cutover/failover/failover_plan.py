@@ -16,6 +16,7 @@ from cutover.rollback.earlier_run import EarlierRun
 from cutover.run_claim import read_run_kind
 from cutover.run_plan import RunPlan, find_wave
 from cutover.step_order import Step, list_named_steps
+from cutover.step_outcomes import StepOutcomes
 from cutover.wave_states import WAVE_SEPARATOR, list_wave_states
 from topology.migration_waves import Wave, WaveFence, WaveHooks
 from topology.plan import Plan, PlanFlow
@@ -135,7 +136,7 @@ def _under_way(chain: JournalChain, own: list[JournalEntry], flow: PlanFlow) -> 
     return EarlierRun(
         run=entries[0].run,
         flow=flow,
-        outcomes={},
+        outcomes=StepOutcomes(),
         state="",
         switched_ms=0,
         fence=find_standing_fence(entries),

@@ -126,7 +126,7 @@ def check_landing_at_target(context: RunContext, outcome: JsonObject) -> ActionG
     """At each position a record can be read, or the log ends there: all that can be shown without the source."""
     outcome["groups"] = {}
     for group in context.groups:
-        wanted = decode_offsets(context.outcomes["place_groups"]["groups"][group]["target"])
+        wanted = context.outcomes.find_placed_offsets(group)
         records = (yield from perform_action(ReadRecords("target", wanted), ObservedRecords, context.policy)).records
         found = sum(record is not None for record in records.values())
         outcome["groups"][group] = {"record": found, "at_end": len(records) - found}
@@ -137,7 +137,7 @@ def start_promoted_consumers(context: RunContext, outcome: JsonObject) -> Action
     outcome["started"] = {}
     alias = context.flow.target
     for group in context.readers:
-        wanted = decode_offsets(context.outcomes["place_groups"]["groups"][group]["target"])
+        wanted = context.outcomes.find_placed_offsets(group)
         at_target = yield from perform_action(ReadGroup("target", group), ObservedGroup, context.policy)
         if not at_target.members and any(at_target.offsets.get(place) != at for place, at in wanted.items()):
             raise Refused(

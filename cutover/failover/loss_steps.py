@@ -145,7 +145,7 @@ def end_unfinished_run(context: RunContext, outcome: JsonObject) -> ActionGenera
 def cut_workers_off(context: RunContext, outcome: JsonObject) -> ActionGenerator[None]:
     """No worker can append any more, also one that wakes up later. From here on the copy is final: `copied` is where a
     failback looks for what only the old side has, `target_ends` where the applications' own writes begin."""
-    before = context.offsets("promote", "target_ends")
+    before = context.outcomes.promoted_ends
     seen = yield from perform_action(CutOff(before), CutOffResult, context.policy)
     outcome.update(how=seen.text, epochs=encode_offsets(seen.epochs), source_ids=dict(seen.ids))
     loss, _ = yield from _loss(context, seen.ends)

@@ -69,7 +69,7 @@ def stop_applications_at_source(context: RunContext, outcome: JsonObject) -> Act
 
 def check_promoted_canary(context: RunContext, outcome: JsonObject) -> ActionGenerator[None]:
     """The first writes on the promoted side are there to be read (redpanda#31659)."""
-    policy, before = context.policy, context.offsets("cut_workers_off", "target_ends")
+    policy, before = context.policy, context.outcomes.cut_off_ends
     if not context.producers:
         return
     grown: dict[TopicPartition, int] = {}

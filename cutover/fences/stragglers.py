@@ -53,7 +53,7 @@ def watch_for_stragglers(context: RunContext, outcome: JsonObject) -> ActionGene
     """Producers write to the target; whoever writes to the source now is stranded there (C13). What was written while
     nobody drove is seen by the next look, so that this time counts, too."""
     policy = context.policy
-    ends = context.offsets("barrier", "ends")
+    ends = context.outcomes.barrier
     first = yield from read_source_logs(context)
     left_ms = context.left_ms("straggler_watch", policy.after_ms)
 

@@ -9,7 +9,6 @@ from clusters.topic_partition import TopicPartition
 from cutover.actions import JsonObject, ReadGroup, ReadRecords
 from cutover.groups.group_preflight import describe_members
 from cutover.observations import ObservedGroup, ObservedLogs, ObservedRecords
-from cutover.offsets import decode_offsets
 from cutover.polling import ActionGenerator, ConditionCheck, perform_action, wait_for_condition
 from cutover.run_context import RunContext, read_target_logs
 
@@ -28,7 +27,7 @@ def wait_for_consumer_lag(context: RunContext, outcome: JsonObject, most: int) -
         late: list[str] = []
         for name in context.groups:
             group = yield from perform_action(ReadGroup("target", name), ObservedGroup, context.policy)
-            begun = decode_offsets(context.translated(name)["target"])
+            begun = context.translated(name).target
             at = _standing(context, name, group, begun, logs)
             behind = yield from _behind(context, at, logs, most)
             lags[name] = sum(behind.values())

@@ -28,7 +28,7 @@ from cutover.run_context import RunContext, refuse_new_partitions
 
 def drain_consumers(context: RunContext, outcome: JsonObject) -> ActionGenerator[None]:
     """Every group has read the source to the barrier: at each partition it committed the end, or nothing follows."""
-    policy, ends = context.policy, context.offsets("barrier", "ends")
+    policy, ends = context.policy, context.outcomes.barrier
     outcome["groups"] = {}
     for group in context.groups:
         upto = {place: ends[place] for place in context.list_needed_partitions(group)}
@@ -121,7 +121,7 @@ def start_consumers(context: RunContext, outcome: JsonObject) -> ActionGenerator
     consumer that assigns partitions to itself is no member and commits all the same. Applications that write, too,
     start with the producers."""
     for group in context.groups:
-        before = decode_offsets(context.translated(group)["source"])
+        before = context.translated(group).source
         at_source = yield from perform_action(ReadGroup("source", group), ObservedGroup, context.policy)
         settled = context.kind_of(group) != "share"  # brokers move start offsets when they come to it
         if context.cut is None and settled and dict(at_source.offsets) != before:
@@ -130,7 +130,7 @@ def start_consumers(context: RunContext, outcome: JsonObject) -> ActionGenerator
                 f"at {render_offsets(at_source.offsets)} now: something still reads there under this group id. Find it "
                 f"and stop it"
             )
-        wanted = decode_offsets(context.translated(group)["target"])
+        wanted = context.translated(group).target
         at_target = yield from perform_action(ReadGroup("target", group), ObservedGroup, context.policy)
         if not at_target.members and any(at_target.offsets.get(place) != at for place, at in wanted.items()):
             raise Refused(

@@ -170,8 +170,7 @@ def commit_group_offsets(context: RunContext, group: str) -> ActionGenerator[Jso
     """Compare-and-set: the target's group must be empty and hold nothing, or what `sync.groups` of the flow carried
     there, or just what we would commit (C14, C18). → what was committed"""
     moved = context.translated(group)
-    wanted, before = decode_offsets(moved["target"]), decode_offsets(moved["source"])
-    kind = moved.get("kind", "classic")
+    wanted, before, kind = moved.target, moved.source, moved.kind
     at_source = yield from perform_action(ReadGroup("source", group), ObservedGroup, context.policy)
     if at_source.members or dict(at_source.offsets) != before:
         raise Refused(
@@ -191,9 +190,7 @@ def commit_group_offsets(context: RunContext, group: str) -> ActionGenerator[Jso
     other = {place: at for place, at in at_target.others().items() if wanted.get(place) != at}
     if other:
         raise Refused(f"group {group} has other offsets at {context.flow.target} already: {render_offsets(other)}")
-    texts = {
-        context.at_target(place): at_source.texts.get(place, "") for place in decode_offsets(moved.get("texts", {}))
-    }
+    texts = {context.at_target(place): at_source.texts.get(place, "") for place in moved.texts}
     if dict(at_target.offsets) != wanted or dict(at_target.texts) != texts:
         at_target = yield from perform_action(
             CommitOffsets("target", group, wanted, texts, kind), ObservedGroup, context.policy
@@ -232,10 +229,10 @@ def return_group_offsets(
     if not at_target.offsets:
         return None
     moved = context.translated(group)
-    kind = moved.get("kind", "classic")
+    kind = moved.kind
     held = yield from read_copies_without_holes(context, tuple(_added(context, at_target.offsets)))
     reached = at_target.offsets if kind == "share" else at_target.others()
-    before = decode_offsets(moved["source"])
+    before = moved.source
     back = translate_group_back(reached, given, before, held, context.rename)
     for place, at in at_source.offsets.items():  # somebody has read on there under this group id: that counts, too
         if place in back and at > back[place] and at != before.get(place):
@@ -265,9 +262,8 @@ def check_landing(context: RunContext, group: str) -> ActionGenerator[JsonObject
     group that has read everything lands on the first record that producers wrote to the target.
     """
     policy, cut, moved = context.policy, context.cut or {}, context.translated(group)
-    target = decode_offsets(moved["target"])
-    begins = decode_offsets(moved["from"] if "from" in moved else moved["source"])
-    source = {place: at for place, at in begins.items() if context.at_target(place) in target}
+    target = moved.target
+    source = {place: at for place, at in moved.begins.items() if context.at_target(place) in target}
     there_of = {place: context.at_target(place) for place in source}
 
     def look() -> ActionGenerator[ConditionCheck]:

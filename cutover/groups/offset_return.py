@@ -9,7 +9,7 @@ from cutover.errors import Refused
 from cutover.groups.group_preflight import describe_members
 from cutover.groups.group_start_positions import refuse_unmovable_progress
 from cutover.observations import ObservedCopies, ObservedGroup, RecalledDeeds
-from cutover.offsets import decode_offsets, encode_offsets, render_offsets
+from cutover.offsets import encode_offsets, render_offsets
 from cutover.polling import ActionGenerator, ConditionCheck, perform_action, wait_for_condition
 from cutover.rollback.earlier_run import EarlierRun
 from cutover.rollback.stranded_records import find_reread_offsets, find_stranded_offsets
@@ -46,9 +46,10 @@ def _translate(
         at_target = yield from perform_action(ReadGroup("target", group), ObservedGroup, policy)
         logs = yield from read_target_logs(context)
         crossings = yield from _crossings(context)
-        given, before = earlier.of_group(group, "target"), earlier.of_group(group, "source")
+        moved = earlier.translated(group)
+        given, before = (moved.target, moved.source) if moved is not None else ({}, {})
         # In a partition that was added after the switch, a group without a commit has read nothing.
-        added = {place: 0 for _, place in pairs if place not in earlier.cut}
+        added = {place: 0 for _, place in pairs if place not in earlier.outcomes.cut}
         at = {**added, **seen.offsets, **seen.done}
         try:
             found = translate_returning_group(
@@ -99,8 +100,8 @@ def _translate(
 
 def _crossings(context: RunContext) -> ActionGenerator[dict[TopicPartition, SwitchoverMap]]:
     """The maps of both flows across the switch, by partition of the old source."""
-    earlier, cut = context.run_taken_back, context.run_taken_back.cut
-    barrier = earlier.offsets("barrier", "ends")
+    earlier, cut = context.run_taken_back, context.run_taken_back.outcomes.cut
+    barrier = earlier.outcomes.barrier
     old_places = tuple(context.at_target(place) for place in context.source_places())
     forward = (
         yield from perform_action(ReadCopies(old_places, earlier.flow.id), ObservedCopies, context.policy)
@@ -130,7 +131,7 @@ def commit_offsets_back(context: RunContext, outcome: JsonObject) -> ActionGener
     outcome["committed"] = {}
     for group in context.groups:
         moved = context.translated(group)
-        wanted, held = decode_offsets(moved["target"]), decode_offsets(moved["source"])
+        wanted, held = moved.target, moved.source
         at_source = yield from perform_action(ReadGroup("source", group), ObservedGroup, context.policy)
         if at_source.members or dict(at_source.offsets) != held:
             raise Refused(
@@ -183,10 +184,11 @@ def _stay(context: RunContext, group: str) -> ActionGenerator[JsonObject]:
             f"{describe_members(at_target)} at {context.flow.target}); its offsets cannot be taken back. "
             "Stop it, then run again with --resume"
         )
-    read = yield from _read_since(context, group, decode_offsets(moved["target"]), at_target.offsets, at_source.offsets)
+    read = yield from _read_since(context, group, moved.target, at_target.offsets, at_source.offsets)
     if read:
         yield from perform_action(CommitOffsets("source", group, read, {}, kind), ObservedGroup, context.policy)
-    before = decode_offsets(moved["found"])
+    before = moved.found
+    assert before is not None, "the step that translates back notes what it found"
     if not before and at_target.offsets:
         yield from perform_action(ForgetGroup("target", group), ObservedGroup, context.policy)
     elif any(at_target.offsets.get(place) != at for place, at in before.items()):

@@ -10,6 +10,7 @@ from clusters.topic_partition import TopicPartition
 from cutover.fences.journaled_fence import find_standing_fence
 from cutover.journal.chain import RUN_STEP, JournalChain, JournalEntry, find_step_outcome
 from cutover.offsets import decode_offsets
+from cutover.step_outcomes import StepOutcomes, TranslatedGroup
 from topology.plan import PlanFlow
 
 _Json = dict[str, Any]
@@ -27,7 +28,7 @@ class EarlierRun:
 
     run: str
     flow: PlanFlow
-    outcomes: Mapping[str, _Json]
+    outcomes: StepOutcomes
     state: str
     switched_ms: int
     moved: tuple[str, ...] = ()
@@ -38,19 +39,9 @@ class EarlierRun:
     taken_back: str | None = None
     unseen: bool = False
 
-    def offsets(self, step: str, what: str) -> dict[TopicPartition, int]:
-        """Offsets by partition out of an outcome of the earlier run. Raises KeyError."""
-        return decode_offsets(self.outcomes[step][what])
-
-    @property
-    def cut(self) -> dict[TopicPartition, int]:
-        """Where the copy ends at its target and the applications' own records begin."""
-        return self.offsets("point_of_no_return", "target_ends")
-
-    def of_group(self, group: str, what: str) -> dict[TopicPartition, int]:
-        """What was translated for it: `source` or `target` offsets; none when that never came to pass."""
-        found: Mapping[str, _Json] = self.outcomes.get("translate_offsets", {}).get("groups", {})
-        return decode_offsets(found.get(group, {}).get(what, {}))
+    def translated(self, group: str) -> TranslatedGroup | None:
+        """What was translated for the group; None when that never came to pass."""
+        return self.outcomes.find_translation(group)
 
 
 def find_switched_migration(chain: JournalChain, wave: str) -> list[JournalEntry]:
@@ -78,7 +69,7 @@ def build_earlier_run(chain: JournalChain, entries: list[JournalEntry], flow: Pl
     return EarlierRun(
         run=first.run,
         flow=flow,
-        outcomes=outcomes,
+        outcomes=StepOutcomes(outcomes),
         state=str(last.observation.get("state", "")) if last.step == RUN_STEP and last.kind == "outcome" else "",
         switched_ms=(switched or crossed_ms)[0],
         moved=moved,

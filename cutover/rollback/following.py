@@ -16,7 +16,7 @@ def resume_forward_flow(context: RunContext) -> ActionGenerator[str]:
     left: dict[str, str] = {}
     if flow.delivery != "transactions":
         order = f"rejoin-{context.run_taken_back.run}"
-        there = context.run_taken_back.outcomes["preflight"]["partitions"]
+        there = context.run_taken_back.outcomes.partitions
         grown = {topic for topic in topics if context.partitions()[flow.target_topic(topic)] != there[topic]}
         returns = {topic: each for topic, each in _returns(context).items() if topic not in grown}
         wanted = Rejoin(flow.id, context.flow.id, order, returns)
@@ -44,9 +44,9 @@ def resume_forward_flow(context: RunContext) -> ActionGenerator[str]:
 def _returns(context: RunContext) -> JsonObject:
     """By partition of the migration's source: where its copy ended at its target, how far applications wrote there, and
     where they go on at home."""
-    cut = context.run_taken_back.cut
-    away, home = (context.offsets("point_of_no_return", f"{side}_ends") for side in ("source", "target"))
-    copied = context.run_taken_back.offsets("barrier", "ends")
+    cut = context.run_taken_back.outcomes.cut
+    away, home = context.outcomes.switch_source_ends, context.outcomes.cut
+    copied = context.run_taken_back.outcomes.barrier
     found: JsonObject = {}
     for place, base in sorted(away.items()):
         back = context.at_target(place)

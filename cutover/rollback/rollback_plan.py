@@ -17,6 +17,7 @@ from cutover.rollback.earlier_run import EarlierRun, build_earlier_run, find_swi
 from cutover.rollback.rollback_step_order import build_rollback_texts, list_refusal_steps, list_rollback_steps
 from cutover.run_claim import encode_run_work
 from cutover.run_plan import RunPlan, find_wave, plan_migration
+from cutover.step_outcomes import StepOutcomes
 from cutover.wave_states import list_wave_states
 from cutover.withheld_rights_steps import find_rights_to_take
 from topology.naming import Naming
@@ -60,7 +61,7 @@ def preview_rollback(plan: Plan, wave: str | None) -> RunPlan:
     """The same run plan without a journal, for a dry run: of a migration that went through."""
     forward = plan_migration(plan, wave)
     earlier = EarlierRun(
-        "", forward.flow, {"preflight": {"partitions": dict.fromkeys(forward.wave.topics, 1)}}, "done", 0
+        "", forward.flow, StepOutcomes(preflight={"partitions": dict.fromkeys(forward.wave.topics, 1)}), "done", 0
     )
     return plan_way_back(plan, forward, replace(earlier, moved=forward.wave.consumers), _policy_back(plan, wave), None)
 
@@ -91,7 +92,7 @@ def plan_way_back(
     plan: Plan, forward: RunPlan, earlier: EarlierRun, policy: WavePolicy, stranded: StrandedChoice | None
 ) -> RunPlan:
     """Back from where `forward` led, as `earlier` left it. Raises NotSupported for a flow that does not lead back."""
-    topics = tuple(sorted(earlier.outcomes["preflight"]["partitions"]))
+    topics = tuple(sorted(earlier.outcomes.partitions))
     reverse = forward.wave.rollback.reverse if forward.wave.rollback is not None else None
     flow = _stand_in(forward.flow, topics) if reverse is None else plan.flow(reverse)
     away, home = forward.flow.target, forward.flow.source

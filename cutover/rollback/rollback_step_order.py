@@ -8,32 +8,25 @@ from collections.abc import Iterator
 from cutover.policy import WavePolicy
 from cutover.step_order import USUAL_PROOF_MS, Step, StepText
 
-_ORDER = (
-    *("preflight_back", "carry_back", "lag_gate", "history_proof", "approval"),
-    *("fence_producers", "stop_consumers", "standstill", "barrier", "drain", "tail_proof"),
-    *("translate_back", "commit_back", "landing_test", "lower_fence_back", "start_consumers"),
-    *("point_of_no_return", "switch_producers", "start_halted", "canary", "retire_topics"),
-    *("consumers_joined", "hooks_rolled_back", "straggler_watch", "end_migration", "seal"),
-)
-
 
 def list_rollback_steps(policy: WavePolicy, away: str, home: str) -> tuple[Step, ...]:
     """The steps in their order. They depend on the policy only, never on the journal: Airflow draws its DAG from the
     file, without a cluster."""
-    rows = {row.name: row for row in _rows(policy, away, home)}
-    left_out = {
-        "hooks_rolled_back": not policy.hooks.rolled_back,
-        "straggler_watch": not policy.after_ms,
-    }
-    return tuple(rows[name] for name in _ORDER if not left_out.get(name))
+    return (
+        *_prepare_rows(policy, away, home),
+        *_stop_rows(policy, away),
+        *_group_rows(policy, away, home),
+        *_switch_rows(policy, away, home),
+        *_end_rows(policy, away),
+    )
 
 
 def list_refusal_steps(policy: WavePolicy, away: str, home: str) -> tuple[Step, ...]:
     """Without a flow back there is nothing to be done but to say what a blind switch would cost."""
-    return (next(_rows(policy, away, home)),)
+    return (next(_prepare_rows(policy, away, home)),)
 
 
-def _rows(policy: WavePolicy, away: str, home: str) -> Iterator[Step]:
+def _prepare_rows(policy: WavePolicy, away: str, home: str) -> Iterator[Step]:
     yield Step(
         "preflight_back",
         f"the way back is still open; clusters, topics, flow and groups are as the migration left them; nothing was "
@@ -58,6 +51,9 @@ def _rows(policy: WavePolicy, away: str, home: str) -> Iterator[Step]:
     )
     yield Step("history_proof", f"Spark proves what was carried back so far ({policy.history_level})", "proof", None)
     yield Step("approval", "a person (or --approve auto) lets the applications be moved back", "person", None)
+
+
+def _stop_rows(policy: WavePolicy, away: str) -> Iterator[Step]:
     yield Step(
         "fence_producers",
         f"producers stop at {away}",
@@ -87,6 +83,9 @@ def _rows(policy: WavePolicy, away: str, home: str) -> Iterator[Step]:
     yield Step("drain", carried, "watershed", None, policy.drain_bound_ms, usual_ms=500)
     proven = f"Spark proves everything that was carried back ({policy.tail_level})"
     yield Step("tail_proof", proven, "proof", None, usual_ms=USUAL_PROOF_MS)
+
+
+def _group_rows(policy: WavePolicy, away: str, home: str) -> Iterator[Step]:
     yield Step(
         "translate_back",
         "offsets of every group, translated back exactly: behind the switch by what the flow back carried, below it by "
@@ -123,6 +122,9 @@ def _rows(policy: WavePolicy, away: str, home: str) -> Iterator[Step]:
         f"consumers stop at {home}; their groups are seen empty",
         policy.reach_ms,
     )
+
+
+def _switch_rows(policy: WavePolicy, away: str, home: str) -> Iterator[Step]:
     yield Step(
         "point_of_no_return",
         f"a last look: nothing moved since the barrier. Behind this point applications are not taken to {away} again "
@@ -132,7 +134,7 @@ def _rows(policy: WavePolicy, away: str, home: str) -> Iterator[Step]:
         policy.reach_ms,
         point_of_no_return=True,
     )
-    on = f"none: to go to {away} again is a new migration"
+    on = _describe_way_on(away)
     yield Step("switch_producers", f"producers start at {home}", "application", on, policy.reach_ms, usual_ms=500)
     halted = f"consumers that the migration had stopped and not moved, if any, start at {home}"
     yield Step("start_halted", halted, "application", on, policy.reach_ms)
@@ -141,9 +143,15 @@ def _rows(policy: WavePolicy, away: str, home: str) -> Iterator[Step]:
     let_go = "the flow back lets go of the wave's topics; with nothing left to carry it is stopped"
     yield Step("retire_topics", let_go, "watershed", on, policy.reach_ms)
     yield Step("consumers_joined", f"every group has members at {home}", "application", on, policy.empty_bound_ms)
-    yield Step("hooks_rolled_back", f"hooks: {', '.join(policy.hooks.rolled_back)}", "hook", on)
-    watched = f"{away} is watched for {policy.after_ms / 1000:g} s more: nothing may be written there"
-    yield Step("straggler_watch", watched, "watershed", on, policy.after_ms + policy.reach_ms)
+
+
+def _end_rows(policy: WavePolicy, away: str) -> Iterator[Step]:
+    on = _describe_way_on(away)
+    if policy.hooks.rolled_back:
+        yield Step("hooks_rolled_back", f"hooks: {', '.join(policy.hooks.rolled_back)}", "hook", on)
+    if policy.after_ms:
+        watched = f"{away} is watched for {policy.after_ms / 1000:g} s more: nothing may be written there"
+        yield Step("straggler_watch", watched, "watershed", on, policy.after_ms + policy.reach_ms)
     yield Step(
         "end_migration",
         f"rights to write that were given at {away} are taken away, our fence there comes down, groups there are "
@@ -153,6 +161,10 @@ def _rows(policy: WavePolicy, away: str, home: str) -> Iterator[Step]:
         policy.reach_ms,
     )
     yield Step("seal", "the evidence pack is written", "watershed", on)
+
+
+def _describe_way_on(away: str) -> str:
+    return f"none: to go to {away} again is a new migration"
 
 
 def build_rollback_texts(away: str, home: str) -> dict[str, StepText]:

@@ -98,7 +98,7 @@ def _blind(context: RunContext) -> ActionGenerator[None]:
 
 def _written(context: RunContext, topics: list[str] | None) -> ActionGenerator[JsonObject]:
     """Offsets behind the cut, by partition: what applications have written since the switch."""
-    cut = dict.fromkeys(context.source_places() if topics is not None else (), 0) | context.run_taken_back.cut
+    cut = dict.fromkeys(context.source_places() if topics is not None else (), 0) | context.run_taken_back.outcomes.cut
     wanted = {p: at for p, at in cut.items() if topics is None or p.topic in topics}
     seen = yield from perform_action(ReadLogs("source", tuple(sorted(wanted))), ObservedLogs, context.policy)
     return {str(p): seen.ends[p] - at for p, at in sorted(wanted.items()) if seen.ends[p] > at}
@@ -192,7 +192,11 @@ def _applications(context: RunContext, problems: list[str]) -> ActionGenerator[d
 def start_flow_back(context: RunContext, outcome: JsonObject) -> ActionGenerator[None]:
     """The flow back runs, from the cut on: what lies below came from the source. The migration's flow lets go of the
     topics first, as it would at the end of a migration: what comes back is not for it."""
-    flow, begin, topics = context.flow, encode_offsets(context.run_taken_back.cut), tuple(sorted(context.wave.topics))
+    flow, begin, topics = (
+        context.flow,
+        encode_offsets(context.run_taken_back.outcomes.cut),
+        tuple(sorted(context.wave.topics)),
+    )
     home = tuple(sorted(map(context.rename, topics)))
     at_target = yield from perform_action(
         RetireTopics(home, context.run_taken_back.flow.id), ObservedFlow, context.policy

@@ -17,7 +17,7 @@ _Places = dict[TopicPartition, int]
 def find_stranded_records(context: RunContext, problems: list[str]) -> ActionGenerator[JsonObject]:
     """Everything behind the barrier that is not the flow's; `find_stranded_offsets` looks for more of it later."""
     places = map(context.at_target, context.source_places())  # all of one that was added since is looked at
-    barrier = dict.fromkeys(places, 0) | context.run_taken_back.offsets("barrier", "ends")
+    barrier = dict.fromkeys(places, 0) | context.run_taken_back.outcomes.barrier
     seen = yield from perform_action(FindDivergence("target", barrier), ObservedDivergence, context.policy)
     found = [[each.place.topic, each.place.partition, each.first, each.last, each.records] for each in seen.stretches]
     if found and context.policy.stranded is None:

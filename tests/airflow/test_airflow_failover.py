@@ -15,10 +15,10 @@ from airflow.sdk.exceptions import AirflowFailException, TaskAwaitingInput, Task
 
 from clusters.topic_partition import TopicPartition
 from cutover.actions import AskApproval
-from cutover.driver import RunDriver
 from cutover.failover.loss import FailoverLoss, PartitionLoss, build_failover_loss
 from cutover.journal.chain import Journal, find_step_outcome
 from cutover.observations import LastSeenPartition
+from cutover.run_choice import plan_run
 from plugins.watershed.dag_params import parse_choices
 from plugins.watershed.detached_process import DetachedProcess
 from plugins.watershed.operators import cutover_steps, wave_task_groups
@@ -31,13 +31,14 @@ from plugins.watershed.steps.migration_dag_tasks import (
     AS_DECLARED,
     NO_CHOICES,
     RunChoices,
+    build_run_choice,
     list_step_tasks,
-    plan_run_from_journal,
     preview_run_plan,
 )
 from plugins.watershed.steps.step_driver import StepOrder, WaitBudget
 from tests.airflow.here import asked_here
 from tests.airflow.test_airflow_cutover import RUN, context, event_of
+from tests.cutover.drivers import build_driver
 from tests.cutover.failover_world import FailoverWorld, a_dead_source
 from tests.cutover.fake_log import FakeLog
 from tests.cutover.world import EVIDENCE, GROUP, PRODUCER
@@ -63,10 +64,13 @@ def log(monkeypatch: pytest.MonkeyPatch, state: Path) -> FakeLog:
                 pause(0.0)
 
         journal = Journal(log, "shop", "airflow", world.clock)
-        course = plan_run_from_journal(
-            PLAN, order.kind, order.wave, "", journal.refresh(), order.journal_run, order.choices
+        course = plan_run(
+            PLAN,
+            build_run_choice(PLAN, order.kind, order.wave, "", order.choices),
+            journal.refresh(),
+            order.journal_run,
         )
-        return RunDriver(
+        return build_driver(
             PLAN, run_plan=course, journal=journal, run_id=order.journal_run, sleep=sleep, clock=world.clock,
             handler=Mirror(world) if order.kind == "failback" else world, evidence=EVIDENCE, **hooks,
         )  # fmt: skip
@@ -237,7 +241,7 @@ def test_each_choice_of_a_failover_reaches_the_policy(log: FakeLog, choices: Run
     chain = Journal(log, "shop", "reader", world_of(log).clock).refresh()
     for course in (
         preview_run_plan(PLAN, "failover", ALL_WAVES, choices=choices),
-        plan_run_from_journal(PLAN, "failover", ALL_WAVES, "", chain, choices=choices),
+        plan_run(PLAN, build_run_choice(PLAN, "failover", ALL_WAVES, choices=choices), chain),
     ):
         assert course.policy.accept_loss == choices.accept_loss
         assert course.policy.though_source_answers == choices.though_source_answers
@@ -248,7 +252,7 @@ def test_each_choice_of_a_failover_reaches_the_policy(log: FakeLog, choices: Run
 def test_what_becomes_of_records_of_one_side_reaches_the_policy_of_a_way_back(log: FakeLog, way: Any) -> None:
     perform("failover", {"accept_loss": "any"})
     chain = Journal(log, "shop", "reader", world_of(log).clock).refresh()
-    course = plan_run_from_journal(PLAN, "failback", ALL_WAVES, "", chain, choices=RunChoices(stranded=way))
+    course = plan_run(PLAN, build_run_choice(PLAN, "failback", ALL_WAVES, choices=RunChoices(stranded=way)), chain)
     assert course.policy.stranded == way
 
 
@@ -257,7 +261,7 @@ def test_a_fence_is_taken_back_though_the_choice_is_not_repeated(log: FakeLog) -
     log.world = FailoverWorld()  # type: ignore[attr-defined]
     perform("failover", {"though_source_answers": True, "accept_loss": "any"}, upto="stop_forwarding")
     chain = Journal(log, "shop", "reader", world_of(log).clock).refresh()
-    assert plan_run_from_journal(PLAN, "failover", ALL_WAVES, "", chain).policy.though_source_answers
+    assert plan_run(PLAN, build_run_choice(PLAN, "failover", ALL_WAVES), chain).policy.though_source_answers
 
 
 def test_a_dry_run_says_what_the_choice_adds(log: FakeLog) -> None:

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from clusters.settings import ConnectionSettings, resolve_connection_settings
-from cutover.driver import RunDriver
 from cutover.errors import Locked
+from cutover.run_opening import open_run
+from cutover.run_plan import plan_migration
 from plugins.watershed.steps.run_journal import open_migration_journal
 from tests.airflow.live import Live, running, until
 
@@ -35,9 +36,9 @@ def test_a_second_run_is_refused_and_names_the_holder(live: Live) -> None:
     """C05: by another process at once; by a second DAG run, as Airflow holds it back, when its turn has come."""
     live.question(RUN, "paid.approval")
     live.client.trigger(live.dag, "second", {"waves": ["orders"]})
-    other = RunDriver(
+    other = open_run(
         live.plan,
-        "paid",
+        plan_migration(live.plan, "paid"),
         {str(c.alias): _settings(live, str(c.alias)) for c in live.plan.clusters},
         prove=lambda _wanted: pytest.fail("it must not come to that"),
     )

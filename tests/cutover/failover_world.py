@@ -33,6 +33,7 @@ from cutover.observations import (
     Observation,
 )
 from replicator.ledger.offset_translation import OffsetNotCopied, translate_offset
+from tests.cutover.drivers import build_driver
 from tests.cutover.fake_log import FakeLog
 from tests.cutover.world import EVIDENCE, GROUP, POLICY, PRODUCER, a_migration, target_of
 from tests.cutover.world_back import BACK, BackWorld, Mirror, back_plan
@@ -189,7 +190,7 @@ def a_failback(world: FailoverWorld, log: FakeLog, holder: str = "back", **chang
         "evidence": EVIDENCE,
         "run_plan": course,
     }
-    return RunDriver(plan, **(arguments | changes))
+    return build_driver(plan, **(arguments | changes))
 
 
 __all__ = ["GROUP", "POLICY", "PRODUCER", "FailoverWorld", "a_dead_source", "a_failback", "a_failover"]

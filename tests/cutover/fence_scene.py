@@ -3,6 +3,7 @@ written before the fence but what a test writes."""
 
 from __future__ import annotations
 
+import secrets
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -15,11 +16,13 @@ from clusters.admin import Admin
 from clusters.settings import ConnectionSettings
 from cutover.actions import Action
 from cutover.driver import RunDriver, RunEvent
+from cutover.journal.topology_journal import open_journal
 from cutover.live.action_handler import LiveActionHandler
 from cutover.live.application_control import ApplicationEndpoints
 from cutover.observations import Observation, ProofOutcome
 from cutover.policy import WavePolicy
 from cutover.run_plan import plan_migration
+from tests.cutover.drivers import build_driver
 from tests.replicator.real import applied, plan_for
 from topology.migration_waves import PlanApplication, Wave, WaveFence
 from topology.migration_waves import PlanMigration as PlanMigration
@@ -50,14 +53,14 @@ class Scene:
         applications = ApplicationEndpoints({}, confirm=lambda _question: True)
         live = LiveActionHandler(self.plan, course.flow, self.settings, applications, time.monotonic)
         arguments: dict[str, Any] = {
-            "settings": self.settings,
             "run_plan": course,
             "prove": lambda _wanted: ProofOutcome(0, "proven", 0, {"proven": 0}),
             "handler": _Mortal(live, self),
+            "journal": open_journal(self.plan, self.settings[course.journal], secrets.token_hex(8)),
             "say": lambda event: self.at(event),
             "run_id": "r1",
         }
-        return RunDriver(self.plan, **(arguments | changes))
+        return build_driver(self.plan, **(arguments | changes))
 
 
 @dataclass

@@ -18,12 +18,13 @@ from clusters.partition_status import read_partition_statuses
 from clusters.settings import ConnectionSettings
 from cutover.actions import RequestProof
 from cutover.driver import RunDriver, RunEvent
-from cutover.journal.chain import Journal, JournalChain
+from cutover.journal.chain import JournalChain
 from cutover.journal.journal_topic import JournalTopicLog
 from cutover.live.application_control import ApplicationState
 from cutover.observations import ProofOutcome
 from cutover.policy import WavePolicy
 from cutover.rollback.rollback_plan import plan_rollback
+from cutover.run_opening import open_run
 from cutover.run_plan import RunPlan, plan_migration
 from lab.preload import create_lab_topics
 from tests.replicator.real import plan_for, read_all
@@ -205,17 +206,13 @@ class Scene:
         return self._run(plan_rollback(self.plan, wave, self.chain(), POLICY), changes)
 
     def _run(self, course: RunPlan, changes: dict[str, Any]) -> RunDriver:
-        journal = Journal(JournalTopicLog(self.settings[AWAY]), self.name, secrets.token_hex(8))
         arguments: dict[str, Any] = {
-            "settings": self.settings,
-            "run_plan": course,
-            "journal": journal,
             "prove": self.prove,
             "applications": self,
             "say": self.events.append,
             "evidence": self.home / secrets.token_hex(4),
         }
-        return RunDriver(self.plan, **(arguments | changes))
+        return open_run(self.plan, course, self.settings, **(arguments | changes))
 
     def prove(self, wanted: RequestProof) -> ProofOutcome:
         """Not Spark's: both sides are read and compared record by record."""

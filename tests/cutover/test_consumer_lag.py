@@ -16,6 +16,7 @@ from cutover.groups.consumer_lag import wait_for_consumer_lag
 from cutover.observations import ActionDone, Observation, ObservedGroup, ObservedLogs, ObservedRecords
 from cutover.offsets import encode_offsets
 from cutover.run_context import RunContext
+from cutover.step_outcomes import StepOutcomes
 from tests.cutover.world import GROUP, POLICY, a_plan
 
 ONE, TWO = TopicPartition("dc.orders", 0), TopicPartition("dc.orders", 1)
@@ -59,14 +60,16 @@ class There:
 def gate(there: There, most: int, translated: Mapping[TopicPartition, int] | None = None) -> dict[str, Any]:
     plan = a_plan()
     assert plan.migration is not None
-    moved = {"target": encode_offsets(there.offsets if translated is None else translated)}
+    moved = {"source": {}, "target": encode_offsets(there.offsets if translated is None else translated)}
     outcomes = {
         "preflight": {"partitions": {"orders": 2}},
         "translate_offsets": {"groups": {GROUP: moved}},
     }
     policy = replace(POLICY, soak_bound_ms=5_000)
     note: dict[str, Any] = {}
-    asking = wait_for_consumer_lag(RunContext(plan.flows[0], plan.migration.waves[0], policy, outcomes), note, most)
+    asking = wait_for_consumer_lag(
+        RunContext(plan.flows[0], plan.migration.waves[0], policy, StepOutcomes(outcomes)), note, most
+    )
     try:
         action = next(asking)
         while True:

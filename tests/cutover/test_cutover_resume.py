@@ -124,7 +124,7 @@ def test_a_run_keeps_the_strategy_with_which_it_was_begun(strategy: WaveStrategy
 def test_step_by_step_by_one_process_each() -> None:
     """As Airflow does it: every task is a process of its own that knows the run's name and its step."""
     world, log = World(), FakeLog()
-    names = [step.name for step in list_strategy_steps(a_migration(world, log).policy)]
+    names = [step.name for step in list_strategy_steps(a_migration(world, log).run_plan.policy)]
     for at, name in enumerate(names):
         result = a_migration(world, log, f"task {at}", run_id="dag-1").run_step(name)
         world.tick()

@@ -34,6 +34,7 @@ from cutover.run_claim import read_run_kind
 from cutover.run_plan import RunPlan
 from cutover.wave_states import list_wave_states
 from replicator.ledger.offset_translation import CopiedPartition
+from tests.cutover.drivers import build_driver
 from tests.cutover.fake_log import Crash, FakeLog
 from tests.cutover.judging import lost_and_repeated
 from tests.cutover.spoils import Spoil, straggle, upon
@@ -87,7 +88,7 @@ class Stage:
     def opened(self, course: RunPlan, run: str) -> RunDriver:
         back = run.endswith(BACK_RUN_SUFFIX)
         inner = Mirror(self.world) if back else self.world
-        return RunDriver(
+        return build_driver(
             DRILL, run_plan=course, run_id=run, actor="ann", clock=self.world.clock, sleep=self.world.sleep,
             handler=Named(self, inner), journal=self.journal, evidence=EVIDENCE,
             prove=lambda wanted: (self.world.prove_back if back else self.world.prove)(called(wanted, OURS)),

@@ -232,7 +232,7 @@ def test_several_waves_are_promoted_together() -> None:
     waves = (Wave("one", ("clicks",)), Wave("two", ("orders",), (GROUP,), (PRODUCER,)), Wave("three", ("x",)))
     plan = a_plan(waves=waves, topics=("x",))
     failover = a_failover(a_dead_source(), FakeLog(), plan=plan, policy=ACCEPTING)
-    assert (failover.wave.name, failover.wave.topics) == ("one+two+three", ("clicks", "orders", "x"))
+    assert (failover.run_plan.wave.name, failover.run_plan.wave.topics) == ("one+two+three", ("clicks", "orders", "x"))
     assert join_waves(plan, None, ("three",)).name == "one+two"
     assert join_waves(plan, "one+two").topics == ("clicks", "orders")
     assert join_waves(plan, "two").name == "two"
@@ -293,7 +293,7 @@ def test_the_file_s_policy_of_a_group_counts() -> None:
     plan = seal_plan(replace(plan, migration=replace(plan.migration, groups=groups)))
     world = a_dead_source()
     failover = a_failover(world, FakeLog(), plan=plan, policy=None)
-    assert failover.policy.uncommitted == {GROUP: "earliest"}
+    assert failover.run_plan.policy.uncommitted == {GROUP: "earliest"}
 
 
 def test_more_missing_than_accepted_is_noticed_at_the_last_look() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,6 @@ import pytest
 
 from cli.main import main
 from cli.migrate import _build_run_plan
-from cutover.driver import RunDriver
 from cutover.journal.chain import RUN_STEP, Journal, JournalChain
 from cutover.run_claim import encode_run_work
 from cutover.run_plan import plan_migration
@@ -264,8 +262,8 @@ def test_only_the_named_run_is_given_up(
     begun = {"kind": "migrate", "strategy": "consumers_first", "work": encode_run_work(plan_migration(plan))}
     journal.append("r1", RUN_STEP, "intent", begun, actor="ann", plan_hash=plan.hash, wave="all")
     journal.append("r1", "preflight", "intent", {"undo": False}, actor="ann", plan_hash=plan.hash, wave="all")
-    driver = partial(RunDriver, journal=Journal(log, plan.topology, "second"), handler=world)
-    monkeypatch.setattr("cutover.driver.RunDriver", driver)
+    monkeypatch.setattr("cutover.run_opening.open_journal", lambda *_: Journal(log, plan.topology, "second"))
+    monkeypatch.setattr("cutover.run_opening.LiveActionHandler", lambda *_: world)
     monkeypatch.setattr("cli.migrate.read_migration_journal", lambda *_: journal.refresh())
     assert main(["migrate", str(shop), "--approve", "auto", "--abandon", "--run", "other"]) == 1
     assert "r1" in capsys.readouterr().err
@@ -281,8 +279,9 @@ def test_a_run_tells_its_wave_as_json(
     shop: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     log = FakeLog()
-    driver = partial(RunDriver, journal=Journal(log, compile_path(shop).topology, "first"), handler=World())
-    monkeypatch.setattr("cutover.driver.RunDriver", driver)
+    topology = compile_path(shop).topology
+    monkeypatch.setattr("cutover.run_opening.open_journal", lambda *_: Journal(log, topology, "first"))
+    monkeypatch.setattr("cutover.run_opening.LiveActionHandler", lambda *_: World())
     monkeypatch.setattr("cli.migrate.read_migration_journal", lambda *_: JournalChain("shop"))
     told = ["--approve", "auto", "--run", "r1", "--step", "preflight", "--evidence", str(shop.parent)]
     assert main(["migrate", str(shop), *told, "--format", "json"]) == 1  # the small world has other topics

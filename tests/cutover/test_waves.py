@@ -12,7 +12,7 @@ from cutover.errors import Locked, NothingToResume, WaveBlocked, WaveDone
 from cutover.journal.chain import Journal, JournalChain
 from cutover.policy import build_wave_policy
 from cutover.rollback.rollback_plan import plan_rollback
-from cutover.run_claim import claim_run
+from cutover.run_claim import ClaimRequest, claim_run
 from cutover.run_plan import plan_migration
 from cutover.step_runner import RunResult
 from cutover.wave_states import find_next_wave, list_wave_states, refuse_early_wave
@@ -183,6 +183,6 @@ def test_the_name_of_a_run_that_was_something_else_is_refused(kind: str) -> None
     chain = journal.refresh()
     course = plan_rollback(plan, "a", chain, POLICY) if kind == "way back" else plan_migration(plan, "b", POLICY)
     with pytest.raises(NothingToResume, match="r1 was the migrate of wave a") as refused:
-        claim_run(journal, plan, course, "ann", "r1", resume=False, begin=True)
+        claim_run(journal, plan, course, ClaimRequest("ann", "r1"), begin=True)
     assert "--run" in str(refused.value)
     assert states(plan, log)["b"] == "next"

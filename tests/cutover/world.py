@@ -74,6 +74,7 @@ from cutover.observations import (
 from cutover.policy import WavePolicy
 from replicator.ledger.offset_map import OffsetMap, OffsetRun
 from replicator.ledger.offset_translation import CopiedPartition
+from tests.cutover.drivers import build_driver
 from tests.cutover.fake_log import Crash as Crash
 from tests.cutover.fake_log import FakeLog
 from topology.acl_translation import is_acl_about
@@ -473,4 +474,4 @@ def a_migration(world: World, log: FakeLog, holder: str = "first", **changes: An
         "evidence": EVIDENCE,
     }
     plan = changes.pop("plan", a_plan())
-    return RunDriver(plan, changes.pop("wave", None), **(arguments | changes))
+    return build_driver(plan, changes.pop("wave", None), **(arguments | changes))

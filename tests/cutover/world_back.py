@@ -47,6 +47,7 @@ from replicator.ledger.foreign_part import ForeignPart, JoinedOffsetMap
 from replicator.ledger.offset_map import ExplicitRun, OffsetMap, OffsetRun
 from replicator.ledger.offset_translation import CopiedPartition
 from replicator.recovery.rejoin import RejoinPoint, build_rejoin_part
+from tests.cutover.drivers import build_driver
 from tests.cutover.fake_log import FakeLog
 from tests.cutover.world import EVIDENCE, POLICY, REVERSE, World, a_plan, source_of, target_of
 from topology.migration_waves import RollbackPolicy
@@ -254,7 +255,7 @@ def a_rollback(world: BackWorld, log: FakeLog, holder: str = "back", **changes: 
         "evidence": EVIDENCE,
         "run_plan": course,
     }
-    return RunDriver(plan, **(arguments | changes))
+    return build_driver(plan, **(arguments | changes))
 
 
 __all__ = ["BACK", "FORWARD", "BackWorld", "Mirror", "a_rollback", "back_plan", "seal_plan"]

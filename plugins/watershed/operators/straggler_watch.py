@@ -206,9 +206,10 @@ def require_no_stranded_records(
     from cutover.live.action_handler import LiveActionHandler
     from cutover.live.application_control import ApplicationEndpoints
     from cutover.run_context import RunContext
+    from cutover.step_outcomes import StepOutcomes
 
     run_plan = preview_run_plan(plan, "migrate", wave.wave)
-    run_context = RunContext(run_plan.flow, run_plan.wave, run_plan.policy, dict(wave.outcomes))
+    run_context = RunContext(run_plan.flow, run_plan.wave, run_plan.policy, StepOutcomes(wave.outcomes))
     both = (run_plan.flow.source, run_plan.flow.target)
     settings = {alias: resolve_connection_settings(plan.cluster(alias)) for alias in both}
     handler = LiveActionHandler(plan, run_plan.flow, settings, ApplicationEndpoints({}, None), time.monotonic)

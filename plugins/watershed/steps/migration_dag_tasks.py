@@ -12,7 +12,6 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
-    from cutover.journal.chain import JournalChain
     from cutover.run_choice import RunChoice
     from cutover.run_plan import RunKind, RunPlan
     from cutover.step_order import Step
@@ -72,28 +71,14 @@ def preview_run_plan(
     Raises NotSupported."""
     from cutover.run_choice import preview_run
 
-    return preview_run(plan, _choice(plan, kind, wave, strategy, choices))
+    return preview_run(plan, build_run_choice(plan, kind, wave, strategy, choices))
 
 
-def plan_run_from_journal(
-    plan: Plan,
-    kind: RunKind,
-    wave: str,
-    strategy: str,
-    chain: JournalChain,
-    run: str | None = None,
-    choices: RunChoices = NO_CHOICES,
-) -> RunPlan:
-    """The same for the run that begins now, or goes on: the ways back depend on what the journal says.
-
-    Raises CutoverError: there is nothing to be taken back."""
-    from cutover.run_choice import plan_run
-
-    return plan_run(plan, _choice(plan, kind, wave, strategy, choices), chain, run)
-
-
-def _choice(plan: Plan, kind: RunKind, wave: str, strategy: str, choices: RunChoices) -> RunChoice:
-    """A task keeps the order of steps that its DAG was drawn with: the file's, or the one that was asked for."""
+def build_run_choice(
+    plan: Plan, kind: RunKind, wave: str, strategy: str = "", choices: RunChoices = NO_CHOICES
+) -> RunChoice:
+    """What a DAG run asks for. A task keeps the order of steps that its DAG was drawn with: the file's, or the one that
+    was asked for."""
     from cutover.run_choice import RunChoice
     from cutover.run_plan import find_wave
 

@@ -110,7 +110,7 @@ def plan_standby_proof(migration: RunDriver, run: str) -> RequestProof | None:
     """What the application proves that will stand by, when the next step of the run is its fence; else None."""
     from cutover.actions import RequestProof
     from cutover.journal.chain import find_step_outcome
-    from cutover.run_context import PREFLIGHT_STEPS
+    from cutover.step_outcomes import StepOutcomes
 
     entries = migration.journal.refresh().run(run)
     names = [step.name for step in migration.steps]
@@ -121,8 +121,10 @@ def plan_standby_proof(migration: RunDriver, run: str) -> RequestProof | None:
     if seen.keys() != done.keys() or "history_proof" not in seen:
         return None
     history = seen["history_proof"]
-    topics = sorted(next(seen[name] for name in PREFLIGHT_STEPS if name in seen)["partitions"])
-    return RequestProof(migration.flow.id, tuple(topics), history["level"], final=False, since=history.get("summary"))
+    topics = sorted(StepOutcomes(seen).partitions)
+    return RequestProof(
+        migration.run_plan.flow.id, tuple(topics), history["level"], final=False, since=history.get("summary")
+    )
 
 
 def read_standby_verdict(folder: Path, plan_hash: str) -> ProofOutcome | None:

@@ -23,10 +23,9 @@ from plugins.watershed.steps.migration_dag_tasks import (
     ALL_WAVES,
     NO_CHOICES,
     RunChoices,
-    plan_run_from_journal,
+    build_run_choice,
     preview_run_plan,
 )
-from plugins.watershed.steps.run_journal import open_migration_journal
 from plugins.watershed.steps.standby_proof import (
     StandbyProof,
     is_standby_attempt,
@@ -96,21 +95,15 @@ class StepOrder:
     def migration(self, **hooks: Any) -> RunDriver:
         """The driver for this run. Raises ClusterError, CutoverError."""
         from clusters.settings import resolve_connection_settings
-        from cutover.driver import RunDriver
+        from cutover.run_opening import open_run
 
         plan = find_frozen_plan(self.plan).read()
-        # All tasks of a run are the same holder. The chain still refuses two processes that act at once.
-        journal = open_migration_journal(plan, f"airflow {self.journal_run}")
-        chain = journal.refresh()
-        run_plan = plan_run_from_journal(
-            plan, self.kind, self.wave, self.strategy, chain, self.journal_run, self.choices
-        )
-        return RunDriver(
+        return open_run(
             plan,
-            self.wave,
+            build_run_choice(plan, self.kind, self.wave, self.strategy, self.choices),
             {str(cluster.alias): resolve_connection_settings(cluster) for cluster in plan.clusters},
-            journal=journal,
-            run_plan=run_plan,
+            # All tasks of a run are the same holder. The chain still refuses two processes that act at once.
+            holder=f"airflow {self.journal_run}",
             run_id=self.journal_run,
             actor=f"airflow {self.dag}",
             evidence=self.evidence,

@@ -18,6 +18,7 @@ from cutover.failover.failback_plan import plan_failback
 from cutover.failover.failover_plan import plan_failover
 from cutover.journal.chain import find_step_outcome
 from cutover.offsets import decode_offsets
+from cutover.run_opening import open_run
 from lab import sample_applications
 from replicator.recovery.divergence import read_divergence
 from tests.cutover.dr_scene import POLICY, Site, site_in, wait_until
@@ -29,11 +30,11 @@ pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
 
 def failed_over(site: Site, tmp_path: Path) -> RunDriver:
-    run = RunDriver(
+    run = open_run(
         site.plan,
-        settings=site.settings,
+        plan_failover(site.plan, policy=POLICY),
+        site.settings,
         prove=lambda _wanted: pytest.fail("a failover proves nothing: there is nothing to compare with"),
-        run_plan=plan_failover(site.plan, policy=POLICY),
         evidence=tmp_path / "failover",
         say=lambda event: print(f"{event.at_ms / 1000:7.1f} {event.step} {event.kind} {event.text}"),
     )
@@ -48,11 +49,11 @@ def failed_back(site: Site, run: RunDriver, cut: dict[TopicPartition, int], tmp_
     settings = site.settings
     say = partial(print, flush=True)
     proof = site.prove_back(cut)
-    asked = RunDriver(site.plan, settings=settings, prove=proof, run_plan=refused, say=say, evidence=tmp_path / "asked")
+    asked = open_run(site.plan, refused, settings, prove=proof, say=say, evidence=tmp_path / "asked")
     result = asked.run()
     assert (result.state, result.step) == ("refused", "divergence"), result
     decided = plan_failback(site.plan, None, asked.journal.refresh(), POLICY, "skip")
-    back = RunDriver(site.plan, settings=settings, prove=proof, run_plan=decided, say=say, evidence=tmp_path / "back")
+    back = open_run(site.plan, decided, settings, prove=proof, say=say, evidence=tmp_path / "back")
     result = back.run()
     assert result.state == "done", result
     return back

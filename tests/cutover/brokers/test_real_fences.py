@@ -224,7 +224,7 @@ def test_a_flow_of_ours_is_told_from_an_application(plain: dict[str, ConnectionS
     with ControlWriter(here, "test") as writer:
         register_producer(writer, ProducerRecord(ours.producer_id, back, ("x",), "sequence", topic_name))
     writes(here, topic_name)
-    seen = scene.migration().handler.answer(FindWriters("source", (place,), {place: 0}))
+    seen = scene.migration().ports.handler.answer(FindWriters("source", (place,), {place: 0}))
     assert isinstance(seen, ObservedWriters)
     assert [(each.flow, each.first) for each in seen.writers] == [("", 1), (back, 0)]
     assert seen.upto == {place: 2}
@@ -236,7 +236,7 @@ def test_a_flow_of_another_file_is_found_that_would_carry_the_fence(
     scene = a_scene(plain, topic_name, WaveFence("quota"), PlanApplication(client_id=topic_name))
     other = plan_for(plain, f"{topic_name}-b", f"{topic_name}-b")
     look = ReadFence("quota", "source", (topic_name,), (CHECKOUT,))
-    world = scene.migration().handler
+    world = scene.migration().ports.handler
 
     def carriers(name: str) -> tuple[str, ...]:
         sync = replace(other.flows[0].sync, quotas=QuotaSync("continuous", NameFilter((Selector("literal", name),))))

@@ -17,9 +17,11 @@ import pytest
 from clusters.admin import Admin
 from clusters.partition_status import read_partition_statuses
 from cutover.actions import RequestProof
-from cutover.driver import RunDriver, RunEvent
+from cutover.driver import RunEvent
 from cutover.observations import ProofOutcome
 from cutover.policy import WavePolicy
+from cutover.run_opening import open_run
+from cutover.run_plan import plan_migration
 from lab import sample_applications
 from lab.account import RunAccount, build_account, find_applications
 from lab.preload import create_lab_topics
@@ -131,22 +133,22 @@ def test_a_migration_loses_and_repeats_nothing(kafka_pair: Lab, topic_name: str,
         with workers(plan, "cloud", tmp_path) as start:
             start()
             shop.wait_served(plan)
-            driver = RunDriver(
+            driver = open_run(
                 plan,
-                settings=shop.settings,
+                plan_migration(plan, policy=POLICY),
+                shop.settings,
                 prove=shop.prove,
-                policy=POLICY,
                 say=events.append,
                 evidence=tmp_path / "evidence",
             )
             first = driver.run(until_step="landing_test")
             assert first.state == "paused", first
             # another process goes on
-            second = RunDriver(
+            second = open_run(
                 plan,
-                settings=shop.settings,
+                plan_migration(plan, policy=POLICY),
+                shop.settings,
                 prove=shop.prove,
-                policy=POLICY,
                 say=events.append,
                 run_id=driver.run_id,
                 evidence=tmp_path / "evidence",
@@ -169,7 +171,7 @@ def test_a_straggler_takes_everything_back(kafka_pair: Lab, topic_name: str, tmp
         with workers(plan, "cloud", tmp_path) as start:
             start()
             shop.wait_served(plan)
-            result = RunDriver(plan, settings=shop.settings, prove=shop.prove, policy=POLICY).run()
+            result = open_run(plan, plan_migration(plan, policy=POLICY), shop.settings, prove=shop.prove).run()
             assert (result.state, result.step) == ("rolled_back", "standstill"), result
             assert shop.topics[1] in result.reason
             assert set(shop.where().values()) == {("running", "onprem")}

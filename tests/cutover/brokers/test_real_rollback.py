@@ -3,7 +3,6 @@ their own records as the judge. Only the proofs are not Spark's here: both sides
 
 from __future__ import annotations
 
-import secrets
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -13,11 +12,11 @@ import pytest
 
 from clusters.topic_partition import TopicPartition
 from cutover.actions import RequestProof
-from cutover.driver import RunDriver, RunEvent
-from cutover.journal.chain import Journal
-from cutover.journal.journal_topic import JournalTopicLog
+from cutover.driver import RunEvent
 from cutover.observations import ProofOutcome
 from cutover.rollback.rollback_plan import plan_rollback
+from cutover.run_opening import open_run
+from cutover.run_plan import plan_migration
 from lab import sample_applications
 from tests.cutover.brokers.test_real_migration import PARTITIONS, POLICY, Shop
 from tests.replicator.real import applied, plan_for, read_all, workers
@@ -85,26 +84,23 @@ def test_ten_thousand_new_writes_are_at_the_source_afterwards_exactly_once(
             start_back()
             shop.wait_served(plan)
             policy = replace(POLICY, reverse=plan.flows[1].id, strategy="fenced")
-            there = RunDriver(
-                plan, settings=shop.settings, prove=shop.prove, policy=policy, evidence=tmp_path / "there"
-            )
+            going = plan_migration(plan, policy=policy)
+            there = open_run(plan, going, shop.settings, prove=shop.prove, evidence=tmp_path / "there")
             result = there.run()
             assert result.state == "done", result
             before = sample_applications.ask_application(shop.orders)["acked"]
             sample_applications.wait_for_count(shop.orders, "acked", before + WRITES, seconds=180)
 
-            journal = Journal(JournalTopicLog(shop.settings["cloud"]), plan.topology, secrets.token_hex(8))
-            course = plan_rollback(plan, None, journal.refresh(), POLICY)
+            course = plan_rollback(plan, None, there.journal.refresh(), POLICY)
             assert course.earlier is not None
-            cut = course.earlier.offsets("point_of_no_return", "target_ends")
+            cut = course.earlier.outcomes.cut
             began = time.monotonic()
-            result = RunDriver(
+            result = open_run(
                 plan,
-                settings=shop.settings,
+                course,
+                shop.settings,
                 prove=shop.prove_back,
                 say=events.append,
-                run_plan=course,
-                journal=journal,
                 evidence=tmp_path / "back",
             ).run()
             took = time.monotonic() - began

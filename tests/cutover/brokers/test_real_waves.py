@@ -24,6 +24,7 @@ from cutover.errors import WaveBlocked, WaveDone
 from cutover.journal.chain import JournalChain
 from cutover.journal.journal_topic import JournalTopicLog
 from cutover.observations import ProofOutcome
+from cutover.run_opening import open_run
 from cutover.run_plan import plan_migration
 from cutover.wave_states import list_wave_states
 from lab import sample_applications
@@ -111,9 +112,8 @@ class Shop:
             declared.policy, poll_ms=200, max_lag=5_000, hold_ms=200, hold_times=2, watch_ms=1_000, empty_times=2,
             after_ms=1_000, consumer_lag=5_000, stall_ms=180_000, barrier_bound_ms=180_000, canary_bound_ms=180_000,
         )  # fmt: skip
-        return RunDriver(
-            plan, wave, self.settings, prove=self.prove, policy=quick, say=events.append, evidence=evidence / wave
-        )
+        going = plan_migration(plan, wave, quick)
+        return open_run(plan, going, self.settings, prove=self.prove, say=events.append, evidence=evidence / wave)
 
     def lost(self) -> int:
         """By the applications' own records."""

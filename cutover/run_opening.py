@@ -1,0 +1,71 @@
+"""Opens a run on real clusters. The command line and Airflow open their runs here and nowhere else."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from clusters.settings import ConnectionSettings
+from cutover.actions import RequestProof
+from cutover.driver import Approve, RunDriver, RunEvent, RunPorts, approve_all
+from cutover.hooks.hook_caller import HookCaller
+from cutover.journal.topology_journal import open_journal
+from cutover.live.action_handler import LiveActionHandler
+from cutover.live.application_control import ApplicationEndpoints, ConfirmByPerson
+from cutover.observations import ProofOutcome
+from cutover.run_choice import RunChoice, plan_run
+from cutover.run_claim import ClaimRequest
+from cutover.run_plan import RunPlan
+from topology.migration_waves import PlanMigration
+from topology.plan import Plan
+
+
+def open_run(
+    plan: Plan,
+    wanted: RunPlan | RunChoice,
+    settings: Mapping[str, ConnectionSettings],
+    *,
+    prove: Callable[[RequestProof], ProofOutcome],
+    applications: ApplicationEndpoints | None = None,
+    approve: Approve = approve_all,
+    say: Callable[[RunEvent], None] = lambda _event: None,
+    sleep: Callable[[float], None] = time.sleep,
+    holder: str | None = None,
+    run_id: str | None = None,
+    actor: str = "",
+    resume: bool = False,
+    abandon: bool = False,
+    evidence: Path | Callable[[], Path] | None = None,
+) -> RunDriver:
+    """The driver of a run, over the clusters of `settings` (by alias) and the topology's journal.
+
+    wanted: a choice becomes a run plan by what the journal says now. applications None: nobody can be asked to stop
+    those without an endpoint. holder: who writes to the journal; processes with one holder continue each other. run_id,
+    resume, abandon: see `ClaimRequest`. Raises what `plan_run` raises, SecretMissing without the journal's key.
+    """
+    assert plan.migration is not None
+    migration = plan.migration
+    target = settings[plan.flow(migration.flow).target]
+    journal = open_journal(plan, target, holder or secrets.token_hex(8))
+    run_plan = plan_run(plan, wanted, journal.refresh(), run_id) if isinstance(wanted, RunChoice) else wanted
+    driver: RunDriver  # hooks are told the run's name, which the driver learns when it claims the run
+    hooks = HookCaller(
+        migration.hooks, plan.topology, run_plan.wave.name, lambda: driver.run_id or "", time.monotonic, sleep
+    )
+    applications = applications or build_application_endpoints(migration, confirm=None)
+    handler = LiveActionHandler(plan, run_plan.flow, settings, applications, time.monotonic, hooks)
+    ports = RunPorts(handler, journal, prove, approve, say, sleep=sleep)
+    actor = actor or f"{os.environ.get('USER', 'someone')} (pid {os.getpid()})"
+    driver = RunDriver(plan, run_plan, ports, ClaimRequest(actor, run_id, resume, abandon), evidence)
+    return driver
+
+
+def build_application_endpoints(migration: PlanMigration, confirm: ConfirmByPerson | None) -> ApplicationEndpoints:
+    """The applications' control endpoints, as the file declares them; `confirm` asks a person for the others.
+
+    confirm None: nobody can be asked, and preflight refuses applications without an endpoint.
+    """
+    return ApplicationEndpoints({name: app.http for name, app in migration.applications.items()}, confirm)

@@ -3,57 +3,57 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
 from clusters.cluster_protocol import GroupState
 from clusters.librdkafka import build_group_not_empty_error
 from clusters.topic_partition import TopicPartition
 
 
-@dataclass(slots=True)
-class _Members:
-    protocol_type: str = ""
-    members: int = 0
-    offsets: dict[TopicPartition, int] = field(default_factory=dict)
-
-
 class FakeGroups:
-    """A group exists once somebody joined it or committed for it."""
+    """A group exists once somebody joined it or committed for it. committed: offsets by group, to look at and to tamper
+    with."""
 
     def __init__(self, alias: str) -> None:
         self._alias = alias
-        self._groups: dict[str, _Members] = {}
+        self.committed: dict[str, dict[TopicPartition, int]] = {}
+        self._members: dict[str, int] = {}  # of groups that somebody has joined
 
     def describe(self, group_id: str) -> GroupState:
         """Returns Stable with members, Empty without, Dead for a group that nobody joined or committed for."""
-        found = self._groups.get(group_id)
-        if found is None:
+        offsets, members = self.committed.get(group_id), self._members.get(group_id)
+        if offsets is None and members is None:
             return GroupState(group_id, "Dead", "", 0)
-        state = "Stable" if found.members else "Empty"
-        return GroupState(group_id, state, found.protocol_type, found.members, dict(found.offsets))
+        protocol = "" if members is None else "consumer"
+        return GroupState(group_id, "Stable" if members else "Empty", protocol, members or 0, dict(offsets or {}))
 
     def join(self, group_id: str, members: int = 1) -> None:
         """So many consumers more."""
-        group = self._groups.setdefault(group_id, _Members())
-        group.protocol_type = "consumer"
-        group.members += members
+        self._members[group_id] = self._members.get(group_id, 0) + members
 
     def leave(self, group_id: str) -> None:
         """All consumers leave; offsets stay."""
-        self._groups[group_id].members = 0
+        self._members[group_id] = 0
 
     def commit_as_member(self, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
         """What a consumer of the group commits."""
-        self._groups.setdefault(group_id, _Members()).offsets.update(offsets)
+        self.committed.setdefault(group_id, {}).update(offsets)
 
     def commit(self, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
         """A commit from outside. Raises `GroupNotEmpty`, as the broker's UNKNOWN_MEMBER_ID does."""
-        group = self._groups.get(group_id)
-        if group is not None and group.members:
-            raise build_group_not_empty_error(self._alias, group_id)
+        self._check_empty(group_id)
         self.commit_as_member(group_id, offsets)
+
+    def delete(self, group_id: str) -> None:
+        """DeleteGroups: the group and its offsets go. Raises `GroupNotEmpty`, as the broker's NON_EMPTY_GROUP does."""
+        self._check_empty(group_id)
+        self.committed.pop(group_id, None)
+        self._members.pop(group_id, None)
 
     def forget_topic(self, topic: str) -> None:
         """Offsets of a deleted topic go with it."""
-        for group in self._groups.values():
-            group.offsets = {key: offset for key, offset in group.offsets.items() if key.topic != topic}
+        for group, offsets in self.committed.items():
+            self.committed[group] = {key: offset for key, offset in offsets.items() if key.topic != topic}
+
+    def _check_empty(self, group_id: str) -> None:
+        if self._members.get(group_id):
+            raise build_group_not_empty_error(self._alias, group_id)

@@ -126,7 +126,7 @@ class Odd:
         self.server = HTTPServer(("127.0.0.1", 0), Handler)
         if context is not None:
             self.server.socket = context.wrap_socket(self.server.socket, server_side=True)
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+        threading.Thread(target=self.server.serve_forever, args=(0.02,), daemon=True).start()
         self.address = f"127.0.0.1:{self.server.server_port}"
 
 

@@ -47,7 +47,7 @@ class Switch(BaseHTTPRequestHandler):
 def switch() -> Iterator[tuple[type[Switch], ApplicationEndpoints]]:
     handler = type("One", (Switch,), {"state": {"state": "running", "cluster": "onprem"}, "calls": [], "answer": None})
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
     thread.start()
     yield (
         handler,

@@ -42,7 +42,7 @@ class _Nested(BaseHTTPRequestHandler):
 @pytest.fixture
 def address() -> Iterator[str]:
     server = ThreadingHTTPServer(("127.0.0.1", 0), _Nested)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
     yield f"http://127.0.0.1:{server.server_port}"
     server.shutdown()
     server.server_close()
@@ -125,7 +125,7 @@ class _Dripping(_Nested):
 def dripping() -> Iterator[str]:
     server = ThreadingHTTPServer(("127.0.0.1", 0), _Dripping)
     server.block_on_close = False
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
     yield f"http://127.0.0.1:{server.server_port}"
     server.shutdown()
     server.server_close()

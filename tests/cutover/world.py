@@ -1,6 +1,7 @@
 """A small world to migrate in: two clusters, a flow, a producer and a consumer, all in memory, moved on by `sleep`.
 
-Records are unique texts, so what was lost or read twice can be counted; None in a log is a transaction marker.
+Records are unique texts, so what was lost or read twice can be counted; None in a log is a transaction marker. It
+answers our own port (actions of a step); groups follow Kafka's rules by `FakeGroups`, logs are lists (decision 0078).
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from clusters.errors import GroupNotEmpty
+from clusters.fake_groups import FakeGroups
 from clusters.topic_partition import TopicPartition
 from cutover.actions import (
     Action,
@@ -131,10 +134,9 @@ class World:
                 self.logs["source"][place] = []
                 self.logs["target"][target_of(place)] = []
                 self.runs[place], self.position[place] = [OffsetRun(0, 0)], 0
-        self.offsets: dict[ClusterSide, dict[str, dict[TopicPartition, int]]] = {
-            "source": {group: {} for group in self.reads},
-            "target": {},
-        }
+        self.groups: dict[ClusterSide, FakeGroups] = {"source": FakeGroups("onprem"), "target": FakeGroups("cloud")}
+        for group in self.reads:
+            self.groups["source"].commit_as_member(group, {})
         self.kept: dict[TopicPartition, int] = {}  # positions at the target that `sync.groups` carried there
         self.strangers: dict[ClusterSide, int] = {"source": 0, "target": 0}  # members of the group that are not ours
         self.other_readers: dict[str, tuple[str, ...]] = {}  # live groups at the source that no wave moves
@@ -171,6 +173,11 @@ class World:
         self.refusing_hooks: set[str] = set()
         for _ in range(12):
             self.tick()
+
+    @property
+    def offsets(self) -> dict[ClusterSide, dict[str, dict[TopicPartition, int]]]:
+        """What groups have committed on each side, to look at and to tamper with."""
+        return {side: groups.committed for side, groups in self.groups.items()}
 
     # -- time -------------------------------------------------------------------------------------------------
 
@@ -235,19 +242,23 @@ class World:
     def consume(self, side: ClusterSide, group: str) -> None:
         """Reads to the end but one record while the log grows, so that commits are seldom at the end; to the last
         record where it stands still. What is no record is not committed past."""
-        committed = self.offsets[side].setdefault(group, {})
+        committed = self.groups[side].committed.get(group, {})
+        now: dict[TopicPartition, int] = {}
         for place in self.places(side, self.reads[group]):
             log = self.logs[side][place]
             still = self._ends.get((group, place)) == len(log)
             self._ends[group, place] = len(log)
             at = committed.get(place, 0)
-            last = max((n for n, record in enumerate(log) if record is not None), default=-1) + 1
-            while at < (last if still else len(log) - 1):
+            end = len(log)
+            while still and end and log[end - 1] is None:
+                end -= 1
+            while at < (end if still else end - 1):
                 record = log[at]
                 at += 1
                 if record is not None:
                     self.processed.append(record)
-            committed[place] = at
+            now[place] = at
+        self.groups[side].commit_as_member(group, now)
 
     def settle(self) -> None:
         """Let producers end and consumers read everything there is."""
@@ -344,13 +355,9 @@ class World:
                 self.apps[name] = Client(side)
                 return self._application(at, name)
             case CommitOffsets(side, group, offsets):
-                if self._members(side, group):
-                    return ActionFailed(at, f"group {group} is not empty", transient=False)
-                self.offsets[side].setdefault(group, {}).update(offsets)
-                return self._group(at, side, group)
+                return self._change(at, side, group, lambda groups: groups.commit(group, offsets))
             case ForgetGroup(side, group):
-                self.offsets[side].pop(group, None)
-                return self._group(at, side, group)
+                return self._change(at, side, group, lambda groups: groups.delete(group))
         raise AssertionError(action)
 
     def prove(self, action: RequestProof) -> ProofOutcome:
@@ -390,11 +397,25 @@ class World:
         app = self.apps[group]
         return self.strangers[side] + (app.running and app.side == side)
 
+    def _gather(self, side: ClusterSide, group: str) -> FakeGroups:
+        """Lets the group have the members that it has by now."""
+        groups, members = self.groups[side], self._members(side, group)
+        if groups.describe(group).members != members:
+            groups.leave(group)
+            groups.join(group, members)
+        return groups
+
+    def _change(self, at: int, side: ClusterSide, group: str, change: Callable[[FakeGroups], None]) -> Observation:
+        try:
+            change(self._gather(side, group))
+        except GroupNotEmpty as error:
+            return ActionFailed(at, str(error), transient=False)
+        return self._group(at, side, group)
+
     def _group(self, at: int, side: ClusterSide, group: str) -> ObservedGroup:
-        members = self._members(side, group)
-        offsets = self.offsets[side].get(group, {})
-        kept = {place for place, offset in offsets.items() if side == "target" and self.kept.get(place) == offset}
-        return ObservedGroup(at, group, "Stable" if members else "Empty", members, dict(offsets), frozenset(kept))
+        found = self._gather(side, group).describe(group)
+        kept = {place for place, at in found.offsets.items() if side == "target" and self.kept.get(place) == at}
+        return ObservedGroup(at, group, found.state, found.members, found.offsets, frozenset(kept))
 
     def _application(self, at: int, name: str) -> ObservedApplication:
         app = self.apps[name]

@@ -71,7 +71,9 @@ def kafka_pair(tmp_path_factory: pytest.TempPathFactory) -> Lab:
     """
     from lab import clusters
 
-    return clusters.start_clusters(_pair_in(tmp_path_factory), ["onprem", "cloud"])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("WATERSHED_LAB_JVM")  # these live as long as the run, in which the better compiler pays
+        return clusters.start_clusters(_pair_in(tmp_path_factory), ["onprem", "cloud"])
 
 
 @pytest.fixture(scope="module")

@@ -31,6 +31,7 @@ from tests.replicator.real import (
     read_all,
     settings_of,
     wait_copied,
+    wait_decided,
     workers,
 )
 from topology.naming import Naming
@@ -170,6 +171,7 @@ def test_merged_exactly_under_every_fault(faulty: Faulty, topic_name: str, tmp_p
             wait_copied(settings, of_flow(plan, topic), topic, PARTITIONS)
         feeding.end()
         foreign.flush()
+    wait_decided(settings["cloud"], merged)  # readers see nothing behind a transaction that is still open
     ours, theirs = assert_merged(settings, plan, merged, old, new)
     assert ours == {old: 8_000, new: 8_000}
     # A producer without transactions may repeat itself on a broker that forgot it; what was acknowledged is there.

@@ -121,7 +121,7 @@ def test_groups_of_every_client_program_go_on_with_the_very_next_record(copied, 
         return READERS[name](settings["onprem"], topic, group, 60 + 2 * at)
 
     def read_there(group: str, name: str):
-        target = decode_offsets(moving.context.translated(group)["target"])
+        target = moving.context.translated(group).target
         left = sum(offset >= target[TopicPartition(topic, number)] for number in there for offset, _ in there[number])
         return READERS[name](settings["cloud"], topic, called.get(group, group), left)
 
@@ -148,7 +148,7 @@ def test_groups_of_every_client_program_go_on_with_the_very_next_record(copied, 
             for number in everything
         }
         if name == "java share":
-            again = decode_offsets(moving.context.translated(group)["again"])
+            again = decode_offsets(moving.context.outcomes["translate_offsets"]["groups"][group]["again"])
             for number, records in everything.items():
                 extra = [record for record in records for _ in range(read[number].count(record) - 1)]
                 assert set(read[number]) >= set(records)
@@ -227,7 +227,7 @@ def test_a_commit_that_was_cut_off_is_finished_and_taken_back_exactly(copied, to
     moving = Moving(plan, settings, {topic: PARTITIONS}, (topic_name,))
     assert moving.preflight() == []
     moving.step("translate_offsets", groups.translate_offsets)
-    wanted = decode_offsets(moving.context.translated(topic_name)["target"])
+    wanted = moving.context.translated(topic_name).target
     place = TopicPartition(topic, 0)
     assert not _forced(moving, topic_name, {place: wanted[place]})
     note = moving.step("commit_offsets", groups.commit_offsets)
@@ -254,7 +254,7 @@ def test_start_offsets_that_were_cut_off_are_finished_and_taken_back_exactly(cop
     moving = Moving(plan, settings, {topic: PARTITIONS}, (topic_name,), policy)
     until(lambda: moving.preflight() == [], "the group's settings are known to the broker")
     moving.step("translate_offsets", groups.translate_offsets)
-    wanted = decode_offsets(moving.context.translated(topic_name)["target"])
+    wanted = moving.context.translated(topic_name).target
     place = places(topic)[0]
     with GroupOffsets(settings["cloud"]) as at:
         until(lambda: not any(at.alter_share(topic_name, {place: wanted[place]}).values()), "one of two is written")
@@ -298,7 +298,7 @@ def test_streams_applications_are_recognised_and_refused_by_their_topics(copied,
     assert rebuilt.preflight() == []
     rebuilt.step("stop_consumers", groups.stop_consumers)
     rebuilt.step("translate_offsets", groups.translate_offsets)
-    wanted = decode_offsets(rebuilt.context.translated(kip)["target"])
+    wanted = rebuilt.context.translated(kip).target
     assert not _forced(rebuilt, kip, {places(topic)[1]: wanted[places(topic)[1]]}), "a driver that died in the middle"
     for step in ("commit_offsets", "landing_test"):
         rebuilt.step(step, STEPS[step].act)
@@ -334,7 +334,7 @@ def test_consumers_have_read_the_source_when_only_markers_follow(copied, topic_n
         reader.close()
     moving.step("stop_consumers", groups.stop_consumers)
     moving.step("translate_offsets", groups.translate_offsets)
-    target = decode_offsets(moving.context.translated(topic_name)["target"])
+    target = moving.context.translated(topic_name).target
     assert [target[place] for place in places(topic)] == ends(settings["cloud"], topic)
 
 
@@ -383,7 +383,7 @@ def test_a_share_group_that_has_finished_gets_nothing_again(copied, topic_name):
     until(lambda: moving.preflight() == [], "the group's settings are known to the broker")
     for step in ("drain_consumers", "stop_consumers", "translate_offsets", "commit_offsets", "landing_test"):
         moving.step(step, STEPS[step].act)
-    assert moving.context.translated(topic_name)["again"] == {}
+    assert moving.context.outcomes["translate_offsets"]["groups"][topic_name]["again"] == {}
     found = shown(moving, "target", topic_name)
     assert found.kind == "share"
     assert [found.offsets[place] for place in places(topic)] == ends(settings["cloud"], topic)

@@ -80,7 +80,7 @@ class AlignedSimulation(Simulation):
         copy = worker.copy
         if isinstance(copy, AlignedCopy) and copy.alignment.filling:
             found = [(label, action) for label, action in found if label not in ("fetch", "send")]
-            if copy.trouble is None and not copy._blocked_from:
+            if copy.trouble is None and not copy.prepared.is_blocked(copy.prepared.target + 1):
                 found.append(("fill", lambda amount: self._fill(worker, amount)))
         elif isinstance(copy, AlignedCopy) and copy.alignment.gaps and copy.trouble is None:
             found.append(("gap", lambda amount: self._gap(worker, amount)))

@@ -231,6 +231,28 @@ def test_a_group_alive_on_the_target_during_rollback_leaves_the_run_unfinished()
     assert_back(world, a_migration(world, log, "second", resume=True).run())
 
 
+def test_offsets_of_a_group_that_somebody_joined_are_not_taken_back() -> None:
+    """Its positions at the source stay, too: the member at the target goes on from where they are."""
+    world = World()
+    committed: list[CommitOffsets] = []
+    upon(ReadLogs, straggle, nth=11, step="standstill")(world)
+    fails = world.hook
+
+    def hook(action: Action) -> Observation | None:
+        if isinstance(action, ReadGroup) and any("undo" in line and "commit" in line for line in world.said[-1:]):
+            world.strangers["target"] = 1
+        if isinstance(action, CommitOffsets) and action.side == "source":
+            committed.append(action)
+        return fails(action)
+
+    world.hook = hook
+    result = a_migration(world, FakeLog()).run()
+    assert result.state == "rollback_incomplete"
+    assert any("its offsets cannot be taken back. Stop it" in line for line in world.said)
+    assert committed == []
+    assert GROUP in world.offsets["target"]
+
+
 @pytest.mark.parametrize("landed", [True, False])
 def test_a_commit_without_an_answer_is_taken_back_too(landed: bool) -> None:
     world = World()

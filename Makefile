@@ -42,10 +42,13 @@ jars: env ## Kafka's jars and a schema registry from Maven, cached outside the c
 # process, and the order is that of tests/conftest.py (decisions 0049, 0070). What measures processor time runs before, a process
 # a core.
 MEASURED := tests/topology/test_topology_hostile.py
-PROCESSES ?= 5
-test: env jars ## all tests: real brokers, real Spark, real Airflow
+PROCESSES ?= 6
+test: env jars $(VENV)/spark.jsa ## all tests: real brokers, real Spark, real Airflow
 	$(if $(TESTS),,$(BIN)/pytest --numprocesses 2 $(MEASURED))
 	$(BIN)/pytest --numprocesses $(PROCESSES) --dist loadfile --no-loadscope-reorder $(if $(TESTS),$(TESTS),--ignore $(MEASURED))
+
+$(VENV)/spark.jsa: $(VENV)/.ready
+	@$(BIN)/python -m tests.spark_archive $@
 
 check: env ## lint, format, types, imports between the rooms and between modules, names
 	$(BIN)/ruff check .

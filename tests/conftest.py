@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import sys
 import uuid
 from collections import Counter
 from collections.abc import Iterator
@@ -15,6 +16,8 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.spark_archive import OPTIONS as SPARK_ARCHIVE_OPTIONS
+
 if TYPE_CHECKING:
     from _pytest.terminal import TerminalReporter
 
@@ -23,6 +26,10 @@ if TYPE_CHECKING:
 
 # A broker of the tests lives for a minute, in which the better compiler costs more than it brings.
 os.environ.setdefault("WATERSHED_LAB_JVM", "-XX:TieredStopAtLevel=1")
+
+# Spark's classes, loaded once (`make test` writes the archive).
+if (_ARCHIVE := Path(sys.prefix) / "spark.jsa").exists():
+    os.environ.setdefault("SPARK_SUBMIT_OPTS", f"{SPARK_ARCHIVE_OPTIONS} -XX:SharedArchiveFile={_ARCHIVE}")
 
 # What a topology file may refer to is the runner's to say; the tests' secrets lie in folders of their own. The tests of
 # these rules (tests/clusters/test_clusters_allowed.py) take the settings away again.

@@ -18,7 +18,7 @@ from clusters.partition_status import PartitionStatus
 from clusters.producer_registry import ProducerRecord
 from clusters.sync_reports import SyncReport
 from clusters.topic_partition import TopicPartition
-from clusters.withheld_rights import WithheldRights
+from clusters.withheld_rights_records import WithheldRights
 from replicator.ledger.foreign_part import ForeignPart
 from replicator.ledger.leader_epochs import LeaderEpochEntry
 from replicator.ledger.ledger_block import Generation, LedgerBlock

@@ -84,7 +84,7 @@ def test_plain_and_transactional_topics_keep_their_offsets(kafka_pair, topic_nam
 
 
 # Each worker is alone in a group of its own: the next one need not wait until the one before is given up.
-ALONE = "import replicator.worker.worker as w; w.build_fleet_group_id = lambda topology: f'{topology}-{os.getpid()}'"
+ALONE = "import os, replicator.worker.worker as w; w.build_fleet_group_id = lambda name: f'{name}-{os.getpid()}'"
 
 
 def test_killed_again_and_again_in_fill_and_gaps(kafka_pair, topic_name, tmp_path):

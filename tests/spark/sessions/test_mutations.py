@@ -63,7 +63,9 @@ class Side:
 
     def _begun(self, records: list[ConsumedRecord]) -> Producer:
         name = f"{self.topic}-{self.partition}-{time.monotonic_ns()}"
-        sending = Producer(self.settings.librdkafka({"transactional.id": name, "linger.ms": 5}))
+        sending = Producer(
+            self.settings.librdkafka({"transactional.id": name, "linger.ms": 5, "transaction.timeout.ms": 600_000})
+        )
         sending.init_transactions(60)
         sending.begin_transaction()
         for r in records:

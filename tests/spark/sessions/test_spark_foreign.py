@@ -95,10 +95,10 @@ def transactions(scene: Scene, topic: str) -> tuple[int, int]:
     return counts[0], counts[1]
 
 
-def test_a_copy_of_mirrormaker_is_proven(kafka_pair: Lab, topic_name: str, tmp_path: Path, spark: SparkSession) -> None:
+def test_a_copy_of_mirrormaker_is_proven(own_pair: Lab, topic_name: str, tmp_path: Path, spark: SparkSession) -> None:
     """As it comes, MirrorMaker copies the records of aborted transactions as well, and that is found."""
     raw = f"{topic_name}-raw"
-    scene = Scene(kafka_pair, topic_name, tmp_path, spark, raw)
+    scene = Scene(own_pair, topic_name, tmp_path, spark, raw)
     sending = Producer(scene.settings["onprem"].librdkafka({"linger.ms": 5, "compression.type": "lz4"}))
     copied = {}
     for topic in (topic_name, raw):
@@ -172,9 +172,9 @@ KINDS = ("missing", "altered", "reordered", "duplicates", "foreign", "unverifiab
 
 
 def test_what_was_done_to_a_copy_is_found(
-    kafka_pair: Lab, topic_name: str, tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+    own_pair: Lab, topic_name: str, tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    scene = Scene(kafka_pair, topic_name, tmp_path, spark)
+    scene = Scene(own_pair, topic_name, tmp_path, spark)
     scene.create(len(MUTATIONS))
     logs = [a_log(number, 300) for number in range(len(MUTATIONS))]
     append(scene.settings["onprem"], scene.topic, {n: packed(log) for n, log in enumerate(logs)})

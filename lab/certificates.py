@@ -13,6 +13,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 _DAY = datetime.timedelta(days=1)
+EXPIRED_ON = datetime.datetime(2024, 1, 2, 12, tzinfo=datetime.UTC)  # what is issued as expired was valid until then
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +73,7 @@ def _signed(
 ) -> CertificateWithKey:
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-    now = datetime.datetime.now(datetime.UTC)
+    now = EXPIRED_ON - _DAY if expired else datetime.datetime.now(datetime.UTC)
     builder = (
         x509.CertificateBuilder()
         .subject_name(subject)
@@ -80,7 +81,7 @@ def _signed(
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - 3 * _DAY)
-        .not_valid_after(now - _DAY if expired else now + _DAY)
+        .not_valid_after(now + _DAY)
         .add_extension(x509.BasicConstraints(ca=issuer is None, path_length=None), critical=True)
     )
     if issuer is not None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from contextlib import closing
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -23,7 +22,7 @@ from clusters.errors import (
 )
 from clusters.settings import ConnectionSettings
 from clusters.wire.connection import open_connection
-from lab.certificates import CertificateAuthority, write_secret_file
+from lab.certificates import EXPIRED_ON, CertificateAuthority, write_secret_file
 from lab.secured_cluster import PASSWORD, SECRET, SecuredCluster
 from tests.clusters.ways import Way
 
@@ -61,13 +60,13 @@ def _administrative(settings: ConnectionSettings) -> None:
         admin.brokers()
 
 
-YESTERDAY = f"{datetime.now(UTC) - timedelta(days=1):%Y-%m-%d}"
+UNTIL = f"valid until {EXPIRED_ON:%Y-%m-%d}"
 
 
 @pytest.mark.parametrize(
     ("listener", "said"),
     [
-        ("EXPIRED", ["expired.lab", "Watershed lab authority", f"valid until {YESTERDAY}", "has expired", "Renew"]),
+        ("EXPIRED", ["expired.lab", "Watershed lab authority", UNTIL, "has expired", "Renew"]),
         ("STRANGER", ["stranger.lab", "Stranger authority", "security.ca", "issuer"]),
         ("ELSEWHERE", ["for elsewhere.example.internal", "not valid for '127.0.0.1'", "clusters.cloud.bootstrap"]),
     ],
@@ -105,7 +104,7 @@ def test_client_certificates_that_are_refused(secured_cluster: SecuredCluster, t
     for error in failures(way.settings()):
         assert isinstance(error, AuthenticationFailed)
         assert "worker-9" in str(error)
-        assert ("valid until " + YESTERDAY if flaw == "expired" else "Another authority") in str(error)
+        assert (UNTIL if flaw == "expired" else "Another authority") in str(error)
 
 
 @pytest.mark.parametrize(

@@ -42,7 +42,7 @@ jars: env ## Kafka's jars and a schema registry from Maven, cached outside the c
 # process, and the order is that of tests/conftest.py (decisions 0049, 0070). What measures processor time runs before, a process
 # a core.
 MEASURED := tests/topology/test_topology_hostile.py
-PROCESSES ?= 6
+PROCESSES ?= 5
 test: env jars $(VENV)/spark.jsa ## all tests: real brokers, real Spark, real Airflow
 	$(if $(TESTS),,$(BIN)/pytest --numprocesses 2 $(MEASURED))
 	$(BIN)/pytest --numprocesses $(PROCESSES) --dist loadfile --no-loadscope-reorder $(if $(TESTS),$(TESTS),--ignore $(MEASURED))

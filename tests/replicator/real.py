@@ -59,9 +59,9 @@ class WorkerProcess:
     """A worker in a process of its own, ended with the test. `prelude`: Python statements it runs first."""
 
     def __init__(self, plan: Plan, target: str, directory: Path, prelude: str = "") -> None:
-        path = directory / f"{plan.topology}.json"
+        name = f"worker-{time.monotonic_ns()}"
+        path, self.log = directory / f"{name}.json", directory / f"{name}.log"  # another worker may be reading its own
         path.write_text(encode_plan(plan))
-        self.log = directory / f"worker-{time.monotonic_ns()}.log"
         self._process = fork_worker(path, target, prelude, self.log)
 
     @property

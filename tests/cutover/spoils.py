@@ -105,3 +105,8 @@ def carried_again(world: World) -> None:
     place = target_of(TopicPartition("clicks", 0))
     world.kept = {place: 1}
     world.offsets["target"][GROUP][place] = 1
+
+
+def committed_by_a_stranger(world: World) -> None:
+    """Something at the target commits under the group's name, without the mark of the flow."""
+    world.offsets["target"][GROUP][target_of(TopicPartition("clicks", 0))] = 1

@@ -27,11 +27,12 @@ from cutover.step_order import STRATEGY_STEPS, describe_way_back, list_strategy_
 from replicator.ledger.offset_map import OffsetMap, OffsetRun
 from replicator.ledger.offset_translation import CopiedPartition
 from tests.cutover.fake_log import FakeLog
-from tests.cutover.judging import assert_back, assert_moved
+from tests.cutover.judging import assert_back, assert_moved, lost_and_repeated
 from tests.cutover.spoils import (
     Spoil,
     carried,
     carried_again,
+    committed_by_a_stranger,
     corrupt,
     expire,
     failing,
@@ -110,7 +111,6 @@ REFUSALS: list[tuple[str, str, Spoil, str]] = [
     ("commit_offsets", "rolled_back", upon(ReadGroup, stranger("source"), step="commit_offsets"), "this group id"),
     ("commit_offsets", "rolled_back", failing(CommitOffsets, "commit_offsets"), "no"),
     ("landing_test", "rolled_back", upon(CommitOffsets, corrupt), "landing test"),
-    ("start_consumers", "rolled_back", upon(ReadGroup, carried_again, step="start_consumers"), "commits for this"),
     ("start_consumers", "rolled_back", failing(StartApplication, "start_consumers"), "no"),
     ("fence_producers", "rolled_back", failing(StopApplication, "fence_producers"), "no"),
     ("standstill", "rolled_back", upon(ReadLogs, straggle, nth=11, step="standstill"), "orders-1 by +1"),
@@ -142,6 +142,41 @@ def test_a_refusal_takes_everything_back(step: str, state: str, spoil: Spoil, wo
         world.offsets["target"].clear()
     if step != "landing_test":  # there the spoilt target is part of the story
         assert_back(world, result, state)
+
+
+def test_what_a_slow_worker_of_the_flow_carried_behind_the_commit_is_committed_again() -> None:
+    world = World()
+    upon(ReadGroup, carried_again, step="start_consumers")(world)
+    result = a_migration(world, FakeLog()).run()
+    assert_moved(world, result)
+    assert any("a slow worker of flow" in line and "they are committed again" in line for line in world.said)
+
+
+def test_what_a_stranger_committed_behind_the_commit_ends_the_run() -> None:
+    """Where it put the group counts on the way back, too: some records are read again, none is lost."""
+    world = World()
+    upon(ReadGroup, committed_by_a_stranger, step="start_consumers")(world)
+    result = a_migration(world, FakeLog()).run()
+    assert (result.step, result.state) == ("start_consumers", "rolled_back")
+    assert "something else commits for this group id" in result.reason
+    assert GROUP not in world.offsets["target"]
+    world.tick()
+    lost, repeated = lost_and_repeated(world)
+    assert lost == 0 < repeated
+
+
+def test_a_group_that_moved_at_the_source_meanwhile_is_not_committed_again() -> None:
+    """Its own records there are the newer truth: the run goes back to them."""
+    world = World()
+
+    def spoil(found: World) -> None:
+        carried_again(found)
+        found.offsets["source"][GROUP][PLACE] += 1
+
+    upon(ReadGroup, spoil, step="start_consumers")(world)
+    result = a_migration(world, FakeLog()).run()
+    assert (result.step, result.state) == ("start_consumers", "rolled_back")
+    assert "something still reads there under this group id" in result.reason
 
 
 def test_a_foreign_writer_on_the_target_is_seen_before_the_switch() -> None:

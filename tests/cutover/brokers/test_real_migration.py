@@ -75,9 +75,8 @@ class Shop:
         migration = PlanMigration(
             base.flows[0].id, "consumers_first", (wave,), {self.name: PlanApplication(self.billing.http), **addresses}
         )
-        # As where a failover is prepared for: positions are carried before, meanwhile, and behind the switch. Not each
-        # second: a slow worker may commit what it saw before the migration did, and then the run rightly goes back.
-        carrying = replace(base.flows[0], sync=SyncSettings(groups=GroupSync("continuous", interval_ms=5_000)))
+        # As where a failover is prepared for: positions are carried before, meanwhile, and behind the switch.
+        carrying = replace(base.flows[0], sync=SyncSettings(groups=GroupSync("continuous", interval_ms=1_000)))
         return seal_plan(replace(base, flows=(carrying, *base.flows[1:]), migration=migration))
 
     def prove(self, wanted: RequestProof) -> ProofOutcome:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from bench.bench_clusters import BenchClusters
 from clusters.admin import Admin
-from clusters.partition_status import read_partition_statuses
+from clusters.partition_status_records import read_partition_statuses
 from clusters.settings import ConnectionSettings
 from clusters.topic_partition import TopicPartition
 from lab import sample_applications

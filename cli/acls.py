@@ -12,7 +12,7 @@ import click
 from cli.plan_settings import build_settings_lookup, compile_plan_at
 
 if TYPE_CHECKING:
-    from clusters.role_acls import AccountRole, RequiredRight
+    from clusters.required_role_acls import AccountRole, RequiredRight
     from topology.plan import Plan
 
 _ROLES = ("apply", "worker", "observe", "verify", "migrate", "align")
@@ -37,7 +37,7 @@ def acls(path: Path, role: AccountRole, cluster: str | None, principal: str, che
 
     With --check, exits 1 when a right is missing, and names what it is needed for.
     """
-    from clusters.role_acls import derive_required_rights
+    from clusters.required_role_acls import derive_required_rights
 
     plan = compile_plan_at(path)
     needed = derive_required_rights(plan, role, cluster)

@@ -17,7 +17,7 @@ from topology.shell_command import render_shell_command
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from clusters.role_acls import AccountRole
+    from clusters.required_role_acls import AccountRole
     from clusters.settings import SettingsLookup
     from topology.drift import FieldDrift
     from topology.plan import Plan

@@ -23,7 +23,7 @@ from topology.shell_command import render_shell_command
 
 if TYPE_CHECKING:
     from clusters.admin import Admin
-    from clusters.partition_status import PartitionStatus
+    from clusters.partition_status_records import PartitionStatus
     from clusters.settings import ConnectionSettings
     from replicator.ledger.ledger import DecisionBasis
     from replicator.partition_key import PartitionKey
@@ -183,7 +183,7 @@ def copy_foreign(
     """
     from clusters.admin import Admin
     from clusters.control_topics import ControlWriter
-    from clusters.partition_status import read_partition_statuses
+    from clusters.partition_status_records import read_partition_statuses
     from replicator.partition_states import COPY_FOREIGN_STATE, OffsetSpan
     from replicator.recovery.operator_decisions import COPY_FOREIGN, OperatorDecision, submit_decision
 
@@ -238,7 +238,7 @@ def _is(report: PartitionStatus, flow_id: str, topic: str, partition: int) -> bo
 
 def _scene(flow_id: str, path: Path) -> _Scene:
     from clusters.alignment_records import read_alignments
-    from clusters.partition_status import read_partition_statuses
+    from clusters.partition_status_records import read_partition_statuses
     from replicator.ledger.ledger import read_ledger
 
     plan = compile_plan_at(path)
@@ -384,7 +384,7 @@ def await_workers(
     aside: bool = False,
 ) -> int:
     """Wait for what the workers say. The ledger names the order that a partition obeyed, the status one it refused."""
-    from clusters.partition_status import read_partition_statuses
+    from clusters.partition_status_records import read_partition_statuses
     from replicator.ledger.ledger import read_ledger
 
     waiting, worst = {(order.topic, order.partition): order for order in orders}, 0

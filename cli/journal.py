@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from clusters.settings import ConnectionSettings
     from cutover.errors import BrokenChain
-    from cutover.journal.chain import JournalChain, JournalEntry, VoidLine
+    from cutover.journal.hash_chain import JournalChain, JournalEntry, VoidLine
     from cutover.journal.signing import Signing
     from topology.plan import Plan
 
@@ -51,7 +51,7 @@ def journal(path: Path, verify: bool, run_id: str | None, ordered: bool, signed_
     not to be verified.
     """
     from cutover.errors import BrokenChain, NotSupported
-    from cutover.journal.chain import JournalChain
+    from cutover.journal.hash_chain import JournalChain
     from cutover.journal.journal_topic import JournalTopicLog
 
     plan = compile_plan_at(path)
@@ -166,7 +166,7 @@ def _named(line: VoidLine) -> str:
 
 def _runs(chain: JournalChain) -> list[dict[str, Any]]:
     """Every run, oldest first: what it was, and how it ended (state None: it has not)."""
-    from cutover.journal.chain import RUN_STEP, TAKEOVER_STEP
+    from cutover.journal.hash_chain import RUN_STEP, TAKEOVER_STEP
 
     found: dict[str, list[JournalEntry]] = {}
     for entry in chain.entries:

@@ -21,7 +21,7 @@ from cli.wave_status import read_migration_journal
 if TYPE_CHECKING:
     from clusters.settings import ConnectionSettings
     from cutover.driver import RunDriver
-    from cutover.journal.chain import JournalChain
+    from cutover.journal.hash_chain import JournalChain
     from cutover.run_plan import RunPlan
     from cutover.step_runner import RunResult
     from topology.plan import Plan

@@ -18,7 +18,7 @@ from cli.plan_settings import build_settings_lookup, compile_plan_at
 from topology.shell_command import quote_shell_argument
 
 if TYPE_CHECKING:
-    from clusters.partition_status import PartitionStatus
+    from clusters.partition_status_records import PartitionStatus
     from clusters.settings import ConnectionSettings
     from topology.plan import Plan
 
@@ -69,7 +69,7 @@ def status(path: Path, watch: bool, form: str) -> int:
 
 def _flows(plan: Plan, targets: dict[str, ConnectionSettings], path: Path) -> list[dict[str, Any]]:
     from clusters.flow_records import read_flows
-    from clusters.partition_status import read_status_reports
+    from clusters.partition_status_records import read_status_reports
     from replicator.worker.flow_state import pick_worst_state
 
     desired = {flow_id: record for each in targets.values() for flow_id, record in read_flows(each).items()}

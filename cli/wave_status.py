@@ -9,7 +9,7 @@ import click
 
 if TYPE_CHECKING:
     from clusters.settings import ConnectionSettings
-    from cutover.journal.chain import JournalChain
+    from cutover.journal.hash_chain import JournalChain
     from cutover.wave_states import WaveState
     from topology.plan import Plan
 

@@ -1,4 +1,4 @@
-"""A `ControlFollower` whose Kafka client is in a process apart (`clusters.client_process`).
+"""A `ControlFollower` whose Kafka client is in a process apart (`clusters.crash_isolated_client`).
 
 Below the class: what is called in that process. Records cross as they came, a byte a character, and are read by whoever
 reads those of brokers: a process that was taken over can say no more than a broker can.
@@ -11,8 +11,8 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self
 
-from clusters.client_process import ClientProcess, ClientProcessEnded, ClientProcesses
 from clusters.control_follower import ControlFollower, FollowedRecord
+from clusters.crash_isolated_client import ClientProcess, ClientProcessEnded, ClientProcesses
 from clusters.errors import ClusterError
 from clusters.settings import resolve_connection_settings
 from topology.bounded_json import MAX_JSON_BYTES

@@ -13,7 +13,7 @@
     ├── TopicExists              a topic of that name is there already, with another shape
     ├── GroupNotEmpty            a consumer group that still has members; its offsets are never touched
     ├── RequestRefused           the broker answered with an error code we have no better name for (`code`)
-    ├── ProcessEnded, CallFailed (`clusters.client_process`) the process that asks for us ended; what it raised
+    ├── ProcessEnded, CallFailed (`clusters.crash_isolated_client`) the process that asks for us ended; what it raised
     └── ProtocolError            an answer, a batch or a control record that cannot be understood
 
 Every one of them is a message for people (`str()` says what is wrong, where, and what to do) and ends a
@@ -100,7 +100,7 @@ class GroupNotEmpty(ClusterError):
 
 
 class CannotFence(ClusterError):
-    """A fence that would not hold, or would shut out others (`clusters.fence_acls`)."""
+    """A fence that would not hold, or would shut out others (`clusters.producer_fence`)."""
 
 
 class RequestRefused(ClusterError):

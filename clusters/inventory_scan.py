@@ -17,8 +17,8 @@ from clusters.control_topics import FLOWS_TOPIC
 from clusters.errors import ProtocolError, RequestRefused, Unauthorised, Unreachable
 from clusters.flow_records import read_flows
 from clusters.group_listing import GroupListing
+from clusters.inventory_requests import ScannedConfigs, ScannedTopic, ScanRequests
 from clusters.kafka_release import METADATA_VERSION_FEATURE, detect_release, find_release_of_level, parse_release
-from clusters.scan_requests import ScannedConfigs, ScannedTopic, ScanRequests
 from clusters.settings import ConnectionSettings, build_wrong_cluster_error
 from clusters.topic_partition import TopicPartition
 from clusters.wire import admin_reads

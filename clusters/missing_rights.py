@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from kio.static.primitive import f64, i8, i16, i32, i32Timedelta
 
-from clusters.role_acls import AccountRole, RequiredRight, derive_required_rights
+from clusters.required_role_acls import AccountRole, RequiredRight, derive_required_rights
 from clusters.settings import ConnectionSettings, SettingsLookup
 from clusters.wire import error_codes
 from clusters.wire.connection import Connection, open_connection

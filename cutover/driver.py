@@ -29,7 +29,7 @@ from cutover.actions import (
 )
 from cutover.errors import NothingToResume, NotSupported
 from cutover.evidence.pack import EvidenceSubject, measure_producer_stop_ms, write_run_evidence
-from cutover.journal.chain import RUN_STEP, EntryKind, Journal, find_step_outcome
+from cutover.journal.hash_chain import RUN_STEP, EntryKind, Journal, find_step_outcome
 from cutover.observations import (
     ActionDone,
     ActionFailed,

@@ -12,7 +12,7 @@ from cutover.actions import Action
 from cutover.driver import ActionHandler, RunDriver, RunEvent
 from cutover.errors import NothingToResume
 from cutover.evidence.proof_summary import build_failed_proof
-from cutover.journal.chain import find_step_outcome
+from cutover.journal.hash_chain import find_step_outcome
 from cutover.observations import ActionFailed, ApprovalAnswer, Observation
 from cutover.step_runner import RunResult
 

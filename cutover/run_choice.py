@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from cutover.drill.drill_plan import plan_drill
 from cutover.failover.failback_plan import plan_failback, preview_failback
 from cutover.failover.failover_plan import plan_failover
-from cutover.journal.chain import JournalChain
+from cutover.journal.hash_chain import JournalChain
 from cutover.rollback.rollback_plan import StrandedChoice, plan_rollback, preview_rollback
 from cutover.run_claim import find_begun_strategy
 from cutover.run_plan import RunKind, RunPlan, plan_migration

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from cutover.errors import Locked, NothingToResume, PlanChanged, Superseded
-from cutover.journal.chain import (
+from cutover.journal.hash_chain import (
     RUN_STEP,
     TAKEOVER_STEP,
     EntryKind,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from cutover.errors import NotSupported, WaveBlocked, WaveDone
-from cutover.journal.chain import RUN_STEP, TAKEOVER_STEP, JournalChain, JournalEntry, find_step_outcome
+from cutover.journal.hash_chain import RUN_STEP, TAKEOVER_STEP, JournalChain, JournalEntry, find_step_outcome
 from topology.migration_waves import Wave
 from topology.plan import Plan
 

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Iterator
 from cutover.actions import ClusterSide, GiveRights, JsonObject, ReadRights, RecallDeeds, ReportMessage, TakeRights
 from cutover.errors import Refused
 from cutover.failover.loss import render_utc_instant
-from cutover.journal.chain import JournalChain, JournalEntry
+from cutover.journal.hash_chain import JournalChain, JournalEntry
 from cutover.observations import ObservedRights, RecalledDeeds
 from cutover.polling import ActionGenerator, perform_action
 from cutover.run_context import RunContext

@@ -33,14 +33,14 @@ from spark.judging.flow_observation import (
     read_flow_facts,
     read_ledger_alignment,
 )
-from spark.judging.group_positions import (
+from spark.judging.group_position_landing import LandedPosition
+from spark.judging.group_position_reading import (
     FlowGroupPositions,
     GroupSelection,
     add_group_findings,
     read_group_positions,
     run_landing_tests,
 )
-from spark.judging.position_landing import LandedPosition
 from spark.judging.proof import ComparisonOutcome, compare_and_judge
 from spark.judging.proof_inputs import ProofPartition, ProofReaders
 from spark.judging.proof_window import ObservedPartition, PartitionPair

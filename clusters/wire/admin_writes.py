@@ -1,5 +1,5 @@
 """Requests that change what brokers hold beside records: access rights, client quotas, topic configs. None deletes a
-topic or a user; rights and limits are taken away by `clusters.fence_acls` alone, which gave them. Each answers with
+topic or a user; rights and limits are taken away by `clusters.producer_fence` alone, which gave them. Each answers with
 the
 things that were refused, and why; the others are done."""
 

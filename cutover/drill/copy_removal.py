@@ -18,7 +18,7 @@ from clusters.control_records import read_control_log, read_latest_values
 from clusters.control_topics import FLOWS_TOPIC, LEDGER_TOPIC, ControlWriter
 from clusters.errors import ClusterError
 from clusters.flow_records import read_flows, write_flow
-from clusters.partition_status import delete_partition_status, read_partition_statuses
+from clusters.partition_status_records import delete_partition_status, read_partition_statuses
 from clusters.producer_registry import PRODUCER_PREFIX
 from clusters.settings import ConnectionSettings
 from clusters.wire.admin_writes import delete_acls

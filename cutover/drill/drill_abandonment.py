@@ -8,14 +8,14 @@ import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 
-from clusters import fence_acls
+from clusters import producer_fence
 from clusters.errors import ClusterError
 from clusters.settings import ConnectionSettings
 from cutover.actions import JsonObject
 from cutover.drill.copy_removal import delete_copies
 from cutover.errors import Locked, NothingToResume
 from cutover.fences.journaled_fence import find_standing_fence
-from cutover.journal.chain import RUN_STEP, TAKEOVER_STEP, Journal, JournalChain, JournalEntry, describe_holder
+from cutover.journal.hash_chain import RUN_STEP, TAKEOVER_STEP, Journal, JournalChain, JournalEntry, describe_holder
 from cutover.run_claim import RunClaim, read_run_kind
 from cutover.step_runner import RunResult
 
@@ -104,7 +104,7 @@ def _lowered(
     alias = source if deed["side"] == "source" else target
     claim.write("lower_fence", "intent", deed, "LowerFence")
     try:
-        lowered = fence_acls.lower_acl_fence(settings[alias], deed["snapshot"]).told
+        lowered = producer_fence.lower_acl_fence(settings[alias], deed["snapshot"]).told
     except ClusterError as error:
         claim.write("lower_fence", "outcome", {**deed, "failed": str(error)}, "LowerFence")
         return [f"the fence of {claim.run} at {alias}: {error}"]

@@ -10,9 +10,9 @@ from clusters.cluster_protocol import TopicDescription
 from clusters.control_records import read_messages
 from clusters.control_topics import FLOWS_TOPIC, LEDGER_TOPIC, STATUS_TOPIC
 from clusters.errors import ClusterError
-from clusters.fence_acls import is_acl_on_topic
 from clusters.missing_rights import find_missing_rights
-from clusters.role_acls import RequiredRight, derive_required_rights
+from clusters.producer_fence import is_acl_on_topic
+from clusters.required_role_acls import RequiredRight, derive_required_rights
 from clusters.settings import ConnectionSettings
 from clusters.topic_partition import TopicPartition
 from clusters.wire import admin_reads
@@ -208,7 +208,7 @@ def _unreadable(drill: Drill) -> list[str]:
 
 def _allowed(drill: Drill, problems: list[str]) -> JsonObject:
     """Alias → [principal, topic]: rights to write that an acl fence can take away. Without any, the first denial on a
-    copy would be the first right on it at all (`clusters.fence_acls.inspect_acl_fence`)."""
+    copy would be the first right on it at all (`clusters.producer_fence.inspect_acl_fence`)."""
     flow, found = drill.flow, dict[str, list[list[str]]]()
     names = {flow.source: list(drill.copies), flow.target: [flow.target_topic(copy) for copy in drill.copies]}
     for alias, topics in names.items():

@@ -7,7 +7,7 @@ from typing import Any
 
 from cutover.drill.drill_sequence import DrillResult
 from cutover.drill.drill_topology import BACK_RUN_SUFFIX, list_left_out
-from cutover.journal.chain import JournalChain, find_step_outcome
+from cutover.journal.hash_chain import JournalChain, find_step_outcome
 from cutover.run_plan import RunPlan
 from topology.plan import Plan
 

@@ -19,7 +19,7 @@ from cutover.drill.drill_topology import BACK_RUN_SUFFIX
 from cutover.drill.record_tally import RecordTally
 from cutover.driver import RunDriver, RunEvent, RunPorts
 from cutover.errors import NothingToResume, Superseded
-from cutover.journal.chain import RUN_STEP
+from cutover.journal.hash_chain import RUN_STEP
 from cutover.journal.topology_journal import open_journal
 from cutover.observations import ProofOutcome
 from cutover.run_claim import ClaimRequest

@@ -14,7 +14,7 @@ from cutover.actions import JsonObject
 from cutover.errors import NothingToRollBack, NotSupported, PlanChanged
 from cutover.failover.failover_plan import plan_failover
 from cutover.fences.journaled_fence import find_standing_fence
-from cutover.journal.chain import RUN_STEP, TAKEOVER_STEP, JournalChain, JournalEntry, find_step_outcome
+from cutover.journal.hash_chain import RUN_STEP, TAKEOVER_STEP, JournalChain, JournalEntry, find_step_outcome
 from cutover.policy import DEFAULT_SESSION_MS, SESSION_GRACE_MS, WavePolicy, build_wave_policy
 from cutover.rollback.earlier_run import EarlierRun, find_rollback_of
 from cutover.rollback.rollback_plan import StrandedChoice, plan_way_back, shorten_lag_hold

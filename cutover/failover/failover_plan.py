@@ -9,7 +9,7 @@ from typing import Final
 from clusters.topic_partition import TopicPartition
 from cutover.errors import NotSupported
 from cutover.fences.journaled_fence import find_standing_fence
-from cutover.journal.chain import JournalChain, JournalEntry
+from cutover.journal.hash_chain import JournalChain, JournalEntry
 from cutover.offsets import decode_offsets
 from cutover.policy import WavePolicy, build_wave_policy
 from cutover.rollback.earlier_run import EarlierRun

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from cutover.actions import JsonObject
-from cutover.journal.chain import JournalEntry
+from cutover.journal.hash_chain import JournalEntry
 
 RAISING_DEEDS: Final = ("RaiseFence", "CallHook")  # the deeds by which fences rise
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from cutover.errors import Locked
-from cutover.journal.chain import RUN_STEP, Journal, describe_holder
+from cutover.journal.hash_chain import RUN_STEP, Journal, describe_holder
 from cutover.observations import ApprovalAnswer
 
 DECOMMISSION: Final = "decommission"

@@ -14,7 +14,7 @@ from cutover.errors import BrokenChain
 
 
 class JournalTopicLog:
-    """See `cutover.journal.chain.JournalLog`. Creates the control topics at the first append when they are missing."""
+    """The `JournalLog` of `hash_chain`. Creates the control topics at the first append when they are missing."""
 
     def __init__(self, settings: ConnectionSettings) -> None:
         self.settings = settings

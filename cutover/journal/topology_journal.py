@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from clusters.settings import ConnectionSettings
-from cutover.journal.chain import Journal, JournalChain
+from cutover.journal.hash_chain import Journal, JournalChain
 from cutover.journal.journal_topic import JournalTopicLog
 from cutover.journal.signing import read_signing_keys
 from topology.plan import Plan

@@ -14,7 +14,7 @@ from clusters.admin import Admin
 from clusters.control_topics import SLOT_COUNT, ControlWriter
 from clusters.errors import ClusterError, RequestRefused, TopicMissing, Unreachable
 from clusters.flow_records import FlowRecord, read_flows, write_flow
-from clusters.partition_status import read_partition_statuses
+from clusters.partition_status_records import read_partition_statuses
 from clusters.registry.schema_id_translation import read_schema_ids
 from clusters.settings import ConnectionSettings
 from clusters.topic_partition import TopicPartition

@@ -16,7 +16,7 @@ from clusters.control_topics import SLOT_COUNT, STATUS_TOPIC
 from clusters.control_values import ControlValue, log_invalid_record
 from clusters.errors import ClusterError, TopicMissing, Unreachable, WrongCluster
 from clusters.flow_records import FlowRecord, read_flows
-from clusters.partition_status import PartitionStatus
+from clusters.partition_status_records import PartitionStatus
 from clusters.settings import ConnectionSettings
 from clusters.sync_reports import SYNC_PREFIX, parse_sync_reports
 from clusters.topic_partition import TopicPartition

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from clusters import fence_acls
+from clusters import producer_fence
 from clusters.errors import CannotFence, ClusterError
 from clusters.flow_records import read_flows
 from clusters.partition_writers import ProducerWrites, find_transactional_ids, read_producer_states, read_writes_since
@@ -47,9 +47,9 @@ class LiveFences:
         """What stands at the brokers where the fence would be, and which other flows would carry it on."""
         settings = self._settings[action.side]
         if action.kind == "acl":
-            found = fence_acls.inspect_acl_fence(settings, action.topics, self._principals(action.names))
+            found = producer_fence.inspect_acl_fence(settings, action.topics, self._principals(action.names))
         else:
-            found = fence_acls.inspect_quota_fence(settings, self._clients(action.names), action.rate)
+            found = producer_fence.inspect_quota_fence(settings, self._clients(action.names), action.rate)
         other = self._settings["target" if action.side == "source" else "source"]
         return replace(self._seen(found), carriers=self._carriers(settings, other, action))
 
@@ -76,12 +76,12 @@ class LiveFences:
 
     def rise(self, action: RaiseFence) -> ObservedFence:
         """Raises the fence and reads it back at every broker."""
-        raise_ = fence_acls.raise_acl_fence if action.kind == "acl" else fence_acls.raise_quota_fence
+        raise_ = producer_fence.raise_acl_fence if action.kind == "acl" else producer_fence.raise_quota_fence
         return self._seen(raise_(self._settings[action.side], action.snapshot))
 
     def lower(self, action: LowerFence) -> ObservedFence:
         """Puts back exactly the snapshot and reads it back at every broker."""
-        lower = fence_acls.lower_acl_fence if action.kind == "acl" else fence_acls.lower_quota_fence
+        lower = producer_fence.lower_acl_fence if action.kind == "acl" else producer_fence.lower_quota_fence
         return self._seen(lower(self._settings[action.side], action.snapshot))
 
     def writers(self, action: FindWriters) -> ObservedWriters:
@@ -100,7 +100,7 @@ class LiveFences:
         )
         return ObservedWriters(self._now(), writers, upto, _allowed(settings, {place.topic for place in action.places}))
 
-    def _seen(self, fence: fence_acls.FenceState) -> ObservedFence:
+    def _seen(self, fence: producer_fence.FenceState) -> ObservedFence:
         return ObservedFence(self._now(), fence.up, fence.snapshot, fence.told)
 
     def _principals(self, names: tuple[str, ...]) -> set[str]:
@@ -114,9 +114,9 @@ class LiveFences:
             )
         return {principal for principal in found.values() if principal is not None}
 
-    def _clients(self, names: tuple[str, ...]) -> list[fence_acls.QuotaClient]:
+    def _clients(self, names: tuple[str, ...]) -> list[producer_fence.QuotaClient]:
         """Raises CannotFence for an application that has neither user nor client id in the file."""
-        found: list[fence_acls.QuotaClient] = []
+        found: list[producer_fence.QuotaClient] = []
         for name in names:
             application = self._application(name)
             kind, _, user = (application.principal or "").partition(":")
@@ -165,6 +165,6 @@ def _allowed(settings: ConnectionSettings, topics: set[str]) -> tuple[str, ...]:
         for acl in acls or ()
         if acl.permission == "ALLOW"
         and acl.operation in _WRITING
-        and any(fence_acls.is_acl_on_topic(acl, each) for each in topics)
+        and any(producer_fence.is_acl_on_topic(acl, each) for each in topics)
     }
     return tuple(sorted(found))

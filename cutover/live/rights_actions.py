@@ -8,7 +8,7 @@ from dataclasses import asdict
 
 from clusters.broker_propagation import wait_for_every_broker
 from clusters.missing_rights import find_missing_rights
-from clusters.role_acls import CLUSTER_RESOURCE_NAME, RequiredRight
+from clusters.required_role_acls import CLUSTER_RESOURCE_NAME, RequiredRight
 from clusters.settings import ConnectionSettings
 from clusters.wire import admin_reads
 from clusters.wire.admin_writes import create_acls, delete_acls

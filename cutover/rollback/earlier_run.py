@@ -8,7 +8,7 @@ from typing import Any
 
 from clusters.topic_partition import TopicPartition
 from cutover.fences.journaled_fence import find_standing_fence
-from cutover.journal.chain import RUN_STEP, JournalChain, JournalEntry, find_step_outcome
+from cutover.journal.hash_chain import RUN_STEP, JournalChain, JournalEntry, find_step_outcome
 from cutover.offsets import decode_offsets
 from cutover.step_outcomes import StepOutcomes, TranslatedGroup
 from topology.plan import PlanFlow

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Literal
 
 from cutover.errors import NothingToRollBack, NotSupported, PlanChanged, WaveBlocked
-from cutover.journal.chain import JournalChain
+from cutover.journal.hash_chain import JournalChain
 from cutover.policy import WavePolicy, build_wave_policy
 from cutover.rollback.earlier_run import EarlierRun, build_earlier_run, find_switched_migration
 from cutover.rollback.rollback_step_order import build_rollback_texts, list_refusal_steps, list_rollback_steps

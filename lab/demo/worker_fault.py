@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable
 
 from clusters.errors import ClusterError
-from clusters.partition_status import read_partition_statuses
+from clusters.partition_status_records import read_partition_statuses
 from clusters.settings import ConnectionSettings
 
 _POLL_S = 0.1

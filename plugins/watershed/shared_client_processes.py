@@ -1,4 +1,5 @@
-"""What Airflow's triggerer asks of clusters, it asks in a process apart (`clusters.client_process`, decision 0057).
+"""What Airflow's triggerer asks of clusters, it asks in a process apart
+(`clusters.crash_isolated_client`, decision 0057).
 
 All waiting tasks of an Airflow share the triggerer. One topology's broker that ends the Kafka client must not end it.
 """
@@ -10,7 +11,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
-from clusters.client_process import CallFailed, ClientProcesses
+from clusters.crash_isolated_client import CallFailed, ClientProcesses
 from clusters.errors import ClusterError
 
 _ANSWER_S = 600.0  # of questions to several clusters, each of which may be slow to answer

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from clusters.role_acls import ACL_RESOURCE_OPTIONS
+from clusters.required_role_acls import ACL_RESOURCE_OPTIONS
 from clusters.settings import ConnectionSettings
 from clusters.wire import admin_reads
 from clusters.wire.admin_writes import create_acls

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from clusters.partition_status import PartitionStatus, read_partition_statuses
+from clusters.partition_status_records import PartitionStatus, read_partition_statuses
 from clusters.wire.admin_reads import TopicConfig, read_topic_config_entries
 from clusters.wire.admin_writes import alter_topic_configs
 from clusters.wire.connection import open_connection

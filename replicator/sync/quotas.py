@@ -24,7 +24,7 @@ from topology.sync_settings import SyncMode
 
 _KIND: Final = "quota"
 _DEFAULT: Final = "default"
-_RATE: Final = "producer_byte_rate"  # what a fence lowers (clusters.fence_acls)
+_RATE: Final = "producer_byte_rate"  # what a fence lowers (clusters.producer_fence)
 _CARRIED: Final = frozenset({"user", "client-id"})
 _TYPES: Final = {"user": "users", "client-id": "clients", "ip": "ips"}  # as kafka-configs says them
 _ClusterQuotas = Mapping[QuotaEntity, Mapping[str, float]]

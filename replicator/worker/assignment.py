@@ -9,7 +9,7 @@ from operator import attrgetter
 
 from clusters.control_topics import compute_slot
 from clusters.flow_records import FlowRecord
-from clusters.partition_status import PartitionStatus
+from clusters.partition_status_records import PartitionStatus
 from replicator.copy.aligned.gap_filler import GapMethod
 from replicator.partition_key import PartitionKey
 from replicator.topic_mapping import HoldReason, MappedTopic

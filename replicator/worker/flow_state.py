@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
 
-from clusters.partition_status import PartitionStatus
+from clusters.partition_status_records import PartitionStatus
 
 SILENT_STATE: Final = "silent"  # no worker has reported lately; nobody writes this state down
 _SILENT_MS: Final = 15_000  # workers report every second, and every five what does nothing

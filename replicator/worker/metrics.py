@@ -14,7 +14,7 @@ from wsgiref.simple_server import WSGIServer
 from prometheus_client import CollectorRegistry, ProcessCollector, start_http_server
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from clusters.partition_status import PartitionStatus
+from clusters.partition_status_records import PartitionStatus
 from replicator.errors import ReplicatorError
 from replicator.worker.metrics_snapshot import MetricsSnapshot
 

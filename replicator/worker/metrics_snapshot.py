@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from clusters.partition_status import PartitionStatus
+from clusters.partition_status_records import PartitionStatus
 from clusters.sync_reports import SyncReport
 
 

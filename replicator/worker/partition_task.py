@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from clusters.control_topics import compute_slot
 from clusters.flow_records import FlowRecord
-from clusters.partition_status import PartitionStatus
+from clusters.partition_status_records import PartitionStatus
 from replicator import partition_states
 from replicator.copy.aligned.gap_filler import GapMethod
 from replicator.copy.copy_protocol import Copy

@@ -15,7 +15,7 @@ from clusters.control_topics import ControlWriter
 from clusters.errors import ClusterError
 from clusters.fleet import LEADING_SLOT, PlacementRecord, read_slot_owners, write_placement
 from clusters.flow_records import FlowRecord
-from clusters.partition_status import PartitionStatus, StatusFollower
+from clusters.partition_status_records import PartitionStatus, StatusFollower
 from clusters.settings import ConnectionSettings
 from replicator.worker.partition_placement import PartitionLoad, balance_partitions
 

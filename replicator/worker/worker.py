@@ -19,7 +19,7 @@ from clusters.control_topics import ControlWriter
 from clusters.errors import ClusterError
 from clusters.fleet import PlacementRecord, build_fleet_group_id, build_fleet_key, build_placement_key
 from clusters.flow_records import FlowRecord
-from clusters.partition_status import PartitionStatus, delete_partition_status, write_partition_status
+from clusters.partition_status_records import PartitionStatus, delete_partition_status, write_partition_status
 from clusters.settings import ConnectionSettings, SettingsLookup
 from replicator.copy import log_append_time
 from replicator.copy.aligned.aligned_topic_choice import AlignmentDecisions

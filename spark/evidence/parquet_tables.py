@@ -13,7 +13,7 @@ from dataclasses import fields
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from spark.judging.position_landing import LandedPosition
+from spark.judging.group_position_landing import LandedPosition
 from spark.judging.proof_window import ProofWindow
 from spark.judging.verdict import ChunkRow, ConfirmedDifference, Counts, ProofJudgement, encode_chunk_row
 

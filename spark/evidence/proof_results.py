@@ -27,7 +27,7 @@ from spark.evidence.parquet_tables import (
     build_partition_rows,
     build_run_row,
 )
-from spark.judging.position_landing import LandedPosition
+from spark.judging.group_position_landing import LandedPosition
 from spark.judging.proof_window import PartitionPair, ProofWindow
 from spark.judging.verdict import EXIT_CODES, ChunkRow, ConfirmedDifference, Counts, ProofJudgement, compute_proof_root
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
-from clusters.partition_status import PartitionStatus, StatusFollower, read_partition_statuses
+from clusters.partition_status_records import PartitionStatus, StatusFollower, read_partition_statuses
 from clusters.settings import resolve_connection_settings
 from topology.plan import PlanCluster
 from topology.quantities import render_duration

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any
 
-from clusters.client_process import CallFailed, ClientProcesses
+from clusters.crash_isolated_client import CallFailed, ClientProcesses
 from clusters.errors import ClusterError
 
 

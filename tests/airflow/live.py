@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from sqlalchemy import DateTime, column, create_engine, table, update
 
-from clusters.partition_status import read_partition_statuses
+from clusters.partition_status_records import read_partition_statuses
 from clusters.settings import resolve_connection_settings
 from lab import airflow, postgres, process_sessions, sample_applications
 from lab.airflow_client import AirflowClient, ApprovalQuestion, TaskInstance

@@ -20,11 +20,11 @@ from clusters.admin import Admin
 from clusters.control_follower import FollowedRecord
 from clusters.control_topics import FLOWS_TOPIC, JOURNAL_TOPIC, STATUS_TOPIC, ControlWriter, ensure_control_topics
 from clusters.flow_records import FlowRecord, write_flow
-from clusters.partition_status import PartitionStatus, write_partition_status
+from clusters.partition_status_records import PartitionStatus, write_partition_status
 from clusters.settings import ConnectionSettings
 from cutover.actions import RequestProof
 from cutover.failover.failover_plan import plan_failover
-from cutover.journal.chain import Journal
+from cutover.journal.hash_chain import Journal
 from cutover.observations import ApprovalAnswer, ProofOutcome
 from cutover.run_plan import plan_migration
 from plugins.watershed.page.cluster_snapshots import ClusterSnapshot, ControlTopicsView

@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 
 from clusters.admin import Admin
-from clusters.client_process import ClientProcessEnded, ClientProcesses
 from clusters.control_topics import ensure_control_topics
-from clusters.partition_status import PartitionStatus
+from clusters.crash_isolated_client import ClientProcessEnded, ClientProcesses
+from clusters.partition_status_records import PartitionStatus
 from clusters.settings import ConnectionSettings
 from lab.clusters import Lab
 from lab.hostile_broker import HostileBroker, build_friendly_answer
@@ -106,7 +106,7 @@ def reef_died(hub: ClusterSnapshot, reef: ClusterSnapshot) -> bool:
 def test_a_browser_waits_for_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """`look` answers although the process is not even started."""
     held = threading.Event()
-    monkeypatch.setattr("clusters.client_process.ClientProcesses.enter", lambda *_: held.wait(60))
+    monkeypatch.setattr("clusters.crash_isolated_client.ClientProcesses.enter", lambda *_: held.wait(60))
     readers = ClusterReaders()
     try:
         assert readers.look(PlanCluster("hub", ("127.0.0.1:9",))).answered_at is None

@@ -23,7 +23,7 @@ from airflow.sdk.exceptions import (
 from cutover.actions import Action
 from cutover.driver import RunDriver
 from cutover.errors import Superseded
-from cutover.journal.chain import find_step_outcome
+from cutover.journal.hash_chain import find_step_outcome
 from cutover.observations import Observation
 from cutover.run_plan import plan_migration
 from plugins.watershed.detached_process import DetachedProcess

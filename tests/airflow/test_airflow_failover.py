@@ -16,7 +16,7 @@ from airflow.sdk.exceptions import AirflowFailException, TaskAwaitingInput, Task
 from clusters.topic_partition import TopicPartition
 from cutover.actions import AskApproval
 from cutover.failover.loss import FailoverLoss, PartitionLoss, build_failover_loss
-from cutover.journal.chain import Journal, find_step_outcome
+from cutover.journal.hash_chain import Journal, find_step_outcome
 from cutover.observations import LastSeenPartition
 from cutover.run_choice import plan_run
 from plugins.watershed.dag_params import parse_choices

@@ -14,7 +14,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from clusters.admin import Admin
 from clusters.control_topics import ControlWriter
 from clusters.flow_records import read_flows, write_flow
-from clusters.partition_status import PartitionStatus
+from clusters.partition_status_records import PartitionStatus
 from plugins.watershed.detached_process import DetachedProcess
 from plugins.watershed.operators import flow_status, replication
 from plugins.watershed.operators.replication import (

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cutover.hooks.hook_caller import HookCaller
-from cutover.journal.chain import JournalEntry
+from cutover.journal.hash_chain import JournalEntry
 from lab import postgres, sample_applications
 from lab.account import build_account, find_applications
 from lab.airflow_client import AirflowRequestFailed

@@ -14,7 +14,7 @@ from clusters.control_follower import FollowedRecord
 from clusters.control_topics import JOURNAL_TOPIC
 from cutover.drill.drill_topology import build_drill_topology
 from cutover.driver import approve_all
-from cutover.journal.chain import Journal
+from cutover.journal.hash_chain import Journal
 from cutover.journal.signing import SIGNED_HASH_PREFIX, Signing
 from cutover.observations import ProofOutcome
 from plugins.watershed.page.cluster_snapshots import ControlTopicsView

@@ -13,7 +13,7 @@ import pytest
 from clusters.control_follower import FollowedRecord
 from clusters.control_topics import FLOWS_TOPIC, JOURNAL_TOPIC, STATUS_TOPIC
 from clusters.errors import Unreachable
-from clusters.partition_status import PartitionStatus
+from clusters.partition_status_records import PartitionStatus
 from plugins.watershed.page.cluster_snapshots import ClusterReader, ControlTopicsView
 from tests.airflow.page_world import ADDRESS, NOW
 from topology.plan import PlanCluster

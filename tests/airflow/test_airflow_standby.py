@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from airflow.sdk.exceptions import TaskDeferred
 
-from cutover.journal.chain import find_step_outcome
+from cutover.journal.hash_chain import find_step_outcome
 from plugins.watershed.detached_process import DetachedProcess, ProcessStartFailed, start_detached
 from plugins.watershed.operators.spark_application import ProcessEnded
 from plugins.watershed.steps import standby_proof, step_driver

@@ -14,7 +14,7 @@ from typing import Any
 from clusters.alignment_records import AlignmentRecord
 from clusters.fleet import FleetRecord, PlacementRecord
 from clusters.flow_records import FlowRecord
-from clusters.partition_status import PartitionStatus
+from clusters.partition_status_records import PartitionStatus
 from clusters.producer_registry import ProducerRecord
 from clusters.sync_reports import SyncReport
 from clusters.topic_partition import TopicPartition

@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from clusters import client_process as apart_module
-from clusters.client_process import (
+from clusters import crash_isolated_client as apart_module
+from clusters.crash_isolated_client import (
     BACKOFF_RESET_S,
     FIRST_WAIT_S,
     LONGEST_WAIT_S,
@@ -181,7 +181,7 @@ def test_the_process_has_no_key_of_airflow(monkeypatch: pytest.MonkeyPatch, ende
 
 PARENT = """
 import time
-from clusters.client_process import ClientProcess
+from clusters.crash_isolated_client import ClientProcess
 child = ClientProcess(lambda child: None)
 print(child.call("tests.clusters.test_apart:add", {"a": 1, "b": 1})["pid"], flush=True)
 time.sleep(1000)

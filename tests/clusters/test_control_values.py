@@ -14,7 +14,7 @@ from clusters.control_topics import FLOWS_TOPIC, STATUS_TOPIC, encode_control_va
 from clusters.control_values import decode_control_value
 from clusters.fleet import FleetRecord, PlacementRecord, read_fleets
 from clusters.flow_records import FlowRecord, read_flows
-from clusters.partition_status import PartitionStatus, read_status_reports
+from clusters.partition_status_records import PartitionStatus, read_status_reports
 from clusters.producer_registry import ProducerRecord, read_producers
 from clusters.settings import ConnectionSettings
 from clusters.sync_reports import SyncReport

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from clusters.admin import Admin
 from clusters.errors import ClusterError
 from clusters.group_offsets import GroupOffsets
-from clusters.partition_status import read_partition_statuses
+from clusters.partition_status_records import read_partition_statuses
 from clusters.topic_partition import TopicPartition
 from cutover.actions import RequestProof
 from cutover.observations import ProofOutcome

@@ -23,7 +23,7 @@ from cutover.actions import (
 from cutover.driver import RunDriver
 from cutover.failover.failback_plan import plan_failback
 from cutover.failover.failover_plan import plan_failover
-from cutover.journal.chain import Journal
+from cutover.journal.hash_chain import Journal
 from cutover.observations import (
     ActionFailed,
     ClusterProbe,

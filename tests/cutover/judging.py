@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 
-from cutover.journal.chain import JournalChain
+from cutover.journal.hash_chain import JournalChain
 from cutover.step_runner import RunResult
 from tests.cutover.fake_log import FakeLog
 from tests.cutover.world import REVERSE, World

@@ -14,11 +14,11 @@ from typing import Any
 
 from confluent_kafka import Consumer, Producer
 
-from clusters.partition_status import read_partition_statuses
+from clusters.partition_status_records import read_partition_statuses
 from clusters.settings import ConnectionSettings
 from cutover.actions import RequestProof
 from cutover.driver import RunDriver, RunEvent
-from cutover.journal.chain import JournalChain
+from cutover.journal.hash_chain import JournalChain
 from cutover.journal.journal_topic import JournalTopicLog
 from cutover.live.application_control import ApplicationState
 from cutover.observations import ProofOutcome

@@ -9,7 +9,7 @@ import pytest
 from cutover.actions import ReadLogs
 from cutover.driver import RunEvent
 from cutover.errors import Locked, NothingToResume, PlanChanged, Superseded
-from cutover.journal.chain import JournalChain, find_step_outcome
+from cutover.journal.hash_chain import JournalChain, find_step_outcome
 from cutover.run_claim import find_begun_strategy, find_started_waves
 from cutover.run_plan import plan_migration
 from cutover.step_order import list_strategy_steps

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from cutover.driver import RunDriver
-from cutover.journal.chain import Journal
+from cutover.journal.hash_chain import Journal
 from tests.cutover.fake_log import Crash, FakeLog
 from tests.cutover.judging import assert_moved
 from tests.cutover.world import POLICY, World, a_migration

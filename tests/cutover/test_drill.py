@@ -27,7 +27,7 @@ from cutover.drill.drill_sequence import DrillResult, run_drill
 from cutover.drill.drill_topology import BACK_RUN_SUFFIX, build_drill_topology, name_copy, name_drill_flow
 from cutover.driver import RunDriver
 from cutover.errors import Locked, NothingToResume, NothingToRollBack
-from cutover.journal.chain import RUN_STEP, Journal, JournalChain
+from cutover.journal.hash_chain import RUN_STEP, Journal, JournalChain
 from cutover.observations import ActionFailed, Observation
 from cutover.rollback.rollback_plan import plan_rollback
 from cutover.run_claim import read_run_kind

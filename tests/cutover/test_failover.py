@@ -17,7 +17,7 @@ from cutover.actions import ReadLastSeenSource, StopApplication
 from cutover.driver import RunDriver, approve_all
 from cutover.errors import Locked, NotSupported
 from cutover.failover.failover_plan import join_waves
-from cutover.journal.chain import JournalChain, find_step_outcome
+from cutover.journal.hash_chain import JournalChain, find_step_outcome
 from cutover.observations import ActionFailed, ApprovalAnswer, LastSeenSource
 from cutover.run_abandonment import abandon_run
 from cutover.step_runner import RunResult

@@ -15,7 +15,7 @@ from clusters.topic_partition import TopicPartition
 from cutover.actions import Action, CallHook, FindWriters, LowerFence, RaiseFence, ReadFence, ReadLogs, StopApplication
 from cutover.fences.journaled_fence import find_standing_fence
 from cutover.fences.stragglers import describe_writer
-from cutover.journal.chain import JournalChain
+from cutover.journal.hash_chain import JournalChain
 from cutover.observations import ActionFailed, HookAnswer, Observation, ObservedFence, ObservedWriter, ObservedWriters
 from cutover.policy import WavePolicy
 from cutover.step_runner import RunResult

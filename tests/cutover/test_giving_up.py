@@ -10,7 +10,7 @@ import pytest
 
 from cutover.actions import Action, StartApplication
 from cutover.errors import Locked, NothingToResume, PlanChanged
-from cutover.journal.chain import RUN_STEP
+from cutover.journal.hash_chain import RUN_STEP
 from cutover.observations import ActionFailed, Observation
 from cutover.run_abandonment import abandon_run
 from cutover.step_runner import RunResult

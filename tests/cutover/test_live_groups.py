@@ -11,7 +11,7 @@ import pytest
 from clusters.errors import Unreachable
 from clusters.group_members import STREAMS_ASSIGNOR, GroupDescription, GroupMember
 from clusters.group_offsets import CommittedOffsets, CommittedPosition, LogOffsets
-from clusters.role_acls import derive_required_rights
+from clusters.required_role_acls import derive_required_rights
 from clusters.settings import ConnectionSettings
 from clusters.topic_partition import TopicPartition
 from cutover.actions import ClusterSide, CommitOffsets, ReadGroup

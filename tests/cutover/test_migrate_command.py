@@ -11,7 +11,7 @@ import pytest
 
 from cli.main import main
 from cli.migrate import _build_run_plan
-from cutover.journal.chain import RUN_STEP, Journal, JournalChain
+from cutover.journal.hash_chain import RUN_STEP, Journal, JournalChain
 from cutover.run_claim import encode_run_work
 from cutover.run_plan import plan_migration
 from cutover.step_runner import RunResult

@@ -10,7 +10,7 @@ import pytest
 
 from clusters.topic_partition import TopicPartition
 from cutover.errors import NothingToResume, WaveBlocked
-from cutover.journal.chain import JournalChain
+from cutover.journal.hash_chain import JournalChain
 from cutover.run_claim import find_started_waves
 from tests.cutover.fake_log import FakeLog
 from tests.cutover.judging import lost_and_repeated

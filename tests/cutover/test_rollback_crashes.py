@@ -9,7 +9,7 @@ import pytest
 
 from cutover.actions import ReadLogs
 from cutover.errors import Locked, Superseded
-from cutover.journal.chain import JournalChain
+from cutover.journal.hash_chain import JournalChain
 from cutover.run_abandonment import abandon_run
 from tests.cutover.fake_log import Crash, FakeLog
 from tests.cutover.moved import QUICK, STRATEGIES, assert_away, assert_home, moved, stopped, straggle_there

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from cutover.actions import Action, ReadRecords
-from cutover.journal.chain import JournalChain
+from cutover.journal.hash_chain import JournalChain
 from cutover.observations import ActionFailed, Observation
 from cutover.run_claim import find_started_waves
 from tests.cutover.fake_log import FakeLog

@@ -7,7 +7,7 @@ from typing import Any, get_args
 import pytest
 
 from cutover.errors import WaveDone
-from cutover.journal.chain import RUN_STEP, Journal
+from cutover.journal.hash_chain import RUN_STEP, Journal
 from cutover.run_choice import RunChoice, choose_wave, plan_run, preview_run
 from cutover.run_plan import RunKind
 from cutover.step_definitions import STEPS

@@ -9,7 +9,7 @@ import pytest
 
 from cutover.actions import ReadLogs, StartApplication
 from cutover.errors import Locked, NothingToResume, WaveBlocked, WaveDone
-from cutover.journal.chain import Journal, JournalChain
+from cutover.journal.hash_chain import Journal, JournalChain
 from cutover.policy import build_wave_policy
 from cutover.rollback.rollback_plan import plan_rollback
 from cutover.run_claim import ClaimRequest, claim_run
@@ -149,7 +149,7 @@ def test_a_rollback_makes_a_wave_due_again_and_a_rehearsal_changes_nothing() -> 
 
 
 def _write_a_run(log: FakeLog, kind: str, wave: str) -> None:
-    from cutover.journal.chain import RUN_STEP, Journal
+    from cutover.journal.hash_chain import RUN_STEP, Journal
 
     journal = Journal(log, "shop", kind)
     journal.refresh()

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from cutover.actions import GiveRights, JsonObject, ReadLogs, ReadRights, TakeRights
-from cutover.journal.chain import JournalChain
+from cutover.journal.hash_chain import JournalChain
 from cutover.observations import ActionFailed, ObservedRights
 from cutover.run_plan import plan_migration
 from cutover.step_definitions import STEPS

@@ -51,7 +51,7 @@ from cutover.actions import (
     TakeRights,
 )
 from cutover.driver import RunDriver
-from cutover.journal.chain import Journal
+from cutover.journal.hash_chain import Journal
 from cutover.observations import (
     ActionFailed,
     HookAnswer,

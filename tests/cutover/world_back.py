@@ -26,7 +26,7 @@ from cutover.actions import (
     StopFlow,
 )
 from cutover.driver import RunDriver
-from cutover.journal.chain import Journal
+from cutover.journal.hash_chain import Journal
 from cutover.observations import (
     DivergentRange,
     Observation,

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from clusters.admin import Admin
 from clusters.errors import ClusterError
-from clusters.partition_status import PartitionStatus, read_partition_statuses
+from clusters.partition_status_records import PartitionStatus, read_partition_statuses
 from clusters.settings import ConnectionSettings
 from clusters.topic_partition import TopicPartition
 from lab.clusters import Lab

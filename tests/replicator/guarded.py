@@ -12,7 +12,7 @@ from confluent_kafka.admin._acl import AclBinding, AclBindingFilter, AclOperatio
 from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
 
 from clusters.missing_rights import find_missing_rights
-from clusters.role_acls import RequiredRight
+from clusters.required_role_acls import RequiredRight
 from clusters.settings import ConnectionSettings
 from lab import clusters
 from lab.broker import LOOPBACK_HOST, find_free_ports

@@ -14,7 +14,7 @@ from confluent_kafka import TopicPartition as WirePartition
 
 from clusters.admin import Admin
 from clusters.errors import ClusterError
-from clusters.partition_status import read_partition_statuses
+from clusters.partition_status_records import read_partition_statuses
 from clusters.settings import ConnectionSettings
 from clusters.topic_partition import TopicPartition
 from replicator.apply import apply_plan

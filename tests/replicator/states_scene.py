@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient
 
 from cli.main import main
 from clusters.admin import Admin
-from clusters.partition_status import PartitionStatus, read_partition_statuses
+from clusters.partition_status_records import PartitionStatus, read_partition_statuses
 from clusters.settings import ConnectionSettings
 from topology import compile_path
 from topology.plan import Plan

@@ -8,7 +8,7 @@ import pytest
 
 from clusters.errors import ClusterError, RequestRefused, Unauthorised, Unreachable
 from clusters.fake_cluster import FakeCluster
-from clusters.role_acls import PROBE_TOPIC
+from clusters.required_role_acls import PROBE_TOPIC
 from clusters.wire import error_codes
 from replicator.batch.filler_batch import FILLER_BATCH_RECORDS, build_filler_batch
 from replicator.copy.aligned import cluster_probe as probing

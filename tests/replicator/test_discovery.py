@@ -11,7 +11,7 @@ from clusters.cluster_protocol import TopicShape
 from clusters.errors import RequestRefused, Unauthorised, Unreachable
 from clusters.fake_cluster import FakeCluster
 from clusters.flow_records import FlowRecord
-from clusters.partition_status import PartitionStatus
+from clusters.partition_status_records import PartitionStatus
 from replicator.topic_mapping import MappedTopic, map_topics, place_topics
 from replicator.worker.assignment import assign_partitions, can_keep_copying, compute_quota_shares, needs_report
 from replicator.worker.topic_discovery import TopicDiscovery

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from clusters.errors import Unauthorised
-from clusters.partition_status import PartitionStatus
-from clusters.role_acls import AccountRole, derive_required_rights
+from clusters.partition_status_records import PartitionStatus
+from clusters.required_role_acls import AccountRole, derive_required_rights
 from clusters.settings import ConnectionSettings
 from clusters.wire.admin_reads import QuotaEntity, TopicConfig
 from replicator.sync.acls import find_acl_differences

@@ -7,7 +7,7 @@ import urllib.request
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from clusters.partition_status import PartitionStatus
+from clusters.partition_status_records import PartitionStatus
 from clusters.sync_reports import SyncReport
 from replicator.worker.metrics import MetricsUnavailable, WorkerCollector, serve_metrics
 from replicator.worker.metrics_snapshot import MetricsSnapshot

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from clusters.partition_status import read_partition_statuses
+from clusters.partition_status_records import read_partition_statuses
 from tests.replicator.brokers.test_real_aligned import ALONE, assert_same_offsets, begins_at
 from tests.replicator.brokers.test_real_copy import transactions
 from tests.replicator.real import applied, plan_for, settings_of, wait_copied, workers

@@ -11,7 +11,7 @@ import pytest
 
 from clusters.settings import resolve_connection_settings
 from clusters.topic_partition import TopicPartition
-from cutover.journal.chain import JournalEntry, find_step_outcome
+from cutover.journal.hash_chain import JournalEntry, find_step_outcome
 from cutover.offsets import decode_offsets
 from lab import airflow, sample_applications
 from lab.airflow_client import AirflowClient

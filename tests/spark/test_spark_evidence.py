@@ -27,7 +27,7 @@ from spark.evidence.parquet_tables import TABLE_COLUMNS, build_arrow_schema
 from spark.evidence.proof_results import ProofFindings, build_error_results, build_results
 from spark.fingerprint import ConsumedRecord, fingerprint_records, sum_fingerprints
 from spark.judging import merkle_tree
-from spark.judging.position_landing import LandedPosition
+from spark.judging.group_position_landing import LandedPosition
 from spark.judging.proof_window import PartitionPair, ProofWindow
 from spark.judging.record_difference import DifferenceExample, RecordDifference
 from spark.judging.verdict import (

@@ -13,14 +13,20 @@ from clusters.cluster_protocol import LogRange
 from clusters.topic_partition import TopicPartition
 from replicator.ledger.offset_map import OffsetMap
 from spark.fingerprint import ConsumedRecord, RecordFingerprints, fingerprint_records
-from spark.judging.group_positions import (
+from spark.judging.group_position_landing import (
+    LandedPosition,
+    LandingResult,
+    RecordsAround,
+    compare_landing,
+    judge_position,
+)
+from spark.judging.group_position_reading import (
     FlowGroupPositions,
     GroupPosition,
     add_group_findings,
     run_landing_tests,
     run_landing_tests_once,
 )
-from spark.judging.position_landing import LandedPosition, LandingResult, RecordsAround, compare_landing, judge_position
 from spark.judging.proof_window import ObservedPartition, PartitionPair
 from spark.judging.verdict import ProofJudgement
 from spark.reading.fetch_answers import OffsetsExpired

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from clusters.control_topics import STATUS_TOPIC
-from clusters.partition_status import PartitionStatus
-from clusters.role_acls import derive_required_rights
+from clusters.partition_status_records import PartitionStatus
+from clusters.required_role_acls import derive_required_rights
 from clusters.settings import ConnectionSettings
 from spark.foreign import inferred_alignment
 from spark.foreign.anchor_chain import NO_SAMPLES, SampledRecords

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from clusters.role_acls import derive_required_rights
+from clusters.required_role_acls import derive_required_rights
 from cutover.groups.group_configs import _remedy
 from lab.pasted_script import run_pasted_script
 from replicator.partition_states import REMEDIES, Halt

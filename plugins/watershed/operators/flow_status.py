@@ -42,7 +42,7 @@ def read_expected_partitions(plan: str) -> dict[str, Any]:
 
 def read_newest_reports(plan: str) -> list[dict[str, Any]]:
     """Of every partition of the plan's flows."""
-    from clusters.partition_status import read_partition_statuses
+    from clusters.partition_status_records import read_partition_statuses
     from clusters.settings import resolve_connection_settings
 
     compiled = find_frozen_plan(plan).read()

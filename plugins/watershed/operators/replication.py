@@ -267,7 +267,7 @@ def ask_expected_partitions(plan: Plan) -> ExpectedPartitions:
 
 def ask_newest_reports(plan: Plan) -> dict[str, Any]:
     """The newest report of every partition of the plan's flows, by its key."""
-    from clusters.partition_status import PartitionStatus
+    from clusters.partition_status_records import PartitionStatus
 
     told = ask_client_process(
         plan.topology, "plugins.watershed.operators.flow_status:read_newest_reports", {"plan": plan.hash}

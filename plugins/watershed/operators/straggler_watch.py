@@ -25,7 +25,7 @@ from topology.text_escaping import escape_control_lines
 if TYPE_CHECKING:
     from clusters.topic_partition import TopicPartition
     from cutover.actions import Action
-    from cutover.journal.chain import JournalChain
+    from cutover.journal.hash_chain import JournalChain
     from cutover.observations import Observation, ObservedLogs
     from cutover.run_context import RunContext
     from topology.plan import Plan
@@ -50,7 +50,7 @@ class MovedWave:
 
 def list_moved_waves(plan: Plan, chain: JournalChain) -> list[MovedWave]:
     """The waves that are done, by the journal, the earliest first."""
-    from cutover.journal.chain import RUN_STEP, find_step_outcome
+    from cutover.journal.hash_chain import RUN_STEP, find_step_outcome
 
     assert plan.migration is not None
     found = []

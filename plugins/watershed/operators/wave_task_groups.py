@@ -136,7 +136,7 @@ class BeginWaveOperator(BaseBranchOperator):
 
     def check(self, order: StepOrder, plan: Plan, wave: Wave) -> None:
         """Fails while another run holds the topology or an earlier wave is missing; skips a wave that is done."""
-        from cutover.journal.chain import describe_holder
+        from cutover.journal.hash_chain import describe_holder
 
         if self.kind != "migrate":
             return  # a rollback or failback may end the run that holds the topology: its first step decides

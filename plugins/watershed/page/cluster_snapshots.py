@@ -2,8 +2,8 @@
 
 No request of a browser reads from Kafka. It gets the newest snapshot, with the time of the cluster's last answer. A
 cluster that does not answer keeps its last snapshot, and delays only its own thread. The threads ask a separate process
-(`clusters.client_process`), and only that process holds Kafka's client. So a broker can make that process end, but not
-the api-server.
+(`clusters.crash_isolated_client`), and only that process holds Kafka's client. So a broker can make that process end,
+but not the api-server.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from clusters.client_process import ClientProcesses
 from clusters.control_follower import FollowedRecord
 from clusters.control_follower_proxy import ControlFollowerProxy
 from clusters.control_topics import FLOWS_TOPIC, JOURNAL_TOPIC, STATUS_TOPIC
 from clusters.control_values import decode_control_value
+from clusters.crash_isolated_client import ClientProcesses
 from clusters.flow_records import NON_FLOW_PREFIXES, FlowRecord
-from clusters.partition_status import PartitionStatus
+from clusters.partition_status_records import PartitionStatus
 from clusters.sync_reports import SYNC_PREFIX, SyncReport
 from cutover.errors import BrokenChain
-from cutover.journal.chain import JournalChain, JournalEntry, VoidLine
+from cutover.journal.hash_chain import JournalChain, JournalEntry, VoidLine
 from cutover.journal.signing import TRUSTING, UNSIGNED
 from topology.plan import PlanCluster
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from clusters.partition_status import PartitionStatus
+from clusters.partition_status_records import PartitionStatus
 from plugins.watershed.page.cluster_snapshots import CLUSTER_ANSWER_S, SNAPSHOT_PAUSE_S, ClusterSnapshot
 from plugins.watershed.page.graph_layout import MAX_DRAWN_ARROWS, FlowArrow, build_flow_arrows, lay_out_graph
 from replicator.worker.flow_state import SILENT_STATE, is_halted, mark_if_silent, pick_worst_state

@@ -8,7 +8,7 @@ from typing import Any
 from cutover.drill.drill_plan import plan_drill, preview_drill_back
 from cutover.drill.drill_topology import BACK_RUN_SUFFIX, build_drill_topology
 from cutover.errors import CutoverError, NotSupported
-from cutover.journal.chain import RUN_STEP, TAKEOVER_STEP, JournalChain, JournalEntry, find_step_outcome
+from cutover.journal.hash_chain import RUN_STEP, TAKEOVER_STEP, JournalChain, JournalEntry, find_step_outcome
 from cutover.run_claim import read_run_kind
 from cutover.step_definitions import STEP_TEXTS
 from cutover.step_order import Step, StepText

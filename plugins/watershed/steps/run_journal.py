@@ -9,7 +9,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from topology.text_escaping import escape_control_lines
 
 if TYPE_CHECKING:
-    from cutover.journal.chain import Journal, JournalChain, JournalEntry
+    from cutover.journal.hash_chain import Journal, JournalChain, JournalEntry
     from topology.plan import Plan
 
 
@@ -52,6 +52,6 @@ def find_done_waves(plan: Plan, chain: JournalChain) -> dict[str, str]:
 
 def read_end_state(last: JournalEntry) -> str | None:
     """How a run ended, by its last entry; None while it has not."""
-    from cutover.journal.chain import RUN_STEP
+    from cutover.journal.hash_chain import RUN_STEP
 
     return str(last.observation.get("state")) if last.step == RUN_STEP and last.kind == "outcome" else None

@@ -109,7 +109,7 @@ def fill_placeholders(arguments: list[str], topology: Path, folder: Path) -> lis
 def plan_standby_proof(migration: RunDriver, run: str) -> RequestProof | None:
     """What the application proves that will stand by, when the next step of the run is its fence; else None."""
     from cutover.actions import RequestProof
-    from cutover.journal.chain import find_step_outcome
+    from cutover.journal.hash_chain import find_step_outcome
     from cutover.step_outcomes import StepOutcomes
 
     entries = migration.journal.refresh().run(run)

@@ -165,7 +165,7 @@ def run_steps(order: StepOrder, log: Any, approve: ApproveStep, sleep: Callable[
     """
     from clusters.errors import ClusterError
     from cutover.errors import CutoverError, Superseded
-    from cutover.journal.chain import find_step_outcome
+    from cutover.journal.hash_chain import find_step_outcome
     from cutover.step_runner import RunResult
 
     at = order.steps[0]

@@ -13,7 +13,7 @@ from typing import Any
 
 from airflow.sdk.exceptions import AirflowException
 
-from clusters.client_process import ClientProcessEnded
+from clusters.crash_isolated_client import ClientProcessEnded
 from clusters.errors import ClusterError
 from plugins.watershed.shared_client_processes import name_topology_clusters, shared_client_processes
 from plugins.watershed.steps.step_driver import (

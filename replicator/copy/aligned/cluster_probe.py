@@ -16,7 +16,7 @@ from typing import Final
 
 from clusters.cluster_protocol import ClusterProtocol
 from clusters.errors import ClusterError, RequestRefused, TopicMissing, Unreachable
-from clusters.role_acls import PROBE_TOPIC
+from clusters.required_role_acls import PROBE_TOPIC
 from clusters.wire import error_codes
 from clusters.wire.messages import ProducePartition
 from clusters.wire.transaction_requests import ProducerIdAndEpoch

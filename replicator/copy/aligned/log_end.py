@@ -43,7 +43,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from clusters.errors import ClusterError, RequestRefused, Unreachable
-from clusters.role_acls import FILL_ID_PREFIX
+from clusters.required_role_acls import FILL_ID_PREFIX
 from clusters.wire import error_codes
 from clusters.wire.alignment_requests import MAX_MARKERS_PER_REQUEST
 from clusters.wire.transaction_requests import ProducerIdAndEpoch

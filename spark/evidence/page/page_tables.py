@@ -21,7 +21,7 @@ MAX_TABLE_ROWS = 200
 _BAR = 120
 _PARTS = {"equal": "proven", "earlier": "proven_earlier", "different": "unproven", "pending": "pending"}
 _FEW = 3  # columns that need not be drawn apart over the whole width
-_JUDGED = {  # of a group's position (`spark.judging.position_landing`), worst first: sign, class
+_JUDGED = {  # of a group's position (`spark.judging.group_position_landing`), worst first: sign, class
     "different": ("✗", "different"),
     "unknown": ("…", "incomplete"),
     "told": ("○", "told"),

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from clusters.control_topics import ControlWriter
-from clusters.partition_status import PartitionStatus, write_partition_status
+from clusters.partition_status_records import PartitionStatus, write_partition_status
 from clusters.settings import ConnectionSettings
 from lab.hostile_broker import HostileBroker, build_friendly_answer
 from tests.airflow import page_world, ui

@@ -32,7 +32,7 @@ from clusters.errors import (
 from clusters.fake_cluster import FakeCluster
 from clusters.fleet import FleetRecord, read_fleet, write_fleet
 from clusters.flow_records import FlowRecord, read_flows, write_flow
-from clusters.partition_status import PartitionStatus, read_partition_statuses, write_partition_status
+from clusters.partition_status_records import PartitionStatus, read_partition_statuses, write_partition_status
 from clusters.settings import ConnectionSettings
 from tests.clusters.sites import RealSite
 from topology.plan import PlanFlow

@@ -15,6 +15,7 @@ import pytest
 from confluent_kafka import Consumer, Producer
 
 from cli.main import main
+from clusters import inventory_requests
 from clusters.errors import ProtocolError, Unreachable, WrongCluster
 from clusters.inventory_scan import scan_cluster
 from clusters.kafka_release import detect_release
@@ -223,10 +224,9 @@ def test_without_raw_requests(
 def test_many_topics_in_batches(
     site: RealSite, onprem: ConnectionSettings, topic_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from clusters import scan_requests
 
-    monkeypatch.setattr(scan_requests, "_TOPICS_A_REQUEST", 2)
-    monkeypatch.setattr(scan_requests, "_PARTITIONS_A_REQUEST", 2)
+    monkeypatch.setattr(inventory_requests, "_TOPICS_A_REQUEST", 2)
+    monkeypatch.setattr(inventory_requests, "_PARTITIONS_A_REQUEST", 2)
     names = [f"{topic_name}-{number}" for number in range(5)]
     for name in names:
         site.admin.create_topic(name, 3)

@@ -11,7 +11,7 @@ from clusters.admin import Admin
 from clusters.control_follower import ControlFollower, FollowedRecord
 from clusters.control_topics import STATUS_TOPIC, ControlWriter, ensure_control_topics
 from clusters.errors import Unreachable
-from clusters.partition_status import PartitionStatus, delete_partition_status, write_partition_status
+from clusters.partition_status_records import PartitionStatus, delete_partition_status, write_partition_status
 from clusters.settings import ConnectionSettings
 from lab.clusters import Lab
 

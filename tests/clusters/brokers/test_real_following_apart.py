@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from clusters.admin import Admin
-from clusters.client_process import CallFailed, ClientProcessEnded, ClientProcesses
 from clusters.control_follower import FollowedRecord
 from clusters.control_follower_proxy import ControlFollowerProxy
 from clusters.control_topics import STATUS_TOPIC, ControlWriter, ensure_control_topics
-from clusters.partition_status import PartitionStatus, delete_partition_status, write_partition_status
+from clusters.crash_isolated_client import CallFailed, ClientProcessEnded, ClientProcesses
+from clusters.partition_status_records import PartitionStatus, delete_partition_status, write_partition_status
 from clusters.settings import ConnectionSettings
 from lab.clusters import Lab
 from lab.hostile_broker import HostileBroker, build_friendly_answer

@@ -15,7 +15,7 @@ from clusters.control_topics import JOURNAL_TOPIC, ControlWriter
 from clusters.log_tail import LogTail
 from clusters.settings import ConnectionSettings
 from cutover.errors import BrokenChain, Superseded
-from cutover.journal.chain import GENESIS_HASH, Journal, JournalChain, JournalEntry
+from cutover.journal.hash_chain import GENESIS_HASH, Journal, JournalChain, JournalEntry
 from cutover.journal.journal_topic import JournalTopicLog
 from tests.cutover.fake_log import FakeLog
 from tests.cutover.world import World, a_migration

@@ -14,7 +14,7 @@ from clusters.control_topics import JOURNAL_TOPIC, ControlWriter
 from clusters.errors import SecretMissing
 from clusters.settings import ConnectionSettings
 from cutover.errors import BrokenChain, NothingToSign, Superseded, UnsignedHistory
-from cutover.journal.chain import GENESIS_HASH, RUN_STEP, Journal, JournalChain, JournalEntry
+from cutover.journal.hash_chain import GENESIS_HASH, RUN_STEP, Journal, JournalChain, JournalEntry
 from cutover.journal.journal_topic import JournalTopicLog
 from cutover.journal.signing import (
     PLAIN_HASH_PREFIX,

@@ -13,7 +13,7 @@ from clusters.admin import Admin
 from clusters.control_records import read_latest_values
 from clusters.control_topics import FLOWS_TOPIC, LEDGER_TOPIC
 from clusters.flow_records import read_flows
-from clusters.partition_status import read_partition_statuses
+from clusters.partition_status_records import read_partition_statuses
 from clusters.wire import admin_reads
 from clusters.wire.connection import open_connection
 from cutover.actions import RequestProof

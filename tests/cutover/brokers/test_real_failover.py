@@ -16,7 +16,7 @@ from clusters.topic_partition import TopicPartition
 from cutover.driver import RunDriver
 from cutover.failover.failback_plan import plan_failback
 from cutover.failover.failover_plan import plan_failover
-from cutover.journal.chain import find_step_outcome
+from cutover.journal.hash_chain import find_step_outcome
 from cutover.offsets import decode_offsets
 from cutover.run_opening import open_run
 from lab import sample_applications

@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING
 import pytest
 from confluent_kafka import Producer
 
-from clusters import fence_acls
+from clusters import producer_fence
 from clusters.admin import Admin
 from clusters.control_topics import ControlWriter, ensure_control_topics
 from clusters.errors import CannotFence
 from clusters.partition_writers import find_transactional_ids, read_producer_states, read_writes_since
 from clusters.producer_registry import ProducerRecord, register_producer
-from clusters.role_acls import RequiredRight, derive_required_rights
+from clusters.required_role_acls import RequiredRight, derive_required_rights
 from clusters.settings import ConnectionSettings
 from clusters.topic_partition import TopicPartition
 from clusters.wire.admin_reads import read_acls, read_client_quotas
@@ -92,21 +92,21 @@ def test_denials_are_raised_and_lowered_to_exactly_what_stood_there(guarded: Gua
         assert create_acls(inquiry, [denial(closed)]) == {}
     until(lambda: denial(closed) in rights_of(here, closed), "the broker has heard of it")
     before = {topic: rights_of(here, topic) for topic in (open_, closed)}
-    found = fence_acls.inspect_acl_fence(here, [open_, closed], [PROBE])
+    found = producer_fence.inspect_acl_fence(here, [open_, closed], [PROBE])
     assert (found.up, found.snapshot["there"]) == (False, [[PROBE, closed]])
     snapshot = json.loads(json.dumps(found.snapshot))  # as the journal keeps it
     with Stubborn(guarded.settings("probe")["onprem"], open_) as writer:
         _until(lambda: writer.acked > 5)
         for _ in range(2):  # as often as one likes
-            assert fence_acls.raise_acl_fence(here, snapshot).up
-        assert fence_acls.inspect_acl_fence(here, [open_, closed], [PROBE]).up
+            assert producer_fence.raise_acl_fence(here, snapshot).up
+        assert producer_fence.inspect_acl_fence(here, [open_, closed], [PROBE]).up
         _until(lambda: writer.refused > 5)
         at = _ends(here, open_)
         refused = writer.refused
         _until(lambda: writer.refused > refused + 20)
         assert _ends(here, open_) == at
     for _ in range(2):
-        fence_acls.lower_acl_fence(here, snapshot)
+        producer_fence.lower_acl_fence(here, snapshot)
         assert {topic: rights_of(here, topic) for topic in (open_, closed)} == before
     writes(guarded.settings("probe")["onprem"], open_)
 
@@ -124,7 +124,7 @@ def test_quotas_are_raised_and_lowered_to_exactly_what_stood_there(
         )
     until(lambda: len(quotas_of(here, client)) == 2, "the broker has heard of them")
     before = {name: quotas_of(here, name) for name in (user, client)}
-    found = fence_acls.inspect_quota_fence(here, [(user, None), (None, f"{client}-2")], 1)
+    found = producer_fence.inspect_quota_fence(here, [(user, None), (None, f"{client}-2")], 1)
     snapshot = json.loads(json.dumps(found.snapshot))
     told = {str(each["entity"]): each["before"] for each in snapshot["limits"]}
     assert told == {
@@ -133,15 +133,15 @@ def test_quotas_are_raised_and_lowered_to_exactly_what_stood_there(
         f"[['client-id', '{client}-2']]": None,
     }
     for _ in range(2):
-        assert fence_acls.raise_quota_fence(here, snapshot).up
+        assert producer_fence.raise_quota_fence(here, snapshot).up
     assert quotas_of(here, user) != before[user]
-    assert fence_acls.inspect_quota_fence(here, [(user, None), (None, f"{client}-2")], 1).up
+    assert producer_fence.inspect_quota_fence(here, [(user, None), (None, f"{client}-2")], 1).up
     for _ in range(2):
-        fence_acls.lower_quota_fence(here, snapshot)
+        producer_fence.lower_quota_fence(here, snapshot)
         assert {name: quotas_of(here, name) for name in (user, client)} == before
         assert quotas_of(here, f"{client}-2") == {}
     with pytest.raises(CannotFence, match=rf"a quota for client-id={client}, user={user}.*declare the application's"):
-        fence_acls.inspect_quota_fence(here, [(None, client)], 1)
+        producer_fence.inspect_quota_fence(here, [(None, client)], 1)
 
 
 def test_the_role_that_migrates_has_the_rights_that_fences_need(guarded: Guarded, topic_name: str) -> None:
@@ -156,13 +156,13 @@ def test_the_role_that_migrates_has_the_rights_that_fences_need(guarded: Guarded
         await_rights(guarded, "apply", needed)
         here = guarded.settings("apply")["onprem"]
         if fence.kind == "acl":
-            snapshot = fence_acls.inspect_acl_fence(here, [f"{topic_name}.acl"], [PROBE]).snapshot
-            assert fence_acls.raise_acl_fence(here, snapshot).up
-            assert not fence_acls.lower_acl_fence(here, snapshot).up
+            snapshot = producer_fence.inspect_acl_fence(here, [f"{topic_name}.acl"], [PROBE]).snapshot
+            assert producer_fence.raise_acl_fence(here, snapshot).up
+            assert not producer_fence.lower_acl_fence(here, snapshot).up
         else:
-            snapshot = fence_acls.inspect_quota_fence(here, [("probe", None)], 1).snapshot
-            assert fence_acls.raise_quota_fence(here, snapshot).up
-            assert not fence_acls.lower_quota_fence(here, snapshot).up
+            snapshot = producer_fence.inspect_quota_fence(here, [("probe", None)], 1).snapshot
+            assert producer_fence.raise_quota_fence(here, snapshot).up
+            assert not producer_fence.lower_quota_fence(here, snapshot).up
         writes(guarded.settings("probe")["onprem"], f"{topic_name}.{fence.kind}")
         place = TopicPartition(f"{topic_name}.{fence.kind}", 0)
         [wrote] = read_writes_since(here, {place: 0})[0]
@@ -173,11 +173,11 @@ def test_the_role_that_migrates_has_the_rights_that_fences_need(guarded: Guarded
 
 def test_what_cannot_hold_is_refused(plain: dict[str, ConnectionSettings], guarded: Guarded, topic_name: str) -> None:
     with pytest.raises(CannotFence, match="cluster onprem has no authorizer"):
-        fence_acls.inspect_acl_fence(plain["onprem"], [topic_name], [PROBE])
+        producer_fence.inspect_acl_fence(plain["onprem"], [topic_name], [PROBE])
     with pytest.raises(CannotFence, match=f"no right at all for {topic_name}"):
-        fence_acls.inspect_acl_fence(guarded.admin["onprem"], [topic_name], [PROBE])
+        producer_fence.inspect_acl_fence(guarded.admin["onprem"], [topic_name], [PROBE])
     with pytest.raises(CannotFence, match="User:worker is whom Watershed itself is"):
-        fence_acls.inspect_acl_fence(guarded.settings("worker")["onprem"], [topic_name], ["User:worker"])
+        producer_fence.inspect_acl_fence(guarded.settings("worker")["onprem"], [topic_name], ["User:worker"])
 
 
 def test_the_log_says_who_wrote(plain: dict[str, ConnectionSettings], topic_name: str) -> None:
@@ -319,7 +319,7 @@ def test_an_acl_fence_holds_and_stays_up_after_a_success(guarded: Guarded, topic
     assert find_standing_rights(migration.journal.chain.entries) == (asdict(held_back),)
     deed = find_standing_fence(migration.journal.chain.entries)
     assert deed is not None
-    fence_acls.lower_acl_fence(guarded.admin["onprem"], deed["snapshot"])
+    producer_fence.lower_acl_fence(guarded.admin["onprem"], deed["snapshot"])
     assert denial(topic_name) not in rights_of(guarded.admin["onprem"], topic_name)
 
 

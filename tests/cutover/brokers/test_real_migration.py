@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from clusters.admin import Admin
-from clusters.partition_status import read_partition_statuses
+from clusters.partition_status_records import read_partition_statuses
 from cutover.actions import RequestProof
 from cutover.driver import RunEvent
 from cutover.observations import ProofOutcome

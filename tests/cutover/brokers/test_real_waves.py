@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from clusters.flow_records import read_flows
-from clusters.partition_status import read_partition_statuses
+from clusters.partition_status_records import read_partition_statuses
 from clusters.settings import ConnectionSettings
 from cutover.actions import RequestProof
 from cutover.driver import RunDriver, RunEvent
 from cutover.errors import WaveBlocked, WaveDone
-from cutover.journal.chain import JournalChain
+from cutover.journal.hash_chain import JournalChain
 from cutover.journal.journal_topic import JournalTopicLog
 from cutover.observations import ProofOutcome
 from cutover.run_opening import open_run

@@ -12,7 +12,7 @@ from clusters.control_follower import FollowedRecord
 from clusters.control_topics import FLOWS_TOPIC, JOURNAL_TOPIC, STATUS_TOPIC, encode_control_value
 from clusters.control_values import decode_control_value
 from cutover.errors import BrokenChain
-from cutover.journal.chain import GENESIS_HASH, JournalChain, JournalEntry
+from cutover.journal.hash_chain import GENESIS_HASH, JournalChain, JournalEntry
 from cutover.journal.signing import TRUSTING, UNSIGNED, Signing
 from plugins.watershed.page.cluster_snapshots import ControlTopicsView
 from tests.clusters.test_control_values import BAD, GOOD

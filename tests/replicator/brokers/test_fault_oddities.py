@@ -219,7 +219,7 @@ def test_a_right_is_taken_away_in_mid_flight(faulty, topic_name, tmp_path, side,
 
 
 def unauthorised(settings, plan, topic: str) -> bool:
-    from clusters.partition_status import read_partition_statuses
+    from clusters.partition_status_records import read_partition_statuses
 
     return any(
         each.state == "unauthorised"

@@ -12,7 +12,7 @@ from clusters.admin import Admin
 from clusters.cluster_protocol import LogRange
 from clusters.errors import Unauthorised
 from clusters.missing_rights import find_missing_rights
-from clusters.role_acls import PROBE_TOPIC, derive_required_rights
+from clusters.required_role_acls import PROBE_TOPIC, derive_required_rights
 from clusters.settings import resolve_connection_settings
 from clusters.topic_partition import TopicPartition
 from clusters.wire.connection import open_connection

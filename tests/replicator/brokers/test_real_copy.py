@@ -11,7 +11,7 @@ from confluent_kafka import Producer
 from clusters.admin import Admin
 from clusters.control_topics import ControlWriter, compute_slot
 from clusters.flow_records import read_flows, write_flow
-from clusters.partition_status import read_partition_statuses
+from clusters.partition_status_records import read_partition_statuses
 from replicator.ledger.ledger import read_ledger
 from replicator.ledger.ledger_block import Generation, LedgerBlock
 from replicator.partition_key import PartitionKey

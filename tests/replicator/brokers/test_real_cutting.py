@@ -12,7 +12,7 @@ import pytest
 from clusters.admin import Admin
 from clusters.control_topics import ControlWriter
 from clusters.flow_records import read_flows, write_flow
-from clusters.partition_status import read_partition_statuses
+from clusters.partition_status_records import read_partition_statuses
 from clusters.record_batch import build_simple_batch
 from clusters.topic_partition import TopicPartition
 from clusters.wire import error_codes

@@ -13,7 +13,7 @@ from confluent_kafka import Producer
 from clusters.admin import Admin
 from clusters.control_topics import SLOT_COUNT, compute_slot
 from clusters.fleet import read_slot_owners
-from clusters.partition_status import PartitionStatus, read_partition_statuses
+from clusters.partition_status_records import PartitionStatus, read_partition_statuses
 from tests.replicator.real import (
     WorkerProcess,
     applied,

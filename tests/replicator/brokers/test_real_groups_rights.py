@@ -10,7 +10,7 @@ import pytest
 from clusters.admin import Admin
 from clusters.group_offsets import CommittedPosition, GroupOffsets
 from clusters.missing_rights import find_missing_rights
-from clusters.role_acls import derive_required_rights
+from clusters.required_role_acls import derive_required_rights
 from clusters.topic_partition import TopicPartition
 from replicator.apply import apply_plan
 from replicator.sync.groups import GroupKind

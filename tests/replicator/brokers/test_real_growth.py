@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from clusters.admin import Admin
-from clusters.partition_status import PartitionStatus, read_partition_statuses
+from clusters.partition_status_records import PartitionStatus, read_partition_statuses
 from clusters.settings import ConnectionSettings
 from clusters.topic_partition import TopicPartition
 from lab import clusters as lab_clusters

@@ -16,7 +16,7 @@ from clusters.admin import Admin
 from clusters.broker_propagation import wait_for_every_broker
 from clusters.flow_records import read_flows
 from clusters.missing_rights import find_missing_rights
-from clusters.role_acls import RequiredRight, derive_required_rights
+from clusters.required_role_acls import RequiredRight, derive_required_rights
 from clusters.settings import ConnectionSettings
 from clusters.wire.admin_reads import read_acls, read_client_quotas, read_topic_config_entries
 from clusters.wire.admin_writes import alter_client_quotas, alter_topic_configs, create_acls

@@ -11,7 +11,7 @@ import pytest
 from clusters.admin import Admin
 from clusters.control_topics import ensure_control_topics
 from clusters.missing_rights import find_missing_rights
-from clusters.role_acls import derive_required_rights
+from clusters.required_role_acls import derive_required_rights
 from replicator.apply import apply_plan
 from tests.replicator.guarded import PASSWORD, as_user, await_rights, grant, guarded, revoke
 from tests.replicator.real import assert_exact_copy, plan_for, producer, put, wait_copied, workers

@@ -24,7 +24,7 @@ from confluent_kafka.admin import (
 
 from clusters.admin import Admin
 from clusters.control_topics import FLOWS_TOPIC, JOURNAL_TOPIC, LEDGER_TOPIC, ensure_control_topics
-from clusters.role_acls import ACCOUNT_ROLES, AccountRole, derive_required_rights
+from clusters.required_role_acls import ACCOUNT_ROLES, AccountRole, derive_required_rights
 from clusters.settings import ConnectionSettings
 from clusters.wire.connection import open_connection
 from tests.replicator.guarded import Guarded, await_rights, grant, guarded, revoke

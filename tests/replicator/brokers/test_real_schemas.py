@@ -8,7 +8,7 @@ import pytest
 
 from clusters.admin import Admin
 from clusters.fake_registry import FakeRegistry
-from clusters.partition_status import read_partition_statuses
+from clusters.partition_status_records import read_partition_statuses
 from clusters.registry.schema import Schema, is_same_schema
 from clusters.registry.schema_id_translation import read_schema_ids
 from clusters.topic_partition import TopicPartition

@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
 from clusters.admin import Admin
-from clusters.partition_status import PartitionStatus, read_partition_statuses
+from clusters.partition_status_records import PartitionStatus, read_partition_statuses
 from clusters.settings import ConnectionSettings
 from tests.replicator.real import applied, assert_exact_copy, plan_for, producer, put, settings_of, wait_copied, workers
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from clusters.admin import Admin
-from clusters.partition_status import read_partition_statuses
+from clusters.partition_status_records import read_partition_statuses
 from clusters.registry.schema import Schema, SchemaReference
 from clusters.settings import ConnectionSettings
 from clusters.sync_reports import read_sync_reports

@@ -17,7 +17,7 @@ from topology.inventory import InventoryAcl, InventoryCluster
 from topology.model import Flow
 from topology.rule import Rule, RuleContext
 from topology.rules.finding_text import build_labels, render_some_names
-from topology.rules.sec.worker_acls import (
+from topology.rules.sec.scanned_acls import (
     ClusterRights,
     NeededRights,
     find_unlimited_principals,

@@ -17,7 +17,7 @@ from topology.inventory import Inventory
 from topology.model import Flow
 from topology.rule import Rule, RuleContext
 from topology.rules.finding_text import build_labels, render_some_names
-from topology.rules.sec.worker_acls import ClusterRights, NeededRights, list_source_rights, list_target_rights
+from topology.rules.sec.scanned_acls import ClusterRights, NeededRights, list_source_rights, list_target_rights
 
 
 def check(context: RuleContext) -> Iterator[Problem]:

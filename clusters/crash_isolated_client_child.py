@@ -1,5 +1,5 @@
-"""The process that holds the Kafka client for another one (`clusters.client_process`): `python -m
-clusters.client_process_child PID`.
+"""The process that holds the Kafka client for another one (`clusters.crash_isolated_client`): `python -m
+clusters.crash_isolated_client_child PID`.
 
 One JSON object a line, `{"id": 1, "call": "module:function", "with": {…}}` on standard input, and its answer,
 `{"id": 1, "gives": …}` or `{"id": 1, "error": …, "kind": …}`, on what was standard output. Whatever else is printed

@@ -1,4 +1,4 @@
-"""L3: positions of consumer groups on both sides, tried by the landing test (`spark.judging.position_landing`).
+"""L3: positions of consumer groups on both sides, tried by the landing test (`spark.judging.group_position_landing`).
 
 Positions are read before the window is fixed, first at the target. Records that a group has read then lie inside the
 window. If the flow syncs a position in between, the target's can look behind, never ahead. A position that looks ahead
@@ -19,7 +19,7 @@ from replicator.sync.group_decisions import WRITABLE_GROUP_STATES, PositionMark
 from replicator.sync.group_sync import is_group_selected
 from spark.errors import WrongUse
 from spark.fingerprint import RecordFingerprints
-from spark.judging.position_landing import (
+from spark.judging.group_position_landing import (
     RECORDS_AROUND,
     LandedPosition,
     LandingResult,

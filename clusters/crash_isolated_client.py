@@ -1,8 +1,8 @@
 """Runs the Kafka client in a child process: when a broker's answer makes librdkafka abort, only the child dies.
 
 An abort cannot be caught (docs/upstream/librdkafka-apiversions.md). A process that serves others (Airflow's api-server,
-its triggerer) therefore sends its questions to `clusters.client_process_child`. It checks the child's answers like
-those of a broker: their length first, then their type.
+its triggerer) therefore sends its questions to `clusters.crash_isolated_client_child`. It checks the child's answers
+like those of a broker: their length first, then their type.
 
 Each cluster or topology that is asked about has a key. All keys share one child until it dies. Then the keys are split
 into two groups, each with a child of its own: those that had answered and those that had not; if all or none had
@@ -29,7 +29,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from clusters.client_process_child import MAX_CALL_ANSWER_BYTES
+from clusters.crash_isolated_client_child import MAX_CALL_ANSWER_BYTES
 from clusters.errors import ClusterError
 
 log = logging.getLogger("watershed.apart")
@@ -66,7 +66,7 @@ class ClientProcess:
         self._writing = threading.Lock()
         self._why = ""  # we ended it
         self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "clusters.client_process_child", str(os.getpid())],
+            [sys.executable, "-P", "-m", "clusters.crash_isolated_client_child", str(os.getpid())],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env=_environment(),

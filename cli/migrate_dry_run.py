@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
+    from cutover.migration_step_order import Step
     from cutover.run_plan import RunPlan
-    from cutover.step_order import Step
     from topology.migration_waves import Wave, WaveStrategy
     from topology.plan import Plan
 
@@ -36,7 +36,7 @@ def show_dry_run(plan: Plan, waves: Sequence[Wave], form: str, strategy: WaveStr
 
 
 def _document(run_plan: RunPlan) -> dict[str, Any]:
-    from cutover.step_order import describe_way_back, estimate_write_pause_ms
+    from cutover.migration_step_order import describe_way_back, estimate_write_pause_ms
 
     wave, steps = run_plan.wave, run_plan.steps
     return {
@@ -64,7 +64,7 @@ def _tell(plan: Plan, run_plan: RunPlan) -> None:
 
 def show_run_steps(steps: Sequence[Step]) -> None:
     """Every step with its undo, and where the line is."""
-    from cutover.step_order import estimate_write_pause_ms
+    from cutover.migration_step_order import estimate_write_pause_ms
 
     without = estimate_write_pause_ms(tuple(steps))
     if without is not None:

@@ -30,6 +30,7 @@ from cutover.actions import (
 from cutover.errors import NothingToResume, NotSupported
 from cutover.evidence.pack import EvidenceSubject, measure_producer_stop_ms, write_run_evidence
 from cutover.journal.hash_chain import RUN_STEP, EntryKind, Journal, find_step_outcome
+from cutover.migration_step_order import Step, name_undo_step
 from cutover.observations import (
     ActionDone,
     ActionFailed,
@@ -48,7 +49,6 @@ from cutover.run_claim import ClaimRequest, RunClaim, claim_run
 from cutover.run_context import RunContext
 from cutover.run_plan import RunPlan
 from cutover.step_definitions import STEPS
-from cutover.step_order import Step, name_undo_step
 from cutover.step_runner import RunResult, execute_steps
 from topology.plan import Plan
 

@@ -20,6 +20,7 @@ from cutover.errors import Refused
 from cutover.fences.fence_steps import lower_fence, raise_fence
 from cutover.fences.stragglers import refuse_stragglers, refuse_stranded_records, require_only_markers
 from cutover.gates import require_proof
+from cutover.migration_step_order import describe_way_back
 from cutover.observations import (
     ObservedApplication,
     ObservedLogs,
@@ -36,7 +37,6 @@ from cutover.run_context import (
     read_target_logs,
     refuse_new_partitions,
 )
-from cutover.step_order import describe_way_back
 
 
 def fence_producers(context: RunContext, outcome: JsonObject) -> ActionGenerator[None]:

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from cutover.errors import NotSupported
+from cutover.migration_step_order import Step, StepText, list_strategy_steps
 from cutover.policy import WavePolicy, build_wave_policy
 from cutover.rollback.earlier_run import EarlierRun
 from cutover.step_definitions import STEP_TEXTS
-from cutover.step_order import Step, StepText, list_strategy_steps
 from topology.migration_waves import PlanMigration, ProofGate, Wave, WaveStrategy
 from topology.plan import Plan, PlanFlow
 

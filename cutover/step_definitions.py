@@ -16,12 +16,12 @@ from cutover.actions import JsonObject
 from cutover.drill import copy_steps
 from cutover.failover import divergence_steps, group_placement, loss_steps, promotion_steps, source_assessment
 from cutover.fences import stragglers
-from cutover.groups import consumer_steps, offset_return
+from cutover.groups import consumer_steps, offset_return_steps
 from cutover.hooks import hook_steps
+from cutover.migration_step_order import StepText, name_undo_step
 from cutover.polling import ActionGenerator
 from cutover.rollback import rollback_steps
 from cutover.run_context import RunContext
-from cutover.step_order import StepText, name_undo_step
 
 StepAct = Callable[[RunContext, JsonObject], ActionGenerator[None]]
 
@@ -273,16 +273,16 @@ _STEPS = (
     ),
     StepDefinition(
         "translate_back",
-        offset_return.translate_offsets_back,
+        offset_return_steps.translate_offsets_back,
         "translating group offsets back",
         "offsets translated back",
     ),
     StepDefinition(
         "commit_back",
-        offset_return.commit_offsets_back,
+        offset_return_steps.commit_offsets_back,
         "committing group offsets at the old source",
         "offsets committed and read back",
-        UndoDefinition(offset_return.undo_commit_offsets_back, "taking group offsets back", "offsets are back"),
+        UndoDefinition(offset_return_steps.undo_commit_offsets_back, "taking group offsets back", "offsets are back"),
     ),
     StepDefinition(
         "lower_fence_back",

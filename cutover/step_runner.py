@@ -13,11 +13,11 @@ from typing import Literal
 from cutover.actions import BeginStep, FinishStep, JsonObject, ReportMessage
 from cutover.errors import Refused
 from cutover.hooks.hook_steps import call_hooks_rolled_back
+from cutover.migration_step_order import Step, describe_way_back, name_undo_step
 from cutover.observations import RecordedStep
 from cutover.polling import ActionGenerator
 from cutover.run_context import RunContext
 from cutover.step_definitions import STEPS, StepAct
-from cutover.step_order import Step, describe_way_back, name_undo_step
 
 RunState = Literal["done", "refused", "rolled_back", "rollback_incomplete", "abandoned", "stopped", "paused"]
 
@@ -47,7 +47,7 @@ class RunResult:
 
 
 def execute_steps(context: RunContext, steps: tuple[Step, ...]) -> ActionGenerator[RunResult]:
-    """Run these steps (`cutover.step_order`) in their order. Fills `context.outcomes`."""
+    """Run these steps (`cutover.migration_step_order`) in their order. Fills `context.outcomes`."""
     begun: list[Step] = []
     crossed = False
     for step in steps:

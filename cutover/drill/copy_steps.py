@@ -14,10 +14,10 @@ from cutover.drill.copy_actions import (
     RemoveCopies,
 )
 from cutover.errors import Refused
+from cutover.migration_step_order import Step
 from cutover.observations import RecalledDeeds
 from cutover.polling import ActionGenerator, perform_action
 from cutover.run_context import RunContext
-from cutover.step_order import Step
 
 READ_ORIGINALS_STEP = Step(
     "look_at_originals",

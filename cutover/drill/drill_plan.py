@@ -8,11 +8,11 @@ from dataclasses import replace
 from cutover.drill.copy_steps import COUNT_RECORDS_STEP, MAKE_COPIES_STEP, READ_ORIGINALS_STEP, REMOVE_COPIES_STEP
 from cutover.errors import NothingToRollBack
 from cutover.journal.hash_chain import JournalChain, find_step_outcome
+from cutover.migration_step_order import Step
 from cutover.policy import WavePolicy, build_wave_policy
 from cutover.rollback.earlier_run import build_earlier_run
 from cutover.rollback.rollback_plan import plan_way_back
 from cutover.run_plan import RunPlan, plan_migration
-from cutover.step_order import Step
 from topology.plan import Plan
 
 _ASKED = ("approval",)  # the one question is asked before anything begins

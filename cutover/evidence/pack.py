@@ -12,8 +12,8 @@ from clusters.private_files import make_folder, replace_file
 from cutover.evidence.page import render_evidence_page
 from cutover.fences.journaled_fence import find_standing_fence
 from cutover.journal.hash_chain import JournalChain, JournalEntry, find_step_outcome
+from cutover.migration_step_order import Step
 from cutover.run_plan import RunPlan
-from cutover.step_order import Step
 from cutover.wave_states import KINDS_TO_TARGET, list_wave_states
 from topology.plan import Plan, PlanFlow
 

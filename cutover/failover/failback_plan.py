@@ -15,12 +15,12 @@ from cutover.errors import NothingToRollBack, NotSupported, PlanChanged
 from cutover.failover.failover_plan import plan_failover
 from cutover.fences.journaled_fence import find_standing_fence
 from cutover.journal.hash_chain import RUN_STEP, TAKEOVER_STEP, JournalChain, JournalEntry, find_step_outcome
+from cutover.migration_step_order import Step
 from cutover.policy import DEFAULT_SESSION_MS, SESSION_GRACE_MS, WavePolicy, build_wave_policy
 from cutover.rollback.earlier_run import EarlierRun, find_rollback_of
 from cutover.rollback.rollback_plan import StrandedChoice, plan_way_back, shorten_lag_hold
 from cutover.run_claim import encode_run_work
 from cutover.run_plan import RunPlan
-from cutover.step_order import Step
 from cutover.step_outcomes import StepOutcomes
 from cutover.withheld_rights_steps import find_rights_to_take
 from topology.migration_waves import RollbackPolicy, Wave

@@ -10,12 +10,12 @@ from clusters.topic_partition import TopicPartition
 from cutover.errors import NotSupported
 from cutover.fences.journaled_fence import find_standing_fence
 from cutover.journal.hash_chain import JournalChain, JournalEntry
+from cutover.migration_step_order import Step, list_named_steps
 from cutover.offsets import decode_offsets
 from cutover.policy import WavePolicy, build_wave_policy
 from cutover.rollback.earlier_run import EarlierRun
 from cutover.run_claim import read_run_kind
 from cutover.run_plan import RunPlan, find_wave
-from cutover.step_order import Step, list_named_steps
 from cutover.step_outcomes import StepOutcomes
 from cutover.wave_states import WAVE_SEPARATOR, list_wave_states
 from topology.migration_waves import Wave, WaveFence, WaveHooks

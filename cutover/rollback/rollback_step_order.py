@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from cutover.migration_step_order import USUAL_PROOF_MS, Step, StepText
 from cutover.policy import WavePolicy
-from cutover.step_order import USUAL_PROOF_MS, Step, StepText
 
 
 def list_rollback_steps(policy: WavePolicy, away: str, home: str) -> tuple[Step, ...]:

@@ -28,7 +28,7 @@ from cutover.errors import Refused
 from cutover.fences.fence_steps import check_fence, lower_fence, lower_journaled_fence, raise_fence_again
 from cutover.gates import check_clusters, check_wave_topics
 from cutover.groups.group_preflight import describe_members
-from cutover.groups.offset_return import find_foreign_offsets
+from cutover.groups.offset_return_steps import find_foreign_offsets
 from cutover.hooks.hook_steps import check_hooks
 from cutover.observations import (
     ActionDone,

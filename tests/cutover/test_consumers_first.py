@@ -19,11 +19,11 @@ from cutover.actions import (
     StopApplication,
 )
 from cutover.errors import NotSupported, Refused
+from cutover.migration_step_order import STRATEGY_STEPS, describe_way_back, list_strategy_steps
 from cutover.observations import ActionFailed, ApprovalAnswer, Observation, ObservedLogs
 from cutover.policy import WavePolicy
 from cutover.run_context import RunContext
 from cutover.step_definitions import STEPS
-from cutover.step_order import STRATEGY_STEPS, describe_way_back, list_strategy_steps
 from replicator.ledger.offset_map import OffsetMap, OffsetRun
 from replicator.ledger.offset_translation import CopiedPartition
 from tests.cutover.fake_log import FakeLog

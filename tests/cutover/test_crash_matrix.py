@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 import pytest
 
 from cutover.actions import Action, Deed, ReadLogs
+from cutover.migration_step_order import STRATEGY_STEPS, list_strategy_steps, name_undo_step
 from cutover.observations import Observation
 from cutover.policy import WavePolicy
-from cutover.step_order import STRATEGY_STEPS, list_strategy_steps, name_undo_step
 from cutover.step_runner import RunResult
 from tests.cutover.fake_log import Crash, FakeLog
 from tests.cutover.judging import assert_back, assert_moved, assert_whole

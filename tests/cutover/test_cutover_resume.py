@@ -10,9 +10,9 @@ from cutover.actions import ReadLogs
 from cutover.driver import RunEvent
 from cutover.errors import Locked, NothingToResume, PlanChanged, Superseded
 from cutover.journal.hash_chain import JournalChain, find_step_outcome
+from cutover.migration_step_order import list_strategy_steps
 from cutover.run_claim import find_begun_strategy, find_started_waves
 from cutover.run_plan import plan_migration
-from cutover.step_order import list_strategy_steps
 from tests.cutover.fake_log import Crash, FakeLog
 from tests.cutover.judging import assert_back, assert_moved
 from tests.cutover.spoils import straggle, upon

@@ -8,10 +8,10 @@ import pytest
 
 from cutover.errors import WaveDone
 from cutover.journal.hash_chain import RUN_STEP, Journal
+from cutover.migration_step_order import STRATEGY_STEPS
 from cutover.run_choice import RunChoice, choose_wave, plan_run, preview_run
 from cutover.run_plan import RunKind
 from cutover.step_definitions import STEPS
-from cutover.step_order import STRATEGY_STEPS
 from tests.cutover.fake_log import FakeLog
 from tests.cutover.world import World, a_migration, a_plan
 from tests.cutover.world_back import back_plan

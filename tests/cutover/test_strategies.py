@@ -20,9 +20,9 @@ from cutover.actions import (
     StopApplication,
     StopFlow,
 )
+from cutover.migration_step_order import STRATEGY_STEPS, estimate_write_pause_ms, list_strategy_steps
 from cutover.observations import ApprovalAnswer, Observation, ObservedFlow
 from cutover.policy import WavePolicy, build_wave_policy
-from cutover.step_order import STRATEGY_STEPS, estimate_write_pause_ms, list_strategy_steps
 from cutover.step_runner import RunResult
 from tests.cutover.fake_log import FakeLog
 from tests.cutover.judging import assert_back, assert_moved, where

@@ -9,9 +9,9 @@ from cutover.drill.drill_plan import plan_drill, preview_drill_back
 from cutover.drill.drill_topology import BACK_RUN_SUFFIX, build_drill_topology
 from cutover.errors import CutoverError, NotSupported
 from cutover.journal.hash_chain import RUN_STEP, TAKEOVER_STEP, JournalChain, JournalEntry, find_step_outcome
+from cutover.migration_step_order import Step, StepText
 from cutover.run_claim import read_run_kind
 from cutover.step_definitions import STEP_TEXTS
-from cutover.step_order import Step, StepText
 from cutover.wave_states import KINDS_TO_TARGET, NO_RETURN_STEPS, WAVE_SEPARATOR, WaveState, list_wave_states
 from plugins.watershed.page.cluster_snapshots import JournalView
 from plugins.watershed.page.step_evidence import GATE_EVIDENCE, MAX_VALUE_CHARS, flatten_evidence, render_gate_brief

@@ -12,9 +12,9 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
+    from cutover.migration_step_order import Step
     from cutover.run_choice import RunChoice
     from cutover.run_plan import RunKind, RunPlan
-    from cutover.step_order import Step
     from topology.migration_waves import PlanMigration, Wave
     from topology.plan import Plan
 

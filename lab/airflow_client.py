@@ -97,11 +97,12 @@ class AirflowClient:
     def tasks(self, dag: str, run: str) -> list[TaskInstance]:
         """Task instances in the order they started; those that have not, last."""
         path = f"/api/v2/dags/{dag}/dagRuns/{_quoted(run)}/taskInstances?limit=500"
-        found = [
-            TaskInstance(t["task_id"], t["state"], t["duration"], t["start_date"], t["map_index"])
-            for t in self._call("GET", path)["task_instances"]
-        ]
+        found = [_task(each) for each in self._call("GET", path)["task_instances"]]
         return sorted(found, key=lambda task: task.started or "~")
+
+    def task(self, dag: str, run: str, name: str) -> TaskInstance:
+        """One that is not mapped. Cheaper for Airflow than all of them."""
+        return _task(self._call("GET", f"/api/v2/dags/{dag}/dagRuns/{_quoted(run)}/taskInstances/{name}"))
 
     def log(self, dag: str, run: str, task: str, attempt: int = 1) -> list[str]:
         """The events of a task's log; that of an error with what it says."""
@@ -172,6 +173,10 @@ class AirflowClient:
             raise AirflowRequestFailed(what, refused.code, _detail(refused)) from None
         except (OSError, ValueError) as silence:
             raise AirflowRequestFailed(what, 0, str(silence)) from None
+
+
+def _task(told: Mapping[str, Any]) -> TaskInstance:
+    return TaskInstance(told["task_id"], told["state"], told["duration"], told["start_date"], told["map_index"])
 
 
 def _event(line: Mapping[str, Any]) -> str:

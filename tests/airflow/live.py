@@ -37,13 +37,15 @@ SETTINGS = {
     # On a busy machine heartbeats come late, and Airflow takes the living for dead: nobody is dead before two minutes.
     # Those whom a test kills, it makes look long dead in the database (`Live.kill`).
     "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "120",
-    "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT_DETECTION_INTERVAL": "5",
+    "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT_DETECTION_INTERVAL": "10",
     "AIRFLOW__SCHEDULER__SCHEDULER_HEALTH_CHECK_THRESHOLD": "120",
     "AIRFLOW__TRIGGERER__TRIGGERER_HEALTH_CHECK_THRESHOLD": "120",
-    "AIRFLOW__SCHEDULER__ORPHANED_TASKS_CHECK_INTERVAL": "5",
-    "AIRFLOW__SCHEDULER__JOB_HEARTBEAT_SEC": "2",
-    "AIRFLOW__TRIGGERER__JOB_HEARTBEAT_SEC": "2",
-    "AIRFLOW__SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": "0.5",
+    "AIRFLOW__SCHEDULER__ORPHANED_TASKS_CHECK_INTERVAL": "10",
+    # No file changes while Airflow runs, so each is parsed once, however long that takes on a busy machine.
+    "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "3600",
+    "AIRFLOW__DAG_PROCESSOR__REFRESH_INTERVAL": "3600",
+    "AIRFLOW__DAG_PROCESSOR__DAG_FILE_PROCESSOR_TIMEOUT": "900",
+    "AIRFLOW__CORE__DAGBAG_IMPORT_TIMEOUT": "600",
 }
 JOBS = {"scheduler": "SchedulerJob", "triggerer": "TriggererJob"}
 LONG_DEAD = timedelta(hours=1)
@@ -117,7 +119,7 @@ class Live:
         return self.home / "state" / "runs" / self.dag / run / task
 
     def task(self, run: str, name: str, dag: str = "") -> TaskInstance:
-        return next(task for task in self.client.tasks(dag or self.dag, run) if task.name == name)
+        return self.client.task(dag or self.dag, run, name)
 
     def wait_task(self, run: str, name: str, *states: str, dag: str = "") -> TaskInstance:
         """Raises AssertionError with the log's end when the task fails instead."""
@@ -187,7 +189,7 @@ def until(look: Callable[[], _T | None], what: str, seconds: float = SECONDS) ->
     deadline = time.monotonic() + seconds
     while not (found := look()):
         assert time.monotonic() < deadline, f"waited {seconds:.0f} s for {what}"
-        time.sleep(1.0)  # each look is a request to Airflow, and costs it 30 ms
+        time.sleep(1.5)  # each look is a request to Airflow, and costs it 30 ms
     return found
 
 
@@ -206,18 +208,17 @@ def running(pair: Lab, name: str, home: Path) -> Iterator[Live]:
     with database() as url:
         (home / "topologies").mkdir(parents=True)
         (home / "dags").mkdir(exist_ok=True)
-        started = None
         try:
-            web = airflow.launch_airflow(
+            started = _applications(pair, name, home / "apps")
+            path = home / "topologies" / f"{name}.yaml"
+            path.write_text(_file(pair, name, started))
+            web = airflow.launch_airflow(  # not before: it parses its DAGs once
                 home / "airflow",
                 topologies=home / "topologies",
                 state=home / "state",
                 database=url,
                 settings=SETTINGS | {"AIRFLOW__DAG_PROCESSOR__DAG_BUNDLE_CONFIG_LIST": _bundles(home / "dags")},
             )
-            started = _applications(pair, name, home / "apps")
-            path = home / "topologies" / f"{name}.yaml"
-            path.write_text(_file(pair, name, started))
             plan = compile_path(path)
             apply_plan(plan, lambda alias: resolve_connection_settings(plan.cluster(alias)))
             with _workers(plan, home):

@@ -1,0 +1,36 @@
+"""Airflow's scheduler and dag-processor import what our tasks need, once: each task and each parse of a DAG file is a
+fork of theirs, and would take half a second of processor time to import it again."""
+
+from __future__ import annotations
+
+import contextlib
+from importlib import import_module
+
+from airflow.listeners import hookimpl
+from airflow.sdk.execution_time.task_runner import TaskRunnerMarker
+
+# Of these follow all others. None of them starts a thread or opens a connection, which a fork would not survive.
+PRELOADED_MODULES = (
+    "airflow.dag_processing.dagbag",
+    "plugins.watershed.operators.decommission",
+    "plugins.watershed.operators.flow_status",
+    "plugins.watershed.operators.proof",
+    "plugins.watershed.operators.wave_task_groups",
+    "plugins.watershed.topology_dags",
+    "cutover.run_opening",
+    "replicator.apply",
+    "topology.loader",
+)
+
+
+class PreloadModules:
+    """A listener of Airflow's. A task itself imports only what it needs: where it is no fork, that is less."""
+
+    @hookimpl
+    def on_starting(self, component: object) -> None:
+        """A module that is missing is left to the task that needs it: its log says so."""
+        if isinstance(component, TaskRunnerMarker):
+            return
+        for name in PRELOADED_MODULES:
+            with contextlib.suppress(ImportError):
+                import_module(name)

@@ -31,6 +31,7 @@ from tests.replicator.real import (
     wait_progress,
     workers,
 )
+from tests.replicator.states_scene import create, in_state, produce, report, until, written
 
 pytestmark = pytest.mark.kafka
 
@@ -176,6 +177,14 @@ def acl(topic: str, operation: AclOperation, permission: AclPermissionType) -> A
     )
 
 
+def allow(admin: AdminClient, topic: str) -> None:
+    """Takes the topic's rules away: without one, all is allowed."""
+    every = AclBindingFilter(
+        ResourceType.TOPIC, topic, ResourcePatternType.LITERAL, None, None, AclOperation.ANY, AclPermissionType.ANY
+    )
+    assert admin.delete_acls([every])[every].result(60)
+
+
 @pytest.mark.parametrize(("side", "right"), [("onprem", AclOperation.READ), ("cloud", AclOperation.WRITE)])
 def test_a_right_is_taken_away_in_mid_flight(faulty, topic_name, tmp_path, side, right):
     """Its topic stops and says so, the flow's other topic goes on; given back, everything arrives."""
@@ -204,12 +213,7 @@ def test_a_right_is_taken_away_in_mid_flight(faulty, topic_name, tmp_path, side,
                 progress(settings["cloud"], open_, [0], 300)
                 assert not unauthorised(settings, plan, open_)
             finally:
-                gone = AclBindingFilter(
-                    ResourceType.TOPIC, closed, ResourcePatternType.LITERAL, None, None,
-                    AclOperation.ANY, AclPermissionType.ANY,
-                )  # fmt: skip
-                for future in admin.delete_acls([gone]).values():
-                    future.result(60)
+                allow(admin, closed)
             totals = {closed: feeding.end(), open_: other.end()}
             for topic in totals:
                 wait_copied(settings, plan, topic, 1)
@@ -225,3 +229,45 @@ def unauthorised(settings, plan, topic: str) -> bool:
         for each in read_partition_statuses(settings["cloud"])
         if each.flow == plan.flows[0].id and each.topic == topic
     )
+
+
+@pytest.mark.parametrize(("side", "operation"), [("onprem", "READ"), ("cloud", "WRITE"), ("onprem", "DESCRIBE")])
+def test_a_right_that_goes_and_comes_back(faulty, topic_name, tmp_path, side, operation):
+    """Its partition says which, others go on, and it comes back by itself when the right does (F31, AC-91, AC-92)."""
+    settings = faulty.settings
+    guarded = AdminClient(settings[side].librdkafka())
+    denial = acl(f"{topic_name}-closed", AclOperation[operation], AclPermissionType.DENY)
+    closed, fine = f"{topic_name}-closed", f"{topic_name}-fine"
+    create(settings["onprem"], closed, fine)
+    plan = applied(settings, written(tmp_path / "rights.yaml", settings, topic_name, [closed, fine]))
+
+    def copied(topic: str, count: int) -> bool:
+        return len(read_all(settings["cloud"], topic, 1)[0]) == count
+
+    for topic in (closed, fine):
+        produce(settings["onprem"], topic, 0, 20)
+    with workers(plan, "cloud", tmp_path, times(settle=3)) as start:
+        start()
+        for topic in (closed, fine):
+            until(lambda topic=topic: copied(topic, 20), f"{topic} is copied")
+        if operation == "WRITE":
+            guarded.create_acls([denial])[denial].result(60)
+            produce(settings["onprem"], closed, 20, 10)
+        else:
+            produce(settings["onprem"], closed, 20, 10)  # we are anonymous, too
+            guarded.create_acls([denial])[denial].result(60)
+        produce(settings["onprem"], fine, 20, 10)
+        stopped = in_state(settings, plan, closed, "unauthorised")
+        assert closed in stopped.error
+        if operation == "DESCRIBE":  # a refused Fetch does not say which right was missing, the next inspection does
+            until(lambda: "DESCRIBE" in (report(settings, plan, closed).error or ""), "the right is named")
+        else:
+            assert operation in stopped.error
+        assert stopped.remedy
+        until(lambda: copied(fine, 30), "the other topic goes on")
+        in_state(settings, plan, fine, "running")
+        allow(guarded, closed)
+        until(lambda: copied(closed, 30), "it came back by itself")
+        in_state(settings, plan, closed, "running")
+    here, there = (read_all(settings[alias], closed, 1)[0] for alias in ("onprem", "cloud"))
+    assert [record for _, record in here] == [record for _, record in there]

@@ -9,6 +9,7 @@ import subprocess
 from dataclasses import dataclass
 from typing import Literal
 
+from lab import class_data_archive
 from lab.broker import LOG4J_CONFIG
 from lab.errors import LabError
 from lab.jars import fetch_jars, find_java
@@ -44,7 +45,8 @@ def consume_with_console(
     `auto.offset.reset` is `none`: without a position nothing is read. Raises LabError when `count` records do not come
     within _IDLE_MS of silence; the message has the tool's own last line.
     """
-    command = [find_java(), *_JVM, f"-Dlog4j2.configurationFile={LOG4J_CONFIG.with_name('log4j2-console.properties')}"]
+    command = [find_java(), *_JVM, *class_data_archive.list_archive_options()]  # the brokers': a third of a start less
+    command += [f"-Dlog4j2.configurationFile={LOG4J_CONFIG.with_name('log4j2-console.properties')}"]
     command += ["-cp", f"{fetch_jars()}/*", f"org.apache.kafka.tools.consumer.{_TOOLS[protocol]}"]
     command += ["--bootstrap-server", bootstrap, "--topic", topic, "--group", group]
     command += ["--max-messages", str(count), "--timeout-ms", str(_IDLE_MS)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import signal
@@ -14,7 +13,6 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
-from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from cli.lab import lab as command
@@ -153,34 +151,3 @@ def test_a_killed_broker_costs_the_applications_nothing(home: Path, tmp_path: Pa
         assert max(result.longest_pause_s.values()) > 1.0
     finally:
         sample_applications.stop_applications(tmp_path)
-
-
-@pytest.mark.slow
-def test_three_brokers_elect_another_leader(home: Path) -> None:
-    trio = clusters.start_clusters(home, ["trio"], brokers=3).clusters["trio"]
-    create_lab_topics(trio.bootstrap, ["copied"], 1)
-    admin = AdminClient({"bootstrap.servers": trio.bootstrap})
-    deadline = time.monotonic() + 180
-    while not (known := admin.list_topics("copied", timeout=60).topics["copied"].partitions):
-        assert time.monotonic() < deadline  # each broker hears of it in its own time
-        time.sleep(0.2)
-    before = known[0]
-    assert len(before.replicas) == 3
-    clusters.kill_lab_broker(home, "trio", before.leader)
-    deadline = time.monotonic() + 180
-    leader = -1
-    while time.monotonic() < deadline:
-        with contextlib.suppress(KafkaException):  # whoever is asked may be the one that is gone
-            leader = admin.list_topics("copied", timeout=10).topics["copied"].partitions[0].leader
-        if leader not in (-1, before.leader):
-            break
-        time.sleep(0.2)
-    assert leader not in (-1, before.leader)
-    clusters.restart_lab_broker(home, "trio", before.leader)
-    deadline = time.monotonic() + 180
-    brokers = 0
-    while brokers != 3:
-        assert time.monotonic() < deadline
-        with contextlib.suppress(KafkaException):
-            brokers = len(admin.list_topics(timeout=10).brokers)
-        time.sleep(0.2)

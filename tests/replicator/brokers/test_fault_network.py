@@ -69,17 +69,17 @@ def test_late_jittering_sliced_connections(faulty, topic_name, tmp_path):
     slow = ProxyFault(latency_s=0.06, jitter_s=0.05, slice_bytes=700)
     for alias in ("onprem", "cloud"):
         faulty.proxy(alias).up = faulty.proxy(alias).down = slow
-    with workers(plan, "cloud", tmp_path) as start, Feeding(send, 2_000) as feeding:
+    with workers(plan, "cloud", tmp_path) as start, Feeding(send, 700) as feeding:
         start()
-        progress(faulty.settings["cloud"], topic_name, range(PARTITIONS), 5_000)
+        progress(faulty.settings["cloud"], topic_name, range(PARTITIONS), 2_000)
         finished(faulty, plan, topic_name, feeding, sending)
 
 
 def test_connections_reset_again_and_again_on_both_sides(faulty, topic_name, tmp_path):
     plan, send, sending = begun(faulty, topic_name)
-    with workers(plan, "cloud", tmp_path) as start, Feeding(send, 4_000) as feeding:
+    with workers(plan, "cloud", tmp_path) as start, Feeding(send, 1_000) as feeding:
         start()
-        wait_progress(faulty.settings, plan, topic_name, PARTITIONS, 2_000)
+        wait_progress(faulty.settings, plan, topic_name, PARTITIONS, 500)
         for round_ in range(6):
             cut = faulty.proxy(("cloud", "onprem")[round_ % 2]).cut()
             assert cut > 0, "nothing was connected"
@@ -91,24 +91,24 @@ def test_a_full_pipeline_whose_answers_are_cut(faulty, topic_name, tmp_path):
     """Requests land, nobody hears of it: neither again nor left out."""
     plan, send, sending = begun(faulty, topic_name)
     proxy = faulty.proxy("cloud")
-    with workers(plan, "cloud", tmp_path) as start, Feeding(send, 8_000) as feeding:
+    with workers(plan, "cloud", tmp_path) as start, Feeding(send, 2_000) as feeding:
         start()
-        wait_progress(faulty.settings, plan, topic_name, PARTITIONS, 2_000)
+        wait_progress(faulty.settings, plan, topic_name, PARTITIONS, 500)
         for _ in range(3):
             proxy.down = HELD_CONNECTION
             time.sleep(0.7)  # up to five requests a connection are answered into nowhere
             proxy.cut()
             proxy.down = NO_FAULT
-            progress(faulty.settings["cloud"], topic_name, range(PARTITIONS), 500)
+            progress(faulty.settings["cloud"], topic_name, range(PARTITIONS), 150)
         finished(faulty, plan, topic_name, feeding, sending)
 
 
 def test_requests_that_land_after_their_connection_was_lost(faulty, topic_name, tmp_path):
     plan, send, sending = begun(faulty, topic_name)
     proxy = faulty.proxy("cloud")
-    with workers(plan, "cloud", tmp_path) as start, Feeding(send, 4_000) as feeding:
+    with workers(plan, "cloud", tmp_path) as start, Feeding(send, 1_000) as feeding:
         start()
-        wait_progress(faulty.settings, plan, topic_name, PARTITIONS, 2_000)
+        wait_progress(faulty.settings, plan, topic_name, PARTITIONS, 500)
         for _ in range(3):
             proxy.up = ProxyFault(latency_s=2.0)  # what is sent from now on lands two seconds later,
             time.sleep(0.4)
@@ -122,9 +122,9 @@ def test_requests_that_land_after_their_connection_was_lost(faulty, topic_name, 
 def test_half_open_connections(faulty, topic_name, tmp_path):
     """One way is dead, nothing is refused: the worker gives up waiting by itself and goes on when there is a way."""
     plan, send, sending = begun(faulty, topic_name)
-    with workers(plan, "cloud", tmp_path, times(patience=2)) as start, Feeding(send, 2_000) as feeding:
+    with workers(plan, "cloud", tmp_path, times(patience=2)) as start, Feeding(send, 700) as feeding:
         start()
-        wait_progress(faulty.settings, plan, topic_name, PARTITIONS, 1_000)
+        wait_progress(faulty.settings, plan, topic_name, PARTITIONS, 300)
         for alias, way in itertools.product(("onprem", "cloud"), ("up", "down")):
             proxy = faulty.proxy(alias)
             connections = proxy.connections
@@ -159,9 +159,9 @@ def test_a_slow_target_holds_the_fetching_back(faulty, topic_name, tmp_path):
 def test_a_target_that_is_away_and_comes_back(faulty, topic_name, tmp_path):
     """Nobody listens: tried again, the flow's lag grows, nothing is loud."""
     plan, send, sending = begun(faulty, topic_name)
-    with workers(plan, "cloud", tmp_path) as start, Feeding(send, 2_000) as feeding:
+    with workers(plan, "cloud", tmp_path) as start, Feeding(send, 700) as feeding:
         worker = start()
-        wait_progress(faulty.settings, plan, topic_name, PARTITIONS, 1_000)
+        wait_progress(faulty.settings, plan, topic_name, PARTITIONS, 300)
         faulty.proxy("cloud").refuse()
 
         def arrived() -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import time
 
 import pytest
@@ -18,7 +17,8 @@ from confluent_kafka.admin import (
 )
 
 from clusters.admin import Admin
-from lab.jars import fetch_jars, find_java
+from clusters.wire.admin_writes import alter_client_quotas
+from clusters.wire.connection import open_connection
 from tests.replicator.faults import AUTHORIZER, Feeding, faulty_clusters, progress, times, wait_reports
 from tests.replicator.real import (
     applied,
@@ -31,6 +31,7 @@ from tests.replicator.real import (
     wait_progress,
     workers,
 )
+from tests.replicator.states_scene import create, in_state, produce, report, until, written
 
 pytestmark = pytest.mark.kafka
 
@@ -67,13 +68,13 @@ _m.Membership.__init__ = _elsewhere
 def test_two_fleets_for_one_flow_by_mistake(faulty, topic_name, tmp_path):
     """Two groups, each of which gives every slot to its own worker: both copy the same partitions all the time."""
     settings = faulty.settings
-    with feed(settings, topic_name, 2, 2_000) as feeding:
+    with feed(settings, topic_name, 2, 700) as feeding:
         plan = applied(settings, plan_for(settings, topic_name, topic_name))
         with workers(plan, "cloud", tmp_path, QUICK) as right, workers(plan, "cloud", tmp_path, OTHER_GROUP) as wrong:
             one, other = right(), wrong()
-            progress(settings["cloud"], topic_name, range(2), 2_000)
+            progress(settings["cloud"], topic_name, range(2), 700)
             time.sleep(8)  # longer than the same trouble may come back before it is loud
-            progress(settings["cloud"], topic_name, range(2), 2_000)
+            progress(settings["cloud"], topic_name, range(2), 700)
             for worker in (one, other):
                 assert "copying" in worker.log.read_text()
             total = feeding.end()
@@ -93,14 +94,14 @@ def test_the_workers_clock_jumps(faulty, topic_name, tmp_path):
     settings, shift = faulty.settings, tmp_path / "shift"
     shift.write_text("0")
     prelude = times(session=3, settle=2) + CLOCK.format(path=str(shift))
-    with feed(settings, topic_name, 2, 2_000) as feeding:
+    with feed(settings, topic_name, 2, 700) as feeding:
         plan = applied(settings, plan_for(settings, topic_name, topic_name))
         with workers(plan, "cloud", tmp_path, prelude) as start:
             worker = start()
             for days in (2, -2, 0):
-                progress(settings["cloud"], topic_name, range(2), 500)
+                progress(settings["cloud"], topic_name, range(2), 200)
                 shift.write_text(str(days * 86_400))
-                progress(settings["cloud"], topic_name, range(2), 500)
+                progress(settings["cloud"], topic_name, range(2), 200)
                 worker.kill()
                 worker = start()
             total = feeding.end()
@@ -108,24 +109,23 @@ def test_the_workers_clock_jumps(faulty, topic_name, tmp_path):
     assert assert_exact_copy(settings, plan, topic_name, 2) == total
 
 
-def quota(bootstrap: str, client: str, change: str) -> None:
-    command = [find_java(), "-cp", f"{fetch_jars()}/*", "kafka.admin.ConfigCommand", "--bootstrap-server", bootstrap]
-    command += ["--alter", "--entity-type", "clients", "--entity-name", client, *change.split()]
-    subprocess.run(command, check=True, capture_output=True, timeout=180)
+def quota(settings, key: str, bytes_per_s: float | None) -> None:
+    """What the cluster lets the workers have; None: everything again."""
+    with open_connection(settings) as connection:
+        assert alter_client_quotas(connection, {(("client-id", "watershed"),): {key: bytes_per_s}}) == {}
 
 
 def test_brokers_that_throttle_the_workers(faulty, topic_name, tmp_path):
     """Quotas of the brokers on what the workers fetch and produce: slower, and nothing else."""
     settings = faulty.settings
-    bootstraps = [faulty.lab.cluster(alias).bootstrap for alias in ("onprem", "cloud")]
     with Admin(settings["onprem"]) as admin:
         admin.create_topic(topic_name, 2, 1)
     sending = producer(settings["onprem"], **{"batch.size": 8_000})
     put(sending, topic_name, 8_000, size=200)
     sending.flush()
     plan = applied(settings, plan_for(settings, topic_name, topic_name))
-    quota(bootstraps[0], "watershed", "--add-config consumer_byte_rate=1500000")
-    quota(bootstraps[1], "watershed", "--add-config producer_byte_rate=500000")
+    quota(settings["onprem"], "consumer_byte_rate", 1_500_000.0)
+    quota(settings["cloud"], "producer_byte_rate", 500_000.0)
     try:
         with workers(plan, "cloud", tmp_path) as start:
             worker = start()
@@ -133,8 +133,8 @@ def test_brokers_that_throttle_the_workers(faulty, topic_name, tmp_path):
             wait_reports(settings["cloud"], plan, lambda told: {each.state for each in told.values()} == {"running"})
             assert "link lost" not in worker.log.read_text()
     finally:
-        quota(bootstraps[0], "watershed", "--delete-config consumer_byte_rate")
-        quota(bootstraps[1], "watershed", "--delete-config producer_byte_rate")
+        quota(settings["onprem"], "consumer_byte_rate", None)
+        quota(settings["cloud"], "producer_byte_rate", None)
     assert assert_exact_copy(settings, plan, topic_name, 2) == 8_000
 
 
@@ -177,6 +177,14 @@ def acl(topic: str, operation: AclOperation, permission: AclPermissionType) -> A
     )
 
 
+def allow(admin: AdminClient, topic: str) -> None:
+    """Takes the topic's rules away: without one, all is allowed."""
+    every = AclBindingFilter(
+        ResourceType.TOPIC, topic, ResourcePatternType.LITERAL, None, None, AclOperation.ANY, AclPermissionType.ANY
+    )
+    assert admin.delete_acls([every])[every].result(60)
+
+
 @pytest.mark.parametrize(("side", "right"), [("onprem", AclOperation.READ), ("cloud", AclOperation.WRITE)])
 def test_a_right_is_taken_away_in_mid_flight(faulty, topic_name, tmp_path, side, right):
     """Its topic stops and says so, the flow's other topic goes on; given back, everything arrives."""
@@ -184,12 +192,12 @@ def test_a_right_is_taken_away_in_mid_flight(faulty, topic_name, tmp_path, side,
     closed, open_ = f"{topic_name}-closed", f"{topic_name}-open"
     plan = plan_for(settings, topic_name, closed, open_)
     admin = AdminClient(settings[side].librdkafka({}))
-    with feed(settings, closed, 1, 1_000) as feeding, feed(settings, open_, 1, 1_000) as other:
+    with feed(settings, closed, 1, 300) as feeding, feed(settings, open_, 1, 300) as other:
         applied(settings, plan)
         with workers(plan, "cloud", tmp_path) as start:
             start()
             for topic in (closed, open_):
-                progress(settings["cloud"], topic, [0], 500)
+                progress(settings["cloud"], topic, [0], 200)
             # With a first ACL on a topic nobody may do anything that is not allowed.
             rules = [
                 acl(closed, AclOperation.ALL, AclPermissionType.ALLOW),
@@ -202,15 +210,10 @@ def test_a_right_is_taken_away_in_mid_flight(faulty, topic_name, tmp_path, side,
                 while not unauthorised(settings, plan, closed):
                     assert time.monotonic() < until, "nobody said so"
                     time.sleep(0.3)
-                progress(settings["cloud"], open_, [0], 1_000)
+                progress(settings["cloud"], open_, [0], 300)
                 assert not unauthorised(settings, plan, open_)
             finally:
-                gone = AclBindingFilter(
-                    ResourceType.TOPIC, closed, ResourcePatternType.LITERAL, None, None,
-                    AclOperation.ANY, AclPermissionType.ANY,
-                )  # fmt: skip
-                for future in admin.delete_acls([gone]).values():
-                    future.result(60)
+                allow(admin, closed)
             totals = {closed: feeding.end(), open_: other.end()}
             for topic in totals:
                 wait_copied(settings, plan, topic, 1)
@@ -226,3 +229,45 @@ def unauthorised(settings, plan, topic: str) -> bool:
         for each in read_partition_statuses(settings["cloud"])
         if each.flow == plan.flows[0].id and each.topic == topic
     )
+
+
+@pytest.mark.parametrize(("side", "operation"), [("onprem", "READ"), ("cloud", "WRITE"), ("onprem", "DESCRIBE")])
+def test_a_right_that_goes_and_comes_back(faulty, topic_name, tmp_path, side, operation):
+    """Its partition says which, others go on, and it comes back by itself when the right does (F31, AC-91, AC-92)."""
+    settings = faulty.settings
+    guarded = AdminClient(settings[side].librdkafka())
+    denial = acl(f"{topic_name}-closed", AclOperation[operation], AclPermissionType.DENY)
+    closed, fine = f"{topic_name}-closed", f"{topic_name}-fine"
+    create(settings["onprem"], closed, fine)
+    plan = applied(settings, written(tmp_path / "rights.yaml", settings, topic_name, [closed, fine]))
+
+    def copied(topic: str, count: int) -> bool:
+        return len(read_all(settings["cloud"], topic, 1)[0]) == count
+
+    for topic in (closed, fine):
+        produce(settings["onprem"], topic, 0, 20)
+    with workers(plan, "cloud", tmp_path, times(settle=3)) as start:
+        start()
+        for topic in (closed, fine):
+            until(lambda topic=topic: copied(topic, 20), f"{topic} is copied")
+        if operation == "WRITE":
+            guarded.create_acls([denial])[denial].result(60)
+            produce(settings["onprem"], closed, 20, 10)
+        else:
+            produce(settings["onprem"], closed, 20, 10)  # we are anonymous, too
+            guarded.create_acls([denial])[denial].result(60)
+        produce(settings["onprem"], fine, 20, 10)
+        stopped = in_state(settings, plan, closed, "unauthorised")
+        assert closed in stopped.error
+        if operation == "DESCRIBE":  # a refused Fetch does not say which right was missing, the next inspection does
+            until(lambda: "DESCRIBE" in (report(settings, plan, closed).error or ""), "the right is named")
+        else:
+            assert operation in stopped.error
+        assert stopped.remedy
+        until(lambda: copied(fine, 30), "the other topic goes on")
+        in_state(settings, plan, fine, "running")
+        allow(guarded, closed)
+        until(lambda: copied(closed, 30), "it came back by itself")
+        in_state(settings, plan, closed, "running")
+    here, there = (read_all(settings[alias], closed, 1)[0] for alias in ("onprem", "cloud"))
+    assert [record for _, record in here] == [record for _, record in there]

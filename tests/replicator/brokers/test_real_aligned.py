@@ -32,15 +32,15 @@ pytestmark = pytest.mark.kafka
 START = 5_000_000
 
 
-def begins_at(settings, topic: str, partitions: int, offset: int) -> None:
-    """An empty source topic whose logs begin at `offset`."""
+def begins_at(settings, topic: str, partitions: int, offset: int, *only: int) -> None:
+    """An empty source topic whose logs, or `only` these, begin at `offset`."""
 
     def wire(address):
         return open_connection(settings, address)
 
     with Admin(settings) as admin:
         created = admin.create_topic(topic, partitions, 1)
-    for number in range(partitions):
+    for number in only or range(partitions):
         log = TargetLog(wire, settings.alias, topic, created.topic_id, number)
         assert fill_log(log, offset, f"{topic}-source") == offset
         log.close()

@@ -73,7 +73,7 @@ def compact_log(log: CleanableLog, before: int, now_ms: int) -> list[StoredBatch
     sequences = {state.producer_id: state.last_sequence for state in log.producers.describe()}
     left: list[StoredBatch] = []
     for kept in log.batches:
-        if kept not in cleaned or kept.header.is_control or not kept.header.count:
+        if kept.header.last_offset >= until or kept.header.is_control or not kept.header.count:
             left.append(kept)
             continue
         records = [] if log.is_aborted(kept.header) else log.records_of(kept)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 import cramjam
 
@@ -54,6 +55,12 @@ _DEFAULTS = {
 class _AppendRefusal:
     code: int
     message: str
+
+
+@lru_cache(maxsize=1 << 12)
+def _decode_once(data: bytes) -> tuple[BatchRecord, ...]:
+    """The cleaner and every look at a log read the same batches again."""
+    return tuple(decode_batch_records(data))
 
 
 @dataclass(slots=True)
@@ -185,14 +192,16 @@ class PartitionLog:
 
     def records_of(self, kept: StoredBatch) -> list[BatchRecord]:
         """Returns the decoded records of a batch, at their offsets."""
-        return decode_batch_records(kept.data)
+        return list(_decode_once(kept.data))
 
     def is_aborted(self, batch: BatchHeader) -> bool:
         """Whether the batch belongs to a transaction that was aborted."""
-        return batch.is_transactional and any(
-            producer_id == batch.producer_id and first <= batch.base_offset < last
-            for producer_id, first, last in self.aborted
-        )
+        if batch.is_transactional:
+            at, of = batch.base_offset, batch.producer_id
+            for producer_id, first, last in self.aborted:
+                if producer_id == of and first <= at < last:
+                    return True
+        return False
 
     def config(self, key: str) -> str:
         """Returns the topic's own value, or Kafka's default. Raises KeyError for an unknown key."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import pytest
 
@@ -128,15 +129,40 @@ def test_without_a_crash_every_step_is_in_the_story(story: Story) -> None:
         assert {name_undo_step(name) for name in ("write_rights", "fence_producers", held)} <= begun
 
 
-@pytest.mark.parametrize("stored", [True, False], ids=["stored", "not stored"])
-def test_a_crash_at_every_journal_entry(story: Story, stored: bool) -> None:
+def test_a_crash_at_every_journal_entry(story: Story) -> None:
+    for at in range(len(journal_of(story))):
+        die_at_entry(story, at, stored=True)
+
+
+def test_a_crash_before_an_entry_that_tells_of_a_change(story: Story) -> None:
+    """Before any other entry the world and the journal are what they were after the entry before that."""
+    told = [
+        at
+        for at, entry in enumerate(journal_of(story))
+        if entry["kind"] == "outcome" and (entry["deed"] or entry["step"] == "point_of_no_return")
+    ]
+    assert len(told) > 8
+    for at in (0, *told):
+        die_at_entry(story, at, stored=False)
+
+
+@pytest.mark.soak
+def test_a_crash_before_every_journal_entry(story: Story) -> None:
+    for at in range(len(journal_of(story))):
+        die_at_entry(story, at, stored=False)
+
+
+def journal_of(story: Story) -> list[dict[str, Any]]:
     whole = FakeLog()
     story.run(story.world(), whole)
-    for at in range(len(whole.records)):
-        world, log = story.world(), FakeLog(crash_at=at, stored=stored)
-        with pytest.raises(Crash):
-            story.run(world, log)
-        story.follow(world, log)
+    return whole.records
+
+
+def die_at_entry(story: Story, at: int, *, stored: bool) -> None:
+    world, log = story.world(), FakeLog(crash_at=at, stored=stored)
+    with pytest.raises(Crash):
+        story.run(world, log)
+    story.follow(world, log)
 
 
 @pytest.mark.parametrize("effect", [True, False], ids=["done", "not done"])

@@ -32,7 +32,8 @@ _NUMBER = re.compile(r"[0-9]+")
 @dataclass(frozen=True, slots=True)
 class Order:
     """What a child does. folder: what it finds (`*.json`), the board, the pool. Ends after `seconds`, or `most` inputs.
-    only: one input, from this file, and nothing else; what is found is then made smaller for `seconds`."""
+    only: one input, from this file, and nothing else; what is found is then made smaller for `seconds`. Or a folder:
+    each `*.bin` in it once."""
 
     target: str
     seed: str
@@ -55,8 +56,7 @@ def main(path: str) -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     trial = Trial(target, board, folder, base)
     if order.only:
-        trial.run(data := Path(order.only).read_bytes())
-        trial.make_smaller(data, order.seconds)
+        _try_only(trial, Path(order.only), order.seconds)
         return
     random, ends = Random(order.seed), time.monotonic() + order.seconds
     pool = [*target.seeds, *(each.read_bytes() for each in sorted((folder / "pool").glob("*")))]
@@ -72,6 +72,15 @@ def main(path: str) -> None:
             fresh += 1
             pool.append(data)
             (folder / "pool" / f"{len(pool):06}-{_short(data)}").write_bytes(data)
+
+
+def _try_only(trial: Trial, only: Path, seconds: float) -> None:
+    if only.is_dir():
+        for path in sorted(only.glob("*.bin")):
+            trial.run(path.read_bytes())
+    else:
+        trial.run(data := only.read_bytes())
+        trial.make_smaller(data, seconds)
 
 
 class Trial:

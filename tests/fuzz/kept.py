@@ -21,8 +21,9 @@ def keep(finding: Finding) -> Path:
     return path
 
 
-def kept_cases() -> list[Path]:
-    return sorted(FOLDER.glob("*/*.bin"))
+def kept_folders() -> list[Path]:
+    """One of each target that something was found of."""
+    return sorted({path.parent for path in FOLDER.glob("*/*.bin")})
 
 
 def minimised(finding: Finding, seconds: float = _MINIMISE_S) -> Finding:

@@ -10,7 +10,7 @@ import pytest
 from tests.fuzz import planted
 from tests.fuzz.__main__ import main
 from tests.fuzz.child import Order
-from tests.fuzz.kept import kept_cases, minimised
+from tests.fuzz.kept import kept_folders, minimised
 from tests.fuzz.target import NAMES
 from tests.fuzz.watching import MEMORY, Finding, watch
 
@@ -26,13 +26,26 @@ def tried(target: str, folder: Path, most: int, hang: float = HANG_S, only: str 
     return list(watched.findings)
 
 
-@pytest.mark.parametrize("path", kept_cases(), ids=lambda path: f"{path.parent.name}-{path.stem}")
-def test_what_was_found_is_found_no_more(path: Path, tmp_path: Path) -> None:
-    assert tried(path.parent.name, tmp_path, 1, only=str(path)) == []
+@pytest.mark.parametrize("kept", kept_folders(), ids=lambda kept: kept.name)
+def test_what_was_found_is_found_no_more(kept: Path, tmp_path: Path) -> None:
+    """All of a target in one process; a finding says which input it was."""
+    watched = watch(Order(kept.name, "7/0", str(tmp_path), 0.0, 0, MEMORY, str(kept)), hang=HANG_S)
+    assert watched.findings == ()
+    assert watched.figures.inputs == len(list(kept.glob("*.bin")))
+
+
+def test_a_kept_input_that_fails_again_is_found_among_others(tmp_path: Path) -> None:
+    kept, order = tmp_path / "kept", tmp_path / "order"
+    kept.mkdir()
+    for name, data in (("a", b"well"), ("b", planted.BAD), ("c", b"well")):
+        (kept / f"{name}.bin").write_bytes(data)
+    watched = watch(Order("tests.fuzz.planted:raising", "7/0", str(order), 0.0, 0, MEMORY, str(kept)))
+    assert [each.data for each in watched.findings] == [planted.BAD]
+    assert watched.figures.inputs == 3
 
 
 def test_there_are_cases() -> None:
-    assert {path.parent.name for path in kept_cases()} >= {"hooks", "batches", "answers"}
+    assert {kept.name for kept in kept_folders()} >= {"hooks", "batches", "answers"}
 
 
 @pytest.mark.parametrize("name", NAMES)

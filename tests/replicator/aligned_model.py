@@ -249,5 +249,6 @@ class AlignedSimulation(Simulation):
             wanted = self.history[record.offset]
             assert (record.key, record.value, record.timestamp) == (wanted.key, wanted.value, wanted.timestamp)
         assert self.target.records(TOPIC, 0, committed=False) == placed
+        offsets = self.map()
         for offset in range(here.log_start, there.end + 1):
-            assert self.map().to_target(offset, there.end) == offset
+            assert offsets.to_target(offset, there.end) == offset

@@ -142,6 +142,7 @@ class Simulation:
         self.target_id = self.target.create_topic(TOPIC, 1).topic_id
         self.producer_id = self.target.issue_producer_id()
         self.ledger: dict[str, dict[str, Any]] = {}
+        self._blocks: dict[str, tuple[dict[str, Any], LedgerBlock]] = {}
         self.ledger_writes = 0
         self.workers = [SimulatedWorker(f"w{number}") for number in range(workers)]
         self.lost_connections: list[Connection] = []
@@ -512,13 +513,17 @@ class Simulation:
         return self.as_read().remembered(KEY)
 
     def as_read(self) -> Ledger:
-        blocks = [
-            LedgerBlock.from_record(ControlRecord(0, at, NOW, key, value))
-            for at, (key, value) in enumerate(self.ledger.items())
-        ]
+        blocks = [self._block(at, key, value) for at, (key, value) in enumerate(self.ledger.items())]
         return Ledger(
             assemble_partitions(blocks), records={KEY: {each.record_key: each.identity.epoch for each in blocks}}
         )
+
+    def _block(self, at: int, key: str, value: dict[str, Any]) -> LedgerBlock:
+        """Read once where it stands: most records stay as they are from step to step."""
+        known = self._blocks.get(key)
+        if known is None or known[0] is not value or known[1].at != at:
+            known = self._blocks[key] = value, LedgerBlock.from_record(ControlRecord(0, at, NOW, key, value))
+        return known[1]
 
     def map(self) -> OffsetMap:
         remembered, _ = self.remembered()

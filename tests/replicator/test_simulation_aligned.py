@@ -9,10 +9,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from replicator.copy.aligned import log_end
+from tests.examples import choose_examples
 from tests.replicator.aligned_model import AlignedSimulation
 from tests.replicator.model import WentHalted
 
-SETTINGS = settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+SETTINGS = settings(max_examples=choose_examples(25, 300), deadline=None, suppress_health_check=list(HealthCheck))
 
 
 @pytest.fixture(autouse=True, scope="module")

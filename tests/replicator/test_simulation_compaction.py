@@ -12,10 +12,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from replicator.errors import ReplicatorError
+from tests.examples import choose_examples
 from tests.replicator.model import Simulation, WentHalted
 
 pytestmark = pytest.mark.slow
-SETTINGS = settings(max_examples=120, deadline=None, suppress_health_check=list(HealthCheck))
+SETTINGS = settings(max_examples=choose_examples(50), deadline=None, suppress_health_check=list(HealthCheck))
 
 
 def run(script: bytes, workers: int = 3, *, fencing: bool = True) -> Simulation | None:

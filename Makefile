@@ -39,8 +39,8 @@ jars: env ## Kafka's jars and a schema registry from Maven, cached outside the c
 	@$(BIN)/python -m lab.schema_registry >/dev/null
 
 # Half of the suite's time is waiting for brokers, so more files at a time than there are cores; a file stays with one
-# process, and the order is that of tests/conftest.py (decisions 0049, 0070). What measures processor time runs before, a process
-# a core.
+# process (those with a Spark session share two), and the order is that of tests/conftest.py (decisions 0049, 0070).
+# What measures processor time runs before, a process a core.
 MEASURED := tests/topology/test_topology_hostile.py
 PROCESSES ?= 5
 test: env jars $(VENV)/spark.jsa ## all tests: real brokers, real Spark, real Airflow

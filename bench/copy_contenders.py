@@ -23,8 +23,11 @@ from clusters.admin import Admin
 from clusters.wire.connection import open_connection
 from lab.detached_process import is_alive, send_signal
 from lab.mirrormaker import ConnectMirrorMaker, build_source_connector
+from replicator.apply import apply_plan
+from topology import compile_path
 
 _EARLIER_CODE = "before"  # the name of the contender that runs the code of BENCH_BEFORE
+_CLI = [sys.executable, "-m", "cli.main"]
 _TOPOLOGY = """\
 apiVersion: topology/v1alpha1
 kind: Topology
@@ -135,10 +138,9 @@ class WatershedContender:
         include = ", ".join(f'"{topic}"' for topic in topics)
         addresses = {"source": self._place.source.bootstrap[0], "target": self._place.target.bootstrap[0]}
         path.write_text(_TOPOLOGY.format(name=name, topics=include, more=self._more, **addresses))
-        topology = [sys.executable, "-m", "cli.main"]
+        self._apply(path)
         with (self._place.directory / f"{name}.log").open("wb") as log:
-            subprocess.run([*topology, "apply", str(path)], cwd=self._checkout, stdout=log, stderr=log, check=True)
-            command = [*topology, "worker", str(path), "--target", "target", "--processes", str(self._processes)]
+            command = [*_CLI, "worker", str(path), "--target", "target", "--processes", str(self._processes)]
             if self._profile:
                 command = [*self._profile.split(), *command]
             process = subprocess.Popen(command, cwd=self._checkout, stdout=log, stderr=log)
@@ -151,6 +153,12 @@ class WatershedContender:
         finally:
             process.send_signal(signal.SIGTERM)
             process.wait(30)
+
+    def _apply(self, path: Path) -> None:
+        if self._checkout is None:  # here: a process would only import it all again
+            apply_plan(compile_path(path), {"source": self._place.source, "target": self._place.target}.__getitem__)
+        else:
+            subprocess.run([*_CLI, "apply", str(path)], cwd=self._checkout, stdout=subprocess.DEVNULL, check=True)
 
 
 class MirrorMakerContender:

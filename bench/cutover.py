@@ -39,7 +39,7 @@ from cutover.run_plan import plan_migration
 from lab import sample_applications
 
 _TOPICS = choose_size(10, 2)
-_RATE = choose_size(500, 50)  # records a second of each producer
+_RATE = choose_size(500, 10)  # records a second of each producer
 _WATCH = "500ms"
 _BY_HAND = "by hand"
 _CASES = choose_size(("fenced", "producers_first", "consumers_first", _BY_HAND), ("fenced", _BY_HAND))

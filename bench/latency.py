@@ -16,13 +16,14 @@ from dataclasses import dataclass
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from bench.bench_clusters import BenchClusters
+from bench.results import choose_size
 from bench.workload import COPY_BENCH_PARTITIONS
 from clusters.admin import Admin
 from clusters.settings import ConnectionSettings
 
 _A_SECOND = 1_000
 _SIZE = 100
-_WARM_UP_S = 3.0
+_WARM_UP_S = choose_size(3.0, 0.5)
 _NUMBER = struct.Struct(">qq")  # which measurement, and which record of it
 _NEVER = 0
 

@@ -20,7 +20,7 @@ from typing import Any
 from bench.results import BenchGoal, choose_size, publish_results
 
 _ROOT = Path(__file__).parent.parent
-_SIZES = choose_size((10, 100, 1_000), (2, 10, 20))
+_SIZES = choose_size((10, 100, 1_000), (2, 10))
 _ROUNDS = choose_size(3, 1)
 _GROUP = 10
 _TOPICS = 100

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bench.bench_clusters import BenchClusters
+from bench.results import choose_size
 from clusters.admin import Admin
 from clusters.partition_status_records import read_partition_statuses
 from clusters.settings import ConnectionSettings
@@ -151,7 +152,7 @@ def run_shop(
         found.billing = sample_applications.start_application(
             home, f"{name}.billing", ["lab.billing_consumer", "--group", f"{name}.billing", *at, ",".join(names)]
         )
-        sample_applications.wait_for_count(found.billing, "processed", 10 * rate)
+        sample_applications.wait_for_count(found.billing, "processed", choose_size(10, 1) * rate)
         told = {app.name.rpartition(".")[2]: app.http for app in (*found.producers, found.billing)}
         address = {"source": place.source.bootstrap[0], "target": place.target.bootstrap[0]}
         found.path.write_text(

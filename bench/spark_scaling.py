@@ -21,6 +21,7 @@ from typing import Any
 import click
 
 from bench.process_usage import list_descendants, read_cpu_seconds, read_peak_mib
+from bench.results import choose_size
 from clusters.settings import ConnectionSettings
 from clusters.wire.connection import open_connection
 from clusters.wire.messages import LATEST
@@ -32,7 +33,7 @@ from topology.plan import Plan, PlanCluster
 
 _POM = Path(__file__).with_name("spark_kafka.xml")
 _CHUNK = 100_000
-_ROUNDS = 3
+_ROUNDS = choose_size(3, 1)
 # what a proof compares of each record, as far as plain SQL gets at it (no headers)
 _SQL = ("xxhash64(cast(key is null as int), key) kh", "xxhash64(cast(value is null as int), value) vh", "timestamp")
 

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from lab import class_data_archive
 from lab.broker import LOG4J_CONFIG, LOOPBACK_HOST, find_free_ports
 from lab.detached_process import ProcessIdentity, end_processes, is_alive, send_signal, spawn_detached
 from lab.errors import LabError
@@ -37,6 +38,7 @@ _JVM = (
     "-Djava.awt.headless=true",
     "-Xlog:disable",
 )
+_TRAINED = "classes.jsa"
 _CONNECTOR = "org.apache.kafka.connect.mirror.MirrorSourceConnector"
 _CHECKPOINTS = "org.apache.kafka.connect.mirror.MirrorCheckpointConnector"
 
@@ -86,7 +88,8 @@ class ConnectMirrorMaker:
     def stop(self) -> None:
         """Ends the process, also one that is suspended (SIGSTOP)."""
         send_signal(self.process, signal.SIGCONT)  # it may be stopped, and then hears nothing
-        end_processes([self.process])
+        if end_processes([self.process], grace=_STOP_S):
+            class_data_archive.keep_archive(self.home / _TRAINED, "mirrormaker")
 
     def _ask(self, method: str, path: str, body: Mapping[str, str] | None = None) -> Any:
         request = urllib.request.Request(
@@ -122,9 +125,9 @@ def start_connect_mirrormaker(home: Path, target: str, more: Mapping[str, str] |
     }
     settings = home / "worker.properties"
     settings.write_text("".join(f"{key}={value}\n" for key, value in worker.items()))
-    places = [f"-Dlog4j2.configurationFile={LOG4J_CONFIG}", f"-Dkafka.logs.dir={home}", "-cp", f"{fetch_jars()}/*"]
+    training = class_data_archive.list_archiving_options(home / _TRAINED, "mirrormaker")
     main = ["org.apache.kafka.connect.cli.ConnectStandalone", str(settings)]
-    process = spawn_detached([find_java(), *_JVM, *list_jvm_options(), *places, *main], home / "output.log")
+    process = spawn_detached([*_java(home), *training, *main], home / "output.log")
     running = ConnectMirrorMaker(home, port, process)
     deadline = time.monotonic() + _READY_S
     while True:
@@ -240,8 +243,12 @@ def start_dedicated_mirrormaker(
     }
     settings = home / "mm2.properties"
     settings.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
-    places = [f"-Dlog4j2.configurationFile={LOG4J_CONFIG}", f"-Dkafka.logs.dir={home}", "-cp", f"{fetch_jars()}/*"]
     main = ["org.apache.kafka.connect.mirror.MirrorMaker", str(settings), "--clusters", there]
-    return _DedicatedMirrorMaker(
-        home, spawn_detached([find_java(), *_JVM, *list_jvm_options(), *places, *main], home / "output.log")
-    )
+    return _DedicatedMirrorMaker(home, spawn_detached([*_java(home), *main], home / "output.log"))
+
+
+def _java(home: Path) -> list[str]:
+    """A Java that logs to `home`, but for what it runs."""
+    archive = class_data_archive.list_archive_options("mirrormaker")
+    places = [f"-Dlog4j2.configurationFile={LOG4J_CONFIG}", f"-Dkafka.logs.dir={home}", "-cp", f"{fetch_jars()}/*"]
+    return [find_java(), *_JVM, *list_jvm_options(), *archive, *places]

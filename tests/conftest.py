@@ -21,9 +21,11 @@ from tests.spark_archive import OPTIONS as SPARK_ARCHIVE_OPTIONS
 
 if TYPE_CHECKING:
     from _pytest.terminal import TerminalReporter
+    from xdist.remote import Producer
 
     from lab.clusters import Lab
     from lab.schema_registry import SchemaRegistryProcess
+    from tests.process_groups import GroupScheduling
 
 # A broker of the tests lives for minutes, in which the better compiler costs more than it brings; also in those of a
 # whole run it takes a third of a broker's processor time, and requests cost no less (decision 0070).
@@ -61,6 +63,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         own = min((at for at, mark in enumerate(_LONGEST_FIRST) if item.get_closest_marker(mark)), default=99)
         rank[item.path] = min(own, rank.get(item.path, 99))
     items.sort(key=lambda item: rank[item.path])
+
+
+@pytest.hookimpl(optionalhook=True)  # of pytest-xdist
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> GroupScheduling | None:
+    """A file stays with one process, and so do files that share what is dear."""
+    from tests.process_groups import GroupScheduling
+
+    return GroupScheduling(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
 def pytest_terminal_summary(terminalreporter: TerminalReporter) -> None:

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.process_groups import SESSIONS, name_group
+
 TESTS = Path(__file__).resolve().parents[1]
 ALL_NEED_IT = {"airflow", "soak"}  # rooms in which every test needs the same: an Airflow; minutes
 NEEDS = {
@@ -28,3 +30,10 @@ def test_a_test_file_lies_where_its_needs_say(path: Path) -> None:
     if room not in ALL_NEED_IT and path != Path(__file__):
         needed = place_of(path.read_text(), room)
         assert "/".join(folder) == needed, f"move it to tests/{room}/{needed}"
+
+
+def test_files_with_a_spark_session_are_two_groups_and_every_other_file_is_one() -> None:
+    files = [path.relative_to(TESTS.parent).as_posix() for path in TESTS.rglob("test_*.py")]
+    shared = [file for file in files if file.startswith(SESSIONS)]
+    assert len({name_group(file) for file in shared}) == 2
+    assert all(name_group(file) == file for file in files if file not in shared)

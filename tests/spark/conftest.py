@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,6 +17,9 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    session = create_spark_session("watershed-tests")
+    preload = Path(__file__).parent / "preload"
+    with pytest.MonkeyPatch.context() as patch:  # Java starts with it, and hands it to Python
+        patch.setenv("PYTHONPATH", str(preload), prepend=os.pathsep)
+        session = create_spark_session("watershed-tests")
     yield session
     session.stop()

@@ -1,4 +1,5 @@
-"""A topic on two brokers and its topology file, and Spark's own account of an application: what both files share."""
+"""A standalone Spark, a topic on two brokers and its topology file, and Spark's own account of an application: what the
+files of such clusters share."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from clusters.admin import Admin
 from clusters.settings import ConnectionSettings
-from lab.spark_standalone import SPARK_JAVA_OPTIONS
+from lab.spark_standalone import SPARK_JAVA_OPTIONS, SparkStandalone
 from tests.replicator.real import producer, put, settings_of
 
 if TYPE_CHECKING:
@@ -30,6 +31,12 @@ flows:
   - {{source: onprem, target: cloud, suffix: {name}, topics: {{include: ["{name}"]}}, naming: {{policy: identity}}}}
 """
 PARTITIONS = 4
+_ARCHIVE = os.environ.get("SPARK_SUBMIT_OPTS", "")  # what drivers load classes from (tests/conftest.py)
+
+
+def build_cluster(directory: Path) -> SparkStandalone:
+    """A cluster of two workers of two cores; its processes load their classes from the archive, too."""
+    return SparkStandalone(directory, workers=2, cores=2, environ={"SPARK_DAEMON_JAVA_OPTS": _ARCHIVE})
 
 
 class Scene:
@@ -73,7 +80,7 @@ class Application:
             "spark.eventLog.rolling.enabled": "false",
             "spark.eventLog.dir": self._events.as_uri(),
             "spark.executor.memory": "512m",
-            "spark.executor.extraJavaOptions": SPARK_JAVA_OPTIONS,  # executors live for seconds
+            "spark.executor.extraJavaOptions": f"{SPARK_JAVA_OPTIONS} {_ARCHIVE}",  # executors live for seconds
             **conf,
         }
         path = directory / "spark.conf"

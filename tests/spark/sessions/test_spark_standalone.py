@@ -19,7 +19,7 @@ from lab.spark_standalone import SparkExecutor, SparkStandalone
 from spark.proof_request import ProofRequest
 from spark.proof_run import prove_flows
 from tests.replicator.real import wait_copied, workers
-from tests.spark.standalone import PARTITIONS, Application, Scene, until
+from tests.spark.standalone import PARTITIONS, Application, Scene, build_cluster, until
 from topology import compile_path
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ SPECULATION = {
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkStandalone]:
-    with SparkStandalone(tmp_path_factory.mktemp("standalone"), workers=2, cores=2) as cluster:
+    with build_cluster(tmp_path_factory.mktemp("standalone")) as cluster:
         yield cluster
 
 

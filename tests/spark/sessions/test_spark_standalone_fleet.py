@@ -21,7 +21,7 @@ from clusters.fleet import read_slot_owners
 from lab.detached_process import kill_process
 from lab.spark_standalone import SparkExecutor, SparkStandalone
 from tests.replicator.real import assert_exact_copy, wait_copied, wait_progress
-from tests.spark.standalone import PARTITIONS, Application, Scene, until
+from tests.spark.standalone import PARTITIONS, Application, Scene, build_cluster, until
 from topology import compile_path
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ SPECULATION = {
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkStandalone]:
-    with SparkStandalone(tmp_path_factory.mktemp("standalone"), workers=2, cores=2) as cluster:
+    with build_cluster(tmp_path_factory.mktemp("standalone")) as cluster:
         yield cluster
 
 

@@ -10,10 +10,9 @@ import pytest
 
 from clusters.admin import Admin
 from lab.detached_process import send_signal
-from lab.spark_standalone import SparkStandalone
 from tests.replicator.real import plan_for, producer, put, read_all, settings_of
 from tests.spark.sessions.test_spark_batches import settled
-from tests.spark.standalone import Application
+from tests.spark.standalone import Application, build_cluster
 from topology.plan import encode_plan
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow, pytest.mark.soak, pytest.mark.timeout(900)]
@@ -52,7 +51,7 @@ def test_tasks_that_run_twice_write_once(kafka_pair, topic_name: str, tmp_path: 
     sending.flush()
     path = tmp_path / "plan.json"
     path.write_text(encode_plan(plan_for(settings, topic_name, topic_name)))
-    with SparkStandalone(tmp_path / "standalone", workers=2, cores=2) as cluster:
+    with build_cluster(tmp_path / "standalone") as cluster:
         arguments = ["-c", COPY, str(path), topic_name, topic_name]
         application = Application(tmp_path / "application", cluster.url, arguments, SPECULATION)
         try:

@@ -1,0 +1,22 @@
+"""Which files of a run stay together: a process takes one group after the other (`--dist loadfile`, decision 0070)."""
+
+from __future__ import annotations
+
+import zlib
+
+from xdist.scheduler import LoadFileScheduling
+
+SESSIONS = "tests/spark/sessions/"
+
+
+def name_group(file: str) -> str:
+    """A file is a group by itself. Those that use the session of `tests/spark` are two groups: each process that has
+    one of them starts a session, with Python workers of its own."""
+    return f"{SESSIONS} {zlib.crc32(file.encode()) % 2}" if file.startswith(SESSIONS) else file
+
+
+class GroupScheduling(LoadFileScheduling):
+    """As pytest-xdist does it, with these groups in place of files."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return name_group(super()._split_scope(nodeid))

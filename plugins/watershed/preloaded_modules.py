@@ -1,5 +1,5 @@
 """Airflow's scheduler and dag-processor import what our tasks need, once: each task and each parse of a DAG file is a
-fork of theirs, and would take half a second of processor time to import it again."""
+fork of theirs, and would import it again. Importing all of it takes half a second of processor time or more."""
 
 from __future__ import annotations
 

@@ -20,8 +20,8 @@ from contextlib import suppress
 from clusters.connection_parameters import ConnectionParameters
 from clusters.errors import ClusterError, ProtocolError
 from clusters.varints import decode_uvarint
-from clusters.wire.flexible_fields import skip_tagged_fields
 from clusters.wire.transport import Transport
+from clusters.wire.versioned_fields import skip_tagged_fields
 
 _API_VERSIONS, _METADATA = 18, 3
 _HEADER = struct.Struct(">hhih")  # api key, api version, correlation id, length of the client id

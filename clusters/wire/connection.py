@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import struct
 import time
-from collections.abc import Callable
+import uuid
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from clusters.errors import ProtocolError, RequestRefused, Unauthorised, Unreachable
@@ -30,6 +32,7 @@ from clusters.wire.messages import (
 )
 from clusters.wire.request_codec import DEFAULT_CLIENT_ID, RequestExchange
 from clusters.wire.secured_transport import open_transport
+from clusters.wire.topic_names import find_topic_name
 from clusters.wire.transport import ReceiveBuffer
 from clusters.wire.versions import ANY_VERSION, Api
 
@@ -37,7 +40,7 @@ _PATIENCE_S: Final = 40.0  # above the 30 s that a Produce may wait for its repl
 _ADMIN_S: Final = 15.0
 _QUESTION_S: Final = 10.0  # for what a broker answers at once: one that hangs must not hold up partitions that moved
 _FETCH_MARGIN: Final = 1 << 20  # of a Fetch answer: what stands around the records, and the one batch that goes over
-_UNREADABLE = (struct.error, IndexError, OverflowError, ValueError)
+_UNREADABLE = (struct.error, IndexError, KeyError, OverflowError, ValueError)
 _REFUSALS: Final = frozenset(
     {
         error_codes.TOPIC_AUTHORIZATION_FAILED,
@@ -76,6 +79,17 @@ def open_connection(
     return connect_to_any(settings, connect)
 
 
+class _NamedTopics:
+    """The topics of one request by name, both ways. `find_id` raises KeyError for a name that was not asked for."""
+
+    def __init__(self, names: Mapping[uuid.UUID, str]) -> None:
+        self.find_name = names.__getitem__
+        self.find_id = {name: topic_id for topic_id, name in names.items()}.__getitem__
+
+
+_BY_ID: Final = _NamedTopics({})
+
+
 class Connection(AlignmentRequests):
     """See `Wire` for what each of its methods does. Produce and Fetch may be pipelined; everything else is question and
     answer. `versions` are what the broker answered about itself. timeout_s: the longest wait for any answer (otherwise
@@ -103,6 +117,7 @@ class Connection(AlignmentRequests):
             raise
         self._exchange = RequestExchange(self._transport, self.alias, client_id)
         self._picked: dict[Api, int] = {}  # of Produce and Fetch
+        self._asked: deque[tuple[int, _NamedTopics]] = deque()  # version and topics of each Fetch and Produce under way
         self._fetched = 0  # bytes that a Fetch answer may have, as asked on this connection
         self.patience_s = self._longest_s  # for the answer to a Produce
         self.throttle_ms = 0  # how long the last Fetch or Produce answer asks us to be silent (KIP-219)
@@ -162,9 +177,19 @@ class Connection(AlignmentRequests):
         return {int(each.node_id): (str(each.host), int(each.port)) for each in answer.brokers}
 
     def metadata(self, topics: tuple[str, ...] | None = None) -> ClusterMetadata:
-        """Waits 10 s at most; never creates a topic. Raises RequestRefused below Kafka 3.1."""
-        answer = self._metadata(topics, metadata_requests.OF_FETCH_BY_ID, _QUESTION_S)
-        return metadata_requests.build_cluster_metadata(answer)
+        """Waits 10 s at most; never creates a topic. Raises RequestRefused where topics have no ids: below Kafka 2.8, and
+        in clusters that still speak an older protocol among themselves."""
+        answer = self._metadata(topics, metadata_requests.WITH_TOPIC_IDS, _QUESTION_S)
+        found = metadata_requests.build_cluster_metadata(answer)
+        for topic in found.topics:
+            if not topic.error and not topic.topic_id.int:
+                raise RequestRefused(
+                    f"cluster {self.alias} gives topic {topic.name} no id, so a topic that is deleted and created again "
+                    "could not be told apart: set inter.broker.protocol.version to 2.8 or newer there (KIP-516)",
+                    alias=self.alias,
+                    topic=topic.name,
+                )
+        return found
 
     def _metadata(self, topics: tuple[str, ...] | None, lowest: int, patience_s: float | None = None) -> Any:
         values = metadata_requests.build_metadata_values(topics)
@@ -199,9 +224,12 @@ class Connection(AlignmentRequests):
     ) -> None:
         """Ask without waiting: the broker gathers the answer meanwhile. rack: where we stand (KIP-392)."""
         version = self._pick(Api.FETCH)
+        asked = self._name_topics(partitions) if version < fetch.BY_ID else _BY_ID
         self._fetched = max(self._fetched, max_bytes + _FETCH_MARGIN)
         body = fetch.encode_fetch_request(
+            version,
             partitions,
+            asked.find_name,
             max_wait_ms=max_wait_ms,
             min_bytes=min_bytes,
             max_bytes=max_bytes,
@@ -209,13 +237,15 @@ class Connection(AlignmentRequests):
             rack=rack,
         )
         self._exchange.send("fetch", version, [body])
+        self._asked.append((version, asked))
 
     def receive_fetch(self, room: ReceiveBuffer | None = None) -> list[FetchedPartition]:
         """Block for the answer to the oldest question of this connection, a Fetch. Its records are views into `room`,
         or else into a buffer of their own."""
         answer = self._wait(_QUESTION_S, lambda: self._exchange.receive(room, self._fetched))
+        version, asked = self._asked.popleft()
         try:
-            self.throttle_ms, error, answers = fetch.decode_fetch_response(answer)
+            self.throttle_ms, error, answers = fetch.decode_fetch_response(version, answer, asked.find_id)
         except _UNREADABLE as problem:
             raise self._exchange.refuse_answer("fetch", problem) from problem
         if error:
@@ -231,17 +261,19 @@ class Connection(AlignmentRequests):
         timeout_ms: int = 30_000,
         transactional_id: str | None = None,
     ) -> None:
-        """Send one Produce (acks=all) without waiting. Raises RequestRefused below Kafka 4.1."""
+        """Send one Produce (acks=all) without waiting."""
         version = self._pick(Api.PRODUCE)
-        self._exchange.send(
-            "produce", version, produce.encode_produce_request(partitions, timeout_ms, transactional_id)
-        )
+        asked = self._name_topics(partitions) if version < produce.BY_ID else _BY_ID
+        body = produce.encode_produce_request(version, partitions, asked.find_name, timeout_ms, transactional_id)
+        self._exchange.send("produce", version, body)
+        self._asked.append((version, asked))
 
     def receive_produce(self) -> list[ProducedPartition]:
         """Block for the answer to the oldest question, a Produce, for `patience_s` at most."""
         body = self._wait(self.patience_s, self._exchange.receive)
+        version, asked = self._asked.popleft()
         try:
-            self.throttle_ms, answers = produce.decode_produce_response(body)
+            self.throttle_ms, answers = produce.decode_produce_response(version, body, asked.find_id)
         except _UNREADABLE as problem:
             raise self._exchange.refuse_answer("produce", problem) from problem
         return answers
@@ -292,6 +324,22 @@ class Connection(AlignmentRequests):
     def buffered(self) -> bool:
         """Whether bytes of an answer are here already that poll does not see (TLS)."""
         return self._transport.buffered
+
+    def _name_topics(self, partitions: Iterable[FetchPartition | ProducePartition]) -> _NamedTopics:
+        """The names that a request without ids needs. Raises RequestRefused (UNKNOWN_TOPIC_ID), as a broker that takes
+        ids would, for a topic that is not there any more."""
+        ids = {part.topic_id for part in partitions}
+        names = {topic_id: find_topic_name(topic_id) for topic_id in ids}
+        if None in names.values() and not self._exchange.is_waiting:
+            self.metadata(None)
+            names = {topic_id: find_topic_name(topic_id) for topic_id in ids}
+        known = {topic_id: name for topic_id, name in names.items() if name is not None}
+        if len(known) < len(ids):
+            gone = ", ".join(sorted(str(each) for each in ids - set(known)))
+            raise self._refused(
+                f"cluster {self.alias} has no topic with id {gone} any more", error_codes.UNKNOWN_TOPIC_ID
+            )
+        return _NamedTopics(known)
 
     def _pick(self, api: Api) -> int:
         """The version of a request that is sent all the time, looked for once."""

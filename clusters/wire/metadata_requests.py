@@ -18,10 +18,11 @@ from clusters.wire.messages import (
     ProducerState,
     TopicMetadata,
 )
+from clusters.wire.topic_names import remember_topic
 
 NO_AUTO_CREATION: Final = 4  # the first Metadata that can ask without creating a topic
-# Of Kafka 3.1, as is Fetch by topic id: an older broker is refused when it is asked who leads, before anything is done.
-OF_FETCH_BY_ID: Final = 12
+# Of Kafka 2.8: an older broker is refused when it is asked who leads, before anything is done.
+WITH_TOPIC_IDS: Final = 10
 LONGEST_TRANSACTION_MS: Final = 2**31 - 1
 _NO_ID = uuid.UUID(int=0)
 
@@ -37,7 +38,11 @@ def build_metadata_values(topics: tuple[str, ...] | None) -> dict[str, Any]:
 
 
 def build_cluster_metadata(answer: Any) -> ClusterMetadata:
-    """Reads the answer; partitions are sorted by number, a missing topic id is zero."""
+    """Reads the answer; partitions are sorted by number, a missing topic id is zero. Remembers the names of topics for
+    requests that need them."""
+    for topic in answer.topics:
+        if topic.name and topic.topic_id:
+            remember_topic(answer.cluster_id or "", str(topic.name), topic.topic_id)
     return ClusterMetadata(
         cluster_id=answer.cluster_id or "",
         brokers={int(broker.node_id): (broker.host, int(broker.port)) for broker in answer.brokers},

@@ -74,19 +74,21 @@ class TransactionRequests(ABC):
 
     def find_coordinator(self, transactional_id: str) -> tuple[int, tuple[str, int]]:
         """See `TransactionWire`. Any broker may be asked."""
-        (found,) = self.ask(
+        answer = self.ask(
             Api.FIND_COORDINATOR,
-            lowest=4,  # older ones ask for one key, and the answer has no list
+            lowest=1,  # 0 finds groups only
             patience_s=REPLICATED_S,
             key_type=_TRANSACTION,
+            key=transactional_id,
             coordinator_keys=(transactional_id,),
-        ).coordinators
+        )
+        (found,) = getattr(answer, "coordinators", None) or (answer,)  # below 4 it answers for one key
         return int(found.error_code), (str(found.host), int(found.port))
 
     def init_producer(self, transactional_id: str, timeout_ms: int) -> tuple[int, ProducerIdAndEpoch]:
         """See `TransactionWire`. Ask the coordinator. From version 5 on it may answer TRANSACTION_ABORTABLE."""
         values = build_producer_id_values(transactional_id, timeout_ms)
-        answer = self.ask(Api.INIT_PRODUCER_ID, lowest=5, patience_s=REPLICATED_S, **values)
+        answer = self.ask(Api.INIT_PRODUCER_ID, patience_s=REPLICATED_S, **values)
         return int(answer.error_code), ProducerIdAndEpoch(int(answer.producer_id), int(answer.producer_epoch))
 
     def add_partitions(

@@ -82,10 +82,10 @@ class ApiSupport(NamedTuple):
 
 # For an older broker: lower `lowest`, teach the codec or the reader of the answer that version, and test it.
 SUPPORT: Final[Mapping[Api, ApiSupport]] = {
-    Api.PRODUCE: ApiSupport(13, 13, "encoded by hand with topic ids (KIP-516)", {13: "4.1"}),
-    Api.FETCH: ApiSupport(13, 13, "encoded by hand with topic ids (KIP-516)", {13: "3.1"}),
-    Api.LIST_OFFSETS: ApiSupport(4, 7, "4 brings leader epochs, 8 and newer are for tiered logs", {4: "2.1", 7: "3.0"}),
-    Api.METADATA: ApiSupport(0, 13, "", {4: "0.11", 8: "2.3", 12: "3.1"}),
+    Api.PRODUCE: ApiSupport(3, 13, "encoded by hand; 3 brought record batches (KIP-98)", {3: "0.11", 9: "2.8", 13: "4.1"}),
+    Api.FETCH: ApiSupport(4, 13, "encoded by hand; 4 brought record batches (KIP-98)", {4: "0.11", 12: "2.8", 13: "3.1"}),
+    Api.LIST_OFFSETS: ApiSupport(2, 7, "8 and newer are for tiered logs", {2: "0.11", 7: "3.0"}),
+    Api.METADATA: ApiSupport(0, 13, "", {4: "0.11", 8: "2.3", 10: "2.8", 12: "3.1"}),
     Api.OFFSET_COMMIT: ApiSupport(2, 8, "9 is for members with an epoch, 10 names topics by id"),
     Api.OFFSET_FETCH: ApiSupport(2, 9, "10 names topics by id"),
     Api.FIND_COORDINATOR: ApiSupport(0, 6, "", {4: "3.0"}),
@@ -97,10 +97,10 @@ SUPPORT: Final[Mapping[Api, ApiSupport]] = {
     Api.API_VERSIONS: ApiSupport(0, 4),
     Api.CREATE_TOPICS: ApiSupport(2, 7, "", {4: "2.4"}),
     Api.DELETE_RECORDS: ApiSupport(2, 2, "no older one was needed", {2: "2.8"}),
-    Api.INIT_PRODUCER_ID: ApiSupport(4, 5, "6 is for two-phase commits of others (KIP-939)", {4: "2.8", 5: "3.8"}),
+    Api.INIT_PRODUCER_ID: ApiSupport(3, 5, "6 is for two-phase commits of others (KIP-939)", {3: "2.5", 5: "3.8"}),
     Api.OFFSET_FOR_LEADER_EPOCH: ApiSupport(4, 4, "no older one was needed", {4: "2.8"}),
     Api.ADD_PARTITIONS_TO_TXN: ApiSupport(3, 3, "4 and 5 are between brokers", {3: "2.8"}),
-    Api.END_TXN: ApiSupport(4, 5, "5 bumps the epoch (KIP-890)", {4: "3.8", 5: "4.0"}),
+    Api.END_TXN: ApiSupport(3, 5, "5 bumps the epoch (KIP-890)", {3: "2.8", 5: "4.0"}),
     Api.WRITE_TXN_MARKERS: ApiSupport(
         1, 1, "2 says which transactions are of version 2, which a bare marker is not", {1: "2.8"}
     ),

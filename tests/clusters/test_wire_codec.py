@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import io
 import struct
+import sys
 import uuid
 from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -13,17 +15,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kio.schema.errors import ErrorCode
-from kio.schema.fetch.v13 import response as fetch_schema
-from kio.schema.fetch.v13.request import FetchRequest
-from kio.schema.produce.v13 import response as schema
-from kio.schema.produce.v13.request import ProduceRequest
-from kio.schema.produce.v13.response import ProduceResponse
-from kio.schema.types import BrokerId, ProducerId
 from kio.serial import entity_reader, entity_writer
-from kio.static.primitive import i32, i32Timedelta, i64
 
 from clusters.wire import error_codes, fetch, produce
 from clusters.wire.messages import FetchedPartition, FetchPartition, ProducedPartition, ProducePartition
+from clusters.wire.request_codec import build_request, load_message_class
 
 topic_ids = st.uuids(version=4)
 offsets = st.integers(-1, 2**63 - 1)
@@ -36,10 +32,35 @@ def read(kind: Any, body: bytes) -> Any:
     return entity
 
 
-def written(entity: Any) -> bytes:
+def written(name: str, version: int, **values: Any) -> memoryview:
+    """An answer in that version; values that it has no field for are left out."""
+    entity = build_request(load_message_class(name, version, "response"), values)
     buffer = io.BytesIO()
     entity_writer(type(entity))(buffer, entity)
-    return buffer.getvalue()
+    return memoryview(bytearray(buffer.getvalue()))
+
+
+PRODUCE, FETCH = range(3, 14), range(4, 14)
+produce_versions = pytest.mark.parametrize("version", PRODUCE)
+fetch_versions = pytest.mark.parametrize("version", FETCH)
+
+
+def name_of(topic_id: uuid.UUID) -> str:
+    return f"topic.{topic_id}"
+
+
+def id_of(name: str) -> uuid.UUID:
+    return uuid.UUID(name.removeprefix("topic."))
+
+
+def topic_of(entry: Any) -> uuid.UUID:
+    """However the version names it."""
+    named = getattr(entry, "name", None) or getattr(entry, "topic", None)
+    return id_of(str(named)) if named else entry.topic_id
+
+
+def naming(topic_id: uuid.UUID) -> dict[str, Any]:
+    return {"topic_id": topic_id, "name": name_of(topic_id), "topic": name_of(topic_id)}
 
 
 # -- Produce ---------------------------------------------------------------------------------------------------
@@ -51,15 +72,19 @@ sends = st.lists(
 )
 
 
-@given(sends, st.integers(0, 2**31 - 1))
-@settings(max_examples=150, deadline=None)
-def test_produce_request(sends: list[tuple[uuid.UUID, int, list[bytes]]], timeout_ms: int) -> None:
+@produce_versions
+@given(sends, st.integers(0, 2**31 - 1), st.none() | st.text(max_size=20))
+@settings(max_examples=25, deadline=None)
+def test_produce_request(
+    version: int, sends: list[tuple[uuid.UUID, int, list[bytes]]], timeout_ms: int, transactional: str | None
+) -> None:
     parts = [ProducePartition(topic, index, tuple(pieces)) for topic, index, pieces in sends]
-    request = read(ProduceRequest, b"".join(produce.encode_produce_request(parts, timeout_ms)))
-    assert (request.transactional_id, int(request.acks)) == (None, -1)
+    body = b"".join(produce.encode_produce_request(version, parts, name_of, timeout_ms, transactional))
+    request = read(load_message_class("produce", version, "request"), body)
+    assert (request.transactional_id, int(request.acks)) == (transactional, -1)
     assert request.timeout == timedelta(milliseconds=timeout_ms)
     told = {
-        (topic.topic_id, int(part.index)): bytes(part.records or b"")
+        (topic_of(topic), int(part.index)): bytes(part.records or b"")
         for topic in request.topic_data
         for part in topic.partition_data
     }
@@ -69,65 +94,62 @@ def test_produce_request(sends: list[tuple[uuid.UUID, int, list[bytes]]], timeou
 
 @pytest.mark.parametrize("size", [126, 127, 128, 16_382, 16_383, 16_384, 2_097_151, 2_097_152])
 def test_produce_lengths(size: int) -> None:
-    topic = uuid.uuid4()
-    body = b"".join(produce.encode_produce_request([ProducePartition(topic, 0, (bytes(61), bytes(size - 61)))], 1))
-    ((part,),) = [entry.partition_data for entry in read(ProduceRequest, body).topic_data]
+    part = ProducePartition(uuid.uuid4(), 0, (bytes(61), bytes(size - 61)))
+    body = b"".join(produce.encode_produce_request(13, [part], name_of, 1))
+    request = read(load_message_class("produce", 13, "request"), body)
+    ((part,),) = [entry.partition_data for entry in request.topic_data]
     assert len(part.records) == size
 
 
 def test_produce_does_not_copy_batches() -> None:
     payload = memoryview(bytearray(100))
-    pieces = produce.encode_produce_request([ProducePartition(uuid.uuid4(), 0, (b"head", payload))], 1)
+    pieces = produce.encode_produce_request(13, [ProducePartition(uuid.uuid4(), 0, (b"head", payload))], name_of, 1)
     assert any(piece is payload for piece in pieces)
 
 
 def test_produce_refuses_a_partition_twice() -> None:
     part = ProducePartition(uuid.uuid4(), 3, (b"x",))
     with pytest.raises(ValueError, match=r"partition 3 of topic .* twice"):
-        produce.encode_produce_request([part, part], 1)
+        produce.encode_produce_request(13, [part, part], name_of, 1)
 
 
-def test_produce_answer() -> None:
+@produce_versions
+def test_produce_answer(version: int) -> None:
     topic = uuid.uuid4()
-
-    answer = ProduceResponse(
-        responses=(
-            schema.TopicProduceResponse(
-                topic_id=topic,
-                partition_responses=(
-                    schema.PartitionProduceResponse(
-                        index=i32(4), error_code=ErrorCode.none, base_offset=i64(70), log_start_offset=i64(3),
-                        log_append_time=datetime.fromtimestamp(1_790_000_000.123, UTC),
-                        record_errors=(), error_message=None,
-                    ),
-                    schema.PartitionProduceResponse(
-                        index=i32(5), error_code=ErrorCode.out_of_order_sequence_number, base_offset=i64(-1),
-                        log_append_time=None, log_start_offset=i64(-1), error_message="why",
-                        record_errors=(
-                            schema.BatchIndexAndErrorMessage(
-                                batch_index=i32(2), batch_index_error_message="a record"
-                            ),
-                            schema.BatchIndexAndErrorMessage(batch_index=i32(300), batch_index_error_message=None),
-                        ),
-                    ),
-                ),
+    parts: tuple[dict[str, Any], ...] = (
+        {
+            "index": 4, "error_code": ErrorCode.none, "base_offset": 70, "log_start_offset": 3,
+            "log_append_time": datetime.fromtimestamp(1_790_000_000.123, UTC), "record_errors": (),
+            "error_message": None,
+        },
+        {
+            "index": 5, "error_code": ErrorCode.out_of_order_sequence_number, "base_offset": -1,
+            "log_append_time": None, "log_start_offset": -1, "error_message": "why",
+            "record_errors": (
+                {"batch_index": 2, "batch_index_error_message": "a record"},
+                {"batch_index": 300, "batch_index_error_message": None},
             ),
-        ),
-        throttle_time=i32Timedelta.parse(timedelta(milliseconds=7)),
+        },
     )  # fmt: skip
-    throttle, told = produce.decode_produce_response(memoryview(written(answer)))
+    answer = written(
+        "produce",
+        version,
+        responses=({**naming(topic), "partition_responses": parts},),
+        throttle_time=timedelta(milliseconds=7),
+    )
+    throttle, told = produce.decode_produce_response(version, answer, id_of)
     assert throttle == 7
+    why = ("why", ((2, "a record"), (300, ""))) if version >= 8 else ("", ())
     assert told == [
-        ProducedPartition(topic, 4, error_codes.NONE, 70, 3, append_time=1_790_000_000_123),
-        ProducedPartition(
-            topic, 5, error_codes.OUT_OF_ORDER_SEQUENCE_NUMBER, -1, -1, "why", ((2, "a record"), (300, "")),
-        ),
-    ]  # fmt: skip
+        ProducedPartition(topic, 4, error_codes.NONE, 70, 3 if version >= 5 else -1, append_time=1_790_000_000_123),
+        ProducedPartition(topic, 5, error_codes.OUT_OF_ORDER_SEQUENCE_NUMBER, -1, -1, *why),
+    ]
 
 
 # -- Fetch -----------------------------------------------------------------------------------------------------
 
 
+@fetch_versions
 @given(
     st.lists(
         st.builds(FetchPartition, topic_ids, indexes, offsets, st.integers(-1, 2**31 - 1), indexes),
@@ -135,24 +157,30 @@ def test_produce_answer() -> None:
         unique_by=lambda part: (part.topic_id, part.partition),
     ),
     st.integers(0, 1),
+    st.text(max_size=10),
 )
-@settings(max_examples=100, deadline=None)
-def test_fetch_request(parts: list[FetchPartition], isolation: int) -> None:
-    built = fetch.encode_fetch_request(parts, max_wait_ms=250, min_bytes=1, max_bytes=1 << 25, isolation=isolation)
-    request = read(FetchRequest, built)
+@settings(max_examples=25, deadline=None)
+def test_fetch_request(version: int, parts: list[FetchPartition], isolation: int, rack: str) -> None:
+    built = fetch.encode_fetch_request(
+        version, parts, name_of, max_wait_ms=250, min_bytes=1, max_bytes=1 << 25, isolation=isolation, rack=rack
+    )
+    request = read(load_message_class("fetch", version, "request"), built)
     assert (int(request.replica_id), int(request.isolation_level)) == (-1, isolation)
-    assert (int(request.session_id), int(request.session_epoch)) == (0, -1)  # sessionless
+    assert (getattr(request, "session_id", 0), getattr(request, "session_epoch", -1)) == (0, -1)  # sessionless
+    assert getattr(request, "rack_id", rack) == rack
     told = {
-        (topic.topic_id, int(part.partition)): (
+        (topic_of(topic), int(part.partition)): (
             int(part.fetch_offset),
-            int(part.last_fetched_epoch),
+            int(getattr(part, "last_fetched_epoch", -1)),
             int(part.partition_max_bytes),
-            int(part.current_leader_epoch),
+            int(getattr(part, "current_leader_epoch", -1)),
         )
         for topic in request.topics
         for part in topic.partitions
     }
-    assert told == {(p.topic_id, p.partition): (p.offset, p.last_epoch, p.max_bytes, -1) for p in parts}
+    assert told == {
+        (p.topic_id, p.partition): (p.offset, p.last_epoch if version >= 12 else -1, p.max_bytes, -1) for p in parts
+    }
 
 
 @st.composite
@@ -170,94 +198,111 @@ def fetched(draw: st.DrawFn) -> FetchedPartition:
     )
 
 
-def as_schema(part: FetchedPartition, *, null: bool) -> fetch_schema.PartitionData:
-    extra = {}
+def as_values(part: FetchedPartition, *, null: bool) -> dict[str, Any]:
+    diverging = {}
     if part.diverging_epoch is not None:
+        entity = load_message_class("fetch", 13, "response")
+        module = sys.modules[entity.__module__]
         epoch, end = part.diverging_epoch
-        extra["diverging_epoch"] = fetch_schema.EpochEndOffset(epoch=i32(epoch), end_offset=i64(end))
-    return fetch_schema.PartitionData(
-        partition_index=i32(part.partition),
-        error_code=ErrorCode(part.error),
-        high_watermark=i64(part.high_watermark),
-        last_stable_offset=i64(part.last_stable),
-        log_start_offset=i64(part.log_start),
-        aborted_transactions=None
+        diverging["diverging_epoch"] = module.EpochEndOffset(epoch=epoch, end_offset=end)
+    return {
+        "partition_index": part.partition,
+        "error_code": ErrorCode(part.error),
+        "high_watermark": part.high_watermark,
+        "last_stable_offset": part.last_stable,
+        "log_start_offset": part.log_start,
+        "aborted_transactions": None
         if null and not part.aborted
-        else tuple(
-            fetch_schema.AbortedTransaction(producer_id=ProducerId(producer), first_offset=i64(first))
-            for producer, first in part.aborted
-        ),
-        preferred_read_replica=BrokerId(-1),
-        records=None if null and not part.records else bytes(part.records),
-        **extra,
+        else tuple({"producer_id": producer, "first_offset": first} for producer, first in part.aborted),
+        "preferred_read_replica": part.preferred,
+        "records": None if null and not part.records else bytes(part.records),
+        **diverging,
+    }
+
+
+def as_told(version: int, part: FetchedPartition) -> FetchedPartition:
+    """What an answer of that version has fields for."""
+    return replace(
+        part,
+        log_start=part.log_start if version >= 5 else -1,
+        preferred=part.preferred if version >= 11 else -1,
+        diverging_epoch=part.diverging_epoch if version >= 12 else None,
     )
 
 
+@fetch_versions
 @given(st.lists(fetched(), max_size=6, unique_by=lambda part: (part.topic_id, part.partition)), st.booleans())
-@settings(max_examples=150, deadline=None)
-def test_fetch_answer(parts: list[FetchedPartition], null: bool) -> None:
+@settings(max_examples=30, deadline=None)
+def test_fetch_answer(version: int, parts: list[FetchedPartition], null: bool) -> None:
     """Null or empty arrays, a diverging epoch, aborted transactions, one topic with several partitions."""
-    parts = [part if at % 2 else _at(part, parts[0].topic_id, at) for at, part in enumerate(parts)]
+    parts = [
+        part if at % 2 else replace(part, topic_id=parts[0].topic_id, partition=at) for at, part in enumerate(parts)
+    ]
     by_topic: dict[uuid.UUID, list[FetchedPartition]] = {}
     for part in parts:
         by_topic.setdefault(part.topic_id, []).append(part)
-    answer = fetch_schema.FetchResponse(
-        throttle_time=i32Timedelta.parse(timedelta(0)),
+    answer = written(
+        "fetch",
+        version,
+        throttle_time=timedelta(0),
         error_code=ErrorCode.none,
-        session_id=i32(0),
+        session_id=0,
         responses=tuple(
-            fetch_schema.FetchableTopicResponse(
-                topic_id=topic, partitions=tuple(as_schema(part, null=null) for part in each)
-            )
+            {**naming(topic), "partitions": tuple(as_values(part, null=null) for part in each)}
             for topic, each in by_topic.items()
         ),
     )
-    throttle, error, told = fetch.decode_fetch_response(memoryview(written(answer)))
+    throttle, error, told = fetch.decode_fetch_response(version, answer, id_of)
     assert (throttle, error) == (0, 0)
-    assert told == [part for each in by_topic.values() for part in each]
+    assert told == [as_told(version, part) for each in by_topic.values() for part in each]
 
 
-def _at(part: FetchedPartition, topic: uuid.UUID, index: int) -> FetchedPartition:
-    return FetchedPartition(
-        topic, index, part.error, part.high_watermark, part.last_stable, part.log_start, part.records,
-        part.aborted, part.diverging_epoch,
-    )  # fmt: skip
-
-
-def test_fetch_answer_refused_as_a_whole() -> None:
-    answer = fetch_schema.FetchResponse(
-        throttle_time=i32Timedelta.parse(timedelta(seconds=3)),
+@pytest.mark.parametrize("version", range(7, 14))
+def test_fetch_answer_refused_as_a_whole(version: int) -> None:
+    answer = written(
+        "fetch",
+        version,
+        throttle_time=timedelta(seconds=3),
         error_code=ErrorCode.unsupported_version,
-        session_id=i32(0),
+        session_id=0,
         responses=(),
     )
-    assert fetch.decode_fetch_response(memoryview(written(answer))) == (3000, 35, [])
+    assert fetch.decode_fetch_response(version, answer, id_of) == (3000, 35, [])
 
 
-def test_records_are_views_into_the_answer() -> None:
+@fetch_versions
+def test_records_are_views_into_the_answer(version: int) -> None:
     part = FetchedPartition(uuid.uuid4(), 0, 0, 9, 9, 0, memoryview(b"records"))
-    answer = fetch_schema.FetchResponse(
-        throttle_time=i32Timedelta.parse(timedelta(0)),
-        error_code=ErrorCode.none,
-        session_id=i32(0),
-        responses=(
-            fetch_schema.FetchableTopicResponse(topic_id=part.topic_id, partitions=(as_schema(part, null=False),)),
-        ),
+    topic = {**naming(part.topic_id), "partitions": (as_values(part, null=False),)}
+    frame = written(
+        "fetch", version, throttle_time=timedelta(0), error_code=ErrorCode.none, session_id=0, responses=(topic,)
     )
-    frame = memoryview(bytearray(written(answer)))
-    ((told,),) = [fetch.decode_fetch_response(frame)[2]]
+    ((told,),) = [fetch.decode_fetch_response(version, frame, id_of)[2]]
     assert told.records.obj is frame.obj
 
 
+@fetch_versions
+def test_an_answer_that_ends_within_its_records_is_refused(version: int) -> None:
+    """In the old layout nothing follows the last records, so a short answer would pass for a short batch."""
+    part = FetchedPartition(uuid.uuid4(), 0, 0, 9, 9, 0, memoryview(b"records"))
+    topic = {**naming(part.topic_id), "partitions": (as_values(part, null=False),)}
+    frame = written(
+        "fetch", version, throttle_time=timedelta(0), error_code=ErrorCode.none, session_id=0, responses=(topic,)
+    )
+    with pytest.raises((ValueError, IndexError)):
+        fetch.decode_fetch_response(version, frame[:-3], id_of)
+
+
+@pytest.mark.parametrize("version", [3, 9, 12, 13])
 @given(st.binary(max_size=60))
-@settings(max_examples=100, deadline=None)
-def test_bytes_that_are_no_answer(body: bytes) -> None:
-    """`Connection.fetch` turns these three errors into ProtocolError; anything else would end the link."""
+@settings(max_examples=40, deadline=None)
+def test_bytes_that_are_no_answer(version: int, body: bytes) -> None:
+    """`Connection` turns these errors into ProtocolError; anything else would end the link."""
 
     with suppress(struct.error, IndexError, ValueError):
-        fetch.decode_fetch_response(memoryview(body))
+        fetch.decode_fetch_response(max(version, 4), memoryview(body), id_of)
     with suppress(struct.error, IndexError, ValueError):
-        produce.decode_produce_response(memoryview(body))
+        produce.decode_produce_response(version, memoryview(body), id_of)
 
 
 # -- codes -----------------------------------------------------------------------------------------------------

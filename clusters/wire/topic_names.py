@@ -1,0 +1,25 @@
+"""Which topic has which id, for the requests that name topics: Fetch takes ids from Kafka 3.1 on, Produce from 4.1.
+
+Everything else here knows a topic by its id (KIP-516), since a topic that is deleted and created again has another one.
+Kafka cannot rename a topic, so an id never gets another name. A name gets another id: then the one before has no name
+here any more, and what is asked for it is refused as a broker that takes ids would.
+"""
+
+from __future__ import annotations
+
+import uuid
+
+_names: dict[uuid.UUID, tuple[str, str]] = {}  # id → cluster id, name
+_ids: dict[tuple[str, str], uuid.UUID] = {}  # the other way: the id that was told last
+
+
+def remember_topic(cluster_id: str, name: str, topic_id: uuid.UUID) -> None:
+    """What a cluster said just now of a topic that exists."""
+    known = cluster_id, name
+    _names[topic_id], _ids[known] = known, topic_id
+
+
+def find_topic_name(topic_id: uuid.UUID) -> str | None:
+    """The name of a topic that this process has met; None for any other, and for one that has another id by now."""
+    known = _names.get(topic_id)
+    return known[1] if known is not None and _ids[known] == topic_id else None

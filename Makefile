@@ -39,11 +39,18 @@ jars: env ## Kafka's jars and a schema registry from Maven, cached outside the c
 	@$(BIN)/python -m lab.schema_registry >/dev/null
 
 # Half of the suite's time is waiting for brokers, so more files at a time than there are cores; a file stays with one
+<<<<<<< HEAD
 # process (those with a Spark session share two), and the order is that of tests/conftest.py (decisions 0049, 0070).
 # What measures processor time runs before, a process a core.
+=======
+# process, and the order is that of tests/conftest.py (decisions 0049, 0070). What measures processor time runs before, a process
+# a core. RELEASES of Kafka that tests start beside the usual one are fetched before, for the same reason as `jars`.
+>>>>>>> h/lab
 MEASURED := tests/topology/test_topology_hostile.py
+RELEASES := 2.4.1 3.9.1
 PROCESSES ?= 5
 test: env jars $(VENV)/spark.jsa ## all tests: real brokers, real Spark, real Airflow
+	@$(if $(TESTS),,$(BIN)/python -m lab.jars $(RELEASES) >/dev/null)
 	$(if $(TESTS),,$(BIN)/pytest --numprocesses 2 $(MEASURED))
 	$(BIN)/pytest --numprocesses $(PROCESSES) --dist loadfile --no-loadscope-reorder $(if $(TESTS),$(TESTS),--ignore $(MEASURED))
 
@@ -124,9 +131,9 @@ requirements: env ## pin the dependencies anew, with their hashes
 	  $(COMPILE) $${extra:+--extra $$extra} pyproject.toml -o requirements/$${extra:-base}.txt; \
 	done
 
-# bench/spark_kafka.xml is left out while Maven has no connector for this Spark.
+# lab/releases/pom.xml: a file for each release of lab/releases.py. bench/spark_kafka.xml is left out while Maven has no connector for this Spark.
 checksums: env ## write down the checksums of the jars, after a version in one of these POMs was changed
-	$(BIN)/python -m lab.jars --record lab/pom.xml lab/registry.pom.xml tests/schemas/pom.xml
+	$(BIN)/python -m lab.jars --record lab/pom.xml lab/registry.pom.xml lab/releases/pom.xml tests/schemas/pom.xml
 
 sbom: env ## a bill of materials (CycloneDX) of what is installed and fetched: watershed.cdx.json
 	$(BIN)/python -m lab.sbom watershed.cdx.json

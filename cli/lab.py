@@ -33,21 +33,23 @@ def lab() -> None:
 @click.option("--clusters", type=click.IntRange(1, 16), default=None, help="How many clusters.  [default: 2]")
 @click.option("--names", default=None, help="Aliases, comma-separated.  [default: onprem, cloud, c3 …]")
 @click.option("--brokers", type=click.IntRange(1, 9), default=1, show_default=True, help="Brokers a cluster.")
+@click.option("--kafka", default=None, help="Release, or by cluster: onprem=2.4.1,cloud=3.9.1.  [default: 4.3.1]")
 @_DIRECTORY
 @_FORMAT
-def up(clusters: int | None, names: str | None, brokers: int, directory: Path, form: str) -> None:
+def up(clusters: int | None, names: str | None, brokers: int, kafka: str | None, directory: Path, form: str) -> None:
     """Start the clusters that do not run; return when all are ready.
 
     Running brokers are kept, dead ones start again on their data and ports.
 
-    Example: topology lab up --names onprem,cloud,dr --brokers 3
+    Example: topology lab up --names onprem,cloud,dr --brokers 3 --kafka onprem=2.4.1
     """
     aliases = _aliases(clusters, names)
+    releases = _releases(kafka)
 
     def act() -> Lab:
         from lab.clusters import start_clusters as lab_up
 
-        return lab_up(directory, aliases, brokers)
+        return lab_up(directory, aliases, brokers, kafka=releases)
 
     _show(_run(act), form)
 
@@ -57,7 +59,7 @@ def up(clusters: int | None, names: str | None, brokers: int, directory: Path, f
 @_FORMAT
 @click.pass_context
 def show_lab_status(context: click.Context, directory: Path, form: str) -> None:
-    """Show the clusters; exit 1 when a broker of them does not run.
+    """Show the clusters; exit 1 when a broker or a ZooKeeper of them does not run.
 
     Example: topology lab status --format json
     """
@@ -69,7 +71,8 @@ def show_lab_status(context: click.Context, directory: Path, form: str) -> None:
 
     found = _run(act)
     _show(found, form)
-    if any(broker.pid is None for cluster in found.clusters.values() for broker in cluster.brokers):
+    processes = [each for cluster in found.clusters.values() for each in (*cluster.brokers, cluster.zookeeper) if each]
+    if any(process.pid is None for process in processes):
         context.exit(1)
 
 
@@ -108,6 +111,18 @@ def _aliases(clusters: int | None, names: str | None) -> list[str]:
     return aliases
 
 
+def _releases(kafka: str | None) -> dict[str, str] | str | None:
+    if kafka is None or "=" not in kafka:
+        return kafka
+    by_alias: dict[str, str] = {}
+    for each in kafka.split(","):
+        alias, _, release = map(str.strip, each.partition("="))
+        if not (alias and release) or alias in by_alias:
+            raise click.BadParameter("one release, or CLUSTER=RELEASE,… with each cluster once", param_hint="--kafka")
+        by_alias[alias] = release
+    return by_alias
+
+
 class _LabFailed(click.ClickException):
     """A lab that could not be started, found or ended."""
 
@@ -135,5 +150,11 @@ def _show(found: Lab, form: str) -> None:
     for cluster in shape["clusters"]:
         click.echo(f"{cluster['alias']:12} {cluster['bootstrap']}  cluster id {cluster['cluster_id']}")
         for broker in cluster["brokers"]:
-            state = f"pid {broker['pid']}" if broker["pid"] else "not running"
-            click.echo(f"  broker {broker['id']}   port {broker['port']}  {state:12} {broker['data']}")
+            _show_process(f"broker {broker['id']}", broker, f"Kafka {broker['kafka']:9} {broker['data']}")
+        if there := cluster["zookeeper"]:
+            _show_process("ZooKeeper", there, there["home"])
+
+
+def _show_process(name: str, process: dict[str, Any], more: str) -> None:
+    state = f"pid {process['pid']}" if process["pid"] else "not running"
+    click.echo(f"  {name:10} port {process['port']}  {state:12} {more}")

@@ -27,14 +27,14 @@ from lab.detached_process import (
     spawn_detached,
 )
 from lab.errors import BrokerFailed, LabError
-from lab.jars import fetch_jars, find_cache_folder, find_java, list_jvm_options
+from lab.jars import fetch_release, find_cache_folder, find_java, list_jvm_options
+from lab.releases import DEFAULT_RELEASE, KafkaRelease, find_release
 
 LOOPBACK_HOST = "127.0.0.1"
 _PORTS = range(20000, 30000)  # below the kernel's ephemeral ports: a stopped broker gets its port back
 _DECADES = range(30000, 32700, 10)  # so are these, ten in a row each
-_HEAP = (
-    "-Xms128m",
-    "-Xmx512m",
+_HEAP = ("-Xms128m", "-Xmx512m")
+_JVM = (
     "-XX:+UseSerialGC",
     "-XX:+ExitOnOutOfMemoryError",
     "-Xlog:disable",
@@ -42,11 +42,13 @@ _HEAP = (
 )
 _TRAINED = "classes.jsa"
 LOG4J_CONFIG = Path(__file__).with_name("log4j2.properties")
+_SESSION_MS = 6000
 
 
 @dataclass(frozen=True, slots=True)
 class LabBroker:
-    """A combined KRaft node (broker and controller); `home` holds configuration, data and logs."""
+    """A combined KRaft node (broker and controller), or a broker with a ZooKeeper; `home` holds configuration, data and
+    logs."""
 
     alias: str
     id: int
@@ -55,6 +57,8 @@ class LabBroker:
     home: Path
     process: ProcessIdentity | None = None
     settings: tuple[tuple[str, str], ...] = ()  # server properties of its own; see `_blanks` for what is filled in
+    kafka: str = DEFAULT_RELEASE
+    zookeeper_port: int | None = None  # of its cluster's; None: KRaft
 
     @property
     def address(self) -> str:
@@ -72,6 +76,11 @@ class LabBroker:
         return self.home / "logs" / "server.log"
 
     @property
+    def release(self) -> KafkaRelease:
+        """What is particular to the Kafka that it is. Raises LabError when this lab does not offer it."""
+        return find_release(self.kafka)
+
+    @property
     def pid(self) -> int | None:
         """The pid while the broker runs, else None."""
         return self.process.pid if self.process and is_alive(self.process) else None
@@ -87,6 +96,8 @@ class LabBroker:
             "controller_port": self.controller_port,
             "home": str(self.home),
             "settings": dict(self.settings),
+            "kafka": self.kafka,
+            "zookeeper_port": self.zookeeper_port,
         }
 
     @staticmethod
@@ -101,6 +112,8 @@ class LabBroker:
             Path(value["home"]),
             process,
             tuple(value.get("settings", {}).items()),
+            value.get("kafka", DEFAULT_RELEASE),
+            value.get("zookeeper_port"),
         )
 
 
@@ -122,7 +135,7 @@ def find_broker_process(broker: LabBroker) -> ProcessIdentity | None:
 
 
 def prepare_storage(broker: LabBroker, cluster_id: str, quorum: Sequence[LabBroker]) -> None:
-    """Writes server.properties and formats the storage; does nothing to storage that is formatted.
+    """Writes server.properties and, for KRaft, formats the storage; does nothing to storage that is formatted.
 
     What Kafka's tool writes is the same for every broker of a release but for meta.properties (KIP-858), and a Java for
     each costs a third of a broker's start: the cache keeps it from the first one. Raises BrokerFailed, ToolMissing.
@@ -131,17 +144,18 @@ def prepare_storage(broker: LabBroker, cluster_id: str, quorum: Sequence[LabBrok
     settings = broker.home / "server.properties"
     settings.write_text("".join(f"{key}={value}\n" for key, value in build_broker_properties(broker, quorum).items()))
     meta, features = broker.data / "meta.properties", broker.data / "bootstrap.checkpoint"
-    if meta.exists():
+    if meta.exists() or broker.zookeeper_port is not None:
         return
-    kept = find_cache_folder(os.environ) / f"{fetch_jars().name}.checkpoint"
+    kept = find_cache_folder(os.environ) / f"{fetch_release(broker.release).name}.checkpoint"
     usual = "log.dirs" not in dict(broker.settings)
     if usual and kept.exists():
         broker.data.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(kept, features)
-        lines = {"version": 1, "cluster.id": cluster_id, "node.id": broker.id, "directory.id": create_kafka_uuid()}
+        lines = {"version": 1, "cluster.id": cluster_id, "node.id": broker.id}
+        lines |= {"directory.id": create_kafka_uuid()} if broker.release.names_log_folders else {}
         meta.write_text("".join(f"{key}={value}\n" for key, value in lines.items()))
         return
-    command = [*_java(broker), "kafka.tools.StorageTool", "format"]
+    command = [*_java(broker), broker.release.formatter, "format"]
     done = subprocess.run(
         [*command, "--ignore-formatted", "-t", cluster_id, "-c", str(settings)],
         capture_output=True,
@@ -164,18 +178,20 @@ def start_broker(broker: LabBroker, train: bool = False) -> ProcessIdentity:
     """
     settings = broker.home / "server.properties"
     extra = [
-        *(class_data_archive.list_archiving_options(broker.home / _TRAINED) if train else []),
+        *(_list_training_options(broker) if train else []),
         build_process_marker(broker),
     ]
-    return spawn_detached([*_java(broker), *extra, "kafka.Kafka", str(settings)], broker.home / "logs" / "output.log")
+    main = [broker.release.main, str(settings)]
+    return spawn_detached([*_java(broker), *extra, *main], broker.home / "logs" / "output.log")
 
 
 def stop_brokers(brokers: Iterable[LabBroker], grace: float = 15.0) -> None:
     """SIGTERM to all, SIGKILL after `grace` seconds to those left."""
-    stopped = {broker.home: process for broker in brokers if (process := find_broker_process(broker))}
-    if end_processes(list(stopped.values()), grace):
-        for home in stopped:
-            class_data_archive.keep_archive(home / _TRAINED)
+    stopped = [(broker, process) for broker in brokers if (process := find_broker_process(broker))]
+    if end_processes([process for _, process in stopped], grace):
+        for broker, _ in stopped:
+            if (broker.home / _TRAINED).exists():
+                class_data_archive.keep_archive(broker.home / _TRAINED, jars=fetch_release(broker.release))
 
 
 def kill_broker(broker: LabBroker) -> None:
@@ -188,6 +204,11 @@ def freeze_process(broker: LabBroker, frozen: bool) -> None:
     """SIGSTOP or SIGCONT: a broker that is there but does not answer."""
     if process := find_broker_process(broker):
         send_signal(process, signal.SIGSTOP if frozen else signal.SIGCONT)
+
+
+def lacks_archive(broker: LabBroker) -> bool:
+    """Whether the machine has no class-data archive yet for a broker like this one."""
+    return not class_data_archive.list_archive_options(jars=fetch_release(broker.release))
 
 
 def find_free_ports(count: int, taken: Iterable[int] = ()) -> list[int]:
@@ -229,20 +250,16 @@ def _reserved(decade: int) -> bool:
 
 
 def build_broker_properties(broker: LabBroker, quorum: Sequence[LabBroker]) -> dict[str, str | int]:
-    """server.properties of one node of a combined quorum; suited to tests: small, quick, few threads."""
+    """server.properties of one broker of a cluster; suited to tests: small, quick, few threads. Only what its release
+    knows, and what its own settings say."""
     copies = min(3, len(quorum))
     in_sync = max(1, copies - 1)
     internal = ("offsets.topic", "transaction.state.log", "share.coordinator.state.topic")
     sizes: dict[str, str | int] = {f"{topic}.replication.factor": copies for topic in internal}
     sizes |= {f"{topic}.num.partitions": 8 for topic in internal}
-    return {
-        "process.roles": "broker,controller",
-        "node.id": broker.id,
-        "controller.quorum.voters": ",".join(f"{each.id}@{LOOPBACK_HOST}:{each.controller_port}" for each in quorum),
-        "listeners": f"PLAINTEXT://{LOOPBACK_HOST}:{broker.port},CONTROLLER://{LOOPBACK_HOST}:{broker.controller_port}",
+    usual = {
+        **(_describe_quorum(broker, quorum) if broker.zookeeper_port is None else _describe_zookeeper(broker)),
         "advertised.listeners": f"PLAINTEXT://{broker.address}",
-        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
-        "controller.listener.names": "CONTROLLER",
         "log.dirs": str(broker.data),
         **sizes,
         "transaction.state.log.min.isr": in_sync,
@@ -253,11 +270,6 @@ def build_broker_properties(broker: LabBroker, quorum: Sequence[LabBroker]) -> d
         "delete.topic.enable": "true",
         "group.initial.rebalance.delay.ms": 0,
         "group.min.session.timeout.ms": 1000,
-        # A killed broker is fenced, and may register again, after this time (default 9000).
-        "broker.session.timeout.ms": 6000,
-        "broker.heartbeat.interval.ms": 1000,
-        # Of an idle broker's processor time a third goes to records that say nothing (default: one every 500 ms).
-        "metadata.max.idle.interval.ms": 10_000,
         "log.retention.check.interval.ms": 5000,
         "log.segment.delete.delay.ms": 1000,
         "log.initial.task.delay.ms": 5000,
@@ -267,7 +279,33 @@ def build_broker_properties(broker: LabBroker, quorum: Sequence[LabBroker]) -> d
         "num.io.threads": 4,
         "num.recovery.threads.per.data.dir": 2,
         "background.threads": 2,
-        **{key: value.format(**_blanks(broker)) for key, value in broker.settings},
+    }
+    known = {key: value for key, value in usual.items() if key not in broker.release.unknown}
+    return {**known, **{key: value.format(**_blanks(broker)) for key, value in broker.settings}}
+
+
+def _describe_quorum(broker: LabBroker, quorum: Sequence[LabBroker]) -> dict[str, str | int]:
+    return {
+        "process.roles": "broker,controller",
+        "node.id": broker.id,
+        "controller.quorum.voters": ",".join(f"{each.id}@{LOOPBACK_HOST}:{each.controller_port}" for each in quorum),
+        "listeners": f"PLAINTEXT://{LOOPBACK_HOST}:{broker.port},CONTROLLER://{LOOPBACK_HOST}:{broker.controller_port}",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "controller.listener.names": "CONTROLLER",
+        # A killed broker is fenced, and may register again, after this time (default 9000).
+        "broker.session.timeout.ms": _SESSION_MS,
+        "broker.heartbeat.interval.ms": 1000,
+        # Of an idle broker's processor time a third goes to records that say nothing (default: one every 500 ms).
+        "metadata.max.idle.interval.ms": 10_000,
+    }
+
+
+def _describe_zookeeper(broker: LabBroker) -> dict[str, str | int]:
+    return {
+        "broker.id": broker.id,
+        "zookeeper.connect": f"{LOOPBACK_HOST}:{broker.zookeeper_port}",
+        "zookeeper.session.timeout.ms": _SESSION_MS,
+        "listeners": f"PLAINTEXT://{LOOPBACK_HOST}:{broker.port}",
     }
 
 
@@ -282,17 +320,29 @@ def _blanks(broker: LabBroker) -> dict[str, str | int | Path]:
     }
 
 
-def _java(broker: LabBroker) -> list[str]:
-    logs = [f"-Dlog4j2.configurationFile={LOG4J_CONFIG}", f"-Dkafka.logs.dir={broker.home / 'logs'}"]
+def build_java_command(release: KafkaRelease, logs: Path, heap: Sequence[str] = _HEAP) -> list[str]:
+    """A Java with a release's jars that logs to `logs`, but for what it runs. Raises ToolMissing, LabError."""
+    jars = fetch_release(release)
     return [
         find_java(),
-        *_HEAP,
+        *heap,
+        *_JVM,
         *list_jvm_options(),
-        *class_data_archive.list_archive_options(),
-        *logs,
+        *class_data_archive.list_archive_options(jars=jars),
+        *release.java_options,
+        f"{release.log.option}{release.log.configuration}",
+        f"-Dkafka.logs.dir={logs}",
         "-cp",
-        f"{fetch_jars()}/*",
+        f"{jars}/*",
     ]
+
+
+def _java(broker: LabBroker) -> list[str]:
+    return build_java_command(broker.release, broker.home / "logs")
+
+
+def _list_training_options(broker: LabBroker) -> list[str]:
+    return class_data_archive.list_archiving_options(broker.home / _TRAINED, jars=fetch_release(broker.release))
 
 
 def _bindable(port: int) -> bool:

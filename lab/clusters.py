@@ -14,7 +14,6 @@ import logging
 import os
 import re
 import shutil
-import socket
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -22,22 +21,26 @@ from pathlib import Path
 from typing import Any
 
 from lab import broker as brokers_
-from lab import class_data_archive
+from lab import zookeeper as zookeepers
+from lab.api_versions import answers_api_versions
 from lab.broker import LabBroker
-from lab.detached_process import is_alive
+from lab.detached_process import end_processes, is_alive, kill_process
 from lab.errors import BrokerFailed, LabError
-from lab.jars import fetch_jars, find_java
+from lab.jars import fetch_release, find_java
+from lab.releases import DEFAULT_RELEASE, find_release
+from lab.zookeeper import LabZooKeeper
 
 _READY_S = 180.0  # on an idle machine 3 to 7 s
 
 
 @dataclass(frozen=True, slots=True)
 class LabCluster:
-    """A KRaft cluster; `bootstrap` lists all its brokers, comma-separated."""
+    """A cluster; `bootstrap` lists all its brokers, comma-separated."""
 
     alias: str
-    cluster_id: str
+    cluster_id: str  # with a ZooKeeper the first broker makes it: empty until then
     brokers: tuple[LabBroker, ...]
+    zookeeper: LabZooKeeper | None = None
 
     @property
     def bootstrap(self) -> str:
@@ -62,12 +65,18 @@ class Lab:
 
 
 def start_clusters(
-    directory: Path | str, aliases: Sequence[str], brokers: int = 1, settings: Mapping[str, str] | None = None
+    directory: Path | str,
+    aliases: Sequence[str],
+    brokers: int = 1,
+    settings: Mapping[str, str] | None = None,
+    kafka: Mapping[str, str] | str | None = None,
 ) -> Lab:
     """Starts the clusters that do not run yet and returns when all answer metadata requests.
 
     settings: server properties of the clusters that this call creates, on top of the lab's own. {host}, {id}, {port},
     {controller_port} and {home} stand for the broker's values; a literal brace is written twice.
+    kafka: the release (lab/releases.py) of all these clusters, or by alias; one that is not named keeps its release, a
+    new one gets 4.3.1.
 
     Running brokers are kept. Dead brokers start again with their data and ports. Other clusters of the directory stay
     as they are. Raises ToolMissing, BrokerFailed, LabError.
@@ -77,19 +86,21 @@ def start_clusters(
             raise LabError(f"cluster name {alias!r}: use lower-case letters, digits and hyphens")
     if brokers < 1:
         raise LabError(f"{brokers} brokers a cluster: at least one is needed")
+    asked = _chosen_releases(aliases, kafka)
     home = Path(directory).resolve()
     find_java()
-    fetch_jars()
     with _locked(home, create=True):
         lab = _refreshed(_read(home))
         for alias in aliases:
-            lab = _declared(lab, alias, brokers, tuple((settings or {}).items()))
+            lab = _declared(lab, alias, brokers, tuple((settings or {}).items()), asked.get(alias))
+        for release in {broker.kafka for alias in aliases for broker in lab.cluster(alias).brokers}:
+            fetch_release(find_release(release))
         _write(lab)
         for alias in aliases:
             for broker in lab.cluster(alias).brokers:
                 lab = _started(lab, broker)
         for alias in aliases:
-            _await_ready(lab.cluster(alias))
+            lab = _ready(lab, alias)
         return lab
 
 
@@ -99,7 +110,7 @@ def read_lab(directory: Path | str) -> Lab:
 
 
 def end_clusters(directory: Path | str, keep: bool = False) -> Lab:
-    """Ends every broker of the directory and, unless `keep`, removes its data.
+    """Ends every broker and ZooKeeper of the directory and, unless `keep`, removes its data.
 
     With `keep` brokers end in good order (SIGTERM, after 15 s SIGKILL). Brokers whose data is removed are killed.
     Returns what was there. Never touches a process that this lab has not started.
@@ -110,12 +121,11 @@ def end_clusters(directory: Path | str, keep: bool = False) -> Lab:
     with _locked(home, create=False):
         lab = _read(home)
         brokers = [broker for cluster in lab.clusters.values() for broker in cluster.brokers]
-        if (
-            keep or not class_data_archive.list_archive_options()
-        ):  # while the machine has no class-data archive: a broker writes one when it ends in good order
-            brokers_.stop_brokers(brokers)
+        # While the machine has no class-data archive of a release: a broker writes one when it ends in good order.
+        brokers_.stop_brokers([broker for broker in brokers if keep or brokers_.lacks_archive(broker)])
         for broker in brokers:
             brokers_.kill_broker(broker)
+        _end_zookeepers(lab, keep)  # last: a broker that ends tells its own
         if keep or not lab.clusters:
             return lab
         for alias in lab.clusters:
@@ -148,7 +158,7 @@ def restart_lab_broker(directory: Path | str, alias: str, broker_id: int = 1, wa
         lab = _refreshed(_read(home))
         lab = _started(lab, _one(lab, alias, broker_id))
         if wait:
-            _await_ready(lab.cluster(alias), [broker_id])
+            lab = _ready(lab, alias, [broker_id])
         return lab
 
 
@@ -162,9 +172,18 @@ def encode_lab(lab: Lab) -> dict[str, Any]:
                 "bootstrap": cluster.bootstrap,
                 "cluster_id": cluster.cluster_id,
                 "brokers": [
-                    {"id": each.id, "pid": each.pid, "port": each.port, "data": str(each.data)}
+                    {
+                        "id": each.id,
+                        "pid": each.pid,
+                        "port": each.port,
+                        "data": str(each.data),
+                        "kafka": each.kafka,
+                    }
                     for each in cluster.brokers
                 ],
+                "zookeeper": {"pid": there.pid, "port": there.port, "home": str(there.home)}
+                if (there := cluster.zookeeper)
+                else None,
             }
             for cluster in lab.clusters.values()
         ],
@@ -178,60 +197,130 @@ def _one(lab: Lab, alias: str, broker_id: int) -> LabBroker:
     raise LabError(f"cluster {alias} has no broker {broker_id}")
 
 
-def _declared(lab: Lab, alias: str, brokers: int, settings: tuple[tuple[str, str], ...]) -> Lab:
+def _chosen_releases(aliases: Sequence[str], kafka: Mapping[str, str] | str | None) -> dict[str, str]:
+    """The releases asked for, by alias. Raises LabError for one that the lab lacks and for a strange alias."""
+    asked = dict.fromkeys(aliases, kafka) if isinstance(kafka, str) else dict(kafka or {})
+    for alias, release in asked.items():
+        if alias not in aliases:
+            raise LabError(f"Kafka {release} is asked for cluster {alias}, but these are started: {', '.join(aliases)}")
+        find_release(release)
+    return asked
+
+
+def _declared(lab: Lab, alias: str, brokers: int, settings: tuple[tuple[str, str], ...], kafka: str | None) -> Lab:
     if alias in lab.clusters:
-        there = len(lab.clusters[alias].brokers)
-        if there != brokers:
+        there = lab.clusters[alias].brokers
+        if len(there) != brokers:
             raise LabError(
-                f"cluster {alias} in {lab.directory} has {there} broker(s), not {brokers}; take it down first"
+                f"cluster {alias} in {lab.directory} has {len(there)} broker(s), not {brokers}; take it down first"
+            )
+        if kafka not in (None, there[0].kafka):
+            raise LabError(
+                f"cluster {alias} in {lab.directory} is Kafka {there[0].kafka}, not {kafka}; take it down first"
             )
         return lab
-    taken = [
-        port
-        for cluster in lab.clusters.values()
-        for broker in cluster.brokers
-        for port in (broker.port, broker.controller_port)
-    ]
-    ports = brokers_.find_free_ports(2 * brokers, taken)
+    kafka = kafka or DEFAULT_RELEASE
+    home = lab.directory / alias
+    ports = brokers_.find_free_ports(2 * brokers + 1, _list_ports(lab))
+    zookeeper = LabZooKeeper(kafka, ports.pop(), home / "zookeeper") if find_release(kafka).zookeeper else None
     made = tuple(
-        LabBroker(alias, number, ports.pop(), ports.pop(), lab.directory / alias / str(number), settings=settings)
+        LabBroker(
+            alias,
+            number,
+            ports.pop(),
+            ports.pop(),
+            home / str(number),
+            settings=settings,
+            kafka=kafka,
+            zookeeper_port=zookeeper.port if zookeeper else None,
+        )
         for number in range(1, brokers + 1)
     )
-    return Lab(lab.directory, {**lab.clusters, alias: LabCluster(alias, brokers_.create_kafka_uuid(), made)})
+    cluster_id = "" if zookeeper else brokers_.create_kafka_uuid()
+    return _changed(lab, LabCluster(alias, cluster_id, made, zookeeper))
+
+
+def _list_ports(lab: Lab) -> list[int]:
+    found = []
+    for cluster in lab.clusters.values():
+        found += [port for broker in cluster.brokers for port in (broker.port, broker.controller_port)]
+        found += [cluster.zookeeper.port] if cluster.zookeeper else []
+    return found
+
+
+def _changed(lab: Lab, cluster: LabCluster) -> Lab:
+    return Lab(lab.directory, {**lab.clusters, cluster.alias: cluster})
 
 
 def _started(lab: Lab, broker: LabBroker) -> Lab:
+    """Its ZooKeeper and the broker, where they do not run."""
+    lab = _with_zookeeper(lab, broker.alias)
     if is_alive(broker.process):
         return lab
     cluster = lab.cluster(broker.alias)
+    if cluster.zookeeper:
+        zookeepers.await_absence(cluster.zookeeper, broker.id)
     brokers_.prepare_storage(broker, cluster.cluster_id, cluster.brokers)
-    train = cluster.alias == next(iter(lab.clusters)) and broker.id == 1
+    alike = (each for other in lab.clusters.values() for each in other.brokers if each.kafka == broker.kafka)
+    train = next(alike).home == broker.home
     running = replace(broker, process=brokers_.start_broker(broker, train))
     changed = tuple(running if each.id == broker.id else each for each in cluster.brokers)
-    lab = Lab(lab.directory, {**lab.clusters, cluster.alias: replace(cluster, brokers=changed)})
+    lab = _changed(lab, replace(cluster, brokers=changed))
     _write(lab)
     return lab
 
 
+def _with_zookeeper(lab: Lab, alias: str) -> Lab:
+    cluster = lab.cluster(alias)
+    there = cluster.zookeeper
+    if there is None or is_alive(there.process):
+        return lab
+    running = replace(there, process=zookeepers.start_zookeeper(there))
+    lab = _changed(lab, replace(cluster, zookeeper=running))
+    _write(lab)
+    return lab
+
+
+def _end_zookeepers(lab: Lab, in_good_order: bool) -> None:
+    there = [cluster.zookeeper for cluster in lab.clusters.values() if cluster.zookeeper]
+    running = [process for each in there if (process := zookeepers.find_zookeeper_process(each))]
+    if in_good_order:
+        end_processes(running)
+    for process in running:
+        kill_process(process)
+
+
 def _refreshed(lab: Lab) -> Lab:
-    return Lab(
-        lab.directory,
-        {
-            alias: replace(
+    for cluster in lab.clusters.values():
+        there = cluster.zookeeper
+        lab = _changed(
+            lab,
+            replace(
                 cluster,
                 brokers=tuple(replace(each, process=brokers_.find_broker_process(each)) for each in cluster.brokers),
-            )
-            for alias, cluster in lab.clusters.items()
-        },
-    )
+                zookeeper=replace(there, process=zookeepers.find_zookeeper_process(there)) if there else None,
+            ),
+        )
+    return lab
 
 
-def _await_ready(cluster: LabCluster, only: Sequence[int] | None = None) -> None:
-    """Waits until the metadata lists the brokers (all, or `only` these ids) as live."""
+def _ready(lab: Lab, alias: str, only: Sequence[int] | None = None) -> Lab:
+    """When the cluster is ready; with the cluster id that it says it has."""
+    cluster = lab.cluster(alias)
+    cluster_id = _await_ready(cluster, only)
+    if cluster.zookeeper and cluster_id != cluster.cluster_id:
+        lab = _changed(lab, replace(cluster, cluster_id=cluster_id))
+        _write(lab)
+    return lab
+
+
+def _await_ready(cluster: LabCluster, only: Sequence[int] | None = None) -> str:
+    """Waits until the metadata lists the brokers (all, or `only` these ids) as live, and a controller. Returns the
+    cluster's id."""
     awaited = [each for each in cluster.brokers if only is None or each.id in only]
     deadline = time.monotonic() + _READY_S
     for broker in awaited:
-        while not _listens(broker):
+        while not answers_api_versions(broker.address):
             _check(broker, deadline)
             time.sleep(0.05)
     from confluent_kafka import KafkaException
@@ -243,8 +332,9 @@ def _await_ready(cluster: LabCluster, only: Sequence[int] | None = None) -> None
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "socket.timeout.ms": 5000}, logger=quiet)
     while True:
         with contextlib.suppress(KafkaException):
-            if {each.id for each in awaited} <= set(admin.list_topics(timeout=2).brokers):
-                return
+            told = admin.list_topics(timeout=2)
+            if {each.id for each in awaited} <= set(told.brokers) and told.controller_id >= 0 and told.cluster_id:
+                return str(told.cluster_id)
         for broker in awaited:
             _check(broker, deadline)
         time.sleep(0.05)
@@ -255,12 +345,6 @@ def _check(broker: LabBroker, deadline: float) -> None:
         raise BrokerFailed(broker.alias, broker.id, f"ended ({brokers_.find_last_error(broker)})", broker.log)
     if time.monotonic() > deadline:
         raise BrokerFailed(broker.alias, broker.id, f"was not ready after {_READY_S:.0f} s", broker.log)
-
-
-def _listens(broker: LabBroker) -> bool:
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        probe.settimeout(1)
-        return probe.connect_ex((brokers_.LOOPBACK_HOST, broker.port)) == 0
 
 
 def _read(home: Path) -> Lab:
@@ -274,6 +358,7 @@ def _read(home: Path) -> Lab:
                 value["alias"],
                 value["cluster_id"],
                 tuple(LabBroker.from_json(value["alias"], each) for each in value["brokers"]),
+                LabZooKeeper.from_json(there) if (there := value.get("zookeeper")) else None,
             )
             for value in state["clusters"]
         }
@@ -290,6 +375,7 @@ def _write(lab: Lab) -> None:
                 "alias": cluster.alias,
                 "cluster_id": cluster.cluster_id,
                 "brokers": [broker.to_json() for broker in cluster.brokers],
+                "zookeeper": cluster.zookeeper.to_json() if cluster.zookeeper else None,
             }
             for cluster in lab.clusters.values()
         ],

@@ -1,7 +1,7 @@
 """Jars by Maven coordinates, first of all Kafka's: fetched once, kept in the user's cache, shared by all checkouts.
 
-`python -m lab.jars` prints the directory (make uses that); with `--record` it fetches everything anew and writes down
-the checksums that later fetches are held to.
+`python -m lab.jars [RELEASE …]` prints the directories (make uses that); with `--record` it fetches everything anew and
+writes down the checksums that later fetches are held to.
 """
 
 from __future__ import annotations
@@ -15,37 +15,53 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import click
 
 from lab import checksums
 from lab.errors import LabError, ToolMissing
+from lab.releases import DEFAULT_RELEASE, RELEASES, RELEASES_POM, KafkaRelease, find_release, name_maven_properties
 
 KAFKA_POM = Path(__file__).with_name("pom.xml")
 _LEAST_JAVA = 17  # Kafka 4 brokers (KIP-1013)
 _HOW_TO_GET = "for example: apt-get install openjdk-17-jre-headless maven"
 
 
-def fetch_jars(pom: Path = KAFKA_POM, environ: Mapping[str, str] | None = None, name: str = "kafka") -> Path:
+def fetch_jars(
+    pom: Path = KAFKA_POM,
+    environ: Mapping[str, str] | None = None,
+    name: str = "kafka",
+    properties: Mapping[str, str] | None = None,
+    sums: Path | None = None,
+) -> Path:
     """The directory with the jars that `pom` names; fetched when it is not there yet. name tells the sets apart.
-    An archive among them is there unpacked. What was fetched is held to the checksums beside the POM (`.sha256`).
+    An archive among them is there unpacked. What was fetched is held to `sums`: else, those beside the POM (`.sha256`).
 
-    Two processes at once fetch once (file lock); an interrupted fetch leaves nothing that looks complete.
-    Raises ToolMissing (no java, no mvn), LabError (Maven failed, or gave other files).
+    properties: what the POM leaves open. Two processes at once fetch once (file lock); an interrupted fetch leaves
+    nothing that looks complete. Raises ToolMissing (no java, no mvn), LabError (Maven failed, or gave other files).
     """
     environ = os.environ if environ is None else environ
-    digest = hashlib.sha256(pom.read_bytes()).hexdigest()[:12]
+    given = [f"-D{key}={value}" for key, value in sorted((properties or {}).items())]
+    digest = hashlib.sha256(pom.read_bytes() + "".join(given).encode()).hexdigest()[:12]
     home = find_cache_folder(environ) / f"{name}-{digest}"
     if home.is_dir():
         return home
     home.parent.mkdir(parents=True, exist_ok=True)
-    with open(home.with_suffix(".lock"), "w") as lock:
+    with open(home.with_name(f"{home.name}.lock"), "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not home.is_dir():
-            _fetch(pom, home, environ)
+            _fetch(pom, home, environ, given, sums or name_checksum_file(pom))
     return home
+
+
+def fetch_release(release: KafkaRelease, environ: Mapping[str, str] | None = None) -> Path:
+    """The directory with the jars of one Kafka release, as `fetch_jars`."""
+    if release.version == DEFAULT_RELEASE:
+        return fetch_jars(environ=environ)
+    name, properties = f"kafka-{release.version}", name_maven_properties(release)
+    return fetch_jars(RELEASES_POM, environ, name, properties, name_release_checksums(release))
 
 
 def find_cache_folder(environ: Mapping[str, str]) -> Path:
@@ -89,13 +105,18 @@ def _version(program: str) -> int | None:
     return int(found[1]) if found else None
 
 
-def record_checksums(pom: Path, environ: Mapping[str, str]) -> Path:
-    """Write the checksums of what `pom` names, as the repository gives it today. Raises ToolMissing, LabError."""
-    with tempfile.TemporaryDirectory(prefix="watershed-jars-") as scratch:
-        checksums.write_checksums(
-            name_checksum_file(pom), checksums.compute_checksums(_download(pom, Path(scratch), environ))
-        )
-    return name_checksum_file(pom)
+def record_checksums(pom: Path, environ: Mapping[str, str]) -> list[Path]:
+    """Write the checksums of what `pom` names, as the repository gives it today; one file a release, if it names
+    releases. Returns the files. Raises ToolMissing, LabError.
+    """
+    if pom.resolve() != RELEASES_POM:
+        return [_record(pom, name_checksum_file(pom), environ, [])]
+    written = []
+    for release in RELEASES.values():
+        if release.version != DEFAULT_RELEASE:
+            given = [f"-D{key}={value}" for key, value in name_maven_properties(release).items()]
+            written.append(_record(pom, name_release_checksums(release), environ, given))
+    return written
 
 
 def name_checksum_file(pom: Path) -> Path:
@@ -103,10 +124,21 @@ def name_checksum_file(pom: Path) -> Path:
     return pom.with_suffix(".sha256")
 
 
-def _fetch(pom: Path, home: Path, environ: Mapping[str, str]) -> None:
+def name_release_checksums(release: KafkaRelease) -> Path:
+    """Where the checksums of a release's files stand."""
+    return RELEASES_POM.with_name(f"{release.version}.sha256")
+
+
+def _record(pom: Path, sums: Path, environ: Mapping[str, str], given: Sequence[str]) -> Path:
+    with tempfile.TemporaryDirectory(prefix="watershed-jars-") as scratch:
+        checksums.write_checksums(sums, checksums.compute_checksums(_download(pom, Path(scratch), environ, given)))
+    return sums
+
+
+def _fetch(pom: Path, home: Path, environ: Mapping[str, str], given: Sequence[str], sums: Path) -> None:
     with tempfile.TemporaryDirectory(prefix=f".{home.name}-", dir=home.parent) as scratch:
-        target = _download(pom, Path(scratch), environ)
-        checksums.verify_checksums(target, name_checksum_file(pom))
+        target = _download(pom, Path(scratch), environ, given)
+        checksums.verify_checksums(target, sums)
         for archive in target.glob("*.tar.gz"):  # a whole program instead of jars
             shutil.unpack_archive(archive, target, filter="data")
             archive.unlink()
@@ -115,14 +147,14 @@ def _fetch(pom: Path, home: Path, environ: Mapping[str, str]) -> None:
         target.rename(home)
 
 
-def _download(pom: Path, scratch: Path, environ: Mapping[str, str]) -> Path:
+def _download(pom: Path, scratch: Path, environ: Mapping[str, str], given: Sequence[str]) -> Path:
     find_java(environ)
     maven = shutil.which("mvn", path=environ.get("PATH", ""))
     if maven is None:
         raise ToolMissing("mvn", "no mvn (Maven) found", f"it fetches the Kafka jars once, {_HOW_TO_GET}")
     target = scratch / "jars"
     command = [maven, "-q", "-B", "-f", str(pom), "dependency:copy-dependencies"]
-    options = [f"-DoutputDirectory={target}", "-DincludeScope=runtime"]
+    options = [f"-DoutputDirectory={target}", "-DincludeScope=runtime", *given]
     done = subprocess.run([*command, *options], capture_output=True, text=True, env=dict(environ), check=False)
     if done.returncode != 0 or not target.is_dir() or not any(target.iterdir()):
         raise LabError(f"Maven could not fetch the jars of {pom}:\n{_complaint(done.stdout + done.stderr)}")
@@ -139,8 +171,9 @@ if __name__ == "__main__":
     try:
         if sys.argv[1:2] == ["--record"]:
             for each in map(Path, sys.argv[2:]):
-                click.echo(record_checksums(each, os.environ))
+                click.echo("\n".join(map(str, record_checksums(each, os.environ))))
         else:
-            click.echo(fetch_jars())
+            for version in sys.argv[1:] or [DEFAULT_RELEASE]:
+                click.echo(fetch_release(find_release(version)))
     except LabError as error:
         sys.exit(f"lab: {error}")

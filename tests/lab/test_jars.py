@@ -12,7 +12,16 @@ import pytest
 
 from lab import checksums
 from lab.errors import LabError, ToolMissing
-from lab.jars import KAFKA_POM, fetch_jars, find_java, name_checksum_file, record_checksums
+from lab.jars import (
+    KAFKA_POM,
+    fetch_jars,
+    fetch_release,
+    find_java,
+    name_checksum_file,
+    name_release_checksums,
+    record_checksums,
+)
+from lab.releases import DEFAULT_RELEASE, RELEASES, RELEASES_POM, find_release
 
 
 def program(directory: Path, name: str, script: str) -> Path:
@@ -116,7 +125,25 @@ def test_an_archive_is_there_unpacked(environ: dict[str, str], tmp_path: Path, p
     assert [path.name for path in fetch_jars(pom, environ, name="registry").iterdir()] == ["registry-runner.jar"]
 
 
-RECORDED = ["lab/pom.xml", "lab/registry.pom.xml", "tests/schemas/pom.xml"]
+def test_each_release_is_fetched_once_and_held_to_its_own_checksums(
+    environ: dict[str, str], tmp_path: Path, pom: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = tmp_path / "calls"
+    given = 'for a in "$@"; do case $a in -Dkafka.version=*) v=${a#*=};; esac; done'
+    program(tmp_path / "bin", "mvn", f"{COPY}; {given}; echo $v >> {log}; printf $v > $d/kafka.jar")
+    monkeypatch.setattr("lab.jars.name_release_checksums", lambda release: tmp_path / f"{release.version}.sha256")
+    for version in ("2.4.1", "2.8.2"):
+        sums = {"kafka.jar": hashlib.sha256(version.encode()).hexdigest()}
+        checksums.write_checksums(tmp_path / f"{version}.sha256", sums)
+    homes = [fetch_release(find_release(version), environ) for version in ("2.4.1", "2.8.2", "2.4.1")]
+    assert [(home / "kafka.jar").read_text() for home in homes] == ["2.4.1", "2.8.2", "2.4.1"]
+    assert log.read_text().split() == ["2.4.1", "2.8.2"]
+    (tmp_path / "2.1.1.sha256").write_text((tmp_path / "2.4.1.sha256").read_text())
+    with pytest.raises(LabError, match=r"not what .*2\.1\.1\.sha256 names.*kafka\.jar has"):
+        fetch_release(find_release("2.1.1"), environ)
+
+
+RECORDED = ["lab/pom.xml", "lab/registry.pom.xml", "lab/releases/pom.xml", "tests/schemas/pom.xml"]
 
 
 def test_what_is_cached_is_what_the_checkout_names() -> None:
@@ -128,6 +155,9 @@ def test_every_pom_that_tests_fetch_has_checksums() -> None:
     root = KAFKA_POM.parent.parent
     poms = sorted(path for room in ("lab", "tests") for path in (root / room).rglob("*pom.xml"))
     assert [path.relative_to(root).as_posix() for path in poms] == RECORDED
-    assert [path for path in poms if not checksums.read_checksums(name_checksum_file(path))] == []
+    sums = [name_checksum_file(path) for path in poms if path != RELEASES_POM]
+    sums += [name_release_checksums(each) for each in RELEASES.values() if each.version != DEFAULT_RELEASE]
+    assert [path for path in sums if not checksums.read_checksums(path)] == []
+    assert set(RELEASES_POM.parent.glob("*.sha256")) <= set(sums)
     told = (root / "Makefile").read_text()
     assert f"--record {' '.join(RECORDED)}" in told

@@ -1,0 +1,126 @@
+"""Copies from and to brokers of other releases: what their requests cannot say must not cost a record."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+from confluent_kafka import Producer
+
+from clusters.admin import Admin
+from clusters.partition_status_records import read_partition_statuses
+from clusters.wire.connection import open_connection
+from clusters.wire.versions import Api
+from lab import clusters
+from tests.replicator.real import (
+    applied,
+    assert_exact_copy,
+    plan_for,
+    producer,
+    put,
+    read_all,
+    settings_of,
+    wait_copied,
+    wait_progress,
+    workers,
+)
+from tests.replicator.states_scene import delete_topics, until
+
+if TYPE_CHECKING:
+    from clusters.settings import ConnectionSettings
+
+pytestmark = [pytest.mark.kafka, pytest.mark.slow]
+# Fetch 12 and Produce 9 of 2.8 name topics; 3.9 fetches by id and produces by name.
+PAIRS = [("2.8.2", "3.9.1"), ("3.9.1", "2.8.2")]
+
+
+@pytest.fixture(scope="module", params=PAIRS, ids="-to-".join)
+def old_pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[clusters.Lab]:
+    directory = tmp_path_factory.mktemp("releases")
+    try:
+        yield clusters.start_clusters(
+            directory, ["onprem", "cloud"], kafka=dict(zip(("onprem", "cloud"), request.param, strict=True))
+        )
+    finally:
+        clusters.end_clusters(directory)
+
+
+def transact(settings: ConnectionSettings, topic: str, count: int) -> int:
+    """Committed and aborted transactions in turn; the committed records."""
+    sending = Producer(settings.librdkafka({"transactional.id": topic, "linger.ms": 0}))
+    sending.init_transactions(60)
+    for number in range(count):
+        sending.begin_transaction()
+        for part in range(10):
+            sending.produce(topic, b"%d/%d" % (number, part), partition=part % 2)
+        if number % 2:
+            sending.abort_transaction(60)
+        else:
+            sending.commit_transaction(60)
+    return 10 * ((count + 1) // 2)
+
+
+@pytest.mark.parametrize("codec", ["none", "lz4", "zstd"])
+def test_records_arrive_once_though_the_worker_is_killed(old_pair, topic_name, tmp_path, codec):
+    settings = settings_of(old_pair)
+    with Admin(settings["onprem"]) as admin:
+        admin.create_topic(topic_name, 2)
+    sending = producer(settings["onprem"], **{"compression.type": codec})
+    put(sending, topic_name, 3_000)
+    sending.flush()
+    plan = applied(settings, plan_for(settings, topic_name, topic_name))
+    with workers(plan, "cloud", tmp_path) as start:
+        first = start()
+        wait_progress(settings, plan, topic_name, 2, 1)
+        put(sending, topic_name, 3_000, start=3_000)
+        first.kill()
+        sending.flush()
+        start()
+        wait_copied(settings, plan, topic_name, 2)
+    assert assert_exact_copy(settings, plan, topic_name, 2) == 6_000
+
+
+def test_transactions_arrive_without_what_was_aborted(old_pair, topic_name, tmp_path):
+    settings = settings_of(old_pair)
+    with Admin(settings["onprem"]) as admin:
+        admin.create_topic(topic_name, 2)
+    committed = transact(settings["onprem"], topic_name, 30)
+    plan = applied(settings, plan_for(settings, topic_name, topic_name))
+    with workers(plan, "cloud", tmp_path) as start:
+        start()
+        wait_copied(settings, plan, topic_name, 2)
+    assert assert_exact_copy(settings, plan, topic_name, 2) == committed
+
+
+def test_a_topic_that_is_made_anew_is_not_taken_for_the_old_one(old_pair, topic_name, tmp_path):
+    settings = settings_of(old_pair)
+    with Admin(settings["onprem"]) as admin:
+        admin.create_topic(topic_name, 1)
+    sending = producer(settings["onprem"])
+    put(sending, topic_name, 100)
+    sending.flush()
+    plan = applied(settings, plan_for(settings, topic_name, topic_name))
+    with workers(plan, "cloud", tmp_path) as start:
+        start()
+        wait_copied(settings, plan, topic_name, 1)
+        delete_topics(settings["onprem"], topic_name)
+        with Admin(settings["onprem"]) as admin:
+            until(lambda: topic_name not in admin.topics(), "the topic to go", 60)
+            admin.create_topic(topic_name, 1)
+        put(producer(settings["onprem"]), topic_name, 500)
+
+        def state() -> str:
+            reports = read_partition_statuses(settings["cloud"])
+            return next((each.state for each in reports if each.flow == plan.flows[0].id), "")
+
+        until(lambda: state() == "source_recreated", "the partition to stop", 120)
+    assert len(read_all(settings["cloud"], topic_name, 1)[0]) == 100
+
+
+def test_requests_are_those_of_the_release(old_pair):
+    """Otherwise this file would try nothing."""
+    settings = settings_of(old_pair)
+    for alias, each in settings.items():
+        with open_connection(each) as connection:
+            assert connection.versions.pick(Api.PRODUCE) < 13, alias

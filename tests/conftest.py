@@ -87,10 +87,14 @@ def kafka_pair(tmp_path_factory: pytest.TempPathFactory) -> Lab:
 
     Tests share them, at the same time: use `topic_name` for topics, groups, topologies; do not stop these brokers; what
     looks at a whole cluster, or sets what all clients feel, takes `own_pair`.
+
+    $WATERSHED_TEST_KAFKA: their releases, as `2.8.2/4.3.1` (onprem/cloud; lab/releases.py), for tests of other releases.
     """
     from lab import clusters
 
-    return clusters.start_clusters(_pair_in(tmp_path_factory), ["onprem", "cloud"])
+    asked = os.environ.get("WATERSHED_TEST_KAFKA")
+    kafka = dict(zip(("onprem", "cloud"), asked.split("/"), strict=True)) if asked else None
+    return clusters.start_clusters(_pair_in(tmp_path_factory), ["onprem", "cloud"], kafka=kafka)
 
 
 @pytest.fixture(scope="module")

@@ -31,6 +31,7 @@ from lab.releases import DEFAULT_RELEASE, find_release
 from lab.zookeeper import LabZooKeeper
 
 _READY_S = 180.0  # on an idle machine 3 to 7 s
+_ARCHIVED_S = 60.0  # on an idle machine 4 s
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +113,8 @@ def read_lab(directory: Path | str) -> Lab:
 def end_clusters(directory: Path | str, keep: bool = False) -> Lab:
     """Ends every broker and ZooKeeper of the directory and, unless `keep`, removes its data.
 
-    With `keep` brokers end in good order (SIGTERM, after 15 s SIGKILL). Brokers whose data is removed are killed.
+    With `keep` brokers end in good order (SIGTERM, after 15 s SIGKILL). Brokers whose data is removed are killed,
+    unless they have a class-data archive to write.
     Returns what was there. Never touches a process that this lab has not started.
     """
     home = Path(directory).resolve()
@@ -121,8 +123,10 @@ def end_clusters(directory: Path | str, keep: bool = False) -> Lab:
     with _locked(home, create=False):
         lab = _read(home)
         brokers = [broker for cluster in lab.clusters.values() for broker in cluster.brokers]
-        # While the machine has no class-data archive of a release: a broker writes one when it ends in good order.
-        brokers_.stop_brokers([broker for broker in brokers if keep or brokers_.lacks_archive(broker)])
+        if keep:
+            brokers_.stop_brokers(brokers)
+        else:  # the machine has no class-data archive of a release: a broker writes one when it ends in good order
+            brokers_.stop_brokers([broker for broker in brokers if brokers_.lacks_archive(broker)], _ARCHIVED_S)
         for broker in brokers:
             brokers_.kill_broker(broker)
         _end_zookeepers(lab, keep)  # last: a broker that ends tells its own

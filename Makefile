@@ -39,15 +39,11 @@ jars: env ## Kafka's jars and a schema registry from Maven, cached outside the c
 	@$(BIN)/python -m lab.schema_registry >/dev/null
 
 # Half of the suite's time is waiting for brokers, so more files at a time than there are cores; a file stays with one
-<<<<<<< HEAD
 # process (those with a Spark session share two), and the order is that of tests/conftest.py (decisions 0049, 0070).
-# What measures processor time runs before, a process a core.
-=======
-# process, and the order is that of tests/conftest.py (decisions 0049, 0070). What measures processor time runs before, a process
-# a core. RELEASES of Kafka that tests start beside the usual one are fetched before, for the same reason as `jars`.
->>>>>>> h/lab
+# What measures processor time runs before, a process a core. RELEASES of Kafka that tests start beside the usual one are
+# fetched before, for the same reason as `jars`.
 MEASURED := tests/topology/test_topology_hostile.py
-RELEASES := 2.4.1 3.9.1
+RELEASES := 2.4.1 2.8.2 3.9.1
 PROCESSES ?= 5
 test: env jars $(VENV)/spark.jsa ## all tests: real brokers, real Spark, real Airflow
 	@$(if $(TESTS),,$(BIN)/python -m lab.jars $(RELEASES) >/dev/null)

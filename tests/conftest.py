@@ -88,7 +88,7 @@ def kafka_pair(tmp_path_factory: pytest.TempPathFactory) -> Lab:
     Tests share them, at the same time: use `topic_name` for topics, groups, topologies; do not stop these brokers; what
     looks at a whole cluster, or sets what all clients feel, takes `own_pair`.
 
-    $WATERSHED_TEST_KAFKA: their releases, as `2.8.2/4.3.1` (onprem/cloud; lab/releases.py), for tests of other releases.
+    $WATERSHED_TEST_KAFKA: their releases, as `2.8.2/4.3.1` (onprem/cloud; lab/releases.py).
     """
     from lab import clusters
 

@@ -177,15 +177,15 @@ class Connection(AlignmentRequests):
         return {int(each.node_id): (str(each.host), int(each.port)) for each in answer.brokers}
 
     def metadata(self, topics: tuple[str, ...] | None = None) -> ClusterMetadata:
-        """Waits 10 s at most; never creates a topic. Raises RequestRefused where topics have no ids: below Kafka 2.8, and
-        in clusters that still speak an older protocol among themselves."""
+        """Waits 10 s at most; never creates a topic. Raises RequestRefused where topics have no ids: below Kafka
+        2.8, and in clusters whose brokers still speak an older protocol among themselves."""
         answer = self._metadata(topics, metadata_requests.WITH_TOPIC_IDS, _QUESTION_S)
         found = metadata_requests.build_cluster_metadata(answer)
         for topic in found.topics:
             if not topic.error and not topic.topic_id.int:
                 raise RequestRefused(
-                    f"cluster {self.alias} gives topic {topic.name} no id, so a topic that is deleted and created again "
-                    "could not be told apart: set inter.broker.protocol.version to 2.8 or newer there (KIP-516)",
+                    f"cluster {self.alias} gives topic {topic.name} no id, so a topic that is deleted and created "
+                    "again could not be told apart: set inter.broker.protocol.version to 2.8 or newer there (KIP-516)",
                     alias=self.alias,
                     topic=topic.name,
                 )
@@ -224,7 +224,7 @@ class Connection(AlignmentRequests):
     ) -> None:
         """Ask without waiting: the broker gathers the answer meanwhile. rack: where we stand (KIP-392)."""
         version = self._pick(Api.FETCH)
-        asked = self._name_topics(partitions) if version < fetch.BY_ID else _BY_ID
+        asked = self._name_topics(partitions) if version < fetch.FETCH_BY_ID else _BY_ID
         self._fetched = max(self._fetched, max_bytes + _FETCH_MARGIN)
         body = fetch.encode_fetch_request(
             version,
@@ -263,7 +263,7 @@ class Connection(AlignmentRequests):
     ) -> None:
         """Send one Produce (acks=all) without waiting."""
         version = self._pick(Api.PRODUCE)
-        asked = self._name_topics(partitions) if version < produce.BY_ID else _BY_ID
+        asked = self._name_topics(partitions) if version < produce.PRODUCE_BY_ID else _BY_ID
         body = produce.encode_produce_request(version, partitions, asked.find_name, timeout_ms, transactional_id)
         self._exchange.send("produce", version, body)
         self._asked.append((version, asked))

@@ -25,7 +25,7 @@ from clusters.wire.versioned_fields import (
     skip_tagged_fields,
 )
 
-BY_ID: Final = 13  # the first version that names topics by id
+FETCH_BY_ID: Final = 13  # the first version that names topics by id
 _FLEXIBLE: Final = 12
 _WITH_REPLICA: Final = 11  # the first whose answer may name another replica to read from (KIP-392)
 _WITH_SESSION: Final = 7  # the first with fetch sessions (KIP-227) and an error of the whole answer
@@ -67,7 +67,7 @@ def encode_fetch_request(
     body += _NO_SESSION if version >= _WITH_SESSION else b""
     body += encode_count(len(by_topic), flexible)
     for topic_id, parts in by_topic.items():
-        body += topic_id.bytes if version >= BY_ID else encode_text(name_of(topic_id), flexible)
+        body += topic_id.bytes if version >= FETCH_BY_ID else encode_text(name_of(topic_id), flexible)
         body += encode_count(len(parts), flexible)
         for part in parts:
             body += _encode_partition(version, part)
@@ -104,7 +104,7 @@ def decode_fetch_response(
     answers: list[FetchedPartition] = []
     topics, at = decode_count(body, at, flexible)
     for _ in range(topics):
-        if version >= BY_ID:
+        if version >= FETCH_BY_ID:
             topic_id = uuid.UUID(bytes=bytes(body[at : at + 16]))
             at += 16
         else:

@@ -18,7 +18,7 @@ from clusters.wire.versioned_fields import decode_count, decode_text, encode_cou
 
 _Piece = bytes | bytearray | memoryview
 
-BY_ID: Final = 13  # the first version that names topics by id
+PRODUCE_BY_ID: Final = 13  # the first version that names topics by id
 _FLEXIBLE: Final = 9
 _WITH_ERRORS: Final = 8  # the first that names the records which were refused (KIP-467)
 _WITH_LOG_START: Final = 5
@@ -55,7 +55,7 @@ def encode_produce_request(
     head += _I32.pack(timeout_ms)
     head += encode_count(len(by_topic), flexible)
     for topic_id, topic in by_topic.items():
-        head += topic_id.bytes if version >= BY_ID else encode_text(name_of(topic_id), flexible)
+        head += topic_id.bytes if version >= PRODUCE_BY_ID else encode_text(name_of(topic_id), flexible)
         head += encode_count(len(topic), flexible)
         for index, part in topic.items():
             head += _I32.pack(index)
@@ -80,7 +80,7 @@ def decode_produce_response(
     answers: list[ProducedPartition] = []
     topics, at = decode_count(body, 0, flexible)
     for _ in range(topics):
-        if version >= BY_ID:
+        if version >= PRODUCE_BY_ID:
             topic_id = uuid.UUID(bytes=bytes(body[at : at + 16]))
             at += 16
         else:

@@ -182,7 +182,7 @@ def test_company_is_what_counting_over_single_names_says() -> None:
         seen.update("paths" for told in found.values() if told.paths)
 
     tried()
-    for kind, least in (("sequence", 200), ("transactions", 300), ("paths", 25)):
+    for kind, least in (("sequence", 200), ("transactions", 300), ("paths", 12)):
         assert seen[kind] >= least * most / 300, seen
 
 

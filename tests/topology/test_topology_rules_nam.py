@@ -138,6 +138,12 @@ CASES = [
         [],
     ),
     (
+        "one map for two flows, of which one keeps the name that the other's topic gets",
+        "NAM305",
+        "defaults: {naming: {policy: map, map: {x: z}}}\n" + flows(flow("a", "b", "x"), flow("a", "c", "z")),
+        ["warning: flow a-to-c copies `z` under its own name"],
+    ),
+    (
         "a template without {source}",
         "NAM305",
         flows(flow("a", "b", "x", 'naming: {policy: template, template: "{topic}.copy"}')),

@@ -53,22 +53,23 @@ def _failback(topology: Topology) -> Iterator[Problem]:
 
 
 def _maps(topology: Topology) -> Iterator[Problem]:
-    """One map may serve several flows, from `defaults:`; an entry is dead when none of them takes its topic."""
+    """One map may serve several flows, from `defaults:`. An entry is dead when none of them takes its topic; it takes a
+    name away from each flow that keeps that name, also where another flow takes the entry's topic."""
     for value, flows in group_flows_by_value(topology.flows, lambda flow: find_naming_value(flow, "map")):
-        selections = {flow.plan.topics for flow in flows}
-        dead = sorted(name for name in value.fields if not any(each.selects(name) for each in selections))
-        lost = [(name, found) for name in dead if (found := _keeping(value, name, flows)) is not None]
+        lost = [(name, flow) for name in sorted(value.fields) for flow in flows if _loses_original(value, name, flow)]
         for name, flow in lost:
             yield _lost(value, name, flow)
         told = {name for name, _ in lost}
+        selections = {flow.plan.topics for flow in flows}
+        dead = sorted(name for name in value.fields if not any(each.selects(name) for each in selections))
         if idle := [name for name in dead if name not in told]:
             yield _idle(value, idle, flows)
 
 
-def _keeping(renames: CheckedValue, name: str, flows: list[Flow]) -> Flow | None:
-    """A flow that takes the entry's target name as a topic, and leaves it its name."""
+def _loses_original(renames: CheckedValue, name: str, flow: Flow) -> bool:
+    """Whether the flow takes the entry's target name as a topic and leaves it its name, and not the entry's topic."""
     to = renames.fields[name].data
-    return next((flow for flow in flows if to not in renames.fields and flow.plan.selects(to)), None)
+    return to not in renames.fields and flow.plan.selects(to) and not flow.plan.selects(name)
 
 
 def _lost(renames: CheckedValue, name: str, flow: Flow) -> Problem:
@@ -76,8 +77,8 @@ def _lost(renames: CheckedValue, name: str, flow: Flow) -> Problem:
     return Problem(
         "NAM305",
         f"flow {flow.id} copies `{to}` under its own name, but the map keeps that name for "
-        f"`{shorten_and_escape(name)}`, which is "
-        "not copied: the copy's original cannot be found",
+        f"`{shorten_and_escape(name)}`, which it "
+        "does not take: the copy's original cannot be found",
         (Label(renames.fields[name].span, "mapped here"),),
         path=f"{flow.path}.naming.map.{shorten_and_escape(name)}",
         ids=(flow.id, name, to),

@@ -6,7 +6,7 @@ and where that is safe, and applying the same plan again changes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
 
@@ -16,6 +16,7 @@ from clusters.control_topics import FLOWS_TOPIC, ControlWriter, ensure_control_t
 from clusters.control_values import log_invalid_record
 from clusters.flow_records import FlowRecord, read_flows, write_flow
 from clusters.producer_registry import ProducerRecord, read_producers, register_producer
+from clusters.required_requests import require_requests
 from clusters.settings import ConnectionSettings, SettingsLookup
 from clusters.wire.connection import open_connection
 from replicator.apply_neighbours import adapt_to_neighbours
@@ -64,6 +65,7 @@ def apply_plan(
             admin.check_identity()
             ids[alias] = admin.cluster_id()
     targets = sorted({flow.target for flow in plan.flows})
+    _require_requests(plan, settings)
     there = {alias: read_flows(each) for alias, each in settings.items()}
     wanted = adapt_to_neighbours(plan.topology, list(plan.flows), ids, there)
     flows = [_as_before(plan, flow, there[flow.target].get(flow.id), ids, settings) for flow in wanted]
@@ -102,6 +104,13 @@ def _serving(flow: PlanFlow, before: FlowRecord | None) -> PlanFlow | None:
         return flow
     stopped = before.state == "stopped" and before.flow.state == flow.state
     return None if stopped else replace(before, flow=flow).serving
+
+
+def _require_requests(plan: Plan, settings: Mapping[str, ConnectionSettings]) -> None:
+    for alias in sorted({flow.source for flow in plan.flows}):
+        require_requests(settings[alias], "source")
+    for alias in sorted({flow.target for flow in plan.flows}):
+        require_requests(settings[alias], "target")
 
 
 def _as_before(

@@ -20,6 +20,7 @@ from clusters.errors import ClusterError
 from clusters.fleet import PlacementRecord, build_fleet_group_id, build_fleet_key, build_placement_key
 from clusters.flow_records import FlowRecord
 from clusters.partition_status_records import PartitionStatus, delete_partition_status, write_partition_status
+from clusters.required_requests import require_requests
 from clusters.settings import ConnectionSettings, SettingsLookup
 from replicator.copy import log_append_time
 from replicator.copy.aligned.aligned_topic_choice import AlignmentDecisions
@@ -94,6 +95,7 @@ class Worker:
             admin.check_identity()
             guards = LoopGuards(admin.cluster_id())
             expiration_ms = int(admin.broker_config("producer.id.expiration.ms") or _DEFAULT_EXPIRATION_MS)
+        require_requests(target, "target")
         self._desired = DesiredState(target)
         self._desired.catch_up()
         self._ask_again = 0.0

@@ -10,10 +10,12 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from clusters.admin import Admin
+from clusters.errors import RequestRefused
 from clusters.partition_status_records import read_partition_statuses
 from clusters.wire.connection import open_connection
 from clusters.wire.versions import Api
 from lab import clusters
+from replicator.apply import apply_plan
 from tests.replicator.real import (
     applied,
     assert_exact_copy,
@@ -129,6 +131,26 @@ def test_a_topic_that_is_made_anew_is_not_taken_for_the_old_one(old_pair, topic_
 
         until(lambda: state() == "source_recreated", "the partition to stop", 120)
     assert len(read_all(settings["cloud"], topic_name, 1)[0]) == 100
+
+
+def test_a_release_that_is_too_old_is_refused_before_anything_is_begun(kafka_pair, topic_name, tmp_path):
+    """By apply at either end, and by a worker that is started all the same."""
+    try:
+        old = clusters.start_clusters(tmp_path / "old", ["old"], kafka="2.4.1")
+        settings = settings_of(kafka_pair) | settings_of(old)
+        for route in (("old", "cloud"), ("cloud", "old")):
+            plan = plan_for(settings, topic_name, topic_name, routes=(route,))
+            with pytest.raises(RequestRefused, match=r"of cluster old is too old to be asked metadata .* Kafka 2\.8"):
+                apply_plan(plan, settings.__getitem__)
+        with Admin(settings["old"]) as admin:
+            assert not admin.topics()  # nothing was made
+        with workers(plan, "old", tmp_path) as start:
+            refused = start()
+            until(lambda: not refused.runs(), "the worker ends")
+            assert "of cluster old is too old to be asked" in refused.log.read_text()
+            assert refused.stop() != 0
+    finally:
+        clusters.end_clusters(tmp_path / "old")
 
 
 def test_requests_are_those_of_the_release(old_pair):

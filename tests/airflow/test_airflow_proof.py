@@ -316,12 +316,12 @@ def test_the_plugin_is_as_airflow_wants_it() -> None:
     assert view["destination"] == "dag_run"
 
 
-def test_airflow_loads_the_two_plugins_and_nothing_else_of_the_folder() -> None:
+def test_airflow_loads_the_three_plugins_and_nothing_else_of_the_folder() -> None:
     """`plugins/.airflowignore` hides what the DAGs import themselves."""
     from airflow.plugins_manager import _get_plugins
 
     plugins, errors = _get_plugins()
     assert not [path for path in errors if "watershed" in path]
     ours = sorted(str(plugin.name) for plugin in plugins if "watershed" in str(plugin.name))
-    assert ours == ["watershed_page", "watershed_reports"]
+    assert ours == ["watershed_listeners", "watershed_page", "watershed_reports"]
     assert "spark_application" not in sys.modules

@@ -78,6 +78,7 @@ def test_a_killed_task_process_is_followed_by_one_that_goes_on(live: Live) -> No
     assert "up_for_retry" not in live.states(RUN).values()
 
 
+@pytest.mark.soak
 def test_a_killed_spark_application_is_started_again(live: Live) -> None:
     """C29"""
     folder = live.folder(RUN, "orders.history_proof")
@@ -87,6 +88,7 @@ def test_a_killed_spark_application_is_started_again(live: Live) -> None:
     assert first
 
 
+@pytest.mark.soak
 def test_a_killed_triggerer_is_followed_by_one_that_waits_on(live: Live) -> None:
     """C07: the hold waits in the triggerer."""
     live.wait_task(RUN, "orders.hold_before", "deferred")

@@ -86,7 +86,7 @@ def test_the_labs_topics_are_on_all_brokers(tri, topic_name):
 
 
 @pytest.mark.parametrize("side", ["source", "target"])
-@pytest.mark.parametrize("fault", ["kill", "freeze"])
+@pytest.mark.parametrize("fault", ["kill", pytest.param("freeze", marks=pytest.mark.soak)])
 def test_the_leader_goes_and_the_copy_goes_on(tri, topic_name, tmp_path, side, fault):
     home, settings = tri
     route = ("tri", "cloud") if side == "source" else ("onprem", "tri")
@@ -120,6 +120,7 @@ def test_the_leader_goes_and_the_copy_goes_on(tri, topic_name, tmp_path, side, f
     assert assert_exact_copy(settings, plan, topic_name, PARTITIONS) == total
 
 
+@pytest.mark.soak
 def test_a_rolling_restart_of_the_target(tri, topic_name, tmp_path):
     home, settings = tri
     sending, send = sending_to(settings["onprem"], topic_name, 1)
@@ -138,6 +139,7 @@ def test_a_rolling_restart_of_the_target(tri, topic_name, tmp_path):
     assert assert_exact_copy(settings, plan, topic_name, PARTITIONS) == total
 
 
+@pytest.mark.soak
 def test_leaders_are_killed_while_a_target_is_filled_and_copied(tri, topic_name, tmp_path):
     home, settings = tri
     begins_at(settings["onprem"], topic_name, 2, FILLED, 0)

@@ -41,7 +41,14 @@ def faulty(tmp_path_factory):
         yield clusters
 
 
-@pytest.mark.parametrize("phase", ["starting", "catching up", "idle at the tail", "taking over"])
+@pytest.mark.parametrize(
+    "phase",
+    [
+        "starting",
+        "catching up",
+        *(pytest.param(each, marks=pytest.mark.soak) for each in ("idle at the tail", "taking over")),
+    ],
+)
 def test_both_brokers_restart(faulty, topic_name, tmp_path, phase):
     settings = faulty.settings
     with Admin(settings["onprem"]) as admin:
@@ -111,6 +118,7 @@ def put_old(sending, topic: str, days: int, count: int, start: int = 0) -> None:
     sending.flush()
 
 
+@pytest.mark.soak
 def test_old_records_under_every_fault(faulty, topic_name, tmp_path):
     settings, proxy = faulty.settings, faulty.proxy("cloud")
     topics = {days: f"{topic_name}-{days}-days" for days in (3, 60)}

@@ -117,7 +117,7 @@ def lost_tasks(application: Application) -> int:
     return sum(end["Task End Reason"]["Reason"] == "ExecutorLostFailure" for end in ends)
 
 
-@pytest.mark.parametrize("what", ["executor", pytest.param("machine", marks=pytest.mark.soak)])
+@pytest.mark.parametrize("what", [pytest.param(each, marks=pytest.mark.soak) for each in ("executor", "machine")])
 def test_tasks_of_what_is_lost_are_run_elsewhere(
     what: str, copied: Scene, local: dict[str, Any], cluster: SparkStandalone, tmp_path: Path
 ) -> None:

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, TypeVar
 
 from sqlalchemy import DateTime, column, create_engine, table, update
 
-from clusters.partition_status_records import read_partition_statuses
 from clusters.settings import resolve_connection_settings
 from lab import airflow, postgres, process_sessions, sample_applications
 from lab.airflow_client import AirflowClient, ApprovalQuestion, TaskInstance
 from lab.detached_process import ProcessIdentity, is_alive, list_children
 from lab.preload import create_lab_topics
 from replicator.apply import apply_plan
+from tests.replicator.status_view import read_statuses
 from topology import compile_path
 from topology.plan import Plan
 
@@ -305,7 +305,7 @@ def _served(plan: Plan) -> None:
     flow = plan.migration.flow
 
     def copying() -> bool:
-        reports = [each for each in read_partition_statuses(target) if each.flow == flow]
+        reports = [each for each in read_statuses(target) if each.flow == flow]
         return len([each for each in reports if each.source_position > 0]) == 2 * PARTITIONS
 
     until(copying, "a worker that copies every partition")

@@ -12,7 +12,6 @@ from typing import Any, Literal
 from clusters.admin import Admin
 from clusters.errors import ClusterError
 from clusters.group_offsets import GroupOffsets
-from clusters.partition_status_records import read_partition_statuses
 from clusters.topic_partition import TopicPartition
 from cutover.actions import RequestProof
 from cutover.observations import ProofOutcome
@@ -24,6 +23,7 @@ from lab.clusters import Lab
 from lab.preload import create_lab_topics
 from replicator.ledger.ledger import read_ledger
 from tests.replicator.real import applied, plan_for, read_all, settings_of, workers
+from tests.replicator.status_view import read_statuses
 from topology.migration_waves import PlanApplication, RollbackPolicy, Wave
 from topology.migration_waves import PlanMigration as PlanMigration
 from topology.plan import Plan, seal_plan
@@ -88,7 +88,7 @@ class Site:
             return False
 
     def reports(self) -> dict[TopicPartition, Any]:
-        found = [each for each in read_partition_statuses(self.settings["cloud"]) if each.flow == self.flow]
+        found = [each for each in read_statuses(self.settings["cloud"]) if each.flow == self.flow]
         return {TopicPartition(each.topic, each.partition): each for each in found}
 
     def at_source(self, offsets: dict[TopicPartition, int]) -> dict[TopicPartition, int]:

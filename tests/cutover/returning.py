@@ -14,7 +14,6 @@ from typing import Any
 
 from confluent_kafka import Consumer, Producer
 
-from clusters.partition_status_records import read_partition_statuses
 from clusters.settings import ConnectionSettings
 from cutover.actions import RequestProof
 from cutover.driver import RunDriver, RunEvent
@@ -28,6 +27,7 @@ from cutover.run_opening import open_run
 from cutover.run_plan import RunPlan, plan_migration
 from lab.preload import create_lab_topics
 from tests.replicator.real import plan_for, read_all
+from tests.replicator.status_view import read_statuses
 from topology.migration_waves import PlanApplication, RollbackPolicy, Wave, WaveStrategy
 from topology.migration_waves import PlanMigration as PlanMigration
 from topology.naming import Naming
@@ -187,9 +187,7 @@ class Scene:
 
     def served(self) -> bool:
         flow = self.plan.flows[0].id
-        seen = {
-            (each.topic, each.partition) for each in read_partition_statuses(self.settings[AWAY]) if each.flow == flow
-        }
+        seen = {(each.topic, each.partition) for each in read_statuses(self.settings[AWAY]) if each.flow == flow}
         return len(seen) == PARTITIONS * len(self.topics)
 
     def chain(self) -> JournalChain:

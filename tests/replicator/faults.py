@@ -11,12 +11,13 @@ from pathlib import Path
 
 from clusters.admin import Admin
 from clusters.errors import ClusterError
-from clusters.partition_status_records import PartitionStatus, read_partition_statuses
+from clusters.partition_status_records import PartitionStatus
 from clusters.settings import ConnectionSettings
 from clusters.topic_partition import TopicPartition
 from lab.clusters import Lab
 from lab.proxied_clusters import ProxiedCluster, run_proxied_clusters
 from tests.replicator.real import settings_of
+from tests.replicator.status_view import read_statuses
 from topology.plan import Plan
 
 QUICK_BROKER = {
@@ -131,7 +132,7 @@ def told(settings: ConnectionSettings, topic: str) -> list[str]:
         return [
             f"{each.partition}: {each.state}, {each.source_position} of {each.source_end}, target {each.target_end}, "
             f"{now - each.at_ms:.0f} ms ago, {each.error or ''}"
-            for each in read_partition_statuses(settings)
+            for each in read_statuses(settings)
             if each.target_topic == topic
         ]
     except ClusterError as error:
@@ -140,7 +141,7 @@ def told(settings: ConnectionSettings, topic: str) -> list[str]:
 
 def reports(settings: ConnectionSettings, plan: Plan) -> dict[int, PartitionStatus]:
     """The newest report of each partition of the plan's flow."""
-    return {each.partition: each for each in read_partition_statuses(settings) if each.flow == plan.flows[0].id}
+    return {each.partition: each for each in read_statuses(settings) if each.flow == plan.flows[0].id}
 
 
 def wait_reports(

@@ -15,11 +15,11 @@ from confluent_kafka import TopicPartition as WirePartition
 from clusters.admin import Admin
 from clusters.control_topics import compute_slot
 from clusters.errors import ClusterError
-from clusters.partition_status_records import read_partition_statuses
 from clusters.settings import ConnectionSettings
 from clusters.topic_partition import TopicPartition
 from replicator.apply import apply_plan
 from replicator.ledger.ledger import read_ledger
+from tests.replicator.status_view import read_statuses
 from tests.replicator.worker_forks import fork_worker
 from topology.plan import Plan, PlanCluster, PlanFlow, encode_plan, seal_plan
 from topology.selectors import Selector, TopicSelection
@@ -191,9 +191,7 @@ def wait_copied(settings, plan: Plan, topic: str, partitions: int, timeout: floa
                 return
             seen = f"source ends {ends}, copied through {positions}"
     told = [
-        f"{each.partition}: {each.state} {each.error or ''}"
-        for each in read_partition_statuses(target)
-        if each.topic == topic
+        f"{each.partition}: {each.state} {each.error or ''}" for each in read_statuses(target) if each.topic == topic
     ]
     raise AssertionError(f"not copied within {timeout} s: {seen}; {told}")
 

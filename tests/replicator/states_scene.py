@@ -12,8 +12,9 @@ from confluent_kafka.admin import AdminClient
 
 from cli.main import main
 from clusters.admin import Admin
-from clusters.partition_status_records import PartitionStatus, read_partition_statuses
+from clusters.partition_status_records import PartitionStatus
 from clusters.settings import ConnectionSettings
+from tests.replicator.status_view import read_statuses
 from topology import compile_path
 from topology.plan import Plan
 
@@ -86,14 +87,12 @@ def until(holds: Callable[[], object], what: str, timeout: float = 180) -> None:
     deadline = time.monotonic() + timeout
     while not holds():
         assert time.monotonic() < deadline, f"not within {timeout:g} s: {what}"
-        time.sleep(0.2)
+        time.sleep(0.4)
 
 
 def report(settings, plan: Plan, topic: str, partition: int = 0) -> PartitionStatus | None:
     wanted = (plan.flows[0].id, topic, partition)
-    found = [
-        each for each in read_partition_statuses(settings["cloud"]) if (each.flow, each.topic, each.partition) == wanted
-    ]
+    found = [each for each in read_statuses(settings["cloud"]) if (each.flow, each.topic, each.partition) == wanted]
     return found[0] if found else None
 
 

@@ -13,7 +13,6 @@ from clusters.admin import Admin
 from clusters.control_records import read_latest_values
 from clusters.control_topics import FLOWS_TOPIC, LEDGER_TOPIC
 from clusters.flow_records import read_flows
-from clusters.partition_status_records import read_partition_statuses
 from clusters.wire import admin_reads
 from clusters.wire.connection import open_connection
 from cutover.actions import RequestProof
@@ -30,6 +29,7 @@ from cutover.policy import WavePolicy
 from lab.preload import create_lab_topics
 from tests.replicator.guarded import Guarded, await_rights, grant, guarded
 from tests.replicator.real import applied, plan_for, producer, put, read_all, workers
+from tests.replicator.status_view import read_statuses
 from topology.inventory import InventoryAcl
 from topology.migration_waves import PlanApplication, RollbackPolicy, Wave, WaveFence
 from topology.migration_waves import PlanMigration as PlanMigration
@@ -153,7 +153,7 @@ def test_a_wave_is_rehearsed_there_and_back_and_leaves_nothing(
             assert not [name for name in admin.topics() if name.startswith(DRILL_PREFIX)], alias
             assert admin.group(drill.moved.consumers[0]).state == "Dead"
         assert not ids & read_flows(found).keys()
-        assert not [each for each in read_partition_statuses(found) if each.flow in ids]
+        assert not [each for each in read_statuses(found) if each.flow in ids]
         for control in (FLOWS_TOPIC, LEDGER_TOPIC):
             assert not [key for key in read_latest_values(found, control) if ids & {*key.split("|")}]
     assert read_all(settings["onprem"], topic, PARTITIONS) == before, "the original was touched"

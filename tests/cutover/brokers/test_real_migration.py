@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from clusters.admin import Admin
-from clusters.partition_status_records import read_partition_statuses
 from cutover.actions import RequestProof
 from cutover.driver import RunEvent
 from cutover.observations import ProofOutcome
@@ -26,6 +25,7 @@ from lab import sample_applications
 from lab.account import RunAccount, build_account, find_applications
 from lab.preload import create_lab_topics
 from tests.replicator.real import applied, plan_for, read_all, settings_of, workers
+from tests.replicator.status_view import read_statuses
 from topology.migration_waves import PlanApplication, Wave
 from topology.migration_waves import PlanMigration as PlanMigration
 from topology.plan import Plan, seal_plan
@@ -95,9 +95,7 @@ class Shop:
         """Until a worker copies every partition; joining the fleet takes a while on a busy machine."""
         deadline = time.monotonic() + 300
         while time.monotonic() < deadline:
-            reports = [
-                each for each in read_partition_statuses(self.settings["cloud"]) if each.flow == plan.flows[0].id
-            ]
+            reports = [each for each in read_statuses(self.settings["cloud"]) if each.flow == plan.flows[0].id]
             if len([each for each in reports if each.source_position > 0]) == PARTITIONS * len(self.topics):
                 return
             time.sleep(0.5)

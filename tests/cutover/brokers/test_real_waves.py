@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from clusters.flow_records import read_flows
-from clusters.partition_status_records import read_partition_statuses
 from clusters.settings import ConnectionSettings
 from cutover.actions import RequestProof
 from cutover.driver import RunDriver, RunEvent
@@ -33,6 +32,7 @@ from lab.preload import create_lab_topics
 from replicator.partition_states import REMEDIES
 from tests.replicator.faults import times
 from tests.replicator.real import applied, plan_for, read_all, settings_of, workers
+from tests.replicator.status_view import read_statuses
 from topology.migration_waves import PlanApplication, RollbackPolicy, Wave, WaveStrategy
 from topology.migration_waves import PlanMigration as PlanMigration
 from topology.plan import Plan, seal_plan
@@ -121,17 +121,12 @@ class Shop:
 
     def loud(self, flow: str) -> dict[str, str]:
         """What partitions of the flow complain about."""
-        reports = [
-            each
-            for alias in self.settings
-            for each in read_partition_statuses(self.settings[alias])
-            if each.flow == flow
-        ]
+        reports = [each for alias in self.settings for each in read_statuses(self.settings[alias]) if each.flow == flow]
         return {f"{each.topic}-{each.partition}": each.state for each in reports if each.state in REMEDIES}
 
     def served(self, cluster: str, flow: str) -> set[str]:
         """Topics of the flow that a worker has reported."""
-        reports = [each for each in read_partition_statuses(self.settings[cluster]) if each.flow == flow]
+        reports = [each for each in read_statuses(self.settings[cluster]) if each.flow == flow]
         return {each.topic for each in reports if each.source_position > 0}
 
 

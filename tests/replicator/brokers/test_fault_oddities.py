@@ -222,11 +222,11 @@ def test_a_right_is_taken_away_in_mid_flight(faulty, topic_name, tmp_path, side,
 
 
 def unauthorised(settings, plan, topic: str) -> bool:
-    from clusters.partition_status_records import read_partition_statuses
+    from tests.replicator.status_view import read_statuses
 
     return any(
         each.state == "unauthorised"
-        for each in read_partition_statuses(settings["cloud"])
+        for each in read_statuses(settings["cloud"])
         if each.flow == plan.flows[0].id and each.topic == topic
     )
 

@@ -11,7 +11,6 @@ from confluent_kafka import Producer
 from clusters.admin import Admin
 from clusters.control_topics import ControlWriter, compute_slot
 from clusters.flow_records import read_flows, write_flow
-from clusters.partition_status_records import read_partition_statuses
 from replicator.ledger.ledger import read_ledger
 from replicator.ledger.ledger_block import Generation, LedgerBlock
 from replicator.partition_key import PartitionKey
@@ -31,6 +30,7 @@ from tests.replicator.real import (
     wait_decided,
     workers,
 )
+from tests.replicator.status_view import read_statuses
 from topology.naming import Naming
 
 pytestmark = pytest.mark.kafka
@@ -95,7 +95,7 @@ def test_only_committed_transactions_arrive_and_the_map_steps_over_markers(kafka
 
 def serving(settings, topic: str) -> set[int]:
     """The processes that report for a topic's partitions."""
-    return {report.pid for report in read_partition_statuses(settings["cloud"]) if report.topic == topic}
+    return {report.pid for report in read_statuses(settings["cloud"]) if report.topic == topic}
 
 
 def test_two_workers_share_the_partitions_and_a_stopped_one_hands_over(kafka_pair, topic_name, tmp_path):
@@ -134,7 +134,7 @@ def test_a_paused_flow_stands_still_and_goes_on_where_it_was(kafka_pair, topic_n
             write_flow(writer, record.with_state(state))
 
     def state() -> str:
-        reports = [report.state for report in read_partition_statuses(settings["cloud"]) if report.topic == topic_name]
+        reports = [report.state for report in read_statuses(settings["cloud"]) if report.topic == topic_name]
         return reports[0] if reports else "not reported yet"
 
     with workers(plan, "cloud", tmp_path) as start:

@@ -12,7 +12,6 @@ import pytest
 from clusters.admin import Admin
 from clusters.control_topics import ControlWriter
 from clusters.flow_records import read_flows, write_flow
-from clusters.partition_status_records import read_partition_statuses
 from clusters.record_batch import build_simple_batch
 from clusters.topic_partition import TopicPartition
 from clusters.wire import error_codes
@@ -23,6 +22,7 @@ from lab.preload import create_lab_topics
 from replicator.copy.flow_epoch_fence import explain_fence_refusal, fence_flow
 from replicator.recovery.log_inspection import read_leader_logs
 from tests.replicator.real import applied, plan_for, producer, put, read_all, settings_of, wait_copied, workers
+from tests.replicator.status_view import read_statuses
 
 pytestmark = pytest.mark.kafka
 
@@ -72,7 +72,7 @@ def test_a_frozen_worker_is_kept_out(kafka_pair: Lab, topic_name: str, tmp_path:
         assert into.flush(60) == 0
         worker.send(signal.SIGCONT)
         deadline = time.monotonic() + 180
-        while {each.state for each in read_partition_statuses(target) if each.flow == flow} != {"stopped"}:
+        while {each.state for each in read_statuses(target) if each.flow == flow} != {"stopped"}:
             assert time.monotonic() < deadline
             time.sleep(0.2)
     now = read_all(target, topic_name, PARTITIONS)

@@ -13,7 +13,7 @@ from confluent_kafka import Producer
 from clusters.admin import Admin
 from clusters.control_topics import SLOT_COUNT, compute_slot
 from clusters.fleet import read_slot_owners
-from clusters.partition_status_records import PartitionStatus, read_partition_statuses
+from clusters.partition_status_records import PartitionStatus
 from tests.replicator.real import (
     WorkerProcess,
     applied,
@@ -25,6 +25,7 @@ from tests.replicator.real import (
     wait_copied,
     workers,
 )
+from tests.replicator.status_view import read_statuses
 
 pytestmark = pytest.mark.kafka
 
@@ -41,7 +42,7 @@ def until(condition: Callable[[], object], seconds: float = 180) -> None:
 
 
 def reports(settings, topic: str) -> list[PartitionStatus]:
-    return [report for report in read_partition_statuses(settings["cloud"]) if report.topic == topic]
+    return [report for report in read_statuses(settings["cloud"]) if report.topic == topic]
 
 
 def owners(settings, topology: str) -> dict[int, str]:

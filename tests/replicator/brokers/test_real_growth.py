@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from clusters.admin import Admin
-from clusters.partition_status_records import PartitionStatus, read_partition_statuses
+from clusters.partition_status_records import PartitionStatus
 from clusters.settings import ConnectionSettings
 from clusters.topic_partition import TopicPartition
 from lab import clusters as lab_clusters
@@ -27,6 +27,7 @@ from tests.replicator.real import (
     wait_copied,
     workers,
 )
+from tests.replicator.status_view import read_statuses
 from topology.plan import Plan, seal_plan
 from topology.selectors import Selector, TopicSelection
 
@@ -77,7 +78,7 @@ def delete(settings: ConnectionSettings, topic: str) -> None:
 
 
 def reports(settings: Settings, topic: str) -> dict[int, PartitionStatus]:
-    return {report.partition: report for report in read_partition_statuses(settings["cloud"]) if report.topic == topic}
+    return {report.partition: report for report in read_statuses(settings["cloud"]) if report.topic == topic}
 
 
 def generations(settings: Settings, plan: Plan, topic: str) -> dict[int, int]:

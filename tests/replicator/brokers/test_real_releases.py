@@ -11,7 +11,6 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from clusters.admin import Admin
 from clusters.errors import RequestRefused
-from clusters.partition_status_records import read_partition_statuses
 from clusters.wire.connection import open_connection
 from clusters.wire.versions import Api
 from lab import clusters
@@ -29,6 +28,7 @@ from tests.replicator.real import (
     workers,
 )
 from tests.replicator.states_scene import delete_topics, until
+from tests.replicator.status_view import read_statuses
 
 if TYPE_CHECKING:
     from clusters.settings import ConnectionSettings
@@ -126,7 +126,7 @@ def test_a_topic_that_is_made_anew_is_not_taken_for_the_old_one(old_pair, topic_
         assert again.flush(120) == 0
 
         def state() -> str:
-            reports = read_partition_statuses(settings["cloud"])
+            reports = read_statuses(settings["cloud"])
             return next((each.state for each in reports if each.flow == plan.flows[0].id), "")
 
         until(lambda: state() == "source_recreated", "the partition to stop", 120)

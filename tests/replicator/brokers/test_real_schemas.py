@@ -8,7 +8,6 @@ import pytest
 
 from clusters.admin import Admin
 from clusters.fake_registry import FakeRegistry
-from clusters.partition_status_records import read_partition_statuses
 from clusters.registry.schema import Schema, is_same_schema
 from clusters.registry.schema_id_translation import read_schema_ids
 from clusters.topic_partition import TopicPartition
@@ -17,6 +16,7 @@ from replicator.apply import apply_plan
 from replicator.sync.sync_on_apply import apply_sync_differences, find_sync_differences
 from tests.replicator.real import read_all, wait_copied, workers
 from tests.replicator.real_schemas import PARTITIONS, clients, connect_to, contents, plan_with, registered, until, write
+from tests.replicator.status_view import read_statuses
 
 pytestmark = pytest.mark.kafka
 
@@ -45,7 +45,7 @@ def test_a_record_waits_for_its_schema_and_goes_on_by_itself(
             reason = f"schema id {later} of {topic_name}-value is not at the target yet"
 
             def waiting() -> bool:
-                found = [each for each in read_partition_statuses(settings["cloud"]) if each.flow == plan.flows[0].id]
+                found = [each for each in read_statuses(settings["cloud"]) if each.flow == plan.flows[0].id]
                 told = [each for each in found if each.error == reason and each.state == "retrying"]
                 return len(told) == PARTITIONS
 

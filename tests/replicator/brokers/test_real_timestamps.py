@@ -8,9 +8,10 @@ import pytest
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
 from clusters.admin import Admin
-from clusters.partition_status_records import PartitionStatus, read_partition_statuses
+from clusters.partition_status_records import PartitionStatus
 from clusters.settings import ConnectionSettings
 from tests.replicator.real import applied, assert_exact_copy, plan_for, producer, put, settings_of, wait_copied, workers
+from tests.replicator.status_view import read_statuses
 
 pytestmark = pytest.mark.kafka
 
@@ -27,13 +28,11 @@ def in_state(settings: ConnectionSettings, topic: str, state: str) -> PartitionS
     deadline = time.monotonic() + 180
     found: list[PartitionStatus] = []
     while time.monotonic() < deadline:
-        found = [each for each in read_partition_statuses(settings) if each.topic == topic and each.state == state]
+        found = [each for each in read_statuses(settings) if each.topic == topic and each.state == state]
         if found:
             return found[0]
         time.sleep(0.1)
-    raise AssertionError(
-        f"{topic} is not {state}: {[each for each in read_partition_statuses(settings) if each.topic == topic]}"
-    )
+    raise AssertionError(f"{topic} is not {state}: {[each for each in read_statuses(settings) if each.topic == topic]}")
 
 
 @pytest.mark.parametrize("delivery", ["sequence", "transactions"])

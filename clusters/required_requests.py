@@ -14,11 +14,11 @@ from typing import Final, Literal
 from clusters.errors import Unreachable
 from clusters.settings import ConnectionSettings
 from clusters.wire.connection import open_connection
-from clusters.wire.metadata_requests import WITH_TOPIC_IDS
+from clusters.wire.metadata_requests import OF_FETCH_BY_ID
 from clusters.wire.versions import Api, ApiVersions
 
 ClusterEnd = Literal["source", "target"]
-_SOURCE: Final[Mapping[Api, int]] = {Api.METADATA: WITH_TOPIC_IDS, Api.FETCH: 0, Api.LIST_OFFSETS: 0}
+_SOURCE: Final[Mapping[Api, int]] = {Api.METADATA: OF_FETCH_BY_ID, Api.FETCH: 0, Api.LIST_OFFSETS: 0}
 # request → the lowest version that says what we need
 _NEEDED: Final[Mapping[ClusterEnd, Mapping[Api, int]]] = {
     "source": _SOURCE,
@@ -33,6 +33,7 @@ def require_requests(settings: ConnectionSettings, end: ClusterEnd) -> None:
     with closing(open_connection(settings)) as connection:
         addresses = connection.brokers().values()
         _check(connection.versions, end)
+        connection.metadata()  # refuses a cluster that gives topics no ids, whatever its brokers' release
     for address in addresses:
         with contextlib.suppress(Unreachable), closing(open_connection(settings, address)) as connection:
             _check(connection.versions, end)

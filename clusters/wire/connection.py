@@ -177,9 +177,9 @@ class Connection(AlignmentRequests):
         return {int(each.node_id): (str(each.host), int(each.port)) for each in answer.brokers}
 
     def metadata(self, topics: tuple[str, ...] | None = None) -> ClusterMetadata:
-        """Waits 10 s at most; never creates a topic. Raises RequestRefused where topics have no ids: below Kafka
-        2.8, and in clusters whose brokers still speak an older protocol among themselves."""
-        answer = self._metadata(topics, metadata_requests.WITH_TOPIC_IDS, _QUESTION_S)
+        """Waits 10 s at most; never creates a topic. Raises RequestRefused below Kafka 3.1, and where topics
+        have no ids since the brokers still speak an older protocol among themselves."""
+        answer = self._metadata(topics, metadata_requests.OF_FETCH_BY_ID, _QUESTION_S)
         found = metadata_requests.build_cluster_metadata(answer)
         for topic in found.topics:
             if not topic.error and not topic.topic_id.int:

@@ -21,8 +21,8 @@ from clusters.wire.messages import (
 from clusters.wire.topic_names import remember_topic
 
 NO_AUTO_CREATION: Final = 4  # the first Metadata that can ask without creating a topic
-# Of Kafka 2.8: an older broker is refused when it is asked who leads, before anything is done.
-WITH_TOPIC_IDS: Final = 10
+# Kafka 3.1 has it, and Fetch by topic id. Older brokers are refused at the first Metadata, before anything is done.
+OF_FETCH_BY_ID: Final = 12
 LONGEST_TRANSACTION_MS: Final = 2**31 - 1
 _NO_ID = uuid.UUID(int=0)
 

@@ -1,8 +1,8 @@
 """Which topic has which id, for the requests that name topics: Fetch takes ids from Kafka 3.1 on, Produce from 4.1.
 
 Everything else here knows a topic by its id (KIP-516), since a topic that is deleted and created again has another one.
-Kafka cannot rename a topic, so an id never gets another name. A name gets another id: then the one before has no name
-here any more, and what is asked for it is refused as a broker that takes ids would.
+Kafka cannot rename a topic, so an id never gets another name. When a topic is made anew, its name belongs to the new
+id, and the old id has none.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ _ids: dict[tuple[str, str], uuid.UUID] = {}  # the other way: the id that was to
 def remember_topic(cluster_id: str, name: str, topic_id: uuid.UUID) -> None:
     """What a cluster said just now of a topic that exists."""
     known = cluster_id, name
-    _names[topic_id], _ids[known] = known, topic_id
+    _ids[known] = topic_id  # first: another thread may look for the name at once
+    _names[topic_id] = known
 
 
 def find_topic_name(topic_id: uuid.UUID) -> str | None:

@@ -83,7 +83,7 @@ class ApiSupport(NamedTuple):
 # For an older broker: lower `lowest`, teach the codec or the reader of the answer that version, and test it.
 SUPPORT: Final[Mapping[Api, ApiSupport]] = {
     Api.PRODUCE: ApiSupport(3, 13, "3 brought record batches (KIP-98)", {3: "0.11", 9: "2.8", 13: "4.1"}),
-    Api.FETCH: ApiSupport(4, 13, "4 brought record batches (KIP-98)", {4: "0.11", 12: "2.8", 13: "3.1"}),
+    Api.FETCH: ApiSupport(13, 13, "older ones cannot tell a topic that is made anew (decision 0080)", {13: "3.1"}),
     Api.LIST_OFFSETS: ApiSupport(2, 7, "8 and newer are for tiered logs", {2: "0.11", 7: "3.0"}),
     Api.METADATA: ApiSupport(0, 13, "", {4: "0.11", 8: "2.3", 10: "2.8", 12: "3.1"}),
     Api.OFFSET_COMMIT: ApiSupport(2, 8, "9 is for members with an epoch, 10 names topics by id"),

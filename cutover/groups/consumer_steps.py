@@ -138,12 +138,14 @@ def _restore_target_offsets(context: RunContext, group: str) -> ActionGenerator[
     """Commits once more where the flow's own group sync has committed since `commit_offsets`. Raises Refused where
     somebody else has.
 
-    A slow worker compares what the target holds before our commit, and commits what it saw behind it. The brokers have
-    no compare-and-set for offsets, so this cannot be forbidden. Its next look finds our position and leaves it alone.
+    A slow worker may have read the target before our commit, and write its older position after it. The brokers have no
+    compare-and-set for offsets, so this cannot be forbidden. Its next look finds our position and leaves it alone. A
+    position of the same number counts, too, where the worker's mark replaced the text that the application keeps there.
     """
-    flow, wanted = context.flow, context.translated(group).target
+    flow, moved = context.flow, context.translated(group)
+    wanted, texts = moved.target, {context.at_target(place) for place in moved.texts}
     seen = yield from perform_action(ReadGroup("target", group), ObservedGroup, context.policy)
-    other = [place for place, at in wanted.items() if seen.offsets.get(place) != at]
+    other = [place for place, at in wanted.items() if seen.offsets.get(place) != at or place in texts & seen.kept]
     if seen.members or not other:
         return
     held = {place: seen.offsets[place] for place in other if place in seen.offsets}
@@ -153,8 +155,8 @@ def _restore_target_offsets(context: RunContext, group: str) -> ActionGenerator[
             f"{render_offsets(seen.offsets)} now: something else commits for this group id. Find it and stop it"
         )
     yield ReportMessage(
-        f"group {group}: a slow worker of flow {flow.id} carried {render_offsets(held)} after offsets were committed "
-        f"at {flow.target}; they are committed again"
+        f"group {group}: a slow worker of flow {flow.id} wrote {render_offsets(held)} at {flow.target} after this run "
+        f"had committed; the run's offsets {render_offsets(wanted)} are committed again"
     )
     yield from commit_group_offsets(context, group)
 

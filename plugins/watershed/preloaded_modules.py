@@ -1,5 +1,7 @@
 """Airflow's scheduler and dag-processor import what our tasks need, once: each task and each parse of a DAG file is a
-fork of theirs, and would import it again. Importing all of it takes half a second of processor time or more."""
+fork of theirs, and would import it again. Importing all of it takes half a second of processor time or more.
+Airflow tells no component from another when it starts, so the triggerer imports them, too; it makes no Kafka client all
+the same (decision 0057)."""
 
 from __future__ import annotations
 

@@ -91,6 +91,13 @@ class Site:
         found = [each for each in read_statuses(self.settings["cloud"]) if each.flow == self.flow]
         return {TopicPartition(each.topic, each.partition): each for each in found}
 
+    def wait_unseen(self) -> None:
+        """Until workers have reported all that they had from the source: a later report looks as if it lived."""
+        seen, before = 0, -1
+        while seen != before:
+            time.sleep(3)
+            seen, before = max(each.source_seen_ms or 0 for each in self.reports().values()), seen
+
     def at_source(self, offsets: dict[TopicPartition, int]) -> dict[TopicPartition, int]:
         """Positions at `cloud`, within what was copied, as those of `onprem`."""
         ledger = read_ledger(self.settings["cloud"], flow=self.flow)

@@ -149,7 +149,7 @@ def test_what_a_slow_worker_of_the_flow_carried_behind_the_commit_is_committed_a
     upon(ReadGroup, carried_again, step="start_consumers")(world)
     result = a_migration(world, FakeLog()).run()
     assert_moved(world, result)
-    assert any("a slow worker of flow" in line and "they are committed again" in line for line in world.said)
+    assert any("a slow worker of flow" in line and "are committed again" in line for line in world.said)
 
 
 def test_what_a_stranger_committed_behind_the_commit_ends_the_run() -> None:

@@ -65,6 +65,25 @@ def test_text_beside_an_offset_goes_along_where_it_can_mean_the_same() -> None:
     assert any("keeps text beside its offsets of orders-0, which stays behind" in line for line in world.said)
 
 
+def test_a_text_that_a_slow_worker_replaced_with_its_mark_is_committed_again() -> None:
+    """The number is the same: the worker carried the position to which the group had come."""
+    world, place = Groups(), target_of(CLICKS)
+    world.texts["source"] = {CLICKS: "bitmap"}
+
+    def hook(action: Action) -> Observation | None:
+        late = inside(world, "start_consumers") and len(world.commits) == 1
+        if late and isinstance(action, ReadGroup) and action.side == "target":
+            world.kept = {place: world.offsets["target"][GROUP][place]}
+            world.texts["target"] = {}
+        return None
+
+    world.hook = hook
+    state, _, why = moved(world)
+    assert (state, why) == ("done", "")
+    assert [each.texts for each in world.commits] == [{place: "bitmap"}] * 2
+    assert any("a slow worker of flow" in line for line in world.said)
+
+
 def test_streams_times_beside_offsets_always_go_along() -> None:
     world = Groups(kind="streams")
     world.texts["source"] = {ORDERS: "AgAAAZ", CLICKS: "AgAAAY"}

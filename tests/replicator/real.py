@@ -18,6 +18,7 @@ from clusters.errors import ClusterError
 from clusters.settings import ConnectionSettings
 from clusters.topic_partition import TopicPartition
 from replicator.apply import apply_plan
+from replicator.errors import ReplicatorError
 from replicator.ledger.ledger import read_ledger
 from tests.replicator.status_view import read_statuses
 from tests.replicator.worker_forks import fork_worker
@@ -184,9 +185,13 @@ def wait_copied(settings, plan: Plan, topic: str, partitions: int, timeout: floa
                 time.sleep(0.2)
                 continue
             known = {key.partition for key in ledger.copies() if key.topic == topic}
-            positions = {
-                number: ledger.map(flow.id, topic, number).source_position(target_ends[number]) for number in known
-            }
+            try:
+                positions = {
+                    number: ledger.map(flow.id, topic, number).source_position(target_ends[number]) for number in known
+                }
+            except ReplicatorError as error:  # the log was still being filled when its end was asked for
+                seen = str(error)
+                continue
             if positions == ends:
                 return
             seen = f"source ends {ends}, copied through {positions}"

@@ -68,6 +68,7 @@ def test_the_source_is_killed_and_comes_back(tmp_path: Path, capsys: pytest.Capt
             sample_applications.stop_client(site.orders)
             wait_until(lambda: site.lag() > 150)  # some seconds' worth, of which a part is left at the kill
             site.kill()
+            site.wait_unseen()
             ends = {place: each.source_end for place, each in site.reports().items()}
             assert _show_loss(site.plan, plan_failover(site.plan), site.settings, "json") == 0
             shown = json.loads(capsys.readouterr().out)["loss"]

@@ -58,7 +58,7 @@ def _maps(topology: Topology) -> Iterator[Problem]:
     for value, flows in group_flows_by_value(topology.flows, lambda flow: find_naming_value(flow, "map")):
         lost = [(name, flow) for name in sorted(value.fields) for flow in flows if _loses_original(value, name, flow)]
         for name, flow in lost:
-            yield _lost(value, name, flow)
+            yield _lost(value, name, flow, shared=any(each.plan.selects(name) for each in flows))
         told = {name for name, _ in lost}
         selections = {flow.plan.topics for flow in flows}
         dead = sorted(name for name in value.fields if not any(each.selects(name) for each in selections))
@@ -72,7 +72,8 @@ def _loses_original(renames: CheckedValue, name: str, flow: Flow) -> bool:
     return to not in renames.fields and flow.plan.selects(to) and not flow.plan.selects(name)
 
 
-def _lost(renames: CheckedValue, name: str, flow: Flow) -> Problem:
+def _lost(renames: CheckedValue, name: str, flow: Flow, *, shared: bool) -> Problem:
+    """shared: another flow needs the entry."""
     to = renames.fields[name].data
     return Problem(
         "NAM305",
@@ -82,7 +83,9 @@ def _lost(renames: CheckedValue, name: str, flow: Flow) -> Problem:
         (Label(renames.fields[name].span, "mapped here"),),
         path=f"{flow.path}.naming.map.{shorten_and_escape(name)}",
         ids=(flow.id, name, to),
-        help=f"take `{shorten_and_escape(name)}` out of the map, or select it and exclude `{to}`",
+        help=f"give {flow.id} a map of its own, without `{shorten_and_escape(name)}`"
+        if shared
+        else f"take `{shorten_and_escape(name)}` out of the map, or select it and exclude `{to}`",
     )
 
 

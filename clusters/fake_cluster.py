@@ -25,6 +25,7 @@ from clusters.fake_wire import FakeWire
 from clusters.record_batch import ABORT, COMMIT, BatchBuffer, BatchRecord, build_marker_batch, build_simple_batch
 from clusters.settings import ConnectionSettings, build_wrong_cluster_error
 from clusters.topic_partition import TopicPartition
+from clusters.wire.versions import ANY_VERSION
 
 _BROKER_CONFIGS = {
     "auto.create.topics.enable": "false",
@@ -58,6 +59,7 @@ class FakeCluster:
         self.configs = _BROKER_CONFIGS | dict(configs or {})
         self.groups = FakeGroups(alias)
         self.up = True
+        self.newest_fetch = ANY_VERSION  # a lower one: of an older release
         self.may_alter = True  # ALTER on the cluster, which bare transaction markers need
         self.changed = threading.Condition(threading.RLock())
         self._id = cluster_id or f"fake-{alias}"

@@ -163,13 +163,16 @@ class PartitionLog:
 
     def diverging(self, offset: int, epoch: int) -> tuple[int, int] | None:
         """(epoch, end offset) when the log was truncated below `offset` since `epoch` (KIP-320, KIP-595)."""
+        number, ends = self.find_epoch_end(epoch)
+        return (number, ends) if ends >= 0 and (number < epoch or ends < offset) else None
+
+    def find_epoch_end(self, epoch: int) -> tuple[int, int]:
+        """(the newest epoch that is not newer, where it ends); -1, -1: none is known (LeaderEpochFileCache)."""
         known = [(number, start) for number, start in self.epoch_starts if number <= epoch]
         later = [start for other, start in self.epoch_starts if other > epoch]
         if not known and not later:
-            return None
-        number = known[-1][0] if known else epoch  # LeaderEpochFileCache.endOffsetFor
-        ends = later[0] if later else self.end
-        return (number, ends) if number < epoch or ends < offset else None
+            return -1, -1
+        return known[-1][0] if known else epoch, later[0] if later else self.end
 
     def offset_for(self, timestamp: int) -> int:
         """First offset whose record is not older than this; -1 when there is none."""

@@ -42,6 +42,7 @@ from clusters.wire.messages import (
     TopicMetadata,
 )
 from clusters.wire.transaction_requests import ProducerIdAndEpoch
+from clusters.wire.versions import Api
 
 _NODE = 1
 
@@ -54,6 +55,7 @@ class FakeBroker(CoordinatorHost, Protocol):
     changed: threading.Condition
     up: bool
     may_alter: bool
+    newest_fetch: int
 
     def cluster_id(self) -> str:
         """Returns the id that the brokers answer."""
@@ -220,6 +222,18 @@ class FakeWire:
             log.delete_records(log.end if before == -1 else before)
             self._cluster.changed.notify_all()
             return NONE, log.log_start
+
+    def knows(self, api_key: int, version: int) -> bool:
+        """Whether it takes this version: every one but those of Fetch that its cluster is too old for."""
+        return api_key != Api.FETCH or version <= self._cluster.newest_fetch
+
+    def find_epoch_end(self, topic: str, partition: int, leader_epoch: int) -> tuple[int, int, int]:
+        """Returns (error, epoch, its end in the log)."""
+        self._check()
+        try:
+            return 0, *self._cluster.log(topic, partition).find_epoch_end(leader_epoch)
+        except TopicMissing:
+            return UNKNOWN_TOPIC_OR_PARTITION, -1, -1
 
     def end_of_epoch(self, topic: str, partition: int, leader_epoch: int) -> tuple[int, int]:
         """Returns (error, log end), whatever the epoch."""

@@ -11,18 +11,25 @@ from collections.abc import Mapping
 from contextlib import closing
 from typing import Final, Literal
 
-from clusters.errors import Unreachable
+from clusters.errors import RequestRefused, Unreachable
 from clusters.settings import ConnectionSettings
-from clusters.wire.connection import open_connection
-from clusters.wire.metadata_requests import OF_FETCH_BY_ID
+from clusters.wire.connection import Connection, open_connection
+from clusters.wire.metadata_requests import NO_AUTO_CREATION, WITH_TOPIC_IDS
+from clusters.wire.topic_names import is_stand_in_id
 from clusters.wire.versions import Api, ApiVersions
 
 ClusterEnd = Literal["source", "target"]
-_SOURCE: Final[Mapping[Api, int]] = {Api.METADATA: OF_FETCH_BY_ID, Api.FETCH: 0, Api.LIST_OFFSETS: 0}
+_SOURCE: Final[Mapping[Api, int]] = {Api.METADATA: NO_AUTO_CREATION, Api.FETCH: 0, Api.LIST_OFFSETS: 0}
 # request → the lowest version that says what we need
 _NEEDED: Final[Mapping[ClusterEnd, Mapping[Api, int]]] = {
     "source": _SOURCE,
-    "target": {**_SOURCE, Api.PRODUCE: 0, Api.INIT_PRODUCER_ID: 0, Api.DESCRIBE_PRODUCERS: 0},
+    "target": {
+        **_SOURCE,
+        Api.METADATA: WITH_TOPIC_IDS,
+        Api.PRODUCE: 0,
+        Api.INIT_PRODUCER_ID: 0,
+        Api.DESCRIBE_PRODUCERS: 0,
+    },
 }
 
 
@@ -33,10 +40,23 @@ def require_requests(settings: ConnectionSettings, end: ClusterEnd) -> None:
     with closing(open_connection(settings)) as connection:
         addresses = connection.brokers().values()
         _check(connection.versions, end)
-        connection.metadata()  # refuses a cluster that gives topics no ids, whatever its brokers' release
+        if end == "target":
+            _require_topic_ids(connection)
     for address in addresses:
         with contextlib.suppress(Unreachable), closing(open_connection(settings, address)) as connection:
             _check(connection.versions, end)
+
+
+def _require_topic_ids(connection: Connection) -> None:
+    """Brokers of any release give none while they speak an older protocol among themselves."""
+    for topic in connection.metadata().topics:
+        if is_stand_in_id(topic.topic_id):
+            raise RequestRefused(
+                f"cluster {connection.alias} gives topic {topic.name} no id, so a topic that is deleted and created "
+                "again could not be told apart: set inter.broker.protocol.version to 2.8 or newer there (KIP-516)",
+                alias=connection.alias,
+                topic=topic.name,
+            )
 
 
 def _check(versions: ApiVersions, end: ClusterEnd) -> None:

@@ -92,6 +92,13 @@ class AlignmentRequests(TransactionRequests):
 
     def end_of_epoch(self, topic: str, partition: int, leader_epoch: int) -> tuple[int, int]:
         """See `AlignmentWire`. Raises ProtocolError for an answer about something else."""
+        error, _, end = self.find_epoch_end(topic, partition, leader_epoch)
+        return error, end
+
+    def find_epoch_end(self, topic: str, partition: int, leader_epoch: int) -> tuple[int, int, int]:
+        """(error, epoch, offset): the newest epoch of the leader's log that is not newer than `leader_epoch`, and where
+        it ends there (KIP-320); -1, -1 where there is none. Below version 3 (Kafka 2.3) it needs CLUSTER_ACTION. Raises
+        ProtocolError for an answer about something else."""
         part = {"partition": partition, "leader_epoch": leader_epoch}
         answer = self.ask(
             Api.OFFSET_FOR_LEADER_EPOCH,
@@ -101,7 +108,7 @@ class AlignmentRequests(TransactionRequests):
         )
         for answered in answer.topics:
             for found in answered.partitions:
-                return int(found.error_code), int(found.end_offset)
+                return int(found.error_code), int(found.leader_epoch), int(found.end_offset)
         raise ProtocolError(f"an answer to OffsetForLeaderEpoch leaves out {topic}-{partition}", topic=topic)
 
 

@@ -7,12 +7,13 @@ that the broker and the table in `clusters.wire.versions` share. `Connection.ask
 
 from __future__ import annotations
 
+import math
 import struct
 import time
 import uuid
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from clusters.errors import ProtocolError, RequestRefused, Unauthorised, Unreachable
 from clusters.settings import ConnectionSettings, build_wrong_cluster_error
@@ -32,7 +33,7 @@ from clusters.wire.messages import (
 )
 from clusters.wire.request_codec import DEFAULT_CLIENT_ID, RequestExchange
 from clusters.wire.secured_transport import open_transport
-from clusters.wire.topic_names import find_topic_name
+from clusters.wire.topic_names import find_topic_name, is_stand_in_id
 from clusters.wire.transport import ReceiveBuffer
 from clusters.wire.versions import ANY_VERSION, Api
 
@@ -40,6 +41,7 @@ _PATIENCE_S: Final = 40.0  # above the 30 s that a Produce may wait for its repl
 _ADMIN_S: Final = 15.0
 _QUESTION_S: Final = 10.0  # for what a broker answers at once: one that hangs must not hold up partitions that moved
 _FETCH_MARGIN: Final = 1 << 20  # of a Fetch answer: what stands around the records, and the one batch that goes over
+_PAUSE_S: Final = 1.0  # without a request by name: longer than a long poll, shorter than a topic takes to be made anew
 _UNREADABLE = (struct.error, IndexError, KeyError, OverflowError, ValueError)
 _REFUSALS: Final = frozenset(
     {
@@ -80,14 +82,31 @@ def open_connection(
 
 
 class _NamedTopics:
-    """The topics of one request by name, both ways. `find_id` raises KeyError for a name that was not asked for."""
+    """The topics of one request by name, both ways. `find_id` raises KeyError for a name that was not asked for.
 
-    def __init__(self, names: Mapping[uuid.UUID, str]) -> None:
+    absent: (topic id, partition) of what was left out of the request, as its topic is not there any more.
+    """
+
+    def __init__(self, names: Mapping[uuid.UUID, str], absent: tuple[tuple[uuid.UUID, int], ...] = ()) -> None:
         self.find_name = names.__getitem__
         self.find_id = {name: topic_id for topic_id, name in names.items()}.__getitem__
+        self.absent = absent
 
 
 _BY_ID: Final = _NamedTopics({})
+_Part = TypeVar("_Part", FetchPartition, ProducePartition)
+
+
+def _leave_out(partitions: tuple[_Part, ...], asked: _NamedTopics) -> tuple[_Part, ...]:
+    if not asked.absent:
+        return partitions
+    absent = set(asked.absent)
+    return tuple(part for part in partitions if (part.topic_id, part.partition) not in absent)
+
+
+def _answer_unknown(topic_id: uuid.UUID, partition: int) -> FetchedPartition:
+    """What a broker that takes ids says of a topic that is not there any more."""
+    return FetchedPartition(topic_id, partition, error_codes.UNKNOWN_TOPIC_ID, -1, -1, -1, memoryview(b""))
 
 
 class Connection(AlignmentRequests):
@@ -119,6 +138,8 @@ class Connection(AlignmentRequests):
         self._picked: dict[Api, int] = {}  # of Produce and Fetch
         self._asked: deque[tuple[int, _NamedTopics]] = deque()  # version and topics of each Fetch and Produce under way
         self._fetched = 0  # bytes that a Fetch answer may have, as asked on this connection
+        self._named_at = -math.inf  # when a request by name was sent last, on the monotonic clock
+        self._cluster_id = ""  # asked for with the first request by name
         self.patience_s = self._longest_s  # for the answer to a Produce
         self.throttle_ms = 0  # how long the last Fetch or Produce answer asks us to be silent (KIP-219)
 
@@ -177,19 +198,9 @@ class Connection(AlignmentRequests):
         return {int(each.node_id): (str(each.host), int(each.port)) for each in answer.brokers}
 
     def metadata(self, topics: tuple[str, ...] | None = None) -> ClusterMetadata:
-        """Waits 10 s at most; never creates a topic. Raises RequestRefused below Kafka 3.1, and where topics
-        have no ids since the brokers still speak an older protocol among themselves."""
-        answer = self._metadata(topics, metadata_requests.OF_FETCH_BY_ID, _QUESTION_S)
-        found = metadata_requests.build_cluster_metadata(answer)
-        for topic in found.topics:
-            if not topic.error and not topic.topic_id.int:
-                raise RequestRefused(
-                    f"cluster {self.alias} gives topic {topic.name} no id, so a topic that is deleted and created "
-                    "again could not be told apart: set inter.broker.protocol.version to 2.8 or newer there (KIP-516)",
-                    alias=self.alias,
-                    topic=topic.name,
-                )
-        return found
+        """Waits 10 s at most; never creates a topic. Raises RequestRefused below Kafka 0.11."""
+        answer = self._metadata(topics, metadata_requests.NO_AUTO_CREATION, _QUESTION_S)
+        return metadata_requests.build_cluster_metadata(answer)
 
     def _metadata(self, topics: tuple[str, ...] | None, lowest: int, patience_s: float | None = None) -> Any:
         values = metadata_requests.build_metadata_values(topics)
@@ -224,7 +235,10 @@ class Connection(AlignmentRequests):
     ) -> None:
         """Ask without waiting: the broker gathers the answer meanwhile. rack: where we stand (KIP-392)."""
         version = self._pick(Api.FETCH)
-        asked = self._name_topics(partitions) if version < fetch.FETCH_BY_ID else _BY_ID
+        asked = _BY_ID
+        if version < fetch.FETCH_BY_ID:
+            asked = self._name_topics(partitions)
+            partitions = _leave_out(partitions, asked)
         self._fetched = max(self._fetched, max_bytes + _FETCH_MARGIN)
         body = fetch.encode_fetch_request(
             version,
@@ -241,7 +255,11 @@ class Connection(AlignmentRequests):
 
     def receive_fetch(self, room: ReceiveBuffer | None = None) -> list[FetchedPartition]:
         """Block for the answer to the oldest question of this connection, a Fetch. Its records are views into `room`,
-        or else into a buffer of their own."""
+        or else into a buffer of their own.
+
+        A partition whose topic has another id by now is answered with UNKNOWN_TOPIC_ID, also by a broker that was asked
+        by name. Raises ProtocolError for such an answer while another question is open, as it could not be checked.
+        """
         answer = self._wait(_QUESTION_S, lambda: self._exchange.receive(room, self._fetched))
         version, asked = self._asked.popleft()
         try:
@@ -252,7 +270,7 @@ class Connection(AlignmentRequests):
             raise self._refused(
                 f"{self._transport.address} answered a Fetch with {error_codes.describe_error_code(error)}", error
             )
-        return answers
+        return answers if asked is _BY_ID else self._confirm_topics(asked, answers)
 
     def send_produce(
         self,
@@ -263,7 +281,10 @@ class Connection(AlignmentRequests):
     ) -> None:
         """Send one Produce (acks=all) without waiting."""
         version = self._pick(Api.PRODUCE)
-        asked = self._name_topics(partitions) if version < produce.PRODUCE_BY_ID else _BY_ID
+        asked = _BY_ID
+        if version < produce.PRODUCE_BY_ID:
+            asked = self._name_topics(partitions)
+            partitions = _leave_out(partitions, asked)
         body = produce.encode_produce_request(version, partitions, asked.find_name, timeout_ms, transactional_id)
         self._exchange.send("produce", version, body)
         self._asked.append((version, asked))
@@ -276,7 +297,8 @@ class Connection(AlignmentRequests):
             self.throttle_ms, answers = produce.decode_produce_response(version, body, asked.find_id)
         except _UNREADABLE as problem:
             raise self._exchange.refuse_answer("produce", problem) from problem
-        return answers
+        unknown = (ProducedPartition(*each, error_codes.UNKNOWN_TOPIC_ID, -1, -1) for each in asked.absent)
+        return [*answers, *unknown]
 
     def list_offsets(
         self, partitions: tuple[tuple[str, int], ...], timestamp: int, *, isolation: int = READ_UNCOMMITTED
@@ -326,20 +348,45 @@ class Connection(AlignmentRequests):
         return self._transport.buffered
 
     def _name_topics(self, partitions: Iterable[FetchPartition | ProducePartition]) -> _NamedTopics:
-        """The names that a request without ids needs. Raises RequestRefused (UNKNOWN_TOPIC_ID), as a broker that takes
-        ids would, for a topic that is not there any more."""
+        """The names that a request without ids needs. A topic that is not there any more has none.
+
+        The broker is asked whether names and ids still belong together: with the first request of a connection (its
+        address may lead to another cluster by now) and after a pause, as far as no answer is awaited.
+        """
         ids = {part.topic_id for part in partitions}
-        names = {topic_id: find_topic_name(topic_id) for topic_id in ids}
+        now = time.monotonic()
+        if now - self._named_at > _PAUSE_S and not self._exchange.is_waiting:
+            found = self.metadata(tuple(sorted(name for name in map(find_topic_name, ids) if name is not None)))
+            self._cluster_id = found.cluster_id
+        self._named_at = now
+        names = {topic_id: find_topic_name(topic_id, self._cluster_id) for topic_id in ids}
         if None in names.values() and not self._exchange.is_waiting:
             self.metadata(None)
-            names = {topic_id: find_topic_name(topic_id) for topic_id in ids}
+            names = {topic_id: find_topic_name(topic_id, self._cluster_id) for topic_id in ids}
         known = {topic_id: name for topic_id, name in names.items() if name is not None}
-        if len(known) < len(ids):
-            gone = ", ".join(sorted(str(each) for each in ids - set(known)))
-            raise self._refused(
-                f"cluster {self.alias} has no topic with id {gone} any more", error_codes.UNKNOWN_TOPIC_ID
-            )
-        return _NamedTopics(known)
+        return _NamedTopics(
+            known, tuple((part.topic_id, part.partition) for part in partitions if part.topic_id not in known)
+        )
+
+    def _confirm_topics(self, asked: _NamedTopics, answers: list[FetchedPartition]) -> list[FetchedPartition]:
+        """The same answers, with UNKNOWN_TOPIC_ID for a topic that was made anew under its name.
+
+        The broker is asked after it has read: it shows a new topic, or none, before it opens the new log. That holds
+        with ZooKeeper (UpdateMetadata says that a topic is being deleted before StopReplica) and with KRaft
+        (BrokerMetadataPublisher).
+        """
+        told = {
+            each.topic_id
+            for each in answers
+            if (each.records or each.diverging_epoch is not None) and not is_stand_in_id(each.topic_id)
+        }
+        if told:
+            found = self.metadata(tuple(sorted(map(asked.find_name, told))))
+            gone = told - {topic.topic_id for topic in found.topics}
+            answers = [
+                _answer_unknown(each.topic_id, each.partition) if each.topic_id in gone else each for each in answers
+            ]
+        return answers + [_answer_unknown(*each) for each in asked.absent]
 
     def _pick(self, api: Api) -> int:
         """The version of a request that is sent all the time, looked for once."""

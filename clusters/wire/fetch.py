@@ -26,6 +26,7 @@ from clusters.wire.versioned_fields import (
 )
 
 FETCH_BY_ID: Final = 13  # the first version that names topics by id
+FETCH_WITH_EPOCHS: Final = 12  # the first whose answer tells where a log diverged from what was read (KIP-595)
 _FLEXIBLE: Final = 12
 _WITH_REPLICA: Final = 11  # the first whose answer may name another replica to read from (KIP-392)
 _WITH_SESSION: Final = 7  # the first with fetch sessions (KIP-227) and an error of the whole answer

@@ -18,11 +18,10 @@ from clusters.wire.messages import (
     ProducerState,
     TopicMetadata,
 )
-from clusters.wire.topic_names import remember_topic
+from clusters.wire.topic_names import build_stand_in_id, remember_topic
 
 NO_AUTO_CREATION: Final = 4  # the first Metadata that can ask without creating a topic
-# Kafka 3.1 has it, and Fetch by topic id. Older brokers are refused at the first Metadata, before anything is done.
-OF_FETCH_BY_ID: Final = 12
+WITH_TOPIC_IDS: Final = 10  # the first that has them (KIP-516, Kafka 2.8)
 LONGEST_TRANSACTION_MS: Final = 2**31 - 1
 _NO_ID = uuid.UUID(int=0)
 
@@ -38,32 +37,41 @@ def build_metadata_values(topics: tuple[str, ...] | None) -> dict[str, Any]:
 
 
 def build_cluster_metadata(answer: Any) -> ClusterMetadata:
-    """Reads the answer; partitions are sorted by number, a missing topic id is zero. Remembers the names of topics for
-    requests that need them."""
-    for topic in answer.topics:
-        if topic.name and topic.topic_id:
-            remember_topic(answer.cluster_id or "", str(topic.name), topic.topic_id)
+    """Reads the answer; partitions are sorted by number. A topic without an id gets a stand-in id; one that is not
+    there has id zero. Remembers the names of topics for requests that need them."""
+    cluster_id = str(answer.cluster_id or "")
+    ids = [_find_topic_id(cluster_id, topic) for topic in answer.topics]
+    for topic, topic_id in zip(answer.topics, ids, strict=True):
+        if topic_id.int:
+            remember_topic(cluster_id, str(topic.name), topic_id)
     return ClusterMetadata(
-        cluster_id=answer.cluster_id or "",
+        cluster_id=cluster_id,
         brokers={int(broker.node_id): (broker.host, int(broker.port)) for broker in answer.brokers},
         topics=tuple(
             TopicMetadata(
                 name=str(topic.name or ""),
-                topic_id=topic.topic_id or _NO_ID,
+                topic_id=topic_id,
                 error=int(topic.error_code),
                 partitions=tuple(
                     PartitionLeader(
                         int(part.partition_index),
                         int(part.leader_id),
-                        int(part.leader_epoch),
+                        int(getattr(part, "leader_epoch", -1)),  # from version 7 on
                         int(part.error_code),
                     )
                     for part in sorted(topic.partitions, key=lambda part: part.partition_index)
                 ),
             )
-            for topic in answer.topics
+            for topic, topic_id in zip(answer.topics, ids, strict=True)
         ),
     )
+
+
+def _find_topic_id(cluster_id: str, topic: Any) -> uuid.UUID:
+    told: uuid.UUID | None = getattr(topic, "topic_id", None)
+    if told is not None and told.int:
+        return told
+    return build_stand_in_id(cluster_id, str(topic.name)) if topic.name and not int(topic.error_code) else _NO_ID
 
 
 def build_list_offsets_values(
@@ -94,7 +102,7 @@ def build_offset_answers(answer: Any) -> list[OffsetAnswer]:
             int(part.partition_index),
             int(part.error_code),
             int(part.offset),
-            int(part.leader_epoch),
+            int(getattr(part, "leader_epoch", -1)),  # from version 4 on
         )
         for topic in answer.topics
         for part in topic.partitions

@@ -3,14 +3,31 @@
 Everything else here knows a topic by its id (KIP-516), since a topic that is deleted and created again has another one.
 Kafka cannot rename a topic, so an id never gets another name. When a topic is made anew, its name belongs to the new
 id, and the old id has none.
+
+Brokers before 2.8, and newer ones with an older inter-broker protocol, give no ids. A topic there gets a *stand-in id*,
+made of the cluster's id and the topic's name: it cannot tell that a topic was made anew. Workers compare records
+instead (`replicator.recovery.source_comparison`).
 """
 
 from __future__ import annotations
 
 import uuid
+from typing import Final
+
+_STAND_INS: Final = uuid.UUID("7d0c7a0e-5b4d-4c39-9f0e-3c1a27a7f6a1")  # namespace of ours (RFC 9562, 5.5)
 
 _names: dict[uuid.UUID, tuple[str, str]] = {}  # id → cluster id, name
 _ids: dict[tuple[str, str], uuid.UUID] = {}  # the other way: the id that was told last
+
+
+def build_stand_in_id(cluster_id: str, name: str) -> uuid.UUID:
+    """The id that stands in for the one that a topic does not have. The same in every process."""
+    return uuid.uuid5(_STAND_INS, f"{cluster_id}/{name}")
+
+
+def is_stand_in_id(topic_id: uuid.UUID) -> bool:
+    """True for an id of ours. Kafka's own are random (UUID version 4, org.apache.kafka.common.Uuid)."""
+    return topic_id.version == 5
 
 
 def remember_topic(cluster_id: str, name: str, topic_id: uuid.UUID) -> None:
@@ -20,7 +37,10 @@ def remember_topic(cluster_id: str, name: str, topic_id: uuid.UUID) -> None:
     _names[topic_id] = known
 
 
-def find_topic_name(topic_id: uuid.UUID) -> str | None:
-    """The name of a topic that this process has met; None for any other, and for one that has another id by now."""
+def find_topic_name(topic_id: uuid.UUID, cluster_id: str | None = None) -> str | None:
+    """The name of a topic that this process has met; None for any other, for one that has another id by now, and for
+    one of a cluster other than `cluster_id`, where that is given."""
     known = _names.get(topic_id)
-    return known[1] if known is not None and _ids[known] == topic_id else None
+    if known is None or _ids[known] != topic_id or cluster_id not in (None, known[0]):
+        return None
+    return known[1]

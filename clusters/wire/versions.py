@@ -83,7 +83,7 @@ class ApiSupport(NamedTuple):
 # For an older broker: lower `lowest`, teach the codec or the reader of the answer that version, and test it.
 SUPPORT: Final[Mapping[Api, ApiSupport]] = {
     Api.PRODUCE: ApiSupport(3, 13, "3 brought record batches (KIP-98)", {3: "0.11", 9: "2.8", 13: "4.1"}),
-    Api.FETCH: ApiSupport(13, 13, "older ones cannot tell a topic that is made anew (decision 0080)", {13: "3.1"}),
+    Api.FETCH: ApiSupport(4, 13, "4 brought transactions (KIP-98)", {4: "0.11", 12: "2.7", 13: "3.1"}),
     Api.LIST_OFFSETS: ApiSupport(2, 7, "8 and newer are for tiered logs", {2: "0.11", 7: "3.0"}),
     Api.METADATA: ApiSupport(0, 13, "", {4: "0.11", 8: "2.3", 10: "2.8", 12: "3.1"}),
     Api.OFFSET_COMMIT: ApiSupport(2, 8, "9 is for members with an epoch, 10 names topics by id"),
@@ -98,7 +98,7 @@ SUPPORT: Final[Mapping[Api, ApiSupport]] = {
     Api.CREATE_TOPICS: ApiSupport(2, 7, "", {4: "2.4"}),
     Api.DELETE_RECORDS: ApiSupport(2, 2, "no older one was needed", {2: "2.8"}),
     Api.INIT_PRODUCER_ID: ApiSupport(3, 5, "6 is for two-phase commits of others (KIP-939)", {3: "2.5", 5: "3.8"}),
-    Api.OFFSET_FOR_LEADER_EPOCH: ApiSupport(4, 4, "no older one was needed", {4: "2.8"}),
+    Api.OFFSET_FOR_LEADER_EPOCH: ApiSupport(2, 4, "older ones do not say which epoch they speak of", {2: "2.1"}),
     Api.ADD_PARTITIONS_TO_TXN: ApiSupport(3, 3, "4 and 5 are between brokers", {3: "2.8"}),
     Api.END_TXN: ApiSupport(3, 5, "5 bumps the epoch (KIP-890)", {3: "2.8", 5: "4.0"}),
     Api.WRITE_TXN_MARKERS: ApiSupport(

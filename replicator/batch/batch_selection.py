@@ -7,7 +7,7 @@ from contextlib import closing
 from typing import NamedTuple
 
 from replicator.batch.header_rewrite import BATCH_HEADER_BYTES
-from replicator.batch.record_batch import UNKNOWN_RECORD_COUNT, RawBatch, decode_batches
+from replicator.batch.record_batch import UNKNOWN_RECORD_COUNT, RawBatch, StoredBatch, decode_batches
 from replicator.batch.repack import RejectedRecord, Repacker, RepackTerms
 from replicator.errors import BadBatch, CompactionHole
 
@@ -21,7 +21,8 @@ class SelectedBatches(NamedTuple):
     batches: to be copied, in order. position: the next offset to fetch, also behind what was left out.
     refused: the first batch that cannot be copied, if any; `position` then stands in front of it.
     rejected: records that were left out of `batches` because the target does not take them. holes: of this part of
-    the log something is missing, taken by compaction or not taken by the target.
+    the log something is missing, taken by compaction or not taken by the target. last_batch: the last one in front of
+    `position`, whether it is copied or not; None where the answer holds none.
     """
 
     batches: list[RawBatch]
@@ -30,6 +31,7 @@ class SelectedBatches(NamedTuple):
     refused: BadBatch | None = None
     rejected: tuple[RejectedRecord, ...] = ()
     holes: bool = False
+    last_batch: StoredBatch | None = None
 
 
 def select_batches(
@@ -47,12 +49,14 @@ def select_batches(
     Control batches, aborted records and batches emptied by the cleaner are gaps: nothing is copied, the position moves
     on. `terms` say what the target takes."""
     epoch = -1
+    last: RawBatch | None = None
     refused: BadBatch | None = None
     holes = False
     with closing(Repacker(terms)) as packing:
         try:
             for batch, is_aborted in decode_with_outcome(fetched, aborted):
                 if batch.end <= position:
+                    last = batch
                     continue
                 if packing.must_wait(batch, position):
                     break
@@ -62,14 +66,20 @@ def select_batches(
                     holes = True
                 if batch.records and not batch.control and not is_aborted and not leave_out(batch):
                     packing.take(batch, position)
-                position, epoch = batch.end, batch.leader_epoch
+                position, epoch, last = batch.end, batch.leader_epoch, batch
         except BadBatch as error:
             error.__context__ = None  # the frames that they came through hold what was opened
             refused = error.with_traceback(None)
         packing.flush()
     # A record that is left out here is one that another worker may have written: as good as a hole.
     return SelectedBatches(
-        packing.ready, position, epoch, refused, tuple(packing.rejected), holes or bool(packing.rejected)
+        packing.ready,
+        position,
+        epoch,
+        refused,
+        tuple(packing.rejected),
+        holes or bool(packing.rejected),
+        None if last is None else StoredBatch.of(last),
     )
 
 

@@ -14,6 +14,7 @@ _LENGTH = struct.Struct(">qi")
 _OLD_TIMESTAMP = struct.Struct(">q")
 CODEC_BITS: Final = 0x07
 LOG_APPEND_TIME, _TRANSACTIONAL, _CONTROL = 0x08, 0x10, 0x20
+_CRC_AT, _OLD_CRC_AT = 17, 12  # of a batch; of a message in format v0 or v1
 MAGIC_BYTE_AT: Final = 16  # in every format, also where the whole message is shorter than our header
 CURRENT_MAGIC: Final = 2  # the format that brokers store since Kafka 0.11
 UNKNOWN_RECORD_COUNT: Final = -1  # records of an old message: it has to be opened to be counted
@@ -63,6 +64,19 @@ class RawBatch(NamedTuple):
                 return first + index
             index -= records
         return self.base + index
+
+
+class StoredBatch(NamedTuple):
+    """A batch as a log stores it: another one at the same offset has another checksum (the CRC-32 of its own front)."""
+
+    base: int
+    checksum: bytes
+
+    @staticmethod
+    def of(batch: RawBatch) -> StoredBatch:
+        """Of a batch that was fetched and not repacked."""
+        at = _CRC_AT if batch.data[MAGIC_BYTE_AT] == CURRENT_MAGIC else _OLD_CRC_AT
+        return StoredBatch(batch.base, bytes(batch.data[at : at + 4]))
 
 
 def decode_batches(fetched: memoryview) -> Iterator[RawBatch]:

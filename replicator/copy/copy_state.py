@@ -11,6 +11,7 @@ from replicator.partition_states import Halt, Reinspect
 
 if TYPE_CHECKING:
     from replicator.batch.batch_selection import SelectedBatches
+    from replicator.batch.record_batch import StoredBatch
 
 _Batch = TypeVar("_Batch")
 
@@ -19,12 +20,15 @@ _Batch = TypeVar("_Batch")
 class SourceCursor:
     """Where the source is read, and what its leader said. All offsets are source offsets.
 
-    leader_epoch: of the last batch that was read; a Fetch names it (KIP-320).
+    leader_epoch: of the last batch that was read; a Fetch names it (KIP-320). last_batch: the same batch, read again
+    where the topic has no id and nothing was asked for a while; asked_again: the next answer has to begin with it.
     """
 
     position: int  # of the next Fetch
     leader_epoch: int = -1
     epochs: list[LeaderEpochEntry] = field(default_factory=list)  # as far as they are known
+    last_batch: StoredBatch | None = None
+    asked_again: bool = False
     end: int = -1  # last stable offset at the last fetch
     high_watermark: int = -1  # what lies between `end` and here waits for a transaction to end
     seen_at: float = 0.0  # when the source told its end (monotonic); 0: not yet
@@ -34,6 +38,7 @@ class SourceCursor:
         self.position = selected.position
         if selected.leader_epoch >= 0:
             self.leader_epoch = selected.leader_epoch
+        self.last_batch = selected.last_batch or self.last_batch
 
     def append_leader_epoch(self, source: int, epoch: int) -> bool:
         """Whether another leader epoch begins here that the ledger must know before anything behind it is sent. The

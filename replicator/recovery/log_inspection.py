@@ -19,7 +19,9 @@ from clusters.topic_partition import TopicPartition
 from clusters.wire import error_codes
 from clusters.wire.broker_pool import BrokerPool
 from clusters.wire.connection import Connection, open_connection
+from clusters.wire.fetch import FETCH_WITH_EPOCHS
 from clusters.wire.messages import EARLIEST, LATEST, READ_COMMITTED, READ_UNCOMMITTED, FetchPartition
+from clusters.wire.versions import SUPPORT, Api
 from replicator.batch.batch_selection import select_batches
 from replicator.batch.record_batch import RawBatch, decode_batches
 from replicator.batch.repack import RepackTerms
@@ -125,7 +127,7 @@ def _seen(
 ) -> LogInspection | ClusterError:
     error, states = connection.describe_producers(key.target_topic, key.partition)
     if error:
-        return _refused(connection.alias, "DescribeProducers", key.target_topic, key.partition, error)
+        return build_refusal(connection.alias, "DescribeProducers", key.target_topic, key.partition, error)
     tail: RawBatch | None = None
     if there.end > there.start:
         stored = last(connection, there, key.partition)
@@ -155,7 +157,7 @@ def _tail(connection: Connection, there: LeaderLog, partition: int) -> RawBatch 
         (FetchPartition(there.topic_id, partition, there.end - 1),), max_wait_ms=0, isolation=READ_UNCOMMITTED
     )
     if answer.error:
-        return _refused(connection.alias, "Fetch", str(there.topic_id), partition, answer.error)
+        return build_refusal(connection.alias, "Fetch", str(there.topic_id), partition, answer.error)
     return next((batch for batch in decode_batches(answer.records) if batch.end == there.end), None)
 
 
@@ -169,7 +171,7 @@ def _newest(connection: Connection, there: LeaderLog, partition: int) -> RawBatc
             asked = FetchPartition(there.topic_id, partition, at, max_bytes=_SEARCHED)
             (answer,) = connection.fetch((asked,), max_wait_ms=0, isolation=READ_UNCOMMITTED)
             if answer.error:
-                return _refused(connection.alias, "Fetch", str(there.topic_id), partition, answer.error)
+                return build_refusal(connection.alias, "Fetch", str(there.topic_id), partition, answer.error)
             before = at
             for batch in decode_batches(answer.records):
                 if not batch.control and batch.base < high:
@@ -202,7 +204,7 @@ def _with_missed(
             asked = FetchPartition(here.topic_id, key.partition, position, max_bytes=_SEARCHED)
             (answer,) = connection.fetch((asked,), max_wait_ms=0, isolation=READ_COMMITTED)
             if answer.error:
-                return _refused(connection.alias, "Fetch", key.topic, key.partition, answer.error)
+                return build_refusal(connection.alias, "Fetch", key.topic, key.partition, answer.error)
             selected = select_batches(
                 answer.records, position, answer.aborted, leave_out=leave_out, terms=RepackTerms(dense=True)
             )
@@ -267,7 +269,7 @@ def read_leader_logs(
             )
             continue
         if described is not None and described.error not in (error_codes.NONE, error_codes.UNKNOWN_TOPIC_OR_PARTITION):
-            found[topic, partition] = _refused(settings.alias, "Metadata", topic, partition, described.error)
+            found[topic, partition] = build_refusal(settings.alias, "Metadata", topic, partition, described.error)
             continue
         if described is None or described.error or partition >= len(described.partitions):
             found[topic, partition] = TopicMissing(
@@ -279,7 +281,7 @@ def read_leader_logs(
             continue
         leader = metadata.brokers.get(described.partitions[partition].node)
         if leader is None:
-            found[topic, partition] = _refused(
+            found[topic, partition] = build_refusal(
                 settings.alias, "Metadata", topic, partition, error_codes.LEADER_NOT_AVAILABLE
             )
             continue
@@ -295,7 +297,7 @@ def read_leader_logs(
         for where in led:
             error = starts[where].error or ends[where].error
             if error:
-                found[where] = _refused(settings.alias, "ListOffsets", *where, error)
+                found[where] = build_refusal(settings.alias, "ListOffsets", *where, error)
             else:
                 topic_id, _ = leaders[where]
                 start, end = starts[where], ends[where]
@@ -345,23 +347,53 @@ def _parted(
     connection: Connection, copied: Mapping[PartitionKey, tuple[LeaderLog, int, Sequence[LeaderEpochEntry]]]
 ) -> dict[PartitionKey, int]:
     """One question about each position; a lower one for those whose log parts below it."""
-    by_partition = {(led.topic_id, key.partition): key for key, (led, _, _) in copied.items()}
-    asked = tuple(
-        FetchPartition(led.topic_id, key.partition, position, find_leader_epoch_below(epochs, position), max_bytes=1)
-        for key, (led, position, epochs) in copied.items()
-    )
     lower: dict[PartitionKey, int] = {}
-    for answer in connection.fetch(asked, max_wait_ms=0, isolation=READ_COMMITTED):
-        key = by_partition[answer.topic_id, answer.partition]
+    for key, (common, end) in _ask_where_diverged(connection, copied).items():
         led, position, epochs = copied[key]
-        if answer.diverging_epoch is not None:
-            common, end = answer.diverging_epoch
-            ours_end = min((entry.source for entry in epochs if entry.epoch > common), default=position)
-            lower[key] = max(min(end, ours_end, position - 1), led.start)
+        ours_end = min((entry.source for entry in epochs if entry.epoch > common), default=position)
+        lower[key] = max(min(end, ours_end, position - 1), led.start)
     return lower
 
 
-def _refused(alias: str, what: str, topic: str, partition: int, code: int) -> RequestRefused:
+def _ask_where_diverged(
+    connection: Connection, copied: Mapping[PartitionKey, tuple[LeaderLog, int, Sequence[LeaderEpochEntry]]]
+) -> dict[PartitionKey, tuple[int, int]]:
+    """(the newest common leader epoch, where it ends in the leader's log) of the partitions whose log has parted."""
+    epochs_at = {key: find_leader_epoch_below(epochs, position) for key, (_, position, epochs) in copied.items()}
+    if not connection.knows(Api.FETCH, FETCH_WITH_EPOCHS):
+        return _ask_for_epoch_ends(connection, {key: (copied[key][1], epoch) for key, epoch in epochs_at.items()})
+    by_partition = {(led.topic_id, key.partition): key for key, (led, _, _) in copied.items()}
+    asked = tuple(
+        FetchPartition(led.topic_id, key.partition, position, epochs_at[key], max_bytes=1)
+        for key, (led, position, _) in copied.items()
+    )
+    return {
+        by_partition[answer.topic_id, answer.partition]: answer.diverging_epoch
+        for answer in connection.fetch(asked, max_wait_ms=0, isolation=READ_COMMITTED)
+        if answer.diverging_epoch is not None
+    }
+
+
+def _ask_for_epoch_ends(
+    connection: Connection, copied: Mapping[PartitionKey, tuple[int, int]]
+) -> dict[PartitionKey, tuple[int, int]]:
+    """As `_ask_where_diverged`, of a broker whose Fetch does not tell. copied: (position, leader epoch below it).
+
+    A broker that cannot be asked, or that refuses, tells nothing: the last copied record is compared in any case
+    (`replicator.recovery.source_comparison`).
+    """
+    if not connection.knows(Api.OFFSET_FOR_LEADER_EPOCH, SUPPORT[Api.OFFSET_FOR_LEADER_EPOCH].lowest):
+        return {}
+    found: dict[PartitionKey, tuple[int, int]] = {}
+    for key, (position, copied_epoch) in copied.items():
+        error, epoch, end = connection.find_epoch_end(key.topic, key.partition, copied_epoch)
+        if not error and epoch >= 0 and (epoch < copied_epoch or end < position):
+            found[key] = epoch, end
+    return found
+
+
+def build_refusal(alias: str, what: str, topic: str, partition: int, code: int) -> RequestRefused:
+    """The error for a Kafka error code in the answer to request `what`."""
     error = RequestRefused(
         f"cluster {alias} answers {error_codes.describe_error_code(code)} to {what} for {topic}-{partition}",
         alias=alias,

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from clusters.flow_records import StartPosition
+from clusters.wire.topic_names import is_stand_in_id
 from replicator.batch.header_rewrite import SEQUENCE_SPACE
 from replicator.batch.record_batch import RawBatch
 from replicator.ledger.ledger_state import LedgerState
@@ -30,6 +31,8 @@ class LogInspection:
     longer than any request can be under way. source_settled: the same for the source's log. diverges_at: the first
     copied source offset that the source's log no longer holds as it was copied (KIP-320); None if there is none.
     missed: in an aligned partition, the first source record whose offset holds something else on the target.
+    source_is_same: whether the source holds the last copied records still; None where they were not compared, as both
+    topics have ids, or are not to be had any more (`replicator.recovery.source_comparison`).
     """
 
     source_id: uuid.UUID
@@ -46,6 +49,7 @@ class LogInspection:
     source_settled: bool = False
     diverges_at: int | None = None
     missed: int | None = None
+    source_is_same: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,6 +179,14 @@ class InspectedTopics(Protocol):
     def source_end(self) -> int:
         """Last stable offset of the source."""
 
+    @property
+    def diverges_at(self) -> int | None:
+        """The first copied source offset that the source does not hold any more as it was copied (KIP-320)."""
+
+    @property
+    def source_is_same(self) -> bool | None:
+        """Whether the source holds the last copied records still; None: not compared, or not to be told."""
+
 
 def find_start_offset(start: StartPosition, seen: InspectedTopics) -> int:
     """The source offset where a new copy begins. If it has expired, the next inspection reports that, because it then
@@ -199,8 +211,19 @@ def check_topic_ids(
             expected_id=target_id,
             found_id=seen.target_id,
         )
-    if seen.source_id != source_id:
-        there = OffsetSpan(seen.source_start, seen.source_end)
+    there = OffsetSpan(seen.source_start, seen.source_end)
+    if seen.source_is_same is False and seen.diverges_at is None:
+        return Halt(
+            "source_recreated",
+            "the source holds other records than were copied last, at the same offsets: the topic was deleted and "
+            "created again, or its log was cut and has grown again (its brokers give topics no ids to tell). The old "
+            f"one was copied through {copied_through()}, the new one holds offsets {there}",
+            source=there,
+            expected_id=source_id,
+            found_id=seen.source_id,
+        )
+    got_an_id = is_stand_in_id(source_id) and not is_stand_in_id(seen.source_id)  # the brokers were upgraded
+    if seen.source_id != source_id and not (got_an_id and seen.source_is_same):
         return Halt(
             "source_recreated",
             f"the source topic has id {seen.source_id}, the ledger {source_id}; the old one was copied through "

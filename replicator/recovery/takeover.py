@@ -41,6 +41,7 @@ from replicator.recovery.operator_decisions import (
 )
 from replicator.recovery.producer_epochs import begin_exclusive_epoch, drop_overtaken_epochs, drop_unlanded_epochs
 from replicator.recovery.recovery_point import LogInspection, RecoveryPoint, find_recovery_point
+from replicator.recovery.source_comparison import LastCopied, compare_last_copied, needs_comparison
 
 LEADER_EPOCHS_KEPT = 32
 
@@ -99,13 +100,15 @@ def take_over_partitions(
         # Read after the inspection: whatever wrote the records that were seen had announced them before.
         ledger = read_ledger(target, flow=record.flow.id, slots=slots, tolerant=True)
         parted = find_log_truncations(source, _find_copied_positions(ledger, inspected))
+        last = _find_last_copied(ledger, inspected, aligned, exact=not record.flow.sync.schemas.translated)
+        is_same = compare_last_copied(source, target, last)
     except (ClusterError, ReplicatorError) as error:
         return waiting | {key: Reinspect(str(error)) for key in keys}
     takeover = _Takeover(record, writer, decisions or {}, worker, frozenset(aligned), ledger)
     taken = {
         key: _classify_error(inspection, source.alias)
         if isinstance(inspection, ClusterError)
-        else takeover.take(key, inspection, parted.get(key))
+        else takeover.take(key, inspection, parted.get(key), is_same.get(key))
         for key, inspection in inspected.items()
     }
     beginning = [result for result in taken.values() if isinstance(result, TakenPartition) and result.resume.claims]
@@ -129,11 +132,16 @@ class _Takeover:
     ledger: Ledger
 
     def take(
-        self, key: PartitionKey, inspection: tuple[LogInspection, LeaderLog, LeaderLog], parted_at: int | None
+        self,
+        key: PartitionKey,
+        inspection: tuple[LogInspection, LeaderLog, LeaderLog],
+        parted_at: int | None,
+        source_is_same: bool | None,
     ) -> TakenPartition | Halt | Reinspect:
         """Find where the partition continues, and prepare the ledger block of its new generation.
 
-        parted_at: the first copied source offset that the source has lost to another leader (KIP-320).
+        parted_at: the first copied source offset that the source has lost to another leader (KIP-320). source_is_same:
+        see LogInspection.
         """
         if (halted := self.ledger.halted(key)) is not None:
             return halted
@@ -143,7 +151,8 @@ class _Takeover:
         remembered, generation = self.ledger.remembered(key)
         if key not in self.aligned:  # there, gaps of the newer epoch may have shifted the older one's batch
             remembered = drop_overtaken_epochs(remembered, seen)
-        outcome = self.decide(key, remembered, generation, replace(seen, diverges_at=parted_at))
+        seen = replace(seen, diverges_at=parted_at, source_is_same=source_is_same)
+        outcome = self.decide(key, remembered, generation, seen)
         outcome = begin_exclusive_epoch(outcome, remembered, seen)
         if not isinstance(outcome, RecoveryPoint):
             return outcome
@@ -290,6 +299,34 @@ def _find_copied_positions(
         if position >= seen.source_start:
             result[key] = at_source, position, remembered.epochs
     return result
+
+
+def _find_last_copied(
+    ledger: Ledger,
+    inspected: Mapping[PartitionKey, tuple[LogInspection, LeaderLog, LeaderLog] | ClusterError],
+    aligned: Collection[PartitionKey],
+    *,
+    exact: bool,
+) -> dict[PartitionKey, LastCopied]:
+    """What to compare of the partitions whose source topic has no id, or had none when it was copied."""
+    found: dict[PartitionKey, LastCopied] = {}
+    for key, what in inspected.items():
+        remembered, _ = ledger.remembered(key)
+        if isinstance(what, ClusterError) or remembered is None:
+            continue
+        seen, here, there = what
+        if not needs_comparison(remembered.source_id, seen.source_id) or seen.target_id != remembered.target_id:
+            continue
+        remembered = drop_overtaken_epochs(remembered, seen) or remembered
+        if key in aligned:
+            first = seen.target_end if remembered.filling else max(remembered.identity.base, remembered.given_up)
+            found[key] = LastCopied(here, there, first, seen.target_end, lambda offset: offset, exact)
+            continue
+        own = remembered.map.own
+        # An operator decision gave up what the source lost: only what was copied since is compared.
+        first = remembered.identity.base if remembered.order or not own else own[0].target
+        found[key] = LastCopied(here, there, first, seen.target_end, remembered.map.to_source, exact)
+    return found
 
 
 def _epochs(remembered: LedgerState | None, outcome: RecoveryPoint, source: LeaderLog) -> tuple[LeaderEpochEntry, ...]:

@@ -24,7 +24,8 @@ RecoveryTrouble = Halt | Reinspect
 @dataclass(frozen=True, slots=True)
 class InspectedRanges:
     """Topic ids and ranges of both logs. source_settled: the source's end stood still for long; diverges_at: the first
-    copied source offset that is not the source's any more (KIP-320), None while all are."""
+    copied source offset that is not the source's any more (KIP-320), None while all are; source_is_same: see
+    `LogInspection`."""
 
     source_id: uuid.UUID
     source_start: int
@@ -34,6 +35,7 @@ class InspectedRanges:
     target_end: int
     source_settled: bool = False
     diverges_at: int | None = None
+    source_is_same: bool | None = None
 
     @staticmethod
     def of(source: LeaderLog, target: LeaderLog, settled: bool) -> InspectedRanges:

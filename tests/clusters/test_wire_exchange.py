@@ -130,9 +130,9 @@ def test_a_broker_too_old_for_a_request_is_named_and_not_asked(
     broker: ScriptedBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It would close the connection, which looks like an outage."""
-    monkeypatch.setitem(KNOWN, FETCH, (0, 11))
+    monkeypatch.setitem(KNOWN, FETCH, (0, 3))
     connection = Connection(broker.settings(), broker.address)
-    with pytest.raises(RequestRefused, match=r"asked fetch in version 13: it takes versions 0 to 11; Kafka 3.1"):
+    with pytest.raises(RequestRefused, match=r"asked fetch in versions 4 to 13: it takes versions 0 to 3; Kafka 0\.11"):
         connection.send_fetch((FetchPartition(uuid.UUID(int=7), 0, 0, 1 << 20),))
     with pytest.raises(RequestRefused, match="it does not know the request"):
         connection.describe_producers("orders", 0)

@@ -140,9 +140,14 @@ def test_nobody_waits_longer_than_the_connection(monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize(
     ("send", "api", "known", "refusal"),
     [
-        (lambda at: at.metadata(), Api.METADATA, 11, r"old .* versions 12 to 13: .* 0 to 11; Kafka 3.1 and newer"),
+        (lambda at: at.metadata(), Api.METADATA, 3, r"old .* versions 4 to 13: .* 0 to 3; Kafka 0.11 and newer"),
         (lambda at: at.send_produce(()), Api.PRODUCE, 2, r"old .* versions 3 to 13: .* 0 to 2; Kafka 0.11 and newer"),
-        (lambda at: at.send_fetch(()), Api.FETCH, 12, r"asked fetch in version 13: .* 0 to 12; Kafka 3.1 and newer"),
+        (
+            lambda at: at.send_fetch(()),
+            Api.FETCH,
+            3,
+            "asked fetch in versions 4 to 13: .* Kafka 0.11 and newer",
+        ),
         (lambda at: at.delete_records("t", 0, 1), Api.DELETE_RECORDS, 1, "0 to 1; Kafka 2.8 and newer"),
         (lambda at: at.init_producer("us", 1), Api.INIT_PRODUCER_ID, 2, "in versions 3 to 5: .* Kafka 2.5 and newer"),
     ],

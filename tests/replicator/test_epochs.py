@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clusters.fake_cluster import FakeCluster
-from clusters.wire.messages import READ_COMMITTED, FetchPartition
+from clusters.wire.messages import READ_COMMITTED, READ_UNCOMMITTED, FetchPartition
 from replicator.batch.batch_selection import select_batches
 from replicator.copy.copy_state import SourceCursor, TargetProgress
 from replicator.copy.partition_copy import PartitionCopy
@@ -25,6 +25,7 @@ from replicator.ledger.offset_map import OffsetRun
 from replicator.partition_key import PartitionKey, ProducerIdentity
 from replicator.partition_states import Halt, OffsetSpan
 from replicator.recovery import log_inspection as look_module
+from replicator.recovery import source_comparison
 from replicator.recovery.log_inspection import BrokerAddress, LeaderLog, SettledLogEnds
 from replicator.recovery.recovery_point import find_recovery_point
 from tests.replicator.test_ledger import Written
@@ -99,6 +100,21 @@ class World:
             assert (error, base) == (0, outgoing.first)
             copy.queue.in_flight.clear()
 
+    def compared(self, monkeypatch: pytest.MonkeyPatch) -> bool | None:
+        """What the comparison of the last copied records says."""
+        for module in (look_module, source_comparison):
+            monkeypatch.setattr(module, "open_connection", self.connect)
+        at = [("orders", 0)]
+        (here,) = look_module.require_leader_logs(self.source.settings, at, READ_UNCOMMITTED).values()
+        (there,) = look_module.require_leader_logs(self.target.settings, at, READ_UNCOMMITTED).values()
+        remembered = self.remembered()
+        assert remembered is not None
+        last = source_comparison.LastCopied(here, there, 0, there.end, remembered.map.to_source, exact=True)
+        (found,) = source_comparison.compare_last_copied(
+            self.source.settings, self.target.settings, {KEY: last}
+        ).values()
+        return found
+
     def looked(self, monkeypatch: pytest.MonkeyPatch):
         """What the next worker decides, and the divergence it found."""
         monkeypatch.setattr(look_module, "open_connection", self.connect)
@@ -112,6 +128,18 @@ class World:
         parted = look_module.find_log_truncations(self.source.settings, {KEY: (here, position, remembered.epochs)})
         seen = replace(seen, diverges_at=parted.get(KEY))
         return find_recovery_point(remembered, seen, self.us, "earliest"), parted.get(KEY)
+
+
+def test_a_topic_that_was_made_anew_holds_other_records(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    world.produce(10)
+    world.copy()
+    assert world.compared(monkeypatch) is True
+    world.source.delete_topic("orders")
+    world.source.create_topic("orders", 1)
+    assert world.compared(monkeypatch) is None  # nothing is there to compare
+    world.produce(5)
+    assert world.compared(monkeypatch) is False
 
 
 def test_truncated_and_grown_again_between_two_workers(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -142,11 +170,19 @@ def test_an_election_without_loss_is_nothing(monkeypatch: pytest.MonkeyPatch) ->
     assert decided.position == 12
 
 
-@given(st.lists(st.tuples(st.sampled_from(["produce", "elect", "copy"]), st.integers(1, 4)), max_size=14), st.data())
+@given(
+    st.lists(st.tuples(st.sampled_from(["produce", "elect", "copy"]), st.integers(1, 4)), max_size=14),
+    st.sampled_from([13, 11]),
+    st.data(),
+)
 @settings(max_examples=150, deadline=None)
-def test_the_first_lost_record_is_named_exactly(script: list[tuple[str, int]], data: st.DataObject) -> None:
-    """The oracle knows every value: the first copied offset that holds another one now, or none."""
+def test_the_first_lost_record_is_named_exactly(
+    script: list[tuple[str, int]], newest_fetch: int, data: st.DataObject
+) -> None:
+    """The oracle knows every value: the first copied offset that holds another one now, or none. Brokers whose Fetch
+    does not tell are asked for the ends of epochs."""
     world = World()
+    world.source.newest_fetch = newest_fetch
     world.produce(1)
     world.copy()
     for step, amount in script:
@@ -164,7 +200,10 @@ def test_the_first_lost_record_is_named_exactly(script: list[tuple[str, int]], d
     lost = next((offset for offset in sorted(copied) if now.get(offset) != copied[offset]), None)
     with pytest.MonkeyPatch.context() as patch:
         decided, parted = world.looked(patch)
+        is_same = world.compared(patch)
     assert parted == lost
+    newest = [offset for offset in sorted(copied)[-100:] if offset in now]
+    assert is_same == (all(now[offset] == copied[offset] for offset in newest) if newest else None)
     assert (isinstance(decided, Halt) and decided.state == "source_truncated") == (lost is not None)
 
 

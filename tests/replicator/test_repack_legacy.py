@@ -8,6 +8,7 @@ import pytest
 
 from clusters.record_batch import BatchRecord, decode_batch_records
 from replicator.batch.batch_selection import SelectedBatches, select_batches
+from replicator.batch.record_batch import StoredBatch
 from tests.replicator.build import NOW, answer, data
 from tests.replicator.old_formats import LOG_APPEND_TIME, Old, message, packed, wrapper
 
@@ -90,7 +91,8 @@ def test_the_position_inside_a_wrapper() -> None:
     inner = [Old(at, b"k%d" % at, b"v", NOW) for at in range(5)]
     selected = select_batches(answer(wrapper(1, 24, inner, "gzip", timestamp=NOW)), 22)
     assert [record.offset for record in seen(selected)] == [22, 23, 24]
-    assert select_batches(answer(wrapper(1, 24, inner, "gzip", timestamp=NOW)), 25) == SelectedBatches([], 25, -1)
+    behind = wrapper(1, 24, inner, "gzip", timestamp=NOW)
+    assert select_batches(answer(behind), 25) == SelectedBatches([], 25, -1, last_batch=StoredBatch(24, behind[12:16]))
 
 
 def test_all_formats_in_one_log() -> None:

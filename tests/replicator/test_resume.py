@@ -15,6 +15,7 @@ from clusters.fake_cluster import FakeCluster
 from clusters.flow_records import FlowRecord
 from clusters.record_batch import build_simple_batch
 from clusters.settings import ConnectionSettings
+from clusters.wire.topic_names import build_stand_in_id
 from replicator.batch.record_batch import RawBatch
 from replicator.ledger.ledger import Ledger
 from replicator.ledger.ledger_state import LedgerState
@@ -33,6 +34,7 @@ from topology.selectors import Selector, TopicSelection
 NOW = 1_790_000_000_000
 DAY = 86_400_000
 SOURCE, TARGET, OTHER = uuid.UUID(int=1), uuid.UUID(int=2), uuid.UUID(int=3)
+STAND_IN = build_stand_in_id("zk-cluster", "orders")
 US = ProducerIdentity(7, 0, 0)
 
 
@@ -41,8 +43,8 @@ def tail(base: int, end: int, producer: int = 7, epoch: int = 0, sequence: int |
     return RawBatch(base, end, 0, 0, NOW, producer, epoch, sequence, end - base, memoryview(b""))
 
 
-def known(*runs: tuple[int, int], identity: ProducerIdentity = US) -> LedgerState:
-    return LedgerState(OffsetMap.of(runs or [(0, 0)]), identity, SOURCE, TARGET)
+def known(*runs: tuple[int, int], identity: ProducerIdentity = US, source: uuid.UUID = SOURCE) -> LedgerState:
+    return LedgerState(OffsetMap.of(runs or [(0, 0)]), identity, source, TARGET)
 
 
 YOUNG = (0, 99, NOW)
@@ -133,6 +135,18 @@ CASES = [
     # topic ids
     Case("target created again", "target_gone", seen={"target_id": OTHER}, says=str(OTHER)),
     Case("source created again", "source_recreated", seen={"source_id": OTHER}, says=str(OTHER)),
+    # a source that gives topics no ids
+    Case("the same records still", (100, DEPTH, DEPTH), known(source=STAND_IN),
+         {"source_id": STAND_IN, "source_is_same": True}),
+    Case("nothing left to compare", (100, DEPTH, DEPTH), known(source=STAND_IN), {"source_id": STAND_IN}),
+    Case("other records", "source_recreated", known(source=STAND_IN),
+         {"source_id": STAND_IN, "source_is_same": False}, says="other records than were copied last"),
+    Case("other records behind a leader change", "source_truncated", known(source=STAND_IN),
+         {"source_id": STAND_IN, "source_is_same": False, "diverges_at": 90}, says="90 to 99"),
+    Case("its brokers give ids now", (100, DEPTH, DEPTH), known(source=STAND_IN), {"source_is_same": True}),
+    Case("they give ids, and nobody can tell", "source_recreated", known(source=STAND_IN), says=str(STAND_IN)),
+    Case("an id is never taken back", "source_recreated", known(),
+         {"source_id": STAND_IN, "source_is_same": True}, says=str(STAND_IN)),
     # the source's log
     Case("expired", "source_expired", seen={"source_start": 101}, says="100 to 100"),
     Case("not expired yet", (100, DEPTH, DEPTH), seen={"source_start": 100}),

@@ -246,9 +246,9 @@ def test_replicas_that_the_target_cannot_have() -> None:
 @pytest.mark.parametrize(
     ("source", "target", "expected"),
     [
-        ("3.0", "4.3", "onprem runs Kafka 3.0; Watershed reads from 3.1 and newer"),
-        ("3.9", "4.0", "cloud runs Kafka 4.0; Watershed writes to 4.1 and newer"),
-        ("3.10", "4.10", ""),
+        ("0.10", "4.3", "onprem runs Kafka 0.10; Watershed reads from 0.11 and newer"),
+        ("2.4", "2.7", "cloud runs Kafka 2.7; Watershed writes to 2.8 and newer"),
+        ("0.11", "2.10", ""),
         (None, None, ""),
         ("unheard of", "4.x", ""),
     ],

@@ -150,14 +150,14 @@ CASES = [
     (
         "the releases that it takes",
         "CLU112",
-        clusters(a=at("k:1", 'facts: {kafka: "3.1"}'), b=at("l:1", 'facts: {kafka: "3.1.0"}')) + flow("a", "b"),
+        clusters(a=at("k:1", 'facts: {kafka: "0.11"}'), b=at("l:1", 'facts: {kafka: "2.8.0"}')) + flow("a", "b"),
         [],
     ),
     (
-        "3.10 would be newer than 3.1, and 3.0 is not enough to be written to",
+        "2.10 would be newer than 2.8, and 2.7 is not enough to be written to",
         "CLU112",
-        clusters(a=at("k:1", 'facts: {kafka: "3.10"}'), b=at("l:1", 'facts: {kafka: "3.0"}')) + flow("a", "b"),
-        ["`b` runs Kafka 3.0; as the target of `a-to-b` it needs 3.1"],
+        clusters(a=at("k:1", 'facts: {kafka: "2.10"}'), b=at("l:1", 'facts: {kafka: "2.7"}')) + flow("a", "b"),
+        ["`b` runs Kafka 2.7; as the target of `a-to-b` it needs 2.8"],
     ),
     (
         "unknown and unreadable",
@@ -192,7 +192,7 @@ def test_an_old_release_says_everything_that_it_lacks() -> None:
     [finding] = [
         each for each in lint_topology(parse_topology(complete_example(text))).findings if each.rule == "CLU112"
     ]
-    assert [note.rpartition(" ")[2] for note in finding.notes] == ["3.1", "2.3", "0.11"]
+    assert [note.rpartition(" ")[2] for note in finding.notes] == ["2.8", "2.3", "0.11"]
     assert finding.confidence == "likely"
 
 

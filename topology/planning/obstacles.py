@@ -19,8 +19,8 @@ _INHERITED = {
     "message.timestamp.type": "log.message.timestamp.type",
     "min.insync.replicas": "min.insync.replicas",
 }
-_OLDEST_SOURCE = (3, 1)  # Fetch by topic id (KIP-516)
-_OLDEST_TARGET = (4, 1)  # Produce by topic id (KIP-516)
+_OLDEST_SOURCE = (0, 11)  # record batches (KIP-98)
+_OLDEST_TARGET = (2, 8)  # topic ids (KIP-516) and DescribeProducers (KIP-664)
 _REPLICAS_A_BROKER = (
     4_000  # what Kafka's developers advise at most (Apache Kafka blog, 200K partitions per cluster, 2018)
 )

@@ -9,7 +9,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
+from operator import add
 
 from clusters.control_topics import ControlWriter
 from clusters.errors import ClusterError, TopicMissing, Unauthorised
@@ -24,7 +26,7 @@ from replicator.copy.transactions.transaction_copy import CopyPath, TransactionC
 from replicator.errors import ReplicatorError
 from replicator.ledger.leader_epochs import LeaderEpochEntry
 from replicator.ledger.ledger import Ledger, read_ledger
-from replicator.ledger.transaction_positions import PositionAndRuns, PositionTracker
+from replicator.ledger.transaction_positions import PositionAndRuns, PositionTracker, TransactionPosition
 from replicator.partition_key import PartitionKey
 from replicator.partition_states import Halt, Reinspect
 from replicator.recovery.log_inspection import LeaderLog, SettledLogEnds, find_log_truncations, read_leader_logs
@@ -35,6 +37,7 @@ from replicator.recovery.operator_decisions import (
     journal_decision_outcome,
     journal_policy_decision,
 )
+from replicator.recovery.source_comparison import LastCopied, compare_last_copied, needs_comparison
 from replicator.recovery.transaction_recovery_point import (
     InspectedRanges,
     RecoveryTrouble,
@@ -167,6 +170,13 @@ class TransactionTakeover:
             if not isinstance(seen, ClusterError):
                 here, there, ends = seen
                 found[key] = here, there, ends.parted_at(offset)
+        exact = not self.record.flow.sync.schemas.translated
+        last = _find_last_copied(ledger, found, exact=exact)
+        for key, is_same in compare_last_copied(self.source, self.target, last).items():
+            seen = found[key]
+            assert not isinstance(seen, ClusterError), "only what was inspected is compared"
+            here, there, ends = seen
+            found[key] = here, there, replace(ends, source_is_same=is_same)
         return found
 
     def _opened(self, slots: Iterable[int]) -> dict[int, tuple[SlotSender, int] | RecoveryTrouble]:
@@ -186,6 +196,30 @@ class TransactionTakeover:
         ordered = sorted(slots)
         with ThreadPoolExecutor(max_workers=8, thread_name_prefix="open") as pool:
             return dict(zip(ordered, pool.map(opened, ordered), strict=True))
+
+
+def _find_last_copied(
+    ledger: Ledger, inspected: Mapping[PartitionKey, _InspectedPartition | ClusterError], *, exact: bool
+) -> dict[PartitionKey, LastCopied]:
+    """What to compare of the partitions whose source topic has no id, or had none when it was copied."""
+    found: dict[PartitionKey, LastCopied] = {}
+    for key, seen in inspected.items():
+        if isinstance(seen, ClusterError) or key not in ledger.positions:
+            continue
+        here, there, ends = seen
+        at = ledger.positions[key].position
+        if not needs_comparison(at.source_id, ends.source_id) or at.target_id != ends.target_id:
+            continue
+        gave_up = bool(at.order) and at.leader_epoch < 0  # by an operator decision; nothing was copied since
+        first, shift = (at.target_end, 0) if gave_up or not at.stretches else _get_newest_run(at)
+        found[key] = LastCopied(here, there, first, at.target_end, partial(add, shift), exact)
+    return found
+
+
+def _get_newest_run(at: TransactionPosition) -> tuple[int, int]:
+    """(its first target offset, what has to be added for the source offset)."""
+    newest = at.stretches[-1]
+    return newest.target, newest.source - newest.target
 
 
 def _trouble(error: ClusterError, source_alias: str) -> RecoveryTrouble:

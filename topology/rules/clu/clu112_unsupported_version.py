@@ -1,11 +1,11 @@
 """CLU112 unsupported-version: a cluster's Kafka is older than what a flow does with it.
 
-Why: Watershed reads by topic id at both ends, so that a topic that was deleted and made anew is never taken for the
-old one. Brokers that do not know this request are refused before anything is begun. Record headers and changing configs
-one by one are older, and only told with it.
+Why: Watershed knows a target topic by its id, so that one that was deleted and made anew is never taken for the old
+one. At a source without ids it compares records instead. Brokers that are too old are refused before anything is begun.
+Record headers and changing configs one by one are older, and only told with it.
 
-Source: KIP-516 (Fetch 13 in Kafka 3.1); KIP-339 (2.3); KIP-82 (0.11); apache/kafka MirrorSourceConnector.java, which
-raises without incremental configs
+Source: KIP-516 (topic ids in Kafka 2.8); KIP-98 (record batches in 0.11); KIP-339 (2.3); KIP-82 (0.11);
+apache/kafka MirrorSourceConnector.java, which raises without incremental configs
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ class _VersionNeed:
 
 
 _NEEDS = (
-    _VersionNeed("target", (3, 1), "reading by topic id", lambda flow: True),
-    _VersionNeed("source", (3, 1), "reading by topic id", lambda flow: True),
+    _VersionNeed("target", (2, 8), "topic ids", lambda flow: True),
+    _VersionNeed("source", (0, 11), "record batches", lambda flow: True),
     _VersionNeed("target", (2, 3), "changing configs one by one", lambda flow: flow.plan.sync_configs == "continuous"),
     _VersionNeed(
         "target", (0, 11), "record headers", lambda flow: flow.settings.at("provenance", "header") is not None

@@ -7,7 +7,7 @@ from contextlib import closing
 from typing import NamedTuple
 
 from replicator.batch.header_rewrite import BATCH_HEADER_BYTES
-from replicator.batch.record_batch import UNKNOWN_RECORD_COUNT, RawBatch, StoredBatch, decode_batches
+from replicator.batch.record_batch import UNKNOWN_RECORD_COUNT, BatchChecksum, RawBatch, decode_batches
 from replicator.batch.repack import RejectedRecord, Repacker, RepackTerms
 from replicator.errors import BadBatch, CompactionHole
 
@@ -31,7 +31,7 @@ class SelectedBatches(NamedTuple):
     refused: BadBatch | None = None
     rejected: tuple[RejectedRecord, ...] = ()
     holes: bool = False
-    last_batch: StoredBatch | None = None
+    last_batch: BatchChecksum | None = None
 
 
 def select_batches(
@@ -79,7 +79,7 @@ def select_batches(
         refused,
         tuple(packing.rejected),
         holes or bool(packing.rejected),
-        None if last is None else StoredBatch.of(last),
+        None if last is None else BatchChecksum.of(last),
     )
 
 

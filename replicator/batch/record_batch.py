@@ -66,17 +66,17 @@ class RawBatch(NamedTuple):
         return self.base + index
 
 
-class StoredBatch(NamedTuple):
+class BatchChecksum(NamedTuple):
     """A batch as a log stores it: another one at the same offset has another checksum (the CRC-32 of its own front)."""
 
     base: int
     checksum: bytes
 
     @staticmethod
-    def of(batch: RawBatch) -> StoredBatch:
+    def of(batch: RawBatch) -> BatchChecksum:
         """Of a batch that was fetched and not repacked."""
         at = _CRC_AT if batch.data[MAGIC_BYTE_AT] == CURRENT_MAGIC else _OLD_CRC_AT
-        return StoredBatch(batch.base, bytes(batch.data[at : at + 4]))
+        return BatchChecksum(batch.base, bytes(batch.data[at : at + 4]))
 
 
 def decode_batches(fetched: memoryview) -> Iterator[RawBatch]:

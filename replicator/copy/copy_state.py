@@ -11,7 +11,7 @@ from replicator.partition_states import Halt, Reinspect
 
 if TYPE_CHECKING:
     from replicator.batch.batch_selection import SelectedBatches
-    from replicator.batch.record_batch import StoredBatch
+    from replicator.batch.record_batch import BatchChecksum
 
 _Batch = TypeVar("_Batch")
 
@@ -27,7 +27,7 @@ class SourceCursor:
     position: int  # of the next Fetch
     leader_epoch: int = -1
     epochs: list[LeaderEpochEntry] = field(default_factory=list)  # as far as they are known
-    last_batch: StoredBatch | None = None
+    last_batch: BatchChecksum | None = None
     asked_again: bool = False
     end: int = -1  # last stable offset at the last fetch
     high_watermark: int = -1  # what lies between `end` and here waits for a transaction to end

@@ -14,7 +14,7 @@ from clusters.wire import error_codes
 from clusters.wire.messages import FetchedPartition, FetchPartition
 from clusters.wire.topic_names import is_stand_in_id
 from replicator.batch.batch_selection import select_batches
-from replicator.batch.record_batch import StoredBatch, decode_batches
+from replicator.batch.record_batch import BatchChecksum, decode_batches
 from replicator.copy.copy_protocol import Copy
 from replicator.errors import BadBatch
 from replicator.partition_states import Halt, OffsetSpan, Reinspect
@@ -215,7 +215,7 @@ def _is_confirmed(active: ActiveCopy, answer: FetchedPartition) -> bool:
     first = next(decode_batches(answer.records), None)
     if first is None:  # the answer had no room for it: it is asked for once more
         return False
-    if StoredBatch.of(first) == cursor.last_batch:
+    if BatchChecksum.of(first) == cursor.last_batch:
         cursor.asked_again = False
         return True
     reason = f"the source sends another batch than before at offset {first.base}"

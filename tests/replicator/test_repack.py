@@ -20,7 +20,7 @@ from clusters.record_batch import (
 )
 from replicator.batch import codecs, records, repack
 from replicator.batch.batch_selection import SelectedBatches, select_batches
-from replicator.batch.record_batch import RawBatch, StoredBatch
+from replicator.batch.record_batch import BatchChecksum, RawBatch
 from replicator.batch.records import build_raw_batch, decode_records
 from replicator.batch.repack import MERGED_BATCH_BYTES, SMALL_BATCH_BYTES, RejectedRecord, RepackTerms
 from replicator.errors import OversizedBatch
@@ -116,7 +116,7 @@ def test_the_position_inside_a_hole_at_a_batchs_end() -> None:
     selected = select_batches(answer(data(10, offsets=(0, 1), span=9), data(30)), 15)
     assert (spans(selected), selected.position) == ([(30, 1)], 31)
     assert select_batches(answer(data(10, offsets=(0, 1), span=9)), 15) == SelectedBatches(
-        [], 19, 0, holes=True, last_batch=StoredBatch(10, data(10, offsets=(0, 1), span=9)[17:21])
+        [], 19, 0, holes=True, last_batch=BatchChecksum(10, data(10, offsets=(0, 1), span=9)[17:21])
     )
 
 

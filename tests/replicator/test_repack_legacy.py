@@ -8,7 +8,7 @@ import pytest
 
 from clusters.record_batch import BatchRecord, decode_batch_records
 from replicator.batch.batch_selection import SelectedBatches, select_batches
-from replicator.batch.record_batch import StoredBatch
+from replicator.batch.record_batch import BatchChecksum
 from tests.replicator.build import NOW, answer, data
 from tests.replicator.old_formats import LOG_APPEND_TIME, Old, message, packed, wrapper
 
@@ -92,7 +92,9 @@ def test_the_position_inside_a_wrapper() -> None:
     selected = select_batches(answer(wrapper(1, 24, inner, "gzip", timestamp=NOW)), 22)
     assert [record.offset for record in seen(selected)] == [22, 23, 24]
     behind = wrapper(1, 24, inner, "gzip", timestamp=NOW)
-    assert select_batches(answer(behind), 25) == SelectedBatches([], 25, -1, last_batch=StoredBatch(24, behind[12:16]))
+    assert select_batches(answer(behind), 25) == SelectedBatches(
+        [], 25, -1, last_batch=BatchChecksum(24, behind[12:16])
+    )
 
 
 def test_all_formats_in_one_log() -> None:

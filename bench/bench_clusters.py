@@ -28,8 +28,14 @@ class BenchClusters:
 
 
 @contextmanager
-def run_bench_lab(directory: Path, aliases: Sequence[str], settings: Mapping[str, str] | None = None) -> Iterator[Lab]:
-    """Clusters of these names while this lasts, or those of BENCH_LAB. Raises LabError when that has others."""
+def run_bench_lab(
+    directory: Path,
+    aliases: Sequence[str],
+    settings: Mapping[str, str] | None = None,
+    kafka: Mapping[str, str] | None = None,
+) -> Iterator[Lab]:
+    """Clusters of these names while this lasts, or those of BENCH_LAB. kafka: releases by name. Raises LabError when
+    BENCH_LAB has others."""
     if shared := os.environ.get("BENCH_LAB"):
         found = clusters.read_lab(shared)
         for alias in aliases:
@@ -37,7 +43,7 @@ def run_bench_lab(directory: Path, aliases: Sequence[str], settings: Mapping[str
         yield found
         return
     try:
-        yield clusters.start_clusters(directory, aliases, settings=settings)
+        yield clusters.start_clusters(directory, aliases, settings=settings, kafka=kafka)
     finally:
         clusters.end_clusters(directory)
 

@@ -16,6 +16,7 @@ _FASTER_COMPRESSED = 5.0
 _LARGE, _SMALL = 16 << 10, (512, 4 << 10)  # bytes of a batch
 _MOST_MIB = 256.0
 _AS_FAST, _AS_SMALL = 0.95, 1.05  # shares of records/s and of memory; medians of three copies differ by less than that
+_BY_NAME = 0.95
 _LOADED_P99_MS = 20.0
 
 
@@ -49,6 +50,21 @@ def build_throughput_goals(rows: Sequence[_Row]) -> list[BenchGoal]:
     peak = max(row["peak_mib"] for row in rows if row["contender"].startswith(_OURS))
     goals.append(BenchGoal("MiB of memory a process, at most", peak, _MOST_MIB, "lower"))
     return goals
+
+
+def build_release_goals(rows: Sequence[_Row], newest: str) -> list[BenchGoal]:
+    """Each release's rate as a share of that from `newest`, case by case."""
+    by_id = {row["case"]: row["krecords_s"] for row in rows if row["source"] == newest}
+    return [
+        BenchGoal(
+            f"{row['case']}: records/s from {row['source']} over those from {newest}",
+            round(row["krecords_s"] / by_id[row["case"]], 3),
+            _BY_NAME,
+            "higher",
+        )
+        for row in rows
+        if row["source"] != newest
+    ]
 
 
 def build_latency_goals(rows: Sequence[_Row]) -> list[BenchGoal]:

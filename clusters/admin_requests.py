@@ -6,6 +6,7 @@ import struct
 import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from confluent_kafka import (
@@ -27,6 +28,7 @@ from clusters.librdkafka import UNKNOWN_TOPIC_CODES, LibrdkafkaErrors
 from clusters.secret_rotation import SecretRotation
 from clusters.settings import ConnectionSettings
 from clusters.topic_partition import TopicPartition
+from clusters.wire.topic_names import build_stand_in_id
 
 _T = TypeVar("_T")
 
@@ -94,7 +96,7 @@ class AdminRequests:
         }
 
     def topics(self, names: list[str]) -> dict[str, TopicDescription]:
-        """Those of `names` that exist; a topic deleted meanwhile is left out."""
+        """Those of `names` that exist; a topic deleted meanwhile is left out. One without an id gets a stand-in id."""
 
         def describe(bound: RequestBound) -> dict[str, TopicDescription]:
             found: dict[str, TopicDescription] = {}
@@ -109,7 +111,14 @@ class AdminRequests:
                 found[name] = TopicDescription(name, _uuid(answer.topic_id), len(answer.partitions), replicas)
             return found
 
-        return self._ask(describe, "describing topics") if names else {}
+        found = self._ask(describe, "describing topics") if names else {}
+        if all(topic.topic_id.int for topic in found.values()):
+            return found
+        cluster_id = str(self.cluster().cluster_id)
+        return {
+            name: topic if topic.topic_id.int else replace(topic, topic_id=build_stand_in_id(cluster_id, name))
+            for name, topic in found.items()
+        }
 
     def create_topic(
         self, name: str, partitions: int, replication_factor: int | None, configs: Mapping[str, str]
@@ -186,7 +195,8 @@ class AdminRequests:
         """Log starts, or log ends (last stable offsets with read_committed), from the partitions' leaders.
 
         librdkafka 2.16 keeps asking a leader that is dead, and then answers -1001 without an error, or asks with the
-        epoch of a leader before: it has to be told to learn the leaders anew.
+        epoch of a leader before; and it never hears of a partition that was added after its first question. It has to
+        be told to learn the leaders anew.
         """
         request = {WirePartition(*key): _LATEST if latest else _EARLIEST for key in asked}
         committed = isolation == "read_committed"
@@ -199,7 +209,7 @@ class AdminRequests:
                 try:
                     offset = _result(future, bound).offset
                 except KafkaException as error:
-                    if librdkafka.extract_kafka_error(error).code() in _LEADER_MOVED:
+                    if librdkafka.extract_kafka_error(error).code() in _LEADER_MOVED | UNKNOWN_TOPIC_CODES:
                         self._client.list_topics(key.topic, timeout=bound["request_timeout"])
                     raise self._leader_error(librdkafka.extract_kafka_error(error), key, request) from None
                 if offset < 0:

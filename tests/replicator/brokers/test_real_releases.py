@@ -97,6 +97,29 @@ def test_transactions_arrive_without_what_was_aborted(old_pair, topic_name, tmp_
     assert assert_exact_copy(settings, plan, topic_name, 2) == committed
 
 
+def test_partitions_that_are_added_are_copied(old_pair, topic_name, tmp_path):
+    """The target's topic grows only with the topic that was copied: ids, or their stand-ins, are equal everywhere."""
+    settings = settings_of(old_pair)
+    with Admin(settings["onprem"]) as admin:
+        made = admin.create_topic(topic_name, 1)
+        assert admin.topic(topic_name) == made
+    sending = producer(settings["onprem"])
+    put(sending, topic_name, 100)
+    sending.flush()
+    plan = applied(settings, plan_for(settings, topic_name, topic_name))
+    with workers(plan, "cloud", tmp_path) as start:
+        start()
+        wait_copied(settings, plan, topic_name, 1)
+        with Admin(settings["onprem"]) as admin:
+            admin.create_partitions(topic_name, 3)
+        after = producer(settings["onprem"])
+        for number in (1, 2):
+            after.produce(topic_name, b"%d" % number, partition=number)
+        assert after.flush(60) == 0
+        wait_copied(settings, plan, topic_name, 3)
+    assert assert_exact_copy(settings, plan, topic_name, 3) == 102
+
+
 def make_anew(settings: ConnectionSettings, topic: str) -> bool:
     """With ZooKeeper a topic that no broker shows may still be in the way, and its leader may be long in coming."""
     client = AdminClient(settings.librdkafka())

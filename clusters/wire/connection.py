@@ -13,6 +13,7 @@ import time
 import uuid
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any, Final, TypeVar
 
 from clusters.errors import ProtocolError, RequestRefused, Unauthorised, Unreachable
@@ -95,6 +96,7 @@ class _NamedTopics:
 
 _BY_ID: Final = _NamedTopics({})
 _Part = TypeVar("_Part", FetchPartition, ProducePartition)
+_Answer = TypeVar("_Answer", FetchedPartition, ProducedPartition)
 
 
 def _leave_out(partitions: tuple[_Part, ...], asked: _NamedTopics) -> tuple[_Part, ...]:
@@ -102,6 +104,13 @@ def _leave_out(partitions: tuple[_Part, ...], asked: _NamedTopics) -> tuple[_Par
         return partitions
     absent = set(asked.absent)
     return tuple(part for part in partitions if (part.topic_id, part.partition) not in absent)
+
+
+def _translate_missing(answer: _Answer) -> _Answer:
+    """A broker that was asked by name calls a topic that it does not have UNKNOWN_TOPIC_OR_PARTITION."""
+    if answer.error == error_codes.UNKNOWN_TOPIC_OR_PARTITION:
+        return replace(answer, error=error_codes.UNKNOWN_TOPIC_ID)
+    return answer
 
 
 def _answer_unknown(topic_id: uuid.UUID, partition: int) -> FetchedPartition:
@@ -297,8 +306,10 @@ class Connection(AlignmentRequests):
             self.throttle_ms, answers = produce.decode_produce_response(version, body, asked.find_id)
         except _UNREADABLE as problem:
             raise self._exchange.refuse_answer("produce", problem) from problem
+        if asked is _BY_ID:
+            return answers
         unknown = (ProducedPartition(*each, error_codes.UNKNOWN_TOPIC_ID, -1, -1) for each in asked.absent)
-        return [*answers, *unknown]
+        return [*map(_translate_missing, answers), *unknown]
 
     def list_offsets(
         self, partitions: tuple[tuple[str, int], ...], timestamp: int, *, isolation: int = READ_UNCOMMITTED
@@ -386,7 +397,7 @@ class Connection(AlignmentRequests):
             answers = [
                 _answer_unknown(each.topic_id, each.partition) if each.topic_id in gone else each for each in answers
             ]
-        return answers + [_answer_unknown(*each) for each in asked.absent]
+        return [*map(_translate_missing, answers), *(_answer_unknown(*each) for each in asked.absent)]
 
     def _pick(self, api: Api) -> int:
         """The version of a request that is sent all the time, looked for once."""

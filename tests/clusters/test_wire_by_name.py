@@ -77,18 +77,24 @@ class OldBroker:
 
     def _read(self, request: Any) -> dict[str, Any]:
         self.named += [str(each.topic) for each in request.topics]
-        part = {
-            "partition_index": 0, "error_code": ErrorCode.none, "high_watermark": 9, "aborted_transactions": (),
-            "records": self.records,
-        }  # fmt: skip
-        topics = tuple({"topic": each.topic, "partitions": (part,)} for each in request.topics)
+        part = {"partition_index": 0, "high_watermark": 9, "aborted_transactions": (), "records": self.records}
+        topics = tuple(
+            {"topic": each.topic, "partitions": (part | {"error_code": self._code(str(each.topic))},)}
+            for each in request.topics
+        )
         return {"throttle_time": timedelta(0), "error_code": ErrorCode.none, "responses": topics}
 
     def _write(self, request: Any) -> dict[str, Any]:
         self.named += [str(each.name) for each in request.topic_data]
-        part = {"index": 0, "error_code": ErrorCode.none, "base_offset": 7, "record_errors": ()}
-        topics = tuple({"name": each.name, "partition_responses": (part,)} for each in request.topic_data)
+        part = {"index": 0, "base_offset": 7, "record_errors": ()}
+        topics = tuple(
+            {"name": each.name, "partition_responses": (part | {"error_code": self._code(str(each.name))},)}
+            for each in request.topic_data
+        )
         return {"responses": topics, "throttle_time": timedelta(0)}
+
+    def _code(self, name: str) -> ErrorCode:
+        return ErrorCode.none if name in self.topics else ErrorCode.unknown_topic_or_partition
 
 
 def read(connection: Connection, *ids: uuid.UUID) -> dict[uuid.UUID, FetchedPartition]:
@@ -118,6 +124,8 @@ def test_records_of_a_topic_that_is_gone_are_not_handed_out(monkeypatch: pytest.
     read(connection, orders)
     del broker.topics["orders"]
     assert read(connection, orders)[orders].error == error_codes.UNKNOWN_TOPIC_ID
+    connection.send_produce((ProducePartition(orders, 0, (b"batch",)),))
+    assert connection.receive_produce()[0].error == error_codes.UNKNOWN_TOPIC_ID
 
 
 def test_an_answer_without_records_costs_no_question(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,7 @@ import threading
 import time
 import uuid
 from collections import deque
+from collections.abc import Mapping
 from typing import Protocol
 
 from clusters.cluster_protocol import TopicDescription
@@ -227,13 +228,10 @@ class FakeWire:
         """Whether it takes this version: every one but those of Fetch that its cluster is too old for."""
         return api_key != Api.FETCH or version <= self._cluster.newest_fetch
 
-    def find_epoch_end(self, topic: str, partition: int, leader_epoch: int) -> tuple[int, int, int]:
-        """Returns (error, epoch, its end in the log)."""
+    def find_epoch_ends(self, asked: Mapping[tuple[str, int], int]) -> dict[tuple[str, int], tuple[int, int, int]]:
+        """(topic, partition) → (error, epoch, its end in the log), of topics that exist."""
         self._check()
-        try:
-            return 0, *self._cluster.log(topic, partition).find_epoch_end(leader_epoch)
-        except TopicMissing:
-            return UNKNOWN_TOPIC_OR_PARTITION, -1, -1
+        return {place: (0, *self._cluster.log(*place).find_epoch_end(epoch)) for place, epoch in asked.items()}
 
     def end_of_epoch(self, topic: str, partition: int, leader_epoch: int) -> tuple[int, int]:
         """Returns (error, log end), whatever the epoch."""

@@ -9,6 +9,8 @@ Source: docs/research/aligned-mode.md, sections B and C.
 from __future__ import annotations
 
 import datetime
+from collections import defaultdict
+from collections.abc import Mapping
 from typing import Any, Final, Protocol
 
 from clusters.errors import ProtocolError
@@ -92,24 +94,34 @@ class AlignmentRequests(TransactionRequests):
 
     def end_of_epoch(self, topic: str, partition: int, leader_epoch: int) -> tuple[int, int]:
         """See `AlignmentWire`. Raises ProtocolError for an answer about something else."""
-        error, _, end = self.find_epoch_end(topic, partition, leader_epoch)
+        found = self.find_epoch_ends({(topic, partition): leader_epoch}).get((topic, partition))
+        if found is None:
+            raise ProtocolError(f"an answer to OffsetForLeaderEpoch leaves out {topic}-{partition}", topic=topic)
+        error, _, end = found
         return error, end
 
-    def find_epoch_end(self, topic: str, partition: int, leader_epoch: int) -> tuple[int, int, int]:
-        """(error, epoch, offset): the newest epoch of the leader's log that is not newer than `leader_epoch`, and where
-        it ends there (KIP-320); -1, -1 where there is none. Below version 3 (Kafka 2.3) it needs CLUSTER_ACTION. Raises
-        ProtocolError for an answer about something else."""
-        part = {"partition": partition, "leader_epoch": leader_epoch}
+    def find_epoch_ends(self, asked: Mapping[tuple[str, int], int]) -> dict[tuple[str, int], tuple[int, int, int]]:
+        """(topic, partition) → (error, epoch, offset): the newest epoch of the leader's log that is not newer than the
+        one asked for, and where it ends there (KIP-320); -1, -1 where there is none. Below version 3 (Kafka 2.3) it
+        needs CLUSTER_ACTION."""
+        by_topic: dict[str, list[dict[str, int]]] = defaultdict(list)
+        for (topic, partition), leader_epoch in asked.items():
+            by_topic[topic].append({"partition": partition, "leader_epoch": leader_epoch})
         answer = self.ask(
             Api.OFFSET_FOR_LEADER_EPOCH,
             patience_s=REPLICATED_S,
             replica_id=-1,
-            topics=({"topic": topic, "partitions": (part,)},),
+            topics=tuple({"topic": topic, "partitions": tuple(parts)} for topic, parts in by_topic.items()),
         )
-        for answered in answer.topics:
-            for found in answered.partitions:
-                return int(found.error_code), int(found.leader_epoch), int(found.end_offset)
-        raise ProtocolError(f"an answer to OffsetForLeaderEpoch leaves out {topic}-{partition}", topic=topic)
+        return {
+            (str(topic.topic), int(part.partition)): (
+                int(part.error_code),
+                int(part.leader_epoch),
+                int(part.end_offset),
+            )
+            for topic in answer.topics
+            for part in topic.partitions
+        }
 
 
 def _encode_markers(version: int, marker: dict[str, Any], count: int) -> bytes:

@@ -366,10 +366,12 @@ class Connection(AlignmentRequests):
         """
         ids = {part.topic_id for part in partitions}
         now = time.monotonic()
-        if now - self._named_at > _PAUSE_S and not self._exchange.is_waiting:
+        is_due = now - self._named_at > _PAUSE_S
+        if is_due and not self._exchange.is_waiting:
             found = self.metadata(tuple(sorted(name for name in map(find_topic_name, ids) if name is not None)))
-            self._cluster_id = found.cluster_id
-        self._named_at = now
+            self._cluster_id, is_due = found.cluster_id, False
+        if not is_due:
+            self._named_at = now
         names = {topic_id: find_topic_name(topic_id, self._cluster_id) for topic_id in ids}
         if None in names.values() and not self._exchange.is_waiting:
             self.metadata(None)

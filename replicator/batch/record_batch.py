@@ -71,12 +71,13 @@ class BatchChecksum(NamedTuple):
 
     base: int
     checksum: bytes
+    size: int  # bytes
 
     @staticmethod
     def of(batch: RawBatch) -> BatchChecksum:
         """Of a batch that was fetched and not repacked."""
         at = _CRC_AT if batch.data[MAGIC_BYTE_AT] == CURRENT_MAGIC else _OLD_CRC_AT
-        return BatchChecksum(batch.base, bytes(batch.data[at : at + 4]))
+        return BatchChecksum(batch.base, bytes(batch.data[at : at + 4]), len(batch.data))
 
 
 def decode_batches(fetched: memoryview) -> Iterator[RawBatch]:

@@ -20,15 +20,16 @@ _Batch = TypeVar("_Batch")
 class SourceCursor:
     """Where the source is read, and what its leader said. All offsets are source offsets.
 
-    leader_epoch: of the last batch that was read; a Fetch names it (KIP-320). last_batch: the same batch, read again
-    where the topic has no id and nothing was asked for a while; asked_again: the next answer has to begin with it.
+    leader_epoch: of the last batch that was read; a Fetch names it (KIP-320). last_batch: the same batch. asked_at:
+    when the last Fetch was sent that was answered (monotonic). Both are looked at where the topic has no id
+    (`replicator.transport.confirmation`).
     """
 
     position: int  # of the next Fetch
     leader_epoch: int = -1
     epochs: list[LeaderEpochEntry] = field(default_factory=list)  # as far as they are known
     last_batch: BatchChecksum | None = None
-    asked_again: bool = False
+    asked_at: float = 0.0
     end: int = -1  # last stable offset at the last fetch
     high_watermark: int = -1  # what lies between `end` and here waits for a transaction to end
     seen_at: float = 0.0  # when the source told its end (monotonic); 0: not yet

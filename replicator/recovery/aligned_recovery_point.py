@@ -24,6 +24,7 @@ from replicator.recovery.producer_epochs import find_unused_epoch
 from replicator.recovery.recovery_point import (
     LogInspection,
     RecoveryPoint,
+    check_last_copied,
     check_source_range,
     check_tail_producer,
     check_topic_ids,
@@ -39,7 +40,7 @@ def find_aligned_recovery_point(
         return _first_time(seen, producer_id)
     known = (remembered.source_id, remembered.target_id)
     stop = check_topic_ids(known, seen, lambda: seen.target_end)
-    stop = stop or _translated(remembered, seen)
+    stop = stop or _translated(remembered, seen) or check_last_copied(seen, lambda: seen.target_end)
     if stop is not None:
         return stop
     return _filled(remembered, seen) if remembered.filling else _copied(remembered, seen)

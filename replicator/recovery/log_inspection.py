@@ -384,9 +384,10 @@ def _ask_for_epoch_ends(
     """
     if not connection.knows(Api.OFFSET_FOR_LEADER_EPOCH, SUPPORT[Api.OFFSET_FOR_LEADER_EPOCH].lowest):
         return {}
+    ends = connection.find_epoch_ends({(key.topic, key.partition): epoch for key, (_, epoch) in copied.items()})
     found: dict[PartitionKey, tuple[int, int]] = {}
     for key, (position, copied_epoch) in copied.items():
-        error, epoch, end = connection.find_epoch_end(key.topic, key.partition, copied_epoch)
+        error, epoch, end = ends.get((key.topic, key.partition), (-1, -1, -1))
         if not error and epoch >= 0 and (epoch < copied_epoch or end < position):
             found[key] = epoch, end
     return found

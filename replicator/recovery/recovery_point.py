@@ -101,6 +101,7 @@ def find_recovery_point(
     known = (remembered.source_id, remembered.target_id)
     stop = check_topic_ids(known, seen, lambda: remembered.map.source_position(seen.target_end))
     stop = stop or _foreign_tail(remembered, seen)
+    stop = stop or check_last_copied(seen, lambda: remembered.map.source_position(seen.target_end))
     if stop is not None:
         return stop
     identity = remembered.identity
@@ -198,8 +199,9 @@ def find_start_offset(start: StartPosition, seen: InspectedTopics) -> int:
 
 def check_topic_ids(
     known: tuple[uuid.UUID, uuid.UUID], seen: InspectedTopics, copied_through: Callable[[], int]
-) -> Halt | None:
-    """Check that both topics have the topic ids that the ledger holds (`known`: source id, target id). None if so.
+) -> Halt | Reinspect | None:
+    """Check that both topics have the topic ids that the ledger holds (`known`: source id, target id). None if so, and
+    where the source's stands in for one that it did not have.
 
     copied_through: gives the source offset up to which the old topic was copied; called only for the error text.
     """
@@ -211,28 +213,36 @@ def check_topic_ids(
             expected_id=target_id,
             found_id=seen.target_id,
         )
-    there = OffsetSpan(seen.source_start, seen.source_end)
-    if seen.source_is_same is False and seen.diverges_at is None:
-        return Halt(
-            "source_recreated",
-            "the source holds other records than were copied last, at the same offsets: the topic was deleted and "
-            "created again, or its log was cut and has grown again (its brokers give topics no ids to tell). The old "
-            f"one was copied through {copied_through()}, the new one holds offsets {there}",
-            source=there,
-            expected_id=source_id,
-            found_id=seen.source_id,
-        )
     got_an_id = is_stand_in_id(source_id) and not is_stand_in_id(seen.source_id)  # the brokers were upgraded
-    if seen.source_id != source_id and not (got_an_id and seen.source_is_same):
-        return Halt(
-            "source_recreated",
-            f"the source topic has id {seen.source_id}, the ledger {source_id}; the old one was copied through "
-            f"{copied_through()}, the new one holds offsets {there}",
-            source=there,
-            expected_id=source_id,
-            found_id=seen.source_id,
-        )
-    return None
+    if seen.source_id == source_id or got_an_id:
+        return None
+    if is_stand_in_id(seen.source_id) and not is_stand_in_id(source_id):
+        return Reinspect(f"the source topic had id {source_id}, and the broker that was asked gives topics no ids")
+    there = OffsetSpan(seen.source_start, seen.source_end)
+    return Halt(
+        "source_recreated",
+        f"the source topic has id {seen.source_id}, the ledger {source_id}; the old one was copied through "
+        f"{copied_through()}, the new one holds offsets {there}",
+        source=there,
+        expected_id=source_id,
+        found_id=seen.source_id,
+    )
+
+
+def check_last_copied(seen: InspectedTopics, copied_through: Callable[[], int]) -> Halt | None:
+    """Check that a source without topic ids holds what was copied last. None if so, and where it cannot be told. To be
+    asked when the target's log is known to be ours. copied_through: see `check_topic_ids`."""
+    if seen.source_is_same is not False or seen.diverges_at is not None:  # where it diverges, it was cut
+        return None
+    there = OffsetSpan(seen.source_start, seen.source_end)
+    return Halt(
+        "source_recreated",
+        "the source holds other records than were copied last, at the same offsets: the topic was deleted and created "
+        "again, or its log was cut and has grown again (its brokers gave topics no ids to tell). The old one was "
+        f"copied through {copied_through()}, the new one holds offsets {there}",
+        source=there,
+        found_id=seen.source_id,
+    )
 
 
 def check_tail_producer(tail: RawBatch, identity: ProducerIdentity) -> Halt | None:

@@ -2,44 +2,45 @@
 
 Brokers before 2.8 give topics no ids, so a topic that was deleted and made anew has the name, and often the leader
 epoch, of the old one. What was copied last stands at the target; the source must hold the same records at the same
-offsets still. The comparison is made whenever a partition is taken over, which every lost connection, every refusal and
-every pause leads to (`replicator.transport.fetcher`).
-
-What it cannot tell: a topic that was made anew and has grown beyond our position between two Fetches that are less than
-a second apart; and anything once the last copied records are gone from the source by retention or compaction.
+offsets still. The comparison is made whenever a partition is taken over: at a start, and after a lost connection or a
+refusal. While a partition is read, its last batch is read again after a silence (`replicator.transport.confirmation`).
+Decision 0081 lists what neither can tell.
 """
 
 from __future__ import annotations
 
+import time
 import uuid
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 
+from clusters.errors import ClusterError, Unreachable
 from clusters.settings import ConnectionSettings
-from clusters.topic_partition import TopicPartition
 from clusters.wire.broker_pool import BrokerPool
 from clusters.wire.connection import Connection, open_connection
 from clusters.wire.messages import READ_UNCOMMITTED, FetchPartition
 from clusters.wire.topic_names import is_stand_in_id
 from replicator.batch.legacy_formats import decode_records_of_any_format
-from replicator.batch.record_batch import decode_batches
+from replicator.batch.record_batch import LOG_APPEND_TIME, BatchChecksum, RawBatch, decode_batches
 from replicator.batch.records import RawRecord
-from replicator.errors import BadBatch
+from replicator.errors import ReplicatorError
 from replicator.partition_key import PartitionKey
 from replicator.recovery.log_inspection import LeaderLog, build_refusal
 
-_COMPARED: Final = 100  # records at most
-_FETCH_BYTES: Final = 1 << 20
+_SEARCHED: Final = 100  # records in front of the last one, where that is gone by itself
+_PATIENCE_S: Final = 30.0  # for a quota that is used up
+_FETCH_BYTES: Final = 128 << 10  # a partition and Fetch; one batch that is larger comes whole (KIP-74)
 
 
 @dataclass(frozen=True, slots=True)
 class LastCopied:
-    """What to compare of one partition: the records at target offsets first <= offset < end, the newest first.
+    """What to compare of one partition: records at target offsets first <= offset < end.
 
-    to_source: target offset → source offset. exact: keys, values and headers are copied as they are; otherwise ids of
-    schemas in them are replaced, which keeps their lengths.
+    to_source: target offset → source offset; raises ReplicatorError where it cannot tell. exact: keys, values and
+    headers are copied as they are; otherwise ids of schemas in them are replaced, which keeps their lengths.
     """
 
     source: LeaderLog
@@ -50,6 +51,18 @@ class LastCopied:
     exact: bool
 
 
+class SourceComparison(NamedTuple):
+    """is_same: True where the source still holds what was copied last, or nothing was copied; False where other records
+    stand at its offsets; None where nothing is left to compare. last_batch: the source's batch with the last of them.
+    """
+
+    is_same: bool | None
+    last_batch: BatchChecksum | None = None
+
+
+NOT_COMPARED: Final = SourceComparison(None)
+
+
 def needs_comparison(known: uuid.UUID, seen: uuid.UUID) -> bool:
     """True if the id in the ledger (`known`), or the one that the source shows now, stands in for none."""
     return is_stand_in_id(known) or is_stand_in_id(seen)
@@ -57,65 +70,133 @@ def needs_comparison(known: uuid.UUID, seen: uuid.UUID) -> bool:
 
 def compare_last_copied(
     source: ConnectionSettings, target: ConnectionSettings, copied: Mapping[PartitionKey, LastCopied]
-) -> dict[PartitionKey, bool | None]:
-    """True where the source still holds what was copied last, or nothing was copied; False where other records stand
-    at its offsets; None where they are not to be had any more at one of the ends. Raises ClusterError."""
-    found: dict[PartitionKey, bool | None] = {}
+) -> dict[PartitionKey, SourceComparison | ClusterError]:
+    """Both ends are asked once a leader, for all partitions together. What one partition is refused stands in its
+    place. Raises Unreachable."""
+    found: dict[PartitionKey, SourceComparison | ClusterError] = {
+        key: SourceComparison(True) for key, each in copied.items() if each.end <= each.first
+    }
     with (
         BrokerPool(partial(open_connection, source)) as at_source,
         BrokerPool(partial(open_connection, target)) as at_target,
     ):
-        for key, each in copied.items():
-            if each.end <= each.first:
-                found[key] = True
-                continue
-            try:
-                found[key] = _compare(at_source, at_target, key, each)
-            except BadBatch:  # damaged records tell nothing; copying would have stopped at them
-                found[key] = None
+        for back in (1, _SEARCHED):
+            asked = {key: each for key, each in copied.items() if found.get(key, NOT_COMPARED) == NOT_COMPARED}
+            found |= _compare(at_source, at_target, asked, back)
     return found
 
 
 def _compare(
-    at_source: BrokerPool[Connection], at_target: BrokerPool[Connection], key: PartitionKey, copied: LastCopied
-) -> bool | None:
-    place = TopicPartition(key.target_topic, key.partition)
-    first = max(copied.first, copied.end - _COMPARED)
-    here = _read(at_target.get(copied.target.leader), copied.target, place, first, copied.end)
-    ours = {copied.to_source(record.offset): record for record in here}
-    if not ours:
-        return None
-    place = TopicPartition(key.topic, key.partition)
-    there = _read(at_source.get(copied.source.leader), copied.source, place, min(ours), max(ours) + 1)
-    theirs = {record.offset: record for record in there}
-    both = ours.keys() & theirs.keys()
-    if not both:
-        return None
-    return all(_are_alike(ours[offset], theirs[offset], copied.exact) for offset in both)
+    at_source: BrokerPool[Connection],
+    at_target: BrokerPool[Connection],
+    copied: Mapping[PartitionKey, LastCopied],
+    back: int,
+) -> dict[PartitionKey, SourceComparison | ClusterError]:
+    """By the batches that begin, or stand, `back` records in front of the end."""
+    found: dict[PartitionKey, SourceComparison | ClusterError] = {}
+    wanted = {key: (each.target, key.target_topic, max(each.first, each.end - back)) for key, each in copied.items()}
+    ours: dict[PartitionKey, dict[int, _PlacedRecord]] = {}
+    for key, batches in _read_batches(at_target, wanted).items():
+        try:
+            ours[key] = {} if isinstance(batches, ClusterError) else _place_records(copied[key], batches)
+        except ReplicatorError:  # a damaged batch, or a map that contradicts itself: judged elsewhere
+            ours[key] = {}
+        found[key] = batches if isinstance(batches, ClusterError) else NOT_COMPARED
+    there = {key: (copied[key].source, key.topic, min(placed)) for key, placed in ours.items() if placed}
+    for key, batches in _read_batches(at_source, there).items():
+        if isinstance(batches, ClusterError):
+            found[key] = batches
+            continue
+        try:
+            found[key] = _judge(ours[key], batches, copied[key].exact)
+        except ReplicatorError:
+            found[key] = NOT_COMPARED
+    return found
 
 
-def _are_alike(one: RawRecord, other: RawRecord, exact: bool) -> bool:
-    content = one.rest == other.rest if exact else len(one.rest) == len(other.rest)
-    return content and one.timestamp == other.timestamp
+class _PlacedRecord(NamedTuple):
+    record: RawRecord
+    is_stamped: bool  # the broker gave it the time of its append
 
 
-def _read(connection: Connection, led: LeaderLog, place: TopicPartition, first: int, end: int) -> list[RawRecord]:
-    """The records between two offsets that are still there, at most those of `_FETCH_BYTES` or of one larger batch a
-    Fetch."""
-    found: list[RawRecord] = []
-    position = max(first, led.start)
-    while position < min(end, led.end):
-        asked = FetchPartition(led.topic_id, place.partition, position, max_bytes=_FETCH_BYTES)
-        (answer,) = connection.fetch((asked,), max_wait_ms=0, isolation=READ_UNCOMMITTED)
+def _place_records(copied: LastCopied, batches: list[RawBatch]) -> dict[int, _PlacedRecord]:
+    """Records at the target by the source offset that they were copied from. Raises ReplicatorError."""
+    return {
+        copied.to_source(record.offset): _PlacedRecord(record, bool(batch.attributes & LOG_APPEND_TIME))
+        for batch in batches
+        if not batch.control and batch.records
+        for record in decode_records_of_any_format(batch)
+        if copied.first <= record.offset < copied.end
+    }
+
+
+def _judge(ours: Mapping[int, _PlacedRecord], batches: list[RawBatch], exact: bool) -> SourceComparison:
+    """Raises BadBatch."""
+    alike: list[bool] = []
+    last_batch: BatchChecksum | None = None
+    for batch in batches:
+        if batch.control or not batch.records:
+            continue
+        for record in decode_records_of_any_format(batch):
+            if record.offset in ours:
+                alike.append(_are_alike(ours[record.offset], record, exact))
+                last_batch = BatchChecksum.of(batch)
+    return SourceComparison(all(alike), last_batch) if alike else NOT_COMPARED
+
+
+def _are_alike(ours: _PlacedRecord, theirs: RawRecord, exact: bool) -> bool:
+    content = ours.record.rest == theirs.rest if exact else len(ours.record.rest) == len(theirs.rest)
+    return content and (ours.is_stamped or ours.record.timestamp == theirs.timestamp)
+
+
+def _read_batches(
+    pool: BrokerPool[Connection], wanted: Mapping[PartitionKey, tuple[LeaderLog, str, int]]
+) -> dict[PartitionKey, list[RawBatch] | ClusterError]:
+    """At least one whole batch of each (leader, topic, offset), and what comes with it; none where nothing is there."""
+    found: dict[PartitionKey, list[RawBatch] | ClusterError] = {}
+    by_leader: dict[tuple[str, int], dict[PartitionKey, tuple[LeaderLog, str, int]]] = defaultdict(dict)
+    for key, (led, topic, offset) in wanted.items():
+        if led.start <= offset < led.end:
+            by_leader[led.leader][key] = led, topic, offset
+        else:
+            found[key] = []
+    for address, asked in by_leader.items():
+        connection = pool.get(address)
+        deadline = time.monotonic() + _PATIENCE_S
+        while asked:
+            came = _read_once(connection, asked)
+            found |= came
+            asked = {key: each for key, each in asked.items() if key not in came}
+            if asked and not came:  # a quota is used up (KIP-219)
+                if time.monotonic() > deadline:
+                    raise Unreachable(f"cluster {connection.alias} brings nothing to compare", alias=connection.alias)
+                time.sleep(min(max(connection.throttle_ms, 100), 5_000) / 1000)
+    return found
+
+
+def _read_once(
+    connection: Connection, asked: Mapping[PartitionKey, tuple[LeaderLog, str, int]]
+) -> dict[PartitionKey, list[RawBatch] | ClusterError]:
+    """What one Fetch brings: something for its first partition in any case, so that asking again comes to an end."""
+    by_partition = {(led.topic_id, key.partition): key for key, (led, _, _) in asked.items()}
+    answers = connection.fetch(
+        tuple(
+            FetchPartition(led.topic_id, key.partition, offset, max_bytes=_FETCH_BYTES)
+            for key, (led, _, offset) in asked.items()
+        ),
+        max_wait_ms=0,
+        isolation=READ_UNCOMMITTED,
+    )
+    found: dict[PartitionKey, list[RawBatch] | ClusterError] = {}
+    for answer in answers:
+        key = by_partition[answer.topic_id, answer.partition]
         if answer.error:
-            raise build_refusal(connection.alias, "Fetch", place.topic, place.partition, answer.error)
-        before = position
-        for batch in decode_batches(answer.records):
-            if batch.base >= end:
-                return found
-            if not batch.control and batch.records:
-                found += [record for record in decode_records_of_any_format(batch) if first <= record.offset < end]
-            position = max(position, batch.end)
-        if position == before:
-            break
+            found[key] = build_refusal(connection.alias, "Fetch", asked[key][1], key.partition, answer.error)
+            continue
+        try:
+            batches = list(decode_batches(answer.records))
+        except ReplicatorError:
+            batches = []
+        if batches or answer.high_watermark <= asked[key][2]:
+            found[key] = batches
     return found

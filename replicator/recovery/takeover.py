@@ -11,7 +11,7 @@ from clusters.control_topics import LEDGER_TOPIC, ControlWriter, compute_slot
 from clusters.errors import ClusterError, TopicMissing, Unauthorised
 from clusters.flow_records import FlowRecord
 from clusters.settings import ConnectionSettings
-from replicator.batch.record_batch import RawBatch
+from replicator.batch.record_batch import BatchChecksum, RawBatch
 from replicator.errors import ReplicatorError
 from replicator.ledger.consolidation import consolidate_map
 from replicator.ledger.leader_epochs import LeaderEpochEntry
@@ -41,20 +41,28 @@ from replicator.recovery.operator_decisions import (
 )
 from replicator.recovery.producer_epochs import begin_exclusive_epoch, drop_overtaken_epochs, drop_unlanded_epochs
 from replicator.recovery.recovery_point import LogInspection, RecoveryPoint, find_recovery_point
-from replicator.recovery.source_comparison import LastCopied, compare_last_copied, needs_comparison
+from replicator.recovery.source_comparison import (
+    NOT_COMPARED,
+    LastCopied,
+    SourceComparison,
+    compare_last_copied,
+    needs_comparison,
+)
 
 LEADER_EPOCHS_KEPT = 32
 
 
 @dataclass(frozen=True, slots=True)
 class TakenPartition:
-    """A partition that can go on: `block` is the empty ledger block of its new generation."""
+    """A partition that can go on: `block` is the empty ledger block of its new generation. last_batch: that of the
+    source with the last copied record, where it was looked at (`replicator.recovery.source_comparison`)."""
 
     resume: RecoveryPoint
     source: LeaderLog
     target: LeaderLog
     block: LedgerBlock
     aligned: bool = False
+    last_batch: BatchChecksum | None = None
 
     @property
     def first(self) -> OffsetRun:
@@ -101,14 +109,16 @@ def take_over_partitions(
         ledger = read_ledger(target, flow=record.flow.id, slots=slots, tolerant=True)
         parted = find_log_truncations(source, _find_copied_positions(ledger, inspected))
         last = _find_last_copied(ledger, inspected, aligned, exact=not record.flow.sync.schemas.translated)
-        is_same = compare_last_copied(source, target, last)
+        compared = compare_last_copied(source, target, last)
     except (ClusterError, ReplicatorError) as error:
         return waiting | {key: Reinspect(str(error)) for key in keys}
     takeover = _Takeover(record, writer, decisions or {}, worker, frozenset(aligned), ledger)
     taken = {
         key: _classify_error(inspection, source.alias)
         if isinstance(inspection, ClusterError)
-        else takeover.take(key, inspection, parted.get(key), is_same.get(key))
+        else _classify_error(difference, source.alias)
+        if isinstance(difference := compared.get(key, NOT_COMPARED), ClusterError)
+        else takeover.take(key, inspection, parted.get(key), difference)
         for key, inspection in inspected.items()
     }
     beginning = [result for result in taken.values() if isinstance(result, TakenPartition) and result.resume.claims]
@@ -136,12 +146,11 @@ class _Takeover:
         key: PartitionKey,
         inspection: tuple[LogInspection, LeaderLog, LeaderLog],
         parted_at: int | None,
-        source_is_same: bool | None,
+        compared: SourceComparison,
     ) -> TakenPartition | Halt | Reinspect:
         """Find where the partition continues, and prepare the ledger block of its new generation.
 
-        parted_at: the first copied source offset that the source has lost to another leader (KIP-320). source_is_same:
-        see LogInspection.
+        parted_at: the first copied source offset that the source has lost to another leader (KIP-320).
         """
         if (halted := self.ledger.halted(key)) is not None:
             return halted
@@ -151,7 +160,7 @@ class _Takeover:
         remembered, generation = self.ledger.remembered(key)
         if key not in self.aligned:  # there, gaps of the newer epoch may have shifted the older one's batch
             remembered = drop_overtaken_epochs(remembered, seen)
-        seen = replace(seen, diverges_at=parted_at, source_is_same=source_is_same)
+        seen = replace(seen, diverges_at=parted_at, source_is_same=compared.is_same)
         outcome = self.decide(key, remembered, generation, seen)
         outcome = begin_exclusive_epoch(outcome, remembered, seen)
         if not isinstance(outcome, RecoveryPoint):
@@ -187,7 +196,7 @@ class _Takeover:
             filling=outcome.filling,
             given_up=outcome.given_up,
         )
-        return TakenPartition(outcome, at_source, at_target, block, aligned=key in self.aligned)
+        return TakenPartition(outcome, at_source, at_target, block, key in self.aligned, compared.last_batch)
 
     def decide(
         self, key: PartitionKey, remembered: LedgerState | None, generation: int, seen: LogInspection

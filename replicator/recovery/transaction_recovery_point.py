@@ -10,13 +10,14 @@ import uuid
 from dataclasses import dataclass, replace
 
 from clusters.flow_records import StartPosition
+from replicator.batch.record_batch import BatchChecksum
 from replicator.ledger.offset_map import BrokenOffsetMap, OffsetRun
 from replicator.ledger.transaction_positions import PositionAndRuns, TransactionPosition
 from replicator.partition_key import PartitionKey
 from replicator.partition_states import Halt, OffsetSpan, Reinspect
 from replicator.recovery.log_inspection import LeaderLog
 from replicator.recovery.operator_decisions import OperatorDecision, bind_lost_offsets, explain_outgrown_gap
-from replicator.recovery.recovery_point import check_topic_ids, find_start_offset
+from replicator.recovery.recovery_point import check_last_copied, check_topic_ids, find_start_offset
 
 RecoveryTrouble = Halt | Reinspect
 
@@ -24,8 +25,8 @@ RecoveryTrouble = Halt | Reinspect
 @dataclass(frozen=True, slots=True)
 class InspectedRanges:
     """Topic ids and ranges of both logs. source_settled: the source's end stood still for long; diverges_at: the first
-    copied source offset that is not the source's any more (KIP-320), None while all are; source_is_same: see
-    `LogInspection`."""
+    copied source offset that is not the source's any more (KIP-320), None while all are; source_is_same, last_batch:
+    see `replicator.recovery.source_comparison`."""
 
     source_id: uuid.UUID
     source_start: int
@@ -36,6 +37,7 @@ class InspectedRanges:
     source_settled: bool = False
     diverges_at: int | None = None
     source_is_same: bool | None = None
+    last_batch: BatchChecksum | None = None
 
     @staticmethod
     def of(source: LeaderLog, target: LeaderLog, settled: bool) -> InspectedRanges:
@@ -68,9 +70,18 @@ def find_transaction_recovery_point(
     at, offsets = known.position, known.map
     if isinstance(offsets, BrokenOffsetMap):
         return _recreated(at, ends) or Halt("duplicated", offsets.error)
-    return (
-        _recreated(at, ends) or _target_range(at, ends) or _source_range(known, ends) or TransactionRecoveryPoint(known)
+    trouble = (
+        _recreated(at, ends)
+        or _target_range(at, ends)
+        or check_last_copied(ends, lambda: at.position)
+        or _source_range(known, ends)
     )
+    if trouble is not None:
+        return trouble
+    if at.source_id == ends.source_id:
+        return TransactionRecoveryPoint(known)
+    upgraded = replace(at, source_id=ends.source_id)  # its brokers give topics ids now
+    return TransactionRecoveryPoint(replace(known, position=upgraded), begins=True)
 
 
 def apply_transaction_decision(
@@ -132,7 +143,7 @@ def _explain_unfit(decision: OperatorDecision, outcome: Halt, at: TransactionPos
     return ""
 
 
-def _recreated(at: TransactionPosition, ends: InspectedRanges) -> Halt | None:
+def _recreated(at: TransactionPosition, ends: InspectedRanges) -> RecoveryTrouble | None:
     return check_topic_ids((at.source_id, at.target_id), ends, lambda: at.position)
 
 

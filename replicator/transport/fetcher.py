@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import logging
 import time
+import uuid
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from clusters.errors import ClusterError
 from clusters.settings import ConnectionSettings
 from clusters.wire import error_codes
+from clusters.wire.connection import Connection
 from clusters.wire.messages import FetchedPartition, FetchPartition
-from clusters.wire.topic_names import is_stand_in_id
 from replicator.batch.batch_selection import select_batches
-from replicator.batch.record_batch import BatchChecksum, decode_batches
-from replicator.copy.copy_protocol import Copy
 from replicator.errors import BadBatch
 from replicator.partition_states import Halt, OffsetSpan, Reinspect
 from replicator.recovery.log_inspection import BrokerAddress
 from replicator.transport.active_copy import ActiveCopy
 from replicator.transport.broker_connection import LONGEST_SLEEP_S, BrokerConnectionThread, TrafficClass
+from replicator.transport.confirmation import confirm_sources, needs_confirmation
 from replicator.transport.rate_limit import MIN_ALLOWANCE_BYTES
 
 log = logging.getLogger("watershed.links")
@@ -39,9 +39,6 @@ _PARTITION_BUFFER: Final = 8 << 20
 # What the live thread may hold beyond the memory that there is for all: backlogs fill that, and are no reason to wait.
 RESERVED_BYTES: Final[dict[TrafficClass, int]] = {"live": 4 << 20, "bulk": 0}
 _LONG_POLL_S: Final = 0.1
-# Where a topic has no id, the last batch is read again after a longer silence: a topic that was made anew has another
-# one there. Longer than a long poll, shorter than it takes to delete a topic, to make it again and to fill it.
-_SILENCE_S: Final = 0.3
 _COMING_S: Final = 0.02  # a live thread's, while partitions may come to it: what is new in one would wait out the poll
 
 
@@ -87,13 +84,13 @@ class Fetcher(BrokerConnectionThread):
         heaviest = max(active.weight for active, _ in asked)
         self._check_connection()
         connection = self._connected()
-        now = time.monotonic()
+        sent = time.monotonic()
         answers = connection.fetch(
             tuple(
                 FetchPartition(
                     active.copy.source_id,
                     active.copy.key.partition,
-                    _choose_offset(active.copy, now),
+                    active.copy.source.position,
                     active.copy.source.leader_epoch,
                     min(share, most * active.weight // heaviest),
                 )
@@ -108,22 +105,34 @@ class Fetcher(BrokerConnectionThread):
         elif time.monotonic() - self._no_room > _CAREFUL_S:
             self._fits = _ANSWER_BYTES[self.kind]
         self._largest = max(self._largest, sum(len(answer.records) for answer in answers))
+        held_back = self._find_held_back(connection, by_partition, answers)
         for answer in answers:
-            _deliver_or_stop(by_partition[answer.topic_id, answer.partition], answer)
+            place = answer.topic_id, answer.partition
+            if place not in held_back:
+                by_partition[place].copy.source.asked_at = sent
+                _deliver_or_stop(by_partition[place], answer)
         self._apply_throttle(connection.throttle_ms)
+
+    def _find_held_back(
+        self,
+        connection: Connection,
+        by_partition: Mapping[tuple[uuid.UUID, int], ActiveCopy],
+        answers: list[FetchedPartition],
+    ) -> set[tuple[uuid.UUID, int]]:
+        """Whose answer must not be used: the topic has no id, and may be another one by now."""
+        arrived = time.monotonic()
+        copies = {(each.topic_id, each.partition): by_partition[each.topic_id, each.partition].copy for each in answers}
+        doubted = {
+            (each.topic_id, each.partition): copies[each.topic_id, each.partition]
+            for each in answers
+            if needs_confirmation(copies[each.topic_id, each.partition], each, arrived)
+        }
+        return doubted.keys() - confirm_sources(connection, doubted) if doubted else set()
 
     def _dropped(self, reason: str, closed: bool) -> None:
         for active in self._active_copies():
             if active.kind == self.kind:
                 active.copy.stop(Reinspect(reason))
-
-
-def _choose_offset(copy: Copy, now: float) -> int:
-    """Where to fetch: the position, or the last batch again (`_SILENCE_S`). Keeps in the cursor which it was."""
-    cursor = copy.source
-    if cursor.last_batch is not None and now - cursor.seen_at > _SILENCE_S and is_stand_in_id(copy.source_id):
-        cursor.asked_again = True
-    return cursor.last_batch.base if cursor.asked_again and cursor.last_batch is not None else cursor.position
 
 
 def _can_fetch(active: ActiveCopy) -> bool:
@@ -175,8 +184,6 @@ def _deliver(active: ActiveCopy, answer: FetchedPartition) -> None:
     if trouble is not None:
         active.copy.stop(trouble)
         return
-    if not _is_confirmed(active, answer):
-        return
     copy.source.end, copy.source.high_watermark = answer.last_stable, answer.high_watermark
     copy.source.seen_at = time.monotonic()
     records = answer.records
@@ -202,25 +209,6 @@ def _deliver(active: ActiveCopy, answer: FetchedPartition) -> None:
     if selected.batches or copy.has_unsent:
         active.wake()
     active.fetched(size)  # last: from here on the other thread may fetch, and append what follows
-
-
-def _is_confirmed(active: ActiveCopy, answer: FetchedPartition) -> bool:
-    """False where the topic may be another one: it has no id, and its end went back, or an answer that was asked from
-    the last batch on does not begin with it. Nothing of such an answer is copied."""
-    cursor = active.copy.source
-    if not cursor.asked_again:
-        went_back = answer.high_watermark < cursor.high_watermark and is_stand_in_id(active.copy.source_id)
-        cursor.asked_again = went_back and cursor.last_batch is not None
-        return not cursor.asked_again
-    first = next(decode_batches(answer.records), None)
-    if first is None:  # the answer had no room for it: it is asked for once more
-        return False
-    if BatchChecksum.of(first) == cursor.last_batch:
-        cursor.asked_again = False
-        return True
-    reason = f"the source sends another batch than before at offset {first.base}"
-    active.copy.stop(Reinspect(reason))  # the inspection compares records: the cleaner rewrites batches
-    return False
 
 
 def _find_trouble(active: ActiveCopy, answer: FetchedPartition) -> Halt | Reinspect | None:

@@ -85,6 +85,7 @@ class CopyRegistry:
                 decided.position,
                 find_leader_epoch_below(taken.block.epochs, decided.position),
                 list(taken.block.epochs),
+                taken.last_batch,
             ),
             progress=TargetProgress(decided.target_end),
             refusals=Refusals(quarantine=task.record.flow.rejected == "quarantine"),

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from clusters.wire.topic_names import build_stand_in_id
 from replicator.ledger.offset_map import ExplicitRun, OffsetRun
 from replicator.ledger.transaction_positions import (
     PositionAndRuns,
@@ -54,6 +55,19 @@ def test_where_a_flow_was_told_to_begin_and_that_has_expired_is_loud_and_not_ski
 
 def test_what_is_known_goes_on() -> None:
     assert find_transaction_recovery_point(KEY, KNOWN, ENDS, "latest") == TransactionRecoveryPoint(KNOWN)
+
+
+def test_an_upgrade_gives_the_source_topic_its_id_once() -> None:
+    stand_in = build_stand_in_id("zk-cluster", "orders")
+    known = replace(KNOWN, position=replace(KNOWN.position, source_id=stand_in))
+    for is_same in (True, None):
+        goes = find_transaction_recovery_point(KEY, known, replace(ENDS, source_is_same=is_same), "earliest")
+        assert goes == TransactionRecoveryPoint(KNOWN, begins=True)
+    other = find_transaction_recovery_point(KEY, known, replace(ENDS, source_is_same=False), "earliest")
+    assert isinstance(other, Halt)
+    assert other.state == "source_recreated"
+    back = find_transaction_recovery_point(KEY, KNOWN, replace(ENDS, source_id=stand_in), "earliest")
+    assert isinstance(back, Reinspect)
 
 
 @pytest.mark.parametrize(

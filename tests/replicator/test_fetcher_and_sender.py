@@ -10,7 +10,6 @@ import pytest
 from clusters.errors import Unreachable
 from clusters.settings import ConnectionSettings
 from clusters.wire.messages import FetchedPartition, ProducedPartition
-from clusters.wire.topic_names import build_stand_in_id
 from replicator.batch.record_batch import RawBatch
 from replicator.batch.repack import RepackTerms
 from replicator.copy.copy_state import SourceCursor, TargetProgress
@@ -24,7 +23,7 @@ from replicator.partition_states import Reinspect
 from replicator.recovery.log_inspection import BrokerAddress
 from replicator.transport.active_copy import CALM_FETCHES, ActiveCopy
 from replicator.transport.broker_threads import TargetBrokerThreads
-from replicator.transport.fetcher import _can_fetch, _choose_offset, _deliver_or_stop
+from replicator.transport.fetcher import _can_fetch, _deliver_or_stop
 from replicator.transport.rate_limit import RateLimit
 from tests.replicator.build import commit, data
 
@@ -160,64 +159,6 @@ def test_an_answer_that_breaks_us_becomes_a_loud_state_in_the_end(caplog: pytest
     assert "offset 0" in trouble.reason
     assert "IndexError" in trouble.reason
     assert [record.message for record in caplog.records] == ["answer failed"]
-
-
-# -- a topic without an id ------------------------------------------------------------------------------------------
-
-
-def asked_after(active: ActiveCopy, seconds: float) -> int:
-    return _choose_offset(active.copy, active.copy.source.seen_at + seconds)
-
-
-def copy_without_id() -> ActiveCopy:
-    active = active_copy_of()
-    active.copy.source_id = build_stand_in_id("zk-cluster", "orders")
-    _deliver_or_stop(active, answer(2, data(0), data(1)))
-    return active
-
-
-def test_the_last_batch_is_read_again_after_a_silence_and_only_then() -> None:
-    active = copy_without_id()
-    assert asked_after(active, 0.1) == 2
-    assert asked_after(active, 5) == 1
-    assert asked_after(active, 0) == 1  # until it was seen
-    _deliver_or_stop(active, answer(3, data(1), data(2)))
-    assert active.copy.trouble is None
-    assert active.copy.source.position == 3
-    assert asked_after(active, 0.1) == 3
-
-
-def test_a_topic_with_an_id_is_never_read_twice() -> None:
-    active = active_copy_of()
-    _deliver_or_stop(active, answer(1, data(0)))
-    assert asked_after(active, 5) == 1
-
-
-def test_nothing_is_copied_behind_another_batch_than_before() -> None:
-    active = copy_without_id()
-    assert asked_after(active, 5) == 1
-    _deliver_or_stop(active, answer(3, data(1, size=77), data(2)))
-    assert active.copy.trouble == Reinspect("the source sends another batch than before at offset 1")
-    assert active.copy.source.position == 2
-
-
-def test_an_answer_without_room_is_no_confirmation() -> None:
-    active = copy_without_id()
-    assert asked_after(active, 5) == 1
-    _deliver_or_stop(active, answer(3))
-    assert active.copy.trouble is None
-    assert asked_after(active, 0) == 1
-
-
-def test_an_end_that_goes_back_makes_suspicious() -> None:
-    """What came with it is not copied before the last batch was seen again."""
-    active = copy_without_id()
-    _deliver_or_stop(active, answer(1, data(2)))
-    assert active.copy.source.position == 2
-    assert asked_after(active, 0) == 1
-    _deliver_or_stop(active, answer(1, data(1)))
-    assert (active.copy.trouble, active.copy.source.end) == (None, 1)
-    assert asked_after(active, 0) == 2
 
 
 # -- a slow target --------------------------------------------------------------------------------------------------

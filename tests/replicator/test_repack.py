@@ -115,9 +115,9 @@ def test_the_position_inside_a_batch(codec: str) -> None:
 def test_the_position_inside_a_hole_at_a_batchs_end() -> None:
     selected = select_batches(answer(data(10, offsets=(0, 1), span=9), data(30)), 15)
     assert (spans(selected), selected.position) == ([(30, 1)], 31)
-    assert select_batches(answer(data(10, offsets=(0, 1), span=9)), 15) == SelectedBatches(
-        [], 19, 0, holes=True, last_batch=BatchChecksum(10, data(10, offsets=(0, 1), span=9)[17:21])
-    )
+    holed = data(10, offsets=(0, 1), span=9)
+    last = BatchChecksum(10, holed[17:21], len(holed))
+    assert select_batches(answer(holed), 15) == SelectedBatches([], 19, 0, holes=True, last_batch=last)
 
 
 def test_append_time_is_what_a_consumer_of_the_source_sees() -> None:

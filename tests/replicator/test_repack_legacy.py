@@ -93,7 +93,7 @@ def test_the_position_inside_a_wrapper() -> None:
     assert [record.offset for record in seen(selected)] == [22, 23, 24]
     behind = wrapper(1, 24, inner, "gzip", timestamp=NOW)
     assert select_batches(answer(behind), 25) == SelectedBatches(
-        [], 25, -1, last_batch=BatchChecksum(24, behind[12:16])
+        [], 25, -1, last_batch=BatchChecksum(24, behind[12:16], len(behind))
     )
 
 

@@ -10,15 +10,13 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from functools import partial
-from operator import add
 
 from clusters.control_topics import ControlWriter
 from clusters.errors import ClusterError, TopicMissing, Unauthorised
 from clusters.flow_records import FlowRecord
 from clusters.settings import ConnectionSettings
 from clusters.wire.messages import READ_COMMITTED, READ_UNCOMMITTED
-from replicator.batch.record_batch import RawBatch
+from replicator.batch.record_batch import BatchChecksum, RawBatch
 from replicator.copy.copy_state import Refusals, SourceCursor, TargetProgress
 from replicator.copy.transactions.produce_answers import SessionLost
 from replicator.copy.transactions.slot_sender import SlotSender, SlotSenders
@@ -26,7 +24,7 @@ from replicator.copy.transactions.transaction_copy import CopyPath, TransactionC
 from replicator.errors import ReplicatorError
 from replicator.ledger.leader_epochs import LeaderEpochEntry
 from replicator.ledger.ledger import Ledger, read_ledger
-from replicator.ledger.transaction_positions import PositionAndRuns, PositionTracker, TransactionPosition
+from replicator.ledger.transaction_positions import PositionAndRuns, PositionTracker
 from replicator.partition_key import PartitionKey
 from replicator.partition_states import Halt, Reinspect
 from replicator.recovery.log_inspection import LeaderLog, SettledLogEnds, find_log_truncations, read_leader_logs
@@ -61,6 +59,7 @@ class TakenTransactionPartition:
     target: LeaderLog
     sender: SlotSender
     session: int
+    last_batch: BatchChecksum | None = None
 
 
 @dataclass(slots=True)
@@ -103,7 +102,9 @@ class TransactionTakeover:
             here, there, ends = seen
             goes = self._decided(key, ledger, ends)
             if isinstance(goes, TransactionRecoveryPoint):
-                found[key] = TakenTransactionPartition(goes.known, goes.begins, here, there, *sessions[slots[key]])
+                found[key] = TakenTransactionPartition(
+                    goes.known, goes.begins, here, there, *sessions[slots[key]], ends.last_batch
+                )
             else:
                 found[key] = goes
         return found
@@ -172,11 +173,15 @@ class TransactionTakeover:
                 found[key] = here, there, ends.parted_at(offset)
         exact = not self.record.flow.sync.schemas.translated
         last = _find_last_copied(ledger, found, exact=exact)
-        for key, is_same in compare_last_copied(self.source, self.target, last).items():
+        for key, compared in compare_last_copied(self.source, self.target, last).items():
             seen = found[key]
             assert not isinstance(seen, ClusterError), "only what was inspected is compared"
+            if isinstance(compared, ClusterError):
+                found[key] = compared
+                continue
             here, there, ends = seen
-            found[key] = here, there, replace(ends, source_is_same=is_same)
+            ends = replace(ends, source_is_same=compared.is_same, last_batch=compared.last_batch)
+            found[key] = here, there, ends
         return found
 
     def _opened(self, slots: Iterable[int]) -> dict[int, tuple[SlotSender, int] | RecoveryTrouble]:
@@ -211,15 +216,9 @@ def _find_last_copied(
         if not needs_comparison(at.source_id, ends.source_id) or at.target_id != ends.target_id:
             continue
         gave_up = bool(at.order) and at.leader_epoch < 0  # by an operator decision; nothing was copied since
-        first, shift = (at.target_end, 0) if gave_up or not at.stretches else _get_newest_run(at)
-        found[key] = LastCopied(here, there, first, at.target_end, partial(add, shift), exact)
+        first = at.target_end if gave_up else at.begin.target
+        found[key] = LastCopied(here, there, first, at.target_end, ledger.positions[key].map.to_source, exact)
     return found
-
-
-def _get_newest_run(at: TransactionPosition) -> tuple[int, int]:
-    """(its first target offset, what has to be added for the source offset)."""
-    newest = at.stretches[-1]
-    return newest.target, newest.source - newest.target
 
 
 def _trouble(error: ClusterError, source_alias: str) -> RecoveryTrouble:
@@ -240,7 +239,7 @@ def build_transaction_copy(
         key=key,
         source_id=taken.source.topic_id,
         target_id=taken.target.topic_id,
-        source=SourceCursor(at.position, at.leader_epoch),
+        source=SourceCursor(at.position, at.leader_epoch, last_batch=taken.last_batch),
         progress=TargetProgress(at.target_end),
         refusals=Refusals(quarantine),
         track=PositionTracker(taken.known),

@@ -96,6 +96,13 @@ def test_a_killed_triggerer_is_followed_by_one_that_waits_on(live: Live) -> None
     live.wait_task(RUN, "orders.hold_before", "success")
 
 
+def approve(live: Live) -> None:
+    """Unless it is approved: in `make soak` the test of the approval is not run."""
+    if live.task(RUN, "orders.approval").state != "success":
+        live.user("ops").answer(live.question(RUN, "orders.approval"), "Approve")
+        live.wait_task(RUN, "orders.approval", "success")
+
+
 def test_approval_is_a_persons_with_the_evidence_in_view(live: Live) -> None:
     question = live.question(RUN, "orders.approval")
     assert "team-orders" in question.body
@@ -109,18 +116,31 @@ def test_approval_is_a_persons_with_the_evidence_in_view(live: Live) -> None:
     assert granted.observation["outcome"]["approvals"][0]["by"] == "ops"
 
 
+@pytest.mark.soak
 def test_a_killed_scheduler_is_followed_by_one_that_goes_on(live: Live) -> None:
     """C01: its workers live on for a moment; what they and their successors do at once, the journal decides (C04)."""
+    approve(live)
     until(lambda: [e for e in journal(live, "orders") if e.step == "stop_consumers"], "the first deed")
     live.kill("scheduler", whole=False)
+    assert_wave_is_moved(live)
+
+
+def test_a_wave_is_moved(live: Live) -> None:
+    assert_wave_is_moved(live)
+
+
+def assert_wave_is_moved(live: Live) -> None:
     live.wait_task(RUN, "orders.end", "success")
     last = journal(live, "orders")[-1]
     assert (last.step, last.observation["state"]) == ("run", "done")
     assert set(live.where("orders", f"{live.name}-billing").values()) == {("running", "cloud")}
 
 
+@pytest.mark.soak
 def test_a_wave_goes_back_by_a_dag_of_its_own(live: Live) -> None:
     """Triggered and approved through the REST interface; the journal and the applications say what came of it."""
+    approve(live)
+    assert_wave_is_moved(live)
     dag = f"rollback__{live.name}"
     live.client.unpause(dag)
     live.client.trigger(dag, "back", {"waves": ["orders"]})
@@ -137,9 +157,14 @@ def test_a_wave_goes_back_by_a_dag_of_its_own(live: Live) -> None:
     assert granted.observation["outcome"]["approvals"][0]["by"] == "ops"
     assert find_done_waves(live.plan, chain) == {}
     assert set(live.where("orders", f"{live.name}-billing").values()) == {("running", "onprem")}
+    assert_nothing_is_lost(live)
 
 
 def test_nothing_is_lost_and_nothing_repeated(live: Live) -> None:
+    assert_nothing_is_lost(live)
+
+
+def assert_nothing_is_lost(live: Live) -> None:
     for name in ("orders", "payments"):
         sample_applications.stop_client(live.apps[name])
     deadline = time.monotonic() + 180

@@ -142,6 +142,7 @@ def broker(tmp_path: Path) -> tuple[dict[str, str], str]:
     inner, host, controller = map(str, find_free_ports(3))
     ports = {"INNER_PORT": inner, "HOST_PORT": host, "CONTROLLER_PORT": controller, "ADDRESS": "127.0.0.1"}
     places = {"KAFKA_HOME": str(home), "KAFKA_DATA": str(tmp_path / "data"), "KAFKA_HEAP": "256m"}
+    places["JAVA_TOOL_OPTIONS"] = os.environ["WATERSHED_LAB_JVM"]  # as the brokers of all tests (decision 0070)
     return {**os.environ, **ports, **places}, f"127.0.0.1:{inner}"
 
 

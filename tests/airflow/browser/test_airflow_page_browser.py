@@ -232,7 +232,7 @@ def test_the_keyboard_is_enough(look: Open) -> None:
     page.wait_for_selector("#tab-migrations[aria-selected=true]")
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.soak)])
 def test_a_hundred_flows_are_legible(look: Open, scheme: str) -> None:
     """No label lies on another, and text stands out from its ground (WCAG 1.4.3: 4.5 to 1)."""
     page = look("/replication/#topology=chain", scheme=scheme)
@@ -281,7 +281,7 @@ FAINT = """() => {
 }"""
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", ["dark", pytest.param("light", marks=pytest.mark.soak)])
 def test_a_migration_step_by_step(look: Open, scheme: str) -> None:
     page = look(f"/replication/?dag=migrate__shop&run={page_world.RUNS[1].replace('+', '%2B')}", scheme=scheme)
     page.wait_for_selector("ol.timeline .is-next")

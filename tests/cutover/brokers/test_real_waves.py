@@ -40,7 +40,7 @@ from topology.plan import Plan, seal_plan
 if TYPE_CHECKING:
     from lab.clusters import Lab
 
-pytestmark = [pytest.mark.kafka, pytest.mark.slow]
+pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.soak]
 
 PARTITIONS = 2
 WAVES: tuple[tuple[str, WaveStrategy], ...] = (

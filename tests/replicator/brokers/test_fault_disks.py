@@ -51,6 +51,7 @@ def small_disk(tmp_path) -> Iterator[Path]:
         subprocess.run(["umount", "-l", str(where)], check=True)
 
 
+@pytest.mark.soak
 def test_the_targets_disk_is_full(tmp_path, small_disk, topic_name, kafka_pair):
     """The broker drops what lies on the full disk (KAFKA_STORAGE_ERROR); partitions on its other disk go on. With room
     and a restart, everything is there exactly.

@@ -85,8 +85,16 @@ def test_the_labs_topics_are_on_all_brokers(tri, topic_name):
     assert sorted(known[0].replicas) == [1, 2, 3]
 
 
-@pytest.mark.parametrize("side", ["source", "target"])
-@pytest.mark.parametrize("fault", ["kill", pytest.param("freeze", marks=pytest.mark.soak)])
+@pytest.mark.parametrize(
+    ("fault", "side"),
+    [
+        ("kill", "target"),
+        *(
+            pytest.param(*each, marks=pytest.mark.soak)
+            for each in (("kill", "source"), ("freeze", "source"), ("freeze", "target"))
+        ),
+    ],
+)
 def test_the_leader_goes_and_the_copy_goes_on(tri, topic_name, tmp_path, side, fault):
     home, settings = tri
     route = ("tri", "cloud") if side == "source" else ("onprem", "tri")
@@ -173,6 +181,7 @@ def test_leaders_are_killed_while_a_target_is_filled_and_copied(tri, topic_name,
     assert assert_same_offsets(sides, topic_name, 2) == committed
 
 
+@pytest.mark.soak
 def test_java_goes_on_at_the_target_although_the_source_has_had_other_leaders(tri, topic_name, tmp_path):
     """A position that is committed with a leader epoch which the target has not reached makes a Java consumer read
     nothing, without an error (docs/research/aligned-mode.md, section F): none may come along."""

@@ -64,6 +64,7 @@ def finished(faulty: Faulty, plan, topic: str, feeding: Feeding, sending) -> Non
     assert assert_exact_copy(faulty.settings, plan, topic, PARTITIONS) == total
 
 
+@pytest.mark.soak
 def test_late_jittering_sliced_connections(faulty, topic_name, tmp_path):
     plan, send, sending = begun(faulty, topic_name)
     slow = ProxyFault(latency_s=0.06, jitter_s=0.05, slice_bytes=700)
@@ -138,6 +139,7 @@ def test_half_open_connections(faulty, topic_name, tmp_path):
         finished(faulty, plan, topic_name, feeding, sending)
 
 
+@pytest.mark.soak
 def test_a_slow_target_holds_the_fetching_back(faulty, topic_name, tmp_path):
     plan, send, sending = begun(faulty, topic_name)
     put(sending, topic_name, 12_000, size=4_000)
@@ -156,6 +158,7 @@ def test_a_slow_target_holds_the_fetching_back(faulty, topic_name, tmp_path):
         assert peak_memory(worker) < 256 << 20
 
 
+@pytest.mark.soak
 def test_a_target_that_is_away_and_comes_back(faulty, topic_name, tmp_path):
     """Nobody listens: tried again, the flow's lag grows, nothing is loud."""
     plan, send, sending = begun(faulty, topic_name)

@@ -65,6 +65,7 @@ _m.Membership.__init__ = _elsewhere
 """
 
 
+@pytest.mark.soak
 def test_two_fleets_for_one_flow_by_mistake(faulty, topic_name, tmp_path):
     """Two groups, each of which gives every slot to its own worker: both copy the same partitions all the time."""
     settings = faulty.settings
@@ -185,7 +186,10 @@ def allow(admin: AdminClient, topic: str) -> None:
     assert admin.delete_acls([every])[every].result(60)
 
 
-@pytest.mark.parametrize(("side", "right"), [("onprem", AclOperation.READ), ("cloud", AclOperation.WRITE)])
+@pytest.mark.parametrize(
+    ("side", "right"),
+    [("onprem", AclOperation.READ), pytest.param("cloud", AclOperation.WRITE, marks=pytest.mark.soak)],
+)
 def test_a_right_is_taken_away_in_mid_flight(faulty, topic_name, tmp_path, side, right):
     """Its topic stops and says so, the flow's other topic goes on; given back, everything arrives."""
     settings = faulty.settings
@@ -231,7 +235,10 @@ def unauthorised(settings, plan, topic: str) -> bool:
     )
 
 
-@pytest.mark.parametrize(("side", "operation"), [("onprem", "READ"), ("cloud", "WRITE"), ("onprem", "DESCRIBE")])
+@pytest.mark.parametrize(
+    ("side", "operation"),
+    [pytest.param("onprem", "READ", marks=pytest.mark.soak), ("cloud", "WRITE"), ("onprem", "DESCRIBE")],
+)
 def test_a_right_that_goes_and_comes_back(faulty, topic_name, tmp_path, side, operation):
     """Its partition says which, others go on, and it comes back by itself when the right does (F31, AC-91, AC-92)."""
     settings = faulty.settings

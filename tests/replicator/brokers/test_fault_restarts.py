@@ -44,9 +44,8 @@ def faulty(tmp_path_factory):
 @pytest.mark.parametrize(
     "phase",
     [
-        "starting",
         "catching up",
-        *(pytest.param(each, marks=pytest.mark.soak) for each in ("idle at the tail", "taking over")),
+        *(pytest.param(each, marks=pytest.mark.soak) for each in ("starting", "idle at the tail", "taking over")),
     ],
 )
 def test_both_brokers_restart(faulty, topic_name, tmp_path, phase):
@@ -83,7 +82,7 @@ def test_both_brokers_restart(faulty, topic_name, tmp_path, phase):
     assert assert_exact_copy(settings, plan, topic_name, 2) == 9_000
 
 
-@pytest.mark.parametrize("broken", ["onprem", "cloud"])
+@pytest.mark.parametrize("broken", [pytest.param("onprem", marks=pytest.mark.soak), "cloud"])
 def test_a_broker_killed_and_started_again(faulty, topic_name, tmp_path, broken):
     settings = faulty.settings
     with Admin(settings["onprem"]) as admin:

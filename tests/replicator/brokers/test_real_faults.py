@@ -62,6 +62,7 @@ def test_a_worker_killed_between_transactions(kafka_pair, topic_name, tmp_path):
     assert assert_exact_copy(settings, plan, topic_name, 2) == committed
 
 
+@pytest.mark.soak
 def test_a_frozen_worker_that_wakes_up_after_it_was_replaced(kafka_pair, topic_name, tmp_path):
     settings = settings_of(kafka_pair)
     with Admin(settings["onprem"]) as admin:

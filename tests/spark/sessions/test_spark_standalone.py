@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from lab.clusters import Lab
 
-pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow, pytest.mark.soak, pytest.mark.timeout(900)]
 
 RECORDS = 40_000
 CHUNK = 1_000
@@ -117,7 +117,7 @@ def lost_tasks(application: Application) -> int:
     return sum(end["Task End Reason"]["Reason"] == "ExecutorLostFailure" for end in ends)
 
 
-@pytest.mark.parametrize("what", [pytest.param(each, marks=pytest.mark.soak) for each in ("executor", "machine")])
+@pytest.mark.parametrize("what", ["executor", "machine"])
 def test_tasks_of_what_is_lost_are_run_elsewhere(
     what: str, copied: Scene, local: dict[str, Any], cluster: SparkStandalone, tmp_path: Path
 ) -> None:
@@ -137,7 +137,6 @@ def test_tasks_of_what_is_lost_are_run_elsewhere(
             cluster.start_worker()
 
 
-@pytest.mark.soak
 def test_a_task_that_runs_twice_counts_once(
     copied: Scene, local: dict[str, Any], cluster: SparkStandalone, tmp_path: Path
 ) -> None:

@@ -159,6 +159,8 @@ def _template(case: CopyCase, source: ConnectionSettings, topic: str) -> bytes:
                 }
             )
         )
+        # Records that wait for the topic's metadata when `flush` is called are sent in batches of their own.
+        producer.list_topics(topic, timeout=30)
         for value in generate_values(case, case.records):
             producer.produce(topic, value, partition=0, timestamp=int(time.time() * 1000))
         if producer.flush(30):

@@ -7,12 +7,18 @@ import zlib
 from xdist.scheduler import LoadFileScheduling
 
 SESSIONS = "tests/spark/sessions/"
+# Files with the fixture `faulty_pair`: no other process starts such a pair, and no two use it at the same time.
+FAULTY_PAIR = tuple(
+    f"tests/replicator/brokers/test_fault_{name}.py" for name in ("disks", "network", "oddities", "restarts")
+)
 
 
 def name_group(file: str) -> str:
     """A file is a group by itself. Those that use the session of `tests/spark` are two groups: each process that has
-    one of them starts a session, with Python workers of its own."""
-    return f"{SESSIONS} {zlib.crc32(file.encode()) % 2}" if file.startswith(SESSIONS) else file
+    one of them starts a session, with Python workers of its own. Those with the faulty pair are one."""
+    if file.startswith(SESSIONS):
+        return f"{SESSIONS} {zlib.crc32(file.encode()) % 2}"
+    return "faulty pair" if file in FAULTY_PAIR else file
 
 
 class GroupScheduling(LoadFileScheduling):

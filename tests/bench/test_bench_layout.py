@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.process_groups import SESSIONS, name_group
+from tests.process_groups import FAULTY_PAIR, SESSIONS, name_group
 
 TESTS = Path(__file__).resolve().parents[1]
 ALL_NEED_IT = {"airflow", "soak"}  # rooms in which every test needs the same: an Airflow; minutes
@@ -32,8 +32,12 @@ def test_a_test_file_lies_where_its_needs_say(path: Path) -> None:
         assert "/".join(folder) == needed, f"move it to tests/{room}/{needed}"
 
 
-def test_files_with_a_spark_session_are_two_groups_and_every_other_file_is_one() -> None:
-    files = [path.relative_to(TESTS.parent).as_posix() for path in TESTS.rglob("test_*.py")]
-    shared = [file for file in files if file.startswith(SESSIONS)]
-    assert len({name_group(file) for file in shared}) == 2
-    assert all(name_group(file) == file for file in files if file not in shared)
+def test_files_that_share_what_is_dear_are_groups_and_every_other_file_is_one() -> None:
+    files = {path.relative_to(TESTS.parent).as_posix(): path.read_text() for path in TESTS.rglob("test_*.py")}
+    with_session = {file for file in files if file.startswith(SESSIONS)}
+    with_pair = {file for file, text in files.items() if re.search(r"^def test_\w+\(.*\bfaulty\b", text, re.M)}
+    with_pair = {file for file in with_pair if "/brokers/" in file and "def faulty(" not in files[file]}
+    assert with_pair == set(FAULTY_PAIR)
+    assert len({name_group(file) for file in with_session}) == 2
+    assert len({name_group(file) for file in with_pair}) == 1
+    assert all(name_group(file) == file for file in files.keys() - with_session - with_pair)

@@ -195,7 +195,7 @@ def wait_until(what: Callable[[], bool], seconds: float = 240.0) -> None:
     deadline = time.monotonic() + seconds
     while not what():
         assert time.monotonic() < deadline, "it did not come to pass"
-        time.sleep(0.2)
+        time.sleep(0.4)
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from tests.fuzz.target import NAMES
 from tests.fuzz.watching import MEMORY, Finding, watch
 
 pytestmark = pytest.mark.slow
-FEW = {"files": 40, "imports": 60, "queries": 60}
+FEW = {"files": 20, "imports": 60, "queries": 30}
 HANG_S = 60.0  # of a neighbour's burden on this machine nothing is said here: `make fuzz` has 5 s
 
 

@@ -122,7 +122,7 @@ def progress(
             if time.monotonic() > until:
                 seen = f"{now - before} records of {topic} {list(partitions)} in {within} s of the fault"
                 raise AssertionError(f"{seen}, {records} demanded; {told(settings, topic)}")
-            time.sleep(0.1)
+            time.sleep(0.2)
 
 
 def told(settings: ConnectionSettings, topic: str) -> list[str]:
@@ -161,7 +161,7 @@ def wait_reports(
         except ClusterError as error:  # leaders move
             seen = error
         assert time.monotonic() < until, f"the reports never became as wanted, at last: {seen}"
-        time.sleep(0.3)
+        time.sleep(0.5)
 
 
 class Feeding:

@@ -177,7 +177,7 @@ def wait_copied(settings, plan: Plan, topic: str, partitions: int, timeout: floa
                 # To read the ledger takes a consumer of its own: seldom while the logs still move.
                 moves, before = (ends, target_ends) != before, (ends, target_ends)
                 if time.monotonic() < looked + (2 if moves else 0.5):
-                    time.sleep(0.1)
+                    time.sleep(0.25)
                     continue
                 ledger, looked = read_ledger(target, flow=flow.id, slots=slots), time.monotonic()
             except ClusterError as error:
@@ -217,7 +217,7 @@ def wait_progress(settings, plan: Plan, topic: str, partitions: int, records: in
             except ClusterError as error:
                 seen = str(error)
             assert time.monotonic() < deadline, f"fewer than {records} records copied within {timeout} s: {seen}"
-            time.sleep(0.1)
+            time.sleep(0.2)
 
 
 def wait_decided(settings: ConnectionSettings, topic: str, timeout: float = 180) -> None:

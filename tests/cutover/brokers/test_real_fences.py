@@ -347,10 +347,19 @@ def test_a_fence_that_cannot_be_raised_is_refused_before_anything_is_stopped(
 
 # -- the driver dies ------------------------------------------------------------------------------------------------
 
-POINTS = [(RaiseFence, False), (RaiseFence, True), (LowerFence, False), (LowerFence, True)]
+# At `raised` and `to lower` the dead driver leaves a fence that stands; at the two others it leaves none.
+POINTS = pytest.mark.parametrize(
+    ("deed", "done"),
+    [
+        pytest.param(RaiseFence, False, id="intent", marks=pytest.mark.soak),
+        pytest.param(RaiseFence, True, id="raised"),
+        pytest.param(LowerFence, False, id="to lower"),
+        pytest.param(LowerFence, True, id="lowered", marks=pytest.mark.soak),
+    ],
+)
 
 
-@pytest.mark.parametrize(("deed", "done"), POINTS, ids=["intent", "raised", "to lower", "lowered"])
+@POINTS
 def test_a_quota_fence_survives_the_death_of_its_driver(
     plain: dict[str, ConnectionSettings], topic_name: str, deed: type, done: bool
 ) -> None:
@@ -371,7 +380,7 @@ def test_a_quota_fence_survives_the_death_of_its_driver(
     assert quotas_of(here, topic_name) == before
 
 
-@pytest.mark.parametrize(("deed", "done"), POINTS, ids=["intent", "raised", "to lower", "lowered"])
+@POINTS
 def test_an_acl_fence_survives_the_kill_of_its_driver(
     guarded: Guarded, topic_name: str, tmp_path: Path, deed: type, done: bool
 ) -> None:

@@ -116,6 +116,7 @@ def test_down_spares_a_stranger_with_a_recorded_pid(home: Path, tmp_path: Path) 
 
 
 @pytest.mark.slow
+@pytest.mark.soak
 def test_a_killed_broker_costs_the_applications_nothing(home: Path, tmp_path: Path) -> None:
     here = clusters.start_clusters(home, ["alpha"]).clusters["alpha"]
     create_lab_topics(here.bootstrap, ["plain", "careful"], 2)

@@ -117,40 +117,35 @@ def free(directory: Path) -> int:
     return found.f_bavail * found.f_frsize
 
 
-def test_a_batch_that_the_sources_disk_has_damaged(tmp_path, topic_name, kafka_pair):
+def test_a_batch_that_the_sources_disk_has_damaged(tmp_path, topic_name, faulty):
     """Copied up to it, then the partition stops and says where; the other partition is copied whole. The checksum is
     never made good on the way."""
-    home = tmp_path / "clusters"
-    try:
-        lab = lab_clusters.start_clusters(home, ["rotten"], settings=QUICK_BROKER)
-        settings = settings_of(kafka_pair) | settings_of(lab)
-        with Admin(settings["rotten"]) as admin:
-            admin.create_topic(topic_name, 2, 1)
-        sending = producer(settings["rotten"], **{"batch.size": 2_000})
-        put(sending, topic_name, 2_000)
-        sending.flush()
-        lab_clusters.stop_lab_broker(home, "rotten")  # in good order: it checks nothing when it starts again
-        (segment,) = (lab.cluster("rotten").brokers[0].data / f"{topic_name}-0").glob("*.log")
-        first, records = damage(segment)
-        lab_clusters.restart_lab_broker(home, "rotten")
-        plan = applied(settings, plan_for(settings, topic_name, topic_name, routes=(("rotten", "cloud"),)))
-        with workers(plan, "cloud", tmp_path) as start:
-            start()
-            found = wait_reports(settings["cloud"], plan, lambda told: 0 in told and told[0].state == "rejected")
-            wait_reports(
-                settings["cloud"],
-                plan,
-                lambda told: 1 in told and told[1].state == "running" and told[1].lag_records == 0,
-            )
-        assert f"{first} to {first + records - 1}" in str(found[0].error)
-        assert found[0].target_end == first
-        copied = read_all(settings["cloud"], topic_name, 2)
-        assert len(copied[0]) == first
-        with Admin(settings["rotten"]) as admin:
-            other = TopicPartition(topic_name, 1)
-            assert len(copied[1]) == admin.offsets([other])[other].end
-    finally:
-        lab_clusters.end_clusters(home)
+    settings = faulty.settings
+    with Admin(settings["onprem"]) as admin:
+        admin.create_topic(topic_name, 2, 1)
+    sending = producer(settings["onprem"], **{"batch.size": 2_000})
+    put(sending, topic_name, 2_000)
+    sending.flush()
+    lab_clusters.stop_lab_broker(faulty.home, "onprem")  # in good order: it checks nothing when it starts again
+    (segment,) = (faulty.lab.cluster("onprem").brokers[0].data / f"{topic_name}-0").glob("*.log")
+    first, records = damage(segment)
+    lab_clusters.restart_lab_broker(faulty.home, "onprem")
+    plan = applied(settings, plan_for(settings, topic_name, topic_name))
+    with workers(plan, "cloud", tmp_path) as start:
+        start()
+        found = wait_reports(settings["cloud"], plan, lambda told: 0 in told and told[0].state == "rejected")
+        wait_reports(
+            settings["cloud"],
+            plan,
+            lambda told: 1 in told and told[1].state == "running" and told[1].lag_records == 0,
+        )
+    assert f"{first} to {first + records - 1}" in str(found[0].error)
+    assert found[0].target_end == first
+    copied = read_all(settings["cloud"], topic_name, 2)
+    assert len(copied[0]) == first
+    with Admin(settings["onprem"]) as admin:
+        other = TopicPartition(topic_name, 1)
+        assert len(copied[1]) == admin.offsets([other])[other].end
 
 
 def damage(segment: Path) -> tuple[int, int]:

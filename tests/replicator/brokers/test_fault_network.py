@@ -13,7 +13,7 @@ import pytest
 
 from clusters.admin import Admin
 from lab.fault_proxy import HELD_CONNECTION, NO_FAULT, ProxyFault
-from tests.replicator.faults import Faulty, Feeding, copied, faulty_clusters, progress, times
+from tests.replicator.faults import Faulty, Feeding, copied, progress, times
 from tests.replicator.real import (
     applied,
     assert_exact_copy,
@@ -28,19 +28,6 @@ from tests.replicator.real import (
 pytestmark = pytest.mark.kafka
 
 PARTITIONS = 3
-
-
-@pytest.fixture(scope="module")
-def faulty(tmp_path_factory):
-    with faulty_clusters(tmp_path_factory.mktemp("network"), {"onprem": 1, "cloud": 1}) as clusters:
-        yield clusters
-
-
-@pytest.fixture(autouse=True)
-def healed(faulty):
-    yield
-    for each in faulty.proxies.values():
-        each.heal()
 
 
 def begun(faulty: Faulty, topic: str, **flow):

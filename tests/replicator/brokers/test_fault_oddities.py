@@ -19,7 +19,7 @@ from confluent_kafka.admin import (
 from clusters.admin import Admin
 from clusters.wire.admin_writes import alter_client_quotas
 from clusters.wire.connection import open_connection
-from tests.replicator.faults import AUTHORIZER, Feeding, faulty_clusters, progress, times, wait_reports
+from tests.replicator.faults import Feeding, progress, times, wait_reports
 from tests.replicator.real import (
     applied,
     assert_exact_copy,
@@ -36,12 +36,6 @@ from tests.replicator.states_scene import create, in_state, produce, report, unt
 pytestmark = pytest.mark.kafka
 
 QUICK = times(session=3)
-
-
-@pytest.fixture(scope="module")
-def faulty(tmp_path_factory):
-    with faulty_clusters(tmp_path_factory.mktemp("oddities"), {"onprem": 1, "cloud": 1}, AUTHORIZER) as clusters:
-        yield clusters
 
 
 def feed(settings, topic: str, partitions: int, rate: int) -> Feeding:

@@ -16,7 +16,7 @@ import pytest
 from clusters.admin import Admin
 from lab import clusters as lab_clusters
 from lab.fault_proxy import NO_FAULT, ProxyFault
-from tests.replicator.faults import Feeding, copied, faulty_clusters, progress, times
+from tests.replicator.faults import Feeding, copied, progress, times
 from tests.replicator.real import (
     applied,
     assert_exact_copy,
@@ -33,12 +33,6 @@ pytestmark = pytest.mark.kafka
 DAY_MS = 86_400_000
 QUICK = times(session=3)
 SETTLED = times(settle=3, session=2)
-
-
-@pytest.fixture(scope="module")
-def faulty(tmp_path_factory):
-    with faulty_clusters(tmp_path_factory.mktemp("restarts"), {"onprem": 1, "cloud": 1}) as clusters:
-        yield clusters
 
 
 @pytest.mark.parametrize(

@@ -164,5 +164,5 @@ def wait_for(settings: ConnectionSettings, topic: str, written: list[bytes]) -> 
     deadline = time.monotonic() + 180
     while len(found := [record[1] for _, record in read_all(settings, topic, 2)[0]]) < len(written):
         assert time.monotonic() < deadline, (len(found), len(written))
-        time.sleep(0.2)
+        time.sleep(0.4)
     assert sorted(value or b"" for value in found) == sorted(written)

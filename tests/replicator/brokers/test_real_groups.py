@@ -118,7 +118,7 @@ def reported(settings, plan: Plan, group: str, until: Callable[[SyncReport], boo
                 last = report
                 if until(report):
                     return report
-        time.sleep(0.2)
+        time.sleep(0.4)
     raise AssertionError(f"never so: {last}")
 
 

@@ -91,7 +91,7 @@ def until(condition: Callable[[], object], seconds: float = 180) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, f"not within {seconds} s"
-        time.sleep(0.2)
+        time.sleep(0.5)
 
 
 def test_topics_and_partitions_come_and_go_and_nothing_else_restarts(settings, topic_name, tmp_path):

@@ -125,10 +125,10 @@ def test_merged_exactly_under_every_fault(faulty: Faulty, topic_name: str, tmp_p
     with Admin(settings["onprem"]) as admin:
         for topic in (old, new):
             admin.create_topic(topic, PARTITIONS, 1, {"retention.ms": "-1"})
-    plan = applied(faulty.through, merging(faulty.through, merged, old, new, quota=600_000))
+    plan = applied(faulty.through, merging(faulty.through, merged, old, new, quota=200_000))
     sending = producer(settings["onprem"], **{"batch.size": 4_000, "linger.ms": 1})
-    put(sending, old, 8_000, age_ms=3 * DAY_MS)
-    put(sending, new, 8_000)
+    put(sending, old, 4_000, age_ms=3 * DAY_MS)
+    put(sending, new, 4_000)
     foreign = producer(settings["cloud"], **{"enable.idempotence": True, "linger.ms": 0})
 
     acknowledged: set[bytes] = set()
@@ -150,30 +150,30 @@ def test_merged_exactly_under_every_fault(faulty: Faulty, topic_name: str, tmp_p
     with Feeding(disturb, 200) as feeding, workers(plan, "cloud", tmp_path, QUICK) as start:
         for _ in range(2):
             worker = start()
-            more(1_500)
+            more(700)
             worker.kill()
         frozen = start()
-        more(1_000)
+        more(500)
         frozen.send(signal.SIGSTOP)
         start()
-        more(1_500)  # the session ends after 2 s, the other one takes over
+        more(700)  # the session ends after 2 s, the other one takes over
         frozen.send(signal.SIGCONT)
-        more(500)
+        more(250)
         proxy.up = ProxyFault(latency_s=1.5)  # requests arrive after their connection is gone
         time.sleep(0.5)
         proxy.up = NO_FAULT
         proxy.drop_clients()
-        more(500)
+        more(250)
         lab_clusters.kill_lab_broker(faulty.home, "cloud")
         lab_clusters.restart_lab_broker(faulty.home, "cloud")
-        more(500)
+        more(250)
         for topic in (old, new):
             wait_copied(settings, of_flow(plan, topic), topic, PARTITIONS)
         feeding.end()
         foreign.flush()
     wait_decided(settings["cloud"], merged)  # readers see nothing behind a transaction that is still open
     ours, theirs = assert_merged(settings, plan, merged, old, new)
-    assert ours == {old: 8_000, new: 8_000}
+    assert ours == {old: 4_000, new: 4_000}
     # A producer without transactions may repeat itself on a broker that forgot it; what was acknowledged is there.
     assert acknowledged
     assert acknowledged <= set(theirs)

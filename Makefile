@@ -107,7 +107,7 @@ soak: env jars ## random examples for SOAK_ROUNDS (5), the tests marked `soak`, 
 	for round in $$(seq $(SOAK_ROUNDS)); do \
 	  $(BIN)/pytest -m hypothesis --hypothesis-profile explore --numprocesses 2 --timeout 0 || exit; \
 	done
-	$(BIN)/pytest --hypothesis-profile explore --numprocesses 2 $(MEASURED)
+	$(BIN)/pytest -m "soak or not soak" --hypothesis-profile explore --numprocesses 2 $(MEASURED)
 	$(BIN)/pytest -m soak --timeout 3600
 	WATERSHED_LAB_JVM= $(BIN)/pytest tests/soak --soak-minutes $(SOAK_MINUTES) --soak-proofs $(SOAK_PROOFS) --timeout 0 -s
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from lab.clusters import Lab
     from lab.schema_registry import SchemaRegistryProcess
     from tests.process_groups import GroupScheduling
+    from tests.replicator.guarded import Guarded
 
 # A broker of the tests lives for minutes, in which the better compiler costs more than it brings; also in those of a
 # whole run it takes a third of a broker's processor time, and requests cost no less (decision 0070).
@@ -107,6 +108,16 @@ def own_pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
         yield clusters.start_clusters(directory, ["onprem", "cloud"])
     finally:
         clusters.end_clusters(directory)
+
+
+@pytest.fixture(scope="session")
+def guarded_pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
+    """Two clusters with an authorizer, for the fixture `guarded` of tests/replicator/guarded.py. One process has all
+    files that use it (tests/process_groups.py)."""
+    from tests.replicator.guarded import run_guarded_clusters
+
+    with run_guarded_clusters(tmp_path_factory.mktemp("guarded")) as pair:
+        yield pair
 
 
 def _pair_in(factory: pytest.TempPathFactory) -> Path:

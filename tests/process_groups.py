@@ -7,18 +7,24 @@ import zlib
 from xdist.scheduler import LoadFileScheduling
 
 SESSIONS = "tests/spark/sessions/"
-# Files with the fixture `faulty_pair`: no other process starts such a pair, and no two use it at the same time.
-FAULTY_PAIR = tuple(
-    f"tests/replicator/brokers/test_fault_{name}.py" for name in ("disks", "network", "oddities", "restarts")
-)
+# Files that share a pair of brokers: no other process starts such a pair, and no two use it at the same time.
+PAIRS = {
+    "faulty pair": tuple(
+        f"tests/replicator/brokers/test_fault_{name}.py" for name in ("disks", "network", "oddities", "restarts")
+    ),
+    "guarded pair": (
+        *(f"tests/cutover/brokers/test_real_{name}.py" for name in ("drill", "fences")),
+        *(f"tests/replicator/brokers/test_real_{name}.py" for name in ("metadata", "rights")),
+    ),
+}
 
 
 def name_group(file: str) -> str:
     """A file is a group by itself. Those that use the session of `tests/spark` are two groups: each process that has
-    one of them starts a session, with Python workers of its own. Those with the faulty pair are one."""
+    one of them starts a session, with Python workers of its own. Those that share a pair are one."""
     if file.startswith(SESSIONS):
         return f"{SESSIONS} {zlib.crc32(file.encode()) % 2}"
-    return "faulty pair" if file in FAULTY_PAIR else file
+    return next((pair for pair, files in PAIRS.items() if file in files), file)
 
 
 class GroupScheduling(LoadFileScheduling):

@@ -220,7 +220,10 @@ def test_wrong_parameters_are_refused(folder: Path, dag_id: str, wrong: dict[str
         params.get_param(name).resolve(value)
 
 
-@pytest.mark.parametrize("strategy", ["as in the file", "consumers_first", "fenced"])
+# That of the file is consumers_first.
+@pytest.mark.parametrize(
+    "strategy", ["as in the file", pytest.param("consumers_first", marks=pytest.mark.soak), "fenced"]
+)
 def test_dry_run_tells_every_step_and_touches_nothing(folder: Path, strategy: str) -> None:
     """Its clusters do not exist: a step that looked at them would fail."""
     run = load().dags["migrate__orders"].test(run_conf={"dry_run": True, "strategy": strategy})

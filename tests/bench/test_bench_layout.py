@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.process_groups import FAULTY_PAIR, SESSIONS, name_group
+from tests.process_groups import PAIRS, SESSIONS, name_group
 
 TESTS = Path(__file__).resolve().parents[1]
 ALL_NEED_IT = {"airflow", "soak"}  # rooms in which every test needs the same: an Airflow; minutes
@@ -34,10 +34,13 @@ def test_a_test_file_lies_where_its_needs_say(path: Path) -> None:
 
 def test_files_that_share_what_is_dear_are_groups_and_every_other_file_is_one() -> None:
     files = {path.relative_to(TESTS.parent).as_posix(): path.read_text() for path in TESTS.rglob("test_*.py")}
+    for pair, sharing in PAIRS.items():
+        fixture = pair.split()[0]  # `faulty`, `guarded`; some files have one of this name that is their own
+        taken = re.compile(rf"^def test_\w+\(\s*(?:[^()]*\W)?{fixture}\b", re.M)
+        using = {file for file, text in files.items() if taken.search(text) and f"def {fixture}(" not in text}
+        assert {file for file in using if "/brokers/" in file} == set(sharing)
+        assert {name_group(file) for file in sharing} == {pair}
     with_session = {file for file in files if file.startswith(SESSIONS)}
-    with_pair = {file for file, text in files.items() if re.search(r"^def test_\w+\(.*\bfaulty\b", text, re.M)}
-    with_pair = {file for file in with_pair if "/brokers/" in file and "def faulty(" not in files[file]}
-    assert with_pair == set(FAULTY_PAIR)
     assert len({name_group(file) for file in with_session}) == 2
-    assert len({name_group(file) for file in with_pair}) == 1
-    assert all(name_group(file) == file for file in files.keys() - with_session - with_pair)
+    alone = files.keys() - with_session - {file for sharing in PAIRS.values() for file in sharing}
+    assert all(name_group(file) == file for file in alone)

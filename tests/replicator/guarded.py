@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import pytest
 from confluent_kafka.admin import AdminClient
@@ -46,8 +48,20 @@ class Guarded:
 
 
 @pytest.fixture(scope="module")
-def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
-    directory = tmp_path_factory.mktemp("guarded")
+def guarded(guarded_pair: Guarded) -> Iterator[Guarded]:
+    """The pair of all files that need one (tests/conftest.py); a file leaves no rights behind."""
+    yield guarded_pair
+    every = AclBindingFilter(
+        ResourceType.ANY, None, ResourcePatternType.ANY, None, None, AclOperation.ANY, AclPermissionType.ANY
+    )
+    for settings in guarded_pair.admin.values():
+        client = AdminClient(settings.librdkafka())
+        client.delete_acls([every])[every].result(60)
+
+
+@contextmanager
+def run_guarded_clusters(directory: Path) -> Iterator[Guarded]:
+    """`onprem` and `cloud`; ended with the block."""
     ports = dict(zip(("onprem", "cloud"), find_free_ports(2), strict=True))
     users = " ".join(f'user_{user}="{PASSWORD}"' for user in USERS)
     try:

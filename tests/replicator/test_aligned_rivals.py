@@ -33,8 +33,14 @@ pytestmark = pytest.mark.usefixtures("without_pauses")
 
 
 @KINDS
-@pytest.mark.parametrize("filled_before", [False, True])
-@pytest.mark.parametrize("first", [False, True])
+@pytest.mark.parametrize(
+    ("filled_before", "first"),
+    [
+        (False, False),
+        (True, True),
+        *(pytest.param(*each, marks=pytest.mark.soak) for each in ((False, True), (True, False))),
+    ],
+)
 def test_a_request_of_a_dead_worker_that_arrives_at_any_moment(
     way: GapMethod, version: int, filled_before: bool, first: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -24,6 +24,7 @@ from replicator.ledger.offset_map import OffsetRun
 from replicator.partition_key import ProducerIdentity
 from replicator.recovery.producer_epochs import begin_exclusive_epoch, drop_overtaken_epochs, drop_unlanded_epochs
 from replicator.recovery.recovery_point import LogInspection, RecoveryPoint, find_recovery_point
+from tests.examples import choose_examples
 from tests.replicator.test_ledger import KEY, SOURCE, TARGET, block, histories
 
 Records = dict[str, dict[str, Any]]
@@ -116,7 +117,7 @@ def many(blocks: list[LedgerBlock]) -> list[LedgerBlock]:
 
 
 @given(histories())
-@settings(max_examples=60, deadline=None, phases=[Phase.explicit, Phase.generate])
+@settings(max_examples=choose_examples(25, 300), deadline=None, phases=[Phase.explicit, Phase.generate])
 def test_at_every_moment_the_ledger_reads_the_same(history: tuple[list[LedgerBlock], list[int], int]) -> None:
     blocks, sources, end = history
     written = Written(many(blocks))
@@ -138,7 +139,7 @@ def test_at_every_moment_the_ledger_reads_the_same(history: tuple[list[LedgerBlo
 
 
 @given(histories(), st.integers(0, 60))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=choose_examples(40, 300), deadline=None)
 def test_a_failure_in_the_middle_is_told_and_changes_nothing(
     history: tuple[list[LedgerBlock], list[int], int], fails_at: int
 ) -> None:

@@ -257,7 +257,10 @@ def events() -> list[tuple[str, Callable[[World], Event]]]:
     return [("killed", killed), ("took over", took_over)]
 
 
-@pytest.mark.parametrize(("_name", "event"), events(), ids=lambda value: value if isinstance(value, str) else "")
+WAYS = [pytest.param(*each, marks=pytest.mark.soak if each[0] == "killed" else ()) for each in events()]
+
+
+@pytest.mark.parametrize(("_name", "event"), WAYS, ids=lambda value: value if isinstance(value, str) else "")
 def test_several_ways_keep_the_order_and_tell_their_way(_name: str, event: Callable[[World], Event]) -> None:
     def world_of_ways() -> World:
         world = World()

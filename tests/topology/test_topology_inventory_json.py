@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.examples import choose_examples
 from topology.errors import UnreadableInventory
 from topology.inventory import (
     Inventory,
@@ -82,7 +83,7 @@ CLUSTER = InventoryCluster(
 INVENTORY = Inventory({"onprem": CLUSTER})
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=choose_examples(80, 300), deadline=None)
 @given(INVENTORIES)
 def test_nothing_is_lost(inventory: Inventory) -> None:
     text = encode_inventory(inventory)
@@ -153,7 +154,7 @@ def test_damage_is_named(text: str, message: str) -> None:
     assert caught.value.exit_code == 2
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=choose_examples(25, 100), deadline=None)
 @given(INVENTORIES)
 def test_documents_are_valid_by_the_schema(inventory: Inventory) -> None:
     jsonschema = pytest.importorskip("jsonschema")

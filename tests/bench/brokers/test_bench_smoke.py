@@ -60,13 +60,7 @@ def test_a_benchmark_without_clusters_runs(name: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.kafka
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=pytest.mark.soak if name == "cutover" else ())  # a minute, most of it two proofs
-        for name in sorted(set(TARGETS) - set(WITHOUT_CLUSTERS))
-    ],
-)
+@pytest.mark.parametrize("name", sorted(set(TARGETS) - set(WITHOUT_CLUSTERS)))
 def test_a_benchmark_on_real_clusters_runs(name: str, bench_lab: Path) -> None:
     assert "smoke run: no figure counts" in run_benchmark(name, {"BENCH_LAB": str(bench_lab)})
 

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
     from clusters.settings import ConnectionSettings
     from replicator.copy.aligned.offset_mode_plan import TopicOffsetMode
+    from topology.cluster_capabilities import ClusterCapabilities
+    from topology.delivery_guarantee import GuaranteeDecision
     from topology.drift import FieldDrift
     from topology.inventory import Inventory
     from topology.lint import LintResult
@@ -108,6 +110,9 @@ def _document(
     missing: list[UnsupportedSetting],
     offsets: list[TopicOffsetMode],
 ) -> dict[str, Any]:
+    from dataclasses import asdict
+
+    decisions = _decide_guarantees(compiled, inventory)
     return {
         "schema": 1,
         "topology": compiled.topology,
@@ -123,6 +128,9 @@ def _document(
                 "delivery": each.delivery,
                 "reason": each.delivery_reason,
                 "paths": each.paths,
+                "guarantee": decisions[each.id].guarantee,
+                "guarantee_executed": decisions[each.id].is_executed,
+                "missing": [asdict(missing) for missing in decisions[each.id].missing],
                 "schema_ids": "translate" if each.sync.schemas.translated else "preserve",
             }
             for each in compiled.flows
@@ -154,6 +162,7 @@ def _lines(
             yield "  no difference"
         yield ""
     yield from (f"! {each}" for each in missing)
+    yield from _guarantee_lines(_decide_guarantees(compiled, inventory))
     for flow in compiled.flows:
         if flow.delivery == "transactions":
             told = ", and tells the way of each batch" if flow.paths else ""
@@ -169,6 +178,30 @@ def _lines(
         f"{compiled.topology}: {len(applied)} to create or update with `topology apply`, "
         f"{len(left)} differ and are left alone  ({compiled.hash[:19]})"
     )
+
+
+def _decide_guarantees(compiled: Plan, inventory: Inventory) -> dict[str, GuaranteeDecision]:
+    """By flow id, from what the brokers of both clusters said just now."""
+    from topology.delivery_guarantee import decide_guarantee
+
+    def find(alias: str) -> ClusterCapabilities | None:
+        seen = inventory.cluster(alias)
+        return None if seen is None else seen.capabilities
+
+    return {flow.id: decide_guarantee(flow.delivery, find(flow.source), find(flow.target)) for flow in compiled.flows}
+
+
+def _guarantee_lines(decisions: dict[str, GuaranteeDecision]) -> Iterator[str]:
+    """The flows that have a guarantee, by guarantee; those that are refused have a finding (CLU113)."""
+    from topology.rounded_amounts import render_counted_noun, render_first_names
+
+    executed = {flow: each.guarantee for flow, each in decisions.items() if each.is_executed}
+    for guarantee in sorted({each for each in executed.values() if each is not None}):
+        flows = tuple(flow for flow, each in executed.items() if each == guarantee)
+        yield f"  {guarantee}: {render_counted_noun(len(flows), 'flow')} ({render_first_names(flows)})"
+    refused = tuple(flow for flow, each in decisions.items() if not each.is_executed)
+    if refused:
+        yield f"! refused, see CLU113: {render_counted_noun(len(refused), 'flow')} ({render_first_names(refused)})"
 
 
 def _thing(kind: str, name: str, fields: list[FieldDrift]) -> Iterator[str]:

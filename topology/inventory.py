@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
+from topology.cluster_capabilities import ClusterCapabilities
+
 
 @dataclass(frozen=True, slots=True)
 class InventoryBroker:
@@ -96,7 +98,8 @@ class InventoryCluster:
     flows are the orders in its topic `watershed.flows`, by flow id; empty where Watershed writes nothing. started_waves
     maps `topology/wave` to `topology.migration_waves.compute_wave_hash` of the wave as it was started, from
     `watershed.journal`; None:
-    not read. not_seen says in words what could not be read and why."""
+    not read. capabilities: what its brokers can be asked; None where they were not asked, and in inventories of earlier
+    versions. not_seen says in words what could not be read and why."""
 
     alias: str
     cluster_id: str
@@ -110,6 +113,7 @@ class InventoryCluster:
     quotas: Mapping[str, Mapping[str, float]] = field(default_factory=lambda: MappingProxyType({}))
     flows: Mapping[str, InventoryFlow] = field(default_factory=lambda: MappingProxyType({}))
     started_waves: Mapping[str, str] | None = None
+    capabilities: ClusterCapabilities | None = None
     not_seen: tuple[str, ...] = ()
 
     @property

@@ -22,6 +22,8 @@ INVENTORY_SCHEMA_VERSION = 1
 INVENTORY_KIND = "inventory"
 # what is looked up by name, and the field that holds the name
 INVENTORY_KEY_FIELDS = {"InventoryCluster": "alias", "InventoryTopic": "name", "InventoryGroup": "id"}
+# what inventories of earlier versions do not have; None then
+INVENTORY_LATER_FIELDS = {"InventoryCluster": frozenset({"capabilities"})}
 _WORDS: dict[Any, str] = {str: "a text", int: "a whole number", float: "a number", bool: "true or false"}
 _Reader = Callable[[Any], Any]
 
@@ -214,9 +216,10 @@ def _keyed_reader(kind: Any) -> Callable[[str | None, Any], Any]:
     """Reads a dataclass; the name it is looked up by comes from outside."""
     hints, keyed = get_type_hints(kind), INVENTORY_KEY_FIELDS.get(kind.__name__)
     readers = {each.name: _reader(hints[each.name]) for each in fields(kind) if each.name != keyed}
+    later: dict[str, Any] = dict.fromkeys(INVENTORY_LATER_FIELDS.get(kind.__name__, ()))
 
     def read(name: str | None, value: Any) -> Any:
-        tree = _object(value)
+        tree = later | _object(value) if later else _object(value)
         if tree.keys() != readers.keys():
             for missing in sorted(readers.keys() - tree.keys()):
                 raise _Wrong(f"`{missing}` is missing")

@@ -65,6 +65,7 @@ def facts(**more: Any) -> dict[str, Any]:
         "fixed_at": "2026-11-21T22:16:50.000+00:00",
         "seconds": 60.0,
         "flows": ["a-to-b"],
+        "guarantees": {"a-to-b": "exactly_once: sequence"},
         "policy": ProofRequest().to_json(),
         "engine": "spark local[2]",
         "spark_version": "4.0",

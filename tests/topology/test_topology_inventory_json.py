@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from topology.cluster_capabilities import ClusterCapabilities, RequestVersions, TriedCapability
 from topology.errors import UnreadableInventory
 from topology.inventory import (
     Inventory,
@@ -50,6 +51,20 @@ GROUPS = st.builds(
     lag=st.dictionaries(WORDS, COUNTS, max_size=2),
 )
 ACLS = st.builds(InventoryAcl, *[WORDS] * 7)
+CAPABILITIES = st.builds(
+    ClusterCapabilities,
+    alias=WORDS,
+    cluster_id=WORDS,
+    taken_ms=COUNTS,
+    brokers=COUNTS,
+    answered=COUNTS,
+    requests=st.dictionaries(WORDS, st.builds(RequestVersions, COUNTS, COUNTS), max_size=2),
+    features=st.dictionaries(WORDS, COUNTS, max_size=2),
+    topic_ids=st.none() | st.booleans(),
+    oldest_release=st.none() | WORDS,
+    newest_release=st.none() | WORDS,
+    tried=st.dictionaries(WORDS, st.builds(TriedCapability, st.none() | st.booleans(), WORDS, MAYBE), max_size=2),
+)
 CLUSTERS = st.builds(
     InventoryCluster,
     alias=WORDS,
@@ -62,6 +77,7 @@ CLUSTERS = st.builds(
     groups=st.lists(GROUPS, max_size=3).map(lambda groups: {group.id: group for group in groups}),
     acls=st.none() | st.lists(ACLS, max_size=2).map(tuple),
     quotas=st.dictionaries(WORDS, st.dictionaries(WORDS, st.floats(0, 1e15), max_size=2), max_size=2),
+    capabilities=st.none() | CAPABILITIES,
     not_seen=st.lists(WORDS, max_size=2).map(tuple),
 )
 INVENTORIES = st.lists(CLUSTERS, max_size=3).map(lambda found: Inventory({each.alias: each for each in found}))
@@ -175,3 +191,9 @@ def test_the_schema_refuses_what_the_reader_refuses(text: str) -> None:
     jsonschema = pytest.importorskip("jsonschema")
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate(json.loads(text), build_inventory_schema(), cls=jsonschema.Draft202012Validator)
+
+
+def test_an_inventory_of_an_earlier_version_says_nothing_of_capabilities() -> None:
+    document = json.loads(encode_inventory(Inventory({CLUSTER.alias: CLUSTER})))
+    del document["clusters"][CLUSTER.alias]["capabilities"]
+    assert decode_inventory(json.dumps(document)).cluster(CLUSTER.alias) == CLUSTER

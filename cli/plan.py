@@ -25,8 +25,15 @@ if TYPE_CHECKING:
 @click.argument("path", type=click.Path(path_type=Path))
 @click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @click.option("--fail-on-changes", is_flag=True, help="Exit 3 when `topology apply` would change something.")
+@click.option(
+    "--capabilities",
+    "probed",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    help="What `topology probe` saw a cluster do; may be repeated.",
+)
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Also write the JSON document here.")
-def plan(path: Path, form: str, fail_on_changes: bool, output: Path | None) -> int:
+def plan(path: Path, form: str, fail_on_changes: bool, probed: tuple[Path, ...], output: Path | None) -> int:
     """What `topology apply` would do on the live clusters, field by field, and what differs that it leaves alone.
 
     Read-only. Asks every rule, those about live clusters too. Exits 1 with errors among the findings, 2 when a cluster
@@ -41,14 +48,17 @@ def plan(path: Path, form: str, fail_on_changes: bool, output: Path | None) -> i
     from replicator.sync.sync_on_apply import find_sync_differences
     from topology import compile_path
     from topology.drift import find_drift
+    from topology.inventory_json import decode_capability_record
     from topology.lint import lint_path
     from topology.lint_configuration import read_nearest_configuration
-    from topology.loader import load_topology
+    from topology.loader import load_topology, read_text_file
     from topology.unsupported_settings import find_unsupported_settings
 
     require_writable(output)
     compiled = compile_path(path)
     inventory = _scanned(compiled)
+    for file in probed:
+        inventory = inventory.with_probe(decode_capability_record(read_text_file(file)))
     result = lint_path(path, inventory, read_nearest_configuration(path))
     own = (
         control_topics.FLOWS_TOPIC,

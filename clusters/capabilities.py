@@ -6,11 +6,12 @@ take. A broker that is down is left out; whoever connects to it later is refused
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
+from typing import Final
 
 from clusters.errors import RequestRefused, Unreachable
 from clusters.kafka_release import detect_release, parse_release
@@ -20,6 +21,9 @@ from clusters.wire.topic_names import is_stand_in_id
 from clusters.wire.versions import Api, ApiVersions
 from topology.cluster_capabilities import ClusterCapabilities, RequestVersions
 from topology.delivery_guarantee import ClusterEnd, Delivery, list_request_needs
+
+_AT_ONCE: Final = 8  # brokers that are asked at once
+_ANSWER_S: Final = 10.0  # one that hangs must not hold up what waits for the others
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,20 +46,32 @@ def read_capabilities(settings: ConnectionSettings) -> ClusterCapabilities:
 
 
 def ask_brokers(settings: ConnectionSettings) -> BrokerAnswers:
-    """Asks all brokers, one after the other. Raises Unreachable where none answers, Unauthorised, WrongCluster, and
-    RequestRefused below Kafka 0.11."""
+    """Asks all brokers, and waits 10 s at most for each.
+
+    Raises Unreachable where none answers, Unauthorised, WrongCluster, and RequestRefused below Kafka 0.11.
+    """
     with closing(open_connection(settings)) as connection:
         others = sorted(connection.brokers().values())
         answers = {connection.address: connection.versions}
         cluster_id, without_id, has_topics = read_topic_ids(connection)
-    for address in others:
-        if address not in answers:
-            with contextlib.suppress(Unreachable), closing(open_connection(settings, address)) as connection:
-                answers[address] = connection.versions
+    missing = [address for address in others if address not in answers]
+    if missing:
+        with ThreadPoolExecutor(min(_AT_ONCE, len(missing))) as pool:
+            told = pool.map(lambda address: _ask_broker(settings, address), missing)
+            answers |= {address: versions for address, versions in zip(missing, told, strict=True) if versions}
     found = tuple(answers[address] for address in others if address in answers) or tuple(answers.values())
     return BrokerAnswers(
         settings.alias, cluster_id, int(time.time() * 1000), len(others), found, without_id, has_topics
     )
+
+
+def _ask_broker(settings: ConnectionSettings, address: tuple[str, int]) -> ApiVersions | None:
+    """None where it does not answer."""
+    try:
+        with closing(open_connection(settings, address, timeout_s=_ANSWER_S)) as connection:
+            return connection.versions
+    except Unreachable:
+        return None
 
 
 def read_topic_ids(connection: Connection) -> tuple[str, str | None, bool]:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from clusters.capabilities import BrokerAnswers, ask_brokers, combine_answers
+from clusters.errors import Unreachable
 from clusters.flow_records import FlowRecord
 from clusters.settings import ConnectionSettings, SettingsLookup
 from replicator.topic_mapping import HoldReason
@@ -58,7 +59,12 @@ class GuaranteeCheck:
             until, known = self._known.get(alias, (0.0, None))
         if known is not None and time.monotonic() < until:
             return known
-        found = combine_answers(self.ask(settings()))
+        try:
+            found = combine_answers(self.ask(settings()))
+        except Unreachable:
+            if known is None:
+                raise
+            found = known  # whoever connects to it tells that it does not answer
         with self._lock:
             self._known[alias] = time.monotonic() + _ASKED_AGAIN_S, found
         return found

@@ -11,6 +11,7 @@ from clusters.errors import Unreachable
 from clusters.flow_records import FlowRecord
 from clusters.settings import ConnectionSettings
 from clusters.wire.versions import Api, ApiVersions
+from replicator.apply_refusals import CannotApply, require_guarantee
 from replicator.worker import guarantee_check
 from replicator.worker.guarantee_check import GuaranteeCheck
 from topology.plan import PlanFlow
@@ -86,7 +87,31 @@ def test_an_upgrade_is_seen(brokers, check, monkeypatch):
     assert brokers.asked == ["a", "b", "b"]
 
 
+def test_what_is_known_of_a_cluster_outlasts_an_outage(brokers, check, monkeypatch):
+    now = 1_000.0
+    monkeypatch.setattr(guarantee_check.time, "monotonic", lambda: now)
+    assert check.find_hold(RECORD) is None
+    ranges = brokers.ranges.pop("a")
+    now += 301
+    assert check.find_hold(RECORD) is None
+    assert brokers.asked == ["a", "b", "a", "b"]
+    brokers.ranges["a"] = ranges | {int(Api.FETCH): (0, 3)}
+    now += 301
+    assert check.find_hold(RECORD) is not None
+
+
 def test_a_cluster_that_does_not_answer_is_no_refusal(brokers, check):
     del brokers.ranges["a"]
     with pytest.raises(Unreachable):
         check.find_hold(RECORD)
+
+
+def test_apply_refuses_what_the_flow_needs_and_no_more(brokers):
+    def answers(alias: str) -> BrokerAnswers:
+        return brokers.ask(settings_of(alias))
+
+    require_guarantee(IN_TRANSACTIONS.flow, answers("a"), answers("b"))
+    del brokers.ranges["b"][Api.ADD_PARTITIONS_TO_TXN]
+    require_guarantee(FLOW, answers("a"), answers("b"))
+    with pytest.raises(CannotApply, match=r"`exactly_once: transactions`: the target needs add_partitions_to_txn"):
+        require_guarantee(IN_TRANSACTIONS.flow, answers("a"), answers("b"))

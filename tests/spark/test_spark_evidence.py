@@ -153,6 +153,7 @@ def test_what_the_tables_say_of_differences_and_groups(tmp_path: Path) -> None:
     assert altered["components"] == ["value"]
     [worst] = document["worst_chunks"]
     assert (worst["chunk"], worst["differences"]) == ("orders-3@10", {"altered": 1, "missing": 1})
+    assert [(each["id"], each["guarantee"]) for each in document["flows"]] == [("a-to-b", "exactly_once: sequence")]
     [topic] = document["topics"]
     assert (topic["topic"], topic["partitions"], topic["chunks"], topic["pending"]) == ("orders", 2, 3, 3)
     assert [each["judged"] for each in document["groups"]["positions"]] == ["different", "unknown"]

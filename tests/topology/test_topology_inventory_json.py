@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -19,7 +20,12 @@ from topology.inventory import (
     InventoryGroup,
     InventoryTopic,
 )
-from topology.inventory_json import decode_inventory, encode_inventory
+from topology.inventory_json import (
+    decode_capability_record,
+    decode_inventory,
+    encode_capability_record,
+    encode_inventory,
+)
 from topology.inventory_schema import build_inventory_schema
 
 WORDS = st.text(max_size=12)
@@ -197,3 +203,52 @@ def test_an_inventory_of_an_earlier_version_says_nothing_of_capabilities() -> No
     document = json.loads(encode_inventory(Inventory({CLUSTER.alias: CLUSTER})))
     del document["clusters"][CLUSTER.alias]["capabilities"]
     assert decode_inventory(json.dumps(document)).cluster(CLUSTER.alias) == CLUSTER
+
+
+PROBED = ClusterCapabilities(
+    "onprem",
+    "OnpAAAAAAAAAAAAAAAAAAA",
+    1_800_000_000_000,
+    3,
+    2,
+    {"produce": RequestVersions(0, 13)},
+    tried={"sequence_check": TriedCapability(False, "stored twice"), "largest_batch": TriedCapability(True, "", 5)},
+)
+
+
+@given(CAPABILITIES)
+@settings(max_examples=50)
+def test_a_capability_record_loses_nothing(capabilities: ClusterCapabilities) -> None:
+    assert decode_capability_record(encode_capability_record(capabilities)) == capabilities
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda _document: "[", "this is no capability record"),
+        (lambda document: document | {"kind": "inventory"}, "this is no capability record"),
+        (lambda document: document | {"schema": 9}, "has schema 9, this Watershed reads 1; probe again"),
+        (lambda document: {"schema": 1, "kind": "capabilities"}, "`capabilities` is missing"),
+        (
+            lambda document: document | {"capabilities": document["capabilities"] | {"tried": {"x": {"works": 1}}}},
+            r"damaged at capabilities\.tried\.x: `number` is missing",
+        ),
+    ],
+)
+def test_a_damaged_capability_record_is_refused_with_its_path(change: Any, message: str) -> None:
+    changed = change(json.loads(encode_capability_record(PROBED)))
+    with pytest.raises(UnreadableInventory, match=message):
+        decode_capability_record(changed if isinstance(changed, str) else json.dumps(changed))
+
+
+def test_a_probe_belongs_to_one_cluster_of_an_inventory() -> None:
+    listed = replace(PROBED, taken_ms=5, requests={}, tried={})
+    inventory = Inventory({"onprem": replace(CLUSTER, capabilities=listed)}, live=True)
+    found = inventory.with_probe(PROBED)
+    assert found.live
+    assert found.clusters["onprem"].capabilities == replace(listed, tried=PROBED.tried), "what is listed is newer"
+    assert Inventory({"onprem": CLUSTER}).with_probe(PROBED).clusters["onprem"].capabilities == PROBED
+    with pytest.raises(UnreadableInventory, match=r"cluster b was probed, but is not in the inventory \(onprem\)"):
+        inventory.with_probe(replace(PROBED, alias="b"))
+    with pytest.raises(UnreadableInventory, match="cluster other was probed as onprem"):
+        inventory.with_probe(replace(PROBED, cluster_id="other"))

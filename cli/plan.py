@@ -12,7 +12,6 @@ if TYPE_CHECKING:
 
     from clusters.settings import ConnectionSettings
     from replicator.copy.aligned.offset_mode_plan import TopicOffsetMode
-    from topology.cluster_capabilities import ClusterCapabilities
     from topology.delivery_guarantee import GuaranteeDecision
     from topology.drift import FieldDrift
     from topology.inventory import Inventory
@@ -120,8 +119,6 @@ def _document(
     missing: list[UnsupportedSetting],
     offsets: list[TopicOffsetMode],
 ) -> dict[str, Any]:
-    from dataclasses import asdict
-
     decisions = _decide_guarantees(compiled, inventory)
     return {
         "schema": 1,
@@ -138,9 +135,7 @@ def _document(
                 "delivery": each.delivery,
                 "reason": each.delivery_reason,
                 "paths": each.paths,
-                "guarantee": decisions[each.id].guarantee,
-                "guarantee_executed": decisions[each.id].is_executed,
-                "missing": [asdict(missing) for missing in decisions[each.id].missing],
+                **_guarantee_json(decisions.get(each.id)),
                 "schema_ids": "translate" if each.sync.schemas.translated else "preserve",
             }
             for each in compiled.flows
@@ -172,7 +167,7 @@ def _lines(
             yield "  no difference"
         yield ""
     yield from (f"! {each}" for each in missing)
-    yield from _guarantee_lines(_decide_guarantees(compiled, inventory))
+    yield from _guarantee_lines(compiled, _decide_guarantees(compiled, inventory))
     for flow in compiled.flows:
         if flow.delivery == "transactions":
             told = ", and tells the way of each batch" if flow.paths else ""
@@ -191,27 +186,47 @@ def _lines(
 
 
 def _decide_guarantees(compiled: Plan, inventory: Inventory) -> dict[str, GuaranteeDecision]:
-    """By flow id, from what the brokers of both clusters said just now."""
+    """By flow id, from what the brokers of both clusters said just now. A flow is not there whose clusters did not say
+    it, unless the one that did lacks something."""
     from topology.delivery_guarantee import decide_guarantee
 
-    def find(alias: str) -> ClusterCapabilities | None:
-        seen = inventory.cluster(alias)
-        return None if seen is None else seen.capabilities
+    decisions = {}
+    for flow in compiled.flows:
+        seen = inventory.cluster(flow.source), inventory.cluster(flow.target)
+        source, target = (None if each is None else each.capabilities for each in seen)
+        decision = decide_guarantee(flow.delivery, source, target)
+        if decision.missing or (source is not None and target is not None):
+            decisions[flow.id] = decision
+    return decisions
 
-    return {flow.id: decide_guarantee(flow.delivery, find(flow.source), find(flow.target)) for flow in compiled.flows}
+
+def _guarantee_json(decision: GuaranteeDecision | None) -> dict[str, Any]:
+    """Of one flow; null where it is not known."""
+    from dataclasses import asdict
+
+    return {
+        "guarantee": None if decision is None else decision.guarantee,
+        "guarantee_executed": None if decision is None else decision.is_executed,
+        "missing": [] if decision is None else [asdict(each) for each in decision.missing],
+    }
 
 
-def _guarantee_lines(decisions: dict[str, GuaranteeDecision]) -> Iterator[str]:
+def _guarantee_lines(compiled: Plan, decisions: dict[str, GuaranteeDecision]) -> Iterator[str]:
     """The flows that have a guarantee, by guarantee; those that are refused have a finding (CLU113)."""
     from topology.rounded_amounts import render_counted_noun, render_first_names
 
-    executed = {flow: each.guarantee for flow, each in decisions.items() if each.is_executed}
-    for guarantee in sorted({each for each in executed.values() if each is not None}):
-        flows = tuple(flow for flow, each in executed.items() if each == guarantee)
-        yield f"  {guarantee}: {render_counted_noun(len(flows), 'flow')} ({render_first_names(flows)})"
-    refused = tuple(flow for flow, each in decisions.items() if not each.is_executed)
-    if refused:
-        yield f"! refused, see CLU113: {render_counted_noun(len(refused), 'flow')} ({render_first_names(refused)})"
+    told: dict[str, list[str]] = {}
+    for flow in compiled.flows:
+        decision = decisions.get(flow.id)
+        if decision is None:
+            title = "! guarantee not known, the brokers could not be asked"
+        elif decision.is_executed:
+            title = f"  {decision.guarantee}"
+        else:
+            title = "! refused, see CLU113"
+        told.setdefault(title, []).append(flow.id)
+    for title, flows in sorted(told.items()):
+        yield f"{title}: {render_counted_noun(len(flows), 'flow')} ({render_first_names(tuple(flows))})"
 
 
 def _thing(kind: str, name: str, fields: list[FieldDrift]) -> Iterator[str]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
+    from topology.inventory import Inventory
     from topology.rule import Profile
 
 _SEVERITY_RANK = {"error": 0, "warning": 1, "info": 2}
@@ -28,6 +29,13 @@ _FORMATS = ("text", "concise", "json", "github", "sarif", "junit")
 @click.option(
     "--inventory", type=click.Path(path_type=Path), help="What the clusters hold (`topology scan` writes it)."
 )
+@click.option(
+    "--capabilities",
+    "probed",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    help="With --inventory: what `topology probe` saw a cluster do; may be repeated.",
+)
 @click.option("--baseline", type=click.Path(path_type=Path), help="A report (--format json) whose findings are known.")
 @click.option(
     "--config", type=click.Path(path_type=Path), help="topology.lint.yaml; default: the nearest above a file."
@@ -38,6 +46,7 @@ def lint(
     form: str,
     fail_on: str,
     inventory: Path | None,
+    probed: tuple[Path, ...],
     baseline: Path | None,
     config: Path | None,
     profile: Profile | None,
@@ -56,12 +65,7 @@ def lint(
     from topology.loader import load_readable_topologies
     from topology.reports import render_lint_report
 
-    seen = None
-    if inventory is not None:
-        from topology.inventory_json import decode_inventory
-        from topology.loader import read_text_file
-
-        seen = decode_inventory(read_text_file(inventory))
+    seen = _read_inventory(inventory, probed)
     known = read_baseline(baseline) if baseline is not None else frozenset()
     files, unreadable = [], []
     for path in paths:
@@ -85,3 +89,18 @@ def lint(
     return int(
         any(_SEVERITY_RANK[f.severity] <= _SEVERITY_RANK[fail_on] for result in results for f in result.findings)
     )
+
+
+def _read_inventory(inventory: Path | None, probed: tuple[Path, ...]) -> Inventory | None:
+    """The inventory, with what probes tried. Raises UsageError for probes without one, UnreadableInventory."""
+    if inventory is None:
+        if probed:
+            raise click.UsageError("--capabilities needs --inventory: a probe says nothing of the other clusters")
+        return None
+    from topology.inventory_json import decode_capability_record, decode_inventory
+    from topology.loader import read_text_file
+
+    seen = decode_inventory(read_text_file(inventory))
+    for file in probed:
+        seen = seen.with_probe(decode_capability_record(read_text_file(file)))
+    return seen

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
     from clusters.settings import ConnectionSettings
     from replicator.copy.aligned.offset_mode_plan import TopicOffsetMode
+    from topology.delivery_guarantee import GuaranteeDecision
     from topology.drift import FieldDrift
     from topology.inventory import Inventory
     from topology.lint import LintResult
@@ -23,8 +24,15 @@ if TYPE_CHECKING:
 @click.argument("path", type=click.Path(path_type=Path))
 @click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @click.option("--fail-on-changes", is_flag=True, help="Exit 3 when `topology apply` would change something.")
+@click.option(
+    "--capabilities",
+    "probed",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    help="What `topology probe` saw a cluster do; may be repeated.",
+)
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Also write the JSON document here.")
-def plan(path: Path, form: str, fail_on_changes: bool, output: Path | None) -> int:
+def plan(path: Path, form: str, fail_on_changes: bool, probed: tuple[Path, ...], output: Path | None) -> int:
     """What `topology apply` would do on the live clusters, field by field, and what differs that it leaves alone.
 
     Read-only. Asks every rule, those about live clusters too. Exits 1 with errors among the findings, 2 when a cluster
@@ -39,14 +47,17 @@ def plan(path: Path, form: str, fail_on_changes: bool, output: Path | None) -> i
     from replicator.sync.sync_on_apply import find_sync_differences
     from topology import compile_path
     from topology.drift import find_drift
+    from topology.inventory_json import decode_capability_record
     from topology.lint import lint_path
     from topology.lint_configuration import read_nearest_configuration
-    from topology.loader import load_topology
+    from topology.loader import load_topology, read_text_file
     from topology.unsupported_settings import find_unsupported_settings
 
     require_writable(output)
     compiled = compile_path(path)
     inventory = _scanned(compiled)
+    for file in probed:
+        inventory = inventory.with_probe(decode_capability_record(read_text_file(file)))
     result = lint_path(path, inventory, read_nearest_configuration(path))
     own = (
         control_topics.FLOWS_TOPIC,
@@ -108,6 +119,7 @@ def _document(
     missing: list[UnsupportedSetting],
     offsets: list[TopicOffsetMode],
 ) -> dict[str, Any]:
+    decisions = _decide_guarantees(compiled, inventory)
     return {
         "schema": 1,
         "topology": compiled.topology,
@@ -123,6 +135,7 @@ def _document(
                 "delivery": each.delivery,
                 "reason": each.delivery_reason,
                 "paths": each.paths,
+                **_guarantee_json(decisions.get(each.id)),
                 "schema_ids": "translate" if each.sync.schemas.translated else "preserve",
             }
             for each in compiled.flows
@@ -154,6 +167,7 @@ def _lines(
             yield "  no difference"
         yield ""
     yield from (f"! {each}" for each in missing)
+    yield from _guarantee_lines(compiled, _decide_guarantees(compiled, inventory))
     for flow in compiled.flows:
         if flow.delivery == "transactions":
             told = ", and tells the way of each batch" if flow.paths else ""
@@ -169,6 +183,50 @@ def _lines(
         f"{compiled.topology}: {len(applied)} to create or update with `topology apply`, "
         f"{len(left)} differ and are left alone  ({compiled.hash[:19]})"
     )
+
+
+def _decide_guarantees(compiled: Plan, inventory: Inventory) -> dict[str, GuaranteeDecision]:
+    """By flow id, from what the brokers of both clusters said just now. A flow is not there whose clusters did not say
+    it, unless the one that did lacks something."""
+    from topology.delivery_guarantee import decide_guarantee
+
+    decisions = {}
+    for flow in compiled.flows:
+        seen = inventory.cluster(flow.source), inventory.cluster(flow.target)
+        source, target = (None if each is None else each.capabilities for each in seen)
+        decision = decide_guarantee(flow.delivery, source, target)
+        if decision.missing or (source is not None and target is not None):
+            decisions[flow.id] = decision
+    return decisions
+
+
+def _guarantee_json(decision: GuaranteeDecision | None) -> dict[str, Any]:
+    """Of one flow; null where it is not known."""
+    from dataclasses import asdict
+
+    return {
+        "guarantee": None if decision is None else decision.guarantee,
+        "guarantee_executed": None if decision is None else decision.is_executed,
+        "missing": [] if decision is None else [asdict(each) for each in decision.missing],
+    }
+
+
+def _guarantee_lines(compiled: Plan, decisions: dict[str, GuaranteeDecision]) -> Iterator[str]:
+    """The flows that have a guarantee, by guarantee; those that are refused have a finding (CLU113)."""
+    from topology.rounded_amounts import render_counted_noun, render_first_names
+
+    told: dict[str, list[str]] = {}
+    for flow in compiled.flows:
+        decision = decisions.get(flow.id)
+        if decision is None:
+            title = "! guarantee not known, the brokers could not be asked"
+        elif decision.is_executed:
+            title = f"  {decision.guarantee}"
+        else:
+            title = "! refused, see CLU113"
+        told.setdefault(title, []).append(flow.id)
+    for title, flows in sorted(told.items()):
+        yield f"{title}: {render_counted_noun(len(flows), 'flow')} ({render_first_names(tuple(flows))})"
 
 
 def _thing(kind: str, name: str, fields: list[FieldDrift]) -> Iterator[str]:

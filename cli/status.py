@@ -90,6 +90,7 @@ def _flows(plan: Plan, targets: dict[str, ConnectionSettings], path: Path) -> li
                 "id": flow.id,
                 "state": wanted if wanted != "running" else pick_worst_state(states or {"starting"}),
                 "desired": wanted,
+                "guarantee": record.guarantee if record else None,
                 "lag_records": sum(lags) if lags else None,
                 "lag_bytes": _sum(row["lag_bytes"] for row in partitions),
                 "lag_ms": max(waits) if waits else None,
@@ -118,6 +119,20 @@ def _sum(values: Iterable[int | None]) -> int | None:
     return sum(known) if known else None
 
 
+def _describe_record(flow: dict[str, Any]) -> list[str]:
+    """What the flow was promised, what it let go of, and that nobody serves it."""
+    lines = []
+    if flow.get("guarantee"):
+        lines.append(f"  guarantee: {flow['guarantee']}")
+    if flow.get("retired"):
+        lines.append(f"  applications have moved, so it no longer copies: {', '.join(flow['retired'])}")
+    if flow["desired"] == "running" and not flow["partitions"]:
+        lines.append(
+            "  no worker reports a partition of it: no topic matches, no worker runs, or its log says what fails"
+        )
+    return lines
+
+
 def _table(flows: list[dict[str, Any]]) -> str:
     from cli.alignment_progress import render_alignment_progress
     from cli.copy_mode_text import describe_single_batch_mode
@@ -131,12 +146,7 @@ def _table(flows: list[dict[str, Any]]) -> str:
         rate = f"{flow['rate_bytes'] / 1e6:,.1f} MB/s"
         count = len(flow["partitions"])
         lines.append(f"{flow['id']:<{width}} {flow['state']:<20} {count:>10} {lag:>12} {behind:>9} {rate:>11}")
-        if flow.get("retired"):
-            lines.append(f"  applications have moved, so it no longer copies: {', '.join(flow['retired'])}")
-        if flow["desired"] == "running" and not count:
-            lines.append(
-                "  no worker reports a partition of it: no topic matches, no worker runs, or its log says what fails"
-            )
+        lines += _describe_record(flow)
         if old := describe_single_batch_mode(flow):
             lines.append(f"  {old}")
         lines += [f"  {line}" for line in describe_flow_sync(flow)]

@@ -13,6 +13,7 @@ from clusters.errors import TopicMissing
 from clusters.fleet import FLEET_PREFIX, PLACEMENT_PREFIX
 from clusters.producer_registry import PRODUCER_PREFIX
 from clusters.settings import ConnectionSettings
+from topology.delivery_guarantee import Guarantee
 from topology.plan import PlanFlow
 from topology.selectors import Selector
 
@@ -41,12 +42,14 @@ class FlowRecord(ControlRecordBody):
     (`cutover`). New records in the target topic belong to those applications.
     begins: source topic → the offset at which a partition begins that nobody has copied yet, by partition; it counts
     before `start`. A migration gives it to the flow back: there the copy begins with the switch (`cutover.flow_steps`).
+    guarantee: what the clusters could give the flow when it was applied (`topology.delivery_guarantee`); None where
+    nobody wrote it down.
     """
 
     FORMAT: ClassVar[ControlRecordFormat] = ControlRecordFormat(
         "a flow record",
         FLOWS_TOPIC,
-        added_later=("existed", "retired", "begins"),
+        added_later=("existed", "retired", "begins", "guarantee"),
         remedy="Write it again with `topology apply`",
     )
     flow: PlanFlow
@@ -59,6 +62,7 @@ class FlowRecord(ControlRecordBody):
     existed: Mapping[str, int] | None = None
     retired: frozenset[str] = frozenset()
     begins: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
+    guarantee: Guarantee | None = None
 
     @property
     def key(self) -> str:

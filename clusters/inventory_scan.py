@@ -13,6 +13,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from clusters.capabilities import BrokerAnswers, combine_answers, read_topic_ids
 from clusters.control_topics import FLOWS_TOPIC
 from clusters.errors import ProtocolError, RequestRefused, Unauthorised, Unreachable
 from clusters.flow_records import read_flows
@@ -23,6 +24,7 @@ from clusters.settings import ConnectionSettings, build_wrong_cluster_error
 from clusters.topic_partition import TopicPartition
 from clusters.wire import admin_reads
 from clusters.wire.connection import Connection
+from topology.cluster_capabilities import ClusterCapabilities
 from topology.inventory import InventoryAcl, InventoryCluster, InventoryFlow, InventoryGroup, InventoryTopic
 
 _T = TypeVar("_T")
@@ -125,7 +127,7 @@ class _Scan:
             )
         self._note_tiered(topics)
         orders = self._told("orders of Watershed", read_flows, self.settings) if FLOWS_TOPIC in topics else None
-        kafka = self._release()
+        kafka, capabilities = self._release(), self._capabilities()
         return InventoryCluster(
             alias=self.settings.alias,
             cluster_id=self.cluster_id,
@@ -141,8 +143,21 @@ class _Scan:
                 flow_id: InventoryFlow(order.topology, order.plan_hash, order.state)
                 for flow_id, order in (orders or {}).items()
             },
+            capabilities=capabilities,
             not_seen=tuple(self.not_seen),
         )
+
+    def _capabilities(self) -> ClusterCapabilities | None:
+        """What all brokers that answer can be asked; None where none was asked over a connection of ours."""
+        raw = next(iter(self.inquiries.values()), None)
+        if raw is None:
+            return None
+        versions = tuple(each.versions for each in self.inquiries.values())
+        _, without_id, has_topics = self._told("topic ids", read_topic_ids, raw) or ("", None, False)
+        found = BrokerAnswers(
+            self.settings.alias, self.cluster_id, self.taken_ms, len(self.ports), versions, without_id, has_topics
+        )
+        return combine_answers(found)
 
     def _inquiries(self, stack: ExitStack) -> dict[int, Connection]:
         """Raw connections by broker id. Where there is none, librdkafka alone answers, and knows less."""

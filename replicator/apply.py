@@ -11,12 +11,12 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 
 from clusters.admin import Admin
+from clusters.capabilities import BrokerAnswers, ask_brokers, check_requests
 from clusters.control_records import read_control_log
 from clusters.control_topics import FLOWS_TOPIC, ControlWriter, ensure_control_topics
 from clusters.control_values import log_invalid_record
 from clusters.flow_records import FlowRecord, read_flows, write_flow
 from clusters.producer_registry import ProducerRecord, read_producers, register_producer
-from clusters.required_requests import require_requests
 from clusters.settings import ConnectionSettings, SettingsLookup
 from clusters.wire.connection import open_connection
 from replicator.apply_neighbours import adapt_to_neighbours
@@ -25,12 +25,14 @@ from replicator.apply_refusals import (
     refuse_change,
     refuse_changed_schema_ids,
     refuse_reserved_targets,
+    require_guarantee,
 )
 from replicator.copy.aligned.aligned_topic_choice import AlignmentDecisions
 from replicator.ledger.ledger import read_ledger
 from replicator.sync.schemas import require_registries
 from replicator.sync.sync_on_apply import apply_sync_differences
 from replicator.topic_mapping import MappedTopic, map_topics, read_copied_topics
+from topology.delivery_guarantee import Guarantee, name_guarantee
 from topology.drift import FieldDrift
 from topology.plan import Plan, PlanFlow
 
@@ -65,10 +67,12 @@ def apply_plan(
             admin.check_identity()
             ids[alias] = admin.cluster_id()
     targets = sorted({flow.target for flow in plan.flows})
-    _require_requests(plan, settings)
+    answers = _require_requests(plan, settings)
     there = {alias: read_flows(each) for alias, each in settings.items()}
     wanted = adapt_to_neighbours(plan.topology, list(plan.flows), ids, there)
     flows = [_as_before(plan, flow, there[flow.target].get(flow.id), ids, settings) for flow in wanted]
+    for flow in flows:
+        require_guarantee(flow, answers[flow.source], answers[flow.target])
     require_registries((flow for flow in flows if flow.state == "running"), connect_to)
     changes: list[AppliedChange] = []
 
@@ -106,11 +110,14 @@ def _serving(flow: PlanFlow, before: FlowRecord | None) -> PlanFlow | None:
     return None if stopped else replace(before, flow=flow).serving
 
 
-def _require_requests(plan: Plan, settings: Mapping[str, ConnectionSettings]) -> None:
+def _require_requests(plan: Plan, settings: Mapping[str, ConnectionSettings]) -> dict[str, BrokerAnswers]:
+    """What the brokers of each cluster said, by alias. Raises RequestRefused."""
+    answers = {alias: ask_brokers(each) for alias, each in sorted(settings.items())}
     for alias in sorted({flow.source for flow in plan.flows}):
-        require_requests(settings[alias], "source")
+        check_requests(answers[alias], "source")
     for alias in sorted({flow.target for flow in plan.flows}):
-        require_requests(settings[alias], "target")
+        check_requests(answers[alias], "target")
+    return answers
 
 
 def _as_before(
@@ -161,7 +168,8 @@ def _apply_flow(
     if producer_id is None:
         producer_id = _producer_id(settings[flow.target])
     _register(writer, plan, flow, producer_id, source_id, producers)
-    if before is not None and (before.flow, before.plan_hash, before.source_cluster_id) == (flow, plan.hash, source_id):
+    guarantee = name_guarantee(flow.delivery)
+    if before is not None and _is_as_applied(before, flow, plan.hash, source_id, guarantee):
         return
     record = FlowRecord(
         flow=flow,
@@ -174,12 +182,18 @@ def _apply_flow(
         existed=existed,
         retired=before.retired if before else frozenset(),
         begins=before.begins if before else {},
+        guarantee=guarantee,
     )
     write_flow(writer, record)
     agreed = _agreed_producer_id(settings[flow.target], flow.id)
     if agreed != record.producer_id:
         write_flow(writer, replace(record, producer_id=agreed))
     changed(AppliedChange(flow.target, "updated flow" if before else "wrote flow", flow.id))
+
+
+def _is_as_applied(before: FlowRecord, flow: PlanFlow, plan_hash: str, source_id: str, guarantee: Guarantee) -> bool:
+    told = before.flow, before.plan_hash, before.source_cluster_id, before.guarantee
+    return told == (flow, plan_hash, source_id, guarantee)
 
 
 def _register(

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from clusters.capabilities import BrokerAnswers, combine_answers
 from clusters.flow_records import FlowRecord
 from replicator.errors import ReplicatorError
+from topology.delivery_guarantee import decide_guarantee, explain_refusal
 from topology.plan import Plan, PlanFlow
 from topology.reserved_topics import explain_reserved_topic, find_reserved_targets
 
@@ -25,6 +27,13 @@ def refuse_reserved_targets(flow: PlanFlow) -> None:
             f"flow {flow.id} would call {what} {there} at {flow.target}, a name that no flow may write "
             f"({explain_reserved_topic(there.replace('*', 'x'))}); give the flow another `naming`"
         )
+
+
+def require_guarantee(flow: PlanFlow, source: BrokerAnswers, target: BrokerAnswers) -> None:
+    """Both clusters can do what the flow's delivery needs. Raises CannotApply, which names what is missing where."""
+    decision = decide_guarantee(flow.delivery, combine_answers(source), combine_answers(target))
+    if refused := explain_refusal(flow.id, "", decision):
+        raise CannotApply(refused)
 
 
 def refuse_change(plan: Plan, flow: PlanFlow, before: FlowRecord, source_id: str) -> None:

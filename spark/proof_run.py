@@ -113,6 +113,7 @@ def prove_flows(
             "ended_at": render_iso_timestamp(time.time()),
             "seconds": round(time.time() - began, 1),
             "policy": request.to_json(),
+            "guarantees": {each.facts.flow.id: each.facts.guarantee for each in observations},
         }
         flow_notes = [note for each in observations for note in each.facts.notes]
         document, tables = build_results(findings, summary, [*flow_notes, *notes])

@@ -7,8 +7,11 @@ not named. Times are milliseconds since 1970, sizes bytes, rates bytes a second.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
+
+from topology.cluster_capabilities import ClusterCapabilities
+from topology.errors import UnreadableInventory
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +99,8 @@ class InventoryCluster:
     flows are the orders in its topic `watershed.flows`, by flow id; empty where Watershed writes nothing. started_waves
     maps `topology/wave` to `topology.migration_waves.compute_wave_hash` of the wave as it was started, from
     `watershed.journal`; None:
-    not read. not_seen says in words what could not be read and why."""
+    not read. capabilities: what its brokers can be asked; None where they were not asked, and in inventories of earlier
+    versions. not_seen says in words what could not be read and why."""
 
     alias: str
     cluster_id: str
@@ -110,6 +114,7 @@ class InventoryCluster:
     quotas: Mapping[str, Mapping[str, float]] = field(default_factory=lambda: MappingProxyType({}))
     flows: Mapping[str, InventoryFlow] = field(default_factory=lambda: MappingProxyType({}))
     started_waves: Mapping[str, str] | None = None
+    capabilities: ClusterCapabilities | None = None
     not_seen: tuple[str, ...] = ()
 
     @property
@@ -125,6 +130,24 @@ class Inventory:
 
     clusters: Mapping[str, InventoryCluster]
     live: bool = False
+
+    def with_probe(self, probed: ClusterCapabilities) -> Inventory:
+        """The same inventory, which also knows what a probe of one of its clusters tried.
+
+        Raises UnreadableInventory where the inventory does not have that cluster, or has another one by its alias.
+        """
+        seen = self.clusters.get(probed.alias)
+        if seen is None:
+            known = ", ".join(sorted(self.clusters)) or "none"
+            raise UnreadableInventory(f"cluster {probed.alias} was probed, but is not in the inventory ({known})")
+        if seen.cluster_id != probed.cluster_id:
+            raise UnreadableInventory(
+                f"cluster {probed.cluster_id} was probed as {probed.alias}, and {probed.alias} of the inventory is "
+                f"{seen.cluster_id}; probe it again"
+            )
+        listed = seen.capabilities or probed
+        known_now = replace(seen, capabilities=replace(listed, tried=probed.tried))
+        return replace(self, clusters={**self.clusters, probed.alias: known_now})
 
     def cluster(self, alias: str) -> InventoryCluster | None:
         """The scan of this cluster; None if it was not scanned."""

@@ -15,13 +15,17 @@ from dataclasses import fields, replace
 from datetime import UTC, datetime
 from typing import Any, get_args, get_origin, get_type_hints
 
+from topology.cluster_capabilities import ClusterCapabilities
 from topology.errors import UnreadableInventory
 from topology.inventory import Inventory, InventoryCluster
 
 INVENTORY_SCHEMA_VERSION = 1
 INVENTORY_KIND = "inventory"
+CAPABILITIES_KIND = "capabilities"
 # what is looked up by name, and the field that holds the name
 INVENTORY_KEY_FIELDS = {"InventoryCluster": "alias", "InventoryTopic": "name", "InventoryGroup": "id"}
+# what inventories of earlier versions do not have; None then
+INVENTORY_LATER_FIELDS = {"InventoryCluster": frozenset({"capabilities"})}
 _WORDS: dict[Any, str] = {str: "a text", int: "a whole number", float: "a number", bool: "true or false"}
 _Reader = Callable[[Any], Any]
 
@@ -77,6 +81,35 @@ def decode_inventory(text: str) -> Inventory:
         raise UnreadableInventory(
             f"the inventory is damaged{' at ' + path if path else ''}: {wrong.what}; scan again, or correct it there"
         ) from None
+
+
+def encode_capability_record(capabilities: ClusterCapabilities) -> str:
+    """What `topology probe` writes: canonical, as an inventory is."""
+    document = {"schema": INVENTORY_SCHEMA_VERSION, "kind": CAPABILITIES_KIND, "capabilities": _tree(capabilities)}
+    return json.dumps(document, sort_keys=True, indent=1) + "\n"
+
+
+def decode_capability_record(text: str) -> ClusterCapabilities:
+    """Capabilities from the text of `encode_capability_record`. Raises UnreadableInventory."""
+    try:
+        document = json.loads(text, parse_constant=_no_number)
+    except (ValueError, RecursionError):
+        document = None
+    if not isinstance(document, dict) or document.get("kind") != CAPABILITIES_KIND:
+        raise UnreadableInventory(
+            f'this is no capability record (JSON with "kind": "{CAPABILITIES_KIND}"); `topology probe -o` writes one'
+        )
+    if document.get("schema") != INVENTORY_SCHEMA_VERSION:
+        raise UnreadableInventory(
+            f"the capability record has schema {document.get('schema')!r}, this Watershed reads "
+            f"{INVENTORY_SCHEMA_VERSION}; probe again with it"
+        )
+    try:
+        found: ClusterCapabilities = _READ_CAPABILITIES(None, _member(document, "capabilities"))
+    except _Wrong as wrong:
+        path = ".".join(["capabilities", *wrong.path])
+        raise UnreadableInventory(f"the capability record is damaged at {path}: {wrong.what}; probe again") from None
+    return found
 
 
 def _cluster_tree(cluster: InventoryCluster) -> dict[str, Any]:
@@ -214,9 +247,10 @@ def _keyed_reader(kind: Any) -> Callable[[str | None, Any], Any]:
     """Reads a dataclass; the name it is looked up by comes from outside."""
     hints, keyed = get_type_hints(kind), INVENTORY_KEY_FIELDS.get(kind.__name__)
     readers = {each.name: _reader(hints[each.name]) for each in fields(kind) if each.name != keyed}
+    later: dict[str, Any] = dict.fromkeys(INVENTORY_LATER_FIELDS.get(kind.__name__, ()))
 
     def read(name: str | None, value: Any) -> Any:
-        tree = _object(value)
+        tree = later | _object(value) if later else _object(value)
         if tree.keys() != readers.keys():
             for missing in sorted(readers.keys() - tree.keys()):
                 raise _Wrong(f"`{missing}` is missing")
@@ -233,6 +267,7 @@ def _keyed_reader(kind: Any) -> Callable[[str | None, Any], Any]:
 
 
 _READ_CLUSTER = _keyed_reader(InventoryCluster)
+_READ_CAPABILITIES = _keyed_reader(ClusterCapabilities)
 
 
 def _object(value: Any, at: str | None = None) -> dict[str, Any]:

@@ -7,7 +7,12 @@ from dataclasses import fields
 from typing import Any, get_args, get_origin, get_type_hints
 
 from topology.inventory import InventoryCluster
-from topology.inventory_json import INVENTORY_KEY_FIELDS, INVENTORY_KIND, INVENTORY_SCHEMA_VERSION
+from topology.inventory_json import (
+    INVENTORY_KEY_FIELDS,
+    INVENTORY_KIND,
+    INVENTORY_LATER_FIELDS,
+    INVENTORY_SCHEMA_VERSION,
+)
 
 _TYPES: dict[Any, str] = {str: "string", int: "integer", float: "number", bool: "boolean"}
 
@@ -63,6 +68,6 @@ def _schema_of(kind: Any) -> dict[str, Any]:
         "type": "object",
         "description": " ".join((kind.__doc__ or "").split()),
         "properties": properties,
-        "required": sorted(properties),
+        "required": sorted(properties.keys() - INVENTORY_LATER_FIELDS.get(kind.__name__, frozenset())),
         "additionalProperties": False,
     }

@@ -12,6 +12,8 @@ from importlib.resources import files
 from textwrap import indent
 from typing import Any
 
+from topology.cluster_capabilities import ClusterCapabilities, RequestVersions, TriedCapability
+from topology.delivery_guarantee import list_request_needs
 from topology.inventory import (
     Inventory,
     InventoryAcl,
@@ -111,6 +113,7 @@ def _cluster(alias: str, said: dict[str, Any]) -> InventoryCluster:
         name: InventoryTopic(name, None, **{"partitions": 1, "replication_factor": 1, **each})
         for name, each in said.pop("topics", {}).items()
     }
+    capabilities = said.pop("capabilities", None)
     groups = {name: InventoryGroup(name, **{"state": "Empty", **each}) for name, each in said.pop("groups", {}).items()}
     acls = said.pop("acls", None)
     flows = {name: InventoryFlow(**each) for name, each in said.pop("flows", {}).items()}
@@ -126,5 +129,26 @@ def _cluster(alias: str, said: dict[str, Any]) -> InventoryCluster:
         groups=groups,
         acls=None if acls is None else tuple(InventoryAcl(**each) for each in acls),
         flows=flows,
+        capabilities=None if capabilities is None else _capabilities(alias, capabilities),
+        **said,
+    )
+
+
+def _capabilities(alias: str, said: dict[str, Any]) -> ClusterCapabilities:
+    """What a copy needs, but for what the example says: `requests` (name: [lowest, highest], null: not taken) and
+    `tried` (name: what did not work)."""
+    requests = {each.request: (each.lowest, each.highest) for each in list_request_needs("target", "transactions")}
+    said_requests: dict[str, tuple[int, int] | None] = said.pop("requests", {})
+    tried = {name: TriedCapability(False, told) for name, told in said.pop("tried", {}).items()}
+    return ClusterCapabilities(
+        alias,
+        f"id-of-{alias}",
+        _TAKEN_MS,
+        brokers=1,
+        answered=1,
+        requests={
+            name: RequestVersions(*span) for name, span in (requests | said_requests).items() if span is not None
+        },
+        tried=tried,
         **said,
     )

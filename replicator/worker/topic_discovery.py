@@ -23,6 +23,7 @@ from replicator.errors import ReplicatorError
 from replicator.limits import TargetLimits
 from replicator.topic_mapping import (
     RECREATED_STATE,
+    HoldReason,
     MappedTopic,
     apply_limits,
     place_topics,
@@ -83,6 +84,7 @@ class TopicDiscovery:
     administer: _Administer = Admin
     copied: Callable[[ConnectionSettings], Mapping[str, _Known]] = read_copied_topics
     decisions: AlignmentDecisions | None = None  # about equal offsets
+    find_hold: Callable[[FlowRecord], HoldReason | None] = lambda _record: None  # why nothing of a flow may be copied
     topics: dict[str, list[MappedTopic]] = field(default_factory=dict)
     version: int = 0
     _flows: dict[str, _Flow] = field(default_factory=dict)
@@ -202,6 +204,8 @@ class TopicDiscovery:
         # A topic that is absent at the target is asked as soon as it is there: before its first batch.
         flow.limited = {each.topic for each in existing if each.target_topic in limits or each.topic in flow.limited}
         flow.known = {each.topic: each for each in topics}  # as found: what is decided is said anew in every round
+        if (hold := self.find_hold(record)) is not None:
+            return [replace(each, refused=hold) for each in topics]
         return topics if self.decisions is None else self.decisions.placed(record.flow, topics, source, target)
 
     def _read_ledger(self, jobs: list[tuple[_Flow, FlowRecord]]) -> None:

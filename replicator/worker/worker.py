@@ -15,12 +15,12 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 from clusters.admin import Admin
+from clusters.capabilities import ask_brokers, check_requests
 from clusters.control_topics import ControlWriter
 from clusters.errors import ClusterError
 from clusters.fleet import PlacementRecord, build_fleet_group_id, build_fleet_key, build_placement_key
 from clusters.flow_records import FlowRecord
 from clusters.partition_status_records import PartitionStatus, delete_partition_status, write_partition_status
-from clusters.required_requests import require_requests
 from clusters.settings import ConnectionSettings, SettingsLookup
 from replicator.copy import log_append_time
 from replicator.copy.aligned.aligned_topic_choice import AlignmentDecisions
@@ -37,6 +37,7 @@ from replicator.transport.active_copy import ActiveCopy
 from replicator.worker.assignment import assign_partitions, can_keep_copying, compute_quota_shares, needs_report
 from replicator.worker.copy_registry import CopyRegistry
 from replicator.worker.desired_state import DesiredState
+from replicator.worker.guarantee_check import GuaranteeCheck
 from replicator.worker.inspection_pool import InspectionPool
 from replicator.worker.loop_guards import LoopGuards
 from replicator.worker.membership import Membership
@@ -95,7 +96,7 @@ class Worker:
             admin.check_identity()
             guards = LoopGuards(admin.cluster_id())
             expiration_ms = int(admin.broker_config("producer.id.expiration.ms") or _DEFAULT_EXPIRATION_MS)
-        require_requests(target, "target")
+        check_requests(ask_brokers(target), "target")
         self._desired = DesiredState(target)
         self._desired.catch_up()
         self._ask_again = 0.0
@@ -106,7 +107,8 @@ class Worker:
         self._pool = ThreadPoolExecutor(max_workers=4, thread_name_prefix="look")
         self._ambiguous_answers = AmbiguousAnswers(target, self._pool)
         decisions = AlignmentDecisions(target, self._writer, f"worker {worker_id}")
-        self._discovery = TopicDiscovery(target, connect, decisions=decisions)
+        check = GuaranteeCheck(target, connect)
+        self._discovery = TopicDiscovery(target, connect, decisions=decisions, find_hold=check.find_hold)
         self._senders = SlotSenders(target, self._writer)
         self._inspections = InspectionPool(
             target, connect, self._pool, self._writer, worker_id, expiration_ms, self._senders, guards

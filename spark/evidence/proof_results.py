@@ -91,7 +91,7 @@ def build_summary(found: ProofFindings, *, facts: dict[str, Any], not_compared: 
         "exit_code": EXIT_CODES[judgement.verdict],
         **judgement.total.to_json(),
         "exact": judgement.exact,
-        "flows": _flows(judgement, facts.pop("flows", ())),
+        "flows": _flows(judgement, facts.pop("flows", ()), facts.pop("guarantees", {})),
         "topics": _topics(judgement, rows),
         "groups": _groups(groups),
         "proof_root": compute_proof_root(rows),
@@ -202,7 +202,7 @@ def _groups(found: Sequence[LandedPosition]) -> dict[str, Any]:
     }
 
 
-def _flows(judgement: ProofJudgement, ids: Iterable[str]) -> list[dict[str, Any]]:
+def _flows(judgement: ProofJudgement, ids: Iterable[str], guarantees: Mapping[str, str | None]) -> list[dict[str, Any]]:
     places = sorted(judgement.partitions)
     flows: dict[str, dict[str, Any]] = {id_: {"id": id_, **Counts().to_json(), "topics": []} for id_ in ids}
     for flow, in_flow in groupby(places, key=lambda place: place.flow):
@@ -212,7 +212,7 @@ def _flows(judgement: ProofJudgement, ids: Iterable[str]) -> list[dict[str, Any]
             topics.append({"topic": topic, "target_topic": target, **counts.to_json()})
             total += counts
         flows[flow] = {"id": flow, **total.to_json(), "topics": topics}
-    return list(flows.values())
+    return [line | {"guarantee": guarantees.get(flow)} for flow, line in flows.items()]
 
 
 def _window_json(window: ProofWindow) -> dict[str, Any]:

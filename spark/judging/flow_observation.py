@@ -93,6 +93,7 @@ class FlowFacts:
     alignments: dict[str, list[str]] = field(default_factory=dict)  # how a foreign copy was aligned, by source topic
     # where the flow begins, by source topic and partition
     begins: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
+    guarantee: str | None = None  # what the flow was promised when it was applied; None where nobody wrote it down
 
     def claims_of(self, topic: str, topic_id: uuid.UUID, partition: int) -> PartitionClaims | None:
         """What flows claim as their writes in a source partition; None where no producer is skipped."""
@@ -319,6 +320,7 @@ def _read_skipped_producers(facts: FlowFacts) -> None:
     facts.skip = read_producers_to_skip(flow, facts.source_settings, facts.target.cluster_id())
     known = read_flows(facts.target_settings).get(flow.id)
     facts.begins = known.begins if known is not None else {}
+    facts.guarantee = known.guarantee if known is not None else None
     if facts.skip:
         facts.claims = read_source_claims(facts.source_settings)
         facts.notes.append(

@@ -79,6 +79,13 @@ def test_the_detail_tells_what_to_do(sites: Plan) -> None:
     told = build_flow_detail(sites.flow("hub-to-lake"), sites, snapshots, NOW)
     assert [row["partition"] for row in told["rows"]] == [1, 0]
     assert "topology flow reseed hub-to-lake" in told["rows"][0]["remedy"]
+    assert told["guarantee"] is None, "nobody wrote it down"
+    promised = replace(
+        snapshots["lake"],
+        flows={key: value | {"guarantee": "exactly_once: sequence"} for key, value in snapshots["lake"].flows.items()},
+    )
+    told = build_flow_detail(sites.flow("hub-to-lake"), sites, {**snapshots, "lake": promised}, NOW)
+    assert told["guarantee"] == "exactly_once: sequence"
     assert build_flow_detail(sites.flow("hub-to-lake"), sites, snapshots, NOW, first=100)["rows"] == []
 
 

@@ -71,17 +71,22 @@ _POSITION = TransactionPosition(
     _RENAMED, SOURCE_ID, TARGET_ID, OffsetRun(0, 0), 400, 2, 1, _EXPLICIT[:3], 2, "one", "n", 1, 20
 )
 
+_LITTLE_RECORD = replace(_FLOW, producer_id=None, source_cluster_id=None)
+_MUCH_RECORD = replace(
+    _FLOW,
+    flow=_MUCH,
+    generation=4,
+    state="paused",
+    existed={"orders": 2},
+    retired=frozenset({"z", "a"}),
+    begins={"orders": {0: 5, 11: 9}, "events": {0: 0}},
+)
+
 RECORDS: dict[str, Any] = {
-    "FlowRecord:now": replace(
-        _FLOW,
-        flow=_MUCH,
-        generation=4,
-        state="paused",
-        existed={"orders": 2},
-        retired=frozenset({"z", "a"}),
-        begins={"orders": {0: 5, 11: 9}, "events": {0: 0}},
-    ),
-    "FlowRecord:now, little": replace(_FLOW, producer_id=None, source_cluster_id=None),
+    "FlowRecord:now": replace(_MUCH_RECORD, guarantee="exactly_once: transactions"),
+    "FlowRecord:now, little": _LITTLE_RECORD,
+    "FlowRecord:without guarantee": _MUCH_RECORD,
+    "FlowRecord:without guarantee, little": _LITTLE_RECORD,
     "FlowRecord:without existed, retired, begins": _FLOW,
     "FlowRecord:with the fields of the first plans": _FLOW,
     "AlignmentRecord:now": AlignmentRecord("a-to-b", "orders", "mapped", "they meet", "markers", "w1", NOW),

@@ -12,7 +12,7 @@ from clusters.errors import RequestRefused, Unauthorised, Unreachable
 from clusters.fake_cluster import FakeCluster
 from clusters.flow_records import FlowRecord
 from clusters.partition_status_records import PartitionStatus
-from replicator.topic_mapping import MappedTopic, map_topics, place_topics
+from replicator.topic_mapping import HoldReason, MappedTopic, map_topics, place_topics
 from replicator.worker.assignment import assign_partitions, can_keep_copying, compute_quota_shares, needs_report
 from replicator.worker.topic_discovery import TopicDiscovery
 from topology.plan import PlanFlow
@@ -467,4 +467,19 @@ def test_a_retired_topic_is_neither_found_nor_grown_nor_made_again():
     settle(discovery, moved, lambda: discovery.topics["flow-0"][0].copied == 2)
     assert target.topics()["t1"].partitions == 1
     settle(discovery, {"flow-0": record}, lambda: target.topics()["t1"].partitions == 3)
+    discovery.close()
+
+
+def test_of_a_flow_that_its_clusters_cannot_serve_everything_is_held_until_they_can(source, target):
+    source.create_topic("t1", 2)
+    hold = HoldReason("unsupported", "no idempotence", "upgrade b")
+    holds: list[HoldReason | None] = [hold]
+    discovery, _ = discovery_of(source, target)
+    discovery.find_hold = lambda _record: holds[0]
+    record = record_of(discovery_ms=10)
+    settle(discovery, {"flow-0": record}, lambda: "flow-0" in discovery.topics)
+    assigned = assign_partitions({"flow-0": record}, discovery.topics, set(range(16)), {})
+    assert [each.held for each in assigned.values()] == [hold, hold]
+    holds[0] = None
+    settle(discovery, {"flow-0": record}, lambda: discovery.topics["flow-0"][0].refused is None)
     discovery.close()

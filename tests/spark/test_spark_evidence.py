@@ -65,6 +65,7 @@ def facts(**more: Any) -> dict[str, Any]:
         "fixed_at": "2026-11-21T22:16:50.000+00:00",
         "seconds": 60.0,
         "flows": ["a-to-b"],
+        "guarantees": {"a-to-b": "exactly_once: sequence"},
         "policy": ProofRequest().to_json(),
         "engine": "spark local[2]",
         "spark_version": "4.0",
@@ -152,6 +153,7 @@ def test_what_the_tables_say_of_differences_and_groups(tmp_path: Path) -> None:
     assert altered["components"] == ["value"]
     [worst] = document["worst_chunks"]
     assert (worst["chunk"], worst["differences"]) == ("orders-3@10", {"altered": 1, "missing": 1})
+    assert [(each["id"], each["guarantee"]) for each in document["flows"]] == [("a-to-b", "exactly_once: sequence")]
     [topic] = document["topics"]
     assert (topic["topic"], topic["partitions"], topic["chunks"], topic["pending"]) == ("orders", 2, 3, 3)
     assert [each["judged"] for each in document["groups"]["positions"]] == ["different", "unknown"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.examples import choose_examples
+from topology.cluster_capabilities import ClusterCapabilities, RequestVersions, TriedCapability
 from topology.errors import UnreadableInventory
 from topology.inventory import (
     Inventory,
@@ -19,7 +21,12 @@ from topology.inventory import (
     InventoryGroup,
     InventoryTopic,
 )
-from topology.inventory_json import decode_inventory, encode_inventory
+from topology.inventory_json import (
+    decode_capability_record,
+    decode_inventory,
+    encode_capability_record,
+    encode_inventory,
+)
 from topology.inventory_schema import build_inventory_schema
 
 WORDS = st.text(max_size=12)
@@ -51,6 +58,20 @@ GROUPS = st.builds(
     lag=st.dictionaries(WORDS, COUNTS, max_size=2),
 )
 ACLS = st.builds(InventoryAcl, *[WORDS] * 7)
+CAPABILITIES = st.builds(
+    ClusterCapabilities,
+    alias=WORDS,
+    cluster_id=WORDS,
+    taken_ms=COUNTS,
+    brokers=COUNTS,
+    answered=COUNTS,
+    requests=st.dictionaries(WORDS, st.builds(RequestVersions, COUNTS, COUNTS), max_size=2),
+    features=st.dictionaries(WORDS, COUNTS, max_size=2),
+    topic_ids=st.none() | st.booleans(),
+    oldest_release=st.none() | WORDS,
+    newest_release=st.none() | WORDS,
+    tried=st.dictionaries(WORDS, st.builds(TriedCapability, st.none() | st.booleans(), WORDS, MAYBE), max_size=2),
+)
 CLUSTERS = st.builds(
     InventoryCluster,
     alias=WORDS,
@@ -63,6 +84,7 @@ CLUSTERS = st.builds(
     groups=st.lists(GROUPS, max_size=3).map(lambda groups: {group.id: group for group in groups}),
     acls=st.none() | st.lists(ACLS, max_size=2).map(tuple),
     quotas=st.dictionaries(WORDS, st.dictionaries(WORDS, st.floats(0, 1e15), max_size=2), max_size=2),
+    capabilities=st.none() | CAPABILITIES,
     not_seen=st.lists(WORDS, max_size=2).map(tuple),
 )
 INVENTORIES = st.lists(CLUSTERS, max_size=3).map(lambda found: Inventory({each.alias: each for each in found}))
@@ -176,3 +198,58 @@ def test_the_schema_refuses_what_the_reader_refuses(text: str) -> None:
     jsonschema = pytest.importorskip("jsonschema")
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate(json.loads(text), build_inventory_schema(), cls=jsonschema.Draft202012Validator)
+
+
+def test_an_inventory_of_an_earlier_version_says_nothing_of_capabilities() -> None:
+    document = json.loads(encode_inventory(Inventory({CLUSTER.alias: CLUSTER})))
+    del document["clusters"][CLUSTER.alias]["capabilities"]
+    assert decode_inventory(json.dumps(document)).cluster(CLUSTER.alias) == CLUSTER
+
+
+PROBED = ClusterCapabilities(
+    "onprem",
+    "OnpAAAAAAAAAAAAAAAAAAA",
+    1_800_000_000_000,
+    3,
+    2,
+    {"produce": RequestVersions(0, 13)},
+    tried={"sequence_check": TriedCapability(False, "stored twice"), "largest_batch": TriedCapability(True, "", 5)},
+)
+
+
+@given(CAPABILITIES)
+@settings(max_examples=50)
+def test_a_capability_record_loses_nothing(capabilities: ClusterCapabilities) -> None:
+    assert decode_capability_record(encode_capability_record(capabilities)) == capabilities
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda _document: "[", "this is no capability record"),
+        (lambda document: document | {"kind": "inventory"}, "this is no capability record"),
+        (lambda document: document | {"schema": 9}, "has schema 9, this Watershed reads 1; probe again"),
+        (lambda document: {"schema": 1, "kind": "capabilities"}, "`capabilities` is missing"),
+        (
+            lambda document: document | {"capabilities": document["capabilities"] | {"tried": {"x": {"works": 1}}}},
+            r"damaged at capabilities\.tried\.x: `number` is missing",
+        ),
+    ],
+)
+def test_a_damaged_capability_record_is_refused_with_its_path(change: Any, message: str) -> None:
+    changed = change(json.loads(encode_capability_record(PROBED)))
+    with pytest.raises(UnreadableInventory, match=message):
+        decode_capability_record(changed if isinstance(changed, str) else json.dumps(changed))
+
+
+def test_a_probe_belongs_to_one_cluster_of_an_inventory() -> None:
+    listed = replace(PROBED, taken_ms=5, requests={}, tried={})
+    inventory = Inventory({"onprem": replace(CLUSTER, capabilities=listed)}, live=True)
+    found = inventory.with_probe(PROBED)
+    assert found.live
+    assert found.clusters["onprem"].capabilities == replace(listed, tried=PROBED.tried), "what is listed is newer"
+    assert Inventory({"onprem": CLUSTER}).with_probe(PROBED).clusters["onprem"].capabilities == PROBED
+    with pytest.raises(UnreadableInventory, match=r"cluster b was probed, but is not in the inventory \(onprem\)"):
+        inventory.with_probe(replace(PROBED, alias="b"))
+    with pytest.raises(UnreadableInventory, match="cluster other was probed as onprem"):
+        inventory.with_probe(replace(PROBED, cluster_id="other"))

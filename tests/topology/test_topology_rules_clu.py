@@ -30,6 +30,7 @@ def flow(source: str, target: str, more: str = "topics: {include: [orders]}") ->
 
 
 SCAN = "--- # topology scan\n"
+PAIR = clusters(a=at("k:1"), b=at("l:1"))
 
 CASES = [
     # CLU102
@@ -173,6 +174,73 @@ CASES = [
         + SCAN
         + '{a: {kafka: "4.3"}, b: {kafka: "2.6"}}',
         ["`b` runs Kafka 2.6"],
+    ),
+    (
+        "what brokers answer counts, and their release only for what they are not asked",
+        "CLU112",
+        clusters(a=at("k:1"), b=at("l:1"))
+        + flow("a", "b", "topics: {include: [t]}, sync: {configs: {mode: continuous}}")
+        + SCAN
+        + '{b: {kafka: "2.2", capabilities: {}}}',
+        ["it needs 2.3"],
+    ),
+    # CLU113
+    (
+        "no idempotence",
+        "CLU113",
+        PAIR
+        + flow("a", "b")
+        + SCAN
+        + '{b: {capabilities: {oldest_release: "2.4", requests: {init_producer_id: [0, 2]}}}}',
+        [
+            "`a-to-b` cannot have `exactly_once: sequence`: the target needs init_producer_id in versions 3 to 5 "
+            "(idempotent producers), and brokers of cluster b (Kafka 2.4) take versions 0 to 2; Kafka 2.5 and newer"
+        ],
+    ),
+    (
+        "transactions are needed by those flows alone that copy in them",
+        "CLU113",
+        PAIR
+        + "flows:\n  - {source: a, target: b, topics: {include: [t]}, delivery: {semantics: transactions}}\n"
+        + "  - {source: a, target: b, suffix: x, topics: {include: [u]}, naming: {policy: prefix}}\n"
+        + SCAN
+        + "{b: {capabilities: {requests: {end_txn: null}}}}",
+        ["`a-to-b` cannot have `exactly_once: transactions`: the target needs end_txn"],
+    ),
+    (
+        "a source that has no record batches",
+        "CLU113",
+        PAIR + flow("a", "b") + SCAN + "{a: {capabilities: {requests: {fetch: [0, 3]}}}, b: {capabilities: {}}}",
+        ["the source needs fetch in versions 4 to 13"],
+    ),
+    (
+        "at_least_once is no way around it yet",
+        "CLU113",
+        PAIR
+        + flow("a", "b", "topics: {include: [t]}, delivery: {semantics: at_least_once}")
+        + SCAN
+        + "{b: {capabilities: {requests: {describe_producers: null}}}}",
+        ["brokers of cluster b (a Kafka release that is not known) do not take it"],
+    ),
+    (
+        "topics without ids",
+        "CLU113",
+        PAIR + flow("a", "b") + SCAN + "{b: {capabilities: {topic_ids: false}}}",
+        ["cluster b (a Kafka release that is not known) gives topics no ids"],
+    ),
+    (
+        "a probe saw that numbers are not checked",
+        "CLU113",
+        PAIR + flow("a", "b") + SCAN + "{b: {capabilities: {tried: {sequence_check: a repeated batch was stored}}}}",
+        ["does not have a check of sequence numbers: a repeated batch was stored"],
+    ),
+    ("brokers that were not asked", "CLU113", PAIR + flow("a", "b") + SCAN + '{b: {kafka: "2.0"}}', []),
+    (
+        "as a source a cluster needs little",
+        "CLU113",
+        PAIR + flow("b", "a") + SCAN + "{b: {capabilities: {requests: "
+        "{metadata: [0, 5], fetch: [0, 6], init_producer_id: null}}}}",
+        [],
     ),
 ]
 

@@ -163,7 +163,8 @@ _DELIVERY = RecordShape(
     {
         "semantics": ShapeKey(
             build_enum_shape("exactly_once", "at_least_once", "transactions"),
-            "`exactly_once` by sequence numbers; `transactions` by Kafka's transactions.",
+            "The least that the flow must have: `exactly_once` by sequence numbers or, beside other writers, in "
+            "transactions; `transactions` always so; `at_least_once` takes what is better. See guarantees.md.",
             "`exactly_once`",
         ),
         "isolation": ShapeKey(

@@ -120,7 +120,8 @@ def build_flow_detail(flow: PlanFlow, plan: Plan, seen: _Snapshots, now: float, 
     target = seen[flow.target]
     row = _build_flow_row(flow, plan, seen, now)
     reports = sorted(_reports(flow, plan, target, now), key=_attention_first)
-    sync = [] if _record(flow, plan, target) is None else list(target.sync.get(flow.id, {}).values())
+    record = _record(flow, plan, target)
+    sync = [] if record is None else list(target.sync.get(flow.id, {}).values())
     beside = Counter((str(each.get("kind")), str(each.get("state"))) for each in sync)
     amiss = [each for each in sync if each.get("state") not in ("equal", "carried")]
     return row | {
@@ -128,6 +129,7 @@ def build_flow_detail(flow: PlanFlow, plan: Plan, seen: _Snapshots, now: float, 
         "offsets": flow.offsets,
         "offsets_reason": flow.offsets_reason,
         "delivery": flow.delivery,
+        "guarantee": None if record is None else record.get("guarantee"),
         "quota": flow.quota,
         "engine": flow.engine,
         "workers": sorted({f"{report.worker}" for report in reports if report.worker})[:_PAGE],

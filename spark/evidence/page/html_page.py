@@ -107,7 +107,7 @@ def _provenance(document: Mapping[str, Any], chunks: Rows) -> Element:
     lines: list[tuple[str, Any]] = [
         ("topology", document.get("topology") or "–"),
         ("plan", e("code", str(document.get("plan_hash") or "–"))),
-        ("flows", ", ".join(str(flow["id"]) for flow in document.get("flows", ())) or "–"),
+        ("flows", ", ".join(map(_flow, document.get("flows", ()))) or "–"),
         ("run", e("code", str(document.get("run_id") or "–"))),
         ("level and mode", f"{document.get('level', '–')}, {document.get('mode', '–')}"),
         ("asked for", _asked(document.get("policy") or {})),
@@ -130,6 +130,11 @@ def _provenance(document: Mapping[str, Any], chunks: Rows) -> Element:
     return render_section(
         "Provenance", e("dl", [(e("dt", name), e("dd", value)) for name, value in lines]), told if done else None
     )
+
+
+def _flow(flow: Mapping[str, Any]) -> str:
+    """The flow's id, with what it was promised."""
+    return f"{flow['id']} ({flow['guarantee']})" if flow.get("guarantee") else str(flow["id"])
 
 
 def _asked(policy: Mapping[str, Any]) -> str:

@@ -56,6 +56,12 @@ def test_pending_until_applied(
     code, after = plan(capsys, path, "--fail-on-changes")
     assert (code, after["changes"]) == (0, [])
     assert after["plan"] == before["plan"]
+    [flow] = after["flows"]
+    assert (flow["guarantee"], flow["guarantee_executed"], flow["missing"]) == ("exactly_once: sequence", True, [])
+    main(["plan", str(path)])
+    assert f"exactly_once: sequence: 1 flow (onprem-to-cloud-{topic_name})" in capsys.readouterr().out
+    main(["status", str(path)])
+    assert "  guarantee: exactly_once: sequence\n" in capsys.readouterr().out
 
 
 def test_another_cluster_than_the_pinned_one_is_a_finding(

@@ -15,6 +15,7 @@ from topology.rules.clu import (
     clu110_unsafe_identifier,
     clu111_stretch_as_flow,
     clu112_unsupported_version,
+    clu113_unmet_guarantee,
 )
 
 CLU_RULES: tuple[Rule, ...] = (
@@ -29,4 +30,5 @@ CLU_RULES: tuple[Rule, ...] = (
     clu110_unsafe_identifier.RULE,
     clu111_stretch_as_flow.RULE,
     clu112_unsupported_version.RULE,
+    clu113_unmet_guarantee.RULE,
 )

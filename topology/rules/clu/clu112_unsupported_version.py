@@ -25,17 +25,21 @@ _RELEASE = re.compile(r"([0-9]{1,3})(?:\.([0-9]{1,3}))?(?![0-9])")
 
 @dataclass(frozen=True, slots=True)
 class _VersionNeed:
-    """What a flow does at one of its ends, since which release brokers can do it, and whether a flow does."""
+    """What a flow does at one of its ends, since which release brokers can do it, and whether a flow does.
+
+    asked: a scan asks the brokers for it, and CLU113 tells what they answered; the release does not count then.
+    """
 
     end: str
     release: tuple[int, int]
     what: str
     used: Callable[[Flow], bool]
+    asked: bool = False
 
 
 _NEEDS = (
-    _VersionNeed("target", (2, 8), "topic ids", lambda flow: True),
-    _VersionNeed("source", (0, 11), "record batches", lambda flow: True),
+    _VersionNeed("target", (2, 8), "topic ids", lambda flow: True, asked=True),
+    _VersionNeed("source", (0, 11), "record batches", lambda flow: True, asked=True),
     _VersionNeed("target", (2, 3), "changing configs one by one", lambda flow: flow.plan.sync_configs == "continuous"),
     _VersionNeed(
         "target", (0, 11), "record headers", lambda flow: flow.settings.at("provenance", "header") is not None
@@ -57,10 +61,14 @@ def check(context: RuleContext) -> Iterator[Problem]:
         if match is None:
             continue
         release = int(match[1]), int(match[2] or 0)
+        seen = context.inventory.cluster(alias) if context.inventory is not None else None
+        answered = seen is not None and seen.capabilities is not None
         missing = [
             (need, using)
             for need in _NEEDS
-            if release < need.release and (using := [flow for flow in flows.get(need.end, ()) if need.used(flow)])
+            if release < need.release
+            and not (need.asked and answered)
+            and (using := [flow for flow in flows.get(need.end, ()) if need.used(flow)])
         ]
         if missing:
             yield _problem(context, topology, alias, shorten_and_escape(str(kafka)), missing)

@@ -20,7 +20,7 @@ export function flowDetail(told) {
       "dl.facts.wide",
       {},
       fact("from", told.source), fact("to", told.target), fact("topics", told.topics), fact("naming", told.naming),
-      fact("offsets", told.offsets + (told.offsets_reason ? ` (${told.offsets_reason})` : "")), fact("delivery", told.delivery),
+      fact("offsets", told.offsets + (told.offsets_reason ? ` (${told.offsets_reason})` : "")), fact("delivery", told.delivery), fact("guarantee", told.guarantee || "not written down yet"),
       fact("quota", told.quota === null ? "none" : rate(told.quota)), fact("lag", `${number(told.lag_records)} records, ${duration(told.lag_ms)}`),
       fact("rate", rate(told.rate_bytes)), fact("workers", told.workers.length ? told.workers.join(", ") : "none has reported"),
     ),

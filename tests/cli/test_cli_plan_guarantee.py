@@ -1,0 +1,50 @@
+"""What `topology plan` says of guarantees, from capabilities in memory."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from cli.plan import _decide_guarantees, _guarantee_json, _guarantee_lines
+from topology.cluster_capabilities import ClusterCapabilities, RequestVersions
+from topology.delivery_guarantee import list_request_needs
+from topology.inventory import Inventory, InventoryCluster
+from topology.plan import Plan, PlanCluster, PlanFlow
+from topology.selectors import TopicSelection
+
+EVERYTHING = {each.request: RequestVersions(0, 99) for each in list_request_needs("target", "transactions")}
+FULL = ClusterCapabilities("x", "id", 1, 1, 1, EVERYTHING, topic_ids=True)
+WITHOUT = replace(FULL, requests={name: each for name, each in EVERYTHING.items() if name != "end_txn"})
+FLOWS = (
+    PlanFlow("one", "a", "b", TopicSelection(())),
+    PlanFlow("two", "a", "b", TopicSelection(()), delivery="transactions"),
+)
+PLAN = Plan("shop", (PlanCluster("a", ("k:1",)), PlanCluster("b", ("l:1",))), FLOWS)
+
+
+def inventory(**capabilities: ClusterCapabilities | None) -> Inventory:
+    return Inventory(
+        {alias: InventoryCluster(alias, "id", 1, capabilities=each) for alias, each in capabilities.items()}
+    )
+
+
+@pytest.mark.parametrize(
+    ("target", "lines"),
+    [
+        (FULL, ["  exactly_once: sequence: 1 flow (one)", "  exactly_once: transactions: 1 flow (two)"]),
+        (WITHOUT, ["  exactly_once: sequence: 1 flow (one)", "! refused, see CLU113: 1 flow (two)"]),
+        (None, ["! guarantee not known, the brokers could not be asked: 2 flows (one, two)"]),
+    ],
+)
+def test_lines(target: ClusterCapabilities | None, lines: list[str]) -> None:
+    decisions = _decide_guarantees(PLAN, inventory(a=FULL, b=target))
+    assert list(_guarantee_lines(PLAN, decisions)) == lines
+
+
+def test_what_is_not_known_is_null_and_what_is_missing_is_told_all_the_same() -> None:
+    assert _guarantee_json(None) == {"guarantee": None, "guarantee_executed": None, "missing": []}
+    found = _guarantee_json(_decide_guarantees(PLAN, inventory(a=None, b=WITHOUT)).get("two"))
+    assert (found["guarantee"], found["guarantee_executed"]) == ("at_least_once, proven", False)
+    assert [(each["cluster"], each["what"]) for each in found["missing"]] == [("x", "end_txn at x")]
+    assert "one" not in _decide_guarantees(PLAN, inventory(a=None, b=WITHOUT))

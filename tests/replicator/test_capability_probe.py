@@ -1,0 +1,203 @@
+"""`topology probe` on a cluster in memory that does what Kafka does, and on ones that only say so."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from clusters.errors import RequestRefused, Unauthorised, Unreachable
+from clusters.fake_cluster import FakeCluster
+from clusters.fake_wire import FakeWire
+from clusters.record_batch import build_simple_batch, decode_batch_header, decode_batch_records
+from clusters.wire.messages import ProducedPartition, ProducePartition
+from replicator import capability_probe
+from replicator.capability_probe import try_capabilities
+from replicator.copy.aligned.target_log import TargetLog
+from topology.cluster_capabilities import TriedCapability
+
+TOPIC = "watershed.probe-1"
+NAMES = {
+    "idempotence",
+    "sequence_check",
+    "describe_producers",
+    "byte_for_byte",
+    "timestamps",
+    "largest_batch",
+    "delete_records",
+    "transactions",
+    "markers",
+    "compaction",
+}
+
+
+@pytest.fixture(autouse=True)
+def no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(capability_probe, "_APPEARS_S", 0.0)
+    monkeypatch.setattr(capability_probe, "_PAUSE_S", 0.0)
+
+
+def probe(
+    wire: type[FakeWire] = FakeWire,
+    cluster: FakeCluster | None = None,
+    bump: bool = True,
+    configs: dict[str, str] | None = None,
+) -> dict[str, TriedCapability]:
+    cluster = cluster or FakeCluster("c")
+    topic = cluster.create_topic(TOPIC, 1, 1, configs)
+    said: list[str] = []
+    log = TargetLog(lambda _address: wire(cluster), "c", TOPIC, topic.topic_id, 0)
+    found = try_capabilities(cluster, log, bump, lambda name, _tried: said.append(name))
+    assert list(found) == said
+    return found
+
+
+def failed(found: dict[str, TriedCapability]) -> dict[str, str]:
+    return {name: each.told for name, each in found.items() if each.works is False}
+
+
+@pytest.mark.parametrize("bump", [False, True])
+def test_a_cluster_that_does_what_kafka_does(bump: bool) -> None:
+    found = probe(bump=bump)
+    assert found.keys() == NAMES
+    assert {name: each.told for name, each in found.items() if not each.works} == {}
+    assert found["largest_batch"].number == 1_048_588
+
+
+class StoresAsItLikes(FakeWire):
+    """Stores what `change` makes of a batch, without any check; answers as if it were right."""
+
+    def send_produce(self, partitions: tuple[ProducePartition, ...], **_more: Any) -> None:
+        (part,) = partitions
+        log = self._cluster.log(TOPIC, 0)
+        stored = self.change(b"".join(part.batch))
+        base = log.write(stored, int(time.time() * 1000))
+        self._answers.append([ProducedPartition(part.topic_id, 0, 0, base, 0)])
+
+    def change(self, batch: bytes) -> bytes:
+        return batch
+
+
+class WithoutProducer(StoresAsItLikes):
+    def change(self, batch: bytes) -> bytes:
+        if decode_batch_header(batch).producer_id < 0:
+            return batch
+        return build_simple_batch([each.value for each in decode_batch_records(batch)])
+
+
+class OwnTime(FakeWire):
+    def send_produce(self, partitions: tuple[ProducePartition, ...], **more: Any) -> None:
+        super().send_produce(partitions, **more)
+        (answer,) = self._answers.pop()
+        self._answers.append([replace(answer, append_time=5)])
+
+
+class Recompresses(FakeWire):
+    def send_produce(self, partitions: tuple[ProducePartition, ...], **more: Any) -> None:
+        (part,) = partitions
+        batch = b"".join(part.batch)
+        head = decode_batch_header(batch)
+        if head.codec and head.producer_id < 0:
+            batch = build_simple_batch([b"%d" % n * 50 for n in range(20)], timestamp=head.base_timestamp)
+        super().send_produce((ProducePartition(part.topic_id, 0, (batch,)),), **more)
+
+
+class NoStates(FakeWire):
+    def describe_producers(self, topic: str, partition: int) -> tuple[int, list[Any]]:
+        return 0, []
+
+
+class KeepsRecords(FakeWire):
+    def delete_records(self, topic: str, partition: int, before: int, timeout_ms: int = 30_000) -> tuple[int, int]:
+        return 0, before
+
+
+class NoMarkers(FakeWire):
+    def write_markers(self, *_: Any, **__: Any) -> int:
+        return 0
+
+
+class NothingEnds(FakeWire):
+    def end_transaction(self, _id: str, producer: Any, *, commit: bool, bump: bool) -> tuple[int, Any]:
+        return 0, producer
+
+
+class Refuses(FakeWire):
+    def issue_producer_id(self) -> int:
+        raise RequestRefused("too old to be asked init_producer_id")
+
+
+@pytest.mark.parametrize(
+    ("wire", "expected"),
+    [
+        (StoresAsItLikes, {"sequence_check": "a batch that was sent twice is stored twice"}),
+        (WithoutProducer, {"idempotence": "a batch is stored without its producer id or sequence number"}),
+        (OwnTime, {"timestamps": "records get the broker's own time (message.timestamp.type)"}),
+        (
+            Recompresses,
+            {"byte_for_byte": "batches are stored otherwise than they were sent (gzip, snappy, lz4, zstd)"},
+        ),
+        (NoStates, {"describe_producers": "DescribeProducers does not tell the last sequence number of a producer"}),
+        (KeepsRecords, {"delete_records": "DeleteRecords is answered without an error, but the log starts at 0"}),
+        (NoMarkers, {"markers": "WriteTxnMarkers is answered without an error, but no marker is stored"}),
+        (NothingEnds, {"transactions": "two transactions have ended, but 0 of two markers are stored"}),
+        (Refuses, {"idempotence": "too old to be asked init_producer_id"}),
+    ],
+    ids=lambda value: value.__name__ if isinstance(value, type) else "",
+)
+def test_what_a_cluster_only_says_it_does_is_found(wire: type[FakeWire], expected: dict[str, str]) -> None:
+    found = failed(probe(wire))
+    assert {name: found.get(name) for name in expected} == expected
+    assert found.keys() >= expected.keys()
+
+
+def test_what_needs_a_producer_id_is_not_tried_without_one() -> None:
+    found = probe(Refuses)
+    assert (found["sequence_check"].works, found["describe_producers"].works) == (None, None)
+
+
+def test_a_right_that_is_missing_says_nothing_of_the_cluster() -> None:
+    cluster = FakeCluster("c")
+    cluster.may_alter = False
+    found = probe(cluster=cluster)
+    assert found["markers"].works is None
+    assert "ALTER on cluster c is missing" in found["markers"].told
+
+
+class NotAllowed(FakeWire):
+    def describe_producers(self, topic: str, partition: int) -> tuple[int, list[Any]]:
+        raise Unauthorised("READ is missing")
+
+
+class LosesConnections(FakeWire):
+    def describe_producers(self, topic: str, partition: int) -> tuple[int, list[Any]]:
+        raise Unreachable("the broker closed the connection")
+
+
+@pytest.mark.parametrize("wire", [NotAllowed, LosesConnections])
+def test_what_could_not_be_tried_is_not_held_against_the_cluster(wire: type[FakeWire]) -> None:
+    found = probe(wire)
+    assert found["describe_producers"].works is None
+    assert {name for name, each in found.items() if each.works} == NAMES - {"describe_producers"}
+
+
+def test_a_cluster_that_is_gone_ends_the_probe() -> None:
+    cluster = FakeCluster("c")
+
+    class Gone(FakeWire):
+        def describe_producers(self, topic: str, partition: int) -> tuple[int, list[Any]]:
+            cluster.stop()
+            raise Unreachable("the broker closed the connection")
+
+    with pytest.raises(Unreachable):
+        probe(Gone, cluster)
+
+
+@pytest.mark.parametrize(
+    ("configs", "size"), [({"max.message.bytes": "2000000"}, 2_000_000), ({"max.message.bytes": "99000000"}, 16 << 20)]
+)
+def test_the_largest_batch_is_tried_up_to_16_mib(configs: dict[str, str], size: int) -> None:
+    found = probe(configs=configs)["largest_batch"]
+    assert (found.works, found.number) == (True, size)

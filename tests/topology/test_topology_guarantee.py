@@ -1,0 +1,119 @@
+"""The guarantee of a flow: what decides it, and what is said where a flow cannot have what it asks for."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import product
+
+import pytest
+
+from topology.cluster_capabilities import (
+    IDEMPOTENCE,
+    SEQUENCE_CHECK,
+    TRANSACTIONS,
+    ClusterCapabilities,
+    RequestVersions,
+    TriedCapability,
+)
+from topology.delivery_guarantee import (
+    AT_LEAST_ONCE,
+    Delivery,
+    decide_guarantee,
+    explain_refusal,
+    list_request_needs,
+    name_guarantee,
+)
+
+EVERYTHING = {need.request: RequestVersions(0, 99) for need in list_request_needs("target", "transactions")}
+FULL = ClusterCapabilities("b", "id-b", 1, 3, 3, EVERYTHING, topic_ids=True, oldest_release="4.3", newest_release="4.3")
+SOURCE = replace(
+    FULL, alias="a", requests={each.request: EVERYTHING[each.request] for each in list_request_needs("source")}
+)
+DELIVERIES: tuple[Delivery, ...] = ("sequence", "transactions")
+
+
+def without(*names: str) -> ClusterCapabilities:
+    return replace(FULL, requests={name: each for name, each in EVERYTHING.items() if name not in names})
+
+
+@pytest.mark.parametrize("delivery", DELIVERIES)
+def test_clusters_that_can_do_everything_give_what_the_delivery_is_for(delivery: Delivery) -> None:
+    decision = decide_guarantee(delivery, SOURCE, FULL)
+    assert (decision.guarantee, decision.missing, decision.is_executed) == (name_guarantee(delivery), (), True)
+    assert explain_refusal("a-to-b", "exactly_once", decision) == ""
+
+
+@pytest.mark.parametrize(("delivery", "request_name"), list(product(DELIVERIES, sorted(EVERYTHING))))
+def test_each_request_that_is_missing_counts_where_it_is_needed(delivery: Delivery, request_name: str) -> None:
+    decision = decide_guarantee(delivery, SOURCE, without(request_name))
+    needed = request_name in {each.request for each in list_request_needs("target", delivery)}
+    assert decision.is_executed is not needed
+    assert [each.what for each in decision.missing] == ([f"{request_name} at b"] if needed else [])
+    if needed:
+        assert decision.guarantee == (None if request_name == "produce" else AT_LEAST_ONCE)
+        text = explain_refusal("a-to-b", "exactly_once", decision)
+        for part in (
+            "flow a-to-b",
+            f"`{name_guarantee(delivery)}`",
+            "exactly_once)",
+            "cluster b (Kafka 4.3)",
+            request_name,
+        ):
+            assert part in text
+        assert "Upgrade b to Kafka" in text
+        assert ("do not execute" in text) is (request_name != "produce")
+
+
+@pytest.mark.parametrize("delivery", DELIVERIES)
+def test_versions_count_and_not_only_names(delivery: Delivery) -> None:
+    for need in list_request_needs("target", delivery):
+        for low, high, enough in (
+            (0, need.lowest - 1, False),
+            (0, need.lowest, True),
+            (need.highest, 99, True),
+            (need.highest + 1, 99, False),
+        ):
+            if high >= low:
+                target = replace(FULL, requests=EVERYTHING | {need.request: RequestVersions(low, high)})
+                assert decide_guarantee(delivery, SOURCE, target).is_executed is enough, (need, low, high)
+
+
+def test_a_cluster_that_is_newer_than_watershed_is_not_to_be_upgraded() -> None:
+    target = replace(FULL, requests=EVERYTHING | {"produce": RequestVersions(14, 20)})
+    text = explain_refusal("a-to-b", "", decide_guarantee("sequence", SOURCE, target))
+    assert "take versions 14 to 20" in text
+    assert "Update Watershed" in text
+    assert "Upgrade b" not in text
+
+
+@pytest.mark.parametrize("request_name", [each.request for each in list_request_needs("source")])
+def test_a_source_that_cannot_be_read_gives_nothing(request_name: str) -> None:
+    source = replace(SOURCE, requests={name: each for name, each in SOURCE.requests.items() if name != request_name})
+    decision = decide_guarantee("sequence", source, FULL)
+    assert decision.guarantee is None
+    assert "the source needs" in explain_refusal("a-to-b", "at_least_once", decision)
+
+
+def test_what_is_not_known_is_not_held_against_a_cluster() -> None:
+    assert decide_guarantee("transactions", None, None).is_executed
+    assert decide_guarantee("sequence", None, replace(FULL, topic_ids=None)).is_executed
+    assert not decide_guarantee("sequence", None, replace(FULL, topic_ids=False)).is_executed
+
+
+@pytest.mark.parametrize(
+    ("delivery", "name", "works"),
+    list(product(DELIVERIES, (IDEMPOTENCE, SEQUENCE_CHECK, TRANSACTIONS), (True, False, None))),
+)
+def test_a_probe_overrules_what_brokers_list(delivery: Delivery, name: str, works: bool | None) -> None:
+    target = replace(FULL, tried={name: TriedCapability(works, "it was stored twice")})
+    decision = decide_guarantee(delivery, SOURCE, target)
+    counts = name != (TRANSACTIONS if delivery == "sequence" else SEQUENCE_CHECK)
+    assert decision.is_executed is not (works is False and counts)
+    if decision.missing:
+        assert "it was stored twice" in explain_refusal("a-to-b", "", decision)
+
+
+def test_releases_are_told_as_they_are() -> None:
+    assert FULL.releases == "Kafka 4.3"
+    assert replace(FULL, oldest_release="2.8").releases == "Kafka 2.8 to 4.3"
+    assert replace(FULL, oldest_release=None).releases == "a Kafka release that is not known"

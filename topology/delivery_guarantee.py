@@ -1,0 +1,200 @@
+"""The guarantee of a flow: what both of its clusters can do decides it, and nothing else.
+
+| guarantee | needs at the target | what may still happen |
+|---|---|---|
+| `exactly_once: sequence` | idempotent producers, Produce 3, DescribeProducers, topic ids | nothing |
+| `exactly_once: transactions` | the same, and AddPartitionsToTxn, EndTxn | others see aborts unless `read_committed` |
+| `at_least_once, proven` | Produce 3 | records repeat after a crash; the proof names each |
+
+A source needs record batches (Fetch 4) for any of them. Workers do not execute `at_least_once, proven` yet: a flow that
+could have no more is refused, whatever its file asks for. No flow runs below what its file asks for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from topology.cluster_capabilities import (
+    IDEMPOTENCE,
+    SEQUENCE_CHECK,
+    TRANSACTIONS,
+    ClusterCapabilities,
+    RequestVersions,
+    TriedCapability,
+)
+
+ClusterEnd = Literal["source", "target"]
+Delivery = Literal["sequence", "transactions"]
+Guarantee = Literal["exactly_once: sequence", "exactly_once: transactions", "at_least_once, proven"]
+AT_LEAST_ONCE: Final[Guarantee] = "at_least_once, proven"
+_EXACTLY_ONCE: Final[dict[Delivery, Guarantee]] = {
+    "sequence": "exactly_once: sequence",
+    "transactions": "exactly_once: transactions",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class RequestNeed:
+    """A request that a copy sends: the versions that will do, and the first Kafka release that has one of them.
+
+    why: what the request is for, in words. The versions are those that `clusters.wire.versions` encodes and that say
+    what a copy has to know; a test holds both together.
+    """
+
+    request: str
+    lowest: int
+    highest: int
+    release: str
+    why: str
+
+
+_READ: Final = (
+    RequestNeed("metadata", 4, 13, "0.11", "asking without creating topics"),
+    RequestNeed("fetch", 4, 13, "0.11", "record batches"),
+    RequestNeed("list_offsets", 2, 7, "0.11", "log ends"),
+)
+_PRODUCE: Final = RequestNeed("produce", 3, 13, "0.11", "record batches")
+_SEQUENCE: Final = (
+    RequestNeed("metadata", 10, 13, "2.8", "topic ids"),
+    *_READ[1:],
+    _PRODUCE,
+    RequestNeed("init_producer_id", 3, 5, "2.5", "idempotent producers"),
+    RequestNeed("describe_producers", 0, 0, "2.8", "what a leader remembers of our producer id"),
+)
+_TRANSACTIONS: Final = (
+    *_SEQUENCE,
+    RequestNeed("find_coordinator", 1, 6, "0.11", "transaction coordinators"),
+    RequestNeed("add_partitions_to_txn", 3, 3, "2.8", "transactions"),
+    RequestNeed("end_txn", 3, 5, "2.8", "transactions"),
+)
+# What a probe may disprove: name → what to say of it.
+_TRIED_FOR: Final[dict[Delivery, tuple[tuple[str, str], ...]]] = {
+    "sequence": ((IDEMPOTENCE, "idempotent producers"), (SEQUENCE_CHECK, "a check of sequence numbers")),
+    "transactions": ((IDEMPOTENCE, "idempotent producers"), (TRANSACTIONS, "transactions")),
+}
+
+
+def list_request_needs(end: ClusterEnd, delivery: Delivery = "sequence") -> tuple[RequestNeed, ...]:
+    """What a copy asks of each broker at this end of a flow."""
+    if end == "source":
+        return _READ
+    return _TRANSACTIONS if delivery == "transactions" else _SEQUENCE
+
+
+@dataclass(frozen=True, slots=True)
+class MissingCapability:
+    """What a cluster lacks. `problem` names cluster, request and versions; `remedy` says what to do."""
+
+    cluster: str
+    end: ClusterEnd
+    what: str
+    problem: str
+    remedy: str
+
+
+@dataclass(frozen=True, slots=True)
+class GuaranteeDecision:
+    """guarantee: the best that both clusters can give this flow; None where not even `at_least_once, proven`.
+    missing: what keeps it from `exactly_once` by the flow's delivery; empty where it has that."""
+
+    delivery: Delivery
+    guarantee: Guarantee | None
+    missing: tuple[MissingCapability, ...] = ()
+
+    @property
+    def is_executed(self) -> bool:
+        """Whether workers of this version can give the guarantee."""
+        return self.guarantee == _EXACTLY_ONCE[self.delivery]
+
+
+def name_guarantee(delivery: Delivery) -> Guarantee:
+    """The guarantee of a flow that copies this way, on clusters that can do what it needs."""
+    return _EXACTLY_ONCE[delivery]
+
+
+def decide_guarantee(
+    delivery: Delivery, source: ClusterCapabilities | None, target: ClusterCapabilities | None
+) -> GuaranteeDecision:
+    """Decides by what is known; of a cluster that is None nothing is known, and nothing is held against it."""
+    at_source = tuple(_find_missing(source, "source", _READ)) if source is not None else ()
+    at_target = tuple(_list_missing_at_target(target, delivery)) if target is not None else ()
+    missing = (*at_source, *at_target)
+    if not missing:
+        return GuaranteeDecision(delivery, _EXACTLY_ONCE[delivery])
+    can_produce = target is None or not list(_find_missing(target, "target", (_PRODUCE,)))
+    return GuaranteeDecision(delivery, AT_LEAST_ONCE if can_produce and not at_source else None, missing)
+
+
+def explain_refusal(flow_id: str, asked: str, decision: GuaranteeDecision) -> str:
+    """Why this flow is refused: what it asks for, what is missing where, what to do. "" for a flow that can run.
+
+    asked: `delivery.semantics` as the file has it; "" where only the plan is known.
+    """
+    if decision.is_executed:
+        return ""
+    [first, *others] = decision.missing
+    wanted = f" (delivery.semantics: {asked})" if asked else ""
+    more = f" ({len(others)} more: {'; '.join(each.what for each in others)})" if others else ""
+    instead = (
+        f" The clusters could give `{AT_LEAST_ONCE}`, which workers of this version do not execute."
+        if decision.guarantee == AT_LEAST_ONCE
+        else ""
+    )
+    return (
+        f"flow {flow_id} cannot have `{_EXACTLY_ONCE[decision.delivery]}`{wanted}: {first.problem}{more}. "
+        f"{first.remedy}.{instead}"
+    )
+
+
+def _list_missing_at_target(target: ClusterCapabilities, delivery: Delivery) -> Iterator[MissingCapability]:
+    yield from _find_missing(target, "target", list_request_needs("target", delivery))
+    if target.topic_ids is False:
+        yield MissingCapability(
+            target.alias,
+            "target",
+            "topic ids",
+            f"cluster {target.alias} ({target.releases}) gives topics no ids, so a topic that is deleted and created "
+            "again could not be told apart (KIP-516)",
+            f"Set inter.broker.protocol.version to 2.8 or newer at {target.alias}",
+        )
+    for name, what in _TRIED_FOR[delivery]:
+        if target.has_failed(name):
+            yield _build_disproved(target, what, target.tried[name])
+
+
+def _build_disproved(target: ClusterCapabilities, what: str, tried: TriedCapability) -> MissingCapability:
+    return MissingCapability(
+        target.alias,
+        "target",
+        what,
+        f"`topology probe` saw that cluster {target.alias} ({target.releases}) does not have {what}: {tried.told}",
+        f"Ask the vendor of {target.alias} for a setting or a tier that has it, then probe again",
+    )
+
+
+def _find_missing(
+    cluster: ClusterCapabilities, end: ClusterEnd, needs: tuple[RequestNeed, ...]
+) -> Iterator[MissingCapability]:
+    for need in needs:
+        found = cluster.requests.get(need.request)
+        if found is not None and found.highest >= need.lowest and found.lowest <= need.highest:
+            continue
+        if found is not None and found.lowest > need.highest:
+            remedy = "Update Watershed: this version is too old for that cluster"
+        else:
+            remedy = (
+                f"Upgrade {cluster.alias} to Kafka {need.release} or newer; where a vendor runs it, to a tier or a "
+                "setting that has the request"
+            )
+        takes = "do not take it" if found is None else f"take {found}"
+        wanted = RequestVersions(need.lowest, need.highest)
+        yield MissingCapability(
+            cluster.alias,
+            end,
+            f"{need.request} at {cluster.alias}",
+            f"the {end} needs {need.request} in {wanted} ({need.why}), and brokers of cluster {cluster.alias} "
+            f"({cluster.releases}) {takes}; Kafka {need.release} and newer have it",
+            remedy,
+        )

@@ -1,0 +1,89 @@
+"""CLU113 unmet-guarantee: a cluster cannot do what a flow needs for the guarantee that its file asks for.
+
+Why: A flow copies exactly once only if the brokers of its target check sequence numbers, tell what they remember of a
+producer, and know topics by id; in transactions they must take transactions, too. Which requests brokers take, they say
+themselves, and a scan asks all of them. A flow never runs below what its file asks for: `topology apply` and the
+workers refuse it as well. `at_least_once` asks for less, but no worker of this version copies without idempotence.
+
+Source: KIP-98 (idempotent producers, transactions), KIP-360 (InitProducerId 3 in Kafka 2.5), KIP-664
+(DescribeProducers in 2.8), KIP-516 (topic ids in 2.8); ApiVersions of each broker
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import Final
+
+from topology.cluster_capabilities import ClusterCapabilities
+from topology.delivery_guarantee import (
+    AT_LEAST_ONCE,
+    Delivery,
+    GuaranteeDecision,
+    MissingCapability,
+    decide_guarantee,
+    name_guarantee,
+)
+from topology.delivery_mode import choose_delivery_modes
+from topology.finding import Problem
+from topology.model import Flow, Topology
+from topology.rule import Rule, RuleContext
+from topology.rules.finding_text import build_labels, render_some_names
+
+_DELIVERIES: Final[tuple[Delivery, ...]] = ("sequence", "transactions")
+_Unmet = dict[tuple[MissingCapability, ...], list[tuple[Flow, GuaranteeDecision]]]
+
+
+def check(context: RuleContext) -> Iterator[Problem]:
+    topology, inventory = context.topology, context.inventory
+    if topology is None or inventory is None:
+        return
+
+    def find(alias: str) -> ClusterCapabilities | None:
+        seen = inventory.cluster(alias)
+        return None if seen is None else seen.capabilities
+
+    # How flows copy is worked out only where a cluster lacks something for one of the two ways.
+    pairs = {(flow.source, flow.target) for flow in topology.flows}
+    short = {
+        (source, target)
+        for source, target in pairs
+        for delivery in _DELIVERIES
+        if decide_guarantee(delivery, find(source), find(target)).missing
+    }
+    if not short:
+        return
+    modes = choose_delivery_modes(topology)
+    unmet: _Unmet = defaultdict(list)
+    for flow in topology.flows:
+        if (flow.source, flow.target) in short:
+            decision = decide_guarantee(modes[flow.id].delivery, find(flow.source), find(flow.target))
+            if decision.missing:
+                unmet[decision.missing].append((flow, decision))
+    for missing, flows in unmet.items():
+        yield _build_problem(topology, missing, flows)
+
+
+def _build_problem(
+    topology: Topology, missing: tuple[MissingCapability, ...], flows: list[tuple[Flow, GuaranteeDecision]]
+) -> Problem:
+    (flow, decision), first = flows[0], missing[0]
+    cluster = topology.root.at("clusters", first.cluster)
+    asked = {each.settings.get("delivery", "semantics", default="exactly_once") for each, _ in flows}
+    notes = [each.problem for each in missing[1:]]
+    notes.append(f"`delivery.semantics` of {'it' if len(flows) == 1 else 'them'}: {', '.join(sorted(asked))}")
+    if decision.guarantee == AT_LEAST_ONCE:
+        notes.append(f"the clusters could give `{AT_LEAST_ONCE}`, which workers of this version do not execute")
+    names = render_some_names([each.id for each, _ in flows])
+    return Problem(
+        "CLU113",
+        f"{names} cannot have `{name_guarantee(decision.delivery)}`: {first.problem}",
+        build_labels((None if cluster is None else cluster.span, first.what), (flow.declared, flow.id)),
+        path=f"clusters.{first.cluster}",
+        ids=(first.cluster, *(each.id for each, _ in flows)),
+        help=first.remedy[0].lower() + first.remedy[1:],
+        notes=tuple(notes),
+    )
+
+
+RULE = Rule("CLU113", "unmet-guarantee", "error", __doc__, check, needs="inventory")

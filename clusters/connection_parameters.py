@@ -17,20 +17,29 @@ from typing import TYPE_CHECKING, Any, Self
 
 from clusters import allowed_references, secrets
 from clusters.errors import SecretMissing, Unreachable
+from topology.token_providers import DEFAULT_TOKEN_PROVIDER, TokenProvider
 
 if TYPE_CHECKING:
     from topology.plan import PlanCluster
 
+_PROVIDERS_WITH_FILE = ("file",)  # their credentials are the path of a file, which is read for each token
+
 
 @dataclass(frozen=True, slots=True)
 class OAuthSettings:
-    """Where OAUTHBEARER gets its tokens (OIDC client credentials, RFC 6749 section 4.4); `username` and `password` of
-    the settings are the client's id and secret. extensions: KIP-342, sorted; ca_file: PEM, for the endpoint only."""
+    """Where OAUTHBEARER gets its tokens. With client credentials (RFC 6749, section 4.4), `username` and `password` of
+    the settings are the client's id and secret.
 
-    token_endpoint: str
+    extensions: KIP-342, sorted. ca_file: PEM, for the endpoint only. provider: `topology.token_providers`.
+    credentials_file: with provider `file` the token's.
+    """
+
+    token_endpoint: str | None = None
     scope: str | None = None
     extensions: tuple[tuple[str, str], ...] = ()
     ca_file: str | None = None
+    provider: TokenProvider = DEFAULT_TOKEN_PROVIDER
+    credentials_file: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,14 +131,13 @@ def resolve_fields(cluster: PlanCluster, environ: Mapping[str, str], *, aligning
         if security.protocol == "SSL":  # the account is the certificate, and its file holds the key as well
             security = replace(security, certificate=None, key=None, key_password=None)
     vault = secrets.SecretResolver(cluster.alias, environ)
-    if security.protocol == "SASL_PLAINTEXT" and credentials is not None:
-        refused = allowed_references.explain_plaintext_refusal(cluster.bootstrap)
-        if refused is not None:
-            raise SecretMissing(f"clusters.{cluster.alias}.security: {refused}", alias=cluster.alias)
-    username = password = certificate = None
+    _check_plaintext(cluster)
+    username = password = certificate = token_file = None
     if credentials is not None:
         if security.protocol == "SSL":
             certificate = vault.path(what, credentials)
+        elif security.oauth is not None and security.oauth.provider in _PROVIDERS_WITH_FILE:
+            token_file = vault.path(what, credentials)
         else:
             username, password = vault.account(what, credentials)
     if security.certificate is not None:
@@ -148,6 +156,8 @@ def resolve_fields(cluster: PlanCluster, environ: Mapping[str, str], *, aligning
             oauth.scope,
             oauth.extensions,
             vault.path("oauth.ca", oauth.ca) if oauth.ca else None,
+            oauth.provider,
+            token_file,
         ),
         "kerberos": kerberos
         and KerberosSettings(
@@ -156,3 +166,13 @@ def resolve_fields(cluster: PlanCluster, environ: Mapping[str, str], *, aligning
             vault.path("kerberos.keytab", kerberos.keytab) if kerberos.keytab else None,
         ),
     }
+
+
+def _check_plaintext(cluster: PlanCluster) -> None:
+    """Passwords and tokens go without TLS only where whoever runs this allows it."""
+    security = cluster.security
+    secret = security.credentials is not None or security.mechanism == "OAUTHBEARER"
+    if security.protocol == "SASL_PLAINTEXT" and secret:
+        refused = allowed_references.explain_plaintext_refusal(cluster.bootstrap)
+        if refused is not None:
+            raise SecretMissing(f"clusters.{cluster.alias}.security: {refused}", alias=cluster.alias)

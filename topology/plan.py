@@ -19,6 +19,7 @@ from topology.proof_policy import PROVEN_ON_DEMAND, ProofPolicy
 from topology.secret_ref import SecretRef
 from topology.selectors import TopicSelection
 from topology.sync_settings import NO_SYNC, SyncMode, SyncSettings
+from topology.token_providers import DEFAULT_TOKEN_PROVIDER, TokenProvider
 
 _SCHEMA = 1
 _IDENTITY = Naming()
@@ -40,12 +41,21 @@ _Protocol = Literal["PLAINTEXT", "SSL", "SASL_SSL", "SASL_PLAINTEXT"]
 
 @dataclass(frozen=True, slots=True)
 class PlanOAuth:
-    """Where OAUTHBEARER gets its tokens; the client's id and secret are the cluster's credentials."""
+    """Where OAUTHBEARER gets its tokens. What the cluster's credentials hold depends on the provider
+    (`topology.token_providers`): with client credentials the client's id and secret."""
 
-    token_endpoint: str
+    token_endpoint: str | None = None
     scope: str | None = None
     extensions: tuple[tuple[str, str], ...] = ()
     ca: SecretRef | None = None
+    provider: TokenProvider = DEFAULT_TOKEN_PROVIDER
+
+    def to_json(self) -> dict[str, Any]:
+        """The JSON form of the plan. What older plans did not have is left out where unused: they keep their hash."""
+        value = asdict(self) | {"extensions": dict(self.extensions)}
+        if self.provider == DEFAULT_TOKEN_PROVIDER:
+            del value["provider"]
+        return value
 
     @classmethod
     def from_json(cls, value: dict[str, Any] | None) -> PlanOAuth | None:
@@ -53,7 +63,7 @@ class PlanOAuth:
         if value is None:
             return None
         extensions = tuple(sorted(value["extensions"].items()))
-        return cls(value["token_endpoint"], value["scope"], extensions, SecretRef.from_json(value["ca"]))
+        return cls(**value | {"extensions": extensions, "ca": SecretRef.from_json(value["ca"])})
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +106,7 @@ class PlanSecurity:
             if value[late] is None:
                 del value[late]
         if self.oauth is not None:
-            value["oauth"]["extensions"] = dict(self.oauth.extensions)
+            value["oauth"] = self.oauth.to_json()
         return value
 
     @classmethod

@@ -63,6 +63,18 @@ def test_a_token_endpoint_is_https_or_on_this_machine(endpoint: str, errors: int
             "`kerberos` goes with `mechanism: GSSAPI`",
         ),
         ("{protocol: SSL, oauth: {token_endpoint: 'https://i'}}", "SYN009", "`oauth` goes with"),
+        ("{protocol: SASL_SSL, mechanism: PLAIN, credentials: {env: A}, provider: file}", "SYN009", "`provider` goes"),
+        ("{protocol: SASL_SSL, mechanism: OAUTHBEARER, provider: file}", "SYN012", "the path of the token's file"),
+        (
+            "{protocol: SASL_SSL, mechanism: OAUTHBEARER, provider: file, credentials: {file: t}, oauth: {scope: x}}",
+            "SYN009",
+            "oauth.scope` means nothing to provider file; it takes extensions",
+        ),
+        (
+            "{protocol: SASL_SSL, mechanism: OAUTHBEARER, provider: filee, credentials: {file: t}}",
+            "SYN011",
+            "did you mean `file`?",
+        ),
     ],
 )
 def test_what_does_not_go_together(security: str, code: str, said: str) -> None:
@@ -84,6 +96,10 @@ def test_what_does_not_go_together(security: str, code: str, said: str) -> None:
                     "https://i/t", "kafka", (("a", "b"), ("logicalCluster", "lkc-1")), SecretRef("file", "/etc/ca.pem")
                 ),
             ),
+        ),
+        (
+            "{protocol: SASL_SSL, mechanism: OAUTHBEARER, provider: file, credentials: {file: /run/t}}",
+            PlanSecurity("SASL_SSL", "OAUTHBEARER", SecretRef("file", "/run/t"), oauth=PlanOAuth(provider="file")),
         ),
         (
             "{protocol: SASL_SSL, mechanism: GSSAPI, kerberos: {principal: w@EXAMPLE, keytab: {file: /etc/w.keytab}}}",
@@ -112,6 +128,14 @@ def test_a_plan_without_them_is_as_it_was() -> None:
     plan = planned("{protocol: SSL}")
     security = json.loads(encode_plan(plan))["clusters"][0]["security"]
     assert sorted(security) == ["ca", "certificate", "credentials", "key", "mechanism", "protocol"]
+
+
+def test_a_plan_with_client_credentials_keeps_its_hash() -> None:
+    """What older plans did not have is not written where it is not used."""
+    for said in ("", "provider: client_credentials, "):
+        plan = planned(OAUTH.replace("ENDPOINT", "https://i/t").replace("credentials", f"{said}credentials"))
+        oauth = json.loads(encode_plan(plan))["clusters"][0]["security"]["oauth"]
+        assert oauth == {"ca": None, "extensions": {}, "scope": None, "token_endpoint": "https://i/t"}
 
 
 def test_a_client_of_another_tool_brings_its_endpoint() -> None:

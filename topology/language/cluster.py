@@ -22,13 +22,14 @@ from topology.language.scalars import (
     TEXT_SHAPE,
     build_enum_shape,
 )
+from topology.token_providers import DEFAULT_TOKEN_PROVIDER, TOKEN_PROVIDERS
 from topology.yaml_shapes import ListShape, MapShape, NamedShape, RecordShape, ShapeKey
 
 _OAUTH = RecordShape(
     {
         "token_endpoint": ShapeKey(
             HTTP_URL_SHAPE,
-            "Where access tokens come from, by OAuth 2.0 client credentials; https, except on this very machine.",
+            "Where access tokens come from; https, except on this very machine. `client_credentials` needs it.",
         ),
         "scope": ShapeKey(TEXT_SHAPE, "The scope to ask for, where the endpoint wants one."),
         "extensions": ShapeKey(
@@ -38,7 +39,7 @@ _OAUTH = RecordShape(
             SECRET_REF_SHAPE, "The certificate authority of the token endpoint.", "the system's authorities"
         ),
     },
-    required=("token_endpoint",),
+    usual="{token_endpoint: 'https://id.example.internal/token'}",
 )
 _KERBEROS = RecordShape(
     {
@@ -55,6 +56,11 @@ _SECURITY = RecordShape(
         "mechanism": ShapeKey(
             build_enum_shape("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI"),
             "Kafka's sasl.mechanism; only with a SASL protocol.",
+        ),
+        "provider": ShapeKey(
+            build_enum_shape(*TOKEN_PROVIDERS),
+            "Where OAUTHBEARER gets its tokens; `docs/security.md` has what each provider needs.",
+            f"`{DEFAULT_TOKEN_PROVIDER}`",
         ),
         "credentials": ShapeKey(
             SECRET_REF_SHAPE,
@@ -75,7 +81,7 @@ _SECURITY = RecordShape(
         ),
         "key": ShapeKey(SECRET_REF_SHAPE, "The client's private key, for mutual TLS (PEM)."),
         "key_password": ShapeKey(SECRET_REF_SHAPE, "The passphrase of the private key, where it has one."),
-        "oauth": ShapeKey(_OAUTH, "For OAUTHBEARER; `credentials` are then the client's id and secret."),
+        "oauth": ShapeKey(_OAUTH, "For OAUTHBEARER: what the `provider` has to know."),
         "kerberos": ShapeKey(_KERBEROS, "For GSSAPI."),
     },
     required=("protocol",),

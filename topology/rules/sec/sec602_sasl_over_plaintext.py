@@ -52,9 +52,10 @@ def check(context: RuleContext) -> Iterator[Problem]:
         )
     for alias, cluster in clusters:
         oauth = cluster.security.oauth
-        if topology is None or oauth is None or oauth.token_endpoint.startswith("https:"):
+        endpoint = oauth.token_endpoint if oauth is not None else None
+        if topology is None or endpoint is None or endpoint.startswith("https:"):
             continue
-        if not is_own_machine_host(parse_url_host(oauth.token_endpoint)):
+        if not is_own_machine_host(parse_url_host(endpoint)):
             declared = topology.root.at("clusters", alias, "security", "oauth")
             yield Problem(
                 "SEC602",

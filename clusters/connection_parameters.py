@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from clusters import allowed_references, secrets
 from clusters.errors import SecretMissing, Unreachable
-from topology.token_providers import DEFAULT_TOKEN_PROVIDER, TokenProvider
+from topology.token_providers import DEFAULT_TOKEN_PROVIDER, PROVIDER_KEYS, TokenProvider
 
 if TYPE_CHECKING:
     from topology.plan import PlanCluster
@@ -31,7 +31,7 @@ class OAuthSettings:
     the settings are the client's id and secret.
 
     extensions: KIP-342, sorted. ca_file: PEM, for the endpoint only. provider: `topology.token_providers`.
-    credentials_file: with provider `file` the token's.
+    credentials_file: with provider `file` the token's. region, role (an ARN): at AWS.
     """
 
     token_endpoint: str | None = None
@@ -40,6 +40,8 @@ class OAuthSettings:
     ca_file: str | None = None
     provider: TokenProvider = DEFAULT_TOKEN_PROVIDER
     credentials_file: str | None = None
+    region: str | None = None
+    role: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +133,7 @@ def resolve_fields(cluster: PlanCluster, environ: Mapping[str, str], *, aligning
         if security.protocol == "SSL":  # the account is the certificate, and its file holds the key as well
             security = replace(security, certificate=None, key=None, key_password=None)
     vault = secrets.SecretResolver(cluster.alias, environ)
-    _check_plaintext(cluster)
+    _check_permissions(cluster)
     username = password = certificate = token_file = None
     if credentials is not None:
         if security.protocol == "SSL":
@@ -158,6 +160,8 @@ def resolve_fields(cluster: PlanCluster, environ: Mapping[str, str], *, aligning
             vault.path("oauth.ca", oauth.ca) if oauth.ca else None,
             oauth.provider,
             token_file,
+            oauth.region,
+            oauth.role,
         ),
         "kerberos": kerberos
         and KerberosSettings(
@@ -168,11 +172,15 @@ def resolve_fields(cluster: PlanCluster, environ: Mapping[str, str], *, aligning
     }
 
 
-def _check_plaintext(cluster: PlanCluster) -> None:
-    """Passwords and tokens go without TLS only where whoever runs this allows it."""
-    security = cluster.security
-    secret = security.credentials is not None or security.mechanism == "OAUTHBEARER"
-    if security.protocol == "SASL_PLAINTEXT" and secret:
+def _check_permissions(cluster: PlanCluster) -> None:
+    """Passwords and tokens go without TLS, and this machine's own identity is used, only where whoever runs this
+    allows it. Raises SecretMissing."""
+    security, refused = cluster.security, None
+    if security.protocol == "SASL_PLAINTEXT" and (security.credentials or security.mechanism == "OAUTHBEARER"):
         refused = allowed_references.explain_plaintext_refusal(cluster.bootstrap)
-        if refused is not None:
-            raise SecretMissing(f"clusters.{cluster.alias}.security: {refused}", alias=cluster.alias)
+    oauth = security.oauth
+    ambient = oauth is not None and security.credentials is None and PROVIDER_KEYS[oauth.provider].ambient
+    if refused is None and oauth is not None and ambient:
+        refused = allowed_references.explain_identity_refusal(oauth.provider)
+    if refused is not None:
+        raise SecretMissing(f"clusters.{cluster.alias}.security: {refused}", alias=cluster.alias)

@@ -14,6 +14,7 @@ from types import MappingProxyType
 from clusters.connection_parameters import ConnectionParameters, OAuthSettings
 from clusters.errors import AuthenticationFailed, ProtocolError, Unreachable
 from clusters.token_providers.access_token import AccessToken
+from clusters.token_providers.aws_msk_iam import sign_msk_token
 from clusters.token_providers.client_credentials import request_client_credentials_token
 from clusters.token_providers.token_file import read_token_file
 
@@ -21,6 +22,7 @@ _PROVIDERS: Mapping[str, Callable[[ConnectionParameters, OAuthSettings], AccessT
     {
         "client_credentials": request_client_credentials_token,
         "file": read_token_file,
+        "aws_msk_iam": sign_msk_token,
     }
 )
 
@@ -29,7 +31,7 @@ def fetch_token(settings: ConnectionParameters, *, other_than: str | None = None
     """A valid token for these settings; other_than: a value that a broker has just refused.
 
     Raises AuthenticationFailed when the provider refuses, Unreachable when it does not answer, ProtocolError when what
-    it answers is no token, SecretMissing when its file holds none.
+    it answers is no token or its package is missing, SecretMissing when its file holds none.
     """
     if settings.oauth is not None and settings.oauth.provider == "file":
         return read_token_file(settings, settings.oauth)

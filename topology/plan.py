@@ -49,13 +49,14 @@ class PlanOAuth:
     extensions: tuple[tuple[str, str], ...] = ()
     ca: SecretRef | None = None
     provider: TokenProvider = DEFAULT_TOKEN_PROVIDER
+    region: str | None = None
+    role: str | None = None
 
     def to_json(self) -> dict[str, Any]:
         """The JSON form of the plan. What older plans did not have is left out where unused: they keep their hash."""
         value = asdict(self) | {"extensions": dict(self.extensions)}
-        if self.provider == DEFAULT_TOKEN_PROVIDER:
-            del value["provider"]
-        return value
+        late = {"provider": DEFAULT_TOKEN_PROVIDER, "region": None, "role": None}
+        return {key: each for key, each in value.items() if key not in late or each != late[key]}
 
     @classmethod
     def from_json(cls, value: dict[str, Any] | None) -> PlanOAuth | None:

@@ -47,6 +47,7 @@ from topology.sync_settings import (
 from topology.token_providers import DEFAULT_TOKEN_PROVIDER, PROVIDER_KEYS
 from topology.token_settings_check import find_token_problems
 
+_OAUTH_KEYS = ("token_endpoint", "scope", "ca", "region", "role")
 _WITHOUT_ACCOUNT = ("GSSAPI", "OAUTHBEARER")  # the latter: its provider decides
 
 # not synced by default: they belong to the target's brokers (apache/kafka DefaultConfigPropertyFilter.java)
@@ -175,7 +176,7 @@ def _security(value: CheckedValue) -> PlanSecurity:
 def _oauth(security: CheckedValue) -> PlanOAuth | None:
     """None where nothing says where tokens come from, which is a problem of its own."""
     provider = security.get("provider", default=DEFAULT_TOKEN_PROVIDER)
-    said = {name: security.get("oauth", name) for name in ("token_endpoint", "scope", "ca")}
+    said = {name: security.get("oauth", name) for name in _OAUTH_KEYS}
     undeclared = security.at("oauth") is None and security.at("provider") is None
     if undeclared or any(said[name] is None for name in PROVIDER_KEYS[provider].required):
         return None

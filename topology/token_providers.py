@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal, get_args
 
-TokenProvider = Literal["client_credentials", "file"]
+TokenProvider = Literal["client_credentials", "file", "aws_msk_iam"]
 TOKEN_PROVIDERS: tuple[TokenProvider, ...] = get_args(TokenProvider)
 DEFAULT_TOKEN_PROVIDER: TokenProvider = "client_credentials"  # noqa: S105 (no password)
 
@@ -27,5 +27,8 @@ PROVIDER_KEYS: Mapping[str, ProviderKeys] = MappingProxyType(
     {
         "client_credentials": ProviderKeys("the client's id and secret", ("token_endpoint",), ("scope", "ca")),
         "file": ProviderKeys("the path of the token's file"),
+        "aws_msk_iam": ProviderKeys(
+            "the id and the secret of an access key", ("region",), ("role", "token_endpoint", "ca"), ambient=True
+        ),
     }
 )

@@ -107,20 +107,26 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
         return None
 
 
-def _opener(settings: ConnectionParameters, request: TokenRequest) -> urllib.request.OpenerDirector:
+def is_local_endpoint(settings: ConnectionParameters, url: str) -> bool:
+    """Whether an endpoint is on this machine. Raises AuthenticationFailed for one that may not be asked: secrets would
+    travel readable."""
     key = f"clusters.{settings.alias}.security.oauth.token_endpoint"
     try:
-        url = urlsplit(request.url)
-        local = is_loopback_name(url.hostname or "")
+        parts = urlsplit(url)
+        local = is_loopback_name(parts.hostname or "")
     except ValueError as error:
         raise AuthenticationFailed(f"{key} is no address: {error}", alias=settings.alias) from None
-    if url.scheme != "https" and not (url.scheme == "http" and local):
-        raise AuthenticationFailed(
-            f"{key} is {request.url}: the client's secret would travel readable. Use https.", alias=settings.alias
-        )
+    if parts.scheme != "https" and not (parts.scheme == "http" and local):
+        message = f"{key} is {url}: the client's secret would travel readable. Use https."
+        raise AuthenticationFailed(message, alias=settings.alias)
+    return local
+
+
+def _opener(settings: ConnectionParameters, request: TokenRequest) -> urllib.request.OpenerDirector:
+    local = is_local_endpoint(settings, request.url)
     handlers: list[urllib.request.BaseHandler] = [_NoRedirect()]
     handlers += [urllib.request.ProxyHandler({})] if local else []
-    if url.scheme == "https":
+    if urlsplit(request.url).scheme == "https":
         ca_file = settings.oauth.ca_file if settings.oauth is not None else None
         handlers.append(urllib.request.HTTPSHandler(context=ssl.create_default_context(cafile=ca_file)))
     return urllib.request.build_opener(*handlers)

@@ -139,10 +139,11 @@ class _SaslLogin:
     def _refused(self, settings: ConnectionParameters, why: str) -> AuthenticationFailed:
         who = f"user {settings.username}" if settings.username else "this client"
         said = describe_token(self._token)
+        shown = f"The token says: {said}. " if said else ""
         return AuthenticationFailed(
             f"cluster {settings.alias}: the broker at {self._address} refuses {who} ({settings.mechanism}): "
-            f"{why.rstrip('. ')}. {f'The token says: {said}. ' if said else ''}Check clusters.{settings.alias}.security.credentials; a changed secret is read again "
-            "at the next connection.",
+            f"{why.rstrip('. ')}. {shown}Check clusters.{settings.alias}.security.credentials; a changed secret is "
+            "read again at the next connection.",
             alias=settings.alias,
         )
 

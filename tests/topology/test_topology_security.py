@@ -70,6 +70,17 @@ def test_a_token_endpoint_is_https_or_on_this_machine(endpoint: str, errors: int
             "SYN009",
             "oauth.scope` means nothing to provider file; it takes extensions",
         ),
+        ("{protocol: SASL_SSL, mechanism: OAUTHBEARER, provider: aws_msk_iam}", "SYN012", "needs `oauth`"),
+        (
+            "{protocol: SASL_SSL, mechanism: OAUTHBEARER, provider: aws_msk_iam, oauth: {}}",
+            "SYN012",
+            "no `region`, which provider aws_msk_iam needs",
+        ),
+        (
+            "{protocol: SASL_SSL, mechanism: OAUTHBEARER, provider: aws_msk_iam, oauth: {region: frankfurt}}",
+            "SYN011",
+            "such as eu-central-1",
+        ),
         (
             "{protocol: SASL_SSL, mechanism: OAUTHBEARER, provider: filee, credentials: {file: t}}",
             "SYN011",
@@ -100,6 +111,17 @@ def test_what_does_not_go_together(security: str, code: str, said: str) -> None:
         (
             "{protocol: SASL_SSL, mechanism: OAUTHBEARER, provider: file, credentials: {file: /run/t}}",
             PlanSecurity("SASL_SSL", "OAUTHBEARER", SecretRef("file", "/run/t"), oauth=PlanOAuth(provider="file")),
+        ),
+        (
+            "{protocol: SASL_SSL, mechanism: OAUTHBEARER, provider: aws_msk_iam, oauth: {region: us-gov-west-1, "
+            "role: 'arn:aws-us-gov:iam::123456789012:role/x/y'}}",
+            PlanSecurity(
+                "SASL_SSL",
+                "OAUTHBEARER",
+                oauth=PlanOAuth(
+                    provider="aws_msk_iam", region="us-gov-west-1", role="arn:aws-us-gov:iam::123456789012:role/x/y"
+                ),
+            ),
         ),
         (
             "{protocol: SASL_SSL, mechanism: GSSAPI, kerberos: {principal: w@EXAMPLE, keytab: {file: /etc/w.keytab}}}",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from topology.language.scalars import (
     BOOLEAN_SHAPE,
     BROKER_ADDRESS_SHAPE,
@@ -21,10 +23,14 @@ from topology.language.scalars import (
     TEXT_LIST_SHAPE,
     TEXT_SHAPE,
     build_enum_shape,
+    build_regex_converter,
+    build_text_shape,
 )
 from topology.token_providers import DEFAULT_TOKEN_PROVIDER, TOKEN_PROVIDERS
 from topology.yaml_shapes import ListShape, MapShape, NamedShape, RecordShape, ShapeKey
 
+_REGION = re.compile(r"[a-z]{2,8}(?:-[a-z]{1,16}){1,3}-[0-9]{1,2}")
+_ROLE = re.compile(r"arn:aws[a-z-]{0,16}:iam::[0-9]{12}:role/[A-Za-z0-9+=,.@_/-]{1,512}")
 _OAUTH = RecordShape(
     {
         "token_endpoint": ShapeKey(
@@ -37,6 +43,25 @@ _OAUTH = RecordShape(
         ),
         "ca": ShapeKey(
             SECRET_REF_SHAPE, "The certificate authority of the token endpoint.", "the system's authorities"
+        ),
+        "region": ShapeKey(
+            build_text_shape(
+                "a region of AWS",
+                build_regex_converter(_REGION, "a region of AWS, such as eu-central-1"),
+                pattern=f"^{_REGION.pattern}$",
+                examples=["eu-central-1"],
+            ),
+            "Provider `aws_msk_iam`: the region that the cluster is in.",
+        ),
+        "role": ShapeKey(
+            build_text_shape(
+                "the ARN of a role",
+                build_regex_converter(_ROLE, "the ARN of a role, arn:aws:iam::ACCOUNT:role/NAME", 600),
+                pattern=f"^{_ROLE.pattern}$",
+                examples=["arn:aws:iam::123456789012:role/watershed"],
+            ),
+            "Provider `aws_msk_iam`: a role to assume first; `token_endpoint` is then STS, if not the region's.",
+            "the identity itself",
         ),
     },
     usual="{token_endpoint: 'https://id.example.internal/token'}",
@@ -64,7 +89,7 @@ _SECURITY = RecordShape(
         ),
         "credentials": ShapeKey(
             SECRET_REF_SHAPE,
-            "Where `user:password` (or client id and secret) stand; never the secret itself.",
+            "Where `user:password` (or what the token `provider` takes) stand; never the secret itself.",
         ),
         "align_credentials": ShapeKey(
             SECRET_REF_SHAPE,

@@ -26,6 +26,7 @@ from topology.language.scalars import (
     build_regex_converter,
     build_text_shape,
 )
+from topology.msk_arn import MSK_ARN_REGEX, parse_msk_arn
 from topology.token_providers import DEFAULT_TOKEN_PROVIDER, TOKEN_PROVIDERS
 from topology.yaml_shapes import ListShape, MapShape, NamedShape, RecordShape, ShapeKey
 
@@ -174,6 +175,17 @@ CLUSTER_SHAPE = NamedShape(
             ),
             "cluster_id": ShapeKey(
                 CLUSTER_ID_SHAPE, "The id that the brokers must answer with; anything else is refused."
+            ),
+            "arn": ShapeKey(
+                build_text_shape(
+                    "the ARN of an MSK cluster",
+                    parse_msk_arn,
+                    pattern=f"^{re.sub('[?]P<[a-z]+>', '', MSK_ARN_REGEX.pattern)}$",
+                    examples=[
+                        "arn:aws:kafka:eu-central-1:123456789012:cluster/orders/0ab12c34-5d6e-7f89-a0b1-c2d3e4f5a6b7-1"
+                    ],
+                ),
+                "The cluster's ARN at Amazon MSK; `topology acls --format iam` needs it.",
             ),
             "rack": ShapeKey(
                 TEXT_SHAPE,

@@ -15,12 +15,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Self
 
-from clusters import allowed_references, secrets
+from clusters import allowed_references, key_stores, secrets
 from clusters.errors import SecretMissing, Unreachable
 from topology.token_providers import DEFAULT_TOKEN_PROVIDER, PROVIDER_KEYS, TokenProvider
 
 if TYPE_CHECKING:
-    from topology.plan import PlanCluster
+    from topology.plan import PlanCluster, PlanSecurity
+    from topology.secret_ref import SecretRef
 
 _PROVIDERS_WITH_FILE = ("file",)  # their credentials are the path of a file, which is read for each token
 
@@ -70,7 +71,8 @@ class ConnectionParameters:
     `protocol` is Kafka's security.protocol, `mechanism` its sasl.mechanism. rack: ours, as brokers call it.
 
     ca_file, certificate_file and key_file are paths to PEM files; certificate_file may hold the key as well;
-    key_password is the key's passphrase. Without a ca_file the system's authorities count.
+    key_password is the key's passphrase. Without a ca_file the system's authorities count. Of JKS and PKCS#12 stores
+    they are what `clusters.key_stores` made.
     """
 
     alias: str
@@ -131,27 +133,20 @@ def resolve_fields(cluster: PlanCluster, environ: Mapping[str, str], *, aligning
     if aligning and security.align_credentials is not None:
         what, credentials = "align_credentials", security.align_credentials
         if security.protocol == "SSL":  # the account is the certificate, and its file holds the key as well
-            security = replace(security, certificate=None, key=None, key_password=None)
+            security = replace(security, certificate=None, key=None, key_password=None, certificate_password=None)
     vault = secrets.SecretResolver(cluster.alias, environ)
     _check_permissions(cluster)
-    username = password = certificate = token_file = None
-    if credentials is not None:
-        if security.protocol == "SSL":
-            certificate = vault.path(what, credentials)
-        elif security.oauth is not None and security.oauth.provider in _PROVIDERS_WITH_FILE:
+    username = password = token_file = None
+    if credentials is not None and security.protocol != "SSL":
+        if security.oauth is not None and security.oauth.provider in _PROVIDERS_WITH_FILE:
             token_file = vault.path(what, credentials)
         else:
             username, password = vault.account(what, credentials)
-    if security.certificate is not None:
-        certificate = vault.path("certificate", security.certificate)
     oauth, kerberos = security.oauth, security.kerberos
     return {
         "username": username,
         "password": password,
-        "ca_file": vault.path("ca", security.ca) if security.ca else None,
-        "certificate_file": certificate,
-        "key_file": vault.path("key", security.key) if security.key else None,
-        "key_password": vault.text("key_password", security.key_password) if security.key_password else None,
+        **_resolve_tls(vault, security, what, credentials if security.protocol == "SSL" else None),
         "oauth": oauth
         and OAuthSettings(
             oauth.token_endpoint,
@@ -169,6 +164,37 @@ def resolve_fields(cluster: PlanCluster, environ: Mapping[str, str], *, aligning
             kerberos.principal,
             vault.path("kerberos.keytab", kerberos.keytab) if kerberos.keytab else None,
         ),
+    }
+
+
+def _resolve_tls(
+    vault: secrets.SecretResolver, security: PlanSecurity, what: str, credentials: SecretRef | None
+) -> dict[str, Any]:
+    """Paths of PEM files and the key's passphrase. Key stores are converted (`clusters.key_stores`). credentials: the
+    certificate, where the account is one, under the key `what`."""
+
+    def text(key: str, ref: SecretRef | None) -> str | None:
+        return vault.text(key, ref) if ref is not None else None
+
+    what, certificate = ("certificate", security.certificate) if security.certificate else (what, credentials)
+    ca_file = vault.path("ca", security.ca) if security.ca else None
+    certificate_file = vault.path(what, certificate) if certificate else None
+    key_file = vault.path("key", security.key) if security.key else None
+    key_password = text("key_password", security.key_password)
+    about = f"clusters.{vault.alias}.security"
+    if ca_file is not None and key_stores.is_key_store(ca_file):
+        password = text("ca_password", security.ca_password)
+        ca_file = key_stores.convert_trust_store(vault.alias, f"{about}.ca", ca_file, password).path
+    if certificate_file is not None and key_stores.is_key_store(certificate_file):
+        passwords = key_stores.StorePasswords(text("certificate_password", security.certificate_password), key_password)
+        store = key_stores.convert_key_store(vault.alias, f"{about}.{what}", certificate_file, passwords)
+        certificate_file = store.path
+        key_password = store.passphrase if key_file is None else key_password
+    return {
+        "ca_file": ca_file,
+        "certificate_file": certificate_file,
+        "key_file": key_file,
+        "key_password": key_password,
     }
 
 

@@ -85,8 +85,9 @@ class PlanKerberos:
 
 @dataclass(frozen=True, slots=True)
 class PlanSecurity:
-    """`mechanism` is Kafka's sasl.mechanism, only with a SASL protocol. key_password opens `key`. align_credentials: of
-    the account that deletes records for `offsets: aligned`, where that is another one."""
+    """`mechanism` is Kafka's sasl.mechanism, only with a SASL protocol. key_password opens `key`; ca_password and
+    certificate_password open key stores. align_credentials: of the account that deletes records for `offsets: aligned`,
+    where that is another one."""
 
     protocol: _Protocol = "PLAINTEXT"
     mechanism: str | None = None
@@ -98,12 +99,14 @@ class PlanSecurity:
     oauth: PlanOAuth | None = None
     kerberos: PlanKerberos | None = None
     align_credentials: SecretRef | None = None
+    ca_password: SecretRef | None = None
+    certificate_password: SecretRef | None = None
 
     def to_json(self) -> dict[str, Any]:
         """The `security` of a cluster in the plan: references to secrets, never their values."""
         value = asdict(self)
         # Left out where unused: older plans keep their hash.
-        for late in ("key_password", "oauth", "kerberos", "align_credentials"):
+        for late in ("key_password", "oauth", "kerberos", "align_credentials", "ca_password", "certificate_password"):
             if value[late] is None:
                 del value[late]
         if self.oauth is not None:
@@ -113,13 +116,13 @@ class PlanSecurity:
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> PlanSecurity:
         """Reads the JSON form of the plan."""
-        references = ("credentials", "ca", "certificate", "key", "key_password", "align_credentials")
+        references = ("credentials", "ca", "ca_password", "certificate", "certificate_password", "key", "key_password")
         return cls(
             protocol=value["protocol"],
             mechanism=value["mechanism"],
             oauth=PlanOAuth.from_json(value.get("oauth")),
             kerberos=PlanKerberos.from_json(value.get("kerberos")),
-            **{key: SecretRef.from_json(value.get(key)) for key in references},
+            **{key: SecretRef.from_json(value.get(key)) for key in (*references, "align_credentials")},
         )
 
 

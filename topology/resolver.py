@@ -110,6 +110,12 @@ def _connection_problems(alias: str, cluster: CheckedValue) -> Iterable[Problem]
                 f"`{path}`: `{section}` goes with `mechanism: {wanted}`, not {mechanism or f'with {protocol} alone'}"
             )
             yield Problem("SYN009", message, (Label(said.span),), path, help=f"set that mechanism, or drop `{section}`")
+    opened = {"ca_password": ("ca",), "certificate_password": ("certificate", "credentials")}
+    for name, stores in opened.items():
+        said = security.at(name)
+        if said is not None and not any(security.at(each) for each in stores):
+            message = f"`{path}`: `{name}` opens a key store, and there is no `{stores[0]}`"
+            yield Problem("SYN009", message, (Label(said.span),), path, help=f"name the store as `{stores[0]}`")
     if mechanism == "OAUTHBEARER":
         yield from find_token_problems(path, security, here)
 
@@ -159,6 +165,8 @@ def _security(value: CheckedValue) -> PlanSecurity:
         credentials=value.get("credentials"),
         align_credentials=value.get("align_credentials"),
         ca=value.get("ca"),
+        ca_password=value.get("ca_password"),
+        certificate_password=value.get("certificate_password"),
         certificate=value.get("certificate"),
         key=value.get("key"),
         key_password=value.get("key_password"),

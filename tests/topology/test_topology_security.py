@@ -70,6 +70,8 @@ def test_a_token_endpoint_is_https_or_on_this_machine(endpoint: str, errors: int
             "SYN009",
             "oauth.scope` means nothing to provider file; it takes extensions",
         ),
+        ("{protocol: SSL, ca_password: {env: A}}", "SYN009", "`ca_password` opens a key store, and there is no `ca`"),
+        ("{protocol: SSL, certificate_password: {env: A}}", "SYN009", "there is no `certificate`"),
         ("{protocol: SASL_SSL, mechanism: OAUTHBEARER, provider: aws_msk_iam}", "SYN012", "needs `oauth`"),
         (
             "{protocol: SASL_SSL, mechanism: OAUTHBEARER, provider: aws_msk_iam, oauth: {}}",
@@ -136,6 +138,17 @@ def test_what_does_not_go_together(security: str, code: str, said: str) -> None:
                 certificate=SecretRef("file", "c.pem"),
                 key=SecretRef("file", "k.pem"),
                 key_password=SecretRef("env", "PASSPHRASE"),
+            ),
+        ),
+        (
+            "{protocol: SSL, ca: {file: t.jks}, ca_password: {env: T}, certificate: {file: k.p12}, "
+            "certificate_password: {env: K}}",
+            PlanSecurity(
+                "SSL",
+                ca=SecretRef("file", "t.jks"),
+                ca_password=SecretRef("env", "T"),
+                certificate=SecretRef("file", "k.p12"),
+                certificate_password=SecretRef("env", "K"),
             ),
         ),
     ],

@@ -99,12 +99,15 @@ _SECURITY = RecordShape(
         ),
         "ca": ShapeKey(
             SECRET_REF_SHAPE,
-            "The certificate authority that signed the brokers' certificates (PEM).",
+            "The certificate authority that signed the brokers' certificates (PEM, or a trust store: JKS, PKCS#12).",
             "the system's authorities",
         ),
+        "ca_password": ShapeKey(SECRET_REF_SHAPE, "The password of that trust store, where it has one."),
         "certificate": ShapeKey(
-            SECRET_REF_SHAPE, "The client's certificate, for mutual TLS (PEM; it may hold the key, too)."
+            SECRET_REF_SHAPE,
+            "The client's certificate, for mutual TLS (PEM; it may hold the key, too. Or a key store: JKS, PKCS#12).",
         ),
+        "certificate_password": ShapeKey(SECRET_REF_SHAPE, "The password of that key store."),
         "key": ShapeKey(SECRET_REF_SHAPE, "The client's private key, for mutual TLS (PEM)."),
         "key_password": ShapeKey(SECRET_REF_SHAPE, "The passphrase of the private key, where it has one."),
         "oauth": ShapeKey(_OAUTH, "For OAUTHBEARER: what the `provider` has to know."),

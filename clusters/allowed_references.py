@@ -7,7 +7,7 @@ there. So the runner's settings, read from the environment of this process, name
     WATERSHED_ALLOW_FILES        folders                                   default /run/secrets/watershed
     WATERSHED_ALLOW_CONNECTIONS  Airflow connections, with `*` as above   default watershed_*
     WATERSHED_ALLOW_PLAINTEXT    hosts that may be given credentials without TLS; this machine always may
-    WATERSHED_ALLOW_IDENTITIES   token providers that may use this machine's own identity (aws_msk_iam)
+    WATERSHED_ALLOW_IDENTITIES   token providers that may use this machine's own identity
 
 Each is a list with commas and replaces its default. Nothing lets in `/proc`, `/sys`, `/dev` or `AIRFLOW__…`.
 """

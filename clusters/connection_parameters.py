@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from topology.plan import PlanCluster, PlanSecurity
     from topology.secret_ref import SecretRef
 
-_PROVIDERS_WITH_FILE = ("file",)  # their credentials are the path of a file, which is read for each token
+_PROVIDERS_WITH_FILE = ("file", "google")  # their credentials are the path of a file, which is read for each token
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,8 @@ class OAuthSettings:
     the settings are the client's id and secret.
 
     extensions: KIP-342, sorted. ca_file: PEM, for the endpoint only. provider: `topology.token_providers`.
-    credentials_file: with provider `file` the token's. region, role (an ARN): at AWS.
+    credentials_file: with provider `file` the token's, with `google` a service account's key. region, role (an ARN): at
+    AWS. tenant, client_id: at Entra.
     """
 
     token_endpoint: str | None = None
@@ -43,6 +44,8 @@ class OAuthSettings:
     credentials_file: str | None = None
     region: str | None = None
     role: str | None = None
+    tenant: str | None = None
+    client_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +160,8 @@ def resolve_fields(cluster: PlanCluster, environ: Mapping[str, str], *, aligning
             token_file,
             oauth.region,
             oauth.role,
+            oauth.tenant,
+            oauth.client_id,
         ),
         "kerberos": kerberos
         and KerberosSettings(

@@ -15,7 +15,9 @@ from clusters.connection_parameters import ConnectionParameters, OAuthSettings
 from clusters.errors import AuthenticationFailed, ProtocolError, Unreachable
 from clusters.token_providers.access_token import AccessToken
 from clusters.token_providers.aws_msk_iam import sign_msk_token
+from clusters.token_providers.azure import request_azure_token
 from clusters.token_providers.client_credentials import request_client_credentials_token
+from clusters.token_providers.google import request_google_token
 from clusters.token_providers.token_file import read_token_file
 
 _PROVIDERS: Mapping[str, Callable[[ConnectionParameters, OAuthSettings], AccessToken]] = MappingProxyType(
@@ -23,6 +25,8 @@ _PROVIDERS: Mapping[str, Callable[[ConnectionParameters, OAuthSettings], AccessT
         "client_credentials": request_client_credentials_token,
         "file": read_token_file,
         "aws_msk_iam": sign_msk_token,
+        "azure": request_azure_token,
+        "google": request_google_token,
     }
 )
 

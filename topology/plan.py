@@ -51,11 +51,13 @@ class PlanOAuth:
     provider: TokenProvider = DEFAULT_TOKEN_PROVIDER
     region: str | None = None
     role: str | None = None
+    tenant: str | None = None
+    client_id: str | None = None
 
     def to_json(self) -> dict[str, Any]:
         """The JSON form of the plan. What older plans did not have is left out where unused: they keep their hash."""
         value = asdict(self) | {"extensions": dict(self.extensions)}
-        late = {"provider": DEFAULT_TOKEN_PROVIDER, "region": None, "role": None}
+        late = {"provider": DEFAULT_TOKEN_PROVIDER} | dict.fromkeys(("region", "role", "tenant", "client_id"))
         return {key: each for key, each in value.items() if key not in late or each != late[key]}
 
     @classmethod

@@ -47,7 +47,7 @@ from topology.sync_settings import (
 from topology.token_providers import DEFAULT_TOKEN_PROVIDER, PROVIDER_KEYS
 from topology.token_settings_check import find_token_problems
 
-_OAUTH_KEYS = ("token_endpoint", "scope", "ca", "region", "role")
+_OAUTH_KEYS = ("token_endpoint", "scope", "ca", "region", "role", "tenant", "client_id")
 _WITHOUT_ACCOUNT = ("GSSAPI", "OAUTHBEARER")  # the latter: its provider decides
 
 # not synced by default: they belong to the target's brokers (apache/kafka DefaultConfigPropertyFilter.java)

@@ -23,6 +23,13 @@ def find_token_problems(path: str, security: CheckedValue, mechanism: CheckedVal
         message = f"`{path}`: OAUTHBEARER needs `oauth`, which says where tokens come from (provider {provider})"
         help_ = f"oauth: {{{shown}}}, or another `provider`: {', '.join(TOKEN_PROVIDERS)}"
         yield Problem("SYN012", message, (Label(here.span),), path, help=help_)
+    if (
+        keys.endpoints
+        and security.at("credentials") is not None
+        and not any(oauth and oauth.at(n) for n in keys.endpoints)
+    ):
+        message = f"`{path}`: provider {provider} with `credentials` needs `oauth.{keys.endpoints[0]}`"
+        yield Problem("SYN012", message, (Label(here.span),), path, help=f"or {' or '.join(keys.endpoints[1:])}")
     if oauth is None:
         return
     for name in keys.required:

@@ -30,7 +30,8 @@ _LARGEST_ANSWER = 1 << 20
 @dataclass(frozen=True, slots=True)
 class TokenRequest:
     """A POST of `form`, or a GET without one. who: whom a refusal is about. remedy: what to check then. protocol: what
-    the endpoint speaks, for the message about an answer that is none of it."""
+    the endpoint speaks, for the message about an answer that is none of it. metadata: it is a cloud's metadata server,
+    which is asked without a secret, over http, at an address that does not leave the host."""
 
     url: str
     who: str
@@ -38,13 +39,14 @@ class TokenRequest:
     form: Mapping[str, str] | None = field(default=None, repr=False)
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     protocol: str = "OAuth 2.0 client credentials"
+    metadata: bool = False
 
 
 def request_access_token(settings: ConnectionParameters, request: TokenRequest) -> AccessToken:
     """Raises AuthenticationFailed when the endpoint refuses, or may not be asked; Unreachable when it does not answer;
     ProtocolError when what it answers is no token."""
     asked = time.monotonic()
-    answer = _request_answer(settings, request)
+    answer = request_answer(settings, request)
     value = answer.get("access_token")
     if not isinstance(value, str) or not value:
         raise _no_token(settings, request, "no `access_token`")
@@ -64,8 +66,16 @@ def is_loopback_name(host: str) -> bool:
         return host == "localhost"
 
 
-def _request_answer(settings: ConnectionParameters, request: TokenRequest) -> dict[str, Any]:
-    """What the endpoint says, as JSON."""
+def is_metadata_server(host: str) -> bool:
+    """Whether an address is link-local, as those of clouds are, or Google's name for its own."""
+    try:
+        return ipaddress.ip_address(host).is_link_local
+    except ValueError:
+        return host == "metadata.google.internal"
+
+
+def request_answer(settings: ConnectionParameters, request: TokenRequest) -> dict[str, Any]:
+    """What the endpoint says, as JSON. Raises as `request_access_token` does."""
     where = f"the token endpoint {request.url} of cluster {settings.alias}"
     try:
         opener = _opener(settings, request)
@@ -107,23 +117,25 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
         return None
 
 
-def is_local_endpoint(settings: ConnectionParameters, url: str) -> bool:
-    """Whether an endpoint is on this machine. Raises AuthenticationFailed for one that may not be asked: secrets would
-    travel readable."""
+def is_local_endpoint(settings: ConnectionParameters, url: str, *, metadata: bool = False) -> bool:
+    """Whether an endpoint is on this machine, or its host's metadata server. Raises AuthenticationFailed for one that
+    may not be asked: secrets would travel readable."""
     key = f"clusters.{settings.alias}.security.oauth.token_endpoint"
     try:
         parts = urlsplit(url)
-        local = is_loopback_name(parts.hostname or "")
+        host = parts.hostname or ""
+        local = is_loopback_name(host) or (metadata and is_metadata_server(host))
     except ValueError as error:
         raise AuthenticationFailed(f"{key} is no address: {error}", alias=settings.alias) from None
     if parts.scheme != "https" and not (parts.scheme == "http" and local):
-        message = f"{key} is {url}: the client's secret would travel readable. Use https."
+        what = "the token" if metadata else "the client's secret"
+        message = f"{key} is {url}: {what} would travel readable. Use https."
         raise AuthenticationFailed(message, alias=settings.alias)
     return local
 
 
 def _opener(settings: ConnectionParameters, request: TokenRequest) -> urllib.request.OpenerDirector:
-    local = is_local_endpoint(settings, request.url)
+    local = is_local_endpoint(settings, request.url, metadata=request.metadata)
     handlers: list[urllib.request.BaseHandler] = [_NoRedirect()]
     handlers += [urllib.request.ProxyHandler({})] if local else []
     if urlsplit(request.url).scheme == "https":

@@ -53,6 +53,22 @@ def test_a_token_endpoint_is_https_or_on_this_machine(endpoint: str, errors: int
 
 
 @pytest.mark.parametrize(
+    ("endpoint", "credentials", "errors"),
+    [
+        ("http://169.254.169.254/metadata", "", 0),
+        ("http://metadata.google.internal", "", 0),
+        ("http://metadata.google.internal", "credentials: {env: A}, ", 1),
+        ("http://imds.example.internal/metadata", "", 1),
+    ],
+)
+def test_a_metadata_server_is_asked_without_tls_and_without_a_secret(
+    endpoint: str, credentials: str, errors: int
+) -> None:
+    security = f"{{protocol: SASL_SSL, mechanism: OAUTHBEARER, provider: azure, {credentials}oauth: {{token_endpoint: "
+    assert len(found(f"{security}'{endpoint}'}}}}", "SEC602")) == errors
+
+
+@pytest.mark.parametrize(
     ("security", "code", "said"),
     [
         ("{protocol: SASL_SSL, mechanism: OAUTHBEARER, credentials: {env: A}}", "SYN012", "OAUTHBEARER needs `oauth`"),
@@ -82,6 +98,16 @@ def test_a_token_endpoint_is_https_or_on_this_machine(endpoint: str, errors: int
             "{protocol: SASL_SSL, mechanism: OAUTHBEARER, provider: aws_msk_iam, oauth: {region: frankfurt}}",
             "SYN011",
             "such as eu-central-1",
+        ),
+        (
+            "{protocol: SASL_SSL, mechanism: OAUTHBEARER, provider: azure, credentials: {env: A}}",
+            "SYN012",
+            "provider azure with `credentials` needs `oauth.tenant`",
+        ),
+        (
+            "{protocol: SASL_SSL, mechanism: OAUTHBEARER, provider: google, oauth: {region: eu-central-1}}",
+            "SYN009",
+            "oauth.region` means nothing to provider google",
         ),
         (
             "{protocol: SASL_SSL, mechanism: OAUTHBEARER, provider: filee, credentials: {file: t}}",
@@ -124,6 +150,17 @@ def test_what_does_not_go_together(security: str, code: str, said: str) -> None:
                     provider="aws_msk_iam", region="us-gov-west-1", role="arn:aws-us-gov:iam::123456789012:role/x/y"
                 ),
             ),
+        ),
+        (
+            "{protocol: SASL_SSL, mechanism: OAUTHBEARER, provider: azure, credentials: {env: A}, "
+            "oauth: {tenant: t.example}}",
+            PlanSecurity(
+                "SASL_SSL", "OAUTHBEARER", SecretRef("env", "A"), oauth=PlanOAuth(provider="azure", tenant="t.example")
+            ),
+        ),
+        (
+            "{protocol: SASL_SSL, mechanism: OAUTHBEARER, provider: google}",
+            PlanSecurity("SASL_SSL", "OAUTHBEARER", oauth=PlanOAuth(provider="google")),
         ),
         (
             "{protocol: SASL_SSL, mechanism: GSSAPI, kerberos: {principal: w@EXAMPLE, keytab: {file: /etc/w.keytab}}}",

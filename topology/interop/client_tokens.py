@@ -12,8 +12,13 @@ from topology.interop.import_notes import ForeignSetting, ImportNotes
 
 AWS_MSK_IAM = "AWS_MSK_IAM"  # a mechanism of the vendor's Java library; others send the same identity by OAUTHBEARER
 _AWS_LOGIN = "software.amazon.msk.auth.iam."
+_GOOGLE_LOGIN = "com.google.cloud.hosted.kafka.auth.GcpLoginCallbackHandler"
 _HANDLERS = ("sasl.login.callback.handler.class", "sasl.client.callback.handler.class")
 _ENDPOINT, _SCOPE = "sasl.oauthbearer.token.endpoint.url", "sasl.oauthbearer.scope"
+_OWN_IDENTITY = (
+    "the identity is that of the machine that runs Watershed, whose operator allows it by "
+    "WATERSHED_ALLOW_IDENTITIES={provider}; or name {what} as `credentials`"
+)
 _JAAS_OPTION = re.compile(r'(?<![\w.])(aws[A-Za-z]{1,40})\s*=\s*(?:"([^"]*)"|([^\s";]+))')
 # b-1.orders.0ab12c.c2.kafka.eu-central-1.amazonaws.com, and kafka-serverless
 _MSK_HOST = re.compile(r"\.kafka(?:-serverless)?\.([a-z]{2,8}(?:-[a-z]{1,16}){1,3}-[0-9]{1,2})\.amazonaws\.com")
@@ -24,6 +29,8 @@ def find_foreign_provider(config: Mapping[str, ForeignSetting], mechanism: str) 
     handler = next((config[key].text.strip() for key in _HANDLERS if key in config), "")
     if mechanism == AWS_MSK_IAM or (mechanism == "OAUTHBEARER" and handler.startswith(_AWS_LOGIN)):
         return "aws_msk_iam"
+    if mechanism == "OAUTHBEARER" and handler == _GOOGLE_LOGIN:
+        return "google"
     if mechanism == "OAUTHBEARER" and _ENDPOINT in config:
         return "file" if config[_ENDPOINT].text.strip().startswith("file:") else "client_credentials"
     return None
@@ -35,6 +42,10 @@ def import_provider(
     """The keys of `security` for a provider, and the client's settings that are in them, or in a note."""
     if provider == "aws_msk_iam":
         return _import_aws(alias, config, notes)
+    if provider == "google":
+        said = next(config[key] for key in _HANDLERS if key in config)
+        notes.add_not_carried(f"`{said.name}`", _OWN_IDENTITY.format(provider=provider, what="a key file"), said.span)
+        return {"provider": provider}, {"sasl.jaas.config", *_HANDLERS}
     endpoint, scope = config[_ENDPOINT], config.get(_SCOPE)
     if provider == "file":
         path = urlsplit(endpoint.text.strip()).path
@@ -58,8 +69,7 @@ def _import_aws(
     if said is not None:
         notes.add_not_carried(
             f"`{said.name}`",
-            "the identity is that of the machine that runs Watershed, whose operator allows it by "
-            "WATERSHED_ALLOW_IDENTITIES=aws_msk_iam; or name an access key as `credentials`",
+            _OWN_IDENTITY.format(provider="aws_msk_iam", what="an access key"),
             said.span,
         )
     if jaas is not None and "awsProfileName" in options:

@@ -32,6 +32,8 @@ from topology.yaml_shapes import ListShape, MapShape, NamedShape, RecordShape, S
 
 _REGION = re.compile(r"[a-z]{2,8}(?:-[a-z]{1,16}){1,3}-[0-9]{1,2}")
 _ROLE = re.compile(r"arn:aws[a-z-]{0,16}:iam::[0-9]{12}:role/[A-Za-z0-9+=,.@_/-]{1,512}")
+_TENANT = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.-]{0,250}[A-Za-z0-9])?")
+_CLIENT_ID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 _OAUTH = RecordShape(
     {
         "token_endpoint": ShapeKey(
@@ -63,6 +65,23 @@ _OAUTH = RecordShape(
             ),
             "Provider `aws_msk_iam`: a role to assume first; `token_endpoint` is then STS, if not the region's.",
             "the identity itself",
+        ),
+        "tenant": ShapeKey(
+            build_text_shape(
+                "a tenant of Microsoft Entra",
+                build_regex_converter(_TENANT, "a tenant of Microsoft Entra: its id or its domain"),
+                pattern=f"^{_TENANT.pattern}$",
+                examples=["contoso.onmicrosoft.com"],
+            ),
+            "Provider `azure`, with `credentials`: the tenant of the application.",
+        ),
+        "client_id": ShapeKey(
+            build_text_shape(
+                "the client id of an identity",
+                build_regex_converter(_CLIENT_ID, "the client id of an identity, a UUID"),
+                pattern=f"^{_CLIENT_ID.pattern}$",
+            ),
+            "Provider `azure`, without `credentials`: which managed identity, where the machine has several.",
         ),
     },
     usual="{token_endpoint: 'https://id.example.internal/token'}",

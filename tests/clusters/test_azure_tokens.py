@@ -1,4 +1,4 @@
-"""Tokens of Entra: an endpoint and a metadata server on this machine, and a broker that checks what Event Hubs checks."""
+"""Tokens of Entra: an endpoint and a metadata server on this machine, and a broker that checks as Event Hubs does."""
 
 from __future__ import annotations
 

@@ -7,6 +7,7 @@ there. So the runner's settings, read from the environment of this process, name
     WATERSHED_ALLOW_FILES        folders                                   default /run/secrets/watershed
     WATERSHED_ALLOW_CONNECTIONS  Airflow connections, with `*` as above   default watershed_*
     WATERSHED_ALLOW_PLAINTEXT    hosts that may be given credentials without TLS; this machine always may
+    WATERSHED_ALLOW_IDENTITIES   token providers that may use this machine's own identity
 
 Each is a list with commas and replaces its default. Nothing lets in `/proc`, `/sys`, `/dev` or `AIRFLOW__…`.
 """
@@ -26,11 +27,13 @@ ALLOW_ENV: Final = "WATERSHED_ALLOW_ENV"
 ALLOW_FILES: Final = "WATERSHED_ALLOW_FILES"
 ALLOW_CONNECTIONS: Final = "WATERSHED_ALLOW_CONNECTIONS"
 ALLOW_PLAINTEXT: Final = "WATERSHED_ALLOW_PLAINTEXT"
+ALLOW_IDENTITIES: Final = "WATERSHED_ALLOW_IDENTITIES"
 ALLOWED_BY_DEFAULT: Final = {
     ALLOW_ENV: ("WATERSHED_SECRET_*",),
     ALLOW_FILES: ("/run/secrets/watershed",),
     ALLOW_CONNECTIONS: ("watershed_*",),
     ALLOW_PLAINTEXT: (),
+    ALLOW_IDENTITIES: (),
 }
 _AUTHORITIES: Final = ("/etc/ssl", "/etc/pki", "/usr/share/ca-certificates")  # of the system; public, for `ca` only
 _NEVER_FILES: Final = ("/proc", "/sys", "/dev")
@@ -71,6 +74,18 @@ def explain_plaintext_refusal(hosts: Iterable[str]) -> str | None:
                 f"that it may be: {ALLOW_PLAINTEXT}={','.join([*_listed(ALLOW_PLAINTEXT), name])}"
             )
     return None
+
+
+def explain_identity_refusal(provider: str) -> str | None:
+    """Why a token provider may not use the identity of this machine (its role, its variables), which no reference of
+    the topology names; None when it may. Brokers of the author's choice would get a token of the runner's."""
+    if _matches(provider, _listed(ALLOW_IDENTITIES)):
+        return None
+    listed = ",".join([*_listed(ALLOW_IDENTITIES), provider])
+    return (
+        f"provider {provider} without `credentials` would use this machine's own identity, which may not be used here: "
+        f"whoever runs this lets it with {ALLOW_IDENTITIES}={listed}. Or name `credentials`"
+    )
 
 
 def _is_loopback(name: str) -> bool:

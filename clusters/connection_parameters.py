@@ -15,22 +15,37 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Self
 
-from clusters import allowed_references, secrets
+from clusters import allowed_references, key_stores, secrets
 from clusters.errors import SecretMissing, Unreachable
+from topology.token_providers import DEFAULT_TOKEN_PROVIDER, PROVIDER_KEYS, TokenProvider
 
 if TYPE_CHECKING:
-    from topology.plan import PlanCluster
+    from topology.plan import PlanCluster, PlanSecurity
+    from topology.secret_ref import SecretRef
+
+_PROVIDERS_WITH_FILE = ("file", "google")  # their credentials are the path of a file, which is read for each token
 
 
 @dataclass(frozen=True, slots=True)
 class OAuthSettings:
-    """Where OAUTHBEARER gets its tokens (OIDC client credentials, RFC 6749 section 4.4); `username` and `password` of
-    the settings are the client's id and secret. extensions: KIP-342, sorted; ca_file: PEM, for the endpoint only."""
+    """Where OAUTHBEARER gets its tokens. With client credentials (RFC 6749, section 4.4), `username` and `password` of
+    the settings are the client's id and secret.
 
-    token_endpoint: str
+    extensions: KIP-342, sorted. ca_file: PEM, for the endpoint only. provider: `topology.token_providers`.
+    credentials_file: with provider `file` the token's, with `google` a service account's key. region, role (an ARN): at
+    AWS. tenant, client_id: at Entra.
+    """
+
+    token_endpoint: str | None = None
     scope: str | None = None
     extensions: tuple[tuple[str, str], ...] = ()
     ca_file: str | None = None
+    provider: TokenProvider = DEFAULT_TOKEN_PROVIDER
+    credentials_file: str | None = None
+    region: str | None = None
+    role: str | None = None
+    tenant: str | None = None
+    client_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +74,8 @@ class ConnectionParameters:
     `protocol` is Kafka's security.protocol, `mechanism` its sasl.mechanism. rack: ours, as brokers call it.
 
     ca_file, certificate_file and key_file are paths to PEM files; certificate_file may hold the key as well;
-    key_password is the key's passphrase. Without a ca_file the system's authorities count.
+    key_password is the key's passphrase. Without a ca_file the system's authorities count. Of JKS and PKCS#12 stores
+    they are what `clusters.key_stores` made.
     """
 
     alias: str
@@ -120,34 +136,32 @@ def resolve_fields(cluster: PlanCluster, environ: Mapping[str, str], *, aligning
     if aligning and security.align_credentials is not None:
         what, credentials = "align_credentials", security.align_credentials
         if security.protocol == "SSL":  # the account is the certificate, and its file holds the key as well
-            security = replace(security, certificate=None, key=None, key_password=None)
+            security = replace(security, certificate=None, key=None, key_password=None, certificate_password=None)
     vault = secrets.SecretResolver(cluster.alias, environ)
-    if security.protocol == "SASL_PLAINTEXT" and credentials is not None:
-        refused = allowed_references.explain_plaintext_refusal(cluster.bootstrap)
-        if refused is not None:
-            raise SecretMissing(f"clusters.{cluster.alias}.security: {refused}", alias=cluster.alias)
-    username = password = certificate = None
-    if credentials is not None:
-        if security.protocol == "SSL":
-            certificate = vault.path(what, credentials)
+    _check_permissions(cluster)
+    username = password = token_file = None
+    if credentials is not None and security.protocol != "SSL":
+        if security.oauth is not None and security.oauth.provider in _PROVIDERS_WITH_FILE:
+            token_file = vault.path(what, credentials)
         else:
             username, password = vault.account(what, credentials)
-    if security.certificate is not None:
-        certificate = vault.path("certificate", security.certificate)
     oauth, kerberos = security.oauth, security.kerberos
     return {
         "username": username,
         "password": password,
-        "ca_file": vault.path("ca", security.ca) if security.ca else None,
-        "certificate_file": certificate,
-        "key_file": vault.path("key", security.key) if security.key else None,
-        "key_password": vault.text("key_password", security.key_password) if security.key_password else None,
+        **_resolve_tls(vault, security, what, credentials if security.protocol == "SSL" else None),
         "oauth": oauth
         and OAuthSettings(
             oauth.token_endpoint,
             oauth.scope,
             oauth.extensions,
             vault.path("oauth.ca", oauth.ca) if oauth.ca else None,
+            oauth.provider,
+            token_file,
+            oauth.region,
+            oauth.role,
+            oauth.tenant,
+            oauth.client_id,
         ),
         "kerberos": kerberos
         and KerberosSettings(
@@ -156,3 +170,48 @@ def resolve_fields(cluster: PlanCluster, environ: Mapping[str, str], *, aligning
             vault.path("kerberos.keytab", kerberos.keytab) if kerberos.keytab else None,
         ),
     }
+
+
+def _resolve_tls(
+    vault: secrets.SecretResolver, security: PlanSecurity, what: str, credentials: SecretRef | None
+) -> dict[str, Any]:
+    """Paths of PEM files and the key's passphrase. Key stores are converted (`clusters.key_stores`). credentials: the
+    certificate, where the account is one, under the key `what`."""
+
+    def text(key: str, ref: SecretRef | None) -> str | None:
+        return vault.text(key, ref) if ref is not None else None
+
+    what, certificate = ("certificate", security.certificate) if security.certificate else (what, credentials)
+    ca_file = vault.path("ca", security.ca) if security.ca else None
+    certificate_file = vault.path(what, certificate) if certificate else None
+    key_file = vault.path("key", security.key) if security.key else None
+    key_password = text("key_password", security.key_password)
+    about = f"clusters.{vault.alias}.security"
+    if ca_file is not None and key_stores.is_key_store(ca_file):
+        password = text("ca_password", security.ca_password)
+        ca_file = key_stores.convert_trust_store(vault.alias, f"{about}.ca", ca_file, password).path
+    if certificate_file is not None and key_stores.is_key_store(certificate_file):
+        passwords = key_stores.StorePasswords(text("certificate_password", security.certificate_password), key_password)
+        store = key_stores.convert_key_store(vault.alias, f"{about}.{what}", certificate_file, passwords)
+        certificate_file = store.path
+        key_password = store.passphrase if key_file is None else key_password
+    return {
+        "ca_file": ca_file,
+        "certificate_file": certificate_file,
+        "key_file": key_file,
+        "key_password": key_password,
+    }
+
+
+def _check_permissions(cluster: PlanCluster) -> None:
+    """Passwords and tokens go without TLS, and this machine's own identity is used, only where whoever runs this
+    allows it. Raises SecretMissing."""
+    security, refused = cluster.security, None
+    if security.protocol == "SASL_PLAINTEXT" and (security.credentials or security.mechanism == "OAUTHBEARER"):
+        refused = allowed_references.explain_plaintext_refusal(cluster.bootstrap)
+    oauth = security.oauth
+    ambient = oauth is not None and security.credentials is None and PROVIDER_KEYS[oauth.provider].ambient
+    if refused is None and oauth is not None and ambient:
+        refused = allowed_references.explain_identity_refusal(oauth.provider)
+    if refused is not None:
+        raise SecretMissing(f"clusters.{cluster.alias}.security: {refused}", alias=cluster.alias)

@@ -19,12 +19,14 @@ ISSUER, AUDIENCE = "https://identity.example.internal", "kafka"
 
 
 class IdentityProvider:
-    """clients: id → secret. Tokens are RS256 JWTs that live `life_s` seconds; `issued` counts them by client."""
+    """clients: id → secret. Tokens are RS256 JWTs that live `life_s` seconds; `issued` counts them by client. What
+    `wrong` holds replaces claims of the tokens that are issued, as a provider that is set up wrongly does it."""
 
     def __init__(self, clients: dict[str, str], life_s: float = 3600.0) -> None:
         self.clients, self.life_s = clients, life_s
         self.issued: dict[str, int] = {}
         self.scopes: list[str] = []
+        self.wrong: dict[str, Any] = {}
         self._key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
         identity = self
 
@@ -86,11 +88,16 @@ class IdentityProvider:
             return 400, {"error": "unsupported_grant_type"}
         self.scopes += asked.get("scope", [])
         self.issued[client] = self.issued.get(client, 0) + 1
-        return 200, {"access_token": self.token(client), "token_type": "Bearer", "expires_in": self.life_s}
+        return 200, {
+            "access_token": self.token(client, **self.wrong),
+            "token_type": "Bearer",
+            "expires_in": self.life_s,
+        }
 
-    def token(self, client: str, key: rsa.RSAPrivateKey | None = None) -> str:
-        """A signed JWT for the client. key: sign with this one instead, as a forger would."""
+    def token(self, client: str, key: rsa.RSAPrivateKey | None = None, **other: Any) -> str:
+        """A signed JWT for the client. key: sign with this one instead, as a forger would. other: claims instead of the
+        right ones."""
         now = time.time()
         claims: dict[str, Any] = {"iss": ISSUER, "aud": AUDIENCE, "sub": client, "scope": "kafka"}
-        claims |= {"iat": int(now), "exp": int(now + self.life_s), "jti": str(time.monotonic_ns())}
+        claims |= {"iat": int(now), "exp": int(now + self.life_s), "jti": str(time.monotonic_ns())} | other
         return jwt.encode(claims, key or self._key, algorithm="RS256", headers={"kid": "lab"})

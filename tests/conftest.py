@@ -38,7 +38,7 @@ if (_ARCHIVE := Path(sys.prefix) / "spark.jsa").exists():
 
 # What a topology file may refer to is the runner's to say; the tests' secrets lie in folders of their own. The tests of
 # these rules (tests/clusters/test_clusters_allowed.py) take the settings away again.
-for _setting, _all in {"ENV": "*", "FILES": "/", "CONNECTIONS": "*", "PLAINTEXT": "*"}.items():
+for _setting, _all in {"ENV": "*", "FILES": "/", "CONNECTIONS": "*", "PLAINTEXT": "*", "IDENTITIES": "*"}.items():
     os.environ.setdefault(f"WATERSHED_ALLOW_{_setting}", _all)
 
 # So is which hosts may be called; the tests' applications listen on this machine.

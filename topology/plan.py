@@ -19,6 +19,7 @@ from topology.proof_policy import PROVEN_ON_DEMAND, ProofPolicy
 from topology.secret_ref import SecretRef
 from topology.selectors import TopicSelection
 from topology.sync_settings import NO_SYNC, SyncMode, SyncSettings
+from topology.token_providers import DEFAULT_TOKEN_PROVIDER, TokenProvider
 
 _SCHEMA = 1
 _IDENTITY = Naming()
@@ -40,12 +41,24 @@ _Protocol = Literal["PLAINTEXT", "SSL", "SASL_SSL", "SASL_PLAINTEXT"]
 
 @dataclass(frozen=True, slots=True)
 class PlanOAuth:
-    """Where OAUTHBEARER gets its tokens; the client's id and secret are the cluster's credentials."""
+    """Where OAUTHBEARER gets its tokens. What the cluster's credentials hold depends on the provider
+    (`topology.token_providers`): with client credentials the client's id and secret."""
 
-    token_endpoint: str
+    token_endpoint: str | None = None
     scope: str | None = None
     extensions: tuple[tuple[str, str], ...] = ()
     ca: SecretRef | None = None
+    provider: TokenProvider = DEFAULT_TOKEN_PROVIDER
+    region: str | None = None
+    role: str | None = None
+    tenant: str | None = None
+    client_id: str | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """The JSON form of the plan. What older plans did not have is left out where unused: they keep their hash."""
+        value = asdict(self) | {"extensions": dict(self.extensions)}
+        late = {"provider": DEFAULT_TOKEN_PROVIDER} | dict.fromkeys(("region", "role", "tenant", "client_id"))
+        return {key: each for key, each in value.items() if key not in late or each != late[key]}
 
     @classmethod
     def from_json(cls, value: dict[str, Any] | None) -> PlanOAuth | None:
@@ -53,7 +66,7 @@ class PlanOAuth:
         if value is None:
             return None
         extensions = tuple(sorted(value["extensions"].items()))
-        return cls(value["token_endpoint"], value["scope"], extensions, SecretRef.from_json(value["ca"]))
+        return cls(**value | {"extensions": extensions, "ca": SecretRef.from_json(value["ca"])})
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +87,9 @@ class PlanKerberos:
 
 @dataclass(frozen=True, slots=True)
 class PlanSecurity:
-    """`mechanism` is Kafka's sasl.mechanism, only with a SASL protocol. key_password opens `key`. align_credentials: of
-    the account that deletes records for `offsets: aligned`, where that is another one."""
+    """`mechanism` is Kafka's sasl.mechanism, only with a SASL protocol. key_password opens `key`; ca_password and
+    certificate_password open key stores. align_credentials: of the account that deletes records for `offsets: aligned`,
+    where that is another one."""
 
     protocol: _Protocol = "PLAINTEXT"
     mechanism: str | None = None
@@ -87,28 +101,30 @@ class PlanSecurity:
     oauth: PlanOAuth | None = None
     kerberos: PlanKerberos | None = None
     align_credentials: SecretRef | None = None
+    ca_password: SecretRef | None = None
+    certificate_password: SecretRef | None = None
 
     def to_json(self) -> dict[str, Any]:
         """The `security` of a cluster in the plan: references to secrets, never their values."""
         value = asdict(self)
         # Left out where unused: older plans keep their hash.
-        for late in ("key_password", "oauth", "kerberos", "align_credentials"):
+        for late in ("key_password", "oauth", "kerberos", "align_credentials", "ca_password", "certificate_password"):
             if value[late] is None:
                 del value[late]
         if self.oauth is not None:
-            value["oauth"]["extensions"] = dict(self.oauth.extensions)
+            value["oauth"] = self.oauth.to_json()
         return value
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> PlanSecurity:
         """Reads the JSON form of the plan."""
-        references = ("credentials", "ca", "certificate", "key", "key_password", "align_credentials")
+        references = ("credentials", "ca", "ca_password", "certificate", "certificate_password", "key", "key_password")
         return cls(
             protocol=value["protocol"],
             mechanism=value["mechanism"],
             oauth=PlanOAuth.from_json(value.get("oauth")),
             kerberos=PlanKerberos.from_json(value.get("kerberos")),
-            **{key: SecretRef.from_json(value.get(key)) for key in references},
+            **{key: SecretRef.from_json(value.get(key)) for key in (*references, "align_credentials")},
         )
 
 

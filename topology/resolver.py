@@ -44,6 +44,11 @@ from topology.sync_settings import (
     SyncSettings,
     UserSync,
 )
+from topology.token_providers import DEFAULT_TOKEN_PROVIDER, PROVIDER_KEYS
+from topology.token_settings_check import find_token_problems
+
+_OAUTH_KEYS = ("token_endpoint", "scope", "ca", "region", "role", "tenant", "client_id")
+_WITHOUT_ACCOUNT = ("GSSAPI", "OAUTHBEARER")  # the latter: its provider decides
 
 # not synced by default: they belong to the target's brokers (apache/kafka DefaultConfigPropertyFilter.java)
 DEFAULT_EXCLUDED_CONFIGS = (
@@ -92,22 +97,27 @@ def _connection_problems(alias: str, cluster: CheckedValue) -> Iterable[Problem]
     assert here is not None, "the protocol is there"
     if protocol.startswith("SASL_") and mechanism is None:
         yield Problem("SYN012", f"`{path}`: {protocol} needs a `mechanism`", (Label(here.span),), path)
-    elif protocol.startswith("SASL_") and mechanism != "GSSAPI" and security.at("credentials") is None:
+    elif protocol.startswith("SASL_") and mechanism not in _WITHOUT_ACCOUNT and security.at("credentials") is None:
         message, help_ = f"`{path}`: {mechanism} needs `credentials`", "say where they are: {env: NAME}, {file: path}"
         yield Problem("SYN012", message, (Label(here.span),), path, help=help_)
     elif mechanism is not None and not protocol.startswith("SASL_"):
         message = f"`{path}`: `mechanism: {mechanism}` needs the protocol SASL_SSL (or SASL_PLAINTEXT), not {protocol}"
         yield Problem("SYN009", message, (Label(here.span),), path, help="change the protocol, or drop the mechanism")
-    for section, wanted in (("oauth", "OAUTHBEARER"), ("kerberos", "GSSAPI")):
+    for section, wanted in (("provider", "OAUTHBEARER"), ("oauth", "OAUTHBEARER"), ("kerberos", "GSSAPI")):
         said = security.at(section)
         if said is not None and mechanism != wanted:
             message = (
                 f"`{path}`: `{section}` goes with `mechanism: {wanted}`, not {mechanism or f'with {protocol} alone'}"
             )
             yield Problem("SYN009", message, (Label(said.span),), path, help=f"set that mechanism, or drop `{section}`")
-    if mechanism == "OAUTHBEARER" and security.at("oauth") is None:
-        message = f"`{path}`: OAUTHBEARER needs `oauth`, which says where tokens come from"
-        yield Problem("SYN012", message, (Label(here.span),), path, help="oauth: {token_endpoint: https://…}")
+    opened = {"ca_password": ("ca",), "certificate_password": ("certificate", "credentials")}
+    for name, stores in opened.items():
+        said = security.at(name)
+        if said is not None and not any(security.at(each) for each in stores):
+            message = f"`{path}`: `{name}` opens a key store, and there is no `{stores[0]}`"
+            yield Problem("SYN009", message, (Label(said.span),), path, help=f"name the store as `{stores[0]}`")
+    if mechanism == "OAUTHBEARER":
+        yield from find_token_problems(path, security, here)
 
 
 def build_section_selection(settings: CheckedValue, defaults: CheckedValue | None) -> TopicSelection | None:
@@ -148,25 +158,19 @@ def _registry(value: CheckedValue | None) -> PlanRegistry | None:
 
 
 def _security(value: CheckedValue) -> PlanSecurity:
-    oauth, kerberos = value.at("oauth"), value.at("kerberos")
-    extensions = _fields(oauth.at("extensions")) if oauth else ()
+    kerberos = value.at("kerberos")
     return PlanSecurity(
         protocol=value.get("protocol", default="PLAINTEXT"),
         mechanism=value.get("mechanism"),
         credentials=value.get("credentials"),
         align_credentials=value.get("align_credentials"),
         ca=value.get("ca"),
+        ca_password=value.get("ca_password"),
+        certificate_password=value.get("certificate_password"),
         certificate=value.get("certificate"),
         key=value.get("key"),
         key_password=value.get("key_password"),
-        oauth=None
-        if oauth is None or oauth.get("token_endpoint") is None
-        else PlanOAuth(
-            token_endpoint=oauth.get("token_endpoint"),
-            scope=oauth.get("scope"),
-            extensions=tuple(sorted((name, each.data) for name, each in extensions)),
-            ca=oauth.get("ca"),
-        ),
+        oauth=_oauth(value),
         kerberos=None
         if kerberos is None
         else PlanKerberos(
@@ -175,6 +179,17 @@ def _security(value: CheckedValue) -> PlanSecurity:
             keytab=kerberos.get("keytab"),
         ),
     )
+
+
+def _oauth(security: CheckedValue) -> PlanOAuth | None:
+    """None where nothing says where tokens come from, which is a problem of its own."""
+    provider = security.get("provider", default=DEFAULT_TOKEN_PROVIDER)
+    said = {name: security.get("oauth", name) for name in _OAUTH_KEYS}
+    undeclared = security.at("oauth") is None and security.at("provider") is None
+    if undeclared or any(said[name] is None for name in PROVIDER_KEYS[provider].required):
+        return None
+    extensions = tuple(sorted((name, each.data) for name, each in _fields(security.at("oauth", "extensions"))))
+    return PlanOAuth(extensions=extensions, provider=provider, **said)
 
 
 class _Shared:

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from clusters import oauth_tokens
 from clusters.connection_parameters import ConnectionParameters
 from clusters.errors import AuthenticationFailed, ClusterError
+from clusters.token_providers.access_token import describe_token
 from clusters.wire import error_codes, sasl
 from clusters.wire.request_codec import RequestExchange
 from clusters.wire.tls import TlsTransport
@@ -83,6 +84,7 @@ class _SaslLogin:
 
     def __init__(self, exchange: RequestExchange, address: str, host: str, versions: ApiVersions) -> None:
         self._exchange, self._address, self._host, self._versions = exchange, address, host, versions
+        self._token = ""  # the one that was sent last, for what is said when it is refused
 
     def perform(self, settings: ConnectionParameters) -> float | None:
         """Log in (again). When to do so next, in monotonic seconds; None when the session does not end.
@@ -90,18 +92,18 @@ class _SaslLogin:
         Raises AuthenticationFailed, which names the user and the broker's own words.
         """
         began = time.monotonic()
-        token: list[str] = []
+        self._token = ""
 
         def fresh() -> str:
-            token.append(oauth_tokens.fetch_token(settings).value)
-            return token[0]
+            self._token = oauth_tokens.fetch_token(settings).value
+            return self._token
 
         try:
             return self._performed(settings, sasl.start_sasl_exchange(settings, self._host, fresh), began)
         except AuthenticationFailed:
-            if token:  # next time another one: its keys or its client may have been changed
+            if self._token:  # next time another one: its keys or its client may have been changed
                 with suppress(ClusterError):
-                    oauth_tokens.fetch_token(settings, other_than=token[0])
+                    oauth_tokens.fetch_token(settings, other_than=self._token)
             raise
 
     def _performed(self, settings: ConnectionParameters, steps: sasl.SaslExchange, began: float) -> float | None:
@@ -136,10 +138,12 @@ class _SaslLogin:
 
     def _refused(self, settings: ConnectionParameters, why: str) -> AuthenticationFailed:
         who = f"user {settings.username}" if settings.username else "this client"
+        said = describe_token(self._token)
+        shown = f"The token says: {said}. " if said else ""
         return AuthenticationFailed(
             f"cluster {settings.alias}: the broker at {self._address} refuses {who} ({settings.mechanism}): "
-            f"{why.rstrip('. ')}. Check clusters.{settings.alias}.security.credentials; a changed secret is read again "
-            "at the next connection.",
+            f"{why.rstrip('. ')}. {shown}Check clusters.{settings.alias}.security.credentials; a changed secret is "
+            "read again at the next connection.",
             alias=settings.alias,
         )
 

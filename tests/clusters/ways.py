@@ -10,18 +10,21 @@ from lab.certificates import write_secret_file
 from lab.secured_cluster import CLIENT, PASSWORD, SECRET, SECURED_LISTENERS, USER, SecuredCluster
 from topology.plan import PlanCluster, PlanOAuth, PlanSecurity
 from topology.secret_ref import SecretRef
+from topology.token_providers import TokenProvider
 
 ALIAS = "cloud"
 
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """A listener of the secured cluster and a mechanism on it; the secrets stand in files below `home`."""
+    """A listener of the secured cluster and a mechanism on it; the secrets stand in files below `home`. provider: of
+    tokens; with `file`, a test renews the token itself (`write_token`)."""
 
     cluster: SecuredCluster
     home: Path
     listener: str
     mechanism: str | None = None
+    provider: TokenProvider = "client_credentials"
 
     @property
     def account(self) -> Path:
@@ -35,9 +38,17 @@ class Way:
     def ca(self) -> Path:
         return self.home / "ca.pem"
 
+    def write_token(self, **other: object) -> str:
+        """Another token, as whatever renews the file writes it. other: wrong claims."""
+        token = self.cluster.identity.token("sidecar", **other)
+        write_secret_file(self.account, token)
+        return token
+
     def settings(self) -> ConnectionSettings:
         """With the right secrets, unless a test has put others there already."""
         tls = SECURED_LISTENERS[self.listener][0].endswith("SSL")
+        if self.provider == "file" and not self.account.exists():
+            self.write_token()
         if self.mechanism is not None and not self.account.exists():
             bearer = self.mechanism == "OAUTHBEARER"
             write_secret_file(self.account, f"{CLIENT}:{SECRET}" if bearer else f"{USER}:{PASSWORD}")
@@ -59,5 +70,10 @@ class Way:
             credentials=file(self.account) if self.mechanism else None,
             ca=file(self.ca) if tls else None,
             certificate=file(self.certificate) if self.listener == "MUTUAL" else None,
-            oauth=PlanOAuth(self.cluster.identity.token_endpoint, "kafka") if self.mechanism == "OAUTHBEARER" else None,
+            oauth=self._oauth() if self.mechanism == "OAUTHBEARER" else None,
         )
+
+    def _oauth(self) -> PlanOAuth:
+        if self.provider == "file":
+            return PlanOAuth(provider="file")
+        return PlanOAuth(self.cluster.identity.token_endpoint, "kafka")

@@ -16,6 +16,7 @@ from clusters.registry.client import RegistryClient
 from clusters.registry.registry_settings import RegistrySettings
 from clusters.registry.schema import Schema
 from clusters.settings import ConnectionSettings
+from clusters.token_providers import token_endpoint
 from cutover.hooks.airflow_hook import AirflowHook
 from cutover.hooks.hook_messages import HookCall
 from cutover.hooks.http_hook import HttpHook
@@ -139,7 +140,7 @@ def test_a_registry_that_drips_is_given_up_and_holds_nobody(dripping: str) -> No
 
 
 def test_a_token_endpoint_that_drips_is_given_up(dripping: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(oauth_tokens, "_DEADLINE_S", 0.3)
+    monkeypatch.setattr(token_endpoint, "_DEADLINE_S", 0.3)
     settings = ConnectionSettings(
         "a", ("127.0.0.1:1",), "x", None, "SASL_SSL", "OAUTHBEARER", "u", "p", oauth=OAuthSettings(dripping)
     )

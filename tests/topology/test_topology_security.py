@@ -53,6 +53,22 @@ def test_a_token_endpoint_is_https_or_on_this_machine(endpoint: str, errors: int
 
 
 @pytest.mark.parametrize(
+    ("endpoint", "credentials", "errors"),
+    [
+        ("http://169.254.169.254/metadata", "", 0),
+        ("http://metadata.google.internal", "", 0),
+        ("http://metadata.google.internal", "credentials: {env: A}, ", 1),
+        ("http://imds.example.internal/metadata", "", 1),
+    ],
+)
+def test_a_metadata_server_is_asked_without_tls_and_without_a_secret(
+    endpoint: str, credentials: str, errors: int
+) -> None:
+    security = f"{{protocol: SASL_SSL, mechanism: OAUTHBEARER, provider: azure, {credentials}oauth: {{token_endpoint: "
+    assert len(found(f"{security}'{endpoint}'}}}}", "SEC602")) == errors
+
+
+@pytest.mark.parametrize(
     ("security", "code", "said"),
     [
         ("{protocol: SASL_SSL, mechanism: OAUTHBEARER, credentials: {env: A}}", "SYN012", "OAUTHBEARER needs `oauth`"),
@@ -63,6 +79,41 @@ def test_a_token_endpoint_is_https_or_on_this_machine(endpoint: str, errors: int
             "`kerberos` goes with `mechanism: GSSAPI`",
         ),
         ("{protocol: SSL, oauth: {token_endpoint: 'https://i'}}", "SYN009", "`oauth` goes with"),
+        ("{protocol: SASL_SSL, mechanism: PLAIN, credentials: {env: A}, provider: file}", "SYN009", "`provider` goes"),
+        ("{protocol: SASL_SSL, mechanism: OAUTHBEARER, provider: file}", "SYN012", "the path of the token's file"),
+        (
+            "{protocol: SASL_SSL, mechanism: OAUTHBEARER, provider: file, credentials: {file: t}, oauth: {scope: x}}",
+            "SYN009",
+            "oauth.scope` means nothing to provider file; it takes extensions",
+        ),
+        ("{protocol: SSL, ca_password: {env: A}}", "SYN009", "`ca_password` opens a key store, and there is no `ca`"),
+        ("{protocol: SSL, certificate_password: {env: A}}", "SYN009", "there is no `certificate`"),
+        ("{protocol: SASL_SSL, mechanism: OAUTHBEARER, provider: aws_msk_iam}", "SYN012", "needs `oauth`"),
+        (
+            "{protocol: SASL_SSL, mechanism: OAUTHBEARER, provider: aws_msk_iam, oauth: {}}",
+            "SYN012",
+            "no `region`, which provider aws_msk_iam needs",
+        ),
+        (
+            "{protocol: SASL_SSL, mechanism: OAUTHBEARER, provider: aws_msk_iam, oauth: {region: frankfurt}}",
+            "SYN011",
+            "such as eu-central-1",
+        ),
+        (
+            "{protocol: SASL_SSL, mechanism: OAUTHBEARER, provider: azure, credentials: {env: A}}",
+            "SYN012",
+            "provider azure with `credentials` needs `oauth.tenant`",
+        ),
+        (
+            "{protocol: SASL_SSL, mechanism: OAUTHBEARER, provider: google, oauth: {region: eu-central-1}}",
+            "SYN009",
+            "oauth.region` means nothing to provider google",
+        ),
+        (
+            "{protocol: SASL_SSL, mechanism: OAUTHBEARER, provider: filee, credentials: {file: t}}",
+            "SYN011",
+            "did you mean `file`?",
+        ),
     ],
 )
 def test_what_does_not_go_together(security: str, code: str, said: str) -> None:
@@ -86,6 +137,32 @@ def test_what_does_not_go_together(security: str, code: str, said: str) -> None:
             ),
         ),
         (
+            "{protocol: SASL_SSL, mechanism: OAUTHBEARER, provider: file, credentials: {file: /run/t}}",
+            PlanSecurity("SASL_SSL", "OAUTHBEARER", SecretRef("file", "/run/t"), oauth=PlanOAuth(provider="file")),
+        ),
+        (
+            "{protocol: SASL_SSL, mechanism: OAUTHBEARER, provider: aws_msk_iam, oauth: {region: us-gov-west-1, "
+            "role: 'arn:aws-us-gov:iam::123456789012:role/x/y'}}",
+            PlanSecurity(
+                "SASL_SSL",
+                "OAUTHBEARER",
+                oauth=PlanOAuth(
+                    provider="aws_msk_iam", region="us-gov-west-1", role="arn:aws-us-gov:iam::123456789012:role/x/y"
+                ),
+            ),
+        ),
+        (
+            "{protocol: SASL_SSL, mechanism: OAUTHBEARER, provider: azure, credentials: {env: A}, "
+            "oauth: {tenant: t.example}}",
+            PlanSecurity(
+                "SASL_SSL", "OAUTHBEARER", SecretRef("env", "A"), oauth=PlanOAuth(provider="azure", tenant="t.example")
+            ),
+        ),
+        (
+            "{protocol: SASL_SSL, mechanism: OAUTHBEARER, provider: google}",
+            PlanSecurity("SASL_SSL", "OAUTHBEARER", oauth=PlanOAuth(provider="google")),
+        ),
+        (
             "{protocol: SASL_SSL, mechanism: GSSAPI, kerberos: {principal: w@EXAMPLE, keytab: {file: /etc/w.keytab}}}",
             PlanSecurity(
                 "SASL_SSL", "GSSAPI", kerberos=PlanKerberos("kafka", "w@EXAMPLE", SecretRef("file", "/etc/w.keytab"))
@@ -100,6 +177,17 @@ def test_what_does_not_go_together(security: str, code: str, said: str) -> None:
                 key_password=SecretRef("env", "PASSPHRASE"),
             ),
         ),
+        (
+            "{protocol: SSL, ca: {file: t.jks}, ca_password: {env: T}, certificate: {file: k.p12}, "
+            "certificate_password: {env: K}}",
+            PlanSecurity(
+                "SSL",
+                ca=SecretRef("file", "t.jks"),
+                ca_password=SecretRef("env", "T"),
+                certificate=SecretRef("file", "k.p12"),
+                certificate_password=SecretRef("env", "K"),
+            ),
+        ),
     ],
 )
 def test_the_plan_has_all_of_it(security: str, expected: PlanSecurity) -> None:
@@ -112,6 +200,14 @@ def test_a_plan_without_them_is_as_it_was() -> None:
     plan = planned("{protocol: SSL}")
     security = json.loads(encode_plan(plan))["clusters"][0]["security"]
     assert sorted(security) == ["ca", "certificate", "credentials", "key", "mechanism", "protocol"]
+
+
+def test_a_plan_with_client_credentials_keeps_its_hash() -> None:
+    """What older plans did not have is not written where it is not used."""
+    for said in ("", "provider: client_credentials, "):
+        plan = planned(OAUTH.replace("ENDPOINT", "https://i/t").replace("credentials", f"{said}credentials"))
+        oauth = json.loads(encode_plan(plan))["clusters"][0]["security"]["oauth"]
+        assert oauth == {"ca": None, "extensions": {}, "scope": None, "token_endpoint": "https://i/t"}
 
 
 def test_a_client_of_another_tool_brings_its_endpoint() -> None:

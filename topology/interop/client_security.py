@@ -8,6 +8,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from topology.interop.client_tokens import AWS_MSK_IAM, find_foreign_provider, import_provider
 from topology.interop.import_notes import ForeignSetting, ImportNotes
 from topology.model import Topology
 from topology.plan import PlanCluster
@@ -22,6 +23,13 @@ _LOGIN_MODULES = {
     "SCRAM-SHA-256": "org.apache.kafka.common.security.scram.ScramLoginModule",
     "SCRAM-SHA-512": "org.apache.kafka.common.security.scram.ScramLoginModule",
 }
+_FOREIGN_PASSWORDS = {
+    "ca_password": "ssl.truststore.password",
+    "certificate_password": "ssl.keystore.password",
+    "key_password": "ssl.key.password",
+}
+_STORE_TYPES = {"jks": "JKS", "p12": "PKCS12", "pkcs12": "PKCS12", "pfx": "PKCS12"}
+_PEM_ENDINGS = (".pem", ".crt", ".cert")
 _REFERENCE = re.compile(r"\$\{(?P<provider>[^:{}]+):(?:(?P<path>[^{}]*?):)?(?P<key>[^:{}]*)\}")
 _IN_JAAS = re.compile(r'(?i)(?:password|secret)\s*=\s*(?:"([^"]*)"|\'([^\']*)\'|([^\s;]+))')
 _HALF = re.compile(r"[_.-]?(?:USER_?NAME|USER|PASSWORD|PASS)$", re.IGNORECASE)
@@ -89,6 +97,8 @@ def _sasl(alias: str, config: Mapping[str, ForeignSetting], notes: ImportNotes, 
     mechanism = said.text.strip().upper() if said is not None else ""
     if mechanism in SASL_MECHANISMS:
         out["mechanism"] = mechanism
+    elif mechanism == AWS_MSK_IAM:
+        out["mechanism"] = "OAUTHBEARER"
     elif said is not None:
         notes.add_not_carried(
             f"`{said.name}`", f"a mechanism that Watershed does not speak ({', '.join(SASL_MECHANISMS)})", said.span
@@ -98,21 +108,17 @@ def _sasl(alias: str, config: Mapping[str, ForeignSetting], notes: ImportNotes, 
     if protocol == "SASL_PLAINTEXT" and mechanism == "PLAIN":
         place = config["security.protocol"]
         notes.add_problem("SEC602", f"cluster {alias}: the password travels readable", place.span, "use SASL_SSL")
-    jaas = config.get("sasl.jaas.config")
-    if jaas is not None:
-        out["credentials"] = _reference(jaas.text) or {"env": name_secret_variable(alias)}
-        kind, name = next(iter(out["credentials"].items()))
-        kinds = {"env": "environment variable", "file": "file", "airflow_connection": "Airflow connection"}
-        held = f"in the {kinds[kind]} {name}"
-        notes.add_not_carried(
-            f"`{jaas.name}`", f"the topology holds references only; provide `user:password` {held}", jaas.span
-        )
-    endpoint, service = config.get("sasl.oauthbearer.token.endpoint.url"), config.get("sasl.kerberos.service.name")
     carried = {"sasl.mechanism", "sasl.jaas.config"}
-    if endpoint is not None and mechanism == "OAUTHBEARER":
-        scope = config.get("sasl.oauthbearer.scope")
-        out["oauth"] = {"token_endpoint": endpoint.text.strip()} | ({"scope": scope.text.strip()} if scope else {})
-        carried |= {"sasl.oauthbearer.token.endpoint.url", "sasl.oauthbearer.scope"}
+    provider = find_foreign_provider(config, mechanism)
+    found: dict[str, Any] = {}
+    if provider is not None:
+        found, settings = import_provider(alias, provider, config, notes)
+        carried |= settings
+    jaas = config.get("sasl.jaas.config")
+    if jaas is not None and provider in (None, "client_credentials"):
+        out["credentials"] = _import_account(alias, jaas, notes)
+    out |= found
+    service = config.get("sasl.kerberos.service.name")
     if service is not None and out.get("mechanism") == "GSSAPI":
         out["kerberos"] = {"service": service.text.strip()}
         carried.add("sasl.kerberos.service.name")
@@ -124,32 +130,37 @@ def _sasl(alias: str, config: Mapping[str, ForeignSetting], notes: ImportNotes, 
     return out
 
 
+def _import_account(alias: str, jaas: ForeignSetting, notes: ImportNotes) -> dict[str, str]:
+    """A reference to `user:password`; what a person has to put there is a note."""
+    found = _reference(jaas.text) or {"env": name_secret_variable(alias)}
+    kind, name = next(iter(found.items()))
+    kinds = {"env": "environment variable", "file": "file", "airflow_connection": "Airflow connection"}
+    held = f"in the {kinds[kind]} {name}"
+    notes.add_not_carried(
+        f"`{jaas.name}`", f"the topology holds references only; provide `user:password` {held}", jaas.span
+    )
+    return found
+
+
 def _tls(alias: str, config: Mapping[str, ForeignSetting], notes: ImportNotes) -> dict[str, Any]:
     out: dict[str, Any] = {}
     for store, role in (("ssl.truststore", "ca"), ("ssl.keystore", "certificate")):
         location, inline = config.get(f"{store}.location"), config.get(f"{store}.certificates")
         inline = inline or config.get(f"{store}.certificate.chain")
         if location is not None:
-            kind = config.get(f"{store}.type")
-            pem = (kind is not None and kind.text.strip().upper() == "PEM") or location.text.endswith(
-                (".pem", ".crt", ".cert")
-            )
-            path = _reference(location.text) or {"file": location.text.strip()}
-            out[role] = (
-                path
-                if pem or "env" in path
-                else {"file": re.sub(r"\.(?:jks|p12|pkcs12|pfx)$", "", path["file"]) + ".pem"}
-            )
-            if not pem and "file" in path:
-                what = "a PEM file" if role == "ca" else "a PEM file with certificate and key"
-                notes.add_not_carried(
-                    f"`{location.name}`", f"a Java key store; convert it to {what}: {out[role]['file']}", location.span
-                )
+            out[role] = _reference(location.text) or {"file": location.text.strip()}
+            password, kind = config.get(f"{store}.password"), config.get(f"{store}.type")
+            pem = kind.text.strip().upper() == "PEM" if kind is not None else location.text.endswith(_PEM_ENDINGS)
+            if password is not None and not pem:
+                out[f"{role}_password"] = _import_password(alias, f"{role}_password", password, notes)
         elif inline is not None:
             out[role] = _reference(inline.text) or {"env": name_secret_variable(alias, role.upper())}
             notes.add_not_carried(
                 f"`{inline.name}`", "the topology names a PEM file (a variable holds its path)", inline.span
             )
+    key_password = config.get("ssl.key.password")
+    if key_password is not None and "certificate" in out:
+        out["key_password"] = _import_password(alias, "key_password", key_password, notes)
     check = config.get("ssl.endpoint.identification.algorithm")
     if check is not None and check.text.strip().lower() != "https":
         notes.add_problem(
@@ -159,18 +170,36 @@ def _tls(alias: str, config: Mapping[str, ForeignSetting], notes: ImportNotes) -
             "set it to `https`, and put the brokers' names into their certificates",
         )
         notes.add_not_carried(f"`{check.name}`", "the names in certificates are always checked", check.span)
-    done = ("ssl.truststore.", "ssl.keystore.")
-    for key, each in sorted(config.items()):
-        if key.startswith("ssl.") and key != "ssl.endpoint.identification.algorithm":
-            if key.startswith(done) and not is_secret_key(key):
-                continue
-            why = (
-                "PEM files are read without a password"
-                if is_secret_key(key)
-                else "Watershed's TLS client has its own choice"
-            )
-            notes.add_not_carried(f"`{each.name}`", why, each.span)
+    _note_other_tls(config, out, notes)
     return out
+
+
+def _import_password(alias: str, key: str, said: ForeignSetting, notes: ImportNotes) -> dict[str, str]:
+    """A reference to the password alone. Kafka's `${file:PATH:KEY}` is one line of a file, ours is a whole file."""
+    match = _REFERENCE.search(said.text)
+    if match is not None and match["provider"] in ("dir", "directory") and (match["path"] or "").startswith("/"):
+        return {"file": f"{match['path']}/{match['key']}"}
+    if match is not None and not match["path"] and re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", match["key"]):
+        return {"env": match["key"]}
+    name = name_secret_variable(alias, key.upper())
+    why = f"the topology holds references only; provide this password in the environment variable {name}"
+    notes.add_not_carried(f"`{said.name}`", why, said.span)
+    return {"env": name}
+
+
+def _note_other_tls(config: Mapping[str, ForeignSetting], out: Mapping[str, Any], notes: ImportNotes) -> None:
+    """What of `ssl.*` is in none of the keys in `out`."""
+    done = ("ssl.truststore.", "ssl.keystore.")
+    passwords = {theirs: ours for ours, theirs in _FOREIGN_PASSWORDS.items()}
+    for key, each in sorted(config.items()):
+        if not key.startswith("ssl.") or key == "ssl.endpoint.identification.algorithm" or passwords.get(key) in out:
+            continue
+        if key.startswith(done) and not is_secret_key(key):
+            continue
+        why = "there is no store that it opens" if key in passwords else "Watershed's TLS client has its own choice"
+        if is_secret_key(key) and key not in passwords:
+            why = "the topology names a PEM file with the key in it"
+        notes.add_not_carried(f"`{each.name}`", why, each.span)
 
 
 def _reference(text: str) -> dict[str, str] | None:
@@ -215,16 +244,26 @@ def build_client_properties(
             user, password = _split_credentials(security.credentials)
             out["sasl.jaas.config"] = f'{module} required username="{user}" password="{password}";'
             notes.add_not_carried(f"{what}.credentials", apart.format(user=user, password=password), where)
-        elif security.credentials is not None:
-            notes.add_not_carried(f"{what}.credentials", f"write `{jaas}` for {mechanism} yourself", where)
+        elif security.credentials is not None or security.oauth is not None:
+            key = "credentials" if security.credentials is not None else "provider"
+            notes.add_not_carried(f"{what}.{key}", f"write `{jaas}` for {mechanism} yourself", where)
     certificate = security.certificate or (security.credentials if security.protocol == "SSL" else None)
     for store, ref in (("ssl.truststore", security.ca), ("ssl.keystore", certificate)):
         if ref is not None:
             place = ref.name if ref.kind == "file" else f"${{env:{_name_variable(ref)}}}"
-            out |= {f"{store}.type": "PEM", f"{store}.location": place}
+            out |= {f"{store}.type": _store_type(place), f"{store}.location": place}
+    for name in ("ca_password", "certificate_password", "key_password"):
+        if getattr(security, name) is not None:
+            why = f"write `{_FOREIGN_PASSWORDS[name]}` yourself, as a reference of a config provider"
+            notes.add_not_carried(f"{what}.{name}", why, where)
     if security.key is not None:
         notes.add_not_carried(f"{what}.key", key_store, where)
     return out
+
+
+def _store_type(place: str) -> str:
+    """By the name of the file, as nobody looks into it here."""
+    return _STORE_TYPES.get(place.strip().lower().rpartition(".")[2], "PEM")
 
 
 def _split_credentials(ref: SecretRef) -> tuple[str, str]:

@@ -58,7 +58,7 @@ def build_strimzi_security(
         mechanism = custom.get("sasl.mechanism")
         found = build_client_security(alias, {**custom, "security.protocol": _said(kind, protocol)}, notes)
         out |= {key: value for key, value in found.items() if key != "protocol"}
-        if mechanism is not None and mechanism.text.upper() not in SASL_MECHANISMS:
+        if mechanism is not None and "provider" not in out and mechanism.text.upper() not in SASL_MECHANISMS:
             out.pop("mechanism", None)
     elif kind is not None:
         notes.add_not_carried(f"authentication of cluster {alias}", f"`{what}` is none that Watershed knows", kind.span)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from topology.language.scalars import (
     BOOLEAN_SHAPE,
     BROKER_ADDRESS_SHAPE,
@@ -21,14 +23,22 @@ from topology.language.scalars import (
     TEXT_LIST_SHAPE,
     TEXT_SHAPE,
     build_enum_shape,
+    build_regex_converter,
+    build_text_shape,
 )
+from topology.msk_arn import MSK_ARN_REGEX, parse_msk_arn
+from topology.token_providers import DEFAULT_TOKEN_PROVIDER, TOKEN_PROVIDERS
 from topology.yaml_shapes import ListShape, MapShape, NamedShape, RecordShape, ShapeKey
 
+_REGION = re.compile(r"[a-z]{2,8}(?:-[a-z]{1,16}){1,3}-[0-9]{1,2}")
+_ROLE = re.compile(r"arn:aws[a-z-]{0,16}:iam::[0-9]{12}:role/[A-Za-z0-9+=,.@_/-]{1,512}")
+_TENANT = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.-]{0,250}[A-Za-z0-9])?")
+_CLIENT_ID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 _OAUTH = RecordShape(
     {
         "token_endpoint": ShapeKey(
             HTTP_URL_SHAPE,
-            "Where access tokens come from, by OAuth 2.0 client credentials; https, except on this very machine.",
+            "Where access tokens come from; https, except on this very machine. `client_credentials` needs it.",
         ),
         "scope": ShapeKey(TEXT_SHAPE, "The scope to ask for, where the endpoint wants one."),
         "extensions": ShapeKey(
@@ -37,8 +47,44 @@ _OAUTH = RecordShape(
         "ca": ShapeKey(
             SECRET_REF_SHAPE, "The certificate authority of the token endpoint.", "the system's authorities"
         ),
+        "region": ShapeKey(
+            build_text_shape(
+                "a region of AWS",
+                build_regex_converter(_REGION, "a region of AWS, such as eu-central-1"),
+                pattern=f"^{_REGION.pattern}$",
+                examples=["eu-central-1"],
+            ),
+            "Provider `aws_msk_iam`: the region that the cluster is in.",
+        ),
+        "role": ShapeKey(
+            build_text_shape(
+                "the ARN of a role",
+                build_regex_converter(_ROLE, "the ARN of a role, arn:aws:iam::ACCOUNT:role/NAME", 600),
+                pattern=f"^{_ROLE.pattern}$",
+                examples=["arn:aws:iam::123456789012:role/watershed"],
+            ),
+            "Provider `aws_msk_iam`: a role to assume first; `token_endpoint` is then STS, if not the region's.",
+            "the identity itself",
+        ),
+        "tenant": ShapeKey(
+            build_text_shape(
+                "a tenant of Microsoft Entra",
+                build_regex_converter(_TENANT, "a tenant of Microsoft Entra: its id or its domain"),
+                pattern=f"^{_TENANT.pattern}$",
+                examples=["contoso.onmicrosoft.com"],
+            ),
+            "Provider `azure`, with `credentials`: the tenant of the application.",
+        ),
+        "client_id": ShapeKey(
+            build_text_shape(
+                "the client id of an identity",
+                build_regex_converter(_CLIENT_ID, "the client id of an identity, a UUID"),
+                pattern=f"^{_CLIENT_ID.pattern}$",
+            ),
+            "Provider `azure`, without `credentials`: which managed identity, where the machine has several.",
+        ),
     },
-    required=("token_endpoint",),
+    usual="{token_endpoint: 'https://id.example.internal/token'}",
 )
 _KERBEROS = RecordShape(
     {
@@ -56,9 +102,14 @@ _SECURITY = RecordShape(
             build_enum_shape("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI"),
             "Kafka's sasl.mechanism; only with a SASL protocol.",
         ),
+        "provider": ShapeKey(
+            build_enum_shape(*TOKEN_PROVIDERS),
+            "Where OAUTHBEARER gets its tokens; `docs/security.md` has what each provider needs.",
+            f"`{DEFAULT_TOKEN_PROVIDER}`",
+        ),
         "credentials": ShapeKey(
             SECRET_REF_SHAPE,
-            "Where `user:password` (or client id and secret) stand; never the secret itself.",
+            "Where `user:password` (or what the token `provider` takes) stand; never the secret itself.",
         ),
         "align_credentials": ShapeKey(
             SECRET_REF_SHAPE,
@@ -67,15 +118,18 @@ _SECURITY = RecordShape(
         ),
         "ca": ShapeKey(
             SECRET_REF_SHAPE,
-            "The certificate authority that signed the brokers' certificates (PEM).",
+            "The certificate authority that signed the brokers' certificates (PEM, or a trust store: JKS, PKCS#12).",
             "the system's authorities",
         ),
+        "ca_password": ShapeKey(SECRET_REF_SHAPE, "The password of that trust store, where it has one."),
         "certificate": ShapeKey(
-            SECRET_REF_SHAPE, "The client's certificate, for mutual TLS (PEM; it may hold the key, too)."
+            SECRET_REF_SHAPE,
+            "The client's certificate, for mutual TLS (PEM; it may hold the key, too. Or a key store: JKS, PKCS#12).",
         ),
+        "certificate_password": ShapeKey(SECRET_REF_SHAPE, "The password of that key store."),
         "key": ShapeKey(SECRET_REF_SHAPE, "The client's private key, for mutual TLS (PEM)."),
         "key_password": ShapeKey(SECRET_REF_SHAPE, "The passphrase of the private key, where it has one."),
-        "oauth": ShapeKey(_OAUTH, "For OAUTHBEARER; `credentials` are then the client's id and secret."),
+        "oauth": ShapeKey(_OAUTH, "For OAUTHBEARER: what the `provider` has to know."),
         "kerberos": ShapeKey(_KERBEROS, "For GSSAPI."),
     },
     required=("protocol",),
@@ -143,6 +197,17 @@ CLUSTER_SHAPE = NamedShape(
             ),
             "cluster_id": ShapeKey(
                 CLUSTER_ID_SHAPE, "The id that the brokers must answer with; anything else is refused."
+            ),
+            "arn": ShapeKey(
+                build_text_shape(
+                    "the ARN of an MSK cluster",
+                    parse_msk_arn,
+                    pattern=f"^{re.sub('[?]P<[a-z]+>', '', MSK_ARN_REGEX.pattern)}$",
+                    examples=[
+                        "arn:aws:kafka:eu-central-1:123456789012:cluster/orders/0ab12c34-5d6e-7f89-a0b1-c2d3e4f5a6b7-1"
+                    ],
+                ),
+                "The cluster's ARN at Amazon MSK; `topology acls --format iam` needs it.",
             ),
             "rack": ShapeKey(
                 TEXT_SHAPE,

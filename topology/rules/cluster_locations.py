@@ -54,6 +54,14 @@ def is_own_machine_host(name: str) -> bool:
         return name == "localhost" or name.endswith(".localhost")
 
 
+def is_metadata_host(name: str) -> bool:
+    """Whether it is a cloud's metadata server, which no address but the host's own reaches."""
+    try:
+        return ipaddress.ip_address(name).is_link_local
+    except ValueError:
+        return name == "metadata.google.internal"
+
+
 def parse_url_host(url: str) -> str:
     """The host name in an address; empty when there is none."""
     try:

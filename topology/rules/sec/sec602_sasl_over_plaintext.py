@@ -15,7 +15,13 @@ from collections.abc import Iterator
 from topology.finding import Problem, Severity
 from topology.model import Topology
 from topology.rule import Rule, RuleContext
-from topology.rules.cluster_locations import is_cross_region, is_loopback_cluster, is_own_machine_host, parse_url_host
+from topology.rules.cluster_locations import (
+    is_cross_region,
+    is_loopback_cluster,
+    is_metadata_host,
+    is_own_machine_host,
+    parse_url_host,
+)
 from topology.rules.finding_text import build_labels
 
 _READABLE = {"PLAIN": "the password", "OAUTHBEARER": "the token"}
@@ -52,9 +58,12 @@ def check(context: RuleContext) -> Iterator[Problem]:
         )
     for alias, cluster in clusters:
         oauth = cluster.security.oauth
-        if topology is None or oauth is None or oauth.token_endpoint.startswith("https:"):
+        endpoint = oauth.token_endpoint if oauth is not None else None
+        if topology is None or endpoint is None or endpoint.startswith("https:"):
             continue
-        if not is_own_machine_host(parse_url_host(oauth.token_endpoint)):
+        metadata = cluster.security.credentials is None  # its server is asked without a secret, inside the host
+        host = parse_url_host(endpoint)
+        if not is_own_machine_host(host) and not (metadata and is_metadata_host(host)):
             declared = topology.root.at("clusters", alias, "security", "oauth")
             yield Problem(
                 "SEC602",

@@ -1,0 +1,132 @@
+"""Tokens for Amazon MSK with IAM: a signed URL of the action kafka-cluster:Connect, good for 15 minutes.
+
+The vendor's own signer makes the token (aws-msk-iam-sasl-signer-python); botocore, which it brings, finds the identity
+and assumes the role.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from clusters.connection_parameters import ConnectionParameters, OAuthSettings
+from clusters.deadline import run_with_deadline
+from clusters.errors import AuthenticationFailed, ClusterError, ProtocolError, Unreachable
+from clusters.token_providers.access_token import AccessToken
+from clusters.token_providers.token_endpoint import is_local_endpoint
+
+_DEADLINE_S = 20.0  # to find an identity and assume a role, while all connections wait
+_SESSION_NAME = "watershed"  # of an assumed role, as CloudTrail shows it
+
+
+def sign_msk_token(settings: ConnectionParameters, oauth: OAuthSettings) -> AccessToken:
+    """Signed as the access key in the cluster's credentials, else as the identity that this machine has at AWS.
+
+    With `role`, that role is assumed first. Raises ProtocolError without the vendor's package, AuthenticationFailed
+    without an identity or when AWS refuses the role, Unreachable when AWS does not answer.
+    """
+    try:
+        from aws_msk_iam_sasl_signer import MSKAuthTokenProvider
+        from botocore import exceptions
+    except ImportError as error:
+        raise ProtocolError(
+            f"cluster {settings.alias} takes tokens of AWS, and the vendor's package aws-msk-iam-sasl-signer-python is "
+            f"not installed here ({error}); install watershed[aws]",
+            alias=settings.alias,
+        ) from None
+    asked, region = time.monotonic(), oauth.region or ""
+    try:
+        credentials = run_with_deadline(_DEADLINE_S, lambda: _find_credentials(settings, oauth))
+        value, ends_ms = MSKAuthTokenProvider.generate_auth_token_from_credentials_provider(region, _hold(credentials))
+    except exceptions.ClientError as error:
+        raise _refused(settings, oauth, error.response) from None
+    except TimeoutError:
+        raise _no_answer(settings, "no answer in time") from None
+    except (exceptions.HTTPClientError, exceptions.ConnectionError) as error:
+        raise _no_answer(settings, str(error)) from None
+    except exceptions.BotoCoreError as error:
+        raise AuthenticationFailed(
+            f"cluster {settings.alias}: no identity at AWS to sign a token with: {error}. {_where(settings)}",
+            alias=settings.alias,
+        ) from None
+    ends = asked + ends_ms / 1000 - time.time()
+    return AccessToken(value, oauth.role or str(credentials.access_key), asked, ends)
+
+
+def _find_credentials(settings: ConnectionParameters, oauth: OAuthSettings) -> Any:
+    """botocore's frozen credentials. Without an access key of ours: its default chain (variables, files, web identity,
+    container, instance)."""
+    from botocore import credentials, session
+
+    found: Any = session.Session()
+    if settings.username is not None:
+        own = credentials.Credentials(settings.username, settings.password)
+    else:
+        own = found.get_credentials()
+        if own is None:
+            raise AuthenticationFailed(
+                f"cluster {settings.alias}: this machine has no identity at AWS. {_where(settings)}",
+                alias=settings.alias,
+            )
+    frozen = own.get_frozen_credentials()
+    return frozen if oauth.role is None else _assume_role(settings, oauth, found, frozen)
+
+
+def _assume_role(settings: ConnectionParameters, oauth: OAuthSettings, session: Any, own: Any) -> Any:
+    from botocore import config, credentials
+
+    endpoint = oauth.token_endpoint
+    local = endpoint is not None and is_local_endpoint(settings, endpoint)
+    options: dict[str, Any] = {"connect_timeout": 5, "read_timeout": 10, "retries": {"total_max_attempts": 2}}
+    client = session.create_client(
+        "sts",
+        region_name=oauth.region,
+        endpoint_url=endpoint,
+        verify=oauth.ca_file,
+        aws_access_key_id=own.access_key,
+        aws_secret_access_key=own.secret_key,
+        aws_session_token=own.token,
+        config=config.Config(**options, **({"proxies": {}} if local else {})),
+    )
+    answer = client.assume_role(RoleArn=oauth.role, RoleSessionName=_SESSION_NAME)["Credentials"]
+    return credentials.Credentials(answer["AccessKeyId"], answer["SecretAccessKey"], answer["SessionToken"])
+
+
+def _hold(credentials: Any) -> Any:
+    """What the vendor's signer takes its credentials from."""
+    from botocore.credentials import CredentialProvider
+
+    class Held(CredentialProvider):  # type: ignore[misc]  # botocore has no types
+        def load(self) -> Any:
+            return credentials
+
+    return Held()
+
+
+def _refused(settings: ConnectionParameters, oauth: OAuthSettings, answer: dict[str, Any]) -> ClusterError:
+    error = answer.get("Error", {})
+    said = f"{error.get('Code', 'an error')}: {str(error.get('Message', '')).rstrip('. ')[:400]}"
+    if int(answer.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)) >= 500:
+        return _no_answer(settings, said)
+    return AuthenticationFailed(
+        f"cluster {settings.alias}: AWS does not let this identity assume {oauth.role}: {said}. Check the role's trust "
+        f"policy. {_where(settings)}",
+        alias=settings.alias,
+    )
+
+
+def _no_answer(settings: ConnectionParameters, why: str) -> Unreachable:
+    return Unreachable(
+        f"cluster {settings.alias}: AWS gives no credentials for a token: {why.rstrip('. ')}. Check the network, and "
+        f"clusters.{settings.alias}.security.oauth.",
+        alias=settings.alias,
+    )
+
+
+def _where(settings: ConnectionParameters) -> str:
+    if settings.username is not None:
+        return f"The access key is that of clusters.{settings.alias}.security.credentials."
+    return (
+        "Give this process a role (instance, container, web identity) or the variables of AWS, or name an access key "
+        f"in clusters.{settings.alias}.security.credentials."
+    )

@@ -1,0 +1,147 @@
+"""Tokens of AWS against a broker that checks the signature as the vendor specifies it, and an STS on this machine."""
+
+from __future__ import annotations
+
+import base64
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+
+import pytest
+from confluent_kafka import Producer
+
+from clusters import oauth_tokens
+from clusters.errors import AuthenticationFailed, ProtocolError, SecretMissing, Unreachable
+from clusters.settings import ConnectionSettings, resolve_connection_settings
+from clusters.wire.secured_transport import open_transport
+from tests.clusters.vendor_servers import TokenBroker, VendorEndpoint, check_msk_token
+from topology.plan import PlanCluster, PlanOAuth, PlanSecurity
+from topology.secret_ref import SecretRef
+
+REGION, KEY, SECRET = "eu-central-1", "AKIDEXAMPLE", "wJalr/c4n4ry+EXAMPLEKEY"
+ROLE = "arn:aws:iam::123456789012:role/watershed"
+ASSUMED, ASSUMED_SECRET = "ASIDASSUMED", "assumed/s3cr3t"
+
+
+@pytest.fixture(autouse=True)
+def nowhere_to_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No identity of the machine that runs the tests, and no address of AWS is asked."""
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("AWS_CONFIG_FILE", "/nonexistent")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/nonexistent")
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(oauth_tokens, "_sources", {})
+
+
+@pytest.fixture
+def broker() -> Iterator[TokenBroker]:
+    secrets = {KEY: SECRET, ASSUMED: ASSUMED_SECRET}
+    with TokenBroker(lambda token: check_msk_token(token, REGION, secrets)) as found:
+        yield found
+
+
+def settings(address: str, account: str | None = f"{KEY}:{SECRET}", **oauth: str) -> ConnectionSettings:
+    security = PlanSecurity(
+        "SASL_PLAINTEXT",
+        "OAUTHBEARER",
+        SecretRef("env", "KEY") if account is not None else None,
+        oauth=PlanOAuth(provider="aws_msk_iam", **{"region": REGION, **oauth}),
+    )
+    return resolve_connection_settings(PlanCluster("msk", (address,), None, security), {"KEY": account or ""})
+
+
+def connect(asked: ConnectionSettings) -> None:
+    with closing(open_transport(asked, asked.bootstrap_addresses[0], timeout_s=10.0).transport):
+        pass
+
+
+def test_a_broker_takes_the_token_raw_and_by_librdkafka(broker: TokenBroker) -> None:
+    asked = settings(broker.address)
+    connect(asked)
+    assert Producer(asked.librdkafka()).list_topics(timeout=30).brokers
+    assert len(set(broker.seen)) == 1, "one token serves all"
+    token = oauth_tokens.fetch_token(asked)
+    assert 880 < token.ends - time.monotonic() <= 900
+    assert SECRET not in repr(token) + repr(asked)
+
+
+@pytest.mark.parametrize(
+    ("account", "region", "words"),
+    [
+        (f"{KEY}:wrong", REGION, "Access denied"),
+        (f"AKIDNOBODY:{SECRET}", REGION, "Access denied"),
+        (f"{KEY}:{SECRET}", "us-east-1", "Invalid authentication payload: another endpoint"),
+    ],
+)
+def test_wrong_ones_are_refused_in_the_vendors_words(
+    broker: TokenBroker, account: str, region: str, words: str
+) -> None:
+    with pytest.raises(AuthenticationFailed, match=rf"refuses user AKID\w+ \(OAUTHBEARER\): {words}\.") as caught:
+        connect(settings(broker.address, account, region=region))
+    assert SECRET not in str(caught.value)
+    assert broker.accepted == 0
+
+
+def test_an_old_one_is_refused_in_the_vendors_words() -> None:
+    later = time.time() + 901
+    with (
+        TokenBroker(lambda token: check_msk_token(token, REGION, {KEY: SECRET}, later)) as broker,
+        pytest.raises(AuthenticationFailed, match="Signature expired"),
+    ):
+        connect(settings(broker.address))
+
+
+def test_a_changed_address_does_not_fit_its_signature(broker: TokenBroker) -> None:
+    token = oauth_tokens.fetch_token(settings(broker.address)).value
+    url = base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)).decode()
+    longer = base64.urlsafe_b64encode(url.replace("Expires=900", "Expires=899").encode()).decode().rstrip("=")
+    assert check_msk_token(token, REGION, {KEY: SECRET}) is None
+    assert check_msk_token(longer, REGION, {KEY: SECRET}) == "Access denied"
+
+
+def sts(method: str, path: str, headers: Mapping[str, str], form: dict[str, str]) -> tuple[int, str]:
+    """AssumeRole: for this key and this role."""
+    asked = (form["Action"], form["RoleArn"], form["RoleSessionName"])
+    if f"Credential={KEY}/" not in headers["Authorization"] or asked != ("AssumeRole", ROLE, "watershed"):
+        denied = "<Error><Code>AccessDenied</Code><Message>User is not authorized to perform: sts:AssumeRole</Message>"
+        return 403, f"<ErrorResponse>{denied}</Error></ErrorResponse>"
+    given = f"<AccessKeyId>{ASSUMED}</AccessKeyId><SecretAccessKey>{ASSUMED_SECRET}</SecretAccessKey>"
+    given += "<SessionToken>session</SessionToken><Expiration>2100-01-01T00:00:00Z</Expiration>"
+    result = f"<AssumeRoleResult><Credentials>{given}</Credentials></AssumeRoleResult>"
+    return 200, f'<AssumeRoleResponse xmlns="https://sts.amazonaws.com/doc/2011-06-15/">{result}</AssumeRoleResponse>'
+
+
+def test_a_role_is_assumed(broker: TokenBroker) -> None:
+    with VendorEndpoint(sts) as endpoint:
+        asked = settings(broker.address, role=ROLE, token_endpoint=endpoint.address)
+        connect(asked)
+        assert broker.accepted == 1
+        assert ASSUMED.encode() in base64.urlsafe_b64decode(broker.seen[0] + "==")
+        with pytest.raises(AuthenticationFailed, match=r"assume .*other: AccessDenied: User is not authorized"):
+            connect(settings(broker.address, role=f"{ROLE}other", token_endpoint=endpoint.address))
+    with pytest.raises(Unreachable, match="AWS gives no credentials for a token"):
+        oauth_tokens.fetch_token(settings(broker.address, role=f"{ROLE}2", token_endpoint=endpoint.address))
+    with pytest.raises(AuthenticationFailed, match="would travel readable"):
+        oauth_tokens.fetch_token(settings(broker.address, role=ROLE, token_endpoint="http://sts.example.internal"))
+
+
+def test_this_machines_own_identity(broker: TokenBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(AuthenticationFailed, match="this machine has no identity at AWS"):
+        connect(settings(broker.address, None))
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", KEY)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
+    connect(settings(broker.address, None))
+    assert broker.accepted == 1
+    monkeypatch.delenv("WATERSHED_ALLOW_IDENTITIES")
+    with pytest.raises(SecretMissing, match="WATERSHED_ALLOW_IDENTITIES=aws_msk_iam"):
+        settings(broker.address, None)
+    monkeypatch.setenv("WATERSHED_ALLOW_IDENTITIES", "aws_msk_iam")
+    assert settings(broker.address, None).username is None
+
+
+def test_without_the_vendors_package(broker: TokenBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "aws_msk_iam_sasl_signer", None)
+    with pytest.raises(ProtocolError, match=r"install watershed\[aws\]"):
+        oauth_tokens.fetch_token(settings(broker.address))

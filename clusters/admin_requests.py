@@ -58,6 +58,16 @@ LEADER_MOVING_CODES = _LEADER_MOVED | {KafkaError.LEADER_NOT_AVAILABLE, KafkaErr
 _LEADER_S = 4.0  # for a leader to answer, before the leaders are looked up again
 _PROPAGATION_S = 3.0  # within it, a broker that does not know a topic may not have heard of it yet
 
+# DescribeGroups' words for what listings do not tell before Kafka 2.6 (KIP-518); AwaitingSync is an older word of 1.0
+_DESCRIBED_STATES = {
+    "Empty": "EMPTY",
+    "Dead": "DEAD",
+    "Stable": "STABLE",
+    "PreparingRebalance": "PREPARING_REBALANCING",
+    "CompletingRebalance": "COMPLETING_REBALANCING",
+    "AwaitingSync": "COMPLETING_REBALANCING",
+}
+
 RequestBound = dict[str, Any]  # {"request_timeout": seconds left}
 
 
@@ -238,7 +248,11 @@ class AdminRequests:
             if found.state.name == "EMPTY":
                 return "EMPTY", bool(found.is_simple_consumer_group), 0
             known = self._client.list_groups(group_id, timeout=bound["request_timeout"])
-            return found.state.name, False, max(1, sum(len(group.members) for group in known))
+            members = sum(len(group.members) for group in known)
+            if found.state.name != "UNKNOWN":
+                return found.state.name, False, max(1, members)
+            state = _DESCRIBED_STATES.get(str(known[0].state), "UNKNOWN") if known else "DEAD"
+            return state, state == "EMPTY" and bool(found.is_simple_consumer_group), members
 
         return self._ask(find, f"looking for group {group_id}", group=group_id)
 

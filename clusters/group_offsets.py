@@ -17,7 +17,6 @@ from typing import Any, Final, Self
 from kio.schema.alter_share_group_offsets.v0 import request as alter_share
 from kio.schema.describe_share_group_offsets.v1 import request as share
 from kio.schema.list_offsets.v7 import request as list_offsets
-from kio.schema.metadata.v12 import request as metadata
 from kio.schema.offset_commit.v8 import request as offset_commit
 from kio.schema.offset_fetch.v9 import request as offset_fetch
 from kio.schema.types import BrokerId, GroupId, TopicName
@@ -26,9 +25,10 @@ from kio.static.primitive import i8, i32, i64
 from clusters.errors import RequestRefused
 from clusters.settings import ConnectionSettings, build_wrong_cluster_error
 from clusters.topic_partition import TopicPartition
-from clusters.wire import error_codes
+from clusters.wire import admin_reads, error_codes
 from clusters.wire.broker_pool import BrokerPool
 from clusters.wire.connection import Connection, open_connection
+from clusters.wire.metadata_requests import build_metadata_values
 from clusters.wire.versions import Api
 
 _GROUPS_A_REQUEST: Final = 200
@@ -99,7 +99,7 @@ class GroupOffsets:
 
     def __enter__(self) -> Self:
         try:
-            answer = self._first().ask(Api.METADATA, lowest=2, **_topics_asked(()))
+            answer = self._first().ask(Api.METADATA, lowest=2, **build_metadata_values(()))
         except BaseException:
             self._pool.close()
             raise
@@ -120,9 +120,10 @@ class GroupOffsets:
             inquiry = self._to(node)
             answer = inquiry.ask(Api.LIST_GROUPS, states_filter=(), types_filter=())
             inquiry.check(int(answer.error_code), "listing groups")
+            states = _read_states(inquiry, answer)
             for each in answer.groups:
                 kind = str(getattr(each, "group_type", "") or "classic").lower()
-                state = str(getattr(each, "group_state", ""))
+                state = states.get(str(each.group_id), "")
                 if state != "Dead":
                     found[str(each.group_id)] = ListedGroup(str(each.group_id), state, kind, str(each.protocol_type))
         return found
@@ -246,7 +247,7 @@ class GroupOffsets:
         leaders: dict[int, list[TopicPartition]] = defaultdict(list)
         ids: dict[str, str] = {}
         for some in _batches(sorted({place.topic for place in wanted}), 1000):
-            answer = self._first().ask(Api.METADATA, lowest=4, **_topics_asked(some))
+            answer = self._first().ask(Api.METADATA, lowest=4, **build_metadata_values(tuple(some)))
             for topic in answer.topics:
                 ids[str(topic.name)] = str(getattr(topic, "topic_id", "") or "")
                 led = {int(part.partition_index): int(part.leader_id) for part in topic.partitions}
@@ -267,9 +268,7 @@ class GroupOffsets:
 
     def topic_names(self) -> list[str]:
         """Returns the names of all topics that this user may see, sorted; creates none."""
-        answer = self._first().ask(Api.METADATA, lowest=1, topics=None, allow_auto_topic_creation=False,
-                                   include_topic_authorized_operations=False)  # fmt: skip
-        return sorted(str(topic.name) for topic in answer.topics)
+        return self._first().topics()
 
     def _offsets(self, node: int, places: list[TopicPartition], when: int, isolation: int) -> dict[TopicPartition, int]:
         by_topic: dict[str, list[int]] = defaultdict(list)
@@ -419,12 +418,12 @@ class GroupOffsets:
         return self._pool.get(self._brokers[node])
 
 
-def _topics_asked(names: Iterable[str]) -> dict[str, Any]:
-    return {
-        "topics": tuple(metadata.MetadataRequestTopic(topic_id=None, name=TopicName(name)) for name in names),
-        "allow_auto_topic_creation": False,
-        "include_topic_authorized_operations": False,
-    }
+def _read_states(inquiry: Connection, listed: Any) -> dict[str, str]:
+    """Group → state. Listings tell it since Kafka 2.6 (KIP-518); older brokers are asked to describe their groups."""
+    ids = [str(each.group_id) for each in listed.groups]
+    if all(hasattr(each, "group_state") for each in listed.groups):
+        return dict(zip(ids, (str(each.group_state) for each in listed.groups), strict=True))
+    return {group: state for group, (state, _members) in admin_reads.read_group_states(inquiry, ids).items()}
 
 
 def _batches(ids: list[str], size: int) -> Iterator[list[str]]:

@@ -22,7 +22,8 @@ from kio.schema.offset_fetch.v9 import request as offset_fetch
 from kio.schema.types import BrokerId, GroupId, TopicName
 from kio.static.primitive import i8, i32, i64
 
-from clusters.errors import RequestRefused
+from clusters.errors import RequestRefused, Unauthorised
+from clusters.pending_commits import OFFSETS_TOPIC, find_pending_groups
 from clusters.settings import ConnectionSettings, build_wrong_cluster_error
 from clusters.topic_partition import TopicPartition
 from clusters.wire import admin_reads, error_codes
@@ -32,6 +33,7 @@ from clusters.wire.metadata_requests import build_metadata_values
 from clusters.wire.versions import Api
 
 _GROUPS_A_REQUEST: Final = 200
+_TELLS_UNSTABLE: Final = 7  # the first OffsetFetch with require_stable (KIP-447, Kafka 2.5)
 COORDINATOR_WAIT_S = 10.0  # for a cluster to make its offsets topic, or to move it
 _UNSTABLE = 88  # UNSTABLE_OFFSET_COMMIT: part of a transaction that is still open (KIP-447)
 _GROUP_UNKNOWN = 69  # GROUP_ID_NOT_FOUND
@@ -150,12 +152,43 @@ class GroupOffsets:
                     for group in answer.groups:
                         found[str(group.group_id)] = self._held(str(group.group_id), group)
             else:
-                for each in ids:
-                    answer = inquiry.ask(
-                        Api.OFFSET_FETCH, highest=7, group_id=GroupId(each), topics=None, require_stable=True
-                    )
-                    found[each] = self._held(each, answer)
+                found |= self._held_one_by_one(inquiry, ids)
         return found
+
+    def _held_one_by_one(self, inquiry: Connection, ids: list[str]) -> dict[str, CommittedOffsets]:
+        """By the OffsetFetch of Kafka before 3.0. One before 2.5 does not say what is part of an open transaction: then
+        all positions of a group that may have one cannot be told now."""
+        pending: frozenset[str] = frozenset()
+        if not inquiry.knows(Api.OFFSET_FETCH, _TELLS_UNSTABLE):
+            try:
+                pending = self._find_pending(ids)
+            except Unauthorised as error:
+                return dict.fromkeys(ids, CommittedOffsets(error=str(error)))
+        found: dict[str, CommittedOffsets] = {}
+        for each in ids:
+            answer = inquiry.ask(Api.OFFSET_FETCH, highest=7, group_id=GroupId(each), topics=None, require_stable=True)
+            held = self._held(each, answer)
+            found[each] = CommittedOffsets(unstable=frozenset(held.positions)) if each in pending else held
+        return found
+
+    def _find_pending(self, groups: list[str]) -> frozenset[str]:
+        """Raises Unauthorised where `__consumer_offsets` is not shown to this user."""
+        answer = self._first().ask(Api.METADATA, lowest=4, **build_metadata_values((OFFSETS_TOPIC,)))
+        [topic] = answer.topics
+        if int(topic.error_code) == error_codes.TOPIC_AUTHORIZATION_FAILED:
+            raise Unauthorised(
+                f"cluster {self.settings.alias} is older than Kafka 2.5, which tells whether a position is part of an "
+                f"open transaction only by the log ends of {OFFSETS_TOPIC}: give this account DESCRIBE on that topic "
+                f"(kafka-acls --add --allow-principal PRINCIPAL --operation Describe --topic {OFFSETS_TOPIC})",
+                alias=self.settings.alias,
+            )
+        if not topic.partitions:
+            return frozenset()  # nothing was ever committed
+
+        def read_ends(places: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
+            return {place: (log.stable, log.end) for place, log in self.logs(places).items()}
+
+        return find_pending_groups(groups, len(topic.partitions), read_ends)
 
     def read_share_offsets(self, groups: Iterable[str]) -> dict[str, CommittedOffsets]:
         """The start offsets of share groups: everything below is done with. Partitions without one are left out."""

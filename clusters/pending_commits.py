@@ -24,13 +24,14 @@ ReadEnds = Callable[[Iterable[TopicPartition]], Mapping[TopicPartition, tuple[in
 
 
 def find_offsets_partition(group: str, partitions: int) -> int:
-    """The partition of `__consumer_offsets` that holds a group (GroupMetadataManager.partitionFor): the hash of a Java
-    string, which counts UTF-16 units."""
+    """The partition of `__consumer_offsets` that holds a group: Utils.abs of the Java string's hash, which counts UTF-16
+    units (GroupMetadataManager.partitionFor). Utils.abs of the smallest int is 0."""
     units = group.encode("utf-16-be")
     code = 0
     for at in range(0, len(units), 2):
         code = (31 * code + int.from_bytes(units[at : at + 2], "big")) & 0xFFFFFFFF
-    return (code & 0x7FFFFFFF) % partitions
+    signed = code - (1 << 32) if code >> 31 else code
+    return (0 if signed == -(1 << 31) else abs(signed)) % partitions
 
 
 def find_pending_groups(groups: Iterable[str], partitions: int, read_ends: ReadEnds) -> frozenset[str]:

@@ -31,7 +31,10 @@ _OF_THE_WAY_BACK: Mapping[str, str] = {
     "failback": "{reverse: declared_paused, on_divergence: stop}",
     "rollback": "{until: 24h, reverse: cloud-to-onprem}",
 }
-_WITHOUT_WAY_BACK: Mapping[str, str] = {"failback": "{reverse: none, on_divergence: stop}", "rollback": "{until: 24h}"}
+_WITHOUT_WAY_BACK: Mapping[str, str] = {
+    "failback": "{reverse: none, on_divergence: stop}",
+    "rollback": '{none: "the source is older than Kafka 2.8, to which nothing is copied"}',
+}
 
 
 @dataclass(frozen=True, slots=True)

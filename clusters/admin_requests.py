@@ -193,7 +193,7 @@ class AdminRequests:
     def topic_configs(self, names: Iterable[str]) -> dict[str, dict[str, str]]:
         """Returns only the settings that each topic has of its own, by DescribeConfigs."""
         resources = [ConfigResource(ConfigResource.Type.TOPIC, name) for name in dict.fromkeys(names)]
-        return self._configs(resources, only_source=ConfigSource.DYNAMIC_TOPIC_CONFIG) if resources else {}
+        return self._configs(resources, only_own=True) if resources else {}
 
     def broker_configs(self, node: int) -> dict[str, str]:
         """Returns all settings in force on one broker."""
@@ -301,9 +301,7 @@ class AdminRequests:
         """librdkafka closes its connections when the client is no longer referenced."""
         self._client.poll(0)
 
-    def _configs(
-        self, resources: list[ConfigResource], only_source: ConfigSource | None = None
-    ) -> dict[str, dict[str, str]]:
+    def _configs(self, resources: list[ConfigResource], *, only_own: bool = False) -> dict[str, dict[str, str]]:
         def describe(bound: RequestBound) -> dict[str, dict[str, str]]:
             answers: dict[str, dict[str, str]] = {}
             for resource, future in self._client.describe_configs(resources, **bound).items():
@@ -314,7 +312,7 @@ class AdminRequests:
                 answers[resource.name] = {
                     key: str(entry.value)
                     for key, entry in sorted(entries.items())
-                    if entry.value is not None and (only_source is None or entry.source == only_source.value)
+                    if entry.value is not None and (not only_own or is_own_topic_config(entry))
                 }
             return answers
 
@@ -363,6 +361,14 @@ class AdminRequests:
                         **where,
                     ) from None
             time.sleep(0.1)
+
+
+def is_own_topic_config(entry: Any) -> bool:
+    """Whether a topic's config, as librdkafka tells it, is set on the topic itself. Kafka before 1.1 does not tell
+    where a value comes from, only whether it is the default (KIP-226)."""
+    if entry.source == ConfigSource.UNKNOWN_CONFIG.value:
+        return not entry.is_default
+    return bool(entry.source == ConfigSource.DYNAMIC_TOPIC_CONFIG.value)
 
 
 def _result(future: Any, bound: RequestBound) -> Any:

@@ -24,8 +24,8 @@ ReadEnds = Callable[[Iterable[TopicPartition]], Mapping[TopicPartition, tuple[in
 
 
 def find_offsets_partition(group: str, partitions: int) -> int:
-    """The partition of `__consumer_offsets` that holds a group: Utils.abs of the Java string's hash, which counts UTF-16
-    units (GroupMetadataManager.partitionFor). Utils.abs of the smallest int is 0."""
+    """The partition of `__consumer_offsets` that holds a group: by Utils.abs of the Java string's hash, which counts
+    UTF-16 units (GroupMetadataManager.partitionFor). Utils.abs of the smallest int is 0."""
     units = group.encode("utf-16-be")
     code = 0
     for at in range(0, len(units), 2):

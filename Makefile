@@ -43,7 +43,7 @@ jars: env ## Kafka's jars and a schema registry from Maven, cached outside the c
 # What measures processor time runs before, a process a core. RELEASES of Kafka that tests start beside the usual one are
 # fetched before, for the same reason as `jars`.
 MEASURED := tests/topology/test_topology_hostile.py
-RELEASES := 2.4.1 2.8.2 3.9.1
+RELEASES := 0.11.0.3 2.4.1 2.8.2 3.9.1
 PROCESSES ?= 5
 test: env jars $(VENV)/spark.jsa ## all tests: real brokers, real Spark, real Airflow
 	@$(if $(TESTS),,$(BIN)/python -m lab.jars $(RELEASES) >/dev/null)

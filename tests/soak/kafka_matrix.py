@@ -35,8 +35,9 @@ _HEAD = """# Releases
 
 Written by `make soak-kafka` from what it ran, with the date of each run; not edited by hand. Each cell copied from a
 real cluster of one Kafka release to one of another. "Held" means: every committed record is at the target once, in
-order, with the same key, value, headers and time, and the offset map is right at every offset. Beside these cells,
-`topology scan`, `plan`, `apply` and `migrate` are tried from 2.4.1 and 2.8.2 (`make demo SOURCE=2.4.1`).
+order, with the same key, value, headers and time, and the offset map is right at every offset. What stands
+beside the records (groups, rights, limits, inventories) is tried from 0.11.0.3 and 2.4.1 by
+`tests/replicator/brokers/test_real_old_sources.py`, a whole migration with proof by `make demo SOURCE=2.4.1`.
 
 """
 _LEGEND = "`yes`: held; `NO`: did not hold, the reason is in `docs/releases.json`; `–`: the release lacks it."

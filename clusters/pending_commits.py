@@ -17,7 +17,9 @@ from clusters.topic_partition import TopicPartition
 OFFSETS_TOPIC: Final = "__consumer_offsets"
 _WAIT_S: Final = 2.0  # for transactions of applications that run: they commit many times a second (Kafka Streams: 10)
 _PAUSE_S: Final = 0.1
-_TAKEN_OVER_S: Final = 0.3  # a coordinator takes over what a marker decided a moment after the log shows the marker
+# A coordinator takes over what a marker decided a moment after the log shows the marker: milliseconds on an idle broker
+# (GroupMetadataManager.scheduleHandleTxnCompletion).
+_TAKEN_OVER_S: Final = 0.3
 
 # (last stable offset, end) of the partitions that answer
 ReadEnds = Callable[[Iterable[TopicPartition]], Mapping[TopicPartition, tuple[int, int]]]
@@ -47,8 +49,6 @@ def find_pending_groups(groups: Iterable[str], partitions: int, read_ends: ReadE
             if stable >= ends.setdefault(place, end):
                 pending.discard(place)
         if not pending or time.monotonic() > until:
-            time.sleep(
-                _TAKEN_OVER_S
-            )  # GroupMetadataManager.scheduleHandleTxnCompletion; milliseconds on an idle broker
+            time.sleep(_TAKEN_OVER_S)
             return frozenset(group for place in pending for group in by_place[place])
         time.sleep(_PAUSE_S)

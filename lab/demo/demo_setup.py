@@ -26,7 +26,7 @@ DEMO_SOURCE, DEMO_TARGET = "onprem", "cloud"
 DEMO_WAVE = "orders"  # the only one of the topology file
 DEMO_PARTITIONS = 4
 _GRACE_S = 8.0
-_OLDEST_TARGET = "2.8.2"  # clusters/required_requests.py
+_OLDEST_TARGET = "2.8.2"  # topology/delivery_guarantee.py
 _OF_THE_WAY_BACK: Mapping[str, str] = {
     "failback": "{reverse: declared_paused, on_divergence: stop}",
     "rollback": "{until: 24h, reverse: cloud-to-onprem}",

@@ -40,7 +40,9 @@ beside the records (groups, rights, limits, inventories) is tried from 0.11.0.3 
 `tests/replicator/brokers/test_real_old_sources.py`, a whole migration with proof by `make demo SOURCE=2.4.1`.
 
 """
-_LEGEND = "`yes`: held; `NO`: did not hold, the reason is in `docs/releases.json`; `–`: the release lacks it; empty: not run yet."
+_LEGEND = (
+    "`yes`: held; `NO`: did not hold, the reason is in `docs/releases.json`; `–`: the release lacks it; empty: not run."
+)
 
 
 def main() -> int:

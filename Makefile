@@ -7,7 +7,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help env jars test check format bench bench-aligned bench-cli bench-lint bench-replicate bench-releases bench-groups bench-offsets bench-verify bench-cutover bench-dags house soak attack fuzz docs requirements checksums sbom compose-secrets pin-images clean
+.PHONY: help env jars test check format bench bench-aligned bench-cli bench-lint bench-replicate bench-releases bench-groups bench-offsets bench-verify bench-cutover bench-dags house soak soak-kafka attack fuzz docs requirements checksums sbom compose-secrets pin-images clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -43,7 +43,7 @@ jars: env ## Kafka's jars and a schema registry from Maven, cached outside the c
 # What measures processor time runs before, a process a core. RELEASES of Kafka that tests start beside the usual one are
 # fetched before, for the same reason as `jars`.
 MEASURED := tests/topology/test_topology_hostile.py
-RELEASES := 2.4.1 2.8.2 3.9.1
+RELEASES := 0.11.0.3 2.4.1 2.8.2 3.9.1
 PROCESSES ?= 5
 test: env jars $(VENV)/spark.jsa ## all tests: real brokers, real Spark, real Airflow
 	@$(if $(TESTS),,$(BIN)/python -m lab.jars $(RELEASES) >/dev/null)
@@ -110,6 +110,10 @@ soak: env jars ## random examples for SOAK_ROUNDS (5), the tests marked `soak`, 
 	$(BIN)/pytest -m "soak or not soak" --hypothesis-profile explore --numprocesses 2 $(MEASURED)
 	$(BIN)/pytest -m soak --timeout 3600
 	WATERSHED_LAB_JVM= $(BIN)/pytest tests/soak --soak-minutes $(SOAK_MINUTES) --soak-proofs $(SOAK_PROOFS) --timeout 0 -s
+
+PAIRS ?=
+soak-kafka: env jars ## copies between Kafka releases, 21 pairs, with faults; PAIRS=2.4.1/4.3.1 for some; writes docs/releases.md
+	$(BIN)/python -m tests.soak.kafka_matrix --pairs "$(PAIRS)"
 
 # Exit codes of the program itself: 0 all held, 1 one is not held, 2 one could not be carried out (make's own is 2 for both).
 ATTACKS ?=

@@ -58,6 +58,16 @@ LEADER_MOVING_CODES = _LEADER_MOVED | {KafkaError.LEADER_NOT_AVAILABLE, KafkaErr
 _LEADER_S = 4.0  # for a leader to answer, before the leaders are looked up again
 _PROPAGATION_S = 3.0  # within it, a broker that does not know a topic may not have heard of it yet
 
+# DescribeGroups' words for what listings do not tell before Kafka 2.6 (KIP-518); AwaitingSync is an older word of 1.0
+_DESCRIBED_STATES = {
+    "Empty": "EMPTY",
+    "Dead": "DEAD",
+    "Stable": "STABLE",
+    "PreparingRebalance": "PREPARING_REBALANCING",
+    "CompletingRebalance": "COMPLETING_REBALANCING",
+    "AwaitingSync": "COMPLETING_REBALANCING",
+}
+
 RequestBound = dict[str, Any]  # {"request_timeout": seconds left}
 
 
@@ -183,7 +193,7 @@ class AdminRequests:
     def topic_configs(self, names: Iterable[str]) -> dict[str, dict[str, str]]:
         """Returns only the settings that each topic has of its own, by DescribeConfigs."""
         resources = [ConfigResource(ConfigResource.Type.TOPIC, name) for name in dict.fromkeys(names)]
-        return self._configs(resources, only_source=ConfigSource.DYNAMIC_TOPIC_CONFIG) if resources else {}
+        return self._configs(resources, only_own=True) if resources else {}
 
     def broker_configs(self, node: int) -> dict[str, str]:
         """Returns all settings in force on one broker."""
@@ -238,7 +248,11 @@ class AdminRequests:
             if found.state.name == "EMPTY":
                 return "EMPTY", bool(found.is_simple_consumer_group), 0
             known = self._client.list_groups(group_id, timeout=bound["request_timeout"])
-            return found.state.name, False, max(1, sum(len(group.members) for group in known))
+            members = sum(len(group.members) for group in known)
+            if found.state.name != "UNKNOWN":
+                return found.state.name, False, max(1, members)
+            state = _DESCRIBED_STATES.get(str(known[0].state), "UNKNOWN") if known else "DEAD"
+            return state, state == "EMPTY" and bool(found.is_simple_consumer_group), members
 
         return self._ask(find, f"looking for group {group_id}", group=group_id)
 
@@ -287,9 +301,7 @@ class AdminRequests:
         """librdkafka closes its connections when the client is no longer referenced."""
         self._client.poll(0)
 
-    def _configs(
-        self, resources: list[ConfigResource], only_source: ConfigSource | None = None
-    ) -> dict[str, dict[str, str]]:
+    def _configs(self, resources: list[ConfigResource], *, only_own: bool = False) -> dict[str, dict[str, str]]:
         def describe(bound: RequestBound) -> dict[str, dict[str, str]]:
             answers: dict[str, dict[str, str]] = {}
             for resource, future in self._client.describe_configs(resources, **bound).items():
@@ -300,7 +312,7 @@ class AdminRequests:
                 answers[resource.name] = {
                     key: str(entry.value)
                     for key, entry in sorted(entries.items())
-                    if entry.value is not None and (only_source is None or entry.source == only_source.value)
+                    if entry.value is not None and (not only_own or is_own_topic_config(entry))
                 }
             return answers
 
@@ -349,6 +361,14 @@ class AdminRequests:
                         **where,
                     ) from None
             time.sleep(0.1)
+
+
+def is_own_topic_config(entry: Any) -> bool:
+    """Whether a topic's config, as librdkafka tells it, is set on the topic itself. Kafka before 1.1 does not tell
+    where a value comes from, only whether it is the default (KIP-226)."""
+    if entry.source == ConfigSource.UNKNOWN_CONFIG.value:
+        return not entry.is_default
+    return bool(entry.source == ConfigSource.DYNAMIC_TOPIC_CONFIG.value)
 
 
 def _result(future: Any, bound: RequestBound) -> Any:

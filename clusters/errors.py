@@ -13,6 +13,7 @@
     ├── TopicExists              a topic of that name is there already, with another shape
     ├── GroupNotEmpty            a consumer group that still has members; its offsets are never touched
     ├── RequestRefused           the broker answered with an error code we have no better name for (`code`)
+    │   └── RequestUnsupported   the broker is too old (or too new) for a request: nothing was sent
     ├── ProcessEnded, CallFailed (`clusters.crash_isolated_client`) the process that asks for us ended; what it raised
     └── ProtocolError            an answer, a batch or a control record that cannot be understood
 
@@ -107,6 +108,13 @@ class RequestRefused(ClusterError):
     """The broker's own error, with its number in `code` (https://kafka.apache.org/protocol#protocol_error_codes)."""
 
     code: int = -1
+
+
+class RequestUnsupported(RequestRefused):
+    """The broker does not take a request, or not in a version that says what is meant. release: the first Kafka that
+    has it, where that is known."""
+
+    release: str | None = None
 
 
 class ProtocolError(ClusterError):

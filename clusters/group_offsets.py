@@ -17,21 +17,23 @@ from typing import Any, Final, Self
 from kio.schema.alter_share_group_offsets.v0 import request as alter_share
 from kio.schema.describe_share_group_offsets.v1 import request as share
 from kio.schema.list_offsets.v7 import request as list_offsets
-from kio.schema.metadata.v12 import request as metadata
 from kio.schema.offset_commit.v8 import request as offset_commit
 from kio.schema.offset_fetch.v9 import request as offset_fetch
 from kio.schema.types import BrokerId, GroupId, TopicName
 from kio.static.primitive import i8, i32, i64
 
-from clusters.errors import RequestRefused
+from clusters.errors import RequestRefused, Unauthorised
+from clusters.pending_commits import OFFSETS_TOPIC, find_pending_groups
 from clusters.settings import ConnectionSettings, build_wrong_cluster_error
 from clusters.topic_partition import TopicPartition
-from clusters.wire import error_codes
+from clusters.wire import admin_reads, error_codes
 from clusters.wire.broker_pool import BrokerPool
 from clusters.wire.connection import Connection, open_connection
+from clusters.wire.metadata_requests import build_metadata_values
 from clusters.wire.versions import Api
 
 _GROUPS_A_REQUEST: Final = 200
+_TELLS_UNSTABLE: Final = 7  # the first OffsetFetch with require_stable (KIP-447, Kafka 2.5)
 COORDINATOR_WAIT_S = 10.0  # for a cluster to make its offsets topic, or to move it
 _UNSTABLE = 88  # UNSTABLE_OFFSET_COMMIT: part of a transaction that is still open (KIP-447)
 _GROUP_UNKNOWN = 69  # GROUP_ID_NOT_FOUND
@@ -99,7 +101,7 @@ class GroupOffsets:
 
     def __enter__(self) -> Self:
         try:
-            answer = self._first().ask(Api.METADATA, lowest=2, **_topics_asked(()))
+            answer = self._first().ask(Api.METADATA, lowest=2, **build_metadata_values(()))
         except BaseException:
             self._pool.close()
             raise
@@ -120,9 +122,10 @@ class GroupOffsets:
             inquiry = self._to(node)
             answer = inquiry.ask(Api.LIST_GROUPS, states_filter=(), types_filter=())
             inquiry.check(int(answer.error_code), "listing groups")
+            states = _read_states(inquiry, answer)
             for each in answer.groups:
                 kind = str(getattr(each, "group_type", "") or "classic").lower()
-                state = str(getattr(each, "group_state", ""))
+                state = states.get(str(each.group_id), "")
                 if state != "Dead":
                     found[str(each.group_id)] = ListedGroup(str(each.group_id), state, kind, str(each.protocol_type))
         return found
@@ -149,12 +152,43 @@ class GroupOffsets:
                     for group in answer.groups:
                         found[str(group.group_id)] = self._held(str(group.group_id), group)
             else:
-                for each in ids:
-                    answer = inquiry.ask(
-                        Api.OFFSET_FETCH, highest=7, group_id=GroupId(each), topics=None, require_stable=True
-                    )
-                    found[each] = self._held(each, answer)
+                found |= self._held_one_by_one(inquiry, ids)
         return found
+
+    def _held_one_by_one(self, inquiry: Connection, ids: list[str]) -> dict[str, CommittedOffsets]:
+        """By the OffsetFetch of Kafka before 3.0. One before 2.5 does not say what is part of an open transaction: then
+        all positions of a group that may have one cannot be told now."""
+        pending: frozenset[str] = frozenset()
+        if not inquiry.knows(Api.OFFSET_FETCH, _TELLS_UNSTABLE):
+            try:
+                pending = self._find_pending(ids)
+            except Unauthorised as error:
+                return dict.fromkeys(ids, CommittedOffsets(error=str(error)))
+        found: dict[str, CommittedOffsets] = {}
+        for each in ids:
+            answer = inquiry.ask(Api.OFFSET_FETCH, highest=7, group_id=GroupId(each), topics=None, require_stable=True)
+            held = self._held(each, answer)
+            found[each] = CommittedOffsets(unstable=frozenset(held.positions)) if each in pending else held
+        return found
+
+    def _find_pending(self, groups: list[str]) -> frozenset[str]:
+        """Raises Unauthorised where `__consumer_offsets` is not shown to this user."""
+        answer = self._first().ask(Api.METADATA, lowest=4, **build_metadata_values((OFFSETS_TOPIC,)))
+        [topic] = answer.topics
+        if int(topic.error_code) == error_codes.TOPIC_AUTHORIZATION_FAILED:
+            raise Unauthorised(
+                f"cluster {self.settings.alias} is older than Kafka 2.5, which tells whether a position is part of an "
+                f"open transaction only by the log ends of {OFFSETS_TOPIC}: give this account DESCRIBE on that topic "
+                f"(kafka-acls --add --allow-principal PRINCIPAL --operation Describe --topic {OFFSETS_TOPIC})",
+                alias=self.settings.alias,
+            )
+        if not topic.partitions:
+            return frozenset()  # nothing was ever committed
+
+        def read_ends(places: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
+            return {place: (log.stable, log.end) for place, log in self.logs(places).items()}
+
+        return find_pending_groups(groups, len(topic.partitions), read_ends)
 
     def read_share_offsets(self, groups: Iterable[str]) -> dict[str, CommittedOffsets]:
         """The start offsets of share groups: everything below is done with. Partitions without one are left out."""
@@ -246,7 +280,7 @@ class GroupOffsets:
         leaders: dict[int, list[TopicPartition]] = defaultdict(list)
         ids: dict[str, str] = {}
         for some in _batches(sorted({place.topic for place in wanted}), 1000):
-            answer = self._first().ask(Api.METADATA, lowest=4, **_topics_asked(some))
+            answer = self._first().ask(Api.METADATA, lowest=4, **build_metadata_values(tuple(some)))
             for topic in answer.topics:
                 ids[str(topic.name)] = str(getattr(topic, "topic_id", "") or "")
                 led = {int(part.partition_index): int(part.leader_id) for part in topic.partitions}
@@ -267,9 +301,7 @@ class GroupOffsets:
 
     def topic_names(self) -> list[str]:
         """Returns the names of all topics that this user may see, sorted; creates none."""
-        answer = self._first().ask(Api.METADATA, lowest=1, topics=None, allow_auto_topic_creation=False,
-                                   include_topic_authorized_operations=False)  # fmt: skip
-        return sorted(str(topic.name) for topic in answer.topics)
+        return self._first().topics()
 
     def _offsets(self, node: int, places: list[TopicPartition], when: int, isolation: int) -> dict[TopicPartition, int]:
         by_topic: dict[str, list[int]] = defaultdict(list)
@@ -419,12 +451,12 @@ class GroupOffsets:
         return self._pool.get(self._brokers[node])
 
 
-def _topics_asked(names: Iterable[str]) -> dict[str, Any]:
-    return {
-        "topics": tuple(metadata.MetadataRequestTopic(topic_id=None, name=TopicName(name)) for name in names),
-        "allow_auto_topic_creation": False,
-        "include_topic_authorized_operations": False,
-    }
+def _read_states(inquiry: Connection, listed: Any) -> dict[str, str]:
+    """Group → state. Listings tell it since Kafka 2.6 (KIP-518); older brokers are asked to describe their groups."""
+    ids = [str(each.group_id) for each in listed.groups]
+    if all(hasattr(each, "group_state") for each in listed.groups):
+        return dict(zip(ids, (str(each.group_state) for each in listed.groups), strict=True))
+    return {group: state for group, (state, _members) in admin_reads.read_group_states(inquiry, ids).items()}
 
 
 def _batches(ids: list[str], size: int) -> Iterator[list[str]]:

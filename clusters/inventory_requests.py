@@ -12,12 +12,12 @@ from typing import Any, TypeVar
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka import TopicPartition as WirePartition
 from confluent_kafka.admin._acl import AclBindingFilter, AclOperation, AclPermissionType
-from confluent_kafka.admin._config import ConfigResource, ConfigSource
+from confluent_kafka.admin._config import ConfigResource
 from confluent_kafka.admin._listoffsets import OffsetSpec
 from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
 
 from clusters import librdkafka
-from clusters.admin_requests import AdminRequests, RequestBound, _result, _uuid
+from clusters.admin_requests import AdminRequests, RequestBound, _result, _uuid, is_own_topic_config
 from clusters.errors import RequestRefused, TopicMissing, Unauthorised
 from clusters.group_listing import GroupListing
 from clusters.librdkafka import UNKNOWN_TOPIC_CODES
@@ -62,7 +62,7 @@ class ScanRequests(AdminRequests):
 
     def __init__(self, settings: ConnectionSettings, timeout: float) -> None:
         super().__init__(settings, timeout)
-        self._shared: dict[tuple[tuple[str, str, int], ...], ScannedConfigs] = {}
+        self._shared: dict[tuple[tuple[str, str, bool], ...], ScannedConfigs] = {}
 
     def brokers(self) -> tuple[str, dict[InventoryBroker, int]]:
         """The cluster's id, and its brokers, lowest id first, with their port."""
@@ -183,11 +183,12 @@ class ScanRequests(AdminRequests):
 
     def _configured(self, entries: Mapping[str, Any]) -> ScannedConfigs:
         known = tuple(
-            (key, str(each.value), each.source) for key, each in sorted(entries.items()) if each.value is not None
+            (key, str(each.value), is_own_topic_config(each))
+            for key, each in sorted(entries.items())
+            if each.value is not None
         )
         if known not in self._shared:
-            own = ConfigSource.DYNAMIC_TOPIC_CONFIG.value
-            overridden = tuple(key for key, _, source in known if source == own)
+            overridden = tuple(key for key, _, own in known if own)
             self._shared[known] = ScannedConfigs({key: value for key, value, _ in known}, overridden)
         return self._shared[known]
 

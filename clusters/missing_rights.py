@@ -2,12 +2,13 @@
 
 Brokers tell a client its own rights on topics, groups and the cluster (KIP-430), and check a creation or a quota
 without creating or setting it (`validate_only`). Nothing is written. A prefix is checked on the topics that exist
-below it.
+below it. Kafka before 2.3 does not tell rights: there only what it refuses is missing.
 """
 
 from __future__ import annotations
 
 import datetime
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -17,6 +18,7 @@ from clusters.required_role_acls import AccountRole, RequiredRight, derive_requi
 from clusters.settings import ConnectionSettings, SettingsLookup
 from clusters.wire import error_codes
 from clusters.wire.connection import Connection, open_connection
+from clusters.wire.metadata_requests import NO_AUTO_CREATION, build_metadata_values
 from clusters.wire.versions import Api
 from topology.plan import Plan
 
@@ -41,6 +43,9 @@ _BITS = {
     "DESCRIBE_CONFIGS": 10,
     "ALTER_CONFIGS": 11,
 }
+_NOT_TOLD = -(1 << 31)  # what Kafka answers where it does not tell operations; Kafka before 2.3 never does
+_WITH_RIGHTS = 8  # the first Metadata that tells them (KIP-430)
+_COORDINATOR_WAIT_S = 10.0
 _BELOW_PREFIX = 20  # existing topics that are asked for one prefix
 _NEVER_CREATED = "watershed-preflight"
 
@@ -119,7 +124,10 @@ class _Asking:
         return _has(self.cluster, operation)
 
     def _may_alter_configs(self) -> bool:
-        """Tried without doing it (`validate_only`), for the same reason as `_may_read_broker_configs`."""
+        """Tried without doing it (`validate_only`), for the same reason as `_may_read_broker_configs`. Kafka before 2.6
+        sets no quotas on request; what it tells of the cluster counts, and nothing does where it tells nothing."""
+        if not self.connection.knows(Api.ALTER_CLIENT_QUOTAS, 0):
+            return not self.cluster or _has(self.cluster, "ALTER_CONFIGS")
         entry = {
             "entity": ({"entity_type": "user", "entity_name": _NEVER_CREATED},),
             "ops": ({"key": "producer_byte_rate", "value": f64(1.0), "remove": False},),
@@ -155,14 +163,8 @@ class _Asking:
 
     def _is_hidden(self, name: str) -> bool:
         """Whether the topic may be there and is not shown to us. Kafka hides whether such a topic exists."""
-        [topic] = self.connection.ask(
-            Api.METADATA,
-            lowest=4,
-            topics=({"topic_id": None, "name": name},),
-            allow_auto_topic_creation=False,
-            include_cluster_authorized_operations=False,
-            include_topic_authorized_operations=False,
-        ).topics
+        values = build_metadata_values((name,))
+        [topic] = self.connection.ask(Api.METADATA, lowest=NO_AUTO_CREATION, **values).topics
         return int(topic.error_code) == error_codes.TOPIC_AUTHORIZATION_FAILED
 
     def _may_create(self, right: RequiredRight) -> bool:
@@ -170,14 +172,13 @@ class _Asking:
         name = (right.name if right.name != "*" else "") + _NEVER_CREATED if prefixed else right.name
         topic = {
             "name": name,
-            "num_partitions": i32(-1),  # the broker's default, which brokers know from version 4 on (KIP-464)
-            "replication_factor": i16(-1),
+            "num_partitions": i32(1),  # brokers know no "default" below version 4 (KIP-464)
+            "replication_factor": i16(1),
             "assignments": (),
             "configs": (),
         }
         [answer] = self.connection.ask(
             Api.CREATE_TOPICS,
-            lowest=4,
             topics=(topic,),
             timeout=i32Timedelta.parse(datetime.timedelta(seconds=15)),
             validate_only=True,
@@ -185,17 +186,24 @@ class _Asking:
         return int(answer.error_code) not in _REFUSED
 
     def _group(self, right: RequiredRight) -> str | None:
-        where = self._coordinator(right.name, _GROUP)
-        if where is None:
-            return right.name
-        with Connection(self.settings, where) as coordinator:
-            # 6 answers GROUP_ID_NOT_FOUND, and no rights, where there is no such group yet (KIP-1043).
-            [group] = coordinator.ask(
-                Api.DESCRIBE_GROUPS, lowest=3, highest=5, groups=(right.name,), include_authorized_operations=True
-            ).groups
-        if int(group.error_code) in _REFUSED:
-            return right.name
-        return None if _has(int(group.authorized_operations), right.operation) else right.name
+        until = time.monotonic() + _COORDINATOR_WAIT_S
+        while True:
+            where = self._coordinator(right.name, _GROUP)
+            if where is None:
+                return right.name
+            with Connection(self.settings, where) as coordinator:
+                # 6 answers GROUP_ID_NOT_FOUND, and no rights, where there is no such group yet (KIP-1043).
+                [group] = coordinator.ask(
+                    Api.DESCRIBE_GROUPS, highest=5, groups=(right.name,), include_authorized_operations=True
+                ).groups
+            code = int(group.error_code)
+            if code in _REFUSED:
+                return right.name
+            if code not in error_codes.COORDINATOR_MOVING_CODES:
+                return None if _has(getattr(group, "authorized_operations", _NOT_TOLD), right.operation) else right.name
+            if time.monotonic() > until:  # no rights stand in such an answer (Kafka 2.4), which says nothing of ours
+                return None
+            time.sleep(0.2)
 
     def _coordinator(self, key: str, kind: i8) -> tuple[str, int] | None:
         """Address of the coordinator; None when we may not know it. While it loads, the broker that was asked."""
@@ -213,25 +221,33 @@ class _Asking:
 
 
 def _topics(connection: Connection) -> dict[str, int]:
+    tells = connection.knows(Api.METADATA, _WITH_RIGHTS)
     answer = connection.ask(
         Api.METADATA,
-        lowest=8,  # Kafka 2.3, the first that tells the rights (KIP-430)
-        topics=None,
-        allow_auto_topic_creation=False,
-        include_cluster_authorized_operations=False,
-        include_topic_authorized_operations=True,
+        lowest=_WITH_RIGHTS if tells else NO_AUTO_CREATION,
+        **build_metadata_values(None) | {"include_topic_authorized_operations": True},
     )
-    return {str(topic.name): int(topic.topic_authorized_operations) for topic in answer.topics}
+    return {
+        str(topic.name): int(topic.topic_authorized_operations) if tells else _NOT_TOLD
+        for topic in answer.topics
+        if int(topic.error_code) not in _REFUSED
+    }
 
 
 def _cluster(connection: Connection) -> tuple[int, int]:
-    """(authorized operations, id of the broker that was asked)."""
-    answer = connection.ask(Api.DESCRIBE_CLUSTER, include_cluster_authorized_operations=True)
-    here = [each for each in answer.brokers if (str(each.host), int(each.port)) == connection.address]
-    node = (here or list(answer.brokers))[0].broker_id
-    return int(answer.cluster_authorized_operations), int(node)
+    """(authorized operations, id of the broker that was asked). Metadata tells the operations in its versions 8 to 10,
+    DescribeCluster since Kafka 2.8 (KIP-700)."""
+    if connection.knows(Api.DESCRIBE_CLUSTER, 0):
+        answer = connection.ask(Api.DESCRIBE_CLUSTER, include_cluster_authorized_operations=True)
+    else:
+        values = build_metadata_values(()) | {"include_cluster_authorized_operations": True}
+        answer = connection.ask(Api.METADATA, lowest=NO_AUTO_CREATION, highest=10, **values)
+    brokers = {(str(each.host), int(each.port)): each for each in answer.brokers}
+    found = brokers.get(connection.address) or next(iter(brokers.values()))
+    node = found.broker_id if hasattr(found, "broker_id") else found.node_id
+    return int(getattr(answer, "cluster_authorized_operations", _NOT_TOLD)), int(node)
 
 
 def _has(operations: int, operation: str) -> bool:
     """Whether the bit field has the operation. Kafka answers the smallest int where it does not tell: then it may."""
-    return operations == -(1 << 31) or bool(operations >> _BITS[operation] & 1)
+    return operations == _NOT_TOLD or bool(operations >> _BITS[operation] & 1)

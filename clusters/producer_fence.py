@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from clusters.broker_propagation import wait_for_every_broker
-from clusters.errors import CannotFence, RequestRefused, Unauthorised
+from clusters.errors import CannotFence, RequestRefused, RequestUnsupported, Unauthorised
 from clusters.settings import ConnectionSettings
 from clusters.wire import admin_reads
 from clusters.wire.admin_reads import QuotaEntity
@@ -165,8 +165,15 @@ def _not_ourselves(settings: ConnectionSettings, principals: Iterable[str]) -> N
 
 
 def _rates(inquiry: Connection) -> dict[QuotaEntity, float]:
-    """Entity (its parts sorted) → producer byte rate, where one is set."""
-    found = admin_reads.read_client_quotas(inquiry)
+    """Entity (its parts sorted) → producer byte rate, where one is set. Raises CannotFence before Kafka 2.6."""
+    try:
+        found = admin_reads.read_client_quotas(inquiry)
+    except RequestUnsupported as error:
+        raise CannotFence(
+            f"cluster {inquiry.alias} keeps its quotas in ZooKeeper, out of reach of clients: {error}. Use a fence of "
+            "kind acl, external or stop",
+            alias=inquiry.alias,
+        ) from None
     return {
         tuple(sorted(entity, key=str)): limits[_PRODUCER_RATE_QUOTA]
         for entity, limits in found.items()

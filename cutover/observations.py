@@ -242,11 +242,13 @@ class ObservedWriter:
 class ObservedWriters(Observation):
     """Newest first within a partition. Asked without `since`, producers without idempotence are not there: brokers
     keep no state of them. upto: how far each log was read. allowed: principals that ACLs let write to the topics;
-    empty without an authorizer, or where it may not be read."""
+    empty without an authorizer, or where it may not be read. unnamed: why no writer has a transactional id, empty where
+    brokers tell them."""
 
     writers: tuple[ObservedWriter, ...]
     upto: Mapping[TopicPartition, int] = field(default_factory=dict)
     allowed: tuple[str, ...] = ()
+    unnamed: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,7 @@ from topology.target_configs import (
     TIMESTAMP_TYPE_CONFIG,
     build_target_configs,
     count_created_replicas,
+    find_withdrawn_configs,
 )
 
 _SIDE_BY_SIDE: Final = 8  # topics that are created or grown at once
@@ -270,10 +271,12 @@ def read_configs_to_create(
 ) -> dict[str, str]:
     """What a created topic gets: the source's own settings as far as the flow takes them, and what the file sets."""
     synced = flow.sync_configs != "never"
+    own = source.topic_configs([topic])[topic] if synced else {}
     return build_target_configs(
         flow,
-        source.topic_configs([topic])[topic] if synced else {},
+        own,
         source_max_message=source.effective_configs([topic])[topic].get(MAX_MESSAGE_CONFIG) if synced else None,
         target_max_message=target.broker_config("message.max.bytes") if synced else None,
         target_timestamp_type=target.broker_config("log.message.timestamp.type"),
+        withdrawn=find_withdrawn_configs(own, target.broker_config),
     )

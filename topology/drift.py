@@ -13,7 +13,7 @@ from typing import Any, Literal
 from topology.inventory import Inventory, InventoryCluster, InventoryTopic
 from topology.plan import Plan, PlanFlow
 from topology.shell_command import render_shell_command
-from topology.target_configs import count_created_replicas, plan_target_configs
+from topology.target_configs import count_created_replicas, find_withdrawn_topic_configs, plan_target_configs
 
 DriftClass = Literal["safe", "unsafe", "unsupported", "unknown"]
 # Larger keeps or takes more: lowering one of these deletes or refuses what was fine before.
@@ -101,6 +101,9 @@ def _topics(flow: PlanFlow, source: InventoryCluster, target: InventoryCluster) 
             yield from (FieldDrift(target.alias, "topic", arriving, key, None, value) for key, value in fields.items())
         else:
             yield from _existing(flow, here, there, wanted, target)
+        for key, why in find_withdrawn_topic_configs(flow, here, target).items():
+            told = f"the brokers of {target.alias} know no such config: {why}"
+            yield FieldDrift(target.alias, "topic", arriving, key, None, here.configs[key], "unsupported", False, told)
 
 
 def _existing(

@@ -30,7 +30,7 @@ _TOPIC, _OWN_CONFIG = i8(2), 1  # ConfigResource.Type.TOPIC; DescribeConfigsResp
 _GROUP = i8(32)  # ConfigResource.Type.GROUP
 _TOPICS_A_REQUEST = 100
 _SECURITY_DISABLED = 54
-_ANY = i8(1)
+_ANY, _LITERAL = i8(1), i8(3)
 # org.apache.kafka.common.acl and .resource: the codes of AclOperation, AclPermissionType, ResourceType, PatternType
 ACL_OPERATIONS = (
     *("UNKNOWN", "ANY", "ALL", "READ", "WRITE", "CREATE", "DELETE", "ALTER", "DESCRIBE", "CLUSTER_ACTION"),
@@ -78,7 +78,7 @@ def read_group_listings(connection: Connection) -> list[GroupListing]:
         states[str(group.group_id)] = str(getattr(group, "group_state", ""))
     listed = []
     for kind, ids in sorted(by_type.items()):
-        described = _described(connection, kind, ids)
+        described = read_group_states(connection, ids, kind)
         for each in ids:
             state, members = described.get(each, (states[each], None))
             listed.append(GroupListing(each, states[each] or state, kind, members))
@@ -107,7 +107,7 @@ def read_acls(connection: Connection) -> tuple[InventoryAcl, ...] | None:
             permission=_word(ACL_PERMISSIONS, acl.permission_type),
             resource=_word(ACL_RESOURCES, resource.resource_type),
             name=str(resource.resource_name),
-            pattern=_word(ACL_PATTERNS, resource.pattern_type),
+            pattern=_word(ACL_PATTERNS, getattr(resource, "pattern_type", _LITERAL)),
             host=str(acl.host),
         )
         for resource in answer.resources
@@ -201,18 +201,20 @@ def read_group_configs(connection: Connection, group: str) -> tuple[dict[str, st
 
 
 def _topic_config(entry: Any) -> TopicConfig:
-    """Synonyms come in the order in which they count; the first that is not the topic's own is the default."""
-    others = [each.value for each in entry.synonyms if int(each.source) != _OWN_CONFIG]
+    """Synonyms come in the order in which they count; the first that is not the topic's own is the default. Version 0
+    has none, and says only whether the value is the default."""
+    others = [each.value for each in getattr(entry, "synonyms", ()) if int(each.source) != _OWN_CONFIG]
+    own = int(entry.config_source) == _OWN_CONFIG if hasattr(entry, "config_source") else not entry.is_default
     return TopicConfig(
         None if entry.value is None or entry.is_sensitive else str(entry.value),
-        int(entry.config_source) == _OWN_CONFIG,
+        own,
         bool(entry.read_only),
         None if not others or others[0] is None else str(others[0]),
     )
 
 
-def _described(connection: Connection, kind: str, ids: list[str]) -> dict[str, tuple[str, int]]:
-    """Group → (state, members), of those that this broker describes to us."""
+def read_group_states(connection: Connection, ids: list[str], kind: str = "classic") -> dict[str, tuple[str, int]]:
+    """Group → (state, members), of those that this broker coordinates and describes to us."""
     api_key, field = _DESCRIBERS[kind]
     found: dict[str, tuple[str, int]] = {}
     for some in _batches(ids):

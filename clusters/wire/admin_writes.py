@@ -28,6 +28,7 @@ def create_acls(connection: Connection, acls: Sequence[InventoryAcl]) -> dict[In
     for some in _batches(acls):
         answer = connection.ask(
             Api.CREATE_ACLS,
+            lowest=_find_lowest_version(some),
             creations=[
                 {
                     "resource_type": i8(ACL_RESOURCES.index(acl.resource)),
@@ -52,6 +53,7 @@ def delete_acls(connection: Connection, acls: Sequence[InventoryAcl]) -> dict[In
     for some in _batches(acls):
         answer = connection.ask(
             Api.DELETE_ACLS,
+            lowest=_find_lowest_version(some),
             filters=[
                 {
                     "resource_type_filter": i8(ACL_RESOURCES.index(acl.resource)),
@@ -70,6 +72,11 @@ def delete_acls(connection: Connection, acls: Sequence[InventoryAcl]) -> dict[In
             if failed is not None:
                 refused[acl] = _why(failed)
     return refused
+
+
+def _find_lowest_version(acls: Iterable[InventoryAcl]) -> int:
+    """Version 0 knows no patterns: a prefix would become a name (KIP-290, Kafka 2.0)."""
+    return 0 if all(acl.pattern == "LITERAL" for acl in acls) else 1
 
 
 def alter_client_quotas(

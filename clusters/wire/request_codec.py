@@ -17,6 +17,7 @@ from kio.static.constants import EntityType
 from clusters.errors import ProtocolError
 from clusters.wire.bounded_decoding import decode_bounded
 from clusters.wire.describe_transactions import DescribeTransactionsAnswer
+from clusters.wire.first_versions import build_first_version, has_first_version
 from clusters.wire.transport import FramePiece, FrameTransport, ReceiveBuffer
 
 DEFAULT_CLIENT_ID: Final = "watershed"
@@ -30,6 +31,8 @@ def load_message_class(name: str, version: int, side: Literal["request", "respon
     """The class of a request or answer: ListGroupsRequest for `list_groups`."""
     if (name, version, side) in _CORRECTED:
         return _CORRECTED[name, version, side]
+    if has_first_version(name, version):
+        return build_first_version(name, side)
     kind: Any = EntityType.request if side == "request" else EntityType.response
     return getattr(load_entity_module(name, version, kind), name.title().replace("_", "") + side.title())
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Final, NamedTuple
 
-from clusters.errors import RequestRefused
+from clusters.errors import RequestRefused, RequestUnsupported
 from clusters.wire import error_codes
 from clusters.wire.request_codec import RequestExchange
 
@@ -106,16 +106,16 @@ SUPPORT: Final[Mapping[Api, ApiSupport]] = {
     Api.WRITE_TXN_MARKERS: ApiSupport(
         1, 1, "2 says which transactions are of version 2, which a bare marker is not", {1: "2.8"}
     ),
-    Api.DESCRIBE_ACLS: ApiSupport(1, 3, "", {1: "2.0"}),
-    Api.CREATE_ACLS: ApiSupport(1, 3, "", {1: "2.0"}),
-    Api.DELETE_ACLS: ApiSupport(1, 3, "", {1: "2.0"}),
-    Api.DESCRIBE_CONFIGS: ApiSupport(1, 4, "", {1: "1.1"}),
-    Api.DESCRIBE_LOG_DIRS: ApiSupport(1, 5, "", {1: "2.0"}),
+    Api.DESCRIBE_ACLS: ApiSupport(0, 3, "", {0: "0.11", 1: "2.0"}),
+    Api.CREATE_ACLS: ApiSupport(0, 3, "", {0: "0.11", 1: "2.0"}),
+    Api.DELETE_ACLS: ApiSupport(0, 3, "", {0: "0.11", 1: "2.0"}),
+    Api.DESCRIBE_CONFIGS: ApiSupport(0, 4, "", {0: "0.11", 1: "1.1"}),
+    Api.DESCRIBE_LOG_DIRS: ApiSupport(0, 5, "", {0: "1.0"}),
     Api.SASL_AUTHENTICATE: ApiSupport(0, 2, "", {0: "1.0"}),
     Api.INCREMENTAL_ALTER_CONFIGS: ApiSupport(0, 1, "", {0: "2.3"}),
     Api.DESCRIBE_CLIENT_QUOTAS: ApiSupport(0, 1, "", {0: "2.6"}),
     Api.ALTER_CLIENT_QUOTAS: ApiSupport(0, 1, "", {0: "2.6"}),
-    Api.DESCRIBE_USER_SCRAM_CREDENTIALS: ApiSupport(0, 0),
+    Api.DESCRIBE_USER_SCRAM_CREDENTIALS: ApiSupport(0, 0, "", {0: "2.7"}),
     Api.UPDATE_FEATURES: ApiSupport(0, 2, "sent by tests only"),
     Api.DESCRIBE_CLUSTER: ApiSupport(0, 1, "2 lists fenced brokers, too", {0: "2.8"}),
     Api.DESCRIBE_PRODUCERS: ApiSupport(0, 0, "", {0: "2.8"}),
@@ -125,8 +125,8 @@ SUPPORT: Final[Mapping[Api, ApiSupport]] = {
     Api.SHARE_GROUP_DESCRIBE: ApiSupport(1, 1),
     Api.STREAMS_GROUP_HEARTBEAT: ApiSupport(0, 0, "sent by tests only"),
     Api.STREAMS_GROUP_DESCRIBE: ApiSupport(0, 0),
-    Api.DESCRIBE_SHARE_GROUP_OFFSETS: ApiSupport(0, 1),
-    Api.ALTER_SHARE_GROUP_OFFSETS: ApiSupport(0, 0),
+    Api.DESCRIBE_SHARE_GROUP_OFFSETS: ApiSupport(0, 1, "", {0: "4.1"}),
+    Api.ALTER_SHARE_GROUP_OFFSETS: ApiSupport(0, 0, "", {0: "4.1"}),
 }
 
 
@@ -144,7 +144,7 @@ class ApiVersions:
     def pick(self, api: Api, lowest: int = 0, highest: int = ANY_VERSION) -> int:
         """Returns the newest version that the table, the broker and the caller share.
 
-        Raises RequestRefused, which names broker, request and versions, when there is none.
+        Raises RequestUnsupported, which names broker, request and versions, when there is none.
         """
         ours, (low, high) = SUPPORT[api], self.ranges.get(api, (0, -1))
         oldest, newest = max(ours.lowest, lowest), min(ours.highest, highest)
@@ -152,11 +152,13 @@ class ApiVersions:
             theirs = f"it takes {_span(low, high)}" if low <= high else "it does not know the request"
             age, release = ("new", None) if low > newest else ("old", ours.find_release(oldest))
             has = f"; Kafka {release} and newer have it" if release else ""
-            raise RequestRefused(
+            unsupported = RequestUnsupported(
                 f"{self.address} of cluster {self.alias} is too {age} to be asked {api.name.lower()} in "
                 f"{_span(oldest, newest)}: {theirs}{has}",
                 alias=self.alias,
             )
+            unsupported.release = release
+            raise unsupported
         return min(newest, high)
 
     def has_version(self, api: Api, version: int) -> bool:

@@ -142,6 +142,8 @@ def _by_whom(context: RunContext, seen: ObservedWriters | None) -> str:
     hint = f"the wave's producers are {', '.join(context.producers) or 'none'}"
     if seen.allowed:
         hint += f"; ACLs let {', '.join(seen.allowed)} write there"
+    if seen.unnamed:
+        hint += f"; {seen.unnamed}"
     return (
         f". Written by {'; '.join(shown[:_SHOWN] + more)}. Brokers do not tell the principal or the client id of a "
         f"producer id ({hint})"

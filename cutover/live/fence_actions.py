@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 
 from clusters import producer_fence
-from clusters.errors import CannotFence, ClusterError
+from clusters.errors import CannotFence, ClusterError, RequestUnsupported
 from clusters.flow_records import read_flows
 from clusters.partition_writers import ProducerWrites, find_transactional_ids, read_producer_states, read_writes_since
 from clusters.producer_registry import read_producers
@@ -94,11 +94,12 @@ class LiveFences:
             found, upto = read_writes_since(settings, {place: action.since[place] for place in action.places})
         ids = {each.producer_id for each in found}
         flows = {each: record.flow for each, record in read_producers(settings).items() if each in ids}
-        names = find_transactional_ids(settings, ids - flows.keys())
+        names, unnamed = _name_producers(settings, ids - flows.keys())
         writers = tuple(
             _writer(each, names.get(each.producer_id, ""), flows.get(each.producer_id, "")) for each in found
         )
-        return ObservedWriters(self._now(), writers, upto, _allowed(settings, {place.topic for place in action.places}))
+        allowed = _allowed(settings, {place.topic for place in action.places})
+        return ObservedWriters(self._now(), writers, upto, allowed, unnamed)
 
     def _seen(self, fence: producer_fence.FenceState) -> ObservedFence:
         return ObservedFence(self._now(), fence.up, fence.snapshot, fence.told)
@@ -151,6 +152,14 @@ def _writer(wrote: ProducerWrites, name: str, flow: str) -> ObservedWriter:
         flow,
         wrote.marker,
     )
+
+
+def _name_producers(settings: ConnectionSettings, producer_ids: Collection[int]) -> tuple[dict[int, str], str]:
+    """Transactional ids by producer id, and why they are unknown ("": they are not)."""
+    try:
+        return find_transactional_ids(settings, producer_ids), ""
+    except RequestUnsupported as error:
+        return {}, f"transactional ids are unknown: cluster {settings.alias} is older than Kafka {error.release}"
 
 
 def _allowed(settings: ConnectionSettings, topics: set[str]) -> tuple[str, ...]:

@@ -67,7 +67,9 @@ class LiveGroups:
             held = groups.held([each.id for each in alive if each.type != "share"])
             share = [each.id for each in alive if each.type == "share"]
             held |= groups.read_share_offsets(share) if share else {}
-        read = {name: {place.topic for place in each.positions} & topics for name, each in held.items()}
+        read = {
+            name: {place.topic for place in (*each.positions, *each.unstable)} & topics for name, each in held.items()
+        }
         return ObservedReaders(self._now(), {name: tuple(sorted(each)) for name, each in sorted(read.items()) if each})
 
     def commit(self, action: CommitOffsets) -> Observation:

@@ -25,6 +25,7 @@ from lab.demo.demo_result import build_demo_result, render_demo_result
 from lab.demo.demo_setup import DEMO_NAME, DEMO_SOURCE, DEMO_TARGET, DemoFolders
 from lab.demo.worker_fault import WorkerFault
 from lab.errors import LabError
+from lab.releases import DEFAULT_RELEASE, RELEASES
 
 REPLICATE, MIGRATE, VERIFY, *BACK = (
     f"{verb}__{DEMO_NAME}" for verb in ("replicate", "migrate", "verify", "rollback", "failover", "failback")
@@ -40,6 +41,7 @@ def main() -> int:
     parser.add_argument("--dir", type=Path, default=Path(".watershed/demo"))
     parser.add_argument("--fault", choices=["worker", ""], default="", help="kill -9 a worker in mid-copy")
     parser.add_argument("--records", type=int, default=2_000_000, help="written before anything moves")
+    parser.add_argument("--source", default=DEFAULT_RELEASE, help=f"the source's Kafka: {', '.join(RELEASES)}")
     options = parser.parse_args()
     stage = DemoFolders(options.dir.resolve())
     for number in (signal.SIGTERM, signal.SIGHUP):
@@ -56,8 +58,8 @@ def main() -> int:
                 click.echo(f"error: `make up` is in effect in {stage.directory}; end it first: make down", err=True)
                 return 2
             if options.verb == "up":
-                return _keep(stage, options.records)
-            return _run(stage, options.records, options.fault == "worker")
+                return _keep(stage, options.records, options.source)
+            return _run(stage, options.records, options.fault == "worker", options.source)
     except (LabError, AirflowFailed, AirflowRequestFailed) as problem:
         click.echo(f"error: {problem}", err=True)
         return 2
@@ -66,11 +68,11 @@ def main() -> int:
         return 130
 
 
-def _run(stage: DemoFolders, records: int, fault: bool) -> int:
+def _run(stage: DemoFolders, records: int, fault: bool, source: str) -> int:
     say = _clock()
     began = time.monotonic()
     with _ended(stage, say):
-        _lab, client = _begin(stage, say, records, fault)
+        _lab, client = _begin(stage, say, records, fault, source)
         states = {REPLICATE: "success"}
         say(f"{MIGRATE} is triggered; applications go on writing and reading")
         states[MIGRATE] = _dag(client, MIGRATE, {"approval": "manual"}, say, approve=True)
@@ -86,10 +88,10 @@ def _run(stage: DemoFolders, records: int, fault: bool) -> int:
     return 0 if result.good else 1
 
 
-def _keep(stage: DemoFolders, records: int) -> int:
+def _keep(stage: DemoFolders, records: int, source: str) -> int:
     say = _clock()
     try:
-        lab, client = _begin(stage, say, records, fault=False)
+        lab, client = _begin(stage, say, records, fault=False, source=source)
         for dag in (MIGRATE, VERIFY, *BACK):
             client.wait_for_dag(dag)
             client.unpause(dag)
@@ -101,15 +103,17 @@ def _keep(stage: DemoFolders, records: int) -> int:
     return 0
 
 
-def _begin(stage: DemoFolders, say: Callable[[str], None], records: int, fault: bool) -> tuple[Lab, AirflowClient]:
+def _begin(
+    stage: DemoFolders, say: Callable[[str], None], records: int, fault: bool, source: str
+) -> tuple[Lab, AirflowClient]:
     """Everything up to running flows; things that do not need each other start together."""
     stages.end_demo(stage)
     stages.clear_demo_folders(stage)
     with ThreadPoolExecutor() as pool:
         web = pool.submit(airflow.launch_airflow, stage.airflow, topologies=stage.topologies, state=stage.state)
-        lab = stages.start_demo_clusters(stage)
+        lab = stages.start_demo_clusters(stage, source)
         ports = stages.write_demo_topology(stage, lab)
-        say(", ".join(f"{c.alias} at {c.bootstrap}" for c in lab.clusters.values()))
+        say(", ".join(f"{c.alias} (Kafka {c.brokers[0].kafka}) at {c.bootstrap}" for c in lab.clusters.values()))
         stages.start_demo_applications(stage, lab, ports)
         say(f"producers and consumers run at {DEMO_SOURCE}: {', '.join(stages.DEMO_APPLICATIONS)}")
         stages.preload_demo_topics(stage, lab, records)

@@ -12,18 +12,29 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+from clusters.kafka_release import parse_release
 from lab import airflow, clusters, process_sessions, sample_applications
 from lab.broker import find_free_ports
 from lab.clusters import Lab
 from lab.detached_process import ProcessIdentity
 from lab.errors import LabError
 from lab.preload import create_lab_topics
+from lab.releases import DEFAULT_RELEASE
 
 DEMO_NAME = "orders-move"
 DEMO_SOURCE, DEMO_TARGET = "onprem", "cloud"
 DEMO_WAVE = "orders"  # the only one of the topology file
 DEMO_PARTITIONS = 4
 _GRACE_S = 8.0
+_OLDEST_TARGET = "2.8.2"  # topology/delivery_guarantee.py
+_OF_THE_WAY_BACK: Mapping[str, str] = {
+    "failback": "{reverse: declared_paused, on_divergence: stop}",
+    "rollback": "{until: 24h, reverse: cloud-to-onprem}",
+}
+_WITHOUT_WAY_BACK: Mapping[str, str] = {
+    "failback": "{reverse: none, on_divergence: stop}",
+    "rollback": '{none: "the source is older than Kafka 2.8, to which nothing is copied"}',
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,11 +110,16 @@ def clear_demo_folders(stage: DemoFolders) -> None:
         folder.mkdir(parents=True)
 
 
-def start_demo_clusters(stage: DemoFolders) -> Lab:
-    """Both clusters, with the topics at the source."""
-    lab = clusters.start_clusters(stage.brokers, [DEMO_SOURCE, DEMO_TARGET])
+def start_demo_clusters(stage: DemoFolders, source: str = DEFAULT_RELEASE) -> Lab:
+    """Both clusters, with the topics at the source. source: the Kafka release of that cluster (lab/releases.py)."""
+    lab = clusters.start_clusters(stage.brokers, [DEMO_SOURCE, DEMO_TARGET], kafka={DEMO_SOURCE: source})
     create_lab_topics(lab.cluster(DEMO_SOURCE).bootstrap, [topic.name for topic in DEMO_TOPICS], DEMO_PARTITIONS)
     return lab
+
+
+def _has_way_back(source: str) -> bool:
+    """Whether records can be copied back to a source of this release: it would be a target then."""
+    return parse_release(source) >= parse_release(_OLDEST_TARGET)
 
 
 def write_demo_topology(stage: DemoFolders, lab: Lab) -> dict[str, int]:
@@ -113,6 +129,7 @@ def write_demo_topology(stage: DemoFolders, lab: Lab) -> dict[str, int]:
     for alias in (DEMO_SOURCE, DEMO_TARGET):
         values[alias] = lab.cluster(alias).bootstrap
         values[f"{alias}_id"] = lab.cluster(alias).cluster_id
+    values |= _OF_THE_WAY_BACK if _has_way_back(lab.cluster(DEMO_SOURCE).brokers[0].kafka) else _WITHOUT_WAY_BACK
     template = string.Template((Path(__file__).parent / f"{DEMO_NAME}.yaml").read_text())
     fresh = stage.topology.with_suffix(".new")
     fresh.write_text(template.substitute(values))

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from clusters.errors import RequestUnsupported
 from clusters.settings import ConnectionSettings
 from clusters.wire.admin_reads import QuotaEntity, read_client_quotas
 from clusters.wire.admin_writes import alter_client_quotas
@@ -45,8 +46,12 @@ class QuotaKind:
         return sync_kind.METADATA_INTERVAL_MS
 
     def compare(self, flow: PlanFlow, sides: SyncClusters) -> list[FieldDrift]:
-        """Client quotas that differ."""
-        return find_quota_differences(flow, sides.flows, _quotas(sides.source), _quotas(sides.target), sides.target)
+        """Client quotas that differ. Kafka before 2.6 keeps them in ZooKeeper and tells nobody (KIP-546)."""
+        try:
+            here, there = _quotas(sides.source), _quotas(sides.target)
+        except RequestUnsupported as error:
+            return [sync_kind.build_unsupported(flow, self.name, error, _carrying_by_hand(sides.target))]
+        return find_quota_differences(flow, sides.flows, here, there, sides.target)
 
     def carry(self, flow: PlanFlow, sides: SyncClusters, differences: Sequence[FieldDrift]) -> list[DifferenceOutcome]:
         """Set the quotas that differ at the target."""
@@ -144,6 +149,18 @@ def _number(value: float | None) -> str | None:
     if value is None:
         return None
     return str(int(value)) if value.is_integer() else str(value)
+
+
+def _carrying_by_hand(target: ConnectionSettings) -> str:
+    showing = (
+        f"{render_shell_command('kafka-configs', '--zookeeper', 'ZOOKEEPER', '--describe', '--entity-type', each)}"
+        for each in ("users", "clients")
+    )
+    setting = render_shell_command(
+        *("kafka-configs", "--bootstrap-server", ",".join(target.bootstrap), "--alter"),
+        *("--entity-type", "users", "--entity-name", "USER", "--add-config", "LIMIT=VALUE"),
+    )
+    return f"{' and '.join(showing)} show them, {setting} sets one"
 
 
 def _removing(flow: PlanFlow, entity: QuotaEntity, key: str, target: ConnectionSettings) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol, runtime_checkable
 
+from clusters.errors import RequestUnsupported
 from clusters.settings import ConnectionSettings
 from clusters.sync_reports import SyncReport
 from topology.drift import FieldDrift
@@ -31,6 +32,12 @@ class DifferenceOutcome:
 
     difference: FieldDrift
     error: str | None = None
+
+
+def build_unsupported(flow: PlanFlow, kind: str, error: RequestUnsupported, by_hand: str) -> FieldDrift:
+    """What stands for all differences of a kind that brokers are too old to tell. by_hand: how to carry it over."""
+    why = f"not compared, nothing of it is carried over: {error}. By hand: {by_hand}"
+    return FieldDrift(flow.target, kind, f"of flow {flow.id}", "", None, None, "unsupported", False, why)
 
 
 class SyncKind(Protocol):

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from clusters.errors import RequestUnsupported
 from clusters.settings import ConnectionSettings
 from clusters.wire.admin_reads import read_scram_users
 from clusters.wire.connection import open_connection
@@ -39,9 +40,14 @@ class ScramUserKind:
         return sync_kind.METADATA_INTERVAL_MS
 
     def compare(self, flow: PlanFlow, sides: SyncClusters) -> list[FieldDrift]:
-        """SCRAM users of the source that the target lacks or keeps with fewer iterations."""
+        """SCRAM users of the source that the target lacks or keeps with fewer iterations. Kafka before 2.7 keeps them
+        in ZooKeeper and tells nobody (KIP-554)."""
         with open_connection(sides.source) as source, open_connection(sides.target) as target:
-            return find_user_differences(flow, read_scram_users(source), read_scram_users(target), sides.target)
+            try:
+                here, there = read_scram_users(source), read_scram_users(target)
+            except RequestUnsupported as error:
+                return [sync_kind.build_unsupported(flow, self.name, error, _carrying_by_hand(sides.target))]
+        return find_user_differences(flow, here, there, sides.target)
 
     def carry(self, flow: PlanFlow, sides: SyncClusters, differences: Sequence[FieldDrift]) -> list[DifferenceOutcome]:
         """Nothing: no difference of `compare` is one that can be applied."""
@@ -83,6 +89,12 @@ def find_user_differences(
 
 def _iterations(number: int) -> str:
     return f"{number} iterations"
+
+
+def _carrying_by_hand(target: ConnectionSettings) -> str:
+    showing = ("kafka-configs", "--zookeeper", "ZOOKEEPER", "--describe", "--entity-type", "users")
+    making = _making("USER", "SCRAM-SHA-512", 4096, target)
+    return f"{render_shell_command(*showing)} shows who has one; with the password: {making}"
 
 
 def _making(user: str, mechanism: str, iterations: int, target: ConnectionSettings) -> str:

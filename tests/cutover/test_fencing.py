@@ -195,10 +195,12 @@ def test_a_fence_that_does_not_come_down_leaves_the_run_unfinished() -> None:
 # -- stragglers -----------------------------------------------------------------------------------------------------
 
 
-def naming(*writers: ObservedWriter, allowed: tuple[str, ...] = ()) -> Callable[[Action], Observation | None]:
+def naming(
+    *writers: ObservedWriter, allowed: tuple[str, ...] = (), unnamed: str = ""
+) -> Callable[[Action], Observation | None]:
     def hook(action: Action) -> Observation | None:
         if isinstance(action, FindWriters):
-            return ObservedWriters(0, writers, {}, allowed)
+            return ObservedWriters(0, writers, {}, allowed, unnamed)
         return None
 
     return hook
@@ -229,6 +231,18 @@ def test_a_straggler_is_named(step: str, fence: WaveFence) -> None:
         r["observation"]["outcome"] for r in log.records if (r["step"], r["kind"], r["deed"]) == (step, "outcome", "")
     ]
     assert outcome["writers"][0]["last_write"] == "2027-01-15T08:00:00Z"
+
+
+def test_a_straggler_at_an_old_cluster_has_no_transactional_id_and_it_is_said() -> None:
+    world, log = World(), FakeLog()
+    upon(ReadLogs, straggle, nth=1, step="barrier")(world)
+    straggling = world.hook
+    why = "transactional ids are unknown: cluster onprem is older than Kafka 3.0"
+    names = naming(replace(ROGUE, who=""), unnamed=why)
+    world.hook = lambda action: names(action) or straggling(action)
+    result = run(world, log, WaveFence())
+    assert "producer id 4711 (epoch 2): 3 records" in result.reason
+    assert f"the wave's producers are checkout; {why})" in result.reason
 
 
 def test_a_straggler_whom_the_brokers_do_not_tell_is_one_all_the_same() -> None:

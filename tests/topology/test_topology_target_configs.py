@@ -13,6 +13,8 @@ from topology.rule_manual import complete_example
 from topology.target_configs import (
     build_target_configs,
     count_created_replicas,
+    find_withdrawn_configs,
+    find_withdrawn_topic_configs,
     is_synced_config,
     plan_target_configs,
 )
@@ -81,6 +83,31 @@ def test_a_scan_with_strange_values_is_unknown() -> None:
     source = InventoryTopic("orders", None, 1, 1, configs={"max.message.bytes": "many"}, overridden=("gone",))
     target = InventoryCluster("b", "id", 0, configs={"message.max.bytes": "1000"})
     assert plan_target_configs(flow(), source, target) == {}
+
+
+OLD = {"message.format.version": "2.4-IV1", "message.timestamp.difference.max.ms": "5", "retention.ms": "7"}
+
+
+def test_configs_that_the_target_does_not_know_any_more_are_left_out() -> None:
+    newer = {"log.message.timestamp.type": "CreateTime"}
+    assert set(find_withdrawn_configs(OLD, newer.get)) == {
+        "message.format.version",
+        "message.timestamp.difference.max.ms",
+    }
+    older = newer | {"log.message.format.version": "2.8", "log.message.timestamp.difference.max.ms": "9"}
+    assert find_withdrawn_configs(OLD, older.get) == {}
+    assert find_withdrawn_configs(OLD, {}.get) == {}, "a target that shows no configs is not taken for a newer one"
+
+
+def test_a_plan_leaves_them_out_and_says_what_becomes_of_them() -> None:
+    source = InventoryTopic("orders", None, 1, 1, configs=OLD, overridden=tuple(OLD))
+    target = InventoryCluster("b", "id", 0, configs={"log.message.timestamp.type": "CreateTime"})
+    everything = flow("{mode: once, exclude: [segment.ms]}")
+    assert plan_target_configs(everything, source, target) == {"retention.ms": "7"}
+    told = find_withdrawn_topic_configs(everything, source, target)
+    assert "message.timestamp.before.max.ms" in told["message.timestamp.difference.max.ms"]
+    excluded = flow("{mode: once, exclude: [message.format.version, message.timestamp.difference.max.ms]}")
+    assert find_withdrawn_topic_configs(excluded, source, target) == {}
 
 
 def test_replicas() -> None:

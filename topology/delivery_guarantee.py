@@ -188,6 +188,8 @@ def _find_missing(
                 f"Upgrade {cluster.alias} to Kafka {need.release} or newer; where a vendor runs it, to a tier or a "
                 "setting that has the request"
             )
+            if end == "target":
+                remedy += ". Or take the flow out; a wave without a way back says `rollback: {none: why}`"
         takes = "do not take it" if found is None else f"take {found}"
         wanted = RequestVersions(need.lowest, need.highest)
         yield MissingCapability(

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 # 2.4.1 gives topics no ids. 2.8.2 does, and is asked by name all the same; 3.9.1 is read by id and written to by name.
 PAIRS = [("2.4.1", "2.8.2"), ("2.8.2", "3.9.1")]
+# More of each pair is tried by `make soak-kafka` (tests/soak/kafka_matrix.py).
 
 
 @pytest.fixture(scope="module", params=PAIRS, ids="-to-".join)
@@ -65,7 +66,7 @@ def transact(settings: ConnectionSettings, topic: str, count: int) -> int:
     return 10 * ((count + 1) // 2)
 
 
-@pytest.mark.parametrize("codec", ["none", "zstd"])
+@pytest.mark.parametrize("codec", [pytest.param("none", marks=pytest.mark.soak), "zstd"])
 def test_records_arrive_once_though_the_worker_is_killed(old_pair, topic_name, tmp_path, codec):
     settings = settings_of(old_pair)
     with Admin(settings["onprem"]) as admin:

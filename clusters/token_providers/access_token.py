@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import datetime
+import re
 import time
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -15,6 +16,8 @@ from topology.bounded_json import parse_json_object
 _RENEWED_AT = 0.8  # of its life, as librdkafka and Kafka's own client do
 _LONGEST_CLAIM = 100  # characters of one, in a message
 _INSTANT = "%Y-%m-%dT%H:%M:%SZ"
+_BEARER = re.compile(r"[A-Za-z0-9._~+/-]+=*")  # b64token of RFC 6750, section 2.1
+LARGEST_TOKEN = 64 << 10  # characters
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +54,20 @@ def describe_token(value: str) -> str:
         if claims.get(name)
     ]
     left = compute_seconds_left(claims)
-    if left is not None:
-        with suppress(OverflowError, ValueError, OSError):  # an end beyond all calendars
-            said.append(f"valid until {datetime.datetime.fromtimestamp(time.time() + left, datetime.UTC):{_INSTANT}}")
-    return ", ".join(said)
+    ends = format_end(left) if left is not None else ""
+    return ", ".join([*said, f"valid until {ends}"] if ends else said)
+
+
+def format_end(seconds_left: float) -> str:
+    """The instant in UTC at which that time is over, by this machine's clock; "" beyond all calendars."""
+    with suppress(OverflowError, ValueError, OSError):
+        return f"{datetime.datetime.fromtimestamp(time.time() + seconds_left, datetime.UTC):{_INSTANT}}"
+    return ""
+
+
+def is_bearer_token(value: str) -> bool:
+    """Whether it can be sent as a token: in a login it stands between control characters (RFC 7628)."""
+    return len(value) <= LARGEST_TOKEN and _BEARER.fullmatch(value) is not None
 
 
 def compute_seconds_left(claims: dict[str, Any]) -> float | None:

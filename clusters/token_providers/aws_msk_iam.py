@@ -11,7 +11,7 @@ from typing import Any
 
 from clusters.connection_parameters import ConnectionParameters, OAuthSettings
 from clusters.deadline import run_with_deadline
-from clusters.errors import AuthenticationFailed, ClusterError, ProtocolError, Unreachable
+from clusters.errors import AuthenticationFailed, ClusterError, ProtocolError, SecretMissing, Unreachable
 from clusters.token_providers.access_token import AccessToken
 from clusters.token_providers.token_endpoint import is_local_endpoint
 
@@ -23,7 +23,9 @@ def sign_msk_token(settings: ConnectionParameters, oauth: OAuthSettings) -> Acce
     """Signed as the access key in the cluster's credentials, else as the identity that this machine has at AWS.
 
     With `role`, that role is assumed first. Raises ProtocolError without the vendor's package, AuthenticationFailed
-    without an identity or when AWS refuses the role, Unreachable when AWS does not answer.
+    when AWS refuses the identity or the role, SecretMissing for a file of the identity that cannot be read,
+    Unreachable when AWS does not answer; so, too, when this machine shows no identity: botocore says the same when the
+    metadata server is slow.
     """
     try:
         from aws_msk_iam_sasl_signer import MSKAuthTokenProvider
@@ -38,17 +40,8 @@ def sign_msk_token(settings: ConnectionParameters, oauth: OAuthSettings) -> Acce
     try:
         credentials = run_with_deadline(_DEADLINE_S, lambda: _find_credentials(settings, oauth))
         value, ends_ms = MSKAuthTokenProvider.generate_auth_token_from_credentials_provider(region, _hold(credentials))
-    except exceptions.ClientError as error:
-        raise _refused(settings, oauth, error.response) from None
-    except TimeoutError:
-        raise _no_answer(settings, "no answer in time") from None
-    except (exceptions.HTTPClientError, exceptions.ConnectionError) as error:
-        raise _no_answer(settings, str(error)) from None
-    except exceptions.BotoCoreError as error:
-        raise AuthenticationFailed(
-            f"cluster {settings.alias}: no identity at AWS to sign a token with: {error}. {_where(settings)}",
-            alias=settings.alias,
-        ) from None
+    except (exceptions.ClientError, exceptions.BotoCoreError, OSError, ValueError, KeyError) as error:
+        raise _explain_failure(settings, oauth, error) from None
     ends = asked + ends_ms / 1000 - time.time()
     return AccessToken(value, oauth.role or str(credentials.access_key), asked, ends)
 
@@ -64,8 +57,9 @@ def _find_credentials(settings: ConnectionParameters, oauth: OAuthSettings) -> A
     else:
         own = found.get_credentials()
         if own is None:
-            raise AuthenticationFailed(
-                f"cluster {settings.alias}: this machine has no identity at AWS. {_where(settings)}",
+            raise Unreachable(
+                f"cluster {settings.alias}: this machine shows no identity at AWS, or its metadata server does not "
+                f"answer. {_where(settings)}",
                 alias=settings.alias,
             )
     frozen = own.get_frozen_credentials()
@@ -103,14 +97,37 @@ def _hold(credentials: Any) -> Any:
     return Held()
 
 
+def _explain_failure(settings: ConnectionParameters, oauth: OAuthSettings, error: Exception) -> ClusterError:
+    from botocore import exceptions
+
+    if isinstance(error, exceptions.ClientError):
+        return _refused(settings, oauth, error.response)
+    if isinstance(error, TimeoutError):
+        return _no_answer(settings, "no answer in time")
+    silent = (exceptions.HTTPClientError, exceptions.ConnectionError)
+    if isinstance(error, (*silent, exceptions.CredentialRetrievalError, exceptions.MetadataRetrievalError)):
+        return _no_answer(settings, str(error))
+    if isinstance(error, OSError):
+        if error.filename is None:
+            return _no_answer(settings, str(error))
+        # AWS_WEB_IDENTITY_TOKEN_FILE or AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE
+        why = f"the file {error.filename} of the identity at AWS cannot be read ({error.strerror})"
+        return SecretMissing(f"cluster {settings.alias}: {why}. {_where(settings)}", alias=settings.alias)
+    why = f"its answer has no {error}" if isinstance(error, KeyError) else " ".join(str(error).split())
+    return AuthenticationFailed(
+        f"cluster {settings.alias}: no identity at AWS to sign a token with: {why.rstrip('. ')}. {_where(settings)}",
+        alias=settings.alias,
+    )
+
+
 def _refused(settings: ConnectionParameters, oauth: OAuthSettings, answer: dict[str, Any]) -> ClusterError:
     error = answer.get("Error", {})
     said = f"{error.get('Code', 'an error')}: {str(error.get('Message', '')).rstrip('. ')[:400]}"
     if int(answer.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)) >= 500:
         return _no_answer(settings, said)
+    what = f"let this identity assume {oauth.role}" if oauth.role else "give this identity credentials"
     return AuthenticationFailed(
-        f"cluster {settings.alias}: AWS does not let this identity assume {oauth.role}: {said}. Check the role's trust "
-        f"policy. {_where(settings)}",
+        f"cluster {settings.alias}: AWS does not {what}: {said}. Check the role's trust policy. {_where(settings)}",
         alias=settings.alias,
     )
 

@@ -11,11 +11,17 @@ import json
 import time
 from dataclasses import dataclass, field, replace
 from typing import Any
+from urllib.parse import urlencode
 
 from clusters.connection_parameters import ConnectionParameters, OAuthSettings
 from clusters.errors import ProtocolError, SecretMissing
 from clusters.token_providers.access_token import AccessToken
-from clusters.token_providers.token_endpoint import TokenRequest, request_access_token, request_answer
+from clusters.token_providers.token_endpoint import (
+    TokenRequest,
+    request_access_token,
+    request_answer,
+    require_plain_endpoint,
+)
 from topology.bounded_json import parse_json_object
 
 _METADATA = "http://metadata.google.internal"
@@ -57,9 +63,11 @@ class _ServiceAccount:
 
 
 def _ask_metadata(settings: ConnectionParameters, oauth: OAuthSettings) -> AccessToken:
+    require_plain_endpoint(settings, oauth.token_endpoint or _METADATA)
     base = (oauth.token_endpoint or _METADATA).rstrip("/") + _ACCOUNT
+    scopes = ",".join((oauth.scope or "").split())  # Compute Engine documentation: commas; without any, the machine's
     request = TokenRequest(
-        f"{base}token",
+        f"{base}token" + (f"?{urlencode({'scopes': scopes})}" if scopes else ""),
         "this machine's service account",
         f"Give this machine one, or name a key file in clusters.{settings.alias}.security.credentials.",
         headers={"Metadata-Flavor": "Google"},

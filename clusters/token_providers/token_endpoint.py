@@ -19,12 +19,18 @@ from urllib.parse import urlencode, urlsplit
 from clusters.connection_parameters import ConnectionParameters
 from clusters.deadline import run_with_deadline
 from clusters.errors import AuthenticationFailed, ProtocolError, Unreachable
-from clusters.token_providers.access_token import AccessToken, compute_seconds_left, read_jwt_claims
+from clusters.token_providers.access_token import (
+    AccessToken,
+    compute_seconds_left,
+    is_bearer_token,
+    read_jwt_claims,
+)
 from topology.bounded_json import parse_json_object
 
 _TIMEOUT_S = 10.0  # of a connect and of each read
 _DEADLINE_S = 20.0  # of a whole answer, while all connections of the client wait
 _LARGEST_ANSWER = 1 << 20
+_LONGEST_LIFE_S = 24 * 3600.0  # clouds give less; an endpoint that says a year cannot have a token kept for so long
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +56,8 @@ def request_access_token(settings: ConnectionParameters, request: TokenRequest) 
     value = answer.get("access_token")
     if not isinstance(value, str) or not value:
         raise _no_token(settings, request, "no `access_token`")
+    if not is_bearer_token(value):
+        raise _no_token(settings, request, "an `access_token` that is none (RFC 6750, section 2.1)")
     claims = read_jwt_claims(value)
     life = _life(answer, claims)
     if life is None:
@@ -134,6 +142,15 @@ def is_local_endpoint(settings: ConnectionParameters, url: str, *, metadata: boo
     return local
 
 
+def require_plain_endpoint(settings: ConnectionParameters, url: str) -> None:
+    """For endpoints to which we add parameters of our own. Raises AuthenticationFailed for a query or a fragment: it
+    could ask a metadata server for a token of something else."""
+    if "?" in url or "#" in url:
+        key = f"clusters.{settings.alias}.security.oauth.token_endpoint"
+        message = f"{key} has a query (`?`) or a fragment (`#`): write the address without it"
+        raise AuthenticationFailed(message, alias=settings.alias)
+
+
 def _opener(settings: ConnectionParameters, request: TokenRequest) -> urllib.request.OpenerDirector:
     local = is_local_endpoint(settings, request.url, metadata=request.metadata)
     handlers: list[urllib.request.BaseHandler] = [_NoRedirect()]
@@ -159,7 +176,7 @@ def _life(answer: dict[str, Any], claims: dict[str, Any]) -> float | None:
     for seconds in (answer.get("expires_in"), compute_seconds_left(claims)):
         try:
             if seconds is not None and float(seconds) > 0:
-                return float(seconds)
+                return min(float(seconds), _LONGEST_LIFE_S)
         except (TypeError, ValueError, OverflowError):
             continue
     return None

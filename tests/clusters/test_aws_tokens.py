@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import base64
+import os
+import socket
 import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
 
 from clusters import oauth_tokens
-from clusters.errors import AuthenticationFailed, ProtocolError, SecretMissing, Unreachable
+from clusters.errors import AuthenticationFailed, ClusterError, ProtocolError, SecretMissing, Unreachable
 from clusters.settings import ConnectionSettings, resolve_connection_settings
 from clusters.wire.secured_transport import open_transport
 from tests.clusters.vendor_servers import TokenBroker, VendorEndpoint, check_msk_token
@@ -27,11 +30,11 @@ ASSUMED, ASSUMED_SECRET = "ASIDASSUMED", "assumed/s3cr3t"
 @pytest.fixture(autouse=True)
 def nowhere_to_go(monkeypatch: pytest.MonkeyPatch) -> None:
     """No identity of the machine that runs the tests, and no address of AWS is asked."""
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     monkeypatch.setenv("AWS_CONFIG_FILE", "/nonexistent")
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/nonexistent")
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE"):
-        monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(oauth_tokens, "_sources", {})
 
 
@@ -128,8 +131,9 @@ def test_a_role_is_assumed(broker: TokenBroker) -> None:
 
 
 def test_this_machines_own_identity(broker: TokenBroker, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(AuthenticationFailed, match="this machine has no identity at AWS"):
+    with pytest.raises(Unreachable, match="this machine shows no identity at AWS"):
         connect(settings(broker.address, None))
+    monkeypatch.setattr(oauth_tokens, "_sources", {})
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", KEY)
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
     connect(settings(broker.address, None))
@@ -139,6 +143,57 @@ def test_this_machines_own_identity(broker: TokenBroker, monkeypatch: pytest.Mon
         settings(broker.address, None)
     monkeypatch.setenv("WATERSHED_ALLOW_IDENTITIES", "aws_msk_iam")
     assert settings(broker.address, None).username is None
+
+
+WEB = {"AWS_ROLE_ARN": ROLE, "AWS_WEB_IDENTITY_TOKEN_FILE": "/nonexistent/web"}
+FULL = "AWS_CONTAINER_CREDENTIALS_FULL_URI"
+CONTAINER = {FULL: "http://127.0.0.1:1/", "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE": "/nonexistent/container"}
+
+
+@pytest.mark.parametrize(
+    ("environ", "kind", "said"),
+    [
+        (WEB, SecretMissing, r"the file /nonexistent/web of the identity at AWS cannot be read \(No such file"),
+        (CONTAINER, SecretMissing, "the file /nonexistent/container of the identity at AWS cannot be read"),
+        ({FULL: "http://evil.example.internal/"}, AuthenticationFailed, "Unsupported host 'evil.example.internal'"),
+        ({"AWS_PROFILE": "none"}, AuthenticationFailed, r"config profile \(none\) could not be found"),
+    ],
+)
+def test_identities_of_the_machine_that_are_not_there(
+    monkeypatch: pytest.MonkeyPatch, environ: dict[str, str], kind: type[ClusterError], said: str
+) -> None:
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(kind, match=said):
+        oauth_tokens.fetch_token(settings("k:1", None))
+
+
+def test_a_container_s_server_that_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("botocore.utils.ContainerMetadataFetcher.SLEEP_TIME", 0)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        monkeypatch.setenv(FULL, f"http://127.0.0.1:{free.getsockname()[1]}/")
+        with pytest.raises(Unreachable, match=r"AWS gives no credentials for a token: .*Could not connect"):
+            oauth_tokens.fetch_token(settings("k:1", None))
+
+
+def test_a_web_identity_that_aws_refuses(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def refuse(*_: object) -> tuple[int, str]:
+        denied = "<Error><Code>InvalidIdentityToken</Code><Message>No such provider</Message></Error>"
+        return 400, f"<ErrorResponse>{denied}</ErrorResponse>"
+
+    token = tmp_path / "web"
+    token.write_text("token")
+    with VendorEndpoint(refuse) as endpoint:
+        for name, value in {
+            **WEB,
+            "AWS_WEB_IDENTITY_TOKEN_FILE": str(token),
+            "AWS_DEFAULT_REGION": REGION,
+            "AWS_ENDPOINT_URL_STS": endpoint.address,
+        }.items():
+            monkeypatch.setenv(name, value)
+        with pytest.raises(AuthenticationFailed, match="AWS does not give this identity credentials: InvalidIdentity"):
+            oauth_tokens.fetch_token(settings("k:1", None))
 
 
 def test_without_the_vendors_package(broker: TokenBroker, monkeypatch: pytest.MonkeyPatch) -> None:

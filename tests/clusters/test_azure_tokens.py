@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing
+from dataclasses import replace
 
 import jwt
 import pytest
@@ -127,11 +128,6 @@ def test_a_managed_identity(hub: TokenBroker, endpoint: VendorEndpoint, client_i
     [
         (f"{APPLICATION}:wrong", {}, rf"refuses the application {APPLICATION}: HTTP 401 .*AADSTS7000215"),
         (f"{APPLICATION}:{SECRET}", {"scope": "https://other.example.internal/.default"}, "AADSTS70011.*Check its id"),
-        (
-            None,
-            {"scope": "https://other.example.internal"},
-            "refuses the managed identity of this machine: .*AADSTS5000",
-        ),
         (None, {"client_id": "00000000-0000-0000-0000-000000000000"}, "identity 0000.*Identity not found"),
     ],
 )
@@ -178,6 +174,29 @@ def test_endpoints_that_are_meant(monkeypatch: pytest.MonkeyPatch) -> None:
         "http://169.254.169.254/metadata/identity/oauth2/token?api-version=2018-02-01"
         "&resource=https%3A%2F%2Fns.example.internal",
     ]
+
+
+@pytest.mark.parametrize(
+    ("address", "oauth", "said"),
+    [
+        ("evil.example.internal:9093", {"scope": "https://management.azure.com/.default"}, "only for https://evil"),
+        ("evil.example.internal:9093", {"scope": "https://evil.example.internal.other"}, "only for https://evil"),
+        ("h:1", {"token_endpoint": "http://169.254.169.254/t?resource=https://management.azure.com&x="}, "a query"),
+    ],
+)
+def test_a_managed_identity_asks_for_its_namespace_only(address: str, oauth: dict[str, str], said: str) -> None:
+    with pytest.raises(AuthenticationFailed, match=said):
+        oauth_tokens.fetch_token(settings(address, None, **oauth))
+
+
+def test_a_managed_identity_s_token_is_for_one_host(hub: TokenBroker, endpoint: VendorEndpoint) -> None:
+    asked = settings(hub.address, None, token_endpoint=f"{endpoint.address}/metadata/identity/oauth2/token")
+    with pytest.raises(AuthenticationFailed, match="for one namespace only"):
+        oauth_tokens.fetch_token(replace(asked, bootstrap=("evil.example.internal:9093", hub.address)))
+    for scope in (AUDIENCE, f"{AUDIENCE}/.default"):
+        assert asked.oauth is not None
+        connect(replace(asked, oauth=replace(asked.oauth, scope=scope), origin=None))
+    assert {form["resource"] for _, _, form in endpoint.asked} == {AUDIENCE}
 
 
 @pytest.mark.parametrize("account", [None, f"{APPLICATION}:{SECRET}"])

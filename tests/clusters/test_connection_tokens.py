@@ -64,7 +64,7 @@ def test_an_old_token_serves_while_the_endpoint_is_away() -> None:
     with IdentityProvider({"ann": SECRET}, life_s=30.0) as identity:
         asked = settings(identity.token_endpoint)
         held = oauth_tokens.fetch_token(asked)
-        source = oauth_tokens._sources[asked.alias, asked.oauth, asked.username, asked.password]
+        source = oauth_tokens._find_source(asked)
         source._token = replace(held, fetched=held.fetched - 25)  # 25 s ago of 30
     assert oauth_tokens.fetch_token(asked).value == held.value
     source._token = replace(held, fetched=held.fetched - 31, ends=held.fetched - 1)
@@ -137,7 +137,8 @@ class Odd:
         (200, b"[]", ProtocolError, "no JSON object"),
         (200, b"{}", ProtocolError, "no `access_token`"),
         (200, b'{"access_token": "opaque"}', ProtocolError, "neither `expires_in`"),
-        (200, b'{"access_token": "a.!.c", "expires_in": "soon"}', ProtocolError, "neither `expires_in`"),
+        (200, b'{"access_token": "a.-.c", "expires_in": "soon"}', ProtocolError, "neither `expires_in`"),
+        (200, b'{"access_token": "a\\u0001auth=b", "expires_in": 9}', ProtocolError, "RFC 6750"),
         (400, b'{"error": "invalid_scope"}', AuthenticationFailed, r"HTTP 400 \(invalid_scope\)"),
         (403, b"nothing", AuthenticationFailed, "HTTP 403"),
         (503, b"{}", Unreachable, "answers HTTP 503"),
@@ -148,6 +149,13 @@ def test_odd_answers(status: int, body: bytes, kind: type[ClusterError], said: s
     with pytest.raises(kind, match=said) as caught:
         oauth_tokens.fetch_token(settings(f"http://{odd.address}/token"))
     assert SECRET not in str(caught.value)
+    odd.server.shutdown()
+
+
+def test_no_token_is_kept_for_a_year() -> None:
+    odd = Odd(200, b'{"access_token": "opaque", "expires_in": 31536000}', {})
+    found = oauth_tokens.fetch_token(settings(f"http://{odd.address}/token"))
+    assert found.ends - found.fetched == 24 * 3600
     odd.server.shutdown()
 
 

@@ -37,13 +37,17 @@ class Google:
         self.issued: dict[str, tuple[str, float]] = {}
         self.life_s = 3599.0
         self.email = MACHINE
+        self.scopes: list[str | None] = []  # asked of the metadata server
         self.address = ""
 
     def __call__(self, method: str, path: str, headers: Mapping[str, str], form: dict[str, str]) -> tuple[int, str]:
         if path.startswith("/computeMetadata/v1/instance/service-accounts/default/"):
             if headers.get("Metadata-Flavor") != "Google":
                 return 403, "Missing Metadata-Flavor:Google header."
-            return (200, self._issue(MACHINE)) if path.endswith("/token") else (200, json.dumps({"email": self.email}))
+            if not path.endswith("/token"):
+                return 200, json.dumps({"email": self.email})
+            self.scopes.append(form.get("scopes"))
+            return 200, self._issue(MACHINE)
         try:
             claims = jwt.decode(
                 form["assertion"], KEY.public_key(), algorithms=["RS256"], audience=f"{self.address}/token"
@@ -137,6 +141,14 @@ def test_this_machines_own_account(google: Google, broker: TokenBroker, monkeypa
     monkeypatch.delenv("WATERSHED_ALLOW_IDENTITIES")
     with pytest.raises(SecretMissing, match="WATERSHED_ALLOW_IDENTITIES=google"):
         settings(broker.address)
+
+
+def test_the_scope_is_asked_of_the_metadata_server(google: Google) -> None:
+    for scope in ({}, {"scope": f"{SCOPE} openid"}):
+        oauth_tokens.fetch_token(settings("k:1", token_endpoint=google.address, **scope))
+    assert google.scopes == [None, f"{SCOPE},openid"]
+    with pytest.raises(AuthenticationFailed, match="has a query"):
+        oauth_tokens.fetch_token(settings("k:1", token_endpoint=f"{google.address}/other/token?x="))
 
 
 def test_wrong_ones_are_refused_in_googles_words(google: Google, broker: TokenBroker, tmp_path: Path) -> None:

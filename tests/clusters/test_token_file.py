@@ -52,6 +52,7 @@ def test_a_projected_token_is_a_link(tmp_path: Path, claims: dict[str, float]) -
     ("content", "kind", "said"),
     [
         (signed(exp=1_700_000_000), AuthenticationFailed, r"ended at 2023-11-14T22:13:20Z\. Look at what renews"),
+        (signed(exp=-1e300), AuthenticationFailed, r"ended\. Look at what renews"),
         ("", SecretMissing, "does not hold one token"),
         (f"user: {CANARY}", SecretMissing, "does not hold one token"),
         (f'{{"access_token": "{CANARY}"}}', SecretMissing, "does not hold one token"),

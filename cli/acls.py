@@ -97,7 +97,7 @@ def _check(plan: Plan, role: AccountRole, needed: tuple[RequiredRight, ...], for
 def _print_iam_policy(
     path: Path, plan: Plan, cluster: str | None, needed: tuple[RequiredRight, ...], given: tuple[str, ...]
 ) -> None:
-    """The policy on standard output; what it leaves out on standard error."""
+    """The policy on standard output; what it leaves out, and where it covers more, on standard error."""
     from clusters.iam_policy import POLICY_LIMIT, build_iam_policy
 
     arns, wanted = _find_arns(path, plan, given), dict.fromkeys(right.cluster for right in needed)
@@ -113,10 +113,19 @@ def _print_iam_policy(
         if alias not in arns:
             click.echo(f"cluster {alias} has no ARN and is left out; `--format commands` has its ACLs", err=True)
     for right in made.left_out:
-        click.echo(f"IAM has no action for {right.operation} on {right.resource} {right.name}: {right.why}", err=True)
+        click.echo(f"IAM has no action for {_describe(right)}", err=True)
+    for right in made.optional:
+        click.echo(f"not in the policy, for it is optional: {_describe(right)}", err=True)
+    for right in made.wider:
+        click.echo(f"wider than the file's selection: {_describe(right)}", err=True)
     if len(json.dumps(made.document, separators=(",", ":"))) > POLICY_LIMIT:
         click.echo(f"longer than the {POLICY_LIMIT:,} characters of one managed policy: split its statements", err=True)
     click.echo(json.dumps(made.document, indent=2))
+
+
+def _describe(right: RequiredRight) -> str:
+    name = f"{right.name}*" if right.pattern == "PREFIXED" else right.name
+    return f"{right.operation} on {right.resource} {name} of cluster {right.cluster}: {right.why}"
 
 
 def _find_arns(path: Path, plan: Plan, given: tuple[str, ...]) -> dict[str, MskArn]:

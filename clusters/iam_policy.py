@@ -43,20 +43,26 @@ _IDEMPOTENT_WRITERS = ("WriteData", "AlterTransactionalId")
 
 @dataclass(frozen=True, slots=True)
 class IamPolicy:
-    """document: the policy, as IAM takes it. left_out: rights for which IAM has no action."""
+    """document: the policy, as IAM takes it. left_out: rights for which IAM has no action. optional: rights that are
+    not in it, for there is another way without them. wider: rights in it that cover more than the file selects."""
 
     document: dict[str, Any]
-    left_out: tuple[RequiredRight, ...]
+    left_out: tuple[RequiredRight, ...] = ()
+    optional: tuple[RequiredRight, ...] = ()
+    wider: tuple[RequiredRight, ...] = ()
 
 
 def build_iam_policy(needed: Iterable[RequiredRight], arns: Mapping[str, MskArn]) -> IamPolicy:
-    """Of the rights on these clusters (ARN by alias); rights on others are not looked at."""
+    """Of the rights on these clusters (ARN by alias); rights on others are not looked at.
+
+    Optional rights are left out: ALTER on the cluster, say, lets a role write ACLs for anybody.
+    """
     actions: dict[str, set[str]] = {}
-    left_out = []
-    for right in needed:
-        arn = arns.get(right.cluster)
-        if arn is None:
+    left_out, here = [], [right for right in needed if right.cluster in arns]
+    for right in here:
+        if right.optional:
             continue
+        arn = arns[right.cluster]
         cluster = actions.setdefault(arn.name_resource("cluster"), {"Connect"})
         allowed = _ACTIONS.get((right.resource, right.operation))
         if allowed is None:
@@ -65,7 +71,12 @@ def build_iam_policy(needed: Iterable[RequiredRight], arns: Mapping[str, MskArn]
         actions.setdefault(_name(arn, right), set()).update(allowed)
         if any(each in _IDEMPOTENT_WRITERS for each in allowed):
             cluster.add("WriteDataIdempotently")
-    return IamPolicy({"Version": "2012-10-17", "Statement": _group_statements(actions)}, tuple(left_out))
+    return IamPolicy(
+        {"Version": "2012-10-17", "Statement": _group_statements(actions)},
+        tuple(left_out),
+        tuple(right for right in here if right.optional),
+        tuple(right for right in here if right.wider and not right.optional),
+    )
 
 
 def _name(arn: MskArn, right: RequiredRight) -> str:

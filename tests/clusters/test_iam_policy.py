@@ -81,14 +81,39 @@ def test_every_right_of_every_role_is_in_its_policy(path: Path, role: str) -> No
     needed = derive_required_rights(plan, role)  # type: ignore[arg-type]
     arns = {each.alias: parse_msk_arn(ARN.replace("orders", each.alias)) for each in plan.clusters}
     made = build_iam_policy(needed, arns)
-    assert all(right.optional for right in made.left_out), "only what has another way may be missing"
+    assert not made.left_out, "only what has another way may be missing"
+    assert set(made.optional) == {right for right in needed if right.optional}
+    assert set(made.wider) == {right for right in needed if right.wider and not right.optional}
     pairs = [(a, r) for each in made.document["Statement"] for a in each["Action"] for r in each["Resource"]]
-    for right in set(needed) - set(made.left_out):
+    for right in set(needed) - set(made.optional):
         kind = {"TRANSACTIONAL_ID": "transactional-id"}.get(right.resource, right.resource.lower())
         name = arns[right.cluster].name_resource(kind, "" if kind == "cluster" else right.name)
         for action in _ACTIONS[right.resource, right.operation]:
             covered = [r for a, r in pairs if a == f"kafka-cluster:{action}" and fnmatchcase(name, r)]
             assert covered, (right, action)
+
+
+def test_optional_rights_are_not_given() -> None:
+    """ALTER on the cluster would let the role write ACLs for anybody."""
+    alter = RequiredRight("msk", "CLUSTER", "kafka-cluster", "LITERAL", "ALTER", "w", optional=True)
+    read = RequiredRight("msk", "TOPIC", "*", "LITERAL", "READ", "w", wider=True)
+    made = build_iam_policy((alter, read), {"msk": MSK})
+    assert "AlterCluster" not in json.dumps(made.document)
+    assert (made.optional, made.wider, made.left_out) == ((alter,), (read,), ())
+
+
+def test_what_the_command_leaves_out_is_said(tmp_path: Path) -> None:
+    path = tmp_path / "x.yaml"
+    clusters = f"  a: {{bootstrap: ['127.0.0.1:1'], arn: '{ARN}'}}\n  b: {{bootstrap: ['127.0.0.1:2'], arn: '{ARN}'}}\n"
+    path.write_text(
+        HEAD + clusters + FLOW.replace("[t]", "[{glob: 'x*y'}]").replace("naming", "offsets: aligned, naming")
+    )
+    done = acls(path)
+    assert "AlterCluster" not in done.stdout, done.stderr
+    assert (
+        "not in the policy, for it is optional: ALTER on CLUSTER kafka-cluster of cluster b: fill gaps" in done.stderr
+    )
+    assert "wider than the file's selection: READ on TOPIC x* of cluster a: fetch records" in done.stderr
 
 
 def acls(*arguments: object) -> subprocess.CompletedProcess[str]:

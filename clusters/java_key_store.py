@@ -80,7 +80,7 @@ def open_protected_key(entry: KeyEntry, password: str) -> bytes:
         raise KeyStoreError(f"the key {entry.alias} is stored in no known way") from None
     if protection != _PROTECTOR or len(sealed) < 2 * _DIGEST_BYTES:
         raise KeyStoreError(f"the key {entry.alias} is protected in another way than JKS does it ({protection})")
-    secret, digest = password.encode("utf-16-be"), sealed[:_DIGEST_BYTES]
+    secret, digest = _encode_password(password), sealed[:_DIGEST_BYTES]
     stream = bytearray()
     length = len(sealed) - 2 * _DIGEST_BYTES
     while len(stream) < length:
@@ -93,8 +93,13 @@ def open_protected_key(entry: KeyEntry, password: str) -> bytes:
     return opened
 
 
+def _encode_password(password: str) -> bytes:
+    """Java's char array; half of a surrogate pair (a byte of a variable that is no UTF-8) is a char as well."""
+    return password.encode("utf-16-be", "surrogatepass")
+
+
 def _checksum(body: bytes, password: str) -> bytes:
-    salted = password.encode("utf-16-be") + b"Mighty Aphrodite" + body
+    salted = _encode_password(password) + b"Mighty Aphrodite" + body
     return hashlib.sha1(salted, usedforsecurity=False).digest()
 
 

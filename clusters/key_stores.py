@@ -12,6 +12,7 @@ import os
 import secrets
 import shutil
 import ssl
+import stat
 import tempfile
 import threading
 from collections.abc import Callable, Iterable
@@ -86,7 +87,7 @@ def _convert(alias: str, key: str, path: str, passwords: StorePasswords, read: _
     known = (path, read_file_stamp(path), passwords, read, os.getpid())
     with _lock:
         found = _converted.get(known)
-        if found is not None and os.path.exists(found.path):
+        if found is not None and _is_own_folder(os.path.dirname(found.path)) and os.path.exists(found.path):
             return found
         try:
             with open(path, "rb") as file:
@@ -116,10 +117,19 @@ def _convert(alias: str, key: str, path: str, passwords: StorePasswords, read: _
 
 def _own_folder() -> str:
     process = os.getpid()
-    if process not in _folders or not os.path.isdir(_folders[process]):
+    if process not in _folders or not _is_own_folder(_folders[process]):
         folder = _folders[process] = tempfile.mkdtemp(prefix="watershed-stores-")  # for its owner only
         atexit.register(_remove_folder, process, folder)
     return _folders[process]
+
+
+def _is_own_folder(path: str) -> bool:
+    """Whether nobody else can write into it: after a clean-up of /tmp, anybody may make a folder of that name."""
+    try:
+        found = os.lstat(path)
+    except OSError:
+        return False
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and stat.S_IMODE(found.st_mode) == 0o700
 
 
 def _remove_folder(process: int, folder: str) -> None:
@@ -161,6 +171,7 @@ def _read_key(data: bytes, passwords: StorePasswords) -> str:
         opened = _open_pkcs12(data, passwords.store if passwords.store is not None else passwords.key)
         if opened.key is None or opened.cert is None:
             raise KeyStoreError("it holds no private key with its certificate")
+        _require_one_key(data)
         key = opened.key
         chain = [_to_der(each.certificate) for each in (opened.cert, *opened.additional_certs)]
     encryption = serialization.BestAvailableEncryption(_passphrase.encode())
@@ -191,6 +202,25 @@ def _open_pkcs12(data: bytes, password: str | None) -> Any:
         return pkcs12.load_pkcs12(data, password.encode() if password is not None else None)
     except (ValueError, TypeError):
         raise KeyStoreError("the password is wrong, or it is damaged") from None
+
+
+def _require_one_key(data: bytes) -> None:
+    """`cryptography` takes the first key and does not tell of others, so the bags are counted (RFC 7292, section 4.2).
+
+    Keys are bags in the open part, each encrypted by itself, as Java and OpenSSL write them. A key inside an encrypted
+    part is not counted.
+    """
+    from asn1crypto import pkcs12
+
+    try:
+        safes = pkcs12.Pfx.load(data).authenticated_safe
+        open_ = [each["content"].native for each in safes if each["content_type"].native == "data"]
+        kinds = [bag["bag_id"].native for each in open_ for bag in pkcs12.SafeContents.load(each)]
+    except (ValueError, TypeError, KeyError):
+        raise KeyStoreError("its keys cannot be counted") from None
+    count = sum(kind in ("key_bag", "pkcs8_shrouded_key_bag") for kind in kinds)
+    if count > 1:
+        raise KeyStoreError(f"it should hold one private key, and it holds {count}")
 
 
 def _to_der(certificate: Any) -> bytes:

@@ -134,6 +134,43 @@ def test_stores_that_do_not_open(stores: Stores, security: dict[str, str], said:
         assert secret not in str(caught.value)
 
 
+def test_two_private_keys_in_pkcs12_are_refused(stores: Stores) -> None:
+    """`cryptography` would take the first one and say nothing."""
+    path = stores.home / "two.p12"
+    for alias in ("one", "two"):
+        source = ("-srckeystore", stores.home / "openssl.p12", "-srcstoretype", "pkcs12", "-srcstorepass", STORE)
+        to = ("-destkeystore", path, "-deststoretype", "pkcs12", "-deststorepass", STORE)
+        keytool("-importkeystore", *source, *to, "-srcalias", "client", "-destalias", alias)
+    with pytest.raises(SecretMissing, match="should hold one private key, and it holds 2"):
+        stores.settings(certificate=stores.file("two.p12"), certificate_password=ENV["STORE"])
+
+
+def test_a_password_that_is_no_text_is_wrong(stores: Stores) -> None:
+    """A variable's byte that is no UTF-8 is half of a surrogate pair in Python."""
+    for name in ("key.jks", "key.pkcs12"):
+        with pytest.raises(SecretMissing, match="the password is wrong"):
+            stores.settings(
+                {"WRONG": "\udcff"}, certificate=stores.file(name), certificate_password=SecretRef("env", "WRONG")
+            )
+
+
+@pytest.mark.parametrize("how", ["mode", "link"])
+def test_a_folder_that_somebody_else_made_is_not_used(stores: Stores, tmp_path: Path, how: str) -> None:
+    found = stores.settings(ca=stores.file("trust.jks"))
+    assert found.ca_file is not None
+    folder, other = Path(found.ca_file).parent, tmp_path / "others"
+    folder.rename(other)
+    if how == "link":
+        folder.symlink_to(other)
+    else:
+        shutil.copytree(other, folder)
+        folder.chmod(0o777)
+    again = stores.settings(ca=stores.file("trust.jks")).ca_file
+    assert again is not None
+    assert Path(again).parent != folder
+    folder.unlink() if how == "link" else shutil.rmtree(folder)
+
+
 def test_a_store_that_is_replaced_is_another_file(stores: Stores, tmp_path: Path) -> None:
     shutil.copy(stores.home / "trust.jks", tmp_path / "ca")
     found = stores.settings(ca=SecretRef("file", str(tmp_path / "ca")))

@@ -210,6 +210,81 @@ def test_a_plan_with_client_credentials_keeps_its_hash() -> None:
         assert oauth == {"ca": None, "extensions": {}, "scope": None, "token_endpoint": "https://i/t"}
 
 
+MM2 = """
+clusters = a, b
+a.bootstrap.servers = {bootstrap}
+b.bootstrap.servers = k1.b.example.internal:9093
+a.security.protocol = SASL_SSL
+a.sasl.mechanism = OAUTHBEARER
+{more}
+"""
+CANARY = "c4n4ry"
+STRIMZI = """
+apiVersion: kafka.strimzi.io/v1beta2
+kind: KafkaMirrorMaker2
+metadata: {name: x}
+spec:
+  connectCluster: b
+  clusters:
+    - {alias: b, bootstrapServers: "k1.b.example.internal:9093"}
+    - alias: a
+      bootstrapServers: k1.a.example.internal:9093
+      tls: {}
+      authentication: {type: oauth, clientId: x, tokenEndpointUri: "https://u:c4n4ry@id.example.internal/token?k=c4n4ry#c4n4ry"}
+  mirrors:
+    - {sourceCluster: a, targetCluster: b, sourceConnector: {}, topicsPattern: "t"}
+"""
+
+
+def test_secrets_in_a_token_endpoint_stay_behind() -> None:
+    endpoint = f"https://u:{CANARY}@id.example.internal/token?k={CANARY}#{CANARY}"
+    properties = MM2.format(
+        bootstrap="k1.a.example.internal:9093", more=f"a.sasl.oauthbearer.token.endpoint.url = {endpoint}"
+    )
+    for text, name in ((properties, "mm2.properties"), (STRIMZI, "mm2.yaml")):
+        found = import_text(text, name)
+        oauth = {each.alias: each for each in found.clusters}["a"].security["oauth"]
+        assert oauth == {"token_endpoint": "https://id.example.internal/token"}
+        [note] = [each for each in found.not_carried if each.what.startswith("parts of")]
+        assert "user, query or fragment" in note.why
+        assert CANARY not in note.what + note.why
+
+
+@pytest.mark.parametrize(
+    ("address", "expected", "said"),
+    [
+        ("file:///var/run/my%20token", {"file": "/var/run/my token"}, ""),
+        ("file://[x", None, "it names no file"),
+        ("file:///x%00y", None, "it names no file"),
+        ("https://[x/token", None, "it is no address"),
+    ],
+)
+def test_addresses_of_tokens(address: str, expected: dict[str, str] | None, said: str) -> None:
+    more = f"a.sasl.oauthbearer.token.endpoint.url = {address}"
+    found = import_text(MM2.format(bootstrap="k1.a.example.internal:9093", more=more), "mm2.properties")
+    security = {each.alias: each for each in found.clusters}["a"].security
+    assert security.get("credentials") == expected
+    assert "oauth" not in security
+    assert not said or any(said in each.why for each in found.not_carried)
+
+
+@pytest.mark.parametrize(
+    ("bootstrap", "region", "said"),
+    [
+        ("b-1.o.0ab12c.c2.kafka.eu-central-1.amazonaws.com:9098", "eu-central-1", "the brokers are in eu-central-1"),
+        ("boot.example.internal:9098", "us-east-1", "us-east-1, that of STS, is taken"),
+    ],
+)
+def test_the_region_of_sts_is_not_the_cluster_s(bootstrap: str, region: str, said: str) -> None:
+    handler = "software.amazon.msk.auth.iam.IAMOAuthBearerLoginCallbackHandler"
+    jaas = 'org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required awsStsRegion="us-east-1";'
+    more = f"a.sasl.login.callback.handler.class = {handler}\na.sasl.jaas.config = {jaas}"
+    found = import_text(MM2.format(bootstrap=bootstrap, more=more), "mm2.properties")
+    assert {each.alias: each for each in found.clusters}["a"].security["oauth"] == {"region": region}
+    [note] = [each for each in found.not_carried if each.what.startswith("awsStsRegion")]
+    assert said in note.why
+
+
 def test_a_client_of_another_tool_brings_its_endpoint() -> None:
     settings = """
 clusters = a, b

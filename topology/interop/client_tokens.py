@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit, urlunsplit
 
 from topology.interop.import_notes import ForeignSetting, ImportNotes
 
@@ -48,10 +48,38 @@ def import_provider(
         return {"provider": provider}, {"sasl.jaas.config", *_HANDLERS}
     endpoint, scope = config[_ENDPOINT], config.get(_SCOPE)
     if provider == "file":
-        path = urlsplit(endpoint.text.strip()).path
-        return {"provider": "file", "credentials": {"file": path}}, {_ENDPOINT}
-    oauth = {"token_endpoint": endpoint.text.strip()} | ({"scope": scope.text.strip()} if scope else {})
-    return {"oauth": oauth}, {_ENDPOINT, _SCOPE}
+        path = _read_file_address(endpoint, notes)
+        return {"provider": "file"} | ({"credentials": {"file": path}} if path else {}), {_ENDPOINT}
+    address = import_token_endpoint(endpoint, notes)
+    oauth = ({"token_endpoint": address} if address else {}) | ({"scope": scope.text.strip()} if scope else {})
+    return {"oauth": oauth} if oauth else {}, {_ENDPOINT, _SCOPE}
+
+
+def import_token_endpoint(said: ForeignSetting, notes: ImportNotes) -> str | None:
+    """The address without its user, query and fragment, which can hold secrets; a note says so. None for no address."""
+    text = said.text.strip()
+    try:
+        parts = urlsplit(text)
+    except ValueError:
+        notes.add_not_carried(f"`{said.name}`", "it is no address", said.span)
+        return None
+    _, user, host = parts.netloc.rpartition("@")
+    if not (user or parts.query or parts.fragment):
+        return text
+    why = "secrets can stand in its user, query or fragment: they are left out, give the client as `credentials`"
+    notes.add_not_carried(f"parts of `{said.name}`", why, said.span)
+    return urlunsplit((parts.scheme, host, parts.path, "", ""))
+
+
+def _read_file_address(said: ForeignSetting, notes: ImportNotes) -> str | None:
+    try:
+        path = unquote(urlsplit(said.text.strip()).path)
+    except ValueError:
+        path = ""
+    if path and path.isprintable():
+        return path
+    notes.add_not_carried(f"`{said.name}`", "it names no file: write the token's file as `credentials`", said.span)
+    return None
 
 
 def _import_aws(
@@ -61,7 +89,8 @@ def _import_aws(
     options = {name: quoted or plain for name, quoted, plain in _JAAS_OPTION.findall(jaas.text if jaas else "")}
     servers = config.get("bootstrap.servers")
     named = _MSK_HOST.search(servers.text) if servers is not None else None
-    region = options.get("awsStsRegion") or (named[1] if named is not None else None)
+    sts = options.get("awsStsRegion")  # of STS only, says the vendor's library; mostly the cluster's, too
+    region = named[1] if named is not None else sts
     oauth = {"region": region} if region else {}
     if "awsRoleArn" in options:
         oauth["role"] = options["awsRoleArn"]
@@ -75,6 +104,12 @@ def _import_aws(
     if jaas is not None and "awsProfileName" in options:
         why = "profiles belong to the machine: set AWS_PROFILE where Watershed runs"
         notes.add_not_carried(f"awsProfileName in `{jaas.name}`", why, jaas.span)
+    if jaas is not None and sts and named is None:
+        why = f"no address names the region of cluster {alias}: {sts}, that of STS, is taken. Check `oauth.region`"
+        notes.add_not_carried(f"awsStsRegion in `{jaas.name}`", why, jaas.span)
+    elif jaas is not None and sts and sts != region:
+        why = f"the brokers are in {region}; roles are assumed there, too, unless `oauth.token_endpoint` names that STS"
+        notes.add_not_carried(f"awsStsRegion {sts} in `{jaas.name}`", why, jaas.span)
     if said is not None and not region:
         why = f"no address names the region of cluster {alias}: write it as `oauth.region`"
         notes.add_not_carried("the region at AWS", why, said.span)

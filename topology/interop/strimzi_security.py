@@ -13,6 +13,7 @@ from topology.interop.client_security import (
     check_literal_secrets,
     name_secret_variable,
 )
+from topology.interop.client_tokens import import_token_endpoint
 from topology.interop.import_formats import find_child_node
 from topology.interop.import_notes import ForeignSetting, ImportNotes, parse_java_boolean
 from topology.interop.yaml_settings import collect_settings, find_key_span, find_scalar_setting
@@ -82,7 +83,9 @@ def _sasl(
         find_scalar_setting(authentication, "scope"),
     )
     if what == "oauth" and endpoint is not None:
-        out["oauth"] = {"token_endpoint": endpoint.text} | ({"scope": scope.text} if scope is not None else {})
+        address = import_token_endpoint(endpoint, notes)
+        oauth = {"token_endpoint": address, "scope": scope.text if scope is not None else None}
+        out["oauth"] = {key: value for key, value in oauth.items() if value is not None}
     if protocol == "SASL_PLAINTEXT" and what in ("plain", "oauth"):
         notes.add_problem("SEC602", f"cluster {alias}: the password travels readable", place, "add `tls: {}`")
     return out

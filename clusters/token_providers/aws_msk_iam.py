@@ -104,6 +104,8 @@ def _explain_failure(settings: ConnectionParameters, oauth: OAuthSettings, error
         return _refused(settings, oauth, error.response)
     if isinstance(error, TimeoutError):
         return _no_answer(settings, "no answer in time")
+    if isinstance(error, exceptions.HTTPClientError) and isinstance(error.kwargs.get("error"), ValueError):
+        error = ValueError("a key or a token of it has a character that no HTTP header takes, such as a line break")
     silent = (exceptions.HTTPClientError, exceptions.ConnectionError)
     if isinstance(error, (*silent, exceptions.CredentialRetrievalError, exceptions.MetadataRetrievalError)):
         return _no_answer(settings, str(error))

@@ -177,6 +177,14 @@ def test_a_container_s_server_that_is_away(monkeypatch: pytest.MonkeyPatch) -> N
             oauth_tokens.fetch_token(settings("k:1", None))
 
 
+def test_a_session_token_with_a_line_break_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"ACCESS_KEY_ID": KEY, "SECRET_ACCESS_KEY": SECRET, "SESSION_TOKEN": "c4n4ry\nx"}.items():
+        monkeypatch.setenv(f"AWS_{name}", value)
+    with pytest.raises(AuthenticationFailed, match="such as a line break") as caught:
+        oauth_tokens.fetch_token(settings("127.0.0.1:1", None, role=ROLE, token_endpoint="http://127.0.0.1:1"))
+    assert "c4n4ry" not in str(caught.value)
+
+
 def test_a_web_identity_that_aws_refuses(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     def refuse(*_: object) -> tuple[int, str]:
         denied = "<Error><Code>InvalidIdentityToken</Code><Message>No such provider</Message></Error>"

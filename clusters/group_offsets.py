@@ -23,7 +23,12 @@ from kio.schema.types import BrokerId, GroupId, TopicName
 from kio.static.primitive import i8, i32, i64
 
 from clusters.errors import RequestRefused, Unauthorised
-from clusters.pending_commits import OFFSETS_TOPIC, find_pending_groups
+from clusters.pending_commits import (
+    count_offsets_partitions,
+    find_pending_groups,
+    is_coordinator_loading,
+    read_settled_positions,
+)
 from clusters.settings import ConnectionSettings, build_wrong_cluster_error
 from clusters.topic_partition import TopicPartition
 from clusters.wire import admin_reads, error_codes
@@ -69,12 +74,13 @@ class CommittedPosition:
 @dataclass(frozen=True, slots=True)
 class CommittedOffsets:
     """What is committed for a group. unstable: partitions whose commit is part of an open transaction, or cannot be
-    told now. error: why nothing is known. lag: of share groups, how many offsets from the start offset to the log's
-    end are not done with (KIP-1226; brokers before 4.2 do not tell)."""
+    told now. error: why nothing is known; is_unauthorised: this account may not know it. lag: of share groups, how
+    many offsets from the start offset to the log's end are not done with (KIP-1226; brokers before 4.2 do not tell)."""
 
     positions: Mapping[TopicPartition, CommittedPosition] = field(default_factory=dict)
     unstable: frozenset[TopicPartition] = frozenset()
     error: str = ""
+    is_unauthorised: bool = False
     lag: Mapping[TopicPartition, int] = field(default_factory=dict)
 
 
@@ -158,37 +164,36 @@ class GroupOffsets:
     def _held_one_by_one(self, inquiry: Connection, ids: list[str]) -> dict[str, CommittedOffsets]:
         """By the OffsetFetch of Kafka before 3.0. One before 2.5 does not say what is part of an open transaction: then
         all positions of a group that may have one cannot be told now."""
-        pending: frozenset[str] = frozenset()
-        if not inquiry.knows(Api.OFFSET_FETCH, _TELLS_UNSTABLE):
-            try:
-                pending = self._find_pending(ids)
-            except Unauthorised as error:
-                return dict.fromkeys(ids, CommittedOffsets(error=str(error)))
-        found: dict[str, CommittedOffsets] = {}
-        for each in ids:
-            answer = inquiry.ask(Api.OFFSET_FETCH, highest=7, group_id=GroupId(each), topics=None, require_stable=True)
-            held = self._held(each, answer)
-            found[each] = CommittedOffsets(unstable=frozenset(held.positions)) if each in pending else held
+
+        def read(groups: list[str]) -> dict[str, CommittedOffsets]:
+            every = {"topics": None, "require_stable": True}
+            return {
+                each: self._held(each, inquiry.ask(Api.OFFSET_FETCH, highest=7, group_id=GroupId(each), **every))
+                for each in groups
+            }
+
+        if inquiry.knows(Api.OFFSET_FETCH, _TELLS_UNSTABLE):
+            return read(ids)
+        try:
+            pending = self._find_pending(ids)
+        except Unauthorised as error:
+            return dict.fromkeys(ids, CommittedOffsets(error=str(error), is_unauthorised=True))
+        found, unsettled = read_settled_positions(ids, read, partial(is_coordinator_loading, inquiry))
+        for each in pending | unsettled:
+            if not found[each].error:  # of one that cannot be read nothing is known
+                found[each] = CommittedOffsets(unstable=frozenset(found[each].positions))
         return found
 
     def _find_pending(self, groups: list[str]) -> frozenset[str]:
         """Raises Unauthorised where `__consumer_offsets` is not shown to this user."""
-        answer = self._first().ask(Api.METADATA, lowest=4, **build_metadata_values((OFFSETS_TOPIC,)))
-        [topic] = answer.topics
-        if int(topic.error_code) == error_codes.TOPIC_AUTHORIZATION_FAILED:
-            raise Unauthorised(
-                f"cluster {self.settings.alias} is older than Kafka 2.5, which tells whether a position is part of an "
-                f"open transaction only by the log ends of {OFFSETS_TOPIC}: give this account DESCRIBE on that topic "
-                f"(kafka-acls --add --allow-principal PRINCIPAL --operation Describe --topic {OFFSETS_TOPIC})",
-                alias=self.settings.alias,
-            )
-        if not topic.partitions:
-            return frozenset()  # nothing was ever committed
+        partitions = count_offsets_partitions(self._first())
+        if partitions is None:
+            return frozenset(groups)
 
         def read_ends(places: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
             return {place: (log.stable, log.end) for place, log in self.logs(places).items()}
 
-        return find_pending_groups(groups, len(topic.partitions), read_ends)
+        return find_pending_groups(groups, partitions, read_ends)
 
     def read_share_offsets(self, groups: Iterable[str]) -> dict[str, CommittedOffsets]:
         """The start offsets of share groups: everything below is done with. Partitions without one are left out."""

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from kio.static.primitive import f64, i8, i16, i32, i32Timedelta
 
+from clusters.errors import RequestRefused
 from clusters.required_role_acls import AccountRole, RequiredRight, derive_required_rights
 from clusters.settings import ConnectionSettings, SettingsLookup
 from clusters.wire import error_codes
@@ -65,7 +66,7 @@ class _MissingRight:
 
 def find_missing_rights(settings: ConnectionSettings, needed: Sequence[RequiredRight]) -> list[_MissingRight]:
     """What is missing of `needed` on one cluster, in order, without what is optional. Raises ClusterError when the
-    cluster cannot be asked.
+    cluster cannot be asked, RequestRefused when a group's coordinator does not tell rights.
 
     A transactional id's WRITE is checked as DESCRIBE: no request tells more without opening a transaction.
     """
@@ -202,7 +203,14 @@ class _Asking:
             if code not in error_codes.COORDINATOR_MOVING_CODES:
                 return None if _has(getattr(group, "authorized_operations", _NOT_TOLD), right.operation) else right.name
             if time.monotonic() > until:  # no rights stand in such an answer (Kafka 2.4), which says nothing of ours
-                return None
+                answered = error_codes.describe_error_code(code)
+                raise RequestRefused(
+                    f"cluster {right.cluster}: whether this account has {right.operation} on group {right.name} is not "
+                    f"known: for {_COORDINATOR_WAIT_S:g} s its coordinator answered {answered}. Ask again when it has "
+                    "loaded its groups",
+                    alias=right.cluster,
+                    group=right.name,
+                )
             time.sleep(0.2)
 
     def _coordinator(self, key: str, kind: i8) -> tuple[str, int] | None:

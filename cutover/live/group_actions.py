@@ -13,6 +13,7 @@ from functools import partial
 
 from confluent_kafka.admin import AdminClient
 
+from clusters.errors import Unauthorised
 from clusters.group_members import STREAMS_ASSIGNOR, GroupDescription, describe_group
 from clusters.group_offsets import CommittedOffsets, CommittedPosition, GroupOffsets
 from clusters.settings import ConnectionSettings
@@ -137,6 +138,8 @@ class LiveGroups:
             held = (groups.read_share_offsets([called]) if share else groups.held([called]))[called]
             done, again = _behind(groups, called, held) if share and not held.error else ({}, {})
             internal = self._internal(side, groups, found)
+        if held.is_unauthorised:
+            raise Unauthorised(held.error, alias=self._settings[side].alias, group=called)
         if held.error:
             raise self._settings[side].unreachable(held.error)
         marks = {place: PositionMark.of(position.metadata) for place, position in held.positions.items()}

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from clusters.errors import Unreachable
+from clusters.errors import Unauthorised, Unreachable
 from clusters.group_members import STREAMS_ASSIGNOR, GroupDescription, GroupMember
 from clusters.group_offsets import CommittedOffsets, CommittedPosition, LogOffsets
 from clusters.required_role_acls import derive_required_rights
@@ -227,3 +227,9 @@ def test_on_the_way_back_a_renamed_group_has_the_name_that_it_was_given_there() 
     assert [returning._called(side, "billing") for side in ("source", "target")] == ["b.billing", "billing"]
     forward = LiveGroups(there, {"source": one, "target": other}, lambda: 0)
     assert [forward._called(side, "billing") for side in ("source", "target")] == ["billing", "b.billing"]
+
+
+def test_a_right_that_is_missing_is_not_asked_for_again(both: Clusters) -> None:
+    both.shown = CommittedOffsets(error="give this account DESCRIBE on __consumer_offsets", is_unauthorised=True)
+    with pytest.raises(Unauthorised, match="DESCRIBE on __consumer_offsets"):
+        seen()

@@ -119,6 +119,10 @@ class ObservedGroup(Observation):
     again: Mapping[TopicPartition, int] = field(default_factory=dict)
     internal: tuple[str, ...] = ()
 
+    def list_committed(self) -> set[TopicPartition]:
+        """Partitions with a position, also those whose position is in an open transaction and not told."""
+        return {*self.offsets, *self.unstable}
+
     def others(self) -> dict[TopicPartition, int]:
         """What somebody else committed."""
         return {place: at for place, at in self.offsets.items() if place not in self.kept}

@@ -13,7 +13,12 @@ from cutover.actions import (
     StopApplication,
 )
 from cutover.errors import Refused
-from cutover.groups.group_preflight import describe_members, find_unprocessed_partitions
+from cutover.groups.group_preflight import (
+    describe_members,
+    find_unprocessed_partitions,
+    list_pending,
+    read_stable_group,
+)
 from cutover.groups.group_start_positions import (
     OffsetsByPartition,
     check_landing,
@@ -36,11 +41,13 @@ def drain_consumers(context: RunContext, outcome: JsonObject) -> ActionGenerator
 
         def look(group: str = group, upto: OffsetsByPartition = upto) -> ActionGenerator[ConditionCheck]:
             seen = yield from perform_action(ReadGroup("source", group), ObservedGroup, policy)
-            left = [
+            pending = list_pending(seen)  # what it has read is not known before these transactions end
+            left = pending or [
                 *(yield from _unread(context, group, seen, upto)),
                 *(yield from find_unprocessed_partitions(context, group, seen)),
             ]
             text = f"group {group} still reads {', '.join(left)}" if left else f"group {group} has read everything"
+            text = f"group {group}: {'; '.join(pending)}" if pending else text
             return ConditionCheck(not left, text, seen.at_ms, {"left": left, "offsets": encode_offsets(seen.offsets)})
 
         found = yield from wait_for_condition(look, policy.drain_bound_ms, policy)
@@ -122,7 +129,7 @@ def start_consumers(context: RunContext, outcome: JsonObject) -> ActionGenerator
     the same. Applications that write, too, start with the producers."""
     for group in context.groups:
         before = context.translated(group).source
-        at_source = yield from perform_action(ReadGroup("source", group), ObservedGroup, context.policy)
+        at_source = yield from read_stable_group(context, "source", group)
         settled = context.kind_of(group) != "share"  # brokers move start offsets when they come to it
         if context.cut is None and settled and dict(at_source.offsets) != before:
             raise Refused(

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from clusters.topic_partition import TopicPartition
-from cutover.actions import FindReaders, JsonObject, ReadGroup, ReadRecords, ReadTopics, ReportMessage
+from cutover.actions import ClusterSide, FindReaders, JsonObject, ReadGroup, ReadRecords, ReadTopics, ReportMessage
 from cutover.groups.group_configs import GROUP_CONFIG_PREFIXES, compare_group_configs
 from cutover.observations import ObservedGroup, ObservedReaders, ObservedRecords, ObservedTopics
 from cutover.offsets import encode_offsets, render_offsets
-from cutover.polling import ActionGenerator, perform_action
+from cutover.polling import ActionGenerator, ConditionCheck, perform_action, wait_for_condition
 from cutover.run_context import RunContext
 from topology.kafka_streams import is_changelog_topic
 from topology.shell_command import render_shell_command
@@ -50,6 +50,28 @@ def check_groups(context: RunContext, topics: set[str], problems: list[str]) -> 
     return found
 
 
+def list_pending(seen: ObservedGroup) -> list[str]:
+    """What is waited for before the group's positions are known, for people."""
+    return [f"{place} is committed in a transaction that is still open" for place in sorted(seen.unstable)]
+
+
+def read_stable_group(context: RunContext, side: ClusterSide, group: str) -> ActionGenerator[ObservedGroup]:
+    """The group when none of its positions is part of an open transaction, or as soon as it has members: then the
+    positions are its own affair. Raises Refused, naming the partitions, where a transaction stays open."""
+    policy, alias = context.policy, context.flow.source if side == "source" else context.flow.target
+    last: list[ObservedGroup] = []
+
+    def look() -> ActionGenerator[ConditionCheck]:
+        seen = yield from perform_action(ReadGroup(side, group), ObservedGroup, policy)
+        last[:] = [seen]
+        pending = [] if seen.members else list_pending(seen)
+        text = f"group {group} at {alias}: {'; '.join(pending) or 'no transaction has positions of it'}"
+        return ConditionCheck(not pending, text, seen.at_ms, {"pending": pending})
+
+    yield from wait_for_condition(look, policy.copied_bound_ms, policy)
+    return last[0]
+
+
 def find_groups_left_behind(context: RunContext, topics: set[str]) -> ActionGenerator[dict[str, list[str]]]:
     """Live groups that read the wave's topics and that the wave does not move: group → topics. Some may be meant to
     stay; whoever decides should know of them."""
@@ -65,7 +87,7 @@ def find_groups_left_behind(context: RunContext, topics: set[str]) -> ActionGene
 
 def find_unprocessed_partitions(context: RunContext, group: str, seen: ObservedGroup) -> ActionGenerator[list[str]]:
     """Partitions of the group's own repartition topics that stay behind with records which it has not taken up: they
-    would be lost."""
+    would be lost. Where the group's position is in an open transaction, nobody knows: wait for its end first."""
     if context.kind_of(group) != "streams":
         return []
     stay = [
@@ -76,7 +98,8 @@ def find_unprocessed_partitions(context: RunContext, group: str, seen: ObservedG
     if not stay:
         return []
     counts = (yield from perform_action(ReadTopics("source"), ObservedTopics, context.policy)).partitions
-    places = [TopicPartition(topic, number) for topic in stay for number in range(counts.get(topic, 0))]
+    every = [TopicPartition(topic, number) for topic in stay for number in range(counts.get(topic, 0))]
+    places = [place for place in every if place not in seen.unstable]
     at = {place: seen.offsets.get(place, 0) for place in places}
     records = (
         (yield from perform_action(ReadRecords("source", at), ObservedRecords, context.policy)).records if at else {}
@@ -112,11 +135,11 @@ def is_kind_conflict(one: str, other: str) -> bool:
 
 
 def _positions(context: RunContext, group: str, at_source: ObservedGroup, topics: set[str]) -> Iterator[str]:
-    mine = [place for place in at_source.offsets if place.topic in topics]
+    mine = [place for place in at_source.list_committed() if place.topic in topics]
     if not mine and not at_source.members and group not in context.policy.uncommitted:
         yield f"group {group} has no commit at {context.flow.source}, and the file declares no policy for it"
     own = set(at_source.internal)
-    committed = {place.topic for place in at_source.offsets}
+    committed = {place.topic for place in at_source.list_committed()}
     for topic in sorted(committed - topics - own):
         command = render_shell_command("kafka-consumer-groups", "--delete-offsets", "--group", group, "--topic", topic)
         yield (
@@ -135,7 +158,7 @@ def _reads(at_source: ObservedGroup, topics: set[str]) -> list[str]:
     """The wave's topics in which the group needs a position. Its members tell what they read; of a group without
     members nobody knows, so it may be all."""
     maybe = at_source.reads if at_source.members else topics
-    read = {topic for topic in topics if topic in maybe} | {place.topic for place in at_source.offsets}
+    read = {topic for topic in topics if topic in maybe} | {place.topic for place in at_source.list_committed()}
     return sorted(topic for topic in read & topics if not (topic in at_source.internal and is_changelog_topic(topic)))
 
 

@@ -8,7 +8,13 @@ from collections.abc import Iterator, Mapping
 from clusters.topic_partition import TopicPartition
 from cutover.actions import CommitOffsets, ForgetGroup, JsonObject, ReadGroup, ReadRecords, ReportMessage
 from cutover.errors import Refused
-from cutover.groups.group_preflight import describe_members, find_unprocessed_partitions, is_kind_conflict
+from cutover.groups.group_preflight import (
+    describe_members,
+    find_unprocessed_partitions,
+    is_kind_conflict,
+    list_pending,
+    read_stable_group,
+)
 from cutover.groups.histories import read_copies_without_holes
 from cutover.observations import ObservedGroup, ObservedRecords
 from cutover.offsets import decode_offsets, encode_offsets, render_offsets
@@ -43,6 +49,8 @@ def translate_group_offsets(context: RunContext, group: str) -> ActionGenerator[
             if place not in seen.offsets and policy.uncommitted.get(group) is not None:
                 earliest = policy.uncommitted[group] == "earliest"
                 begins.setdefault(place, logs.starts[place] if earliest else ends[place])
+        if pending := list_pending(seen):
+            return ConditionCheck(False, f"group {group}: {'; '.join(pending)}", seen.at_ms, {"ahead": pending})
         at = {**begins, **seen.offsets, **seen.done}
         found = translate_group(at, wanted, held, context.rename, logs.starts, logs.stable)
         if found.uncommitted:
@@ -59,7 +67,6 @@ def translate_group_offsets(context: RunContext, group: str) -> ActionGenerator[
                 f"written there after the fence, and are not at {context.flow.target}. Find their producer and stop it",
                 {"ahead": waiting},
             )
-        waiting += [f"{place} is committed in a transaction that is still open" for place in sorted(seen.unstable)]
         sync_texts = {place: seen.texts[place] for place in wanted if place in seen.texts}
         waiting += _texts_waiting(sync_texts, ends, held)
         texts = [place for place in sync_texts if _same_distances(context, group, place, at[place], ends[place], held)]
@@ -171,7 +178,7 @@ def commit_group_offsets(context: RunContext, group: str) -> ActionGenerator[Jso
     there, or just what we would commit (C14, C18). → what was committed"""
     moved = context.translated(group)
     wanted, before, kind = moved.target, moved.source, moved.kind
-    at_source = yield from perform_action(ReadGroup("source", group), ObservedGroup, context.policy)
+    at_source = yield from read_stable_group(context, "source", group)
     if at_source.members or dict(at_source.offsets) != before:
         raise Refused(
             f"group {group} moved at {context.flow.source} after it was stopped ({describe_members(at_source)}, "
@@ -209,10 +216,11 @@ def return_group_offsets(
     """The group goes on at the source with what it reached on the target; what we committed there is removed. → where
     it stood and stands, None where nothing was ours.
 
-    given: what was to be committed; done: whether it is known to have been. Only empty groups are touched.
+    given: what was to be committed; done: whether it is known to have been. Only empty groups are touched, and only
+    when their positions are known on both sides.
     """
-    at_target = yield from perform_action(ReadGroup("target", group), ObservedGroup, context.policy)
-    at_source = yield from perform_action(ReadGroup("source", group), ObservedGroup, context.policy)
+    at_target = yield from read_stable_group(context, "target", group)
+    at_source = yield from read_stable_group(context, "source", group)
     if not done and any(given.get(place) != at for place, at in at_target.offsets.items()):
         yield ReportMessage(
             f"group {group} holds other offsets at {context.flow.target}, which are not ours: they stay"

@@ -6,7 +6,7 @@ from __future__ import annotations
 from clusters.topic_partition import TopicPartition
 from cutover.actions import CommitOffsets, ForgetGroup, JsonObject, ReadCopies, ReadGroup, RecallDeeds, ReportMessage
 from cutover.errors import Refused
-from cutover.groups.group_preflight import describe_members
+from cutover.groups.group_preflight import describe_members, list_pending, read_stable_group
 from cutover.groups.group_start_positions import refuse_unmovable_progress
 from cutover.observations import ObservedCopies, ObservedGroup, RecalledDeeds
 from cutover.offsets import encode_offsets, render_offsets
@@ -43,6 +43,8 @@ def _translate(
         seen = yield from perform_action(ReadGroup("source", group), ObservedGroup, policy)
         if seen.members:
             raise Refused(f"group {group} is alive at {context.flow.source} again ({describe_members(seen)})")
+        if pending := list_pending(seen):
+            return ConditionCheck(False, f"group {group}: {'; '.join(pending)}", seen.at_ms, {"ahead": pending})
         at_target = yield from perform_action(ReadGroup("target", group), ObservedGroup, policy)
         logs = yield from read_target_logs(context)
         crossings = yield from _crossings(context)
@@ -72,7 +74,6 @@ def _translate(
         yield from refuse_unmovable_progress(context, group, seen)
         last.update(committed=dict(seen.offsets), reached=at, found=dict(at_target.offsets), back=found.offsets)
         waiting = [str(each) for each in found.ahead]
-        waiting += [f"{place} is committed in a transaction that is still open" for place in sorted(seen.unstable)]
         text = f"group {group}: {'; '.join(waiting) or 'everything it has read is carried back'}"
         return ConditionCheck(not waiting, text, seen.at_ms, {"ahead": waiting})
 
@@ -132,7 +133,7 @@ def commit_offsets_back(context: RunContext, outcome: JsonObject) -> ActionGener
     for group in context.groups:
         moved = context.translated(group)
         wanted, held = moved.target, moved.source
-        at_source = yield from perform_action(ReadGroup("source", group), ObservedGroup, context.policy)
+        at_source = yield from read_stable_group(context, "source", group)
         if at_source.members or dict(at_source.offsets) != held:
             raise Refused(
                 f"group {group} moved at {context.flow.source} after it was stopped ({describe_members(at_source)}, "
@@ -176,8 +177,8 @@ def undo_commit_offsets_back(context: RunContext, outcome: JsonObject) -> Action
 
 def _stay(context: RunContext, group: str) -> ActionGenerator[JsonObject]:
     moved, kind = context.translated(group), context.kind_of(group)
-    at_source = yield from perform_action(ReadGroup("source", group), ObservedGroup, context.policy)
-    at_target = yield from perform_action(ReadGroup("target", group), ObservedGroup, context.policy)
+    at_source = yield from read_stable_group(context, "source", group)
+    at_target = yield from read_stable_group(context, "target", group)
     if at_source.members or at_target.members:
         raise Refused(
             f"group {group} is alive ({describe_members(at_source)} at {context.flow.source}, "

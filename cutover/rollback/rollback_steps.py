@@ -146,7 +146,9 @@ def _groups(context: RunContext, problems: list[str]) -> ActionGenerator[JsonObj
             )
         before = earlier.outcomes["preflight"]
         known: JsonObject = before.get("groups", {}).get(group, {})
-        others = sorted({place.topic for place in at_source.offsets} - {*context.wave.topics, *at_source.internal})
+        others = sorted(
+            {place.topic for place in at_source.list_committed()} - {*context.wave.topics, *at_source.internal}
+        )
         if others:
             problems.append(
                 f"group {group} reads {', '.join(others)} at {flow.source}, too, which is not in wave "
@@ -264,7 +266,10 @@ def _forget_groups(context: RunContext, outcome: JsonObject) -> ActionGenerator[
             yield ReportMessage(
                 f"group {group} is alive at {context.flow.source} again ({describe_members(seen)}): it stays there"
             )
-        elif also := {place.topic for place in seen.offsets} - {*context.partitions(), *context.internal(group)}:
+        elif also := {place.topic for place in seen.list_committed()} - {
+            *context.partitions(),
+            *context.internal(group),
+        }:
             yield ReportMessage(
                 f"group {group} stays at {context.flow.source}: it reads {', '.join(sorted(also))} there, too"
             )

@@ -7,6 +7,7 @@ is read again.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
@@ -34,6 +35,8 @@ from spark.reading.offset_range import OffsetRange
 from topology.plan import PlanFlow
 
 _FAR: Final = 1_000_000  # offsets around a position that are searched for its neighbours
+_OPEN_TRANSACTION_WAIT_S: Final = 5.0  # applications that run commit many times a second (Kafka Streams: 10)
+_PAUSE_S: Final = 0.2
 _COUNTED: Final = 100_000  # offsets between two positions whose records are counted; beyond, their offsets are
 
 # (side, source topic, partition, offsets) -> fingerprints; side 0 is the source
@@ -103,7 +106,8 @@ class FlowGroupPositions(NamedTuple):
 def read_group_positions(
     asked: GroupSelection, flow: PlanFlow, connected: _Connected, topics: Collection[str]
 ) -> FlowGroupPositions:
-    """Positions of the flow's groups in these source topics, the target's read first.
+    """Positions of the flow's groups in these source topics, the target's read first. Waits a moment for positions in
+    open transactions; those that stay there are problems.
 
     Raises ClusterError.
     """
@@ -125,10 +129,15 @@ def read_group_positions(
         problems += [f"group {id_}: its positions on {alias} are not known: {why}" for alias, id_, why in errors if why]
         if any(why for _, _, why in errors):
             continue
+        hidden = {place for place in held.unstable if place.topic in topics}
+        hidden_there = {at for at in at_target[renamed].unstable if at.topic in {*map(flow.target_topic, topics)}}
+        problems += [_describe_pending(flow.source, name, hidden)] if hidden else []
+        problems += [_describe_pending(flow.target, renamed, hidden_there)] if hidden_there else []
         for place, position in sorted(held.positions.items()):
-            if place.topic not in topics:
+            there_at = TopicPartition(flow.target_topic(place.topic), place.partition)
+            if place.topic not in topics or there_at in hidden_there:
                 continue
-            beside = at_target[renamed].positions.get(TopicPartition(flow.target_topic(place.topic), place.partition))
+            beside = at_target[renamed].positions.get(there_at)
             mark = PositionMark.of(position.metadata)
             home = mark is not None and target_id in mark.path
             at = None if beside is None else beside.offset
@@ -139,7 +148,19 @@ def read_group_positions(
 def _held(side: GroupOffsets, groups: Mapping[str, ListedGroup | None]) -> dict[str, CommittedOffsets]:
     share = [name for name, group in groups.items() if group is not None and group.type == "share"]
     found = side.held([name for name in groups if name not in share])
+    until = time.monotonic() + _OPEN_TRANSACTION_WAIT_S
+    while (pending := [name for name, each in found.items() if each.unstable]) and time.monotonic() < until:
+        time.sleep(_PAUSE_S)
+        found |= side.held(pending)
     return found | (side.read_share_offsets(share) if share else {})
+
+
+def _describe_pending(alias: str, group: str, places: Collection[TopicPartition]) -> str:
+    first = min(places)
+    return (
+        f"group {group}: {len(places)} of its positions on {alias} are not known, first that of {first}: they may be "
+        f"part of a transaction that stayed open for {_OPEN_TRANSACTION_WAIT_S:g} s"
+    )
 
 
 def run_landing_tests(

@@ -27,9 +27,7 @@ from lab.demo.worker_fault import WorkerFault
 from lab.errors import LabError
 from lab.releases import DEFAULT_RELEASE, RELEASES
 
-REPLICATE, MIGRATE, VERIFY, *BACK = (
-    f"{verb}__{DEMO_NAME}" for verb in ("replicate", "migrate", "verify", "rollback", "failover", "failback")
-)
+REPLICATE, MIGRATE, VERIFY = (f"{verb}__{DEMO_NAME}" for verb in ("replicate", "migrate", "verify"))
 RUN_ON_AT_TARGET_S = 5.0  # how long applications go on at the target before they are stopped and counted
 DRAIN_S = 60.0
 
@@ -92,7 +90,7 @@ def _keep(stage: DemoFolders, records: int, source: str) -> int:
     say = _clock()
     try:
         lab, client = _begin(stage, say, records, fault=False, source=source)
-        for dag in (MIGRATE, VERIFY, *BACK):
+        for dag in (MIGRATE, VERIFY, *(f"{verb}__{DEMO_NAME}" for verb in stages.list_declared_runs(source))):
             client.wait_for_dag(dag)
             client.unpause(dag)
     except BaseException:

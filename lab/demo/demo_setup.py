@@ -117,6 +117,11 @@ def start_demo_clusters(stage: DemoFolders, source: str = DEFAULT_RELEASE) -> La
     return lab
 
 
+def list_declared_runs(source: str) -> tuple[str, ...]:
+    """The kinds of runs besides the migration that the topology file declares, for a source of this release."""
+    return ("rollback", "failover", "failback") if _has_way_back(source) else ("rollback", "failover")
+
+
 def _has_way_back(source: str) -> bool:
     """Whether records can be copied back to a source of this release: it would be a target then."""
     return parse_release(source) >= parse_release(_OLDEST_TARGET)

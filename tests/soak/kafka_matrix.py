@@ -23,6 +23,7 @@ from clusters.errors import ClusterError
 from clusters.kafka_release import parse_release
 from lab import clusters
 from lab.errors import LabError
+from lab.releases import RELEASES
 from replicator.errors import ReplicatorError
 from tests.replicator.real import settings_of
 from tests.soak.kafka_matrix_cases import CASES, MatrixCase, NotPossible, PairUnderTest
@@ -52,13 +53,27 @@ def main() -> int:
     parser.add_argument("--cases", default="", help=f"of {', '.join(case.name for case in CASES)}; all otherwise")
     options = parser.parse_args()
     every = [(source, target) for target in reversed(TARGETS) for source in SOURCES]
-    pairs = [tuple(each.split("/")) for each in options.pairs.split(",")] if options.pairs else every
-    names = options.cases.split(",") if options.cases else [case.name for case in CASES]
+    known = [case.name for case in CASES]
+    names = options.cases.split(",") if options.cases else known
+    if unknown := [name for name in names if name not in known]:
+        parser.error(f"--cases: there is no case {', '.join(map(repr, unknown))}; say of {', '.join(known)}")
+    try:
+        pairs = [_parse_pair(each) for each in options.pairs.split(",")] if options.pairs else every
+    except ValueError as problem:
+        parser.error(f"--pairs: {problem}")
     cases = [case for case in CASES if case.name in names]
     held = True
     for source, target in pairs:
         held = run_pair(source, target, cases) and held
     return 0 if held else 1
+
+
+def _parse_pair(text: str) -> tuple[str, str]:
+    """`2.4.1/4.3.1` → the two releases. Raises ValueError for anything else."""
+    parts = text.split("/")
+    if len(parts) != 2 or not set(parts) <= RELEASES.keys():
+        raise ValueError(f"{text!r} is not SOURCE/TARGET with releases of {', '.join(RELEASES)}")
+    return parts[0], parts[1]
 
 
 def run_pair(source: str, target: str, cases: Iterable[MatrixCase]) -> bool:

@@ -166,11 +166,8 @@ class GroupOffsets:
         all positions of a group that may have one cannot be told now."""
 
         def read(groups: list[str]) -> dict[str, CommittedOffsets]:
-            every = {"topics": None, "require_stable": True}
-            return {
-                each: self._held(each, inquiry.ask(Api.OFFSET_FETCH, highest=7, group_id=GroupId(each), **every))
-                for each in groups
-            }
+            every = partial(inquiry.ask, Api.OFFSET_FETCH, highest=7, topics=None, require_stable=True)
+            return {each: self._held(each, every(group_id=GroupId(each))) for each in groups}
 
         if inquiry.knows(Api.OFFSET_FETCH, _TELLS_UNSTABLE):
             return read(ids)

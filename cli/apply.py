@@ -26,18 +26,30 @@ if TYPE_CHECKING:
 @click.command(epilog="Example: topology apply orders.yaml --yes")
 @click.argument("path", type=click.Path(path_type=Path))
 @click.option("--yes", is_flag=True, help="Do not ask before the first change (only a terminal is asked).")
+@click.option(
+    "--capabilities",
+    "probed",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    help="What `topology probe` saw a cluster do; may be repeated.",
+)
 @click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
-def apply(path: Path, yes: bool, form: str) -> int:
+def apply(path: Path, yes: bool, probed: tuple[Path, ...], form: str) -> int:
     """Create what the plan needs on its clusters and write the desired flows.
 
     Creates control topics and missing target topics, and carries over what `sync` asks for. Never deletes anything; an
     existing topic is changed only in configs that `sync.configs: continuous` keeps equal, where that is safe.
     Applying the same file again changes nothing.
+
+    With --capabilities a flow is refused whose cluster failed a probe, before anything is created.
     """
     from replicator.apply import AppliedChange, apply_plan
+    from topology.inventory_json import decode_capability_record
+    from topology.loader import read_text_file
     from topology.unsupported_settings import read_unsupported_settings
 
     plan = compile_plan_at(path)
+    records = [decode_capability_record(read_text_file(file)) for file in probed]
     if not yes and sys.stdin.isatty():
         targets = ", ".join(sorted({flow.target for flow in plan.flows}))
         click.confirm(f"Apply {plan.topology} ({len(plan.flows)} flows) to {targets}?", abort=True, err=True)
@@ -52,7 +64,7 @@ def apply(path: Path, yes: bool, form: str) -> int:
     if not _has_rights(plan, connect):
         return 1
     left: list[FieldDrift] = []
-    changes = apply_plan(plan, connect, say, left.append)
+    changes = apply_plan(plan, connect, say, left.append, records)
     if form == "json":
         rows = [
             {"cluster": change.cluster, "what": change.what, "name": change.name, "error": change.error or None}

@@ -31,12 +31,15 @@ def probe(path: Path, alias: str, form: str, output: Path | None) -> int:
     markers, DeleteRecords, DescribeProducers, timestamps, compaction, the largest batch, batches byte for byte.
 
     Creates one topic (watershed.probe-…), writes up to 32 MiB to it and deletes it, also after an error and Ctrl-C.
-    Needs CREATE, DELETE, WRITE, READ and ALTER_CONFIGS on topics of that prefix, and WRITE on transactional ids that
-    begin with `watershed-probe|`; markers need ALTER on the cluster. Exits 1 when something does not work.
+    Needs CREATE, DELETE, WRITE, READ, DESCRIBE_CONFIGS and ALTER_CONFIGS on topics of that prefix, and WRITE on
+    transactional ids that begin with `watershed-probe|`; markers need ALTER on the cluster. With DESCRIBE_CONFIGS on
+    the cluster it sees beforehand whether brokers delete topics at all. What a missing right keeps from being tried
+    is `null` in the record. Exits 1 when something does not work.
     """
     from cli.report import read_scannable_topology
     from clusters.settings import resolve_connection_settings
-    from replicator.capability_probe import find_left_topics, probe_cluster
+    from replicator.capability_probe import probe_cluster
+    from replicator.probe_topic import find_left_topics
     from topology.inventory_json import encode_capability_record
 
     require_writable(output)
@@ -47,7 +50,7 @@ def probe(path: Path, alias: str, form: str, output: Path | None) -> int:
     settings = resolve_connection_settings(topology.clusters[alias])
     for name in find_left_topics(settings):
         click.echo(f"topic {name} at {alias} is of a probe that was killed, or of one that runs: delete it", err=True)
-    before = {number: signal.signal(number, _interrupt_once) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.signal(number, _interrupt_once) for number in _list_signals()}
     try:
         found = probe_cluster(settings, _print_result if form == "text" else lambda _name, _tried: None)
     finally:
@@ -68,8 +71,14 @@ def _print_result(name: str, tried: TriedCapability) -> None:
     click.echo(f"{name:<20} {word:<14} {tried.told}")
 
 
+def _list_signals() -> list[signal.Signals]:
+    """Those that end a probe. A terminal that is closed sends SIGHUP; under `nohup` it stays ignored."""
+    is_ignored = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    return [signal.SIGINT, signal.SIGTERM, *([] if is_ignored else [signal.SIGHUP])]
+
+
 def _interrupt_once(_number: int, _frame: FrameType | None) -> None:
     """The topic is deleted then; a second interrupt must not keep it from that."""
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in _list_signals():
         signal.signal(number, signal.SIG_IGN)
     raise KeyboardInterrupt

@@ -119,23 +119,10 @@ def _sum(values: Iterable[int | None]) -> int | None:
     return sum(known) if known else None
 
 
-def _describe_record(flow: dict[str, Any]) -> list[str]:
-    """What the flow was promised, what it let go of, and that nobody serves it."""
-    lines = []
-    if flow.get("guarantee"):
-        lines.append(f"  guarantee: {flow['guarantee']}")
-    if flow.get("retired"):
-        lines.append(f"  applications have moved, so it no longer copies: {', '.join(flow['retired'])}")
-    if flow["desired"] == "running" and not flow["partitions"]:
-        lines.append(
-            "  no worker reports a partition of it: no topic matches, no worker runs, or its log says what fails"
-        )
-    return lines
-
-
 def _table(flows: list[dict[str, Any]]) -> str:
     from cli.alignment_progress import render_alignment_progress
     from cli.copy_mode_text import describe_single_batch_mode
+    from cli.flow_record_text import describe_flow_record
     from cli.sync_text import describe_flow_sync
 
     width = max([32, *(len(flow["id"]) for flow in flows)])
@@ -146,7 +133,7 @@ def _table(flows: list[dict[str, Any]]) -> str:
         rate = f"{flow['rate_bytes'] / 1e6:,.1f} MB/s"
         count = len(flow["partitions"])
         lines.append(f"{flow['id']:<{width}} {flow['state']:<20} {count:>10} {lag:>12} {behind:>9} {rate:>11}")
-        lines += _describe_record(flow)
+        lines += [f"  {line}" for line in describe_flow_record(flow)]
         if old := describe_single_batch_mode(flow):
             lines.append(f"  {old}")
         lines += [f"  {line}" for line in describe_flow_sync(flow)]

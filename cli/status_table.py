@@ -13,6 +13,7 @@ from rich.text import Text as RichText
 
 from cli.alignment_progress import render_alignment_progress
 from cli.copy_mode_text import describe_single_batch_mode
+from cli.flow_record_text import describe_flow_record
 from cli.sync_text import describe_flow_sync
 from cli.terminal import get_unfiltered_output, make_visible
 from topology.rounded_amounts import render_decimal_size
@@ -92,6 +93,7 @@ def _told(flows: list[dict[str, Any]]) -> list[RichText]:
     """What needs somebody, partition by partition."""
     lines: list[RichText] = []
     for flow in flows:
+        lines += [make_visible_text(f"  {flow['id']}: {line}", style="dim") for line in describe_flow_record(flow)]
         old = describe_single_batch_mode(flow)
         if old:
             lines.append(make_visible_text(f"  {flow['id']}: {old}", style="dim"))

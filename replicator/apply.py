@@ -6,7 +6,7 @@ and where that is safe, and applying the same plan again changes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
 
@@ -21,6 +21,7 @@ from clusters.settings import ConnectionSettings, SettingsLookup
 from clusters.wire.connection import open_connection
 from replicator.apply_neighbours import adapt_to_neighbours
 from replicator.apply_refusals import (
+    combine_with_probes,
     keep_delivery,
     refuse_change,
     refuse_changed_schema_ids,
@@ -32,6 +33,7 @@ from replicator.ledger.ledger import read_ledger
 from replicator.sync.schemas import require_registries
 from replicator.sync.sync_on_apply import apply_sync_differences
 from replicator.topic_mapping import MappedTopic, map_topics, read_copied_topics
+from topology.cluster_capabilities import ClusterCapabilities
 from topology.delivery_guarantee import Guarantee, name_guarantee
 from topology.drift import FieldDrift
 from topology.plan import Plan, PlanFlow
@@ -52,11 +54,13 @@ def apply_plan(
     connect_to: SettingsLookup,
     say: Callable[[AppliedChange], None] = lambda _change: None,
     left: Callable[[FieldDrift], None] = lambda _difference: None,
+    probed: Iterable[ClusterCapabilities] = (),
 ) -> list[AppliedChange]:
     """Create control topics and target topics, and write every flow's desired state. Returns what changed; `left` is
-    told of what differs beside the records and is not carried over.
+    told of what differs beside the records and is not carried over. probed: what `topology probe` saw of clusters.
 
-    Raises CannotApply before anything is changed, ClusterError when a cluster cannot be used.
+    Raises CannotApply and UnreadableInventory (a probe of another cluster) before anything is changed, ClusterError
+    when a cluster cannot be used.
     """
     for flow in plan.flows:
         refuse_reserved_targets(flow)
@@ -67,12 +71,12 @@ def apply_plan(
             admin.check_identity()
             ids[alias] = admin.cluster_id()
     targets = sorted({flow.target for flow in plan.flows})
-    answers = _require_requests(plan, settings)
+    able = combine_with_probes(_require_requests(plan, settings), probed)
     there = {alias: read_flows(each) for alias, each in settings.items()}
     wanted = adapt_to_neighbours(plan.topology, list(plan.flows), ids, there)
     flows = [_as_before(plan, flow, there[flow.target].get(flow.id), ids, settings) for flow in wanted]
     for flow in flows:
-        require_guarantee(flow, answers[flow.source], answers[flow.target])
+        require_guarantee(flow, able[flow.source], able[flow.target])
     require_registries((flow for flow in flows if flow.state == "running"), connect_to)
     changes: list[AppliedChange] = []
 

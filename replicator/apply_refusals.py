@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 from clusters.capabilities import BrokerAnswers, combine_answers
 from clusters.flow_records import FlowRecord
 from replicator.errors import ReplicatorError
+from topology.cluster_capabilities import ClusterCapabilities
 from topology.delivery_guarantee import decide_guarantee, explain_refusal
+from topology.inventory import Inventory, InventoryCluster
 from topology.plan import Plan, PlanFlow
 from topology.reserved_topics import explain_reserved_topic, find_reserved_targets
 
@@ -29,9 +31,28 @@ def refuse_reserved_targets(flow: PlanFlow) -> None:
         )
 
 
-def require_guarantee(flow: PlanFlow, source: BrokerAnswers, target: BrokerAnswers) -> None:
+def combine_with_probes(
+    answers: Mapping[str, BrokerAnswers], probed: Iterable[ClusterCapabilities]
+) -> dict[str, ClusterCapabilities]:
+    """What each cluster can do, by alias: what its brokers answered just now, and what a probe saw.
+
+    Raises UnreadableInventory for a probe of a cluster that is not there, or is another one by now.
+    """
+    seen = Inventory(
+        {
+            alias: InventoryCluster(alias, each.cluster_id, each.taken_ms, capabilities=combine_answers(each))
+            for alias, each in answers.items()
+        }
+    )
+    for each in probed:
+        seen = seen.with_probe(each)
+    found = {alias: cluster.capabilities for alias, cluster in seen.clusters.items()}
+    return {alias: each for alias, each in found.items() if each is not None}
+
+
+def require_guarantee(flow: PlanFlow, source: ClusterCapabilities, target: ClusterCapabilities) -> None:
     """Both clusters can do what the flow's delivery needs. Raises CannotApply, which names what is missing where."""
-    decision = decide_guarantee(flow.delivery, combine_answers(source), combine_answers(target))
+    decision = decide_guarantee(flow.delivery, source, target)
     if refused := explain_refusal(flow.id, "", decision):
         raise CannotApply(refused)
 

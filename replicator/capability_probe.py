@@ -11,20 +11,17 @@ from __future__ import annotations
 import secrets
 import struct
 import time
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable
+from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
-from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import AdminClient
 from crc32c import crc32c
 
-from clusters import librdkafka
 from clusters.admin import Admin
 from clusters.capabilities import read_capabilities
 from clusters.cluster_protocol import ClusterProtocol
-from clusters.errors import RequestRefused, Unauthorised, Unreachable
+from clusters.errors import ClusterError, ProtocolError, RequestRefused, TopicMissing, Unauthorised, Unreachable
 from clusters.record_batch import BATCH_CRC_START, RECORD_BATCH_HEADER_BYTES, build_simple_batch
 from clusters.settings import ConnectionSettings
 from clusters.wire import error_codes
@@ -34,32 +31,48 @@ from clusters.wire.topic_names import is_stand_in_id
 from replicator.batch.codecs import CODEC_NAMES, compress_payload
 from replicator.batch.record_batch import RawBatch
 from replicator.copy.aligned.log_end import decode_coordinator_epoch
-from replicator.copy.aligned.target_log import TargetLog
+from replicator.copy.aligned.target_log import TargetLog, take_only_answer
 from replicator.copy.transactions.produce_answers import SessionLost
 from replicator.copy.transactions.transactional_producer import TransactionalProducer
+from replicator.errors import BadBatch
+from replicator.partition_states import Halt
+from replicator.probe_topic import create_probe_topic, require_topic_deletion
 from topology import cluster_capabilities as names
 from topology.cluster_capabilities import ClusterCapabilities, TriedCapability
 
-PROBE_TOPIC_PREFIX: Final = "watershed.probe-"
 _APPEARS_S: Final = 10.0
 _PAUSE_S: Final = 0.1
 _ATTEMPTS: Final = 50  # while a new topic's leader, or a transaction, is not ready yet
+_ROUNDS: Final = 3  # of a whole attempt, while leaders or coordinators move
+_ROUND_PAUSE_S: Final = 1.0
+_PATIENCE_S: Final = 35.0  # for one attempt: above the 30 s that a Produce may wait for its replicas
 _LARGEST_TRIED: Final = 16 << 20  # bytes; a probe must not cost more traffic than that
 _USUAL_LARGEST: Final = 1_048_588  # bytes: Apache Kafka's default of message.max.bytes
 _RECORDS: Final = 3  # of a small batch
 _FRONT: Final = struct.Struct(">qiibI")  # base offset, length, leader epoch, magic, crc
-_DELETED_S: Final = 60.0
-_LATE_S: Final = 3.0  # in which a topic may appear whose creation was interrupted
-_GONE: Final = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC})
 _DAY_MS: Final = 86_400_000
 _BEHIND_EPOCH: Final = 16  # bytes of a batch from here on are the producer's; base offset and leader epoch come before
-_NOT_READY: Final = frozenset(
-    {
-        error_codes.UNKNOWN_TOPIC_OR_PARTITION,
+# The cluster is busy or moves: the same batch may be sent again. That is right here only: who reads a probe's topic?
+_NOT_NOW: Final = (
+    error_codes.REINSPECT_CODES
+    | error_codes.COORDINATOR_MOVING_CODES
+    | {
         error_codes.UNKNOWN_TOPIC_ID,
-        error_codes.LEADER_NOT_AVAILABLE,
-        error_codes.NOT_LEADER_OR_FOLLOWER,
         error_codes.CONCURRENT_TRANSACTIONS,
+        error_codes.OFFSET_NOT_AVAILABLE,
+        error_codes.NOT_CONTROLLER,
+        error_codes.THROTTLING_QUOTA_EXCEEDED,
+    }
+)
+# These answers say nothing of what the cluster can do.
+_UNDECIDED: Final = _NOT_NOW | error_codes.AUTHORIZATION_CODES | {error_codes.TRANSACTION_ABORTABLE}
+# Answers to a batch whose sequence number is not the next one (KIP-98, KIP-360).
+_OUT_OF_ORDER: Final = frozenset(
+    {
+        error_codes.OUT_OF_ORDER_SEQUENCE_NUMBER,
+        error_codes.DUPLICATE_SEQUENCE_NUMBER,
+        error_codes.UNKNOWN_PRODUCER_ID,
+        error_codes.INVALID_PRODUCER_EPOCH,
     }
 )
 
@@ -75,15 +88,10 @@ def probe_cluster(
     listed = read_capabilities(settings)
     with Admin(settings) as admin:
         admin.check_identity()
-        if admin.broker_config("delete.topic.enable") == "false":
-            raise RequestRefused(
-                f"cluster {settings.alias} deletes no topics (delete.topic.enable=false), so a probe would leave its "
-                "own behind; nothing was created",
-                alias=settings.alias,
-            )
+        require_topic_deletion(admin)
         with open_connection(settings) as connection:
             bump = connection.versions.transaction_version >= 2
-        with _create_topic(settings, admin) as log, closing(log):
+        with create_probe_topic(settings, admin) as log, closing(log):
             tried = try_capabilities(admin, log, bump, say)
             topic_ids = not is_stand_in_id(log.topic_id)
     return replace(listed, tried=tried, topic_ids=topic_ids if listed.topic_ids is None else listed.topic_ids)
@@ -93,7 +101,7 @@ def try_capabilities(
     admin: ClusterProtocol, log: TargetLog, bump: bool, say: Callable[[str, TriedCapability], None]
 ) -> dict[str, TriedCapability]:
     """Tries everything on an empty log of our own, in an order in which it can be tried. bump: the cluster finalized
-    transaction.version 2. Raises Unreachable, and other ClusterErrors that say nothing of the cluster's abilities."""
+    transaction.version 2. Raises Unreachable when the cluster is gone, TopicMissing when the topic is."""
     trial = _Trial(admin, log, bump)
     tried: dict[str, TriedCapability] = {}
     for name, attempt in trial.list_attempts():
@@ -102,37 +110,42 @@ def try_capabilities(
     return tried
 
 
-def find_left_topics(settings: ConnectionSettings) -> list[str]:
-    """Topics of earlier probes that were ended before they could delete them. Raises ClusterError."""
-    with open_connection(settings) as connection:
-        return [name for name in connection.topics() if name.startswith(PROBE_TOPIC_PREFIX)]
-
-
-@contextmanager
-def _create_topic(settings: ConnectionSettings, admin: Admin) -> Iterator[TargetLog]:
-    name, created = f"{PROBE_TOPIC_PREFIX}{secrets.token_hex(6)}", False
-    try:
-        admin.create_topic(name, 1, min(3, admin.brokers()))
-        created = True
-        with open_connection(settings) as connection:  # librdkafka knows no id that stands in for a missing one
-            topic_id = connection.metadata((name,)).topics[0].topic_id
-        yield TargetLog(lambda address: open_connection(settings, address), settings.alias, name, topic_id, 0)
-    finally:
-        _delete_topic(settings, admin, name, surely_there=created)
-
-
 def _try(attempt: Callable[[], TriedCapability], log: TargetLog) -> TriedCapability:
-    """What it found. Raises Unreachable when the cluster is gone, and not only this connection."""
-    try:
-        return attempt()
-    except Unauthorised as error:
-        return TriedCapability(None, f"it could not be tried: {error}")
-    except Unreachable as error:
+    """What it found. Tried again while the cluster is busy or moves, and after an answer that cannot be understood,
+    which one bad connection may have garbled. Raises Unreachable when the cluster is gone, TopicMissing when the topic
+    is."""
+    deadline = time.monotonic() + _PATIENCE_S
+    for number in range(_ROUNDS):
+        try:
+            return attempt()
+        except (ClusterError, BadBatch, SessionLost) as error:
+            found, is_passing = _judge_error(error)
         log.lost()
-        log.range()
-        return TriedCapability(None, f"it could not be tried, the connection was lost: {error}")
-    except (RequestRefused, SessionLost) as error:
-        return TriedCapability(False, str(error))
+        with suppress(RequestRefused, Unauthorised, ProtocolError):  # whoever asks next is told the same
+            log.confirm()
+        if not is_passing or number == _ROUNDS - 1 or time.monotonic() > deadline:
+            break
+        time.sleep(_ROUND_PAUSE_S)
+    return found
+
+
+def _judge_error(error: ClusterError | BadBatch | SessionLost) -> tuple[TriedCapability, bool]:
+    """What an error says of the cluster, and whether it may pass. Raises what says nothing of an attempt at all, such
+    as WrongCluster and SecretMissing."""
+    untried = f"it could not be tried: {error}"
+    if isinstance(error, Unreachable):
+        return TriedCapability(None, f"it could not be tried, the connection was lost: {error}"), False
+    if isinstance(error, Unauthorised) or (isinstance(error, SessionLost) and isinstance(error.trouble, Halt)):
+        return TriedCapability(None, untried), False
+    if isinstance(error, TopicMissing):  # whether it is really gone is asked next
+        return TriedCapability(None, untried), True
+    if isinstance(error, ProtocolError | BadBatch):
+        return TriedCapability(False, f"what the cluster answers cannot be understood: {error}"), True
+    if not isinstance(error, RequestRefused | SessionLost):
+        raise error
+    if error.code in _UNDECIDED:
+        return TriedCapability(None, untried), error.code not in error_codes.AUTHORIZATION_CODES
+    return TriedCapability(False, str(error)), False
 
 
 class _Written(NamedTuple):
@@ -148,6 +161,9 @@ class _Written(NamedTuple):
         return error_codes.describe_error_code(self.answer.error) if self.answer.error else ""
 
 
+_WITHOUT_FIRST: Final = TriedCapability(None, "it could not be tried without a stored batch that has a producer id")
+
+
 @dataclass(slots=True)
 class _Trial:
     """One probe under way. bump: transaction.version 2 (`TransactionalProducer`)."""
@@ -156,8 +172,8 @@ class _Trial:
     log: TargetLog
     bump: bool
     producer_id: int = -1
-    first: bytes = b""  # the first batch with this producer id
-    coordinator_epoch: int = 0
+    first: bytes = b""  # the first batch with this producer id, once it is stored
+    coordinator_epoch: int | None = None  # as the newest marker has it
     transactional_id: str = field(default_factory=lambda: f"watershed-probe|{secrets.token_hex(6)}")
 
     def list_attempts(self) -> list[tuple[str, Callable[[], TriedCapability]]]:
@@ -178,11 +194,10 @@ class _Trial:
     def try_idempotence(self) -> TriedCapability:
         """A batch keeps the producer id and the sequence number that it was sent with."""
         self.producer_id = self.log.leader().issue_producer_id()
-        self.first = self._build_sequenced(0)
-        written = self._write(self.first)
+        written = self._write(self._build_sequenced(0))
         if written.error:
             return TriedCapability(False, f"a batch with a producer id is answered {written.error}")
-        stored = written.stored
+        self.first, stored = written.sent, written.stored
         if stored is None or (stored.producer_id, stored.producer_epoch, stored.base_sequence) != (
             self.producer_id,
             0,
@@ -194,14 +209,24 @@ class _Trial:
     def try_sequence_check(self) -> TriedCapability:
         """The same batch again is stored once, and one whose number is not the next one is refused (KIP-98)."""
         if not self.first:
-            return TriedCapability(None, "it could not be tried without a producer id")
+            return _WITHOUT_FIRST
         end = self.log.range().end
-        self._write(self.first)
+        again = self._write(self.first)
         if self.log.range().end != end:
             return TriedCapability(False, "a batch that was sent twice is stored twice")
+        if again.error and again.answer.error not in _OUT_OF_ORDER:
+            return TriedCapability(None, f"it could not be tried: the same batch again is answered {again.error}")
         ahead = self._write(self._build_sequenced(1_000))
-        if not ahead.error or self.log.range().end != end:
+        if self.log.range().end != end:
             return TriedCapability(False, "a batch whose sequence number is not the next one is stored")
+        if not ahead.error:
+            return TriedCapability(
+                False, "a batch whose sequence number is not the next one is answered without an error, and not stored"
+            )
+        if ahead.answer.error not in _OUT_OF_ORDER:
+            return TriedCapability(
+                None, f"a batch whose sequence number is not the next one is answered {ahead.error}, for another reason"
+            )
         return TriedCapability(
             True, f"a batch that was sent twice is stored once, one out of order is answered {ahead.error}"
         )
@@ -210,9 +235,10 @@ class _Trial:
         """The leader tells the last sequence number of our producer id (KIP-664)."""
         error, states = self.log.leader().describe_producers(self.log.topic, 0)
         if error:
+            self._raise_undecided(error, "DescribeProducers")
             return TriedCapability(False, f"DescribeProducers is answered {error_codes.describe_error_code(error)}")
         if not self.first:
-            return TriedCapability(None, "it could not be tried without a producer id")
+            return _WITHOUT_FIRST
         if (self.producer_id, _RECORDS - 1) not in {(each.producer_id, each.last_sequence) for each in states}:
             return TriedCapability(False, "DescribeProducers does not tell the last sequence number of a producer")
         return TriedCapability(True, "the leader tells the last sequence number of a producer")
@@ -274,9 +300,9 @@ class _Trial:
     def try_transactions(self) -> TriedCapability:
         """One transaction is committed and one aborted; a reader of committed records is told of the aborted one."""
         producer = TransactionalProducer(self.transactional_id, self.log.connect, self.bump)
-        before = self.log.range().end
         try:
             producer.begin()
+            before = self.log.range().end  # behind the marker of a transaction that an earlier round left open
             for commit in (True, False):
                 if not self.bump:
                     producer.add(((self.log.topic, 0),))
@@ -291,7 +317,8 @@ class _Trial:
             return TriedCapability(False, f"two transactions have ended, but {len(markers)} of two markers are stored")
         self.coordinator_epoch = decode_coordinator_epoch(markers[-1])
         part = FetchPartition(self.log.topic_id, 0, before, max_bytes=1 << 20)
-        (answer,) = self.log.leader().fetch((part,), max_wait_ms=0, isolation=READ_COMMITTED)
+        answer = take_only_answer(self.log.leader().fetch((part,), max_wait_ms=0, isolation=READ_COMMITTED), "Fetch")
+        self._raise_undecided(answer.error, "Fetch")
         if answer.error or not answer.aborted:
             return TriedCapability(False, "readers of committed records are not told of an aborted transaction")
         return TriedCapability(True, "transactions are committed and aborted, and readers are told which")
@@ -304,9 +331,13 @@ class _Trial:
         finally:
             producer.close()
         before = self.log.range().end
-        error = self.log.leader().write_markers(self.log.topic, 0, producer.identity, 1, self.coordinator_epoch)
+        epoch = self.coordinator_epoch
+        error = self.log.leader().write_markers(self.log.topic, 0, producer.identity, 1, epoch or 0)
         if error == error_codes.CLUSTER_AUTHORIZATION_FAILED:
             return TriedCapability(None, f"it could not be tried: ALTER on cluster {self.log.alias} is missing")
+        if error == error_codes.TRANSACTION_COORDINATOR_FENCED and epoch is None:
+            return TriedCapability(None, "it could not be tried without a transaction: its marker has the epoch to use")
+        self._raise_undecided(error, "WriteTxnMarkers")
         if error:
             return TriedCapability(False, f"WriteTxnMarkers is answered {error_codes.describe_error_code(error)}")
         if not self._wait_for_markers(before, 1):
@@ -345,20 +376,28 @@ class _Trial:
         )
 
     def _write(self, batch: bytes, transactional_id: str | None = None) -> _Written:
-        """Sends the batch until the leader has an answer to it, and reads what stands at the offset that it names."""
-        for number in range(_ATTEMPTS):
+        """Sends the batch until the leader has an answer to it, and reads what stands at the offset that it names.
+
+        Raises ClusterError, also for an answer that says nothing of what the cluster can do (`_UNDECIDED`)."""
+        deadline = time.monotonic() + _PATIENCE_S
+        for _ in range(_ATTEMPTS):
             leader = self.log.leader()
             leader.send_produce((ProducePartition(self.log.topic_id, 0, (batch,)),), transactional_id=transactional_id)
-            (answer,) = leader.receive_produce()
-            if answer.error not in _NOT_READY or number == _ATTEMPTS - 1:
+            answer = take_only_answer(leader.receive_produce(), "Produce")
+            if answer.error not in _NOT_NOW or time.monotonic() > deadline:
                 break
             if answer.error != error_codes.CONCURRENT_TRANSACTIONS:
                 self.log.lost()
             time.sleep(_PAUSE_S)
+        self._raise_undecided(answer.error, "Produce")
         stored = None
         if not answer.error and answer.base_offset >= 0:
             stored = next(self.log.batches(answer.base_offset, answer.base_offset + 1, max_wait_ms=1_000), None)
         return _Written(batch, answer, stored)
+
+    def _raise_undecided(self, error: int, doing: str) -> None:
+        if error in _UNDECIDED:
+            raise self.log.refused(doing, error)
 
     def _wait_for_markers(self, start: int, count: int) -> list[RawBatch]:
         """The markers from `start` on; fewer where they do not appear in time."""
@@ -368,27 +407,6 @@ class _Trial:
             if len(found) >= count or time.monotonic() > deadline:
                 return found
             time.sleep(_PAUSE_S)
-
-
-def _delete_topic(settings: ConnectionSettings, admin: Admin, name: str, *, surely_there: bool) -> None:
-    """Returns when no broker shows the topic any more. surely_there: False where its creation was interrupted: it may
-    appear later, and is deleted then. Raises RequestRefused where it stays."""
-    client = AdminClient(settings.librdkafka())
-    deadline, quiet_until = time.monotonic() + _DELETED_S, time.monotonic() + (0 if surely_there else _LATE_S)
-    why = "it is still shown"
-    while time.monotonic() < deadline:
-        try:
-            librdkafka.wait_for_result(client.delete_topics([name], request_timeout=_DELETED_S)[name], _DELETED_S)
-        except KafkaException as error:
-            reason = librdkafka.extract_kafka_error(error)
-            if reason.code() not in _GONE:
-                why = reason.str()
-        if admin.topic(name) is None and time.monotonic() >= quiet_until:
-            return
-        time.sleep(_PAUSE_S)
-    raise RequestRefused(
-        f"topic {name} of the probe is left on cluster {settings.alias}: {why}. Delete it there", alias=settings.alias
-    )
 
 
 def _compress(plain: bytes, codec: int) -> bytes:

@@ -127,10 +127,11 @@ def decide_guarantee(
     return GuaranteeDecision(delivery, AT_LEAST_ONCE if can_produce and not at_source else None, missing)
 
 
-def explain_refusal(flow_id: str, asked: str, decision: GuaranteeDecision) -> str:
+def explain_refusal(flow_id: str, asked: str, decision: GuaranteeDecision, *, has_remedy: bool = True) -> str:
     """Why this flow is refused: what it asks for, what is missing where, what to do. "" for a flow that can run.
 
-    asked: `delivery.semantics` as the file has it; "" where only the plan is known.
+    asked: `delivery.semantics` as the file has it; "" where only the plan is known. has_remedy: False leaves out
+    what to do, for whoever tells it beside the text.
     """
     if decision.is_executed:
         return ""
@@ -142,10 +143,8 @@ def explain_refusal(flow_id: str, asked: str, decision: GuaranteeDecision) -> st
         if decision.guarantee == AT_LEAST_ONCE
         else ""
     )
-    return (
-        f"flow {flow_id} cannot have `{_EXACTLY_ONCE[decision.delivery]}`{wanted}: {first.problem}{more}. "
-        f"{first.remedy}.{instead}"
-    )
+    remedy, promised = f" {first.remedy}." if has_remedy else "", _EXACTLY_ONCE[decision.delivery]
+    return f"flow {flow_id} cannot have `{promised}`{wanted}: {first.problem}{more}.{remedy}{instead}"
 
 
 def _list_missing_at_target(target: ClusterCapabilities, delivery: Delivery) -> Iterator[MissingCapability]:

@@ -139,10 +139,10 @@ class Inventory:
         seen = self.clusters.get(probed.alias)
         if seen is None:
             known = ", ".join(sorted(self.clusters)) or "none"
-            raise UnreadableInventory(f"cluster {probed.alias} was probed, but is not in the inventory ({known})")
+            raise UnreadableInventory(f"cluster {probed.alias} was probed, but is not a cluster here ({known})")
         if seen.cluster_id != probed.cluster_id:
             raise UnreadableInventory(
-                f"cluster {probed.cluster_id} was probed as {probed.alias}, and {probed.alias} of the inventory is "
+                f"cluster {probed.cluster_id} was probed as {probed.alias}, and {probed.alias} here is cluster "
                 f"{seen.cluster_id}; probe it again"
             )
         listed = seen.capabilities or probed

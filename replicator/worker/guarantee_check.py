@@ -13,15 +13,17 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from clusters.capabilities import BrokerAnswers, ask_brokers, combine_answers
-from clusters.errors import Unreachable
+from clusters.errors import ProtocolError, RequestRefused, RequestUnsupported, Unauthorised, Unreachable
 from clusters.flow_records import FlowRecord
 from clusters.settings import ConnectionSettings, SettingsLookup
 from replicator.topic_mapping import HoldReason
 from topology.cluster_capabilities import ClusterCapabilities
-from topology.delivery_guarantee import GuaranteeDecision, decide_guarantee, explain_refusal
+from topology.delivery_guarantee import decide_guarantee, explain_refusal
 
 _ASKED_AGAIN_S: Final = 300.0
 _REFUSED_AGAIN_S: Final = 30.0  # while a flow waits for a cluster to be upgraded
+_AGAIN: Final = "The workers ask again by themselves"
+_Known = ClusterCapabilities | RequestUnsupported  # the latter: its brokers are too old even to be asked
 
 
 @dataclass(slots=True)
@@ -31,40 +33,50 @@ class GuaranteeCheck:
     target: ConnectionSettings
     connect: SettingsLookup
     ask: Callable[[ConnectionSettings], BrokerAnswers] = ask_brokers
-    _known: dict[str, tuple[float, ClusterCapabilities]] = field(default_factory=dict)  # alias → until, what
+    _known: dict[str, tuple[float, _Known]] = field(default_factory=dict)  # alias → until, what
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def find_hold(self, record: FlowRecord) -> HoldReason | None:
         """Why nothing of this flow may be copied; None where both clusters can do what it needs.
 
-        Raises ClusterError where a cluster does not answer that was never asked before, RequestRefused below 0.11.
+        Raises ClusterError where a cluster that was never asked before does not answer.
         """
-        decision = self._decide(record)
+        source = self._read(record.flow.source, lambda: self.connect(record.flow.source))
+        target = self._read(record.flow.target, lambda: self.target)
+        if isinstance(source, RequestUnsupported):
+            return _build_too_old(record, record.flow.source, source)
+        if isinstance(target, RequestUnsupported):
+            return _build_too_old(record, record.flow.target, target)
+        decision = decide_guarantee(record.flow.delivery, source, target)
         if decision.is_executed:
             return None
         with self._lock:
             for each in decision.missing:
                 until, known = self._known[each.cluster]
                 self._known[each.cluster] = min(until, time.monotonic() + _REFUSED_AGAIN_S), known
-        remedy = f"{decision.missing[0].remedy}. It is looked at again by itself"
-        return HoldReason("unsupported", explain_refusal(record.key, "", decision), remedy)
+        error = explain_refusal(record.key, "", decision, has_remedy=False)
+        return HoldReason("unsupported", error, f"{decision.missing[0].remedy}. {_AGAIN}")
 
-    def _decide(self, record: FlowRecord) -> GuaranteeDecision:
-        source = self._read(record.flow.source, lambda: self.connect(record.flow.source))
-        target = self._read(record.flow.target, lambda: self.target)
-        return decide_guarantee(record.flow.delivery, source, target)
-
-    def _read(self, alias: str, settings: Callable[[], ConnectionSettings]) -> ClusterCapabilities:
+    def _read(self, alias: str, settings: Callable[[], ConnectionSettings]) -> _Known:
         with self._lock:
             until, known = self._known.get(alias, (0.0, None))
         if known is not None and time.monotonic() < until:
             return known
+        found: _Known
         try:
             found = combine_answers(self.ask(settings()))
-        except Unreachable:
+        except RequestUnsupported as error:
+            found = error.with_traceback(None)
+        except (Unreachable, Unauthorised, RequestRefused, ProtocolError):
             if known is None:
                 raise
             found = known  # whoever connects to it tells that it does not answer
+        again_s = _REFUSED_AGAIN_S if isinstance(found, RequestUnsupported) else _ASKED_AGAIN_S
         with self._lock:
-            self._known[alias] = time.monotonic() + _ASKED_AGAIN_S, found
+            self._known[alias] = time.monotonic() + again_s, found
         return found
+
+
+def _build_too_old(record: FlowRecord, alias: str, error: RequestUnsupported) -> HoldReason:
+    wanted = f"Upgrade {alias} to Kafka {error.release} or newer" if error.release else f"Upgrade {alias}, or Watershed"
+    return HoldReason("unsupported", f"flow {record.key} cannot be copied: {error}.", f"{wanted}. {_AGAIN}")

@@ -26,6 +26,7 @@ PARTITION = {
 FLOW = {
     "id": "onprem-to-cloud",
     "state": "running",
+    "desired": "running",
     "lag_records": 1204,
     "lag_bytes": 3_100_000,
     "lag_ms": 400,
@@ -44,6 +45,13 @@ def test_a_flow_is_one_line():
     [line] = [line for line in _drawn(FLOW).splitlines() if "onprem-to-cloud" in line]
     for told in ("running", "1,204 (3.1 MB)", "0.4 s", "2.5 MB/s"):
         assert told in line
+
+
+def test_the_guarantee_is_told_in_both_tables():
+    flow = FLOW | {"guarantee": "exactly_once: sequence"}
+    assert "  onprem-to-cloud: guarantee: exactly_once: sequence" in _drawn(flow)
+    assert "\n  guarantee: exactly_once: sequence" in _table([flow])
+    assert "guarantee" not in _drawn(FLOW | {"guarantee": None})
 
 
 def test_what_needs_a_person_is_told_with_its_remedy():

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from clusters.errors import RequestRefused, Unauthorised, Unreachable
+from clusters.errors import ProtocolError, RequestRefused, TopicMissing, Unauthorised, Unreachable
 from clusters.fake_cluster import FakeCluster
 from clusters.fake_wire import FakeWire
 from clusters.record_batch import build_simple_batch, decode_batch_header, decode_batch_records
+from clusters.wire import error_codes
 from clusters.wire.messages import ProducedPartition, ProducePartition
 from replicator import capability_probe
 from replicator.capability_probe import try_capabilities
@@ -37,6 +38,7 @@ NAMES = {
 def no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(capability_probe, "_APPEARS_S", 0.0)
     monkeypatch.setattr(capability_probe, "_PAUSE_S", 0.0)
+    monkeypatch.setattr(capability_probe, "_ROUND_PAUSE_S", 0.0)
 
 
 def probe(
@@ -201,3 +203,167 @@ def test_a_cluster_that_is_gone_ends_the_probe() -> None:
 def test_the_largest_batch_is_tried_up_to_16_mib(configs: dict[str, str], size: int) -> None:
     found = probe(configs=configs)["largest_batch"]
     assert (found.works, found.number) == (True, size)
+
+
+NEED_PRODUCE = {"idempotence", "sequence_check", "byte_for_byte", "timestamps", "largest_batch", "transactions"}
+
+
+class Answers(FakeWire):
+    """Answers every Produce with `error` in place of storing it, as long as `times` lasts."""
+
+    error = error_codes.NONE
+    times = 1 << 20
+
+    def send_produce(self, partitions: tuple[ProducePartition, ...], **more: Any) -> None:
+        (part,) = partitions
+        if self.is_meant(b"".join(part.batch)) and type(self).times > 0:
+            type(self).times -= 1
+            self._answers.append([ProducedPartition(part.topic_id, part.partition, self.error, -1, -1)])
+        else:
+            super().send_produce(partitions, **more)
+
+    def is_meant(self, batch: bytes) -> bool:
+        return True
+
+
+def answering(error: int, times: int = 1 << 20, base: type[Answers] = Answers) -> type[Answers]:
+    return type("Answering", (base,), {"error": error, "times": times})
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        error_codes.TOPIC_AUTHORIZATION_FAILED,
+        error_codes.CLUSTER_AUTHORIZATION_FAILED,
+        error_codes.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+        error_codes.NOT_ENOUGH_REPLICAS,
+        error_codes.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        error_codes.KAFKA_STORAGE_ERROR,
+        error_codes.THROTTLING_QUOTA_EXCEEDED,
+        error_codes.UNKNOWN_TOPIC_ID,
+    ],
+    ids=error_codes.describe_error_code,
+)
+def test_an_answer_that_says_nothing_of_the_cluster_is_not_held_against_it(error: int) -> None:
+    found = probe(answering(error))
+    assert failed(found) == {}
+    assert {name for name, each in found.items() if each.works is None} >= NEED_PRODUCE
+
+
+def test_what_passes_is_tried_again() -> None:
+    found = probe(answering(error_codes.NOT_ENOUGH_REPLICAS, times=20))
+    assert {name: each.told for name, each in found.items() if not each.works} == {}
+
+
+@pytest.mark.parametrize("code", [error_codes.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, error_codes.NOT_COORDINATOR])
+def test_a_coordinator_that_refuses_the_account_or_moves_is_no_answer(code: int) -> None:
+    class Coordinator(FakeWire):
+        def end_transaction(self, _id: str, producer: Any, *, commit: bool, bump: bool) -> tuple[int, Any]:
+            return code, producer
+
+    found = probe(Coordinator)
+    assert found["transactions"].works is None
+    assert error_codes.describe_error_code(code) in found["transactions"].told
+
+
+def test_a_coordinator_that_has_moved_is_asked_again() -> None:
+    left = [error_codes.NOT_COORDINATOR] * 2
+
+    class Moves(FakeWire):
+        def end_transaction(self, _id: str, producer: Any, *, commit: bool, bump: bool) -> tuple[int, Any]:
+            return (left.pop(), producer) if left else super().end_transaction(_id, producer, commit=commit, bump=bump)
+
+    found = probe(Moves)
+    assert {name: each.told for name, each in found.items() if not each.works} == {}
+    assert left == []
+
+
+@pytest.mark.parametrize(
+    ("code", "works"),
+    [
+        (error_codes.TOPIC_AUTHORIZATION_FAILED, None),
+        (error_codes.NOT_LEADER_OR_FOLLOWER, None),
+        (error_codes.UNSUPPORTED_VERSION, False),
+    ],
+)
+def test_what_describe_producers_is_answered_is_judged_by_its_code(code: int, works: bool | None) -> None:
+    class Describes(FakeWire):
+        def describe_producers(self, topic: str, partition: int) -> tuple[int, list[Any]]:
+            return code, []
+
+    assert probe(Describes)["describe_producers"].works is works
+
+
+class AnswersAhead(Answers):
+    def is_meant(self, batch: bytes) -> bool:
+        return decode_batch_header(batch).base_sequence == 1_000
+
+
+@pytest.mark.parametrize(
+    ("error", "works"),
+    [
+        (error_codes.OUT_OF_ORDER_SEQUENCE_NUMBER, True),
+        (error_codes.UNKNOWN_PRODUCER_ID, True),
+        (error_codes.INVALID_PRODUCER_EPOCH, True),
+        (error_codes.INVALID_RECORD, None),
+        (error_codes.POLICY_VIOLATION, None),
+        (error_codes.NOT_ENOUGH_REPLICAS, None),
+        (error_codes.TOPIC_AUTHORIZATION_FAILED, None),
+        (error_codes.NONE, False),
+    ],
+    ids=lambda value: error_codes.describe_error_code(value) if type(value) is int else "",
+)
+def test_only_an_error_about_the_sequence_number_is_its_check(error: int, works: bool | None) -> None:
+    assert probe(answering(error, base=AnswersAhead))["sequence_check"].works is works
+
+
+def test_a_sequence_number_cannot_be_out_of_order_behind_a_batch_that_was_not_stored() -> None:
+    found = probe(answering(error_codes.INVALID_RECORD))
+    assert (found["idempotence"].works, found["sequence_check"].works) == (False, None)
+
+
+class GarblesOffsets(FakeWire):
+    """Leaves the partition out of its answers about log ends, as long as `times` lasts."""
+
+    times = 1 << 20
+
+    def list_offsets(self, *arguments: Any, **more: Any) -> list[Any]:
+        type(self).times -= 1
+        return [] if type(self).times >= 0 else super().list_offsets(*arguments, **more)
+
+
+class GarblesProduce(FakeWire):
+    def receive_produce(self) -> list[ProducedPartition]:
+        super().receive_produce()
+        raise ProtocolError("an answer to Produce cannot be read")
+
+
+@pytest.mark.parametrize(
+    ("wire", "name", "told"),
+    [
+        (GarblesOffsets, "sequence_check", "ListOffsets for one partition is answered for 0"),
+        (GarblesProduce, "idempotence", "an answer to Produce cannot be read"),
+    ],
+)
+def test_an_answer_that_cannot_be_understood_does_not_end_the_probe(wire: type[FakeWire], name: str, told: str) -> None:
+    found = probe(wire)
+    assert found.keys() == NAMES
+    assert (found[name].works, told in found[name].told) == (False, True)
+
+
+def test_one_answer_that_cannot_be_understood_may_be_the_connection() -> None:
+    wire = type("GarblesOnce", (GarblesOffsets,), {"times": 1})
+    assert {name: each.told for name, each in probe(wire).items() if not each.works} == {}
+
+
+def test_a_topic_that_somebody_deleted_ends_the_probe(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = FakeCluster("c")
+    monkeypatch.setattr("replicator.copy.aligned.target_log._HEARD_S", 0.0)
+
+    class Deleted(FakeWire):
+        def describe_producers(self, topic: str, partition: int) -> tuple[int, list[Any]]:
+            cluster.delete_topic(TOPIC)
+            raise TopicMissing("it is gone")
+
+    with pytest.raises(TopicMissing):
+        probe(Deleted, cluster)

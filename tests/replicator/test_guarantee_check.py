@@ -7,13 +7,15 @@ from dataclasses import replace
 import pytest
 
 from clusters.capabilities import BrokerAnswers
-from clusters.errors import Unreachable
+from clusters.errors import ClusterError, ProtocolError, RequestRefused, Unauthorised, Unreachable, WrongCluster
 from clusters.flow_records import FlowRecord
 from clusters.settings import ConnectionSettings
 from clusters.wire.versions import Api, ApiVersions
-from replicator.apply_refusals import CannotApply, require_guarantee
+from replicator.apply_refusals import CannotApply, combine_with_probes, require_guarantee
 from replicator.worker import guarantee_check
 from replicator.worker.guarantee_check import GuaranteeCheck
+from topology.cluster_capabilities import ClusterCapabilities, TriedCapability
+from topology.errors import UnreadableInventory
 from topology.plan import PlanFlow
 from topology.selectors import Selector, TopicSelection
 
@@ -29,12 +31,16 @@ class Brokers:
     def __init__(self) -> None:
         self.ranges = {"a": dict(EVERYTHING), "b": dict(EVERYTHING)}
         self.asked: list[str] = []
+        self.errors: dict[str, ClusterError] = {}
 
     def ask(self, settings: ConnectionSettings) -> BrokerAnswers:
         self.asked.append(settings.alias)
+        if settings.alias in self.errors:
+            raise self.errors[settings.alias]
         if settings.alias not in self.ranges:
             raise Unreachable.at(settings.alias, ("k:1",), "it is down")
         versions = ApiVersions(settings.alias, "k:1", self.ranges[settings.alias])
+        versions.pick(Api.METADATA, 4)  # as `ask_brokers` does, to learn who else there is
         return BrokerAnswers(settings.alias, "id", 1, 1, (versions,))
 
 
@@ -64,7 +70,8 @@ def test_only_flows_that_need_what_is_missing_wait(brokers, check):
     assert hold is not None
     assert hold.state == "unsupported"
     assert "flow a-to-b cannot have `exactly_once: transactions`: the target needs end_txn" in hold.error
-    assert "Upgrade b to Kafka 2.8 or newer" in hold.remedy
+    assert hold.remedy.startswith("Upgrade b to Kafka 2.8 or newer")
+    assert "Upgrade b" not in hold.error
 
 
 def test_a_source_counts_too(brokers, check):
@@ -106,12 +113,80 @@ def test_a_cluster_that_does_not_answer_is_no_refusal(brokers, check):
         check.find_hold(RECORD)
 
 
-def test_apply_refuses_what_the_flow_needs_and_no_more(brokers):
-    def answers(alias: str) -> BrokerAnswers:
-        return brokers.ask(settings_of(alias))
+def test_a_source_below_the_oldest_release_is_unsupported_until_it_is_upgraded(brokers, check, monkeypatch):
+    now = 1_000.0
+    monkeypatch.setattr(guarantee_check.time, "monotonic", lambda: now)
+    brokers.ranges["a"] = {int(Api.METADATA): (0, 2), int(Api.FETCH): (0, 3)}
+    hold = check.find_hold(RECORD)
+    assert hold is not None
+    assert (hold.state, hold.remedy) == (
+        "unsupported",
+        "Upgrade a to Kafka 0.11 or newer. The workers ask again by themselves",
+    )
+    assert "flow a-to-b cannot be copied: k:1 of cluster a is too old to be asked metadata" in hold.error
+    assert "Upgrade" not in hold.error
+    now += 29
+    assert check.find_hold(RECORD) == hold
+    brokers.ranges["a"] = EVERYTHING
+    now += 2
+    assert check.find_hold(RECORD) is None
+    assert brokers.asked == ["a", "b", "a"]
 
-    require_guarantee(IN_TRANSACTIONS.flow, answers("a"), answers("b"))
+
+@pytest.mark.parametrize("error", [Unauthorised("expired"), RequestRefused("busy"), ProtocolError("odd")])
+def test_what_is_known_outlasts_other_errors_too(brokers, check, monkeypatch, error):
+    now = 1_000.0
+    monkeypatch.setattr(guarantee_check.time, "monotonic", lambda: now)
+    brokers.errors["b"] = error
+    with pytest.raises(type(error)):
+        check.find_hold(RECORD)
+    del brokers.errors["b"]
+    assert check.find_hold(RECORD) is None
+    brokers.errors["b"] = error
+    now += 301
+    assert check.find_hold(RECORD) is None
+
+
+def test_another_cluster_at_the_same_address_is_not_taken_for_the_one_that_is_known(brokers, check, monkeypatch):
+    now = 1_000.0
+    monkeypatch.setattr(guarantee_check.time, "monotonic", lambda: now)
+    assert check.find_hold(RECORD) is None
+    brokers.errors["b"] = WrongCluster("b is another cluster")
+    now += 301
+    with pytest.raises(WrongCluster):
+        check.find_hold(RECORD)
+
+
+def able(brokers: Brokers, *probed: ClusterCapabilities) -> tuple[ClusterCapabilities, ClusterCapabilities]:
+    found = combine_with_probes({alias: brokers.ask(settings_of(alias)) for alias in ("a", "b")}, probed)
+    return found["a"], found["b"]
+
+
+def test_apply_refuses_what_the_flow_needs_and_no_more(brokers):
+    require_guarantee(IN_TRANSACTIONS.flow, *able(brokers))
     del brokers.ranges["b"][Api.ADD_PARTITIONS_TO_TXN]
-    require_guarantee(FLOW, answers("a"), answers("b"))
+    require_guarantee(FLOW, *able(brokers))
     with pytest.raises(CannotApply, match=r"`exactly_once: transactions`: the target needs add_partitions_to_txn"):
-        require_guarantee(IN_TRANSACTIONS.flow, answers("a"), answers("b"))
+        require_guarantee(IN_TRANSACTIONS.flow, *able(brokers))
+
+
+def test_apply_refuses_what_a_probe_saw_fail(brokers):
+    tried = {"sequence_check": TriedCapability(False, "a batch that was sent twice is stored twice")}
+    probed = ClusterCapabilities("b", "id", 1, 1, 1, tried=tried)
+    with pytest.raises(CannotApply, match="does not have a check of sequence numbers: a batch that was sent twice"):
+        require_guarantee(FLOW, *able(brokers, probed))
+    require_guarantee(IN_TRANSACTIONS.flow, *able(brokers, probed))
+    unknown = replace(probed, tried={"sequence_check": TriedCapability(None, "WRITE is missing")})
+    require_guarantee(FLOW, *able(brokers, unknown))
+
+
+@pytest.mark.parametrize(
+    ("alias", "cluster_id", "told"),
+    [
+        ("b", "another", "cluster another was probed as b, and b here is cluster id"),
+        ("c", "id", r"is not a cluster here \(a, b\)"),
+    ],
+)
+def test_a_probe_of_another_cluster_is_refused(brokers, alias, cluster_id, told):
+    with pytest.raises(UnreadableInventory, match=told):
+        able(brokers, ClusterCapabilities(alias, cluster_id, 1, 1, 1))

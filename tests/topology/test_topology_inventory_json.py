@@ -249,7 +249,7 @@ def test_a_probe_belongs_to_one_cluster_of_an_inventory() -> None:
     assert found.live
     assert found.clusters["onprem"].capabilities == replace(listed, tried=PROBED.tried), "what is listed is newer"
     assert Inventory({"onprem": CLUSTER}).with_probe(PROBED).clusters["onprem"].capabilities == PROBED
-    with pytest.raises(UnreadableInventory, match=r"cluster b was probed, but is not in the inventory \(onprem\)"):
+    with pytest.raises(UnreadableInventory, match=r"cluster b was probed, but is not a cluster here \(onprem\)"):
         inventory.with_probe(replace(PROBED, alias="b"))
     with pytest.raises(UnreadableInventory, match="cluster other was probed as onprem"):
         inventory.with_probe(replace(PROBED, cluster_id="other"))

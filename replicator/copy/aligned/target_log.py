@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, TypeVar
 
 from clusters.cluster_protocol import LogRange
-from clusters.errors import ClusterError, RequestRefused, TopicMissing, Unauthorised
+from clusters.errors import ClusterError, ProtocolError, RequestRefused, TopicMissing, Unauthorised
 from clusters.settings import ConnectionSettings
 from clusters.wire import error_codes
 from clusters.wire.alignment_requests import AlignmentWire
@@ -19,12 +19,20 @@ from clusters.wire.messages import EARLIEST, LATEST, READ_UNCOMMITTED, FetchPart
 from replicator.batch.record_batch import RawBatch, decode_batches
 from replicator.recovery.log_inspection import BrokerAddress
 
+_Answer = TypeVar("_Answer")
 AlignmentConnect = Callable[[BrokerAddress | None], AlignmentWire]  # None: any broker
 
 _PAUSE_S: Final = 0.1  # between two questions while leaders move
 _PATIENCE_S: Final = 30.0
 _HEARD_S: Final = 5.0
 _MOVING: Final = error_codes.REINSPECT_CODES | {error_codes.OFFSET_NOT_AVAILABLE}
+
+
+def take_only_answer(answers: Sequence[_Answer], doing: str) -> _Answer:
+    """The answer to a request about one partition. Raises ProtocolError where there is none, or another one too."""
+    if len(answers) != 1:
+        raise ProtocolError(f"{doing} for one partition is answered for {len(answers)}")
+    return answers[0]
 
 
 def build_deleter_connect(target: ConnectionSettings) -> AlignmentConnect | None:
@@ -136,7 +144,8 @@ class TargetLog:
         position, deadline = start, time.monotonic() + _PATIENCE_S
         while position < end:
             part = FetchPartition(self.topic_id, self.partition, position, max_bytes=8 << 20)
-            (answer,) = self.leader().fetch((part,), max_wait_ms=max_wait_ms, isolation=READ_UNCOMMITTED)
+            answers = self.leader().fetch((part,), max_wait_ms=max_wait_ms, isolation=READ_UNCOMMITTED)
+            answer = take_only_answer(answers, "Fetch")
             if answer.error == error_codes.OFFSET_OUT_OF_RANGE and (begins := self._offset(EARLIEST)) > position:
                 position = begins  # deleted meanwhile
                 continue
@@ -168,7 +177,8 @@ class TargetLog:
     def _offset(self, which: int) -> int:
         deadline = time.monotonic() + _PATIENCE_S
         while True:
-            (answer,) = self.leader().list_offsets(((self.topic, self.partition),), which)
+            answers = self.leader().list_offsets(((self.topic, self.partition),), which)
+            answer = take_only_answer(answers, "ListOffsets")
             if not answer.error:
                 return answer.offset
             self._again_or_raise(answer.error, "ListOffsets", deadline)
@@ -176,7 +186,8 @@ class TargetLog:
     def _aware(self, leader: AlignmentWire) -> AlignmentWire:
         """The same connection, to a broker that knows the topic by its id. Raises TopicMissing."""
         try:
-            (answer,) = leader.fetch((FetchPartition(self.topic_id, self.partition, 0, max_bytes=1),), max_wait_ms=0)
+            part = FetchPartition(self.topic_id, self.partition, 0, max_bytes=1)
+            answer = take_only_answer(leader.fetch((part,), max_wait_ms=0), "Fetch")
             if answer.error in (error_codes.UNKNOWN_TOPIC_ID, error_codes.INCONSISTENT_TOPIC_ID):
                 raise self._gone()
         except BaseException:

@@ -39,11 +39,13 @@ _TOO_LARGE = frozenset({error_codes.MESSAGE_TOO_LARGE, error_codes.RECORD_LIST_T
 
 
 class SessionLost(Exception):
-    """The session of a slot cannot go on: every partition of it is looked at again. `trouble` says why."""
+    """The session of a slot cannot go on: every partition of it is looked at again. `trouble` says why; code: the
+    error that the target answered, 0 where it answered none."""
 
-    def __init__(self, trouble: Halt | Reinspect) -> None:
+    def __init__(self, trouble: Halt | Reinspect, code: int = error_codes.NONE) -> None:
         super().__init__(trouble.reason if isinstance(trouble, Reinspect) else trouble.error)
         self.trouble = trouble
+        self.code = code
 
 
 def judge_produce_answer(
@@ -77,15 +79,15 @@ def raise_for_session(error: int, doing: str, transactional_id: str) -> None:
     """Raise SessionLost for an answer that says something about the transactional id itself."""
     if error in _FENCED:
         text = f"{error_codes.describe_error_code(error)} to {doing}: another worker writes as {transactional_id} now"
-        raise SessionLost(Reinspect(text))
+        raise SessionLost(Reinspect(text), error)
     if error == error_codes.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
         text = (
             f"the target answers {error_codes.describe_error_code(error)}: WRITE on the transactional id "
             f"{transactional_id} is missing"
         )
-        raise SessionLost(Halt("unauthorised", text))
+        raise SessionLost(Halt("unauthorised", text), error)
     if error == error_codes.CLUSTER_AUTHORIZATION_FAILED:
         text = (
             f"the target answers {error_codes.describe_error_code(error)}: IDEMPOTENT_WRITE on the cluster is missing"
         )
-        raise SessionLost(Halt("unauthorised", text))
+        raise SessionLost(Halt("unauthorised", text), error)

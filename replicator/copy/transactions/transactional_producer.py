@@ -76,9 +76,8 @@ class TransactionalProducer:
             telling = [error for error in errors if error != error_codes.OPERATION_NOT_ATTEMPTED] or errors
             if telling[0] != error_codes.CONCURRENT_TRANSACTIONS:
                 raise_for_session(telling[0], "AddPartitionsToTxn", self.transactional_id)
-                raise SessionLost(
-                    Reinspect(f"the target answers {error_codes.describe_error_code(telling[0])} to AddPartitionsToTxn")
-                )
+                name = error_codes.describe_error_code(telling[0])
+                raise SessionLost(Reinspect(f"the target answers {name} to AddPartitionsToTxn"), telling[0])
             self._wait(telling[0], "AddPartitionsToTxn", deadline)
 
     def end(self, *, commit: bool) -> None:
@@ -92,7 +91,8 @@ class TransactionalProducer:
                 break
             if error != error_codes.CONCURRENT_TRANSACTIONS:  # the only answer that says: not yet, ask me again
                 raise_for_session(error, "EndTxn", self.transactional_id)
-                raise SessionLost(Reinspect(f"the target answers {error_codes.describe_error_code(error)} to EndTxn"))
+                name = error_codes.describe_error_code(error)
+                raise SessionLost(Reinspect(f"the target answers {name} to EndTxn"), error)
             self._wait(error, "EndTxn", deadline)
         if self.bump:
             self.identity = identity
@@ -128,9 +128,10 @@ class TransactionalProducer:
         raise_for_session(error, doing, self.transactional_id)
         if error == error_codes.INVALID_TRANSACTION_TIMEOUT:
             reason = f"transaction.max.timeout.ms of the target is below {self.timeout_ms}; raise it"
-            raise SessionLost(Reinspect(reason))
+            raise SessionLost(Reinspect(reason), error)
         if error not in COORDINATOR_MOVES | {error_codes.CONCURRENT_TRANSACTIONS} or time.monotonic() > deadline:
-            raise SessionLost(Reinspect(f"the target answers {error_codes.describe_error_code(error)} to {doing}"))
+            name = error_codes.describe_error_code(error)
+            raise SessionLost(Reinspect(f"the target answers {name} to {doing}"), error)
         if error in COORDINATOR_MOVES:
             self.close()
         time.sleep(COORDINATOR_PAUSE_S if self.pause_s is None else self.pause_s)

@@ -17,7 +17,8 @@ from clusters.admin import Admin
 from clusters.settings import ConnectionSettings
 from lab import clusters
 from replicator import capability_probe
-from replicator.capability_probe import PROBE_TOPIC_PREFIX, find_left_topics, probe_cluster
+from replicator.capability_probe import probe_cluster
+from replicator.probe_topic import PROBE_TOPIC_PREFIX, delete_probe_topic, find_left_topics
 from topology.inventory_json import decode_capability_record
 
 if TYPE_CHECKING:
@@ -90,13 +91,18 @@ def test_plan_and_lint_read_the_record(kafka_pair: Lab, tmp_path: Path, capsys: 
     out = capsys.readouterr().out
     assert "a batch is stored twice" in out
     assert "! refused, see CLU113: 1 flow (onprem-to-cloud)" in out
+    capsys.readouterr()
+    assert main(["apply", str(path), "--yes", "--capabilities", str(record)]) == 2
+    assert "a batch is stored twice" in capsys.readouterr().err
+    with Admin(settings(kafka_pair, "cloud")) as admin:
+        assert [name for name in admin.topics() if name.startswith("watershed.")] == []
     document["capabilities"]["cluster_id"] = "another"
     record.write_text(json.dumps(document))
     assert main(plan) == 2
     assert "cluster another was probed as cloud" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=lambda number: number.name)
 def test_an_interrupt_leaves_nothing_behind(kafka_pair: Lab, tmp_path: Path, number: signal.Signals) -> None:
     path, record = write_file(kafka_pair, tmp_path), tmp_path / "record.json"
     command = [sys.executable, "-m", "cli.main", "probe", str(path), "--cluster", "onprem", "-o", str(record)]
@@ -151,6 +157,6 @@ def test_a_topic_of_a_killed_probe_is_named(
         told = capsys.readouterr()
         assert f"topic {left} at cloud is of a probe that was killed" in told.err
         assert decode_capability_record(told.out).alias == "cloud"
-        capability_probe._delete_topic(settings(kafka_pair, "cloud"), admin, left, surely_there=True)
+        delete_probe_topic(settings(kafka_pair, "cloud"), admin, left)
     assert main(["probe", str(path), "--cluster", "nowhere"]) == 2
     assert "has no cluster `nowhere`; it has cloud, onprem" in capsys.readouterr().err

@@ -1,0 +1,19 @@
+"""What `topology status` says of a flow's record, in the table and in the live one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def describe_flow_record(flow: dict[str, Any]) -> list[str]:
+    """What the flow was promised, what it let go of, and that nobody serves it. flow: a row of `topology status`."""
+    lines = []
+    if flow.get("guarantee"):
+        lines.append(f"guarantee: {flow['guarantee']}")
+    if flow.get("retired"):
+        lines.append(f"applications have moved, so it no longer copies: {', '.join(flow['retired'])}")
+    if flow["desired"] == "running" and not flow["partitions"]:
+        lines.append(
+            "no worker reports a partition of it: no topic matches, no worker runs, or its log says what fails"
+        )
+    return lines

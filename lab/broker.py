@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import base64
 import os
-import random
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
@@ -26,13 +24,11 @@ from lab.detached_process import (
     send_signal,
     spawn_detached,
 )
-from lab.errors import BrokerFailed, LabError
+from lab.errors import BrokerFailed
+from lab.free_ports import LOOPBACK_HOST
 from lab.jars import fetch_release, find_cache_folder, find_java, list_jvm_options
 from lab.releases import DEFAULT_RELEASE, KafkaRelease, find_release
 
-LOOPBACK_HOST = "127.0.0.1"
-_PORTS = range(20000, 30000)  # below the kernel's ephemeral ports: a stopped broker gets its port back
-_DECADES = range(30000, 32700, 10)  # so are these, ten in a row each
 _HEAP = ("-Xms128m", "-Xmx512m")
 _JVM = (
     "-XX:+UseSerialGC",
@@ -211,44 +207,6 @@ def lacks_archive(broker: LabBroker) -> bool:
     return not class_data_archive.list_archive_options(jars=fetch_release(broker.release))
 
 
-def find_free_ports(count: int, taken: Iterable[int] = ()) -> list[int]:
-    """Ports on 127.0.0.1 that nobody listens on and that are not in `taken`. Raises LabError."""
-    free: list[int] = []
-    unusable = set(taken)
-    for port in random.sample(_PORTS, len(_PORTS)):
-        if len(free) == count:
-            return free
-        if port not in unusable and _bindable(port):
-            free.append(port)
-    raise LabError(f"no {count} free ports on {LOOPBACK_HOST} between {_PORTS.start} and {_PORTS.stop}")
-
-
-def reserve_port_decade() -> int:
-    """A multiple of ten such that nobody listens on the nine ports behind it. Raises LabError.
-
-    It is this process's until its end: seconds pass until a proxy or a broker listens there.
-    """
-    for decade in random.sample(_DECADES, len(_DECADES)):
-        if all(_bindable(decade + number) for number in range(1, 10)) and _reserved(decade):
-            return decade
-    raise LabError(f"no ten free ports in a row on {LOOPBACK_HOST}")
-
-
-_OURS: list[socket.socket] = []
-
-
-def _reserved(decade: int) -> bool:
-    """Whether no other process had it. A name in Linux's abstract namespace is gone with the process that bound it."""
-    name = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
-        name.bind(f"\0watershed.lab.{decade}")
-    except OSError:
-        name.close()
-        return False
-    _OURS.append(name)
-    return True
-
-
 def build_broker_properties(broker: LabBroker, quorum: Sequence[LabBroker]) -> dict[str, str | int]:
     """server.properties of one broker of a cluster; suited to tests: small, quick, few threads. Only what its release
     knows, and what its own settings say."""
@@ -343,15 +301,6 @@ def _java(broker: LabBroker) -> list[str]:
 
 def _list_training_options(broker: LabBroker) -> list[str]:
     return class_data_archive.list_archiving_options(broker.home / _TRAINED, jars=fetch_release(broker.release))
-
-
-def _bindable(port: int) -> bool:
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        try:
-            probe.bind((LOOPBACK_HOST, port))
-        except OSError:
-            return False
-    return True
 
 
 def find_last_error(broker: LabBroker) -> str:

@@ -26,6 +26,7 @@ from lab.api_versions import answers_api_versions
 from lab.broker import LabBroker
 from lab.detached_process import end_processes, is_alive, kill_process
 from lab.errors import BrokerFailed, LabError
+from lab.free_ports import find_free_ports
 from lab.jars import fetch_release, find_java
 from lab.releases import DEFAULT_RELEASE, find_release
 from lab.zookeeper import LabZooKeeper
@@ -225,7 +226,7 @@ def _declared(lab: Lab, alias: str, brokers: int, settings: tuple[tuple[str, str
         return lab
     kafka = kafka or DEFAULT_RELEASE
     home = lab.directory / alias
-    ports = brokers_.find_free_ports(2 * brokers + 1, _list_ports(lab))
+    ports = find_free_ports(2 * brokers + 1, _list_ports(lab))
     zookeeper = LabZooKeeper(kafka, ports.pop(), home / "zookeeper") if find_release(kafka).zookeeper else None
     made = tuple(
         LabBroker(

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lab import clusters
-from lab.broker import LOOPBACK_HOST, reserve_port_decade
 from lab.clusters import Lab, LabCluster
 from lab.fault_proxy import FaultProxy
+from lab.free_ports import LOOPBACK_HOST, reserve_port_decade
 
 
 @dataclass(frozen=True, slots=True)

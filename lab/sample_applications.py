@@ -19,7 +19,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from lab.broker import find_free_ports
 from lab.detached_process import (
     ProcessIdentity,
     end_processes,
@@ -29,6 +28,7 @@ from lab.detached_process import (
     spawn_detached,
 )
 from lab.errors import ApplicationFailed, LabError
+from lab.free_ports import find_free_ports
 
 _READY_S = 180.0
 _ANSWER_S = 90.0

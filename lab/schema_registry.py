@@ -16,9 +16,9 @@ from pathlib import Path
 
 import click
 
-from lab.broker import LOOPBACK_HOST, find_free_ports
 from lab.detached_process import ProcessIdentity, end_processes, is_alive, spawn_detached
 from lab.errors import LabError
+from lab.free_ports import LOOPBACK_HOST, find_free_ports
 from lab.jars import fetch_jars, find_java
 
 _POM = Path(__file__).with_name("registry.pom.xml")

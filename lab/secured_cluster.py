@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from lab import clusters
-from lab.broker import LOOPBACK_HOST, find_free_ports
 from lab.certificates import CertificateAuthority, write_secret_file
 from lab.clusters import LabCluster
 from lab.errors import LabError
+from lab.free_ports import LOOPBACK_HOST, find_free_ports
 from lab.identity_provider import AUDIENCE, ISSUER, IdentityProvider
 
 USER, PASSWORD = "ann", "a-p455w0rd: with 'quotes', ünicode"

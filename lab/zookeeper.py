@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lab.broker import LOOPBACK_HOST, build_java_command
+from lab.broker import build_java_command
 from lab.detached_process import ProcessIdentity, find_by_argument, is_alive, spawn_detached
 from lab.errors import LabError
+from lab.free_ports import LOOPBACK_HOST
 from lab.releases import ZOOKEEPER_MAIN, find_release
 
 _HEAP = ("-Xmx64m",)

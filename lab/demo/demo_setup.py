@@ -14,10 +14,10 @@ from pathlib import Path
 
 from clusters.kafka_release import parse_release
 from lab import airflow, clusters, process_sessions, sample_applications
-from lab.broker import find_free_ports
 from lab.clusters import Lab
 from lab.detached_process import ProcessIdentity
 from lab.errors import LabError
+from lab.free_ports import find_free_ports
 from lab.preload import create_lab_topics
 from lab.releases import DEFAULT_RELEASE
 

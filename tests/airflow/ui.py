@@ -16,7 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lab.broker import find_free_ports
+from lab.free_ports import find_free_ports
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser

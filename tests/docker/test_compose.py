@@ -17,8 +17,8 @@ from compose_viz.spec.compose_spec import ComposeSpecification
 from confluent_kafka.admin import AdminClient
 from pydantic import ValidationError
 
-from lab.broker import find_free_ports
 from lab.detached_process import ProcessIdentity, is_alive, spawn_detached
+from lab.free_ports import find_free_ports
 from lab.jars import fetch_jars
 from lab.process_sessions import end_sessions
 

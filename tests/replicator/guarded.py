@@ -17,7 +17,7 @@ from clusters.missing_rights import find_missing_rights
 from clusters.required_role_acls import RequiredRight
 from clusters.settings import ConnectionSettings
 from lab import clusters
-from lab.broker import LOOPBACK_HOST, find_free_ports
+from lab.free_ports import LOOPBACK_HOST, find_free_ports
 from topology.plan import Plan, PlanCluster, PlanSecurity, seal_plan
 from topology.secret_ref import SecretRef
 

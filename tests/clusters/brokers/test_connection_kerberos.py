@@ -13,7 +13,7 @@ from clusters.errors import AuthenticationFailed
 from clusters.settings import ConnectionSettings
 from clusters.wire.connection import open_connection
 from lab import clusters, kerberos
-from lab.broker import find_free_ports
+from lab.free_ports import find_free_ports
 
 pytest.importorskip(
     "gssapi", reason="the Python package gssapi is not installed (watershed[gssapi])", exc_type=ImportError

@@ -23,7 +23,7 @@ from clusters.cluster_protocol import LogRange
 from clusters.errors import Unreachable
 from clusters.settings import ConnectionSettings
 from lab import clusters
-from lab.broker import find_free_ports
+from lab.free_ports import find_free_ports
 from replicator.ledger.offset_map import BrokenOffsetMap, OffsetMap, OffsetRun
 from spark.errors import NotReadable
 from spark.judging.coverage_warnings import describe_flows_left_out

@@ -40,14 +40,15 @@ jars: env ## Kafka's jars and a schema registry from Maven, cached outside the c
 
 # Half of the suite's time is waiting for brokers, so more files at a time than there are cores; a file stays with one
 # process (those with a Spark session share two), and the order is that of tests/conftest.py (decisions 0049, 0070).
-# What measures processor time runs before, a process a core. RELEASES of Kafka that tests start beside the usual one are
-# fetched before, for the same reason as `jars`.
+# What measures processor time runs before, a process a core; meanwhile all tests are compiled once, not by each of the
+# processes (20 s of processor time each). RELEASES of Kafka that tests start beside the usual one are fetched before, for
+# the same reason as `jars`.
 MEASURED := tests/topology/test_topology_hostile.py
 RELEASES := 0.11.0.3 2.4.1 2.8.2 3.9.1
 PROCESSES ?= 5
 test: env jars $(VENV)/spark.jsa ## all tests: real brokers, real Spark, real Airflow
 	@$(if $(TESTS),,$(BIN)/python -m lab.jars $(RELEASES) >/dev/null)
-	$(if $(TESTS),,$(BIN)/pytest --numprocesses 2 $(MEASURED))
+	$(if $(TESTS),,@$(BIN)/pytest --collect-only --quiet >/dev/null 2>&1 & $(BIN)/pytest --numprocesses 2 $(MEASURED); status=$$?; wait; exit $$status)
 	$(BIN)/pytest --numprocesses $(PROCESSES) --dist loadfile --no-loadscope-reorder $(if $(TESTS),$(TESTS),--ignore $(MEASURED))
 
 $(VENV)/spark.jsa: $(VENV)/.ready

@@ -5,11 +5,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import http.client
+import json
 import os
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -68,7 +70,7 @@ def _launch_registry(home: Path) -> SchemaRegistryProcess:
     return SchemaRegistryProcess(home, port, process)
 
 
-def wait_for_registry(registry: SchemaRegistryProcess) -> SchemaRegistryProcess:
+def _wait_for_registry(registry: SchemaRegistryProcess) -> SchemaRegistryProcess:
     """Waits until it answers. Raises LabError when it ends instead."""
     deadline = time.monotonic() + _READY_S
     while not _answers(registry):
@@ -79,16 +81,48 @@ def wait_for_registry(registry: SchemaRegistryProcess) -> SchemaRegistryProcess:
     return registry
 
 
+def start_registries(home: Path, count: int = 1) -> list[SchemaRegistryProcess]:
+    """`count` registries that know nothing of each other, started side by side; those of `home` that run are kept. Any
+    number of processes may ask for them at a time. Raises ToolMissing, LabError.
+    """
+    home.mkdir(parents=True, exist_ok=True)
+    with _locked(home):
+        running = {each.home: each for each in _read(home) if is_alive(each.process)}
+        asked = [home / f"registry-{number}" for number in range(count)]
+        for each in asked:
+            if each not in running:
+                running[each] = _launch_registry(each)
+                _write(home, running.values())
+        return [_wait_for_registry(running[each]) for each in asked]
+
+
+def end_registries(home: Path) -> None:
+    """Ends those that run; their logs stay."""
+    if home.is_dir():
+        with _locked(home):
+            end_processes([each.process for each in _read(home)], grace=5.0)
+            _record(home).unlink(missing_ok=True)
+
+
+def _record(home: Path) -> Path:
+    return home / "registries.json"
+
+
+def _read(home: Path) -> list[SchemaRegistryProcess]:
+    known = json.loads(_record(home).read_text()) if _record(home).exists() else []
+    return [SchemaRegistryProcess(home / name, port, ProcessIdentity(*process)) for name, port, *process in known]
+
+
+def _write(home: Path, registries: Iterable[SchemaRegistryProcess]) -> None:
+    rows = [[each.home.name, each.port, each.process.pid, each.process.started] for each in registries]
+    _record(home).write_text(json.dumps(rows))
+
+
 @contextmanager
-def run_registries(home: Path, count: int = 1) -> Iterator[list[SchemaRegistryProcess]]:
-    """`count` registries that know nothing of each other, started side by side, ended with the block."""
-    started: list[SchemaRegistryProcess] = []
-    try:
-        started += (_launch_registry(home / f"registry-{number}") for number in range(count))
-        yield [wait_for_registry(each) for each in started]
-    finally:
-        for each in started:
-            each.stop()
+def _locked(home: Path) -> Iterator[None]:
+    with (home / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def _answers(registry: SchemaRegistryProcess) -> bool:

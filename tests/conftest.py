@@ -95,7 +95,7 @@ def kafka_pair(tmp_path_factory: pytest.TempPathFactory) -> Lab:
 
     asked = os.environ.get("WATERSHED_TEST_KAFKA")
     kafka = dict(zip(("onprem", "cloud"), asked.split("/"), strict=True)) if asked else None
-    return clusters.start_clusters(_pair_in(tmp_path_factory), ["onprem", "cloud"], kafka=kafka)
+    return clusters.start_clusters(_shared_in(tmp_path_factory, "kafka-pair"), ["onprem", "cloud"], kafka=kafka)
 
 
 @pytest.fixture(scope="module")
@@ -120,10 +120,10 @@ def guarded_pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
         yield pair
 
 
-def _pair_in(factory: pytest.TempPathFactory) -> Path:
+def _shared_in(factory: pytest.TempPathFactory, name: str) -> Path:
     """A folder that all processes of a run name alike; xdist gives each one below the first process's own."""
     base = factory.getbasetemp()
-    return (base.parent if os.environ.get("PYTEST_XDIST_WORKER") else base) / "kafka-pair"
+    return (base.parent if os.environ.get("PYTEST_XDIST_WORKER") else base) / name
 
 
 def pytest_collection_finish() -> None:
@@ -144,19 +144,25 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     if hasattr(session.config, "workerinput"):
         return
     factory = session.config._tmp_path_factory  # type: ignore[attr-defined]
-    if factory._basetemp is not None and (pair := _pair_in(factory)).is_dir():
+    if factory._basetemp is None:
+        return
+    if (pair := _shared_in(factory, "kafka-pair")).is_dir():
         from lab import clusters
 
         clusters.end_clusters(pair)
+    if (registries := _shared_in(factory, "registries")).is_dir():
+        from lab.schema_registry import end_registries
+
+        end_registries(registries)
 
 
 @pytest.fixture(scope="session")
-def registry_pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[SchemaRegistryProcess]]:
-    """Two real schema registries that know nothing of each other. Tests share them: use names of your own."""
-    from lab.schema_registry import run_registries
+def registry_pair(tmp_path_factory: pytest.TempPathFactory) -> list[SchemaRegistryProcess]:
+    """Two real schema registries that know nothing of each other, of all processes of a run. Tests share them: use
+    names of your own."""
+    from lab.schema_registry import start_registries
 
-    with run_registries(tmp_path_factory.mktemp("registries"), 2) as both:
-        yield both
+    return start_registries(_shared_in(tmp_path_factory, "registries"), 2)
 
 
 @pytest.fixture

@@ -6,9 +6,20 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import pytest
+
 
 class Crash(BaseException):
     """The driver's process is gone."""
+
+
+def list_crash_points(entries: range) -> list[Any]:
+    """Parameters `at` and `stored`: a crash behind every entry, and before every third one, where the log is what the
+    entry before that has left. `make soak` has those before every entry.
+    """
+    behind = [pytest.param(at, True, id=f"after {at}") for at in entries]
+    before = [pytest.param(at, False, id=f"before {at}", marks=pytest.mark.soak if at % 3 else ()) for at in entries]
+    return behind + before
 
 
 @dataclass

@@ -16,7 +16,7 @@ from cutover.failover.failback_plan import preview_failback
 from cutover.observations import DivergentRange, ObservedDivergence
 from cutover.step_runner import RunResult
 from tests.cutover.failover_world import FailoverWorld, a_dead_source, a_failback, a_failover
-from tests.cutover.fake_log import Crash, FakeLog
+from tests.cutover.fake_log import Crash, FakeLog, list_crash_points
 from tests.cutover.test_failover import outcome
 from tests.cutover.world import GROUP, POLICY, PRODUCER, a_plan
 from tests.cutover.world_back import FORWARD, back_plan
@@ -191,8 +191,7 @@ def entries_of_a_whole_run() -> tuple[int, int]:
     return first, len(log.records)
 
 
-@pytest.mark.parametrize("stored", [True, False], ids=["after", "before"])
-@pytest.mark.parametrize("at", range(*entries_of_a_whole_run()))
+@pytest.mark.parametrize(("at", "stored"), list_crash_points(range(*entries_of_a_whole_run())))
 def test_a_crash_at_any_entry_is_resumed_to_the_end(at: int, stored: bool) -> None:
     log = FakeLog()
     world = a_returned_source(log)

@@ -22,7 +22,7 @@ from cutover.observations import ActionFailed, ApprovalAnswer, LastSeenSource
 from cutover.run_abandonment import abandon_run
 from cutover.step_runner import RunResult
 from tests.cutover.failover_world import FailoverWorld, a_dead_source, a_failover
-from tests.cutover.fake_log import Crash, FakeLog
+from tests.cutover.fake_log import Crash, FakeLog, list_crash_points
 from tests.cutover.world import A_RIGHT, GROUP, POLICY, PRODUCER, REVERSE, a_migration, a_plan, target_of
 from tests.cutover.world_back import back_plan
 from topology.migration_waves import GroupPolicy, Wave
@@ -327,8 +327,7 @@ def entries_of_a_whole_run() -> int:
     return len(log.records)
 
 
-@pytest.mark.parametrize("stored", [True, False], ids=["after", "before"])
-@pytest.mark.parametrize("at", range(1, entries_of_a_whole_run()))
+@pytest.mark.parametrize(("at", "stored"), list_crash_points(range(1, entries_of_a_whole_run())))
 def test_a_crash_at_any_entry_is_resumed_to_the_end(at: int, stored: bool) -> None:
     world, log = a_dead_source(), FakeLog(crash_at=at, stored=stored)
     world.withheld = (A_RIGHT,)
@@ -340,8 +339,7 @@ def test_a_crash_at_any_entry_is_resumed_to_the_end(at: int, stored: bool) -> No
     assert world.given == [A_RIGHT]
 
 
-@pytest.mark.parametrize("stored", [True, False], ids=["after", "before"])
-@pytest.mark.parametrize("at", range(1, 40))
+@pytest.mark.parametrize(("at", "stored"), list_crash_points(range(1, 40)))
 def test_a_crash_in_a_failover_that_is_refused_leaves_nothing_half_done(at: int, stored: bool) -> None:
     world, log = a_dead_source(), FakeLog(crash_at=at, stored=stored)
     policy = replace(POLICY, accept_loss=1)
@@ -391,8 +389,7 @@ def entries_behind_a_migration() -> tuple[int, int]:
     return first, len(log.records)
 
 
-@pytest.mark.parametrize("stored", [True, False], ids=["after", "before"])
-@pytest.mark.parametrize("at", range(*entries_behind_a_migration()))
+@pytest.mark.parametrize(("at", "stored"), list_crash_points(range(*entries_behind_a_migration())))
 def test_a_crash_beside_a_migration_that_was_under_way(at: int, stored: bool) -> None:
     log = FakeLog()
     world = a_migration_under_way(log)

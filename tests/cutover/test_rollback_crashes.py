@@ -11,7 +11,7 @@ from cutover.actions import ReadLogs
 from cutover.errors import Locked, Superseded
 from cutover.journal.hash_chain import JournalChain
 from cutover.run_abandonment import abandon_run
-from tests.cutover.fake_log import Crash, FakeLog
+from tests.cutover.fake_log import Crash, FakeLog, list_crash_points
 from tests.cutover.moved import QUICK, STRATEGIES, assert_away, assert_home, moved, stopped, straggle_there
 from tests.cutover.spoils import upon
 from tests.cutover.world import a_migration
@@ -29,8 +29,7 @@ def test_a_clean_rollback_writes_this_many_entries() -> None:
     assert len(log.records) - before == ENTRIES
 
 
-@pytest.mark.parametrize("stored", [True, False], ids=["after", "before"])
-@pytest.mark.parametrize("at", range(ENTRIES))
+@pytest.mark.parametrize(("at", "stored"), list_crash_points(range(ENTRIES)))
 def test_a_crash_at_any_entry_is_resumed_to_the_end(at: int, stored: bool) -> None:
     log = FakeLog()
     world = moved(log)

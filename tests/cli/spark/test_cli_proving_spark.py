@@ -41,6 +41,7 @@ flows:
 @pytest.mark.kafka
 @pytest.mark.spark
 @pytest.mark.slow
+@pytest.mark.soak
 def test_history_tail_and_a_tail_without_it(kafka_pair: Lab, topic_name: str, tmp_path: Path) -> None:
     settings = settings_of(kafka_pair)
     addresses = {alias: each.bootstrap[0] for alias, each in settings.items()}

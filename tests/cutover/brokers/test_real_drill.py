@@ -96,6 +96,7 @@ def acls_of(settings: dict[str, ConnectionSettings]) -> dict[str, set[InventoryA
     return found
 
 
+@pytest.mark.soak
 def test_a_wave_is_rehearsed_there_and_back_and_leaves_nothing(
     guarded: Guarded, topic_name: str, tmp_path: Path
 ) -> None:

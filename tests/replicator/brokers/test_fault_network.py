@@ -75,6 +75,7 @@ def test_connections_reset_again_and_again_on_both_sides(faulty, topic_name, tmp
         finished(faulty, plan, topic_name, feeding, sending)
 
 
+@pytest.mark.soak
 def test_a_full_pipeline_whose_answers_are_cut(faulty, topic_name, tmp_path):
     """Requests land, nobody hears of it: neither again nor left out."""
     plan, send, sending = begun(faulty, topic_name)

@@ -76,7 +76,8 @@ def test_both_brokers_restart(faulty, topic_name, tmp_path, phase):
     assert assert_exact_copy(settings, plan, topic_name, 2) == 9_000
 
 
-@pytest.mark.parametrize("broken", [pytest.param("onprem", marks=pytest.mark.soak), "cloud"])
+@pytest.mark.soak
+@pytest.mark.parametrize("broken", ["onprem", "cloud"])
 def test_a_broker_killed_and_started_again(faulty, topic_name, tmp_path, broken):
     settings = faulty.settings
     with Admin(settings["onprem"]) as admin:

@@ -12,7 +12,7 @@ import time
 from dataclasses import replace
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import KafkaError, Message, Producer
 from kio.schema.update_features.v1.request import FeatureUpdateKey
 from kio.static.primitive import i8, i16, i32Timedelta
 
@@ -26,6 +26,7 @@ from tests.replicator.faults import Faulty, Feeding, faulty_clusters, progress, 
 from tests.replicator.real import (
     applied,
     assert_exact_copy,
+    end_of,
     plan_for,
     producer,
     read_all,
@@ -131,7 +132,11 @@ def test_merged_exactly_under_every_fault(faulty: Faulty, topic_name: str, tmp_p
     put(sending, new, 4_000)
     foreign = producer(settings["cloud"], **{"enable.idempotence": True, "linger.ms": 0})
 
-    acknowledged: set[bytes] = set()
+    acknowledged: dict[bytes, tuple[int, int]] = {}  # value → partition and offset of the acknowledgement
+
+    def acknowledge(error: KafkaError | None, message: Message) -> None:
+        if error is None:
+            acknowledged[message.value()] = (message.partition(), message.offset())
 
     def disturb(count: int, start: int) -> None:
         for number in range(start, start + count):
@@ -140,7 +145,7 @@ def test_merged_exactly_under_every_fault(faulty: Faulty, topic_name: str, tmp_p
                 b"%d" % number,
                 key=b"foreign",
                 partition=number % PARTITIONS,
-                on_delivery=lambda error, message: error or acknowledged.add(message.value()),
+                on_delivery=acknowledge,
             )
         foreign.poll(0)
 
@@ -176,7 +181,9 @@ def test_merged_exactly_under_every_fault(faulty: Faulty, topic_name: str, tmp_p
     assert ours == {old: 4_000, new: 4_000}
     # A producer without transactions may repeat itself on a broker that forgot it; what was acknowledged is there.
     assert acknowledged
-    assert acknowledged <= set(theirs)
+    missing = {value: acknowledged[value] for value in acknowledged.keys() - set(theirs)}
+    ends = [end_of(settings["cloud"], merged, number) for number in range(PARTITIONS)]
+    assert not missing, f"{missing} of {len(acknowledged)} are not there; the logs end at {ends}"
 
 
 def test_workers_share_the_slots_and_hand_them_over(kafka_pair, topic_name: str, tmp_path) -> None:

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 # 2.4.1 gives topics no ids. 2.8.2 does, and is asked by name all the same; 3.9.1 is read by id and written to by name.
 PAIRS = [("2.4.1", "2.8.2"), ("2.8.2", "3.9.1")]
-# More of each pair is tried by `make soak-kafka` (tests/soak/kafka_matrix.py), and by `make soak` what the first one has.
+# `make soak` tries with both what is here with the first; more has `make soak-kafka` (tests/soak/kafka_matrix.py).
 in_the_first_pair = pytest.mark.parametrize(
     "old_pair",
     [pytest.param(pair, id="-to-".join(pair), marks=pytest.mark.soak if pair != PAIRS[0] else ()) for pair in PAIRS],

@@ -13,6 +13,7 @@ import pytest
 from kio.schema.errors import ErrorCode
 from kio.serial import entity_reader
 
+from clusters.errors import ProtocolError
 from clusters.settings import ConnectionSettings
 from clusters.wire import error_codes
 from clusters.wire.connection import Connection
@@ -32,7 +33,7 @@ class OldBroker:
     """A transport with one broker behind it, whose topics have one partition each.
 
     topics: name → id; None: it gives none. records: what each Fetch brings. `asked` are the requests that came, `named`
-    the topics that Fetch and Produce named. `before_metadata` is called before Metadata is answered.
+    the topics that Fetch and Produce named. waits: how long each may wait. is_silent: its answers to Fetch are empty.
     """
 
     address = "k:1"
@@ -41,6 +42,8 @@ class OldBroker:
         self.topics, self.records, self.cluster = topics, b"batches", uuid.uuid4().hex
         self.asked: list[str] = []
         self.named: list[str] = []
+        self.waits: list[timedelta] = []
+        self.is_silent = False
         self._answers: deque[bytes] = deque()
 
     def connect(self, monkeypatch: pytest.MonkeyPatch, ranges: dict[int, tuple[int, int]] = KAFKA_2_8) -> Connection:
@@ -77,12 +80,14 @@ class OldBroker:
 
     def _read(self, request: Any) -> dict[str, Any]:
         self.named += [str(each.topic) for each in request.topics]
+        self.waits.append(request.max_wait)
         part = {"partition_index": 0, "high_watermark": 9, "aborted_transactions": (), "records": self.records}
         topics = tuple(
             {"topic": each.topic, "partitions": (part | {"error_code": self._code(str(each.topic))},)}
             for each in request.topics
         )
-        return {"throttle_time": timedelta(0), "error_code": ErrorCode.none, "responses": topics}
+        shown = () if self.is_silent else topics
+        return {"throttle_time": timedelta(0), "error_code": ErrorCode.none, "responses": shown}
 
     def _write(self, request: Any) -> dict[str, Any]:
         self.named += [str(each.name) for each in request.topic_data]
@@ -126,6 +131,22 @@ def test_records_of_a_topic_that_is_gone_are_not_handed_out(monkeypatch: pytest.
     assert read(connection, orders)[orders].error == error_codes.UNKNOWN_TOPIC_ID
     connection.send_produce((ProducePartition(orders, 0, (b"batch",)),))
     assert connection.receive_produce()[0].error == error_codes.UNKNOWN_TOPIC_ID
+
+
+def test_a_fetch_always_may_wait_a_little(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tansu answers one that may not wait without looking at any log."""
+    orders = uuid.uuid4()
+    broker = OldBroker(orders=orders)
+    broker.connect(monkeypatch).fetch((FetchPartition(orders, 0, 0),), max_wait_ms=0)
+    assert broker.waits == [timedelta(milliseconds=5)]
+
+
+def test_a_partition_that_is_left_out_of_the_answer_is_missed(monkeypatch: pytest.MonkeyPatch) -> None:
+    orders = uuid.uuid4()
+    broker = OldBroker(orders=orders)
+    broker.is_silent = True
+    with pytest.raises(ProtocolError, match="cluster old answered a Fetch for 1 partitions with 0 of them"):
+        read(broker.connect(monkeypatch), orders)
 
 
 def test_an_answer_without_records_costs_no_question(monkeypatch: pytest.MonkeyPatch) -> None:

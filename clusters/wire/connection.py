@@ -232,14 +232,7 @@ class Connection(AlignmentRequests):
         self.send_fetch(
             partitions, max_wait_ms=max_wait_ms, min_bytes=min_bytes, max_bytes=max_bytes, isolation=isolation
         )
-        answers = self.receive_fetch()
-        if len(answers) < len(partitions):  # outside of a session every partition is answered (KIP-227)
-            raise ProtocolError(
-                f"{self._transport.address} of cluster {self.alias} answered a Fetch for {len(partitions)} partitions "
-                f"with {len(answers)} of them",
-                alias=self.alias,
-            )
-        return answers
+        return self.receive_fetch()
 
     def send_fetch(
         self,

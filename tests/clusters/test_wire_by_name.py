@@ -13,7 +13,6 @@ import pytest
 from kio.schema.errors import ErrorCode
 from kio.serial import entity_reader
 
-from clusters.errors import ProtocolError
 from clusters.settings import ConnectionSettings
 from clusters.wire import error_codes
 from clusters.wire.connection import Connection
@@ -33,7 +32,7 @@ class OldBroker:
     """A transport with one broker behind it, whose topics have one partition each.
 
     topics: name → id; None: it gives none. records: what each Fetch brings. `asked` are the requests that came, `named`
-    the topics that Fetch and Produce named. waits: how long each may wait. is_silent: its answers to Fetch are empty.
+    the topics that Fetch and Produce named. waits: how long each Fetch may wait.
     """
 
     address = "k:1"
@@ -43,7 +42,6 @@ class OldBroker:
         self.asked: list[str] = []
         self.named: list[str] = []
         self.waits: list[timedelta] = []
-        self.is_silent = False
         self._answers: deque[bytes] = deque()
 
     def connect(self, monkeypatch: pytest.MonkeyPatch, ranges: dict[int, tuple[int, int]] = KAFKA_2_8) -> Connection:
@@ -86,8 +84,7 @@ class OldBroker:
             {"topic": each.topic, "partitions": (part | {"error_code": self._code(str(each.topic))},)}
             for each in request.topics
         )
-        shown = () if self.is_silent else topics
-        return {"throttle_time": timedelta(0), "error_code": ErrorCode.none, "responses": shown}
+        return {"throttle_time": timedelta(0), "error_code": ErrorCode.none, "responses": topics}
 
     def _write(self, request: Any) -> dict[str, Any]:
         self.named += [str(each.name) for each in request.topic_data]
@@ -139,14 +136,6 @@ def test_a_fetch_always_may_wait_a_little(monkeypatch: pytest.MonkeyPatch) -> No
     broker = OldBroker(orders=orders)
     broker.connect(monkeypatch).fetch((FetchPartition(orders, 0, 0),), max_wait_ms=0)
     assert broker.waits == [timedelta(milliseconds=5)]
-
-
-def test_a_partition_that_is_left_out_of_the_answer_is_missed(monkeypatch: pytest.MonkeyPatch) -> None:
-    orders = uuid.uuid4()
-    broker = OldBroker(orders=orders)
-    broker.is_silent = True
-    with pytest.raises(ProtocolError, match="cluster old answered a Fetch for 1 partitions with 0 of them"):
-        read(broker.connect(monkeypatch), orders)
 
 
 def test_an_answer_without_records_costs_no_question(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -132,8 +132,11 @@ docs: env ## the pages that the code writes: reference, rules, the editors' sche
 COMPILE := $(BIN)/uv pip compile --quiet --no-header --no-annotate --python-version 3.11 --universal --generate-hashes -c requirements/together.in
 requirements: env ## pin the dependencies anew, with their hashes
 	$(COMPILE) requirements/install.in -o requirements/install.txt
-	for extra in "" kafka aws keystores spark airflow postgres dev; do \
+	for extra in "" kafka spark airflow postgres dev; do \
 	  $(COMPILE) $${extra:+--extra $$extra} pyproject.toml -o requirements/$${extra:-base}.txt; \
+	done
+	for extra in aws keystores; do \
+	  $(COMPILE) --extra $$extra -c requirements/spark.txt -c requirements/airflow.txt pyproject.toml -o requirements/$$extra.txt; \
 	done
 
 # lab/releases/pom.xml: a file for each release of lab/releases.py. bench/spark_kafka.xml is left out while Maven has no connector for this Spark.

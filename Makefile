@@ -113,7 +113,7 @@ soak: env jars ## random examples for SOAK_ROUNDS (5), the tests marked `soak`, 
 	WATERSHED_LAB_JVM= $(BIN)/pytest tests/soak --soak-minutes $(SOAK_MINUTES) --soak-proofs $(SOAK_PROOFS) --timeout 0 -s
 
 PAIRS ?=
-soak-kafka: env jars ## copies between Kafka releases, 21 pairs, with faults; PAIRS=2.4.1/4.3.1 for some; writes docs/releases.md
+soak-kafka: env jars ## copies between Kafka releases (21 pairs) and servers that are not Apache's (8; needs go), with faults; PAIRS=2.4.1/4.3.1 or PAIRS=others for some; writes docs/releases.md
 	$(BIN)/python -m tests.soak.kafka_matrix --pairs "$(PAIRS)"
 
 # Exit codes of the program itself: 0 all held, 1 one is not held, 2 one could not be carried out (make's own is 2 for both).
@@ -129,11 +129,14 @@ docs: env ## the pages that the code writes: reference, rules, the editors' sche
 	$(BIN)/python -m topology.generated_docs docs
 	$(BIN)/topology schema > topology/schema/v1alpha1.json
 
-COMPILE := $(BIN)/uv pip compile --quiet --no-header --no-annotate --python-version 3.11 --universal --generate-hashes
+COMPILE := $(BIN)/uv pip compile --quiet --no-header --no-annotate --python-version 3.11 --universal --generate-hashes -c requirements/together.in
 requirements: env ## pin the dependencies anew, with their hashes
 	$(COMPILE) requirements/install.in -o requirements/install.txt
 	for extra in "" kafka spark airflow postgres dev; do \
 	  $(COMPILE) $${extra:+--extra $$extra} pyproject.toml -o requirements/$${extra:-base}.txt; \
+	done
+	for extra in aws keystores; do \
+	  $(COMPILE) --extra $$extra -c requirements/spark.txt -c requirements/airflow.txt pyproject.toml -o requirements/$$extra.txt; \
 	done
 
 # lab/releases/pom.xml: a file for each release of lab/releases.py. bench/spark_kafka.xml is left out while Maven has no connector for this Spark.

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 )
 def probe(path: Path, alias: str, form: str, output: Path | None) -> int:
     """Try on a topic of our own what a cluster does: idempotence, whether sequence numbers are checked, transactions,
-    markers, DeleteRecords, DescribeProducers, timestamps, compaction, the largest batch, batches byte for byte.
+    markers, DeleteRecords, DescribeProducers, timestamps, log ends, compaction, checksums, the largest batch, batches
+    byte for byte.
 
     Creates one topic (watershed.probe-…), writes up to 32 MiB to it and deletes it, also after an error and Ctrl-C.
     Needs CREATE, DELETE, WRITE, READ, DESCRIBE_CONFIGS and ALTER_CONFIGS on topics of that prefix, and WRITE on

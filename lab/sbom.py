@@ -1,7 +1,8 @@
-"""A bill of materials, in CycloneDX's JSON: the Python packages of requirements/ and the jars of the POMs, with hashes.
+"""A bill of materials, in CycloneDX's JSON: Python packages, the jars of the POMs and Go modules, with their hashes.
 
 `python -m lab.sbom FILE` writes it. It says what `make env` and `make jars` install, from the files that pin that: two
 runs on one checkout write the same bytes. A jar that a POM names itself has its group; of the others Maven knows it.
+What only servers of the soak need (`lab.other_servers`) is in it, too.
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ _HASH = re.compile(r"--hash=sha256:([0-9a-f]{64})")
 def build_bill_of_materials(root: Path = SBOM_ROOT) -> dict[str, Any]:
     """The document. Raises LabError when something pinned has no hash."""
     project = tomllib.loads((root / "pyproject.toml").read_text())["project"]
-    found = {
-        each["bom-ref"]: each for each in (*_packages(root / "requirements"), *_jars(root / KAFKA_POM.parent.name))
-    }
+    lab = root / KAFKA_POM.parent.name
+    parts = (*_packages(root / "requirements"), *_packages(lab), *_jars(lab), *_go_modules(lab / "kfake" / "go.sum"))
+    found = {each["bom-ref"]: each for each in parts}
     return {
         "bomFormat": "CycloneDX",
         "specVersion": "1.6",
@@ -60,6 +61,15 @@ def _packages(folder: Path) -> Iterator[dict[str, Any]]:
             purl = f"pkg:pypi/{name}@{version}"
             files = [{"type": "distribution", "hashes": _sha256(each), "url": purl} for each in hashes]
             yield _library(purl, name, version) | {"externalReferences": files}
+
+
+def _go_modules(sums: Path) -> Iterator[dict[str, Any]]:
+    """The hash of a Go module is of its files' hashes (`h1:`), which CycloneDX has no name for: a property."""
+    for line in sums.read_text().splitlines() if sums.exists() else ():
+        name, version, checksum = line.split()
+        if not version.endswith("/go.mod"):
+            ref = f"pkg:golang/{name}@{version}"
+            yield _library(ref, name, version) | {"properties": [{"name": "go.sum", "value": checksum}]}
 
 
 def _jars(folder: Path) -> Iterator[dict[str, Any]]:

@@ -182,6 +182,7 @@ class _Trial:
             (names.IDEMPOTENCE, self.try_idempotence),
             (names.SEQUENCE_CHECK, self.try_sequence_check),
             (names.DESCRIBE_PRODUCERS, self.try_describe_producers),
+            (names.LOG_ENDS, self.try_log_ends),
             (names.BYTE_FOR_BYTE, self.try_byte_for_byte),
             (names.TIMESTAMPS, self.try_timestamps),
             (names.LARGEST_BATCH, self.try_largest_batch),
@@ -189,6 +190,10 @@ class _Trial:
             (names.TRANSACTIONS, self.try_transactions),
             (names.MARKERS, self.try_markers),
             (names.COMPACTION, self.try_compaction),
+            (
+                names.CHECKSUMS,
+                self.try_checksums,
+            ),  # last: nobody can read behind a batch that is stored with a wrong one
         ]
 
     def try_idempotence(self) -> TriedCapability:
@@ -242,6 +247,32 @@ class _Trial:
         if (self.producer_id, _RECORDS - 1) not in {(each.producer_id, each.last_sequence) for each in states}:
             return TriedCapability(False, "DescribeProducers does not tell the last sequence number of a producer")
         return TriedCapability(True, "the leader tells the last sequence number of a producer")
+
+    def try_log_ends(self) -> TriedCapability:
+        """ListOffsets tells where a log ends: behind the last record of the last batch."""
+        written = self._write(build_simple_batch([b"%d" % n for n in range(_RECORDS)], timestamp=_now_ms()))
+        if written.error:
+            return TriedCapability(False, f"a batch without a producer id is answered {written.error}")
+        end, meant = self.log.range().end, written.answer.base_offset + _RECORDS
+        if end != meant:
+            return TriedCapability(False, f"ListOffsets says that a log ends at {end} which ends at {meant}")
+        return TriedCapability(True, "ListOffsets tells where a log ends")
+
+    def try_checksums(self) -> TriedCapability:
+        """A batch that was changed on its way is refused: its checksum is wrong then."""
+        batch = bytearray(build_simple_batch([b"checked"], timestamp=_now_ms()))
+        batch[BATCH_CRC_START - 1] ^= 0xFF  # the checksum's last byte
+        end = self.log.range().end
+        answer = self._send(bytes(batch))
+        if self.log.range().end != end:
+            return TriedCapability(False, "a batch whose checksum is wrong is stored")
+        if not answer.error:
+            return TriedCapability(
+                False, "a batch whose checksum is wrong is answered without an error, and not stored"
+            )
+        return TriedCapability(
+            True, f"a batch whose checksum is wrong is answered {error_codes.describe_error_code(answer.error)}"
+        )
 
     def try_byte_for_byte(self) -> TriedCapability:
         """What is stored is what was sent, but for base offset and leader epoch."""
@@ -376,7 +407,15 @@ class _Trial:
         )
 
     def _write(self, batch: bytes, transactional_id: str | None = None) -> _Written:
-        """Sends the batch until the leader has an answer to it, and reads what stands at the offset that it names.
+        """Sends the batch as `_send`, and reads what stands where the answer says. Raises ClusterError."""
+        answer = self._send(batch, transactional_id)
+        stored = None
+        if not answer.error and answer.base_offset >= 0:
+            stored = next(self.log.batches(answer.base_offset, answer.base_offset + 1, max_wait_ms=1_000), None)
+        return _Written(batch, answer, stored)
+
+    def _send(self, batch: bytes, transactional_id: str | None = None) -> ProducedPartition:
+        """Sends the batch until the leader has an answer to it.
 
         Raises ClusterError, also for an answer that says nothing of what the cluster can do (`_UNDECIDED`)."""
         deadline = time.monotonic() + _PATIENCE_S
@@ -390,10 +429,7 @@ class _Trial:
                 self.log.lost()
             time.sleep(_PAUSE_S)
         self._raise_undecided(answer.error, "Produce")
-        stored = None
-        if not answer.error and answer.base_offset >= 0:
-            stored = next(self.log.batches(answer.base_offset, answer.base_offset + 1, max_wait_ms=1_000), None)
-        return _Written(batch, answer, stored)
+        return answer
 
     def _raise_undecided(self, error: int, doing: str) -> None:
         if error in _UNDECIDED:

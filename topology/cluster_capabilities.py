@@ -22,6 +22,8 @@ TIMESTAMPS: Final = "timestamps"
 COMPACTION: Final = "compaction"
 LARGEST_BATCH: Final = "largest_batch"
 BYTE_FOR_BYTE: Final = "byte_for_byte"
+LOG_ENDS: Final = "log_ends"
+CHECKSUMS: Final = "checksums"
 
 
 @dataclass(frozen=True, slots=True)

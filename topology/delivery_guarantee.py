@@ -18,6 +18,7 @@ from typing import Final, Literal
 
 from topology.cluster_capabilities import (
     IDEMPOTENCE,
+    LOG_ENDS,
     SEQUENCE_CHECK,
     TRANSACTIONS,
     ClusterCapabilities,
@@ -69,7 +70,9 @@ _TRANSACTIONS: Final = (
     RequestNeed("add_partitions_to_txn", 3, 3, "2.8", "transactions"),
     RequestNeed("end_txn", 3, 5, "2.8", "transactions"),
 )
-# What a probe may disprove: name → what to say of it.
+# What a probe may disprove: name → what to say of it. At both ends, for any guarantee:
+_TRIED_AT_BOTH: Final = ((LOG_ENDS, "the right end of a log"),)
+# At the target:
 _TRIED_FOR: Final[dict[Delivery, tuple[tuple[str, str], ...]]] = {
     "sequence": ((IDEMPOTENCE, "idempotent producers"), (SEQUENCE_CHECK, "a check of sequence numbers")),
     "transactions": ((IDEMPOTENCE, "idempotent producers"), (TRANSACTIONS, "transactions")),
@@ -118,13 +121,15 @@ def decide_guarantee(
     delivery: Delivery, source: ClusterCapabilities | None, target: ClusterCapabilities | None
 ) -> GuaranteeDecision:
     """Decides by what is known; of a cluster that is None nothing is known, and nothing is held against it."""
-    at_source = tuple(_find_missing(source, "source", _READ)) if source is not None else ()
+    at_source = tuple(_list_missing_at_source(source)) if source is not None else ()
     at_target = tuple(_list_missing_at_target(target, delivery)) if target is not None else ()
     missing = (*at_source, *at_target)
     if not missing:
         return GuaranteeDecision(delivery, _EXACTLY_ONCE[delivery])
-    can_produce = target is None or not list(_find_missing(target, "target", (_PRODUCE,)))
-    return GuaranteeDecision(delivery, AT_LEAST_ONCE if can_produce and not at_source else None, missing)
+    is_usable = target is None or not (
+        list(_find_missing(target, "target", (_PRODUCE,))) or list(_list_disproved(target, "target", _TRIED_AT_BOTH))
+    )
+    return GuaranteeDecision(delivery, AT_LEAST_ONCE if is_usable and not at_source else None, missing)
 
 
 def explain_refusal(flow_id: str, asked: str, decision: GuaranteeDecision, *, has_remedy: bool = True) -> str:
@@ -147,6 +152,11 @@ def explain_refusal(flow_id: str, asked: str, decision: GuaranteeDecision, *, ha
     return f"flow {flow_id} cannot have `{promised}`{wanted}: {first.problem}{more}.{remedy}{instead}"
 
 
+def _list_missing_at_source(source: ClusterCapabilities) -> Iterator[MissingCapability]:
+    yield from _find_missing(source, "source", _READ)
+    yield from _list_disproved(source, "source", _TRIED_AT_BOTH)
+
+
 def _list_missing_at_target(target: ClusterCapabilities, delivery: Delivery) -> Iterator[MissingCapability]:
     yield from _find_missing(target, "target", list_request_needs("target", delivery))
     if target.topic_ids is False:
@@ -158,18 +168,26 @@ def _list_missing_at_target(target: ClusterCapabilities, delivery: Delivery) -> 
             "again could not be told apart (KIP-516)",
             f"Set inter.broker.protocol.version to 2.8 or newer at {target.alias}",
         )
-    for name, what in _TRIED_FOR[delivery]:
-        if target.has_failed(name):
-            yield _build_disproved(target, what, target.tried[name])
+    yield from _list_disproved(target, "target", (*_TRIED_AT_BOTH, *_TRIED_FOR[delivery]))
 
 
-def _build_disproved(target: ClusterCapabilities, what: str, tried: TriedCapability) -> MissingCapability:
+def _list_disproved(
+    cluster: ClusterCapabilities, end: ClusterEnd, names: tuple[tuple[str, str], ...]
+) -> Iterator[MissingCapability]:
+    for name, what in names:
+        if cluster.has_failed(name):
+            yield _build_disproved(cluster, end, what, cluster.tried[name])
+
+
+def _build_disproved(
+    cluster: ClusterCapabilities, end: ClusterEnd, what: str, tried: TriedCapability
+) -> MissingCapability:
     return MissingCapability(
-        target.alias,
-        "target",
+        cluster.alias,
+        end,
         what,
-        f"`topology probe` saw that cluster {target.alias} ({target.releases}) does not have {what}: {tried.told}",
-        f"Ask the vendor of {target.alias} for a setting or a tier that has it, then probe again",
+        f"`topology probe` saw that cluster {cluster.alias} ({cluster.releases}) does not have {what}: {tried.told}",
+        f"Ask the vendor of {cluster.alias} for a setting or a tier that has it, then probe again",
     )
 
 

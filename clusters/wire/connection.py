@@ -42,6 +42,8 @@ _PATIENCE_S: Final = 40.0  # above the 30 s that a Produce may wait for its repl
 _ADMIN_S: Final = 15.0
 _QUESTION_S: Final = 10.0  # for what a broker answers at once: one that hangs must not hold up partitions that moved
 _FETCH_MARGIN: Final = 1 << 20  # of a Fetch answer: what stands around the records, and the one batch that goes over
+# Tansu 0.6.0 looks at no log at all when it may not wait. Apache's brokers answer at once where there are records.
+_LEAST_WAIT_MS: Final = 5
 _PAUSE_S: Final = 1.0  # without a request by name: longer than a long poll, shorter than a topic takes to be made anew
 _UNREADABLE = (struct.error, IndexError, KeyError, OverflowError, ValueError)
 _REFUSALS: Final = frozenset(
@@ -253,7 +255,7 @@ class Connection(AlignmentRequests):
             version,
             partitions,
             asked.find_name,
-            max_wait_ms=max_wait_ms,
+            max_wait_ms=max(max_wait_ms, _LEAST_WAIT_MS),
             min_bytes=min_bytes,
             max_bytes=max_bytes,
             isolation=isolation,

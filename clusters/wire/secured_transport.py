@@ -6,6 +6,7 @@ login that fails is tried once more when the secrets have changed in the meantim
 
 from __future__ import annotations
 
+import ssl
 import time
 from collections import deque
 from collections.abc import Sequence
@@ -14,15 +15,16 @@ from typing import Any, NamedTuple
 
 from clusters import oauth_tokens
 from clusters.connection_parameters import ConnectionParameters
-from clusters.errors import AuthenticationFailed, ClusterError
+from clusters.errors import AuthenticationFailed, ClusterError, Unreachable
 from clusters.token_providers.access_token import describe_token
 from clusters.wire import error_codes, sasl
 from clusters.wire.request_codec import RequestExchange
 from clusters.wire.tls import TlsTransport
 from clusters.wire.transport import MAX_ANSWER_BYTES, FramePiece, FrameTransport, ReceiveBuffer, Transport
-from clusters.wire.versions import Api, ApiVersions, read_api_versions
+from clusters.wire.versions import NEWEST_API_VERSIONS, Api, ApiVersions, read_api_versions
 
 _GREETING_S = 10.0  # for the answer to ApiVersions, which a broker gives at once
+_CLOSED = (ConnectionResetError, ConnectionAbortedError, BrokenPipeError, ssl.SSLEOFError)
 # A broker answers a second login within a second of the last as if it were none (KafkaChannel.java, KIP-368).
 _SOONEST_S = 1.1
 _RENEWED_AT = 0.85  # of the session's life, the early end of what Kafka's own client takes
@@ -56,16 +58,8 @@ def open_transport(settings: ConnectionParameters, address: tuple[str, int], *, 
 def _opened(
     settings: ConnectionParameters, now: ConnectionParameters, address: tuple[str, int], timeout_s: float
 ) -> OpenedTransport:
-    transport: Transport
-    if now.protocol.endswith("SSL"):
-        transport = TlsTransport(now, *address, timeout_s=timeout_s)
-    else:
-        transport = Transport(now.alias, *address, timeout_s=timeout_s, protocol=now.protocol)
+    transport, exchange, versions = _greet(now, address, timeout_s)
     try:
-        exchange = RequestExchange(transport, now.alias)
-        transport.patient_for(min(timeout_s, _GREETING_S))
-        # Before the login, as every client does; also where a broker that refuses our certificate says so.
-        versions = read_api_versions(exchange, now.alias, transport.address)
         transport.patient_for(timeout_s)
         if not now.protocol.startswith("SASL_"):
             transport.largest = MAX_ANSWER_BYTES
@@ -77,6 +71,44 @@ def _opened(
         transport.close()
         raise
     return OpenedTransport(transport if ends is None else RenewedSession(transport, settings, login, ends), versions)
+
+
+def _greet(
+    now: ConnectionParameters, address: tuple[str, int], timeout_s: float
+) -> tuple[Transport, RequestExchange, ApiVersions]:
+    """Connects, and asks for the versions before the login, as every client does; also where a broker that refuses our
+    certificate says so.
+
+    Azure Event Hubs closes the connection on an ApiVersions that is newer than it knows, in place of the answer that
+    KIP-511 asks for (seen by kafka-python, issue 2602). So whoever closes it is asked once more, in version 0.
+    """
+    try:
+        return _ask_versions(now, address, timeout_s, NEWEST_API_VERSIONS)
+    except Unreachable as error:
+        if not isinstance(error.__cause__, _CLOSED):
+            raise
+        closed = error
+    try:
+        return _ask_versions(now, address, timeout_s, 0)
+    except Unreachable:
+        raise closed from closed.__cause__
+
+
+def _ask_versions(
+    now: ConnectionParameters, address: tuple[str, int], timeout_s: float, first: int
+) -> tuple[Transport, RequestExchange, ApiVersions]:
+    transport: Transport
+    if now.protocol.endswith("SSL"):
+        transport = TlsTransport(now, *address, timeout_s=timeout_s)
+    else:
+        transport = Transport(now.alias, *address, timeout_s=timeout_s, protocol=now.protocol)
+    try:
+        exchange = RequestExchange(transport, now.alias)
+        transport.patient_for(min(timeout_s, _GREETING_S))
+        return transport, exchange, read_api_versions(exchange, now.alias, transport.address, first)
+    except BaseException:
+        transport.close()
+        raise
 
 
 class _SaslLogin:

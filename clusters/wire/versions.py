@@ -129,6 +129,8 @@ SUPPORT: Final[Mapping[Api, ApiSupport]] = {
     Api.ALTER_SHARE_GROUP_OFFSETS: ApiSupport(0, 0, "", {0: "4.1"}),
 }
 
+NEWEST_API_VERSIONS: Final = SUPPORT[Api.API_VERSIONS].highest
+
 
 @dataclass(frozen=True, slots=True)
 class ApiVersions:
@@ -172,17 +174,19 @@ class ApiVersions:
         return self.finalized.get("transaction.version", 0)
 
 
-def read_api_versions(exchange: RequestExchange, alias: str, address: str) -> ApiVersions:
-    """Asks a broker for its versions, in the newest one first; an older broker answers which it knows (KIP-511).
+def read_api_versions(
+    exchange: RequestExchange, alias: str, address: str, first: int = NEWEST_API_VERSIONS
+) -> ApiVersions:
+    """Asks a broker for its versions, in version `first` of the question; an older broker answers which it knows
+    (KIP-511), and one that knows our newest one is asked again in that.
 
     Raises RequestRefused, ProtocolError, Unreachable.
     """
     values = {"client_software_name": "watershed", "client_software_version": "1"}
-    newest = SUPPORT[Api.API_VERSIONS].highest
-    answer = exchange.ask("api_versions", newest, values)
-    if int(answer.error_code) == error_codes.UNSUPPORTED_VERSION:
-        known = [int(each.max_version) for each in answer.api_keys if int(each.api_key) == Api.API_VERSIONS]
-        answer = exchange.ask("api_versions", min(max(known, default=0), newest), values)
+    answer = exchange.ask("api_versions", first, values)
+    known = max((int(each.max_version) for each in answer.api_keys if int(each.api_key) == Api.API_VERSIONS), default=0)
+    if int(answer.error_code) == error_codes.UNSUPPORTED_VERSION or first < NEWEST_API_VERSIONS <= known:
+        answer = exchange.ask("api_versions", min(known, NEWEST_API_VERSIONS), values)
     code = int(answer.error_code)
     if code:
         refused = RequestRefused(

@@ -32,7 +32,7 @@ class OldBroker:
     """A transport with one broker behind it, whose topics have one partition each.
 
     topics: name → id; None: it gives none. records: what each Fetch brings. `asked` are the requests that came, `named`
-    the topics that Fetch and Produce named. `before_metadata` is called before Metadata is answered.
+    the topics that Fetch and Produce named. waits: how long each Fetch may wait.
     """
 
     address = "k:1"
@@ -41,6 +41,7 @@ class OldBroker:
         self.topics, self.records, self.cluster = topics, b"batches", uuid.uuid4().hex
         self.asked: list[str] = []
         self.named: list[str] = []
+        self.waits: list[timedelta] = []
         self._answers: deque[bytes] = deque()
 
     def connect(self, monkeypatch: pytest.MonkeyPatch, ranges: dict[int, tuple[int, int]] = KAFKA_2_8) -> Connection:
@@ -77,6 +78,7 @@ class OldBroker:
 
     def _read(self, request: Any) -> dict[str, Any]:
         self.named += [str(each.topic) for each in request.topics]
+        self.waits.append(request.max_wait)
         part = {"partition_index": 0, "high_watermark": 9, "aborted_transactions": (), "records": self.records}
         topics = tuple(
             {"topic": each.topic, "partitions": (part | {"error_code": self._code(str(each.topic))},)}
@@ -126,6 +128,14 @@ def test_records_of_a_topic_that_is_gone_are_not_handed_out(monkeypatch: pytest.
     assert read(connection, orders)[orders].error == error_codes.UNKNOWN_TOPIC_ID
     connection.send_produce((ProducePartition(orders, 0, (b"batch",)),))
     assert connection.receive_produce()[0].error == error_codes.UNKNOWN_TOPIC_ID
+
+
+def test_a_fetch_always_may_wait_a_little(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tansu answers one that may not wait without looking at any log."""
+    orders = uuid.uuid4()
+    broker = OldBroker(orders=orders)
+    broker.connect(monkeypatch).fetch((FetchPartition(orders, 0, 0),), max_wait_ms=0)
+    assert broker.waits == [timedelta(milliseconds=5)]
 
 
 def test_an_answer_without_records_costs_no_question(monkeypatch: pytest.MonkeyPatch) -> None:

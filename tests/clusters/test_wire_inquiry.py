@@ -8,7 +8,8 @@ import socket
 import struct
 import threading
 from collections.abc import Iterator
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, ClassVar
 
 import pytest
 from kio.index import load_entity_module, load_payload_module
@@ -17,13 +18,14 @@ from kio.serial import entity_reader, entity_writer
 from kio.static.constants import EntityType
 from kio.static.primitive import i16, i32, i32Timedelta, i64
 
-from clusters.errors import RequestRefused, Unauthorised
+from clusters.errors import RequestRefused, Unauthorised, Unreachable
 from clusters.group_listing import GroupListing
 from clusters.kafka_release import detect_release
 from clusters.settings import ConnectionSettings
 from clusters.topic_partition import TopicPartition
 from clusters.wire import admin_reads
 from clusters.wire.connection import Connection
+from clusters.wire.versions import NEWEST_API_VERSIONS, read_api_versions
 
 ZERO = i32Timedelta.parse(datetime.timedelta(0))
 # api key → the newest version that Kafka 2.0 knows; DescribeAcls, quotas and later groups are not among them
@@ -31,10 +33,11 @@ KNOWN = {1: 8, 3: 6, 15: 2, 16: 2, 18: 2, 35: 1}
 
 
 class OldBroker:
-    """Answers one connection; `refuse` makes DescribeLogDirs come back empty, as it did without the right."""
+    """Answers one connection after the other. refuse: DescribeLogDirs comes back empty, as it did without the right.
+    hangs_up: it closes the connection on an ApiVersions that is newer than it knows, as Azure Event Hubs does."""
 
     def __init__(self) -> None:
-        self.refuse = False
+        self.refuse = self.hangs_up = False
         self.asked: list[tuple[int, int]] = []
         self._server = socket.create_server(("127.0.0.1", 0))
         self.address: tuple[str, int] = self._server.getsockname()
@@ -51,11 +54,14 @@ class OldBroker:
                 return
             with connection, connection.makefile("rb") as stream:
                 while head := stream.read(4):
-                    self._answer(connection, stream.read(struct.unpack(">i", head)[0]))
+                    frame = stream.read(struct.unpack(">i", head)[0])
+                    self.asked.append(struct.unpack_from(">hh", frame))
+                    if self.hangs_up and self.asked[-1] > (18, KNOWN[18]):
+                        break
+                    self._answer(connection, frame)
 
     def _answer(self, connection: socket.socket, frame: bytes) -> None:
         api_key, version, correlation = struct.unpack_from(">hhi", frame)
-        self.asked.append((api_key, version))
         if api_key == 18 and version > KNOWN[18]:
             answer = self._versions(0, ErrorCode.unsupported_version)
         elif api_key == 18:
@@ -131,6 +137,38 @@ def broker() -> Iterator[OldBroker]:
 def inquiry(broker: OldBroker) -> Iterator[Connection]:
     with Connection(ConnectionSettings("old", ("unused:1",)), broker.address) as found:
         yield found
+
+
+def test_a_broker_that_hangs_up_on_a_newer_question_is_asked_the_oldest(broker: OldBroker) -> None:
+    broker.hangs_up = True
+    with Connection(ConnectionSettings("hub", ("unused:1",)), broker.address) as found:
+        assert found.versions.ranges == {key: (0, highest) for key, highest in KNOWN.items()}
+    assert broker.asked == [(18, NEWEST_API_VERSIONS), (18, 0)]
+
+
+def test_a_broker_that_always_hangs_up_does_not_answer(broker: OldBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    broker.hangs_up = True
+    monkeypatch.setitem(KNOWN, 18, -1)
+    with pytest.raises(Unreachable, match="the broker closed the connection"):
+        Connection(ConnectionSettings("hub", ("unused:1",)), broker.address)
+    assert broker.asked == [(18, NEWEST_API_VERSIONS), (18, 0)]
+
+
+def test_who_hung_up_by_accident_is_asked_for_its_features_again() -> None:
+    """A broker that was just restarted: version 0 of the answer has no features."""
+
+    class Exchange:
+        asked: ClassVar[list[int]] = []
+
+        def ask(self, _name: str, version: int, _values: object) -> Any:
+            self.asked.append(version)
+            key = SimpleNamespace(api_key=18, min_version=0, max_version=NEWEST_API_VERSIONS)
+            feature = SimpleNamespace(name="transaction.version", max_version_level=2)
+            newest = {"finalized_features": (feature,)} if version else {}
+            return SimpleNamespace(error_code=0, api_keys=(key,), **newest)
+
+    found = read_api_versions(Exchange(), "cloud", "k:1", 0)  # type: ignore[arg-type]
+    assert (Exchange.asked, found.transaction_version) == ([0, NEWEST_API_VERSIONS], 2)
 
 
 def test_the_versions_of_an_old_broker(broker: OldBroker, inquiry: Connection) -> None:

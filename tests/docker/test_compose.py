@@ -119,6 +119,39 @@ def test_what_is_built_and_started_is_there() -> None:
             assert (ROOT / source).exists(), line
 
 
+def read_pins(name: str) -> dict[str, str]:
+    """Package (with its environment marker) → version."""
+    lines = (ROOT / "requirements" / f"{name}.txt").read_text().splitlines()
+    found = [re.match(r"([\w.\[\]-]+)==([^ ;]+)(.*)", line) for line in lines]
+    return {each[1] + each[3].rstrip(" \\"): each[2] for each in found if each}
+
+
+def test_the_images_have_the_packages_of_every_login_but_kerberos() -> None:
+    chosen = re.findall(r'^ARG EXTRAS="(.*)"$', DOCKERFILE.read_text(), re.MULTILINE)
+    assert chosen == ["aws keystores"]
+    built = [
+        each["build"] for each in services().values() if each.get("build", {}).get("target") in ("engine", "airflow")
+    ]
+    assert len(built) == 8
+    assert {each["args"]["EXTRAS"] for each in built} == {"${WATERSHED_EXTRAS-aws keystores}"}
+    assert "aws-msk-iam-sasl-signer-python" in read_pins("aws")
+    assert "cryptography" in read_pins("keystores")
+
+
+@pytest.mark.parametrize("extras", ["", "aws", "aws keystores"])
+def test_what_an_image_installs_together_agrees(extras: str) -> None:
+    """As the shell of the build makes the command."""
+    command = re.search(r"\$\((for extra in \$EXTRAS.*)\)", DOCKERFILE.read_text())
+    assert command
+    done = subprocess.run(["sh", "-c", command[1]], env={"EXTRAS": extras}, capture_output=True, text=True, check=True)
+    files = re.findall(r"-r requirements/(\w+)\.txt", done.stdout)
+    assert files == extras.split()
+    pins: dict[str, str] = {}
+    for name in ("install", "spark", *files):
+        for package, version in read_pins(name).items():
+            assert pins.setdefault(package, version) == version, f"{package} in {name}"
+
+
 def test_whoever_is_waited_for_says_when_it_is_healthy() -> None:
     for name, service in services().items():
         for other, how in service.get("depends_on", {}).items():

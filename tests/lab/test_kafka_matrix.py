@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from tests.soak import kafka_matrix
@@ -38,3 +40,34 @@ def test_a_right_choice_runs_these_cases_of_these_pairs_only(monkeypatch: pytest
     monkeypatch.setattr("sys.argv", ["kafka_matrix", "--cases", name, "--pairs", "2.4.1/4.3.1"])
     assert kafka_matrix.main() == 0
     assert ran == [("2.4.1", "4.3.1", [name])]
+
+
+def test_every_other_server_is_tried_in_both_directions() -> None:
+    assert kafka_matrix._choose_pairs("others") == [
+        ("kfake-apache", "4.3.1"),
+        ("4.3.1", "kfake-apache"),
+        ("kfake-event-hubs", "4.3.1"),
+        ("4.3.1", "kfake-event-hubs"),
+        ("kfake-redpanda", "4.3.1"),
+        ("4.3.1", "kfake-redpanda"),
+        ("tansu", "4.3.1"),
+        ("4.3.1", "tansu"),
+    ]
+    assert len(kafka_matrix._choose_pairs("")) == 21 + 8
+
+
+def test_the_page_has_releases_and_other_servers_apart() -> None:
+    found = {"plain": {"outcome": "held", "told": "", "day": "2026-01-02"}}
+    refused = {"plain": {"outcome": "refused", "told": "no ids", "day": "2026-01-03"}}
+    probes = {"tansu": {"tried": {"log_ends": {"works": False, "told": "4"}, "markers": {"works": None, "told": ""}}}}
+    page = kafka_matrix.render_table({"2.4.1/4.3.1": found, "4.3.1/tansu": refused}, probes)
+    releases, others = page.split("## Servers that are not Apache's")
+    assert re.search(r"\| 2\.4\.1 \| 4\.3\.1 \| yes \|.* 2026-01-02 \|", releases)
+    assert "1 of 21 pairs were run." in releases
+    assert re.search(r"\| 4\.3\.1 \| tansu \| refused \|.* 2026-01-03 \|", others)
+    assert "| `log_ends` | does not |\n| `markers` | not tried |\n" in others
+
+
+def test_what_a_run_made_up_is_not_kept() -> None:
+    told = kafka_matrix._without_address("127.0.0.1:20984 of cluster a; topic watershed.probe-aef0ff61ec05")
+    assert told == "the broker of cluster a; topic watershed.probe-…"

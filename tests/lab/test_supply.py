@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from lab.errors import LabError
+from lab.other_servers import KFAKE_FOLDER, TANSU_PIN
 from lab.sbom import SBOM_ROOT, build_bill_of_materials
 
-FILES = sorted((SBOM_ROOT / "requirements").glob("*.txt"))
+FILES = [*sorted((SBOM_ROOT / "requirements").glob("*.txt")), TANSU_PIN]
 
 
 def entries(path: Path) -> list[str]:
@@ -44,6 +45,9 @@ def test_the_bill_names_everything_with_its_hashes() -> None:
         for line in sums.read_text().splitlines():
             checksum, name = line.split()
             assert jars[f"jar:{name}"]["hashes"] == [{"alg": "SHA-256", "content": checksum}]
+    modules = [line.split()[:2] for line in (KFAKE_FOLDER / "go.sum").read_text().splitlines()]
+    for name, version in modules:
+        assert version.endswith("/go.mod") or found[f"pkg:golang/{name}@{version}"]["properties"]
     broker = next(each for each in jars.values() if each["name"] == "kafka_2.13")
     assert (broker["group"], broker["version"]) == ("org.apache.kafka", "4.3.1")
     assert build_bill_of_materials() == build_bill_of_materials()

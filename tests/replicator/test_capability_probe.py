@@ -13,7 +13,7 @@ from clusters.fake_cluster import FakeCluster
 from clusters.fake_wire import FakeWire
 from clusters.record_batch import build_simple_batch, decode_batch_header, decode_batch_records
 from clusters.wire import error_codes
-from clusters.wire.messages import ProducedPartition, ProducePartition
+from clusters.wire.messages import LATEST, OffsetAnswer, ProducedPartition, ProducePartition
 from replicator import capability_probe
 from replicator.capability_probe import try_capabilities
 from replicator.copy.aligned.target_log import TargetLog
@@ -31,6 +31,8 @@ NAMES = {
     "transactions",
     "markers",
     "compaction",
+    "log_ends",
+    "checksums",
 }
 
 
@@ -80,6 +82,18 @@ class StoresAsItLikes(FakeWire):
 
     def change(self, batch: bytes) -> bytes:
         return batch
+
+
+class EndsEarly(FakeWire):
+    """As Tansu 0.6.0: behind the first record of the last batch, here of three."""
+
+    def list_offsets(
+        self, partitions: tuple[tuple[str, int], ...], timestamp: int, *, isolation: int = 0
+    ) -> list[OffsetAnswer]:
+        told = super().list_offsets(partitions, timestamp, isolation=isolation)
+        return [
+            replace(each, offset=each.offset - 2) if each.offset > 2 and timestamp == LATEST else each for each in told
+        ]
 
 
 class WithoutProducer(StoresAsItLikes):
@@ -135,6 +149,8 @@ class Refuses(FakeWire):
     ("wire", "expected"),
     [
         (StoresAsItLikes, {"sequence_check": "a batch that was sent twice is stored twice"}),
+        (StoresAsItLikes, {"checksums": "a batch whose checksum is wrong is stored"}),
+        (EndsEarly, {"log_ends": "ListOffsets says that a log ends at 4 which ends at 6"}),
         (WithoutProducer, {"idempotence": "a batch is stored without its producer id or sequence number"}),
         (OwnTime, {"timestamps": "records get the broker's own time (message.timestamp.type)"}),
         (

@@ -1,10 +1,10 @@
-"""What is tried between two Kafka releases: each case makes a topic at the source, copies it, and compares records."""
+"""What is tried between two servers: each case makes a topic at the source, copies it, and compares records."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -15,6 +15,8 @@ from clusters.admin import Admin
 from clusters.kafka_release import parse_release
 from clusters.settings import ConnectionSettings
 from lab import clusters
+from lab.other_servers import OtherServer, kill_other_server, restart_other_server
+from lab.releases import RELEASES
 from tests.replicator.real import (
     applied,
     assert_exact_copy,
@@ -27,6 +29,7 @@ from tests.replicator.real import (
     workers,
 )
 from tests.replicator.states_scene import delete_topics, in_state, until
+from topology.cluster_capabilities import TRANSACTIONS, ClusterCapabilities
 from topology.plan import Plan
 
 _RECORDS: Final = 3_000
@@ -36,18 +39,39 @@ _CREATE_PARTITIONS: Final = "1.1.1"  # KIP-195
 
 
 class NotPossible(Exception):
-    """A release lacks what the case is about; the text says what."""
+    """A server lacks what the case is about; the text says what."""
 
 
 @dataclass(frozen=True, slots=True)
 class PairUnderTest:
-    """Two running clusters, `onprem` and `cloud`, by their releases."""
+    """Two running clusters, `onprem` and `cloud`: source and target are releases of Kafka, or names of other servers.
+
+    lab: the folder of those that are Apache's; others: the others by alias. capabilities: what was probed of those.
+    """
 
     source: str
     target: str
     lab: Path
     settings: Mapping[str, ConnectionSettings]
     directory: Path
+    others: Mapping[str, OtherServer] = field(default_factory=dict)
+    capabilities: Mapping[str, ClusterCapabilities] = field(default_factory=dict)
+
+    def restart(self, alias: str) -> None:
+        """The broker dies and comes back on its data. Raises NotPossible for one that has none then."""
+        if alias not in self.others:
+            clusters.kill_lab_broker(self.lab, alias)
+            clusters.restart_lab_broker(self.lab, alias)
+            return
+        if not self.others[alias].keeps_data:
+            raise NotPossible(f"{self.others[alias].name} holds its records in memory")
+        kill_other_server(self.others[alias])
+        restart_other_server(self.others[alias])
+
+    def require_source(self, release: str, what: str) -> None:
+        """Raises NotPossible where the source is an older Kafka."""
+        if self.source in RELEASES and parse_release(self.source) < parse_release(release):
+            raise NotPossible(f"Kafka {self.source} {what}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,12 +121,14 @@ def _copy_lz4(pair: PairUnderTest) -> str:
 
 
 def _copy_zstd(pair: PairUnderTest) -> str:
-    if parse_release(pair.source) < parse_release(_ZSTD):
-        raise NotPossible(f"Kafka {pair.source} has no zstd")
+    pair.require_source(_ZSTD, "has no zstd")
     return _copy_and_kill(pair, "zstd", "zstd")
 
 
 def _copy_transactions(pair: PairUnderTest) -> str:
+    probed = pair.capabilities.get("onprem")
+    if probed is not None and probed.has_failed(TRANSACTIONS):
+        raise NotPossible(f"{pair.source}: {probed.tried[TRANSACTIONS].told}")
     topic = _make_topic(pair, "transactions")
     sending = Producer(pair.settings["onprem"].librdkafka({"transactional.id": topic, "linger.ms": 0}))
     sending.init_transactions(60)
@@ -158,8 +184,7 @@ def _restart_brokers(pair: PairUnderTest) -> str:
         start()
         wait_progress(pair.settings, plan, topic, _PARTITIONS, 1)
         for alias in ("onprem", "cloud"):
-            clusters.kill_lab_broker(pair.lab, alias)
-            clusters.restart_lab_broker(pair.lab, alias)
+            pair.restart(alias)
             again = producer(pair.settings["onprem"])  # one that lived through it takes the topic for a missing one
             put(again, topic, _RECORDS, start=_RECORDS)
             assert again.flush(180) == 0
@@ -201,8 +226,7 @@ def make_topic_anew(settings: ConnectionSettings, topic: str) -> bool:
 
 
 def _grow_topic(pair: PairUnderTest) -> str:
-    if parse_release(pair.source) < parse_release(_CREATE_PARTITIONS):
-        raise NotPossible(f"Kafka {pair.source} takes no CreatePartitions")
+    pair.require_source(_CREATE_PARTITIONS, "takes no CreatePartitions")
     topic = _make_topic(pair, "grown", 1)
     sending = producer(pair.settings["onprem"])
     put(sending, topic, 500)

@@ -9,6 +9,7 @@ import pytest
 
 from topology.cluster_capabilities import (
     IDEMPOTENCE,
+    LOG_ENDS,
     SEQUENCE_CHECK,
     TRANSACTIONS,
     ClusterCapabilities,
@@ -111,6 +112,16 @@ def test_a_probe_overrules_what_brokers_list(delivery: Delivery, name: str, work
     assert decision.is_executed is not (works is False and counts)
     if decision.missing:
         assert "it was stored twice" in explain_refusal("a-to-b", "", decision)
+
+
+def test_a_cluster_that_does_not_tell_where_a_log_ends_can_have_no_flow() -> None:
+    """What is copied could not be compared: Tansu 0.6.0 leaves the end of the last batch out."""
+    wrong = {LOG_ENDS: TriedCapability(False, "it ends at 4, not at 6")}
+    for source, target in ((replace(SOURCE, tried=wrong), FULL), (SOURCE, replace(FULL, tried=wrong))):
+        decision = decide_guarantee("sequence", source, target)
+        assert (decision.guarantee, decision.is_executed) == (None, False)
+        refusal = explain_refusal("a-to-b", "", decision)
+        assert "does not have the right end of a log: it ends at 4, not at 6" in refusal
 
 
 def test_releases_are_told_as_they_are() -> None:

@@ -208,14 +208,16 @@ def _guarantee_json(decision: GuaranteeDecision | None) -> dict[str, Any]:
         "guarantee": None if decision is None else decision.guarantee,
         "guarantee_executed": None if decision is None else decision.is_executed,
         "missing": [] if decision is None else [asdict(each) for each in decision.missing],
+        "notes": [] if decision is None else list(decision.notes),
     }
 
 
 def _guarantee_lines(compiled: Plan, decisions: dict[str, GuaranteeDecision]) -> Iterator[str]:
-    """The flows that have a guarantee, by guarantee; those that are refused have a finding (CLU113)."""
+    """The flows that have a guarantee, by guarantee, and what it costs; those that are refused have a finding (CLU113)."""
     from topology.rounded_amounts import render_counted_noun, render_first_names
 
     told: dict[str, list[str]] = {}
+    notes: dict[str, set[str]] = {}
     for flow in compiled.flows:
         decision = decisions.get(flow.id)
         if decision is None:
@@ -225,8 +227,10 @@ def _guarantee_lines(compiled: Plan, decisions: dict[str, GuaranteeDecision]) ->
         else:
             title = "! refused, see CLU113"
         told.setdefault(title, []).append(flow.id)
+        notes.setdefault(title, set()).update(() if decision is None else decision.notes)
     for title, flows in sorted(told.items()):
         yield f"{title}: {render_counted_noun(len(flows), 'flow')} ({render_first_names(tuple(flows))})"
+        yield from (f"    {note}" for note in sorted(notes[title]))
 
 
 def _thing(kind: str, name: str, fields: list[FieldDrift]) -> Iterator[str]:

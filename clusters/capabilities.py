@@ -113,13 +113,6 @@ def check_requests(found: BrokerAnswers, end: ClusterEnd, delivery: Delivery = "
     for each in found.answers:
         for need in list_request_needs(end, delivery):
             each.pick(Api[need.request.upper()], need.lowest)
-    if end == "target" and found.without_id is not None:
-        raise RequestRefused(
-            f"cluster {found.alias} gives topic {found.without_id} no id, so a topic that is deleted and created "
-            "again could not be told apart: set inter.broker.protocol.version to 2.8 or newer there (KIP-516)",
-            alias=found.alias,
-            topic=found.without_id,
-        )
 
 
 def _find_shared_versions(api: Api, answers: Iterable[ApiVersions]) -> RequestVersions | None:

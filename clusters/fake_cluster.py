@@ -60,6 +60,7 @@ class FakeCluster:
         self.groups = FakeGroups(alias)
         self.up = True
         self.newest_fetch = ANY_VERSION  # a lower one: of an older release
+        self.describes_producers = True  # False: older than Kafka 2.8
         self.may_alter = True  # ALTER on the cluster, which bare transaction markers need
         self.changed = threading.Condition(threading.RLock())
         self._id = cluster_id or f"fake-{alias}"

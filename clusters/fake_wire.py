@@ -43,7 +43,7 @@ from clusters.wire.messages import (
     TopicMetadata,
 )
 from clusters.wire.transaction_requests import ProducerIdAndEpoch
-from clusters.wire.versions import Api
+from clusters.wire.versions import Api, ApiVersions
 
 _NODE = 1
 
@@ -57,6 +57,7 @@ class FakeBroker(CoordinatorHost, Protocol):
     up: bool
     may_alter: bool
     newest_fetch: int
+    describes_producers: bool
 
     def cluster_id(self) -> str:
         """Returns the id that the brokers answer."""
@@ -140,9 +141,15 @@ class FakeWire:
         return self._answers.popleft()
 
     def list_offsets(
-        self, partitions: tuple[tuple[str, int], ...], timestamp: int, *, isolation: int = READ_UNCOMMITTED
+        self,
+        partitions: tuple[tuple[str, int], ...],
+        timestamp: int,
+        *,
+        isolation: int = READ_UNCOMMITTED,
+        unreplicated: bool = False,
     ) -> list[OffsetAnswer]:
-        """Answers EARLIEST, LATEST (by isolation) and timestamps from the logs."""
+        """Answers EARLIEST, LATEST (by isolation) and timestamps from the logs. Nothing waits for followers here, so
+        nothing is unreplicated."""
         self._check()
         answers = []
         for topic, number in partitions:
@@ -161,8 +168,10 @@ class FakeWire:
         return answers
 
     def describe_producers(self, topic: str, partition: int) -> tuple[int, list[ProducerState]]:
-        """Returns (error code, states) of one partition."""
+        """Returns (error code, states) of one partition. Raises RequestUnsupported as brokers below 2.8 cause it."""
         self._check()
+        if not self._cluster.describes_producers:
+            ApiVersions(self._cluster.settings.alias, "fake").pick(Api.DESCRIBE_PRODUCERS)
         try:
             return NONE, self._cluster.log(topic, partition).producers.describe()
         except TopicMissing:
@@ -225,7 +234,9 @@ class FakeWire:
             return NONE, log.log_start
 
     def knows(self, api_key: int, version: int) -> bool:
-        """Whether it takes this version: every one but those of Fetch that its cluster is too old for."""
+        """Whether it takes this version: every one but those that its cluster is too old for."""
+        if api_key == Api.DESCRIBE_PRODUCERS:
+            return self._cluster.describes_producers
         return api_key != Api.FETCH or version <= self._cluster.newest_fetch
 
     def find_epoch_ends(self, asked: Mapping[tuple[str, int], int]) -> dict[tuple[str, int], tuple[int, int, int]]:

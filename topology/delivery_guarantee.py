@@ -2,12 +2,15 @@
 
 | guarantee | needs at the target | what may still happen |
 |---|---|---|
-| `exactly_once: sequence` | idempotent producers, Produce 3, DescribeProducers, topic ids | nothing |
+| `exactly_once: sequence` | idempotent producers of Kafka 2.4 or newer, Produce 3 | nothing |
 | `exactly_once: transactions` | the same, and AddPartitionsToTxn, EndTxn | others see aborts unless `read_committed` |
 | `at_least_once, proven` | Produce 3 | records repeat after a crash; the proof names each |
 
 A source needs record batches (Fetch 4) for any of them. Workers do not execute `at_least_once, proven` yet: a flow that
 could have no more is refused, whatever its file asks for. No flow runs below what its file asks for.
+
+A target that does not tell what it remembers of a producer (DescribeProducers, 2.8), or gives topics no ids (2.8), has
+the same guarantee. A flow pays for it with time, and is told so in `notes` (decision 0085).
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from topology.cluster_capabilities import (
+    DESCRIBE_PRODUCERS,
     IDEMPOTENCE,
     LOG_ENDS,
     SEQUENCE_CHECK,
@@ -29,6 +33,7 @@ from topology.cluster_capabilities import (
 ClusterEnd = Literal["source", "target"]
 Delivery = Literal["sequence", "transactions"]
 Guarantee = Literal["exactly_once: sequence", "exactly_once: transactions", "at_least_once, proven"]
+LOG_SETTLE_S: Final = 35.0  # a log that stood still so long: above the 30 s that a Produce may be under way
 AT_LEAST_ONCE: Final[Guarantee] = "at_least_once, proven"
 _EXACTLY_ONCE: Final[dict[Delivery, Guarantee]] = {
     "sequence": "exactly_once: sequence",
@@ -58,17 +63,17 @@ _READ: Final = (
 )
 _PRODUCE: Final = RequestNeed("produce", 3, 13, "0.11", "record batches")
 _SEQUENCE: Final = (
-    RequestNeed("metadata", 10, 13, "2.8", "topic ids"),
-    *_READ[1:],
+    *_READ,
     _PRODUCE,
-    RequestNeed("init_producer_id", 3, 5, "2.5", "idempotent producers"),
-    RequestNeed("describe_producers", 0, 0, "2.8", "what a leader remembers of our producer id"),
+    # 0 and 1 would do as well. 2 came with the release whose brokers keep a producer's numbers when retention deletes
+    # its records (KAFKA-7190); older ones then answer UNKNOWN_PRODUCER_ID to every batch.
+    RequestNeed("init_producer_id", 2, 5, "2.4", "idempotent producers"),
 )
 _TRANSACTIONS: Final = (
     *_SEQUENCE,
     RequestNeed("find_coordinator", 1, 6, "0.11", "transaction coordinators"),
-    RequestNeed("add_partitions_to_txn", 3, 3, "2.8", "transactions"),
-    RequestNeed("end_txn", 3, 5, "2.8", "transactions"),
+    RequestNeed("add_partitions_to_txn", 0, 3, "0.11", "transactions"),
+    RequestNeed("end_txn", 0, 5, "0.11", "transactions"),
 )
 # What a probe may disprove: name → what to say of it. At both ends, for any guarantee:
 _TRIED_AT_BOTH: Final = ((LOG_ENDS, "the right end of a log"),)
@@ -100,11 +105,13 @@ class MissingCapability:
 @dataclass(frozen=True, slots=True)
 class GuaranteeDecision:
     """guarantee: the best that both clusters can give this flow; None where not even `at_least_once, proven`.
-    missing: what keeps it from `exactly_once` by the flow's delivery; empty where it has that."""
+    missing: what keeps it from `exactly_once` by the flow's delivery; empty where it has that. notes: what the
+    guarantee costs at this target, and what it does not find there; for people."""
 
     delivery: Delivery
     guarantee: Guarantee | None
     missing: tuple[MissingCapability, ...] = ()
+    notes: tuple[str, ...] = ()
 
     @property
     def is_executed(self) -> bool:
@@ -125,7 +132,8 @@ def decide_guarantee(
     at_target = tuple(_list_missing_at_target(target, delivery)) if target is not None else ()
     missing = (*at_source, *at_target)
     if not missing:
-        return GuaranteeDecision(delivery, _EXACTLY_ONCE[delivery])
+        notes = tuple(_list_notes(target, delivery)) if target is not None else ()
+        return GuaranteeDecision(delivery, _EXACTLY_ONCE[delivery], notes=notes)
     is_usable = target is None or not (
         list(_find_missing(target, "target", (_PRODUCE,))) or list(_list_disproved(target, "target", _TRIED_AT_BOTH))
     )
@@ -159,16 +167,20 @@ def _list_missing_at_source(source: ClusterCapabilities) -> Iterator[MissingCapa
 
 def _list_missing_at_target(target: ClusterCapabilities, delivery: Delivery) -> Iterator[MissingCapability]:
     yield from _find_missing(target, "target", list_request_needs("target", delivery))
-    if target.topic_ids is False:
-        yield MissingCapability(
-            target.alias,
-            "target",
-            "topic ids",
-            f"cluster {target.alias} ({target.releases}) gives topics no ids, so a topic that is deleted and created "
-            "again could not be told apart (KIP-516)",
-            f"Set inter.broker.protocol.version to 2.8 or newer at {target.alias}",
-        )
     yield from _list_disproved(target, "target", (*_TRIED_AT_BOTH, *_TRIED_FOR[delivery]))
+
+
+def _list_notes(target: ClusterCapabilities, delivery: Delivery) -> Iterator[str]:
+    if delivery == "sequence" and target.requests and DESCRIBE_PRODUCERS not in target.requests:
+        yield (
+            f"brokers of {target.alias} do not take describe_producers (Kafka 2.8), so each takeover of a partition, "
+            f"after a crash or a lost connection, waits {LOG_SETTLE_S:.0f} s for a target log that stands still"
+        )
+    if target.topic_ids is False:
+        yield (
+            f"{target.alias} gives topics no ids (Kafka 2.8), so a target topic that is made anew is told by its log "
+            "alone (docs/guarantees.md)"
+        )
 
 
 def _list_disproved(

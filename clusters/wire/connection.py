@@ -314,10 +314,16 @@ class Connection(AlignmentRequests):
         return [*map(_translate_missing, answers), *unknown]
 
     def list_offsets(
-        self, partitions: tuple[tuple[str, int], ...], timestamp: int, *, isolation: int = READ_UNCOMMITTED
+        self,
+        partitions: tuple[tuple[str, int], ...],
+        timestamp: int,
+        *,
+        isolation: int = READ_UNCOMMITTED,
+        unreplicated: bool = False,
     ) -> list[OffsetAnswer]:
-        """Waits 10 s at most; the partitions' leader must be asked."""
-        values = metadata_requests.build_list_offsets_values(partitions, timestamp, isolation)
+        """Waits 10 s at most; the partitions' leader must be asked. unreplicated: LATEST is the end of the leader's own
+        log then, with what its followers do not have yet."""
+        values = metadata_requests.build_list_offsets_values(partitions, timestamp, isolation, unreplicated)
         return metadata_requests.build_offset_answers(self.ask(Api.LIST_OFFSETS, patience_s=_QUESTION_S, **values))
 
     def describe_producers(self, topic: str, partition: int) -> tuple[int, list[ProducerState]]:

@@ -23,6 +23,7 @@ from clusters.wire.topic_names import build_stand_in_id, remember_topic
 NO_AUTO_CREATION: Final = 4  # the first Metadata that can ask without creating a topic
 WITH_TOPIC_IDS: Final = 10  # the first that has them (KIP-516, Kafka 2.8)
 LONGEST_TRANSACTION_MS: Final = 2**31 - 1
+_DEBUGGING_REPLICA: Final = -2  # no consumer and no follower (ListOffsetsRequest.DEBUGGING_REPLICA_ID)
 _NO_ID = uuid.UUID(int=0)
 
 
@@ -75,14 +76,15 @@ def _find_topic_id(cluster_id: str, topic: Any) -> uuid.UUID:
 
 
 def build_list_offsets_values(
-    partitions: tuple[tuple[str, int], ...], timestamp: int, isolation: int
+    partitions: tuple[tuple[str, int], ...], timestamp: int, isolation: int, unreplicated: bool = False
 ) -> dict[str, Any]:
-    """The same timestamp (or EARLIEST, LATEST) for all (topic, partition) pairs."""
+    """The same timestamp (or EARLIEST, LATEST) for all (topic, partition) pairs. unreplicated:
+    also count what the leader alone has, which no consumer is shown yet (it is answered as to a debugging replica)."""
     by_topic: dict[str, list[int]] = defaultdict(list)
     for topic, partition in partitions:
         by_topic[topic].append(partition)
     return {
-        "replica_id": -1,
+        "replica_id": _DEBUGGING_REPLICA if unreplicated else -1,
         "isolation_level": isolation,
         "topics": tuple(
             {

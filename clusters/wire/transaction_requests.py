@@ -19,7 +19,6 @@ from clusters.wire.metadata_requests import build_producer_id_values
 from clusters.wire.versions import ANY_VERSION, Api
 
 REPLICATED_S: Final = 40.0  # for an answer that waits for replicas or coordinators
-_WITH_EPOCH = 3  # the first InitProducerId that can go on behind an epoch (KIP-360)
 _TRANSACTION = 1  # key type of FindCoordinator
 
 
@@ -89,7 +88,7 @@ class TransactionRequests(ABC):
     def init_producer(self, transactional_id: str, timeout_ms: int) -> tuple[int, ProducerIdAndEpoch]:
         """See `TransactionWire`. Ask the coordinator. From version 5 on it may answer TRANSACTION_ABORTABLE."""
         values = build_producer_id_values(transactional_id, timeout_ms)
-        answer = self.ask(Api.INIT_PRODUCER_ID, lowest=_WITH_EPOCH, patience_s=REPLICATED_S, **values)
+        answer = self.ask(Api.INIT_PRODUCER_ID, patience_s=REPLICATED_S, **values)
         return int(answer.error_code), ProducerIdAndEpoch(int(answer.producer_id), int(answer.producer_epoch))
 
     def add_partitions(

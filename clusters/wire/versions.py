@@ -96,13 +96,13 @@ SUPPORT: Final[Mapping[Api, ApiSupport]] = {
     Api.SASL_HANDSHAKE: ApiSupport(1, 1, "0 sends tokens without a Kafka frame", {1: "1.0"}),
     Api.API_VERSIONS: ApiSupport(0, 4),
     Api.CREATE_TOPICS: ApiSupport(2, 7, "", {4: "2.4"}),
-    Api.DELETE_RECORDS: ApiSupport(2, 2, "no older one was needed", {2: "2.8"}),
+    Api.DELETE_RECORDS: ApiSupport(0, 2, "", {0: "0.11", 2: "2.8"}),
     Api.INIT_PRODUCER_ID: ApiSupport(
-        0, 5, "6 is for two-phase commits of others (KIP-939)", {0: "0.11", 3: "2.5", 5: "3.8"}
+        0, 5, "6 is for two-phase commits of others (KIP-939)", {0: "0.11", 2: "2.4", 3: "2.5", 5: "3.8"}
     ),
     Api.OFFSET_FOR_LEADER_EPOCH: ApiSupport(2, 4, "older ones do not say which epoch they speak of", {2: "2.1"}),
-    Api.ADD_PARTITIONS_TO_TXN: ApiSupport(3, 3, "4 and 5 are between brokers", {3: "2.8"}),
-    Api.END_TXN: ApiSupport(3, 5, "5 bumps the epoch (KIP-890)", {3: "2.8", 5: "4.0"}),
+    Api.ADD_PARTITIONS_TO_TXN: ApiSupport(0, 3, "4 and 5 are between brokers", {0: "0.11", 3: "2.8"}),
+    Api.END_TXN: ApiSupport(0, 5, "5 bumps the epoch (KIP-890)", {0: "0.11", 3: "2.8", 5: "4.0"}),
     Api.WRITE_TXN_MARKERS: ApiSupport(
         1, 1, "2 says which transactions are of version 2, which a bare marker is not", {1: "2.8"}
     ),

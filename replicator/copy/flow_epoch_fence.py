@@ -20,7 +20,7 @@ from functools import partial
 from typing import Final
 
 from clusters.control_topics import SLOT_COUNT
-from clusters.errors import RequestRefused, Unauthorised
+from clusters.errors import RequestRefused, RequestUnsupported, Unauthorised
 from clusters.flow_records import FlowRecord
 from clusters.settings import ConnectionSettings
 from clusters.topic_partition import TopicPartition
@@ -29,6 +29,7 @@ from clusters.wire.broker_pool import BrokerPool
 from clusters.wire.connection import Connection, open_connection
 from clusters.wire.messages import READ_UNCOMMITTED, FetchPartition
 from clusters.wire.transaction_requests import ProducerIdAndEpoch
+from clusters.wire.versions import Api
 from replicator.batch.record_batch import decode_batches
 from replicator.copy.transactions.produce_answers import SessionLost
 from replicator.copy.transactions.slot_sender import build_home_path, read_slot_paths, read_transaction_version
@@ -54,8 +55,15 @@ def explain_fence_refusal(record: FlowRecord, target: ConnectionSettings) -> str
     if record.flow.delivery == "transactions":
         return ""
     with closing(open_connection(target)) as connection:
-        # Rights are checked before the partition is looked for (KafkaApis.handleWriteTxnMarkersRequest).
-        code = connection.write_markers(_NOWHERE, 0, ProducerIdAndEpoch(record.producer_id or 0, 0), 1)
+        try:
+            connection.versions.pick(Api.DESCRIBE_PRODUCERS)
+            # Rights are checked before the partition is looked for (KafkaApis.handleWriteTxnMarkersRequest).
+            code = connection.write_markers(_NOWHERE, 0, ProducerIdAndEpoch(record.producer_id or 0, 0), 1)
+        except RequestUnsupported as error:
+            return (
+                f"workers of flow {record.flow.id} cannot be fenced at {target.alias}, and one that stood still may write "
+                f"behind the applications: {error}. Upgrade {target.alias} to Kafka {error.release or '2.8'} or newer"
+            )
     if code == error_codes.CLUSTER_AUTHORIZATION_FAILED:
         return (
             f"cluster {target.alias} does not let this principal fence producers: ALTER on the cluster is missing "

@@ -277,6 +277,7 @@ def _build_partition_state(
         adopted=newest.adopted,
         filling=newest.filling,
         given_up=newest.given_up,
+        stood_at=max(block.start for block in blocks if block.identity == newest.identity),
     )
     # Not the newest producer epoch's: a record written anew may carry an older one (`replicator.ledger.consolidation`).
     return remembered, max(block.generation.number for block in blocks)

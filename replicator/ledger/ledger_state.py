@@ -23,7 +23,7 @@ class LedgerState:
     the order by which it goes on behind what another tool copied (`replicator.adoption`), if any. without_newest: what
     counts if nothing ever landed under this one; None where nothing else could. filling: nothing but filler was written
     under this producer epoch (`replicator.copy.aligned`); given_up: an order gave up what the source held below this
-    offset.
+    offset. stood_at: the target's log ended there once, under this producer epoch.
     """
 
     map: OffsetMap
@@ -42,3 +42,4 @@ class LedgerState:
     without_newest: Callable[[], LedgerState] | None = field(default=None, compare=False, repr=False)
     filling: bool = False
     given_up: int = -1
+    stood_at: int = 0

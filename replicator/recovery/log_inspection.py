@@ -28,8 +28,8 @@ from replicator.batch.repack import RepackTerms
 from replicator.ledger.leader_epochs import LeaderEpochEntry, find_leader_epoch_below
 from replicator.partition_key import PartitionKey
 from replicator.recovery.recovery_point import LogInspection
+from topology.delivery_guarantee import LOG_SETTLE_S
 
-LOG_SETTLE_S = 35.0  # above the 30 s that a Produce may be under way
 _SEARCHED = 8 << 20  # bytes of a target's log that are asked for at once
 _GAP_S = 12.0  # between two inspections of one partition: above the longest back-off (5 s) and a hanging broker
 
@@ -125,16 +125,16 @@ def _seen(
     stillness: SettledLogEnds,
     last: Callable[[Connection, LeaderLog, int], RawBatch | ClusterError | None],
 ) -> LogInspection | ClusterError:
-    error, states = connection.describe_producers(key.target_topic, key.partition)
-    if error:
-        return build_refusal(connection.alias, "DescribeProducers", key.target_topic, key.partition, error)
+    state = _read_producer_state(connection, key, there, producer_id)
+    if isinstance(state, ClusterError):
+        return state
     tail: RawBatch | None = None
     if there.end > there.start:
         stored = last(connection, there, key.partition)
         if isinstance(stored, ClusterError):
             return stored
         tail = stored
-    ours = next((state for state in states if state.producer_id == producer_id), None)
+    stands_still = stillness.settled(key, "target", state.end, time.monotonic())
     return LogInspection(
         source_id=here.topic_id,
         source_start=here.start,
@@ -143,12 +143,39 @@ def _seen(
         target_start=there.start,
         target_end=there.end,
         tail=tail,
-        producer=None if ours is None else (ours.epoch, ours.last_sequence, ours.last_timestamp),
+        producer=state.producer,
         now=int(time.time() * 1000),
         expiration=expiration_ms,
-        settled=stillness.settled(key, "target", there.end, time.monotonic()),
+        settled=stands_still and state.end == there.end,
         source_settled=stillness.settled(key, "source", here.end, time.monotonic()),
     )
+
+
+class _ProducerState(NamedTuple):
+    """producer: see `LogInspection`. end: of the leader's log, with what its followers do not have yet where the
+    leader does not tell what it holds of us; otherwise that of `LeaderLog`."""
+
+    producer: tuple[int, int, int] | None
+    end: int
+
+
+def _read_producer_state(
+    connection: Connection, key: PartitionKey, there: LeaderLog, producer_id: int
+) -> _ProducerState | ClusterError:
+    """What the target's leader holds of our producer id. Nothing is known where it cannot be asked (Kafka below 2.8):
+    the partition is taken over as one whose producer state has expired (decision 0085). DescribeProducers also shows
+    what is not replicated yet. Where it is missing, the end of the leader's own log does."""
+    topic, partition = key.target_topic, key.partition
+    if not connection.knows(Api.DESCRIBE_PRODUCERS, 0):
+        (own,) = connection.list_offsets(((topic, partition),), LATEST, unreplicated=True)
+        if own.error:
+            return build_refusal(connection.alias, "ListOffsets", topic, partition, own.error)
+        return _ProducerState(None, max(own.offset, there.end))
+    error, states = connection.describe_producers(topic, partition)
+    if error:
+        return build_refusal(connection.alias, "DescribeProducers", topic, partition, error)
+    ours = next((state for state in states if state.producer_id == producer_id), None)
+    return _ProducerState(None if ours is None else (ours.epoch, ours.last_sequence, ours.last_timestamp), there.end)
 
 
 def _tail(connection: Connection, there: LeaderLog, partition: int) -> RawBatch | ClusterError | None:

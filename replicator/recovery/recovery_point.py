@@ -100,7 +100,7 @@ def find_recovery_point(
         return _first_time(seen, producer_id, start)
     known = (remembered.source_id, remembered.target_id)
     stop = check_topic_ids(known, seen, lambda: remembered.map.source_position(seen.target_end))
-    stop = stop or _foreign_tail(remembered, seen)
+    stop = stop or _emptied_without_id(remembered, seen) or _foreign_tail(remembered, seen)
     stop = stop or check_last_copied(seen, lambda: remembered.map.source_position(seen.target_end))
     if stop is not None:
         return stop
@@ -201,23 +201,23 @@ def check_topic_ids(
     known: tuple[uuid.UUID, uuid.UUID], seen: InspectedTopics, copied_through: Callable[[], int]
 ) -> Halt | Reinspect | None:
     """Check that both topics have the topic ids that the ledger holds (`known`: source id, target id). None if so, and
-    where the source's stands in for one that it did not have.
+    where an id of the ledger stands in for one that the topic did not have.
 
     copied_through: gives the source offset up to which the old topic was copied; called only for the error text.
     """
     source_id, target_id = known
-    if seen.target_id != target_id:
+    for end, had, has in (("target", target_id, seen.target_id), ("source", source_id, seen.source_id)):
+        if is_stand_in_id(has) and not is_stand_in_id(had):
+            return Reinspect(f"the {end} topic had id {had}, and the broker that was asked gives topics no ids")
+    if not is_same_topic(target_id, seen.target_id):
         return Halt(
             "target_gone",
             f"the target topic has id {seen.target_id}, the ledger {target_id}",
             expected_id=target_id,
             found_id=seen.target_id,
         )
-    got_an_id = is_stand_in_id(source_id) and not is_stand_in_id(seen.source_id)  # the brokers were upgraded
-    if seen.source_id == source_id or got_an_id:
+    if is_same_topic(source_id, seen.source_id):
         return None
-    if is_stand_in_id(seen.source_id) and not is_stand_in_id(source_id):
-        return Reinspect(f"the source topic had id {source_id}, and the broker that was asked gives topics no ids")
     there = OffsetSpan(seen.source_start, seen.source_end)
     return Halt(
         "source_recreated",
@@ -227,6 +227,12 @@ def check_topic_ids(
         expected_id=source_id,
         found_id=seen.source_id,
     )
+
+
+def is_same_topic(known: uuid.UUID, seen: uuid.UUID) -> bool:
+    """Whether a topic may be the one whose id the ledger has: it has that id, or the ledger has a stand-in and the
+    brokers give ids since (they were upgraded). The records tell more (`check_last_copied`, `check_tail_producer`)."""
+    return seen == known or (is_stand_in_id(known) and not is_stand_in_id(seen))
 
 
 def check_last_copied(seen: InspectedTopics, copied_through: Callable[[], int]) -> Halt | None:
@@ -254,6 +260,19 @@ def check_tail_producer(tail: RawBatch, identity: ProducerIdentity) -> Halt | No
         f"the batch at target offsets {tail.base} to {tail.end - 1} is by producer {tail.producer_id} "
         f"epoch {tail.producer_epoch}, this flow writes as {identity.producer_id} epoch {identity.epoch}",
         target=OffsetSpan(tail.base, tail.end),
+    )
+
+
+def _emptied_without_id(remembered: LedgerState, seen: LogInspection) -> Halt | None:
+    """A target topic without an id whose log begins at 0 again: made anew. Retention leaves the end where it was."""
+    if seen.target_end or not remembered.stood_at or not is_stand_in_id(seen.target_id):
+        return None
+    return Halt(
+        "target_gone",
+        f"the target's log is empty and begins at 0, and it ended at {remembered.stood_at} once: the topic was deleted "
+        "and created again, or lost all of its records (its brokers give topics no ids to tell)",
+        expected_id=remembered.target_id,
+        found_id=seen.target_id,
     )
 
 

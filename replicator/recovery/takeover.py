@@ -40,7 +40,7 @@ from replicator.recovery.operator_decisions import (
     journal_policy_decision,
 )
 from replicator.recovery.producer_epochs import begin_exclusive_epoch, drop_overtaken_epochs, drop_unlanded_epochs
-from replicator.recovery.recovery_point import LogInspection, RecoveryPoint, find_recovery_point
+from replicator.recovery.recovery_point import LogInspection, RecoveryPoint, find_recovery_point, is_same_topic
 from replicator.recovery.source_comparison import (
     NOT_COMPARED,
     LastCopied,
@@ -299,7 +299,7 @@ def _find_copied_positions(
             continue
         seen, at_source, _ = what
         remembered = drop_overtaken_epochs(remembered, seen) or remembered
-        if (seen.source_id, seen.target_id) != (remembered.source_id, remembered.target_id):
+        if seen.source_id != remembered.source_id or not is_same_topic(remembered.target_id, seen.target_id):
             continue
         try:
             position = remembered.map.source_position(seen.target_end)
@@ -324,7 +324,8 @@ def _find_last_copied(
         if isinstance(what, ClusterError) or remembered is None:
             continue
         seen, here, there = what
-        if not needs_comparison(remembered.source_id, seen.source_id) or seen.target_id != remembered.target_id:
+        is_same = is_same_topic(remembered.target_id, seen.target_id)
+        if not is_same or not needs_comparison(remembered.source_id, seen.source_id):
             continue
         remembered = drop_overtaken_epochs(remembered, seen) or remembered
         if key in aligned:

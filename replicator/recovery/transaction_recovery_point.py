@@ -78,9 +78,9 @@ def find_transaction_recovery_point(
     )
     if trouble is not None:
         return trouble
-    if at.source_id == ends.source_id:
+    if (at.source_id, at.target_id) == (ends.source_id, ends.target_id):
         return TransactionRecoveryPoint(known)
-    upgraded = replace(at, source_id=ends.source_id)  # its brokers give topics ids now
+    upgraded = replace(at, source_id=ends.source_id, target_id=ends.target_id)  # brokers give topics ids now
     return TransactionRecoveryPoint(replace(known, position=upgraded), begins=True)
 
 

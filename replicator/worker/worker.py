@@ -16,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from clusters.admin import Admin
 from clusters.capabilities import ask_brokers, check_requests
+from clusters.cluster_protocol import ClusterProtocol
 from clusters.control_topics import ControlWriter
 from clusters.errors import ClusterError
 from clusters.fleet import PlacementRecord, build_fleet_group_id, build_fleet_key, build_placement_key
@@ -87,6 +88,16 @@ def run_worker(
         worker.close()
 
 
+def read_producer_expiration(cluster: ClusterProtocol) -> int:
+    """After how many ms brokers forget a producer. Those before Kafka 3.5 (KIP-854) forget it with its transactional
+    id; a longer time than the usual one is not trusted there, nor where a vendor hides both configs."""
+    own = cluster.broker_config("producer.id.expiration.ms")
+    if own:
+        return int(own)
+    shared = cluster.broker_config("transactional.id.expiration.ms")
+    return min(int(shared), _DEFAULT_EXPIRATION_MS) if shared else _DEFAULT_EXPIRATION_MS
+
+
 class Worker:
     """See `run_worker`. `step` is one round of the loop, at most _IDLE_PACE_S long while nothing waits for it."""
 
@@ -95,7 +106,7 @@ class Worker:
         with Admin(target) as admin:
             admin.check_identity()
             guards = LoopGuards(admin.cluster_id())
-            expiration_ms = int(admin.broker_config("producer.id.expiration.ms") or _DEFAULT_EXPIRATION_MS)
+            expiration_ms = read_producer_expiration(admin)
         check_requests(ask_brokers(target), "target")
         self._desired = DesiredState(target)
         self._desired.catch_up()

@@ -14,8 +14,9 @@ from topology.plan import Plan, PlanCluster, PlanFlow
 from topology.selectors import TopicSelection
 
 EVERYTHING = {each.request: RequestVersions(0, 99) for each in list_request_needs("target", "transactions")}
-FULL = ClusterCapabilities("x", "id", 1, 1, 1, EVERYTHING, topic_ids=True)
-WITHOUT = replace(FULL, requests={name: each for name, each in EVERYTHING.items() if name != "end_txn"})
+OLD = ClusterCapabilities("x", "id", 1, 1, 1, EVERYTHING, topic_ids=False)
+FULL = replace(OLD, requests=EVERYTHING | {"describe_producers": RequestVersions(0, 0)}, topic_ids=True)
+WITHOUT = replace(FULL, requests={name: each for name, each in FULL.requests.items() if name != "end_txn"})
 FLOWS = (
     PlanFlow("one", "a", "b", TopicSelection(())),
     PlanFlow("two", "a", "b", TopicSelection(()), delivery="transactions"),
@@ -33,6 +34,19 @@ def inventory(**capabilities: ClusterCapabilities | None) -> Inventory:
     ("target", "lines"),
     [
         (FULL, ["  exactly_once: sequence: 1 flow (one)", "  exactly_once: transactions: 1 flow (two)"]),
+        (
+            OLD,
+            [
+                "  exactly_once: sequence: 1 flow (one)",
+                "    brokers of x do not take describe_producers (Kafka 2.8), so each takeover of a partition, after a crash "
+                "or a lost connection, waits 35 s for a target log that stands still",
+                "    x gives topics no ids (Kafka 2.8), so a target topic that is made anew is told by its log alone "
+                "(docs/guarantees.md)",
+                "  exactly_once: transactions: 1 flow (two)",
+                "    x gives topics no ids (Kafka 2.8), so a target topic that is made anew is told by its log alone "
+                "(docs/guarantees.md)",
+            ],
+        ),
         (WITHOUT, ["  exactly_once: sequence: 1 flow (one)", "! refused, see CLU113: 1 flow (two)"]),
         (None, ["! guarantee not known, the brokers could not be asked: 2 flows (one, two)"]),
     ],
@@ -43,7 +57,7 @@ def test_lines(target: ClusterCapabilities | None, lines: list[str]) -> None:
 
 
 def test_what_is_not_known_is_null_and_what_is_missing_is_told_all_the_same() -> None:
-    assert _guarantee_json(None) == {"guarantee": None, "guarantee_executed": None, "missing": []}
+    assert _guarantee_json(None) == {"guarantee": None, "guarantee_executed": None, "missing": [], "notes": []}
     found = _guarantee_json(_decide_guarantees(PLAN, inventory(a=None, b=WITHOUT)).get("two"))
     assert (found["guarantee"], found["guarantee_executed"]) == ("at_least_once, proven", False)
     assert [(each["cluster"], each["what"]) for each in found["missing"]] == [("x", "end_txn at x")]

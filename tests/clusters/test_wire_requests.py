@@ -124,6 +124,45 @@ def test_a_request_is_what_its_schema_reads(
     assert recorder.patience == [patience]
 
 
+@pytest.mark.parametrize(
+    ("send", "api", "version", "values"),
+    [
+        (lambda at: at.issue_producer_id(), Api.INIT_PRODUCER_ID, 2, {"transactional_id": None}),
+        (lambda at: at.init_producer("us", 60_000), Api.INIT_PRODUCER_ID, 2, {"transactional_id": "us"}),
+        (
+            lambda at: at.add_partitions("us", US, PLACE),
+            *(Api.ADD_PARTITIONS_TO_TXN, 1),
+            {"v3_and_below_transactional_id": "us", "v3_and_below_producer_id": 7, "v3_and_below_producer_epoch": 2},
+        ),
+        (
+            lambda at: at.end_transaction("us", US, commit=True, bump=False),
+            *(Api.END_TXN, 1),
+            {"transactional_id": "us", "producer_id": 7, "producer_epoch": 2, "committed": True},
+        ),
+        (
+            lambda at: at.delete_records("orders", 3, 9, 5_000),
+            *(Api.DELETE_RECORDS, 1),
+            {"timeout": datetime.timedelta(seconds=5)},
+        ),
+        (
+            lambda at: at.list_offsets(PLACE, -1, unreplicated=True),
+            *(Api.LIST_OFFSETS, 5),
+            {"replica_id": -2, "isolation_level": 0},
+        ),
+    ],
+)
+def test_a_broker_of_2_4_reads_what_it_is_sent(
+    monkeypatch: pytest.MonkeyPatch, send: Send, api: Api, version: int, values: dict[str, Any]
+) -> None:
+    """Its versions are those of docs/research/kafka-versions.md, which is asked of real ones."""
+    connection, recorder = connected(monkeypatch, {int(api): (0, version)})
+    with pytest.raises(ClusterError):
+        send(connection)
+    kind = load_message_class(api.name.lower(), version, "request")
+    question, _ = entity_reader(kind)(memoryview(recorder.frame)[10 + 9 + kind.__flexible__ :], 0)
+    assert {name: getattr(question, name) for name in values} == values
+
+
 def test_nobody_waits_longer_than_the_connection(monkeypatch: pytest.MonkeyPatch) -> None:
     connection, recorder = connected(monkeypatch, NEWEST, timeout_s=2.0)
     for send in (
@@ -148,8 +187,8 @@ def test_nobody_waits_longer_than_the_connection(monkeypatch: pytest.MonkeyPatch
             3,
             "asked fetch in versions 4 to 13: .* Kafka 0.11 and newer",
         ),
-        (lambda at: at.delete_records("t", 0, 1), Api.DELETE_RECORDS, 1, "0 to 1; Kafka 2.8 and newer"),
-        (lambda at: at.init_producer("us", 1), Api.INIT_PRODUCER_ID, 2, "in versions 3 to 5: .* Kafka 2.5 and newer"),
+        (lambda at: at.describe_producers("t", 0), Api.DESCRIBE_PRODUCERS, -1, "not know .*; Kafka 2.8 and newer"),
+        (lambda at: at.write_markers("t", 0, US, 1), Api.WRITE_TXN_MARKERS, 0, "it takes version 0; Kafka 2.8 and newer"),
     ],
 )
 def test_an_older_broker_is_told_which_release_it_takes(
@@ -163,7 +202,7 @@ def test_an_older_broker_is_told_which_release_it_takes(
 
 def test_a_broker_that_dropped_our_versions_is_too_new(monkeypatch: pytest.MonkeyPatch) -> None:
     connection, _ = connected(monkeypatch, NEWEST | {int(Api.DELETE_RECORDS): (3, 4)})
-    with pytest.raises(RequestRefused, match=r"too new to be asked delete_records in version 2: .* 3 to 4$"):
+    with pytest.raises(RequestRefused, match=r"too new to be asked delete_records in versions 0 to 2: .* 3 to 4$"):
         connection.delete_records("t", 0, 1)
 
 

@@ -70,7 +70,7 @@ def test_only_flows_that_need_what_is_missing_wait(brokers, check):
     assert hold is not None
     assert hold.state == "unsupported"
     assert "flow a-to-b cannot have `exactly_once: transactions`: the target needs end_txn" in hold.error
-    assert hold.remedy.startswith("Upgrade b to Kafka 2.8 or newer")
+    assert hold.remedy.startswith("Upgrade b to Kafka 0.11 or newer")
     assert "Upgrade b" not in hold.error
 
 
@@ -82,7 +82,7 @@ def test_a_source_counts_too(brokers, check):
 
 
 def test_an_upgrade_is_seen(brokers, check, monkeypatch):
-    del brokers.ranges["b"][Api.DESCRIBE_PRODUCERS]
+    brokers.ranges["b"][Api.INIT_PRODUCER_ID] = (0, 1)
     now = 1_000.0
     monkeypatch.setattr(guarantee_check.time, "monotonic", lambda: now)
     assert check.find_hold(RECORD) is not None

@@ -98,7 +98,31 @@ def test_a_source_that_cannot_be_read_gives_nothing(request_name: str) -> None:
 def test_what_is_not_known_is_not_held_against_a_cluster() -> None:
     assert decide_guarantee("transactions", None, None).is_executed
     assert decide_guarantee("sequence", None, replace(FULL, topic_ids=None)).is_executed
-    assert not decide_guarantee("sequence", None, replace(FULL, topic_ids=False)).is_executed
+
+
+def test_what_a_target_does_not_tell_costs_time_and_no_guarantee() -> None:
+    told = replace(FULL, requests=EVERYTHING | {"describe_producers": RequestVersions(0, 0)})
+    assert decide_guarantee("sequence", SOURCE, told).notes == ()
+    [waits] = decide_guarantee("sequence", SOURCE, FULL).notes
+    assert "each takeover of a partition, after a crash or a lost connection, waits 35 s" in waits
+    assert decide_guarantee("transactions", SOURCE, FULL).notes == ()  # a coordinator fences there
+    for delivery in DELIVERIES:
+        without_ids = decide_guarantee(delivery, SOURCE, replace(told, topic_ids=False))
+        assert without_ids.is_executed
+        assert ["b gives topics no ids" in note for note in without_ids.notes] == [True]
+
+
+def test_targets_begin_at_kafka_2_4() -> None:
+    """The versions are those that brokers answered (docs/research/kafka-versions.md)."""
+    of_2_4 = {"metadata": 9, "fetch": 11, "list_offsets": 5, "produce": 8, "init_producer_id": 2, "find_coordinator": 3}
+    requests = {name: RequestVersions(0, newest) for name, newest in of_2_4.items()}
+    requests |= {name: RequestVersions(0, 1) for name in ("add_partitions_to_txn", "end_txn")}
+    for delivery in DELIVERIES:
+        assert decide_guarantee(delivery, SOURCE, replace(FULL, requests=requests, topic_ids=False)).is_executed
+        before = replace(FULL, requests=requests | {"init_producer_id": RequestVersions(0, 1)}, oldest_release="2.1", newest_release="2.1")
+        refused = explain_refusal("a-to-b", "", decide_guarantee(delivery, SOURCE, before))
+        assert "the target needs init_producer_id in versions 2 to 5" in refused
+        assert "(Kafka 2.1) take versions 0 to 1; Kafka 2.4 and newer have it. Upgrade b to Kafka 2.4" in refused
 
 
 @pytest.mark.parametrize(

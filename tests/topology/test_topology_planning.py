@@ -247,7 +247,7 @@ def test_replicas_that_the_target_cannot_have() -> None:
     ("source", "target", "expected"),
     [
         ("0.10", "4.3", "onprem runs Kafka 0.10; Watershed reads from 0.11 and newer"),
-        ("2.4", "2.7", "cloud runs Kafka 2.7; Watershed writes to 2.8 and newer"),
+        ("2.4", "2.3", "cloud runs Kafka 2.3; Watershed writes to 2.4 and newer"),
         ("0.11", "2.10", ""),
         (None, None, ""),
         ("unheard of", "4.x", ""),

@@ -151,14 +151,14 @@ CASES = [
     (
         "the releases that it takes",
         "CLU112",
-        clusters(a=at("k:1", 'facts: {kafka: "0.11"}'), b=at("l:1", 'facts: {kafka: "2.8.0"}')) + flow("a", "b"),
+        clusters(a=at("k:1", 'facts: {kafka: "0.11"}'), b=at("l:1", 'facts: {kafka: "2.4.0"}')) + flow("a", "b"),
         [],
     ),
     (
-        "2.10 would be newer than 2.8, and 2.7 is not enough to be written to",
+        "2.10 would be newer than 2.4, and 2.3 is not enough to be written to",
         "CLU112",
-        clusters(a=at("k:1", 'facts: {kafka: "2.10"}'), b=at("l:1", 'facts: {kafka: "2.7"}')) + flow("a", "b"),
-        ["`b` runs Kafka 2.7; as the target of `a-to-b` it needs 2.8"],
+        clusters(a=at("k:1", 'facts: {kafka: "2.10"}'), b=at("l:1", 'facts: {kafka: "2.3"}')) + flow("a", "b"),
+        ["`b` runs Kafka 2.3; as the target of `a-to-b` it needs 2.4"],
     ),
     (
         "unknown and unreadable",
@@ -172,8 +172,8 @@ CASES = [
         clusters(a=at("k:1", 'facts: {kafka: "2.4"}'), b=at("l:1"))
         + flow("a", "b")
         + SCAN
-        + '{a: {kafka: "4.3"}, b: {kafka: "2.6"}}',
-        ["`b` runs Kafka 2.6"],
+        + '{a: {kafka: "4.3"}, b: {kafka: "2.3"}}',
+        ["`b` runs Kafka 2.3"],
     ),
     (
         "what brokers answer counts, and their release only for what they are not asked",
@@ -191,10 +191,10 @@ CASES = [
         PAIR
         + flow("a", "b")
         + SCAN
-        + '{b: {capabilities: {oldest_release: "2.4", requests: {init_producer_id: [0, 2]}}}}',
+        + '{b: {capabilities: {oldest_release: "2.1", requests: {init_producer_id: [0, 1]}}}}',
         [
-            "`a-to-b` cannot have `exactly_once: sequence`: the target needs init_producer_id in versions 3 to 5 "
-            "(idempotent producers), and brokers of cluster b (Kafka 2.4) take versions 0 to 2; Kafka 2.5 and newer"
+            "`a-to-b` cannot have `exactly_once: sequence`: the target needs init_producer_id in versions 2 to 5 "
+            "(idempotent producers), and brokers of cluster b (Kafka 2.1) take versions 0 to 1; Kafka 2.4 and newer"
         ],
     ),
     (
@@ -219,14 +219,14 @@ CASES = [
         PAIR
         + flow("a", "b", "topics: {include: [t]}, delivery: {semantics: at_least_once}")
         + SCAN
-        + "{b: {capabilities: {requests: {describe_producers: null}}}}",
+        + "{b: {capabilities: {requests: {init_producer_id: null}}}}",
         ["brokers of cluster b (a Kafka release that is not known) do not take it"],
     ),
     (
-        "topics without ids",
+        "neither topic ids nor producer states are needed",
         "CLU113",
-        PAIR + flow("a", "b") + SCAN + "{b: {capabilities: {topic_ids: false}}}",
-        ["cluster b (a Kafka release that is not known) gives topics no ids"],
+        PAIR + flow("a", "b") + SCAN + "{b: {capabilities: {topic_ids: false, requests: {describe_producers: null}}}}",
+        [],
     ),
     (
         "a probe saw that numbers are not checked",
@@ -260,7 +260,7 @@ def test_an_old_release_says_everything_that_it_lacks() -> None:
     [finding] = [
         each for each in lint_topology(parse_topology(complete_example(text))).findings if each.rule == "CLU112"
     ]
-    assert [note.rpartition(" ")[2] for note in finding.notes] == ["2.8", "2.3", "0.11"]
+    assert [note.rpartition(" ")[2] for note in finding.notes] == ["2.4", "2.3", "0.11"]
     assert finding.confidence == "likely"
 
 

@@ -20,7 +20,7 @@ _INHERITED = {
     "min.insync.replicas": "min.insync.replicas",
 }
 _OLDEST_SOURCE = (0, 11)  # record batches (KIP-98)
-_OLDEST_TARGET = (2, 8)  # topic ids (KIP-516) and DescribeProducers (KIP-664)
+_OLDEST_TARGET = (2, 4)  # producer state that outlives records (KAFKA-7190)
 _REPLICAS_A_BROKER = (
     4_000  # what Kafka's developers advise at most (Apache Kafka blog, 200K partitions per cluster, 2018)
 )

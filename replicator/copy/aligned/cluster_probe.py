@@ -157,8 +157,10 @@ class _Trying:
     coordinator_epoch: int = 0
 
     def filling(self) -> str:
-        """A filler batch of our own producer id, then DeleteRecords behind it."""
+        """A filler batch of our own producer id, then DeleteRecords behind it. A cluster that does not describe
+        producers is refused: a log that is filled is judged by what its leader holds of us (decision 0085)."""
         leader = self.log.leader()
+        leader.describe_producers(PROBE_TOPIC, 0)
         pieces = build_filler_batch(_RECORDS, leader.issue_producer_id(), 0, 0)
         leader.send_produce((ProducePartition(self.log.topic_id, 0, pieces),))
         (answer,) = leader.receive_produce()

@@ -35,6 +35,7 @@ from replicator.recovery.operator_decisions import (
     journal_decision_outcome,
     journal_policy_decision,
 )
+from replicator.recovery.recovery_point import is_same_topic
 from replicator.recovery.source_comparison import LastCopied, compare_last_copied, needs_comparison
 from replicator.recovery.transaction_recovery_point import (
     InspectedRanges,
@@ -213,7 +214,7 @@ def _find_last_copied(
             continue
         here, there, ends = seen
         at = ledger.positions[key].position
-        if not needs_comparison(at.source_id, ends.source_id) or at.target_id != ends.target_id:
+        if not needs_comparison(at.source_id, ends.source_id) or not is_same_topic(at.target_id, ends.target_id):
             continue
         gave_up = bool(at.order) and at.leader_epoch < 0  # by an operator decision; nothing was copied since
         first = at.target_end if gave_up else at.begin.target

@@ -1,10 +1,10 @@
 """CLU112 unsupported-version: a cluster's Kafka is older than what a flow does with it.
 
-Why: Watershed knows a target topic by its id, so that one that was deleted and made anew is never taken for the old
-one. At a source without ids it compares records instead. Brokers that are too old are refused before anything is begun.
+Why: Watershed copies exactly once by the broker's check of sequence numbers. A target before 2.4 forgets them when
+retention deletes records, and then refuses every batch. Brokers that are too old are refused before anything is begun.
 Record headers and changing configs one by one are older, and only told with it.
 
-Source: KIP-516 (topic ids in Kafka 2.8); KIP-98 (record batches in 0.11); KIP-339 (2.3); KIP-82 (0.11);
+Source: KAFKA-7190 (producer state outlives records since Kafka 2.4); KIP-98 (record batches in 0.11); KIP-339 (2.3); KIP-82 (0.11);
 apache/kafka MirrorSourceConnector.java, which raises without incremental configs
 """
 
@@ -38,7 +38,7 @@ class _VersionNeed:
 
 
 _NEEDS = (
-    _VersionNeed("target", (2, 8), "topic ids", lambda flow: True, asked=True),
+    _VersionNeed("target", (2, 4), "producers that brokers do not forget with their records", lambda flow: True, asked=True),
     _VersionNeed("source", (0, 11), "record batches", lambda flow: True, asked=True),
     _VersionNeed("target", (2, 3), "changing configs one by one", lambda flow: flow.plan.sync_configs == "continuous"),
     _VersionNeed(

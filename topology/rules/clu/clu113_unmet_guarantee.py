@@ -1,12 +1,11 @@
 """CLU113 unmet-guarantee: a cluster cannot do what a flow needs for the guarantee that its file asks for.
 
-Why: A flow copies exactly once only if the brokers of its target check sequence numbers, tell what they remember of a
-producer, and know topics by id; in transactions they must take transactions, too. Which requests brokers take, they say
-themselves, and a scan asks all of them. A flow never runs below what its file asks for: `topology apply` and the
+Why: A flow copies exactly once only if the brokers of its target check sequence numbers; in transactions they must
+take transactions, too. Which requests brokers take, they say themselves, and a scan asks all of them. A flow never runs below what its file asks for: `topology apply` and the
 workers refuse it as well. `at_least_once` asks for less, but no worker of this version copies without idempotence.
 
-Source: KIP-98 (idempotent producers, transactions), KIP-360 (InitProducerId 3 in Kafka 2.5), KIP-664
-(DescribeProducers in 2.8), KIP-516 (topic ids in 2.8); ApiVersions of each broker
+Source: KIP-98 (idempotent producers, transactions), KAFKA-7190 (producer state that outlives records, Kafka 2.4);
+ApiVersions of each broker
 """
 
 from __future__ import annotations

@@ -127,14 +127,24 @@ class Simulation:
 
     compaction: records have keys that come again, and the cleaner may come at any moment. fencing: whether workers
     follow `replicator.recovery.producer_epochs`; without it compaction is silent corruption. mapped: as
-    `replicator.ledger.claims` takes it.
+    `replicator.ledger.claims` takes it. describes: the target tells what it holds of a producer. Where it does not,
+    every log is taken for one that stood still, so what is sent before a takeover may land behind it. forgets: the
+    target loses all producer states, once every worker has noticed that it stood still for long.
     """
 
     mapped: Collection[str] = (KEY.flow,)
 
     def __init__(
-        self, workers: int = 3, *, start: str = "earliest", compaction: bool = False, fencing: bool = True
+        self,
+        workers: int = 3,
+        *,
+        start: str = "earliest",
+        compaction: bool = False,
+        fencing: bool = True,
+        describes: bool = True,
+        forgets: bool = False,
     ) -> None:
+        self.describes, self.forgets = describes, forgets
         self.start, self.compaction, self.fencing = start, compaction, fencing
         self.source = FakeCluster("source", clock=lambda: NOW)
         self.target = FakeCluster("target", clock=lambda: NOW)
@@ -148,7 +158,7 @@ class Simulation:
         self.lost_connections: list[Connection] = []
         self.lost_writers: list[SimulatedWriter] = []
         self.open: list[int] = []
-        self.records_made = self.compactions = 0
+        self.records_made = self.compactions = self.forgot = 0
         self.history: dict[int, BatchRecord] = {}
         self.names = workers
         self.trace: list[str] = []
@@ -215,6 +225,8 @@ class Simulation:
             self._crash(worker)
         elif kind < 6:
             self._restart_target()
+        elif self.forgets and kind < 7:
+            self._forget()
         elif worker.copy is not None:
             worker.copy.halt("handed over")
 
@@ -270,7 +282,8 @@ class Simulation:
         log = self.target.log(TOPIC, 0)
         start, end = inspection.target_range
         stored, _ = log.read(end - 1, 1 << 20, False, True) if end > start else (b"", 0)
-        ours = next((state for state in log.producers.describe() if state.producer_id == self.producer_id), None)
+        states = log.producers.describe() if self.describes else []
+        ours = next((state for state in states if state.producer_id == self.producer_id), None)
         return LogInspection(
             source_id=self.source_id,
             source_start=inspection.source_range[0],
@@ -282,7 +295,7 @@ class Simulation:
             producer=None if ours is None else (ours.epoch, ours.last_sequence, ours.last_timestamp),
             now=NOW,
             expiration=EXPIRATION_MS,
-            settled=self.compaction and self._quiet(),
+            settled=not self.describes or (self.compaction and self._quiet()),
         )
 
     def _quiet(self) -> bool:
@@ -443,6 +456,15 @@ class Simulation:
             worker.connection.requests.clear()
             self._cut(worker)
         self.lost_connections.clear()
+
+    def _forget(self) -> None:
+        """Nothing was under way for so long that the target's brokers forgot who wrote. Late ledger records remain."""
+        self.forgot += 1
+        self.lost_connections.clear()
+        for worker in self.workers:
+            worker.connection.requests.clear()
+            self._cut(worker)
+        self.target.log(TOPIC, 0).producers.expire(NOW + EXPIRATION_MS + 1, EXPIRATION_MS)
 
     def _late_request(self, connection: Connection, amount: int) -> None:
         if amount % 5:

@@ -15,8 +15,8 @@ pytestmark = pytest.mark.slow
 SETTINGS = settings(max_examples=choose_examples(100), deadline=None, suppress_health_check=list(HealthCheck))
 
 
-def run(script: bytes, workers: int = 3) -> Simulation:
-    simulation = Simulation(workers)
+def run(script: bytes, workers: int = 3, *, describes: bool = True, forgets: bool = False) -> Simulation:
+    simulation = Simulation(workers, describes=describes, forgets=forgets)
     for at in range(0, len(script) - 1, 2):
         simulation.step(script[at], script[at + 1])
     simulation.drain()
@@ -30,11 +30,30 @@ def test_whatever_happens_the_copy_is_exact(script: bytes) -> None:
     run(script)
 
 
+@SETTINGS
+@given(st.binary(min_size=60, max_size=400), st.booleans())
+def test_a_target_that_tells_nothing_of_producers_gets_the_same(script: bytes, forgets: bool) -> None:
+    """Kafka below 2.8. A batch of a worker that is gone lands late, also behind a takeover that saw nothing move."""
+    run(script, describes=False, forgets=forgets)
+
+
+def test_such_a_target_is_written_to_late_and_forgets_in_what_is_tried() -> None:
+    """Otherwise the test before this one would try nothing."""
+    chance, late, forgot = random.Random(7), 0, 0
+    for forgets in (False, False, False, True):
+        found = run(chance.randbytes(1200), describes=False, forgets=forgets)
+        late += sum(step.startswith("late request") for step in found.trace)
+        forgot += found.forgot
+    assert late > 0
+    assert forgot > 0
+
+
+@pytest.mark.parametrize("describes", [True, False])
 @pytest.mark.parametrize(
     ("seed", "runs"), [(0, 15), (1, 15), *(pytest.param(seed, 40, marks=pytest.mark.soak) for seed in range(10))]
 )
-def test_long_runs(seed: int, runs: int) -> None:
+def test_long_runs(seed: int, runs: int, describes: bool) -> None:
     """Longer than what hypothesis makes by itself: 600 steps a run."""
     chance = random.Random(seed)
     for _ in range(runs):
-        run(chance.randbytes(1200), workers=chance.choice((1, 2, 2, 3)))
+        run(chance.randbytes(1200), workers=chance.choice((1, 2, 2, 3)), describes=describes, forgets=not describes)

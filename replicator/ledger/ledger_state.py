@@ -42,4 +42,4 @@ class LedgerState:
     without_newest: Callable[[], LedgerState] | None = field(default=None, compare=False, repr=False)
     filling: bool = False
     given_up: int = -1
-    stood_at: int = 0
+    stood_at: int = field(default=0, compare=False)  # grows with each takeover

@@ -70,6 +70,14 @@ def test_an_upgrade_gives_the_source_topic_its_id_once() -> None:
     assert isinstance(back, Reinspect)
 
 
+def test_an_upgrade_gives_the_target_topic_its_id_once() -> None:
+    stand_in = build_stand_in_id("zk-cluster", "all-orders")
+    known = replace(KNOWN, position=replace(KNOWN.position, target_id=stand_in))
+    assert find_transaction_recovery_point(KEY, known, ENDS, "earliest") == TransactionRecoveryPoint(KNOWN, begins=True)
+    back = find_transaction_recovery_point(KEY, KNOWN, replace(ENDS, target_id=stand_in), "earliest")
+    assert isinstance(back, Reinspect)
+
+
 @pytest.mark.parametrize(
     ("ends", "state"),
     [

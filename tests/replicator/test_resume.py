@@ -5,16 +5,18 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterable
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
 
 from clusters.errors import ClusterError, ProtocolError
 from clusters.fake_cluster import FakeCluster
+from clusters.fake_wire import FakeWire
 from clusters.flow_records import FlowRecord
 from clusters.record_batch import build_simple_batch
 from clusters.settings import ConnectionSettings
+from clusters.wire.messages import OffsetAnswer
 from clusters.wire.topic_names import build_stand_in_id
 from replicator.batch.record_batch import RawBatch
 from replicator.ledger.ledger import Ledger
@@ -45,6 +47,10 @@ def tail(base: int, end: int, producer: int = 7, epoch: int = 0, sequence: int |
 
 def known(*runs: tuple[int, int], identity: ProducerIdentity = US, source: uuid.UUID = SOURCE) -> LedgerState:
     return LedgerState(OffsetMap.of(runs or [(0, 0)]), identity, source, TARGET)
+
+
+def at_target(target: uuid.UUID, stood_at: int = 0) -> LedgerState:
+    return replace(known(), target_id=target, stood_at=stood_at)
 
 
 YOUNG = (0, 99, NOW)
@@ -80,6 +86,7 @@ class Case:
 
 
 OLD = {"producer": (0, 99, NOW - DAY)}
+WITHOUT_IDS: dict[str, Any] = {"target_id": STAND_IN, "producer": None}
 CASES = [
     # §6 (1), nobody has copied it yet
     Case("first time", (0, 1, DEPTH), None, EMPTY),
@@ -152,6 +159,22 @@ CASES = [
          {"source_id": build_stand_in_id("other", "orders")}, says=str(STAND_IN)),
     Case("somebody else's records are not compared first", "target_foreign_write", known(source=STAND_IN),
          {"source_id": STAND_IN, "source_is_same": False, "tail": tail(90, 100, producer=8)}, says="producer 8"),
+    # a target that gives topics no ids, and does not tell what it holds of producers
+    Case("a target without ids", Reinspect, at_target(STAND_IN), WITHOUT_IDS, says="may have forgotten"),
+    Case("a target without ids, settled", (100, 1, 1), at_target(STAND_IN), WITHOUT_IDS | {"settled": True}),
+    Case("its brokers give ids now, and tell", (100, DEPTH, DEPTH), at_target(STAND_IN)),
+    Case("a target's id is never taken back", Reinspect, known(), WITHOUT_IDS, says="gives topics no ids"),
+    Case("another target cluster without ids", "target_gone", at_target(STAND_IN),
+         WITHOUT_IDS | {"target_id": build_stand_in_id("other", "orders")}, says=str(STAND_IN)),
+    Case("somebody else's records in a topic that has an id now", "target_foreign_write", at_target(STAND_IN),
+         {"tail": tail(90, 100, producer=8)}, says="producer 8"),
+    Case("made anew and empty", "target_gone", at_target(STAND_IN, stood_at=50),
+         EMPTY | WITHOUT_IDS | {"target_end": 0, "settled": True}, says="it ended at 50 once"),
+    Case("made anew, and a late batch of ours is all that it holds", "duplicated", at_target(STAND_IN, stood_at=50),
+         WITHOUT_IDS | {"target_end": 10, "tail": tail(0, 10, sequence=90)}, says="carries sequence 90"),
+    Case("emptied by retention", (100, 1, 1), at_target(STAND_IN, stood_at=50),
+         WITHOUT_IDS | {"target_start": 100, "tail": None, "settled": True}),
+    Case("nothing was there before either", (0, 1, DEPTH), at_target(STAND_IN), EMPTY | WITHOUT_IDS | {"target_end": 0}),
     # the source's log
     Case("expired", "source_expired", seen={"source_start": 101}, says="100 to 100"),
     Case("not expired yet", (100, DEPTH, DEPTH), seen={"source_start": 100}),
@@ -323,6 +346,53 @@ def test_a_busy_source_does_not_keep_an_old_partition_waiting(monkeypatch: pytes
         decided.append(type(find_recovery_point(remembered, looked[0], us, "earliest")))
         clock.now += LOG_SETTLE_S / 3
     assert decided == [Reinspect, Reinspect, Reinspect, RecoveryPoint, RecoveryPoint]
+
+
+def test_a_target_that_does_not_tell_of_producers_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its leader holds our numbers, which are young, and cannot be asked. What only the leader has is waited for."""
+    clock = Clock()
+    source, target = (FakeCluster(alias, clock=lambda: NOW) for alias in ("onprem", "cloud"))
+    fakes = {"onprem": source, "cloud": target}
+    ahead = 3
+
+    class LeaderAhead(FakeWire):
+        """Followers lack the last records of its log."""
+
+        def list_offsets(self, *args: Any, unreplicated: bool = False, **more: Any) -> list[OffsetAnswer]:
+            found = super().list_offsets(*args, **more)
+            return [replace(each, offset=each.offset + ahead) for each in found] if unreplicated else found
+
+    monkeypatch.setattr(
+        look_module, "open_connection", lambda settings, _address=None: LeaderAhead(fakes[settings.alias])
+    )
+    monkeypatch.setattr(look_module, "time", clock)
+    source_id, target_id = (cluster.create_topic("orders", 1).topic_id for cluster in (source, target))
+    us = target.issue_producer_id()
+    young = build_simple_batch([b"v"] * 10, timestamp=NOW, producer_id=us, epoch=0, base_sequence=0)
+    assert target.append("orders", 0, young)[:2] == (0, 0)
+    source.produce("orders", 0, [b"v"] * 12)
+    remembered = LedgerState(OffsetMap.of([(0, 0)]), ProducerIdentity(us, 0, 0), source_id, target_id)
+
+    def look(stillness: SettledLogEnds) -> RecoveryPoint | Halt | Reinspect:
+        looked = look_module.inspect_logs([KEY], source.settings, target.settings, us, DAY, stillness)[KEY]
+        assert isinstance(looked, tuple), looked
+        return find_recovery_point(remembered, looked[0], us, "earliest")
+
+    told = look(SettledLogEnds())
+    assert isinstance(told, RecoveryPoint)
+    assert told.depth == DEPTH
+    target.describes_producers = False
+    stillness, decided = SettledLogEnds(), []
+    for _ in range(5):
+        decided.append(look(stillness))
+        clock.now += LOG_SETTLE_S / 3
+    assert {type(each) for each in decided} == {Reinspect}  # it stood still, with three records that are not replicated
+    ahead = 0
+    for _ in range(4):
+        decided.append(look(stillness))
+        clock.now += LOG_SETTLE_S / 3
+    assert [type(each) for each in decided[5:]] == [Reinspect, Reinspect, Reinspect, RecoveryPoint]
+    assert (decided[-1].target_end, decided[-1].depth) == (10, 1)
 
 
 @pytest.mark.parametrize(("policy", "goes_on"), [("delete", False), ("compact,delete", True)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -11,11 +12,13 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from clusters.admin import Admin
 from clusters.errors import RequestRefused
+from clusters.flow_records import read_flows
 from clusters.wire.connection import open_connection
 from clusters.wire.topic_names import is_stand_in_id
 from clusters.wire.versions import Api
 from lab import clusters
 from replicator.apply import apply_plan
+from replicator.copy.flow_epoch_fence import explain_fence_refusal
 from tests.replicator.real import (
     applied,
     assert_exact_copy,
@@ -28,7 +31,17 @@ from tests.replicator.real import (
     wait_progress,
     workers,
 )
-from tests.replicator.states_scene import delete_topics, until
+from tests.replicator.states_scene import (
+    QUICK,
+    create,
+    delete_records,
+    delete_topics,
+    in_state,
+    produce,
+    typed,
+    until,
+    written,
+)
 from tests.replicator.status_view import read_statuses
 
 if TYPE_CHECKING:
@@ -172,13 +185,139 @@ def test_a_topic_that_is_made_anew_is_not_taken_for_the_old_one(old_pair, topic_
     assert len(read_all(settings["cloud"], topic_name, 1)[0]) == 100
 
 
+@pytest.fixture(scope="module")
+def old_target(
+    kafka_pair: clusters.Lab, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[dict[str, ConnectionSettings]]:
+    """`onprem` of the newest release, and `cloud` of 2.4.1: without ids, and it does not tell of producers."""
+    directory = tmp_path_factory.mktemp("old-target")
+    try:
+        lab = clusters.start_clusters(directory, ["cloud"], kafka="2.4.1")
+        yield settings_of(kafka_pair) | settings_of(lab)
+    finally:
+        clusters.end_clusters(directory)
+
+
+@pytest.mark.parametrize("delivery", ["sequence", pytest.param("transactions", marks=pytest.mark.soak)])
+def test_a_target_that_tells_nothing_of_producers_gets_each_record_once(old_target, topic_name, tmp_path, delivery):
+    """One worker is killed, another stands still until a third has gone on, and wakes up."""
+    settings = old_target
+    with Admin(settings["onprem"]) as admin:
+        admin.create_topic(topic_name, 2)
+    sending = producer(settings["onprem"])
+    put(sending, topic_name, 3_000)
+    sending.flush()
+    plan = applied(settings, plan_for(settings, topic_name, topic_name, delivery=delivery))
+    with workers(plan, "cloud", tmp_path, QUICK) as start:
+        first = start()
+        wait_progress(settings, plan, topic_name, 2, 1)
+        first.kill()
+        put(sending, topic_name, 3_000, start=3_000)
+        sending.flush()
+        second = start()
+        wait_progress(settings, plan, topic_name, 2, 3_001)
+        second.send(signal.SIGSTOP)
+        put(sending, topic_name, 3_000, start=6_000)
+        sending.flush()
+        start()
+        wait_copied(settings, plan, topic_name, 2)
+        second.send(signal.SIGCONT)
+        put(sending, topic_name, 1_000, start=9_000)
+        sending.flush()
+        wait_copied(settings, plan, topic_name, 2)
+    assert assert_exact_copy(settings, plan, topic_name, 2) == 10_000
+    record = read_flows(settings["cloud"])[plan.flows[0].id]
+    refused = explain_fence_refusal(record, settings["cloud"])
+    if delivery == "sequence":
+        assert "cannot be fenced at cloud" in refused
+        assert "describe_producers in version 0: it does not know the request; Kafka 2.8 and newer have it" in refused
+    else:
+        assert refused == ""
+
+
+@pytest.mark.soak
+def test_records_that_retention_takes_from_such_a_target_do_not_stop_the_copy(old_target, topic_name, tmp_path):
+    """Brokers before 2.4 forget the producer with its records, and answer UNKNOWN_PRODUCER_ID from then on."""
+    settings = old_target
+    create(settings["onprem"], topic_name)
+    produce(settings["onprem"], topic_name, 0, 100)
+    plan = applied(settings, plan_for(settings, topic_name, topic_name))
+    with workers(plan, "cloud", tmp_path, QUICK) as start:
+        first = start()
+        wait_copied(settings, plan, topic_name, 1)
+        delete_records(settings["cloud"], topic_name, -1)
+        produce(settings["onprem"], topic_name, 100, 100)
+        wait_copied(settings, plan, topic_name, 1)
+        delete_records(settings["cloud"], topic_name, -1)
+        first.kill()
+        produce(settings["onprem"], topic_name, 200, 100)
+        start()
+        wait_copied(settings, plan, topic_name, 1)
+    there = read_all(settings["cloud"], topic_name, 1)[0]
+    assert [(offset, key) for offset, (key, *_) in there] == [(n, b"%d" % n) for n in range(200, 300)]
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("running", [True, False])
+def test_such_a_target_topic_that_is_made_anew_stops_and_is_copied_again_by_order(
+    old_target, topic_name, tmp_path, running
+):
+    """While a worker writes to it, its first answer tells; while none runs, the empty log does."""
+    settings = old_target
+    create(settings["onprem"], topic_name)
+    produce(settings["onprem"], topic_name, 0, 100)
+    path = tmp_path / "topology.yaml"
+    plan = applied(settings, written(path, settings, topic_name, [topic_name]))
+    with workers(plan, "cloud", tmp_path, QUICK) as start:
+        for _ in range(2):  # the second takeover tells the ledger how far the log has been
+            worker = start()
+            wait_copied(settings, plan, topic_name, 1)
+            in_state(settings, plan, topic_name, "running")
+            worker.kill()
+        worker = start()
+        in_state(settings, plan, topic_name, "running")
+        if not running:
+            worker.kill()
+        delete_topics(settings["cloud"], topic_name)
+        until(lambda: make_anew(settings["cloud"], topic_name), "the topic is there again")
+        produce(settings["onprem"], topic_name, 100, 100)
+        if not running:
+            worker = start()
+        in_state(settings, plan, topic_name, "duplicated" if running else "target_gone")
+        if running:  # what it wrote is out of place
+            delete_records(settings["cloud"], topic_name, -1)
+        assert typed("topology flow reseed FLOW FILE --topic TOPIC".replace("FLOW", plan.flows[0].id)
+                     .replace("TOPIC", topic_name), path, "--yes", "--wait", "60") == 0  # fmt: skip
+        wait_copied(settings, plan, topic_name, 1)
+    there = read_all(settings["cloud"], topic_name, 1)[0]
+    assert [key for _, (key, *_) in there] == [b"%d" % number for number in range(200)]
+
+
+@pytest.mark.soak
+def test_equal_offsets_are_refused_at_such_a_target_and_translated(old_target, topic_name, tmp_path):
+    settings = old_target
+    create(settings["onprem"], topic_name)
+    produce(settings["onprem"], topic_name, 0, 100)
+    plan = applied(settings, plan_for(settings, topic_name, topic_name, offsets="aligned"))
+    with workers(plan, "cloud", tmp_path, QUICK) as start:
+        start()
+        wait_copied(settings, plan, topic_name, 1)
+        note = in_state(settings, plan, topic_name, "running").note or ""
+    assert "offsets are translated, not equal: the target cluster does not allow it" in note
+    assert "describe_producers in version 0: it does not know the request; Kafka 2.8 and newer have it" in note
+    assert assert_exact_copy(settings, plan, topic_name, 1) == 100
+
+
+@pytest.mark.soak
 def test_a_release_that_is_too_old_is_refused_before_anything_is_begun(kafka_pair, topic_name, tmp_path):
     """By apply, and by a worker that is started all the same."""
     try:
-        old = clusters.start_clusters(tmp_path / "old", ["old"], kafka="2.4.1")
+        old = clusters.start_clusters(tmp_path / "old", ["old"], kafka="2.1.1")
         settings = settings_of(kafka_pair) | settings_of(old)
         plan = plan_for(settings, topic_name, topic_name, routes=(("cloud", "old"),))
-        with pytest.raises(RequestRefused, match=r"of cluster old is too old to be asked metadata .* Kafka 2\.8"):
+        with pytest.raises(
+            RequestRefused, match=r"of cluster old is too old to be asked init_producer_id in versions 2 .* Kafka 2\.4"
+        ):
             apply_plan(plan, settings.__getitem__)
         with Admin(settings["old"]) as admin:
             assert not admin.topics()  # nothing was made

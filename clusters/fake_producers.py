@@ -9,7 +9,12 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from clusters.record_batch import MAX_SEQUENCE, BatchHeader
-from clusters.wire.error_codes import INVALID_PRODUCER_EPOCH, NONE, OUT_OF_ORDER_SEQUENCE_NUMBER
+from clusters.wire.error_codes import (
+    INVALID_PRODUCER_EPOCH,
+    NONE,
+    OUT_OF_ORDER_SEQUENCE_NUMBER,
+    UNKNOWN_PRODUCER_ID,
+)
 from clusters.wire.messages import ProducerState
 
 _RETAINED_BATCHES = 5
@@ -35,16 +40,20 @@ class _Entry:
 
 
 class FakeProducerStates:
-    """State by producer id; knows nothing of the log itself."""
+    """State by producer id; knows nothing of the log itself. refuses_forgotten: as Kafka 2.4, which takes only sequence
+    0 of a producer that it does not know; newer releases take any (KIP-360)."""
 
     def __init__(self) -> None:
+        self.refuses_forgotten = False
         self._entries: dict[int, _Entry] = {}
 
     def check(self, batch: BatchHeader) -> tuple[int, _AppendedBatch | None]:
-        """(error, the remembered batch when this one repeats it). Unknown producers may start anywhere."""
+        """(error, the remembered batch when this one repeats it)."""
         entry = self._entries.get(batch.producer_id)
-        if batch.producer_id < 0 or entry is None:
+        if batch.producer_id < 0:
             return NONE, None
+        if entry is None:
+            return (UNKNOWN_PRODUCER_ID if self.refuses_forgotten and batch.base_sequence else NONE), None
         if batch.producer_epoch == entry.epoch:
             for known in entry.newest:
                 if (known.first_sequence, known.last_sequence) == (batch.base_sequence, batch.last_sequence):

@@ -42,6 +42,7 @@ _CERTAIN = frozenset(
         error_codes.NOT_ENOUGH_REPLICAS,
         error_codes.INVALID_PRODUCER_EPOCH,
         error_codes.UNKNOWN_TOPIC_ID,
+        error_codes.UNKNOWN_PRODUCER_ID,
     }
 )
 _DENIED = frozenset({error_codes.TOPIC_AUTHORIZATION_FAILED, error_codes.CLUSTER_AUTHORIZATION_FAILED})
@@ -154,6 +155,10 @@ class PartitionCopy(CommonCopy[OutgoingBatch]):
                 return
             if answer.error not in _CERTAIN:
                 self.producer.unanswered = True
+            if answer.error == error_codes.UNKNOWN_PRODUCER_ID:
+                # Kafka 2.4 forgot us and takes nothing but sequence 0 (newer ones take any, KIP-360): another producer
+                # epoch begins with it.
+                self.producer.needs_epoch = True
             found = self._judge_answer(sent, answer)
             self.trouble = pick_trouble(self.trouble, found)
 

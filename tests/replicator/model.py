@@ -129,7 +129,8 @@ class Simulation:
     follow `replicator.recovery.producer_epochs`; without it compaction is silent corruption. mapped: as
     `replicator.ledger.claims` takes it. describes: the target tells what it holds of a producer. Where it does not,
     every log is taken for one that stood still, so what is sent before a takeover may land behind it. forgets: the
-    target loses all producer states, once every worker has noticed that it stood still for long.
+    target loses all producer states, once every worker has noticed that it stood still for long. refuses: as Kafka 2.4, it
+    takes only sequence 0 then.
     """
 
     mapped: Collection[str] = (KEY.flow,)
@@ -143,6 +144,7 @@ class Simulation:
         fencing: bool = True,
         describes: bool = True,
         forgets: bool = False,
+        refuses: bool = False,
     ) -> None:
         self.describes, self.forgets = describes, forgets
         self.start, self.compaction, self.fencing = start, compaction, fencing
@@ -150,6 +152,7 @@ class Simulation:
         self.target = FakeCluster("target", clock=lambda: NOW)
         self.source_id = self.source.create_topic(TOPIC, 1).topic_id
         self.target_id = self.target.create_topic(TOPIC, 1).topic_id
+        self.target.log(TOPIC, 0).producers.refuses_forgotten = refuses
         self.producer_id = self.target.issue_producer_id()
         self.ledger: dict[str, dict[str, Any]] = {}
         self._blocks: dict[str, tuple[dict[str, Any], LedgerBlock]] = {}

@@ -15,8 +15,10 @@ pytestmark = pytest.mark.slow
 SETTINGS = settings(max_examples=choose_examples(100), deadline=None, suppress_health_check=list(HealthCheck))
 
 
-def run(script: bytes, workers: int = 3, *, describes: bool = True, forgets: bool = False) -> Simulation:
-    simulation = Simulation(workers, describes=describes, forgets=forgets)
+def run(
+    script: bytes, workers: int = 3, *, describes: bool = True, forgets: bool = False, refuses: bool = False
+) -> Simulation:
+    simulation = Simulation(workers, describes=describes, forgets=forgets, refuses=refuses)
     for at in range(0, len(script) - 1, 2):
         simulation.step(script[at], script[at + 1])
     simulation.drain()
@@ -31,21 +33,24 @@ def test_whatever_happens_the_copy_is_exact(script: bytes) -> None:
 
 
 @SETTINGS
-@given(st.binary(min_size=60, max_size=400), st.booleans())
-def test_a_target_that_tells_nothing_of_producers_gets_the_same(script: bytes, forgets: bool) -> None:
+@given(st.binary(min_size=60, max_size=400), st.booleans(), st.booleans())
+def test_a_target_that_tells_nothing_of_producers_gets_the_same(script: bytes, forgets: bool, refuses: bool) -> None:
     """Kafka below 2.8. A batch of a worker that is gone lands late, also behind a takeover that saw nothing move."""
-    run(script, describes=False, forgets=forgets)
+    run(script, describes=False, forgets=forgets, refuses=refuses)
 
 
 def test_such_a_target_is_written_to_late_and_forgets_in_what_is_tried() -> None:
     """Otherwise the test before this one would try nothing."""
-    chance, late, forgot = random.Random(7), 0, 0
+    chance, late, forgot, epochs = random.Random(7), 0, 0, 0
     for forgets in (False, False, False, True):
-        found = run(chance.randbytes(1200), describes=False, forgets=forgets)
+        found = run(chance.randbytes(1200), describes=False, forgets=forgets, refuses=forgets)
         late += sum(step.startswith("late request") for step in found.trace)
         forgot += found.forgot
+        remembered, _ = found.remembered()
+        epochs += 0 if remembered is None else remembered.identity.epoch
     assert late > 0
     assert forgot > 0
+    assert epochs > 0
 
 
 @pytest.mark.parametrize("describes", [True, False])
@@ -56,4 +61,11 @@ def test_long_runs(seed: int, runs: int, describes: bool) -> None:
     """Longer than what hypothesis makes by itself: 600 steps a run."""
     chance = random.Random(seed)
     for _ in range(runs):
-        run(chance.randbytes(1200), workers=chance.choice((1, 2, 2, 3)), describes=describes, forgets=not describes)
+        refuses = not describes and chance.random() < 0.5
+        run(
+            chance.randbytes(1200),
+            workers=chance.choice((1, 2, 2, 3)),
+            describes=describes,
+            forgets=not describes,
+            refuses=refuses,
+        )

@@ -11,11 +11,12 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Final
 
 from clusters.cluster_protocol import ClusterProtocol
-from clusters.errors import ClusterError, RequestRefused, TopicMissing, Unreachable
+from clusters.errors import ClusterError, RequestRefused, RequestUnsupported, TopicMissing, Unreachable
 from clusters.required_role_acls import PROBE_TOPIC
 from clusters.wire import error_codes
 from clusters.wire.messages import ProducePartition
@@ -102,6 +103,8 @@ def probe_alignment_support(
     part of the answer.
     """
     cluster_id = admin.cluster_id()
+    if why := _explain_untold_producers(connect):
+        return AlignmentSupport(cluster_id, why, why, why, transaction_version)
     try:
         topic = admin.topic(PROBE_TOPIC) or admin.create_topic(PROBE_TOPIC, 1, min(3, admin.brokers()), _CONFIGS)
     except Unreachable:
@@ -117,6 +120,16 @@ def probe_alignment_support(
         return AlignmentSupport(cluster_id, fills, _tried(trying.markers, log.lost), transactions, transaction_version)
     finally:
         log.close()
+
+
+def _explain_untold_producers(connect: AlignmentConnect) -> str:
+    """Why a log that is filled could not be judged here: by what its leader holds of us (decision 0085). Else ""."""
+    with closing(connect(None)) as broker:
+        try:
+            broker.describe_producers(PROBE_TOPIC, 0)
+        except RequestUnsupported as error:
+            return str(error)
+    return ""
 
 
 def _tried(attempt: Callable[[], str], again: Callable[[], None] = lambda: None) -> str:
@@ -157,10 +170,8 @@ class _Trying:
     coordinator_epoch: int = 0
 
     def filling(self) -> str:
-        """A filler batch of our own producer id, then DeleteRecords behind it. A cluster that does not describe
-        producers is refused: a log that is filled is judged by what its leader holds of us (decision 0085)."""
+        """A filler batch of our own producer id, then DeleteRecords behind it."""
         leader = self.log.leader()
-        leader.describe_producers(PROBE_TOPIC, 0)
         pieces = build_filler_batch(_RECORDS, leader.issue_producer_id(), 0, 0)
         leader.send_produce((ProducePartition(self.log.topic_id, 0, pieces),))
         (answer,) = leader.receive_produce()

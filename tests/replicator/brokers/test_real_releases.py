@@ -26,6 +26,7 @@ from tests.replicator.real import (
     producer,
     put,
     read_all,
+    WorkerProcess,
     settings_of,
     wait_copied,
     wait_progress,
@@ -38,6 +39,7 @@ from tests.replicator.states_scene import (
     delete_topics,
     in_state,
     produce,
+    report,
     typed,
     until,
     written,
@@ -269,13 +271,16 @@ def test_such_a_target_topic_that_is_made_anew_stops_and_is_copied_again_by_orde
     path = tmp_path / "topology.yaml"
     plan = applied(settings, written(path, settings, topic_name, [topic_name]))
     with workers(plan, "cloud", tmp_path, QUICK) as start:
-        for _ in range(2):  # the second takeover tells the ledger how far the log has been
+
+
+        def serve() -> WorkerProcess:
             worker = start()
+            until(lambda: (seen := report(settings, plan, topic_name)) is not None and seen.pid == worker.pid, "it copies")
             wait_copied(settings, plan, topic_name, 1)
-            in_state(settings, plan, topic_name, "running")
-            worker.kill()
-        worker = start()
-        in_state(settings, plan, topic_name, "running")
+            return worker
+
+        serve().kill()
+        worker = serve()  # this takeover told the ledger how far the log had been
         if not running:
             worker.kill()
         delete_topics(settings["cloud"], topic_name)

@@ -113,7 +113,7 @@ soak: env jars ## random examples for SOAK_ROUNDS (5), the tests marked `soak`, 
 	WATERSHED_LAB_JVM= $(BIN)/pytest tests/soak --soak-minutes $(SOAK_MINUTES) --soak-proofs $(SOAK_PROOFS) --timeout 0 -s
 
 PAIRS ?=
-soak-kafka: env jars ## copies between Kafka releases (21 pairs) and servers that are not Apache's (8; needs go), with faults; PAIRS=2.4.1/4.3.1 or PAIRS=others for some; writes docs/releases.md
+soak-kafka: env jars ## copies between Kafka releases (28 pairs) and servers that are not Apache's (8; needs go), with faults; PAIRS=2.4.1/4.3.1 or PAIRS=others for some; writes docs/releases.md
 	$(BIN)/python -m tests.soak.kafka_matrix --pairs "$(PAIRS)"
 
 # Exit codes of the program itself: 0 all held, 1 one is not held, 2 one could not be carried out (make's own is 2 for both).

@@ -213,7 +213,7 @@ def _guarantee_json(decision: GuaranteeDecision | None) -> dict[str, Any]:
 
 
 def _guarantee_lines(compiled: Plan, decisions: dict[str, GuaranteeDecision]) -> Iterator[str]:
-    """The flows that have a guarantee, by guarantee, and what it costs; those that are refused have a finding (CLU113)."""
+    """The flows that have a guarantee, by guarantee, with its notes; those that are refused have a finding (CLU113)."""
     from topology.rounded_amounts import render_counted_noun, render_first_names
 
     told: dict[str, list[str]] = {}

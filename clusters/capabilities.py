@@ -13,7 +13,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Final
 
-from clusters.errors import RequestRefused, Unreachable
+from clusters.errors import Unreachable
 from clusters.kafka_release import detect_release, parse_release
 from clusters.settings import ConnectionSettings
 from clusters.wire.connection import Connection, open_connection

@@ -218,6 +218,8 @@ def _welcome(stage: DemoFolders, lab: Lab, url: str) -> str:
     )
     path = stage.topology.relative_to(Path.cwd()) if stage.topology.is_relative_to(Path.cwd()) else stage.topology
     file, programs = shlex.quote(str(path)), shlex.quote(str(Path(sys.executable).parent))
+    source = lab.cluster(DEMO_SOURCE).brokers[0].kafka
+    back = f"topology rollback {file}" if stages.has_way_back(source) else f"(no way back to Kafka {source})"
     return f"""
 clusters
 {clusters}
@@ -230,7 +232,7 @@ Airflow: {url}  log in as admin, password admin
 on the command line (export PATH={programs}:"$PATH" WATERSHED_HOOK_HOSTS=loopback)
   topology status {file}
   topology migrate {file} --dry-run
-  topology rollback {file}
+  {back}
 step by step: docs/tutorial.md
 end everything: make down"""
 

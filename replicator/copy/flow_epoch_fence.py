@@ -61,8 +61,9 @@ def explain_fence_refusal(record: FlowRecord, target: ConnectionSettings) -> str
             code = connection.write_markers(_NOWHERE, 0, ProducerIdAndEpoch(record.producer_id or 0, 0), 1)
         except RequestUnsupported as error:
             return (
-                f"workers of flow {record.flow.id} cannot be fenced at {target.alias}, and one that stood still may write "
-                f"behind the applications: {error}. Upgrade {target.alias} to Kafka {error.release or '2.8'} or newer"
+                f"workers of flow {record.flow.id} cannot be fenced at {target.alias}, and one that stood still may "
+                f"write behind the applications: {error}. Upgrade {target.alias} to Kafka "
+                f"{error.release or '2.8'} or newer"
             )
     if code == error_codes.CLUSTER_AUTHORIZATION_FAILED:
         return (

@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from confluent_kafka import KafkaException
 
@@ -63,11 +63,20 @@ def _can_be_moved(record: FlowRecord) -> bool:
 
 
 class PlacementLeader:
-    """`step` never waits."""
+    """`step` never waits. moves: whether another worker may go on at once; at a target that does not tell what it
+    holds of producers each takeover waits (decision 0085), so nothing is moved to even the load out."""
 
     def __init__(
-        self, target: ConnectionSettings, topology: str, worker_id: str, writer: ControlWriter, *, period_s: float
+        self,
+        target: ConnectionSettings,
+        topology: str,
+        worker_id: str,
+        writer: ControlWriter,
+        *,
+        period_s: float,
+        moves: bool = True,
     ) -> None:
+        self._moves = moves
         self._target, self._topology, self._worker_id, self._writer = target, topology, worker_id, writer
         self._period_s = period_s
         self._rates = _ObservedRates()
@@ -99,7 +108,7 @@ class PlacementLeader:
             for key, slot in (placement.slots if placement is not None else {}).items()
             if _still_meant(key, flows)
         }
-        loads = self._rates.loads(flows, now)
+        loads = [replace(each, movable=each.movable and self._moves) for each in self._rates.loads(flows, now)]
         self._deciding = self._pool.submit(self._decide, loads, table, placement)
 
     def close(self) -> None:

@@ -23,6 +23,7 @@ from clusters.fleet import PlacementRecord, build_fleet_group_id, build_fleet_ke
 from clusters.flow_records import FlowRecord
 from clusters.partition_status_records import PartitionStatus, delete_partition_status, write_partition_status
 from clusters.settings import ConnectionSettings, SettingsLookup
+from clusters.wire.versions import Api
 from replicator.copy import log_append_time
 from replicator.copy.aligned.aligned_topic_choice import AlignmentDecisions
 from replicator.copy.transactions.slot_sender import SlotSenders
@@ -107,7 +108,9 @@ class Worker:
             admin.check_identity()
             guards = LoopGuards(admin.cluster_id())
             expiration_ms = read_producer_expiration(admin)
-        check_requests(ask_brokers(target), "target")
+        answers = ask_brokers(target)
+        check_requests(answers, "target")
+        tells = all(each.has_version(Api.DESCRIBE_PRODUCERS, 0) for each in answers.answers)
         self._desired = DesiredState(target)
         self._desired.catch_up()
         self._ask_again = 0.0
@@ -130,7 +133,9 @@ class Worker:
         self._guards = guards
         self._tasks: dict[PartitionKey, PartitionTask] = {}
         self._assigned_from: tuple[object, ...] | None = None  # what the tasks were last derived from
-        self._placement_leader = PlacementLeader(target, topology, worker_id, self._writer, period_s=_PLACED_EVERY_S)
+        self._placement_leader = PlacementLeader(
+            target, topology, worker_id, self._writer, period_s=_PLACED_EVERY_S, moves=tells
+        )
         self._sync = ContinuousSync(target, connect, worker_id, self._writer)
         self._published = 0.0
         self._reports: list[PartitionStatus] = []

@@ -38,8 +38,8 @@ def inventory(**capabilities: ClusterCapabilities | None) -> Inventory:
             OLD,
             [
                 "  exactly_once: sequence: 1 flow (one)",
-                "    brokers of x do not take describe_producers (Kafka 2.8), so each takeover of a partition, after a crash "
-                "or a lost connection, waits 35 s for a target log that stands still",
+                "    brokers of x do not take describe_producers (Kafka 2.8), so each takeover of a partition, after a "
+                "crash or a lost connection, waits 35 s for a target log that stands still",
                 "    x gives topics no ids (Kafka 2.8), so a target topic that is made anew is told by its log alone "
                 "(docs/guarantees.md)",
                 "  exactly_once: transactions: 1 flow (two)",

@@ -129,8 +129,8 @@ class Simulation:
     follow `replicator.recovery.producer_epochs`; without it compaction is silent corruption. mapped: as
     `replicator.ledger.claims` takes it. describes: the target tells what it holds of a producer. Where it does not,
     every log is taken for one that stood still, so what is sent before a takeover may land behind it. forgets: the
-    target loses all producer states, once every worker has noticed that it stood still for long. refuses: as Kafka 2.4, it
-    takes only sequence 0 then.
+    target loses all producer states, once every worker has noticed that it stood still for long. refuses: as Kafka 2.4,
+    it takes only sequence 0 then.
     """
 
     mapped: Collection[str] = (KEY.flow,)

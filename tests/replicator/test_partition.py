@@ -166,6 +166,16 @@ def test_stored_elsewhere_is_duplicated(found: int) -> None:
     assert copy.progress.acked == 5
 
 
+def test_a_producer_that_was_forgotten_begins_another_epoch() -> None:
+    """Kafka 2.4 stores nothing then, so that nothing of this epoch is under way any more."""
+    copy = copying(position=5, acked=5)
+    taken(copy, data(5, 3))
+    sent(copy)
+    assert not copy.can_close_epoch
+    answered(copy, -1, error_codes.UNKNOWN_PRODUCER_ID)
+    assert (copy.producer.needs_epoch, copy.can_close_epoch) == (True, True)
+
+
 JUDGED = {
     error_codes.UNKNOWN_TOPIC_ID: None,  # the inspection sees whether it is another topic
     error_codes.INCONSISTENT_TOPIC_ID: None,

@@ -174,7 +174,7 @@ CASES = [
          WITHOUT_IDS | {"target_end": 10, "tail": tail(0, 10, sequence=90)}, says="carries sequence 90"),
     Case("emptied by retention", (100, 1, 1), at_target(STAND_IN, stood_at=50),
          WITHOUT_IDS | {"target_start": 100, "tail": None, "settled": True}),
-    Case("nothing was there before either", (0, 1, DEPTH), at_target(STAND_IN), EMPTY | WITHOUT_IDS | {"target_end": 0}),
+    Case("nothing was there before", (0, 1, DEPTH), at_target(STAND_IN), EMPTY | WITHOUT_IDS | {"target_end": 0}),
     # the source's log
     Case("expired", "source_expired", seen={"source_start": 101}, says="100 to 100"),
     Case("not expired yet", (100, DEPTH, DEPTH), seen={"source_start": 100}),

@@ -45,7 +45,7 @@ from topology.cluster_capabilities import ClusterCapabilities
 from topology.delivery_guarantee import GuaranteeDecision, decide_guarantee
 
 SOURCES = ("0.11.0.3", "1.1.1", "2.4.1", "2.8.2", "3.3.2", "3.9.1", "4.3.1")
-TARGETS = ("2.8.2", "3.9.1", "4.3.1")
+TARGETS = ("2.4.1", "2.8.2", "3.9.1", "4.3.1")
 _DOCS = Path(__file__).parents[2] / "docs"
 RESULTS, TABLE, PROBES = _DOCS / "releases.json", _DOCS / "releases.md", _DOCS / "other-servers.json"
 _APACHE_BESIDE = DEFAULT_RELEASE  # what a server that is not Apache's copies from and to

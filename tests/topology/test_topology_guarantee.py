@@ -119,7 +119,12 @@ def test_targets_begin_at_kafka_2_4() -> None:
     requests |= {name: RequestVersions(0, 1) for name in ("add_partitions_to_txn", "end_txn")}
     for delivery in DELIVERIES:
         assert decide_guarantee(delivery, SOURCE, replace(FULL, requests=requests, topic_ids=False)).is_executed
-        before = replace(FULL, requests=requests | {"init_producer_id": RequestVersions(0, 1)}, oldest_release="2.1", newest_release="2.1")
+        before = replace(
+            FULL,
+            requests=requests | {"init_producer_id": RequestVersions(0, 1)},
+            oldest_release="2.1",
+            newest_release="2.1",
+        )
         refused = explain_refusal("a-to-b", "", decide_guarantee(delivery, SOURCE, before))
         assert "the target needs init_producer_id in versions 2 to 5" in refused
         assert "(Kafka 2.1) take versions 0 to 1; Kafka 2.4 and newer have it. Upgrade b to Kafka 2.4" in refused

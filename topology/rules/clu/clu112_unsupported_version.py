@@ -4,8 +4,8 @@ Why: Watershed copies exactly once by the broker's check of sequence numbers. A 
 retention deletes records, and then refuses every batch. Brokers that are too old are refused before anything is begun.
 Record headers and changing configs one by one are older, and only told with it.
 
-Source: KAFKA-7190 (producer state outlives records since Kafka 2.4); KIP-98 (record batches in 0.11); KIP-339 (2.3); KIP-82 (0.11);
-apache/kafka MirrorSourceConnector.java, which raises without incremental configs
+Source: KAFKA-7190 (producer state outlives records since Kafka 2.4); KIP-98 (record batches in 0.11); KIP-339 (2.3);
+KIP-82 (0.11); apache/kafka MirrorSourceConnector.java, which raises without incremental configs
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class _VersionNeed:
 
 
 _NEEDS = (
-    _VersionNeed("target", (2, 4), "producers that brokers do not forget with their records", lambda flow: True, asked=True),
+    _VersionNeed("target", (2, 4), "producer states that outlive records", lambda flow: True, asked=True),
     _VersionNeed("source", (0, 11), "record batches", lambda flow: True, asked=True),
     _VersionNeed("target", (2, 3), "changing configs one by one", lambda flow: flow.plan.sync_configs == "continuous"),
     _VersionNeed(

@@ -1,8 +1,9 @@
 """CLU113 unmet-guarantee: a cluster cannot do what a flow needs for the guarantee that its file asks for.
 
-Why: A flow copies exactly once only if the brokers of its target check sequence numbers; in transactions they must
-take transactions, too. Which requests brokers take, they say themselves, and a scan asks all of them. A flow never runs below what its file asks for: `topology apply` and the
-workers refuse it as well. `at_least_once` asks for less, but no worker of this version copies without idempotence.
+Why: A flow copies exactly once only if the brokers of its target check sequence numbers; in transactions they must take
+transactions, too. Which requests brokers take, they say themselves, and a scan asks all of them. A flow never runs
+below what its file asks for: `topology apply` and the workers refuse it as well. `at_least_once` asks for less, but no
+worker of this version copies without idempotence.
 
 Source: KIP-98 (idempotent producers, transactions), KAFKA-7190 (producer state that outlives records, Kafka 2.4);
 ApiVersions of each broker

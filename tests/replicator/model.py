@@ -130,7 +130,7 @@ class Simulation:
     `replicator.ledger.claims` takes it. describes: the target tells what it holds of a producer. Where it does not,
     every log is taken for one that stood still, so what is sent before a takeover may land behind it. forgets: the
     target loses all producer states, once every worker has noticed that it stood still for long. refuses: as Kafka 2.4,
-    it takes only sequence 0 then.
+    it takes only sequence 0 then, so that workers begin another epoch, and wait for a log that does stand still.
     """
 
     mapped: Collection[str] = (KEY.flow,)
@@ -146,7 +146,7 @@ class Simulation:
         forgets: bool = False,
         refuses: bool = False,
     ) -> None:
-        self.describes, self.forgets = describes, forgets
+        self.describes, self.forgets, self.refuses = describes, forgets, refuses
         self.start, self.compaction, self.fencing = start, compaction, fencing
         self.source = FakeCluster("source", clock=lambda: NOW)
         self.target = FakeCluster("target", clock=lambda: NOW)
@@ -298,8 +298,13 @@ class Simulation:
             producer=None if ours is None else (ours.epoch, ours.last_sequence, ours.last_timestamp),
             now=NOW,
             expiration=EXPIRATION_MS,
-            settled=not self.describes or (self.compaction and self._quiet()),
+            settled=self._is_settled(),
         )
+
+    def _is_settled(self) -> bool:
+        if self.compaction or self.refuses:  # then epochs are begun, before which nothing may be under way
+            return self._quiet()
+        return not self.describes
 
     def _quiet(self) -> bool:
         """Nothing is under way, nobody is about to send, and the log stood still for a while."""
@@ -466,6 +471,7 @@ class Simulation:
         self.lost_connections.clear()
         for worker in self.workers:
             worker.connection.requests.clear()
+            worker.inspection = None
             self._cut(worker)
         self.target.log(TOPIC, 0).producers.expire(NOW + EXPIRATION_MS + 1, EXPIRATION_MS)
 

@@ -9,20 +9,37 @@ that no ledger claims is not a flow's, whatever its header says (decision 0052).
 from __future__ import annotations
 
 import uuid
+from array import array
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from clusters.wire.topic_names import is_stand_in_id
+
 SEQUENCE_MODULUS: Final = 1 << 31  # sequence numbers begin anew behind the last of them
 UNBOUNDED_END_OFFSET: Final = (1 << 63) - 1
+_NO_ID: Final = uuid.UUID(int=0)
 
 
 class ClaimedPartition(NamedTuple):
-    """A partition, by its topic's name and id: claims in a topic that was deleted say nothing of the next one."""
+    """A partition, by its topic's name and id: claims in a topic that was deleted say nothing of the next one.
+
+    A claim in a topic that had no id (`clusters.wire.topic_names`) has id 0 (`name_claimed_partition`). It counts under
+    the name still when an upgrade of the brokers gives the topic an id.
+    """
 
     topic: str
     topic_id: uuid.UUID
     partition: int
+
+    def list_places(self) -> tuple[ClaimedPartition, ClaimedPartition]:
+        """Where claims on this partition may stand: under its id, and under its name alone."""
+        return self, self._replace(topic_id=_NO_ID)
+
+
+def name_claimed_partition(topic: str, topic_id: uuid.UUID, partition: int) -> ClaimedPartition:
+    """What a claim is about, by the topic id that the ledger has."""
+    return ClaimedPartition(topic, _NO_ID if is_stand_in_id(topic_id) else topic_id, partition)
 
 
 class ClaimRule(NamedTuple):
@@ -65,4 +82,18 @@ def find_partition_claims(
     claims: Mapping[ClaimedPartition, PartitionClaims], topic: str, topic_id: uuid.UUID, partition: int
 ) -> PartitionClaims:
     """Returns the claims on this very partition (name and topic id); none for a topic that was recreated."""
-    return claims.get(ClaimedPartition(topic, topic_id, partition), _NOTHING)
+    by_id, by_name = (claims.get(each) for each in ClaimedPartition(topic, topic_id, partition).list_places())
+    if by_id is None or by_name is None:
+        return by_id or by_name or _NOTHING
+    spans = sorted(
+        span for each in (by_id, by_name) for span in zip(array("q", each.firsts), array("q", each.ends), strict=True)
+    )
+    begun = dict(by_id.begun)
+    for flow, first in by_name.begun:
+        begun[flow] = min(first, begun.get(flow, first))
+    return PartitionClaims(
+        (*by_name.rules, *by_id.rules),
+        array("q", [first for first, _ in spans]).tobytes(),
+        array("q", [end for _, end in spans]).tobytes(),
+        tuple(sorted(begun.items())),
+    )

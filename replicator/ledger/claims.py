@@ -11,7 +11,13 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable
 from itertools import chain
 
-from clusters.claim_rules import UNBOUNDED_END_OFFSET, ClaimedPartition, ClaimRule, PartitionClaims
+from clusters.claim_rules import (
+    UNBOUNDED_END_OFFSET,
+    ClaimedPartition,
+    ClaimRule,
+    PartitionClaims,
+    name_claimed_partition,
+)
 from clusters.control_records import ControlRecord
 from clusters.settings import ConnectionSettings
 from replicator.ledger.ledger import decode_blocks, read_newest_records, select_transaction_records
@@ -33,7 +39,7 @@ def build_claims(records: Iterable[ControlRecord], mapped: Collection[str]) -> d
     records = list(records)
     by_sequence: dict[tuple[ClaimedPartition, str], list[LedgerBlock]] = defaultdict(list)
     for block in decode_blocks(records):
-        place = ClaimedPartition(block.key.target_topic, block.target_id, block.key.partition)
+        place = name_claimed_partition(block.key.target_topic, block.target_id, block.key.partition)
         by_sequence[place, block.key.flow].append(block)
     rules: dict[ClaimedPartition, list[ClaimRule]] = defaultdict(list)
     for (place, flow), blocks in by_sequence.items():
@@ -41,7 +47,7 @@ def build_claims(records: Iterable[ControlRecord], mapped: Collection[str]) -> d
     known: dict[ClaimedPartition, list[PositionAndRuns]] = defaultdict(list)
     for each in decode_positions(select_transaction_records(records)).values():
         key = each.position.key
-        known[ClaimedPartition(key.target_topic, each.position.target_id, key.partition)].append(each)
+        known[name_claimed_partition(key.target_topic, each.position.target_id, key.partition)].append(each)
     return {
         place: PartitionClaims(tuple(rules.get(place, ())), *_spans(known.get(place, ())), _begun(known.get(place, ())))
         for place in {*rules, *known}

@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from clusters.claim_rules import ClaimedPartition, ClaimRule
+from clusters.claim_rules import ClaimedPartition, ClaimRule, name_claimed_partition
 from clusters.control_records import ControlRecord, read_control_log
 from clusters.control_topics import LEDGER_TOPIC
 from clusters.errors import ProtocolError, TopicMissing
@@ -75,12 +75,13 @@ class ClaimsView:
     def covers(self, where: ClaimedPartition, batch: RawBatch) -> bool:
         """Whether some flow says that it wrote the batch there."""
         seen = batch.producer_id, batch.producer_epoch, batch.base_sequence, batch.base, batch.end
-        for place in self._about.get(where, ()):
-            if any(rule.covers(*seen) for rule in self._rules[place].get(where, ())):
-                return True
-            written = self._written.get(place)
-            if written is not None and written.where == where and written.covers(batch.base, batch.end):
-                return True
+        for named in where.list_places():
+            for place in self._about.get(named, ()):
+                if any(rule.covers(*seen) for rule in self._rules[place].get(named, ())):
+                    return True
+                written = self._written.get(place)
+                if written is not None and written.where == named and written.covers(batch.base, batch.end):
+                    return True
         return False
 
     def take(self, record: ControlRecord) -> None:
@@ -179,7 +180,7 @@ def _written(
         for number, block in blocks.items()
         if number >= at.since and f"{prefix}|{STRETCHES}|{number}" in records
     }
-    where = ClaimedPartition(at.key.target_topic, at.target_id, at.key.partition)
+    where = name_claimed_partition(at.key.target_topic, at.target_id, at.key.partition)
     return _Written(where, counting, at.stretches, at.block)
 
 

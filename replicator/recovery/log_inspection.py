@@ -168,8 +168,9 @@ def _read_producer_state(
     topic, partition = key.target_topic, key.partition
     if not connection.knows(Api.DESCRIBE_PRODUCERS, 0):
         (own,) = connection.list_offsets(((topic, partition),), LATEST, unreplicated=True)
-        if own.error:
+        if own.error in error_codes.REINSPECT_CODES:
             return build_refusal(connection.alias, "ListOffsets", topic, partition, own.error)
+        # A server that is not Apache's may refuse this question (its offset is -1 then), and answered the usual one.
         return _ProducerState(None, max(own.offset, there.end))
     error, states = connection.describe_producers(topic, partition)
     if error:

@@ -53,7 +53,7 @@ def test_every_other_server_is_tried_in_both_directions() -> None:
         ("tansu", "4.3.1"),
         ("4.3.1", "tansu"),
     ]
-    assert len(kafka_matrix._choose_pairs("")) == 21 + 8
+    assert len(kafka_matrix._choose_pairs("")) == 28 + 8
 
 
 def test_the_page_has_releases_and_other_servers_apart() -> None:

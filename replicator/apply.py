@@ -11,10 +11,11 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 
 from clusters.admin import Admin
-from clusters.capabilities import BrokerAnswers, ask_brokers, check_requests
+from clusters.capabilities import ask_brokers, check_requests
 from clusters.control_records import read_control_log
 from clusters.control_topics import FLOWS_TOPIC, ControlWriter, ensure_control_topics
 from clusters.control_values import log_invalid_record
+from clusters.errors import RequestRefused
 from clusters.flow_records import FlowRecord, read_flows, write_flow
 from clusters.producer_registry import ProducerRecord, read_producers, register_producer
 from clusters.settings import ConnectionSettings, SettingsLookup
@@ -71,7 +72,7 @@ def apply_plan(
             admin.check_identity()
             ids[alias] = admin.cluster_id()
     targets = sorted({flow.target for flow in plan.flows})
-    able = combine_with_probes(_require_requests(plan, settings), probed)
+    able = _require_requests(plan, settings, probed)
     there = {alias: read_flows(each) for alias, each in settings.items()}
     wanted = adapt_to_neighbours(plan.topology, list(plan.flows), ids, there)
     flows = [_as_before(plan, flow, there[flow.target].get(flow.id), ids, settings) for flow in wanted]
@@ -114,14 +115,22 @@ def _serving(flow: PlanFlow, before: FlowRecord | None) -> PlanFlow | None:
     return None if stopped else replace(before, flow=flow).serving
 
 
-def _require_requests(plan: Plan, settings: Mapping[str, ConnectionSettings]) -> dict[str, BrokerAnswers]:
-    """What the brokers of each cluster said, by alias. Raises RequestRefused."""
+def _require_requests(
+    plan: Plan, settings: Mapping[str, ConnectionSettings], probed: Iterable[ClusterCapabilities]
+) -> dict[str, ClusterCapabilities]:
+    """What the brokers of each cluster said, and a probe saw, by alias. Raises CannotApply and RequestRefused."""
     answers = {alias: ask_brokers(each) for alias, each in sorted(settings.items())}
-    for alias in sorted({flow.source for flow in plan.flows}):
-        check_requests(answers[alias], "source")
-    for alias in sorted({flow.target for flow in plan.flows}):
-        check_requests(answers[alias], "target")
-    return answers
+    able = combine_with_probes(answers, probed)
+    try:
+        for alias in sorted({flow.source for flow in plan.flows}):
+            check_requests(answers[alias], "source")
+        for alias in sorted({flow.target for flow in plan.flows}):
+            check_requests(answers[alias], "target")
+    except RequestRefused:
+        for flow in plan.flows:  # its message names the flow, everything that is missing, and what to do
+            require_guarantee(flow, able[flow.source], able[flow.target])
+        raise
+    return able
 
 
 def _as_before(

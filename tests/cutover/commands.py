@@ -82,11 +82,13 @@ class Answer:
         return json.loads(self.out)
 
 
-def run_topology(*arguments: object, home: Path) -> Answer:
-    """Runs `topology …` to its end. home: the current folder, in which commands leave their evidence."""
+def run_topology(*arguments: object, home: Path, quiet: bool = False) -> Answer:
+    """Runs `topology …` to its end. home: the current folder, in which commands leave their evidence. quiet: what it
+    says is not shown."""
     argv = [str(COMMAND), *(str(each) for each in arguments)]
     done = subprocess.run(argv, cwd=home, capture_output=True, text=True, timeout=_LONGEST_S, stdin=subprocess.DEVNULL)
-    print(f"$ topology {' '.join(argv[1:])}  # exit code {done.returncode}\n{done.stdout}{done.stderr}", flush=True)
+    if not quiet:
+        print(f"$ topology {' '.join(argv[1:])}  # exit code {done.returncode}\n{done.stdout}{done.stderr}", flush=True)
     return Answer(done.returncode, done.stdout, done.stderr)
 
 
@@ -134,9 +136,7 @@ class MovingScene:
         paid = ["lab.orders_producer", "--topics", PAID, "--rate", "40", *transactions, *at]
         billing = ["lab.billing_consumer", "--group", GROUP, "--topics", f"{PLAIN},{PAID}", *at]
         started = (("orders", orders), ("paid", paid), (GROUP, billing))
-        self.running = {
-            name: sample_applications.start_application(self.apps, name, argv) for name, argv in started
-        }
+        self.running = {name: sample_applications.start_application(self.apps, name, argv) for name, argv in started}
         sample_applications.wait_for_count(self.running[GROUP], "processed", 200, seconds=180)
 
     def build_migration(self, rollback: str, producers: tuple[str, ...] = ("orders", "paid")) -> str:
@@ -160,7 +160,7 @@ class MovingScene:
 
     def list_partitions(self, flow: str = "onprem-to-cloud") -> list[dict[str, Any]]:
         """What `topology status` says of each partition of a flow."""
-        told = self.run("status", "--format", "json").read_json()
+        told = run_topology("status", self.path, "--format", "json", home=self.home, quiet=True).read_json()
         return [each for flows in told["flows"] if flows["id"] == flow for each in flows["partitions"]]
 
     def is_served(self) -> bool:

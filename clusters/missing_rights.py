@@ -66,8 +66,8 @@ class _MissingRight:
 
 
 def find_missing_rights(settings: ConnectionSettings, needed: Sequence[RequiredRight]) -> list[_MissingRight]:
-    """What is missing of `needed` on one cluster, in order, without what is optional there. Raises ClusterError when the
-    cluster cannot be asked, RequestRefused when a group's coordinator does not tell rights.
+    """What is missing of `needed` on one cluster, in order, without what is optional there. Raises ClusterError when
+    the cluster cannot be asked, RequestRefused when a group's coordinator does not tell rights.
 
     A transactional id's WRITE is checked as DESCRIBE: no request tells more without opening a transaction.
     """

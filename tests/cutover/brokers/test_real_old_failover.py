@@ -86,7 +86,8 @@ def test_what_is_lost_is_what_was_said(tmp_path: Path, release: str) -> None:
             go_back(site, path)
         else:
             refused = run("failback", path, "--divergence", "skip", "--approve", "auto")
-            assert refused.code != 0
+            assert refused.code == 2
+            assert "no flow leads from cloud back to onprem (wave all says `none: nothing is copied" in refused.text
             assert find_clusters(site) == {("running", "cloud")}
         wait_for_more(site)
         group = site.settled()

@@ -22,8 +22,9 @@ from topology import compile_path
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.soak, pytest.mark.timeout(1_800)]
 
 
-def write_file(site: Site, way_back: bool) -> Path:
-    """An active cluster, its standby that is behind, and what a failover promotes."""
+def write_file(site: Site, way_back: bool, quota: str = f", quota: {SLOW}B/s") -> Path:
+    """An active cluster, its standby that is behind, and what a failover promotes. quota: of the workers, so that the
+    standby is behind."""
     values = WAY_BACK if way_back else NO_WAY_BACK
     addresses = {alias: cluster.bootstrap for alias, cluster in site.lab.clusters.items()}
     apps = (site.orders, site.billing)
@@ -31,7 +32,7 @@ def write_file(site: Site, way_back: bool) -> Path:
     path = site.home / "standby.yaml"
     path.write_text(
         HEAD.format(**addresses)
-        + STANDBY.format(topics=TOPIC, quota=f", quota: {SLOW}B/s", reverse=values["reverse"])
+        + STANDBY.format(topics=TOPIC, quota=quota, reverse=values["reverse"])
         + MIGRATION.format(applications=lines, topics=TOPIC, producers="orders", rollback=values["rollback"])
     )
     site.plan = compile_path(path)
@@ -98,6 +99,8 @@ def test_what_is_lost_is_what_was_said(tmp_path: Path, release: str) -> None:
 def go_back(site: Site, path: Path) -> None:
     """What only the old cluster holds is listed first, and then everything returns there."""
     run = partial(run_topology, home=site.home)
+    write_file(site, way_back=True, quota="")  # which would slow the way back as well
+    assert run("apply", path).code == 0
     with worker_running(path, "onprem", site.home):
         refused = run("failback", path, "--approve", "auto")
         assert refused.code == 1

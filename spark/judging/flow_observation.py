@@ -34,7 +34,7 @@ from topology.plan import PlanFlow
 _CONFIGS = ("cleanup.policy", "message.timestamp.type", "max.message.bytes")
 _KEPT = ("retention.ms", "retention.bytes")  # -1: for ever
 _MOST_LEFT = 10_000  # offsets below the barrier that are read to see whether they are markers only
-_ISOLATIONS: tuple[ReadIsolation, ReadIsolation] = ("read_committed", "read_uncommitted")
+_ISOLATIONS: tuple[ReadIsolation, ReadIsolation] = ("read_uncommitted", "read_committed")
 
 
 class PartitionAlignment(NamedTuple):
@@ -187,7 +187,8 @@ def _open_transactions(facts: FlowFacts) -> None:
         (facts.target, facts.flow.target, [TopicPartition(place.target_topic, place.partition) for place in places]),
     )
     for admin, alias, keys in sides:
-        stable, whole = (admin.offsets(keys, isolation) if keys else {} for isolation in _ISOLATIONS)
+        # The end first: what is written between the two readings is no open transaction.
+        whole, stable = (admin.offsets(keys, isolation) if keys else {} for isolation in _ISOLATIONS)
         held: dict[str, list[str]] = {}
         for key in keys:
             if stable[key].end < whole[key].end:

@@ -95,7 +95,7 @@ REFUSALS: list[tuple[str, str, Spoil, str]] = [
     ("preflight", "refused", lambda w: setattr(w, "flow_state", "paused"), "is paused, not running"),
     ("preflight", "refused", stranger("target"), "is alive at cloud"),
     ("preflight", "refused", lambda w: w.offsets["target"].update({GROUP: {target_of(TopicPartition("clicks", 0)): 3}}),
-     "has offsets at cloud already"),
+     f"`topology offsets reset-group FILE --flow onprem-to-cloud --group {GROUP}` replaces them"),
     ("preflight", "refused", lambda w: w.offsets["source"][GROUP].update({TopicPartition("other", 0): 1}),
      "also reads other"),
     ("preflight", "refused", lambda w: w.nobody.add(PRODUCER), "migration.applications.checkout.http"),

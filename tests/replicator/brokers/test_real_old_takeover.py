@@ -15,6 +15,7 @@ from clusters.admin import Admin
 from clusters.topic_partition import TopicPartition
 from lab import mirrormaker
 from tests.cutover.commands import (
+    GROUP,
     NO_WAY_BACK,
     PAID,
     PARTITIONS,
@@ -33,7 +34,10 @@ FLOW = "onprem-to-cloud"
 MORE = {
     "replication.policy.class": "org.apache.kafka.connect.mirror.IdentityReplicationPolicy",
     "scheduled.rebalance.max.delay.ms": "0",  # or a worker that comes again waits for five minutes
-    "sync.topic.configs.enabled": "true",
+    "sync.group.offsets.enabled": "true",  # so positions of groups at the target are MirrorMaker's
+    "sync.group.offsets.interval.seconds": "2",
+    "emit.checkpoints.interval.seconds": "2",
+    "refresh.groups.interval.seconds": "5",
 }
 
 
@@ -44,6 +48,12 @@ def find_ends(scene: MovingScene, topic: str) -> list[int]:
             return [0] * PARTITIONS
         found = admin.offsets([TopicPartition(topic, number) for number in range(PARTITIONS)], "read_uncommitted")
         return [span.end for _, span in sorted(found.items())]
+
+
+def has_positions(scene: MovingScene) -> bool:
+    """Whether the group has a position of each partition at the target."""
+    with Admin(scene.settings["cloud"]) as admin:
+        return len(admin.group(GROUP).offsets) == 2 * PARTITIONS
 
 
 def copy_with_mirrormaker(scene: MovingScene) -> None:
@@ -68,6 +78,7 @@ def copy_with_mirrormaker(scene: MovingScene) -> None:
             ),
         )
         assert second.runs()
+        wait_for("MirrorMaker moves the group", lambda: has_positions(scene))
         second.stop()
     finally:
         first.kill()
@@ -80,6 +91,22 @@ def import_file(scene: MovingScene) -> None:
     properties = scene.home / "second" / "mm2.properties"
     assert run_topology("import", properties, "-o", scene.path, home=scene.home).code in (0, 1)
     scene.path.write_text(scene.path.read_text() + scene.build_migration(NO_WAY_BACK["rollback"]))
+
+
+def take_group_over(scene: MovingScene) -> None:
+    """The group's positions at the target are MirrorMaker's: they are left alone, until somebody decides."""
+    group = ("--flow", FLOW, "--group", GROUP)
+    refused = scene.run("migrate", "--approve", "auto")
+    assert refused.code == 1
+    assert f"`topology offsets reset-group FILE --flow {FLOW} --group {GROUP}` replaces them" in refused.text
+    assert set(scene.find_places().values()) == {("running", "onprem")}
+    assert run_topology("offsets", "reset-group", scene.path, *group, "--yes", home=scene.home).code == 0
+
+    def follows() -> bool:
+        shown = run_topology("offsets", "groups", scene.path, *group, home=scene.home)
+        return "different" not in shown.out
+
+    wait_for("the group follows the flow", follows)
 
 
 def keep_wanted(found: list[tuple[int, Record]], extra: set[int]) -> list[Record]:
@@ -112,8 +139,8 @@ def test_mirrormaker_from_2_4_is_taken_over_and_applications_move(tmp_path: Path
             adopted = run_topology("flow", "adopt", FLOW, scene.path, "--from", "mm2", *accepted, home=scene.home)
             assert adopted.code == 0
             wait_for("every partition is copied", scene.is_served)
-            proof = scene.run("verify", "-o", tmp_path / "proof", "--format", "json")
-            assert proof.code == 0
+            assert scene.run("verify", "-o", tmp_path / "proof").code == 0
+            take_group_over(scene)
             assert scene.run("migrate", "--approve", "auto").code == 0
             assert set(scene.find_places().values()) == {("running", "cloud")}
             scene.wait_for_more()

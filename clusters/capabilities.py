@@ -107,13 +107,15 @@ def combine_answers(found: BrokerAnswers) -> ClusterCapabilities:
     )
 
 
-def check_requests(found: BrokerAnswers, end: ClusterEnd, delivery: Delivery = "sequence") -> None:
+def check_requests(
+    found: BrokerAnswers, end: ClusterEnd, delivery: Delivery = "sequence", *, allows_repeats: bool = False
+) -> None:
     """Raises RequestRefused for the first request that a broker does not take: it names the broker, the versions, and
-    the release that has them."""
+    the release that has them. allows_repeats: some flow has `at_least_once, proven`, which needs less of its target."""
     for each in found.answers:
-        for need in list_request_needs(end, delivery):
+        for need in list_request_needs(end, delivery, allows_repeats=allows_repeats):
             each.pick(Api[need.request.upper()], need.lowest)
-    if end == "target" and found.without_id is not None:
+    if end == "target" and found.without_id is not None and not allows_repeats:
         raise RequestRefused(
             f"cluster {found.alias} gives topic {found.without_id} no id, so a topic that is deleted and created "
             "again could not be told apart: set inter.broker.protocol.version to 2.8 or newer there (KIP-516)",

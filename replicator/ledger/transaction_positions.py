@@ -8,6 +8,13 @@ and nothing to reconcile. The position is written with every transaction and so 
 many of them, they go into the last block, which is written again (decision 0023). A block is deleted (tombstone) in a
 later transaction when the target has deleted all of its records: what remains grows with what the target retains, not
 with what was ever copied.
+
+Key   `<flow>|<topic>|<partition>|repeated|<n>`  records that stand at the target once more, from target offset n on
+
+A partition that is copied with repeats (`at_least_once, proven`) keeps its position in the same way, but no transaction
+ties it to the records. It is written behind them, once their answers are there, so it may be older than the log. What
+stands behind it is found by reading the log (`replicator.recovery.tail_comparison`). Each record says something true of
+the log, so an older position that comes late makes the next takeover read more, and nothing wrong.
 """
 
 from __future__ import annotations
@@ -29,7 +36,12 @@ from clusters.errors import ProtocolError
 from replicator.errors import ReplicatorError
 from replicator.ledger import column_packing
 from replicator.ledger.column_rows import ColumnRows
-from replicator.ledger.explicit_runs import ExplicitRunMap, concatenate_explicit_runs, join_explicit_runs
+from replicator.ledger.explicit_runs import (
+    ExplicitRunMap,
+    RepeatedRunMap,
+    concatenate_explicit_runs,
+    join_explicit_runs,
+)
 from replicator.ledger.offset_map import BrokenOffsetMap, ExplicitRun, OffsetMap, OffsetRun
 from replicator.partition_key import PartitionKey
 
@@ -37,10 +49,30 @@ _SCHEMA: Final = 2
 RUNS_PER_BLOCK: Final = 2048
 RUNS_IN_POSITION: Final = 64  # at most, of a position: it is written again with every transaction
 _PLAIN_STRETCHES: Final = 8  # that stand readable in a record; more are packed
-POSITION, STRETCHES, _PATH = "position", "stretches", "path"
-TRANSACTION_RECORD_KINDS: Final = frozenset({POSITION, STRETCHES, _PATH})
+POSITION, STRETCHES, _PATH, _REPEATED = "position", "stretches", "path", "repeated"
+TRANSACTION_RECORD_KINDS: Final = frozenset({POSITION, STRETCHES, _PATH, _REPEATED})
 
 LedgerEntry = tuple[str, ControlValue | None]  # key and value of a ledger record; None is a tombstone
+
+
+class SourceSpan(NamedTuple):
+    """Source offsets from `first` up to, not including, `end`; `first` = `end` is a place between two."""
+
+    first: int
+    end: int
+
+
+class LogKnowledge(NamedTuple):
+    """What is known of the target's log of a partition that is copied with repeats.
+
+    known_end: everything below this target offset is ours, and stands in the ledger. settled: when this was written,
+    nothing was under way any more. takeovers: where a batch may begin that was under way at one of the last takeovers
+    and has not landed yet.
+    """
+
+    known_end: int
+    settled: bool = False
+    takeovers: tuple[SourceSpan, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +82,8 @@ class TransactionPosition:
     last block; filled: how many of its stretches count.
     generation: grows with every order that was obeyed; order, note: the newest of them
     (replicator.recovery.operator_decisions); since: the
-    first block that counts, what older ones describe was given up by an order to reseed."""
+    first block that counts, what older ones describe was given up by an order to reseed. log: of a partition that is
+    copied with repeats; None where transactions say what stands in the log."""
 
     key: PartitionKey
     source_id: uuid.UUID
@@ -65,6 +98,7 @@ class TransactionPosition:
     note: str = ""
     since: int = 0
     filled: int = 0
+    log: LogKnowledge | None = None
 
     @property
     def target_end(self) -> int:
@@ -73,7 +107,7 @@ class TransactionPosition:
 
     def to_json(self) -> ControlValue:
         """The value of the `position` record in watershed.ledger."""
-        return _about(self.key, POSITION) | {
+        value = _about(self.key, POSITION) | {
             "target_topic": self.key.target_topic,
             "source_id": str(self.source_id),
             "target_id": str(self.target_id),
@@ -88,18 +122,23 @@ class TransactionPosition:
             "since": self.since,
             "filled": self.filled,
         }
+        if self.log is not None:
+            value["log"] = [self.log.known_end, self.log.settled, [list(each) for each in self.log.takeovers]]
+        return value
 
 
 @dataclass(frozen=True, slots=True)
 class PositionAndRuns:
     """All that the ledger says of a partition: its position, and its blocks by number, of the last what counts.
 
-    stale: numbers of blocks that do not count any more and may be deleted.
+    stale: numbers of blocks that do not count any more and may be deleted. repeated: records that stand at the target
+    once more than they should, in log order; only of a partition that is copied with repeats.
     """
 
     position: TransactionPosition
     blocks: Mapping[int, ColumnRows[ExplicitRun]] = field(default_factory=dict)
     stale: tuple[int, ...] = ()
+    repeated: tuple[ExplicitRun, ...] = ()
     _map: list[OffsetMap] = field(init=False, repr=False, compare=False, default_factory=list)  # once it was asked for
 
     @property
@@ -113,7 +152,8 @@ class PositionAndRuns:
         here = self.position
         pieces = [*(self.blocks[number] for number in sorted(self.blocks)), ColumnRows.of(ExplicitRun, here.stretches)]
         try:
-            return ExplicitRunMap.over(concatenate_explicit_runs(pieces), here.begin, here.position)
+            runs = ExplicitRunMap.over(concatenate_explicit_runs(pieces), here.begin, here.position)
+            return runs if here.log is None else RepeatedRunMap.beside(runs, here.log.known_end, self.repeated)
         except ReplicatorError as error:
             return BrokenOffsetMap((here.begin,), str(error))
 
@@ -142,10 +182,15 @@ class PositionTracker:
         self._next: _Advance | None = None
 
     def advance(
-        self, landed: Iterable[ExplicitRun], position: int, leader_epoch: int, log_start: int = -1
+        self,
+        landed: Iterable[ExplicitRun],
+        position: int,
+        leader_epoch: int,
+        log_start: int = -1,
+        log: LogKnowledge | None = None,
     ) -> list[LedgerEntry]:
         """The ledger records of a transaction in which `landed` was written and the source is copied through
-        `position`. log_start: the target's, if it is known."""
+        `position`. log_start: the target's, if it is known. log: of a partition that is copied with repeats."""
         here = self.position
         newest, number, open_block = join_explicit_runs([*here.stretches, *landed]), here.block, self._open
         entries: list[LedgerEntry] = [(f"{_prefix(here.key)}|{STRETCHES}|{stale}", None) for stale in self._stale]
@@ -171,6 +216,7 @@ class PositionTracker:
             block=number,
             stretches=tuple(newest),
             filled=len(open_block),
+            log=log,
         )
         entries.append((f"{_prefix(here.key)}|{POSITION}", after.to_json()))
         self._next = _Advance(after, filled, gone, open_block)
@@ -195,6 +241,7 @@ def decode_positions(records: Iterable[ControlRecord]) -> dict[PartitionKey, Pos
     where one is missing."""
     positions: dict[tuple[str, str, int], TransactionPosition] = {}
     blocks: dict[tuple[str, str, int], dict[int, ColumnRows[ExplicitRun]]] = {}
+    repeated: dict[tuple[str, str, int], list[tuple[int, ExplicitRun]]] = {}
     for record in records:
         value = record.value or {}
         try:
@@ -206,6 +253,8 @@ def decode_positions(records: Iterable[ControlRecord]) -> dict[PartitionKey, Pos
                 blocks.setdefault(where, {})[value["block"]] = decode_explicit_runs(value[STRETCHES])
             elif value["kind"] == POSITION:
                 positions[where] = _position(value)
+            elif value["kind"] == _REPEATED:
+                repeated.setdefault(where, []).append((value["since"], ExplicitRun(*value[_REPEATED])))
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise ProtocolError(
                 f"{LEDGER_TOPIC} holds a record at partition {record.partition} offset {record.offset} "
@@ -213,10 +262,17 @@ def decode_positions(records: Iterable[ControlRecord]) -> dict[PartitionKey, Pos
                 topic=LEDGER_TOPIC,
                 partition=record.partition,
             ) from None
-    return {position.key: _known(position, blocks.get(where, {})) for where, position in positions.items()}
+    return {
+        position.key: _known(position, blocks.get(where, {}), repeated.get(where, ()))
+        for where, position in positions.items()
+    }
 
 
-def _known(position: TransactionPosition, blocks: dict[int, ColumnRows[ExplicitRun]]) -> PositionAndRuns:
+def _known(
+    position: TransactionPosition,
+    blocks: dict[int, ColumnRows[ExplicitRun]],
+    repeated: Iterable[tuple[int, ExplicitRun]],
+) -> PositionAndRuns:
     """The last block may have been read in a newer version than the position: it only ever grows."""
     counting = {number: block for number, block in blocks.items() if position.since <= number < position.block}
     if position.filled:
@@ -232,7 +288,18 @@ def _known(position: TransactionPosition, blocks: dict[int, ColumnRows[ExplicitR
         position,
         counting,
         tuple(sorted(number for number in blocks if number < position.since)),
+        tuple(sorted(run for since, run in repeated if since == position.since)),
     )
+
+
+def build_repeated_entries(
+    position: TransactionPosition, repeated: Iterable[ExplicitRun], gone: Iterable[ExplicitRun] = ()
+) -> list[LedgerEntry]:
+    """The ledger records of repeats that were found, and tombstones of those that the target has deleted (`gone`)."""
+    prefix = f"{_prefix(position.key)}|{_REPEATED}"
+    entries: list[LedgerEntry] = [(f"{prefix}|{run.target}", None) for run in gone]
+    about = _about(position.key, _REPEATED) | {"since": position.since}
+    return entries + [(f"{prefix}|{run.target}", about | {_REPEATED: list(run)}) for run in repeated]
 
 
 def build_path_entry(flow: str, slot: int, path: tuple[str, ...]) -> LedgerEntry:
@@ -290,7 +357,12 @@ def _position(value: dict[str, Any]) -> TransactionPosition:
         note=value["note"],
         since=value["since"],
         filled=value.get("filled", 0),
+        log=None if value.get("log") is None else _log(*value["log"]),
     )
+
+
+def _log(known_end: int, settled: bool, takeovers: Iterable[list[int]]) -> LogKnowledge:
+    return LogKnowledge(known_end, settled, tuple(SourceSpan(*each) for each in takeovers))
 
 
 def _about(key: PartitionKey, kind: str) -> ControlValue:

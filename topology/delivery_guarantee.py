@@ -119,7 +119,7 @@ class GuaranteeDecision:
     def is_executed(self) -> bool:
         """Whether workers copy this flow with the guarantee."""
         if self.guarantee == AT_LEAST_ONCE:
-            return self.allows_repeats and not self.obstacle
+            return self.delivery == "sequence" and self.allows_repeats and not self.obstacle
         return self.guarantee == _EXACTLY_ONCE[self.delivery]
 
 

@@ -62,7 +62,7 @@ class PositionWriter:
             return []
         progress, here = self.take(), self.track.position
         assert here.log is not None, "a partition that is copied with repeats"
-        log = LogKnowledge(progress.known_end, self._closing and progress.settled, here.log.takeovers)
+        log = LogKnowledge(progress.known_end, self._closing and progress.settled)
         if not progress.landed and (progress.position, log) == (here.position, here.log):
             return []
         self._under_way, self._closing = True, False

@@ -9,12 +9,14 @@ many of them, they go into the last block, which is written again (decision 0023
 later transaction when the target has deleted all of its records: what remains grows with what the target retains, not
 with what was ever copied.
 
-Key   `<flow>|<topic>|<partition>|repeated|<n>`  records that stand at the target once more, from target offset n on
+Key   `<flow>|<topic>|<partition>|repeated|<n>`      records that stand at the target once more, from offset n on
+Key   `<flow>|<topic>|<partition>|takeover|<n>-<m>`  a takeover: source offsets from which a batch may be under way
 
 A partition that is copied with repeats (`at_least_once, proven`) keeps its position in the same way, but no transaction
 ties it to the records. It is written behind them, once their answers are there, so it may be older than the log. What
 stands behind it is found by reading the log (`replicator.recovery.tail_comparison`). Each record says something true of
-the log, so an older position that comes late makes the next takeover read more, and nothing wrong.
+the log, so an older position that comes late makes the next takeover read more, and nothing wrong. Repeats and
+takeovers have keys of their own, which such a position does not touch.
 """
 
 from __future__ import annotations
@@ -49,8 +51,9 @@ _SCHEMA: Final = 2
 RUNS_PER_BLOCK: Final = 2048
 RUNS_IN_POSITION: Final = 64  # at most, of a position: it is written again with every transaction
 _PLAIN_STRETCHES: Final = 8  # that stand readable in a record; more are packed
-POSITION, STRETCHES, _PATH, _REPEATED = "position", "stretches", "path", "repeated"
-TRANSACTION_RECORD_KINDS: Final = frozenset({POSITION, STRETCHES, _PATH, _REPEATED})
+POSITION, STRETCHES, _PATH, _REPEATED, _TAKEOVER = "position", "stretches", "path", "repeated", "takeover"
+TRANSACTION_RECORD_KINDS: Final = frozenset({POSITION, STRETCHES, _PATH, _REPEATED, _TAKEOVER})
+TAKEOVERS_KEPT: Final = 16  # a batch that is under way for longer than so many takeovers halts its partition
 
 LedgerEntry = tuple[str, ControlValue | None]  # key and value of a ledger record; None is a tombstone
 
@@ -66,13 +69,11 @@ class LogKnowledge(NamedTuple):
     """What is known of the target's log of a partition that is copied with repeats.
 
     known_end: everything below this target offset is ours, and stands in the ledger. settled: when this was written,
-    nothing was under way any more. takeovers: where a batch may begin that was under way at one of the last takeovers
-    and has not landed yet.
+    nothing was under way any more.
     """
 
     known_end: int
     settled: bool = False
-    takeovers: tuple[SourceSpan, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +124,7 @@ class TransactionPosition:
             "filled": self.filled,
         }
         if self.log is not None:
-            value["log"] = [self.log.known_end, self.log.settled, [list(each) for each in self.log.takeovers]]
+            value["log"] = list(self.log)
         return value
 
 
@@ -132,13 +133,15 @@ class PositionAndRuns:
     """All that the ledger says of a partition: its position, and its blocks by number, of the last what counts.
 
     stale: numbers of blocks that do not count any more and may be deleted. repeated: records that stand at the target
-    once more than they should, in log order; only of a partition that is copied with repeats.
+    once more than they should, in log order; takeovers: the oldest first. Both only of a partition that is copied with
+    repeats.
     """
 
     position: TransactionPosition
     blocks: Mapping[int, ColumnRows[ExplicitRun]] = field(default_factory=dict)
     stale: tuple[int, ...] = ()
     repeated: tuple[ExplicitRun, ...] = ()
+    takeovers: tuple[SourceSpan, ...] = ()
     _map: list[OffsetMap] = field(init=False, repr=False, compare=False, default_factory=list)  # once it was asked for
 
     @property
@@ -241,7 +244,7 @@ def decode_positions(records: Iterable[ControlRecord]) -> dict[PartitionKey, Pos
     where one is missing."""
     positions: dict[tuple[str, str, int], TransactionPosition] = {}
     blocks: dict[tuple[str, str, int], dict[int, ColumnRows[ExplicitRun]]] = {}
-    repeated: dict[tuple[str, str, int], list[tuple[int, ExplicitRun]]] = {}
+    beside: dict[tuple[str, str, int], list[tuple[int, int, ExplicitRun | SourceSpan]]] = {}
     for record in records:
         value = record.value or {}
         try:
@@ -254,7 +257,9 @@ def decode_positions(records: Iterable[ControlRecord]) -> dict[PartitionKey, Pos
             elif value["kind"] == POSITION:
                 positions[where] = _position(value)
             elif value["kind"] == _REPEATED:
-                repeated.setdefault(where, []).append((value["since"], ExplicitRun(*value[_REPEATED])))
+                beside.setdefault(where, []).append((value["since"], record.offset, ExplicitRun(*value[_REPEATED])))
+            elif value["kind"] == _TAKEOVER:
+                beside.setdefault(where, []).append((value["since"], record.offset, SourceSpan(*value[_TAKEOVER])))
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise ProtocolError(
                 f"{LEDGER_TOPIC} holds a record at partition {record.partition} offset {record.offset} "
@@ -263,7 +268,7 @@ def decode_positions(records: Iterable[ControlRecord]) -> dict[PartitionKey, Pos
                 partition=record.partition,
             ) from None
     return {
-        position.key: _known(position, blocks.get(where, {}), repeated.get(where, ()))
+        position.key: _known(position, blocks.get(where, {}), beside.get(where, ()))
         for where, position in positions.items()
     }
 
@@ -271,7 +276,7 @@ def decode_positions(records: Iterable[ControlRecord]) -> dict[PartitionKey, Pos
 def _known(
     position: TransactionPosition,
     blocks: dict[int, ColumnRows[ExplicitRun]],
-    repeated: Iterable[tuple[int, ExplicitRun]],
+    beside: Iterable[tuple[int, int, ExplicitRun | SourceSpan]],
 ) -> PositionAndRuns:
     """The last block may have been read in a newer version than the position: it only ever grows."""
     counting = {number: block for number, block in blocks.items() if position.since <= number < position.block}
@@ -288,18 +293,39 @@ def _known(
         position,
         counting,
         tuple(sorted(number for number in blocks if number < position.since)),
-        tuple(sorted(run for since, run in repeated if since == position.since)),
+        tuple(sorted(each for since, _, each in beside if since == position.since and isinstance(each, ExplicitRun))),
+        tuple(
+            each
+            for since, _, each in sorted(beside, key=lambda entry: entry[1])
+            if since == position.since and isinstance(each, SourceSpan)
+        ),
     )
 
 
-def build_repeated_entries(
-    position: TransactionPosition, repeated: Iterable[ExplicitRun], gone: Iterable[ExplicitRun] = ()
+def build_takeover_entries(
+    known: PositionAndRuns, repeated: Iterable[ExplicitRun], span: SourceSpan, log_start: int
 ) -> list[LedgerEntry]:
-    """The ledger records of repeats that were found, and tombstones of those that the target has deleted (`gone`)."""
-    prefix = f"{_prefix(position.key)}|{_REPEATED}"
-    entries: list[LedgerEntry] = [(f"{prefix}|{run.target}", None) for run in gone]
-    about = _about(position.key, _REPEATED) | {"since": position.since}
-    return entries + [(f"{prefix}|{run.target}", about | {_REPEATED: list(run)}) for run in repeated]
+    """The ledger records of a takeover: the repeats that it found behind the ledger's position, and where it stands.
+
+    span: source offsets from which a batch may be under way now. log_start: the target's. Repeats that it has deleted,
+    and takeovers before the last TAKEOVERS_KEPT, get tombstones.
+    """
+    position = known.position
+    known_end = position.begin.target if position.log is None else position.log.known_end
+    prefix, about = _prefix(position.key), _about(position.key, _REPEATED) | {"since": position.since}
+    entries: list[LedgerEntry] = [
+        (f"{prefix}|{_REPEATED}|{run.target}", None)
+        for run in known.repeated
+        if run.target + run.records <= log_start or run.target >= known_end  # the latter are found again
+    ]
+    entries += [
+        (f"{prefix}|{_TAKEOVER}|{old.first}-{old.end}", None)
+        for old in known.takeovers[: 1 - TAKEOVERS_KEPT]
+        if old != span
+    ]
+    entries += [(f"{prefix}|{_REPEATED}|{run.target}", about | {_REPEATED: list(run)}) for run in repeated]
+    value = about | {"kind": _TAKEOVER, _TAKEOVER: list(span)}
+    return [*entries, (f"{prefix}|{_TAKEOVER}|{span.first}-{span.end}", value)]
 
 
 def build_path_entry(flow: str, slot: int, path: tuple[str, ...]) -> LedgerEntry:
@@ -357,12 +383,8 @@ def _position(value: dict[str, Any]) -> TransactionPosition:
         note=value["note"],
         since=value["since"],
         filled=value.get("filled", 0),
-        log=None if value.get("log") is None else _log(*value["log"]),
+        log=LogKnowledge(*value["log"]) if "log" in value else None,
     )
-
-
-def _log(known_end: int, settled: bool, takeovers: Iterable[list[int]]) -> LogKnowledge:
-    return LogKnowledge(known_end, settled, tuple(SourceSpan(*each) for each in takeovers))
 
 
 def _about(key: PartitionKey, kind: str) -> ControlValue:

@@ -33,7 +33,7 @@ from replicator.ledger.transaction_positions import (
     PositionAndRuns,
     PositionTracker,
     SourceSpan,
-    build_repeated_entries,
+    build_takeover_entries,
 )
 from replicator.partition_key import PartitionKey
 from replicator.partition_states import Halt, OffsetSpan, Reinspect
@@ -50,7 +50,6 @@ from replicator.recovery.transaction_recovery_point import RecoveryTrouble, Tran
 
 _FETCH_BYTES: Final = 4 << 20
 _PATIENCE_S: Final = 30.0  # for a quota that is used up
-TAKEOVERS_KEPT: Final = 8  # a batch that is under way for longer than so many takeovers halts the partition
 
 LeaveOut = Callable[[ClaimedPartition], Callable[[RawBatch], bool]]
 
@@ -112,8 +111,7 @@ class RepeatTakeover(PositionTakeover):
             return goes
         at = goes.known.position
         if before is None or at.generation != before.position.generation:  # it begins, or a person decided
-            log = LogKnowledge(ends.target_end)
-            return self._write(key, goes.known, TailFindings((), (), at.position), log, seen)
+            return self._write(key, goes.known, TailFindings((), (), at.position), seen)
         if at.log is None:
             return Reinspect("the ledger knows this partition as copied in transactions")
         if ends.target_end < at.log.known_end:
@@ -127,9 +125,7 @@ class RepeatTakeover(PositionTakeover):
         tail = self._read_tail(key, goes.known, at.log, seen)
         if isinstance(tail, Halt):
             return tail
-        span = SourceSpan(at.position, tail.position)
-        log = LogKnowledge(ends.target_end, False, (*at.log.takeovers, span)[-TAKEOVERS_KEPT:])
-        return self._write(key, goes.known, tail, log, seen)
+        return self._write(key, goes.known, tail, seen)
 
     def _read_tail(
         self, key: PartitionKey, known: PositionAndRuns, log: LogKnowledge, seen: InspectedPartition
@@ -144,24 +140,19 @@ class RepeatTakeover(PositionTakeover):
             leave_out = self.leave_out(ClaimedPartition(key.topic, here.topic_id, key.partition))
             source = SourceReader(at_source, key, here, leave_out)
             tail = _read_target(at_target, key, there, log.known_end)
-            return compare_tail(position, log.known_end, log.takeovers, tail, source)
+            return compare_tail(position, log.known_end, known.takeovers, tail, source)
 
     def _write(
-        self,
-        key: PartitionKey,
-        known: PositionAndRuns,
-        tail: TailFindings,
-        log: LogKnowledge,
-        seen: InspectedPartition,
+        self, key: PartitionKey, known: PositionAndRuns, tail: TailFindings, seen: InspectedPartition
     ) -> TakenRepeatablePartition:
         """Tell the ledger before anything is sent. Repeats first: a position that is read has all that it counts.
         Raises ClusterError."""
         at, track = known.position, PositionTracker(known)
         # Behind records of unknown epochs a truncation of the source shows only in its log end, until the next answer.
         epoch = at.leader_epoch if tail.position == at.position else -1
-        gone = [run for run in known.repeated if run.target + run.records <= seen.target.start]
-        entries = build_repeated_entries(at, tail.repeated, gone)
-        entries += track.advance(tail.landed, tail.position, epoch, seen.target.start, log)
+        start = seen.target.start
+        entries = build_takeover_entries(known, tail.repeated, SourceSpan(at.position, tail.position), start)
+        entries += track.advance(tail.landed, tail.position, epoch, start, LogKnowledge(seen.target.end))
         for name, value in entries:
             self.control.put(LEDGER_TOPIC, name, value, _slot(key))
         track.committed()

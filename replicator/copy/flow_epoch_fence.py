@@ -54,8 +54,8 @@ def explain_fence_refusal(record: FlowRecord, target: ConnectionSettings) -> str
     """Why this process could not; empty when it could. Nothing is changed. Raises ClusterError."""
     if record.guarantee == AT_LEAST_ONCE:
         return (
-            f"flow {record.key} copies to {target.alias} with `{AT_LEAST_ONCE}`: its batches carry no producer id, so a "
-            "worker that stood still cannot be kept out, and may write behind the applications"
+            f"flow {record.key} copies to {target.alias} with `{AT_LEAST_ONCE}`: its batches carry no producer id, so "
+            "a worker that stood still cannot be kept out, and may write behind the applications"
         )
     if record.flow.delivery == "transactions":
         return ""

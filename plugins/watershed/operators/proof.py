@@ -19,7 +19,7 @@ from cutover.evidence.proof_summary import PROOF_COUNTS
 from plugins.watershed.operators.spark_application import SparkApplicationOperator, list_attempts
 from plugins.watershed.state_folder import locate_run_folder, locate_state_folder, locate_task_folder
 
-_REACHED = ("proven", "different", "incomplete")  # an error is no verdict
+_REACHED = ("proven", "repeated", "different", "incomplete")  # an error is no verdict
 _FINDINGS = 10  # what stands in the way, as far as an event should carry it
 
 

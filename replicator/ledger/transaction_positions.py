@@ -302,6 +302,14 @@ def _known(
     )
 
 
+def list_kept_repeats(known: PositionAndRuns, log_start: int) -> list[ExplicitRun]:
+    """The repeats that a takeover leaves in the ledger: those that the target has not deleted (log_start is its own),
+    and that do not stand behind what is known of its log, where they are found again."""
+    position = known.position
+    known_end = position.begin.target if position.log is None else position.log.known_end
+    return [run for run in known.repeated if run.target + run.records > log_start and run.target < known_end]
+
+
 def build_takeover_entries(
     known: PositionAndRuns, repeated: Iterable[ExplicitRun], span: SourceSpan, log_start: int
 ) -> list[LedgerEntry]:
@@ -310,13 +318,10 @@ def build_takeover_entries(
     span: source offsets from which a batch may be under way now. log_start: the target's. Repeats that it has deleted,
     and takeovers before the last TAKEOVERS_KEPT, get tombstones.
     """
-    position = known.position
-    known_end = position.begin.target if position.log is None else position.log.known_end
+    position, kept = known.position, set(list_kept_repeats(known, log_start))
     prefix, about = _prefix(position.key), _about(position.key, _REPEATED) | {"since": position.since}
     entries: list[LedgerEntry] = [
-        (f"{prefix}|{_REPEATED}|{run.target}", None)
-        for run in known.repeated
-        if run.target + run.records <= log_start or run.target >= known_end  # the latter are found again
+        (f"{prefix}|{_REPEATED}|{run.target}", None) for run in known.repeated if run not in kept
     ]
     entries += [
         (f"{prefix}|{_TAKEOVER}|{old.first}-{old.end}", None)

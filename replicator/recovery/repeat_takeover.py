@@ -34,6 +34,7 @@ from replicator.ledger.transaction_positions import (
     PositionTracker,
     SourceSpan,
     build_takeover_entries,
+    list_kept_repeats,
 )
 from replicator.partition_key import PartitionKey
 from replicator.partition_states import Halt, OffsetSpan, Reinspect
@@ -44,7 +45,7 @@ from replicator.recovery.tail_comparison import (
     TailBatch,
     TailFindings,
     compare_tail,
-    digest_record,
+    digest_raw_record,
 )
 from replicator.recovery.transaction_recovery_point import RecoveryTrouble, TransactionRecoveryPoint
 
@@ -57,7 +58,7 @@ LeaveOut = Callable[[ClaimedPartition], Callable[[RawBatch], bool]]
 @dataclass(frozen=True, slots=True)
 class TakenRepeatablePartition:
     """A partition that can go on: `track` holds its position, which the ledger holds, too. repeated: how many records
-    were found at the target once more by this takeover."""
+    stand at the target once more, as far as the ledger knows."""
 
     track: PositionTracker
     source: LeaderLog
@@ -156,7 +157,7 @@ class RepeatTakeover(PositionTakeover):
         for name, value in entries:
             self.control.put(LEDGER_TOPIC, name, value, _slot(key))
         track.committed()
-        repeated = sum(run.records for run in tail.repeated)
+        repeated = sum(run.records for run in (*list_kept_repeats(known, start), *tail.repeated))
         return TakenRepeatablePartition(track, seen.source, seen.target, seen.ends.last_batch, repeated)
 
 
@@ -197,7 +198,9 @@ def _read_target(connection: Connection, key: PartitionKey, log: LeaderLog, firs
         for batch in decode_batches(records):
             if batch.end > at and batch.base < log.end:
                 yield TailBatch(
-                    batch.base, batch.end, None if batch.control else tuple(map(digest_record, decode_records(batch)))
+                    batch.base,
+                    batch.end,
+                    None if batch.control else tuple(map(digest_raw_record, decode_records(batch))),
                 )
                 at = batch.end
 
@@ -261,7 +264,7 @@ class SourceReader:
         selected = select_batches(records, stretch.next, aborted, leave_out=self.leave_out)
         for batch in selected.batches:
             stretch.records += [
-                PlacedContent(batch.source_offset(at), digest_record(record))
+                PlacedContent(batch.source_offset(at), digest_raw_record(record))
                 for at, record in enumerate(decode_records(batch))
             ]
         if selected.refused is not None:

@@ -59,7 +59,7 @@ class TailFindings:
     position: int
 
 
-def digest_record(record: RawRecord) -> bytes:
+def digest_raw_record(record: RawRecord) -> bytes:
     """16 bytes that are equal for equal records: a chance of 2**-128 for others."""
     return blake2b(_TIME.pack(record.timestamp) + record.rest, digest_size=16).digest()
 

@@ -226,7 +226,8 @@ class CopyRegistry:
         )
         self._positions[id(active)] = PositionWriter(self.writer, taken.track, copy.take_progress, failed, self.later)
         self._active_copies[id(active)] = active
-        task.attach_copy(active, at.note)
+        repeated = f"{taken.repeated:,} records stand at the target once more" if taken.repeated else ""
+        task.attach_copy(active, "; ".join(text for text in (at.note, repeated) if text))
         self._find_threads("send", self.target, taken.target.leader).add(active)
         self._find_threads("fetch", source, taken.source.leader).add(active)
         log.info(

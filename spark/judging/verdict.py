@@ -21,7 +21,7 @@ Verdict = Literal["proven", "repeated", "different", "incomplete", "error"]
 ComparisonMeans = Literal["batches", "records", "both"]
 EXIT_CODES: dict[Verdict, int] = {"proven": 0, "repeated": 0, "different": 1, "error": 2, "incomplete": 3}
 # Every record is there, in order, as the file asks for it.
-PROVEN_VERDICTS: Final[tuple[Verdict, ...]] = ("proven", "repeated")
+PASSED_VERDICTS: Final[tuple[Verdict, ...]] = ("proven", "repeated")
 
 
 @dataclass(frozen=True, slots=True)

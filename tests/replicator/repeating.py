@@ -34,7 +34,7 @@ from replicator.ledger.transaction_positions import (
 )
 from replicator.partition_key import PartitionKey
 from replicator.partition_states import Halt, Reinspect
-from replicator.recovery.tail_comparison import PlacedContent, TailBatch, compare_tail, digest_record
+from replicator.recovery.tail_comparison import PlacedContent, TailBatch, compare_tail, digest_raw_record
 from tests.replicator.build import abort, answer, commit, data, transactional
 
 KEY = PartitionKey("a-to-b", "orders", "orders", 0)
@@ -71,7 +71,7 @@ class Source:
         self.aborted = tuple((each.producer_id, each.base) for each in gone)
         dropped = {each.base for each in gone} | markers
         self.records = [
-            PlacedContent(record.offset, digest_record(record))
+            PlacedContent(record.offset, digest_raw_record(record))
             for batch in raw
             if batch.base not in dropped
             for record in decode_records(batch)
@@ -136,7 +136,7 @@ class World:
         base, stored = self.end, next(iter(decode_batches(memoryview(b"".join(request.outgoing.pieces)))))
         assert (stored.producer_id, stored.producer_epoch, stored.base_sequence) == (-1, -1, -1)
         assert not stored.transactional
-        contents = tuple(map(digest_record, decode_records(stored)))
+        contents = tuple(map(digest_raw_record, decode_records(stored)))
         self.target.append(TailBatch(base, base + len(contents), contents))
         if request.worker.copy is request.copy and request.copy.queue.in_flight:
             if heard:

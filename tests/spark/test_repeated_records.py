@@ -19,7 +19,7 @@ from spark.judging.proof import ComparisonOutcome, compare_and_judge
 from spark.judging.proof_inputs import ProofPartition
 from spark.judging.proof_window import ObservedPartition, PartitionPair, fix_window
 from spark.judging.repeated_records import compare_with_repeats
-from spark.judging.verdict import EXIT_CODES, PROVEN_VERDICTS
+from spark.judging.verdict import EXIT_CODES, PASSED_VERDICTS
 from tests.spark.logs import Log, a_log, packed, records_of
 from tests.spark.memory import Stored
 
@@ -115,7 +115,7 @@ def test_a_proof_counts_and_names_them_and_says_so_in_its_verdict(chunk: int) ->
     runs = [ExplicitRun(0, 0, 120), ExplicitRun(140, 120, 80)]
     proof = proof_of(packed(records), target, runs, [ExplicitRun(120, 90, 20)], chunk)
     assert proof.judgement.verdict == "repeated"
-    assert proof.judgement.verdict in PROVEN_VERDICTS
+    assert proof.judgement.verdict in PASSED_VERDICTS
     assert EXIT_CODES[proof.judgement.verdict] == 0
     total = proof.judgement.total
     assert (total.proven, total.repeated, total.unproven) == (200, 20, 0)

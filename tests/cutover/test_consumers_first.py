@@ -58,6 +58,12 @@ def test_runs_through_clean() -> None:
     assert world.flow_state == "stopped"
 
 
+def test_a_proof_with_repeats_that_the_file_allows_is_a_proof() -> None:
+    world = World()
+    verdict("repeated", 0)(world)
+    assert_moved(world, a_migration(world, FakeLog()).run())
+
+
 def test_a_flow_that_carries_more_than_the_wave_goes_on_without_what_moved() -> None:
     world, log = World(), FakeLog()
     world.new_topics = {"later": 1}

@@ -124,6 +124,7 @@ def read_proof_result(folder: Path) -> dict[str, Any] | None:
             "records",
             "ended_at",
         )
+        told.setdefault("repeated", 0)  # of a proof before there were flows that may repeat
         return {name: told[name] for name in names} | {"path": str(summary), "findings": told["findings"][:_FINDINGS]}
     except FileNotFoundError:
         return None

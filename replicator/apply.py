@@ -147,7 +147,9 @@ def _require_requests(
         for alias in sorted({flow.source for flow in plan.flows}):
             check_requests(answers[alias], "source")
         for alias in sorted({flow.target for flow in plan.flows}):
-            check_requests(answers[alias], "target", allows_repeats=True)  # what a flow needs more is told with the flow
+            check_requests(
+                answers[alias], "target", allows_repeats=True
+            )  # what a flow needs more is told with the flow
     except RequestRefused:
         for flow in plan.flows:  # its message names the flow, everything that is missing, and what to do
             require_guarantee(flow, able[flow.source], able[flow.target], plan.flows)

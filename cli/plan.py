@@ -188,13 +188,13 @@ def _lines(
 def _decide_guarantees(compiled: Plan, inventory: Inventory) -> dict[str, GuaranteeDecision]:
     """By flow id, from what the brokers of both clusters said just now. A flow is not there whose clusters did not say
     it, unless the one that did lacks something."""
-    from topology.delivery_guarantee import decide_guarantee
+    from topology.repeat_obstacles import decide_flow_guarantee
 
     decisions = {}
     for flow in compiled.flows:
         seen = inventory.cluster(flow.source), inventory.cluster(flow.target)
         source, target = (None if each is None else each.capabilities for each in seen)
-        decision = decide_guarantee(flow.delivery, source, target)
+        decision = decide_flow_guarantee(flow, source, target, compiled.flows)
         if decision.missing or (source is not None and target is not None):
             decisions[flow.id] = decision
     return decisions

@@ -10,12 +10,12 @@ import click
 
 from topology.shell_command import render_shell_command
 
-_CLASSES = ("missing", "altered", "reordered", "duplicates", "foreign", "unverifiable", "quarantined", "pending",
-           "proven_earlier")  # fmt: skip
+_CLASSES = ("missing", "altered", "reordered", "duplicates", "foreign", "unverifiable", "quarantined", "repeated",
+           "pending", "proven_earlier")  # fmt: skip
 _TOPICS = 30  # lines at most; what is not proven comes first
 _DIFFERENCES = 10
 _POSITIONS = 10
-_COLOURS = {"proven": "green", "different": "red"}
+_COLOURS = {"proven": "green", "repeated": "green", "different": "red"}
 
 
 def render_verdict(document: Mapping[str, Any], out: Path, file: Path) -> str:
@@ -41,7 +41,10 @@ def _printable(text: str) -> str:
 
 def _headline(document: Mapping[str, Any]) -> list[str]:
     counted = document["proven"] + sum(document[name] for name in ("missing", "altered", "reordered", "unverifiable"))
-    verdict = click.style(document["verdict"].upper(), fg=_COLOURS.get(document["verdict"], "yellow"), bold=True)
+    word = str(document["verdict"])
+    if word == "repeated":
+        word = f"proven, {document['repeated']:,} repeated"
+    verdict = click.style(word.upper(), fg=_COLOURS.get(document["verdict"], "yellow"), bold=True)
     numbers = f"unproven {document['unproven']:,}   proven {document['proven']:,} of {counted:,}"
     lines = [
         f"{verdict}   {numbers}   pending {document['pending']:,}",

@@ -107,11 +107,13 @@ def combine_answers(found: BrokerAnswers) -> ClusterCapabilities:
     )
 
 
-def check_requests(found: BrokerAnswers, end: ClusterEnd, delivery: Delivery = "sequence") -> None:
+def check_requests(
+    found: BrokerAnswers, end: ClusterEnd, delivery: Delivery = "sequence", *, allows_repeats: bool = False
+) -> None:
     """Raises RequestRefused for the first request that a broker does not take: it names the broker, the versions, and
-    the release that has them."""
+    the release that has them. allows_repeats: some flow has `at_least_once, proven`, which needs less of its target."""
     for each in found.answers:
-        for need in list_request_needs(end, delivery):
+        for need in list_request_needs(end, delivery, allows_repeats=allows_repeats):
             each.pick(Api[need.request.upper()], need.lowest)
 
 

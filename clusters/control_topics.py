@@ -11,8 +11,9 @@ import threading
 import time
 import zlib
 from collections.abc import Callable
+from contextlib import closing
 from types import TracebackType
-from typing import Self
+from typing import Final, Self
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
@@ -23,12 +24,15 @@ from clusters.errors import ClusterError, TopicExists
 from clusters.librdkafka import LibrdkafkaErrors
 from clusters.secret_rotation import SecretRotation
 from clusters.settings import ConnectionSettings
+from clusters.wire.connection import open_connection
+from clusters.wire.versions import Api
 
 FLOWS_TOPIC = "watershed.flows"
 LEDGER_TOPIC = "watershed.ledger"
 STATUS_TOPIC = "watershed.status"
 JOURNAL_TOPIC = "watershed.journal"
 SLOT_COUNT = 16
+_ASKED_S: Final = 5.0  # for one answer of a broker
 
 # Segments roll early and small so that compaction really happens; replays at a start stay short.
 _COMPACT = {
@@ -82,7 +86,11 @@ def compute_slot(flow: str, topic: str, partition: int) -> int:
 
 
 class ControlWriter:
-    """Writes control records: idempotent, acknowledged by all in-sync replicas. May be shared by threads."""
+    """Writes control records, acknowledged by all in-sync replicas. May be shared by threads.
+
+    It is idempotent, but where brokers do not take that; there, one request is under way at a time, so records keep
+    their order, and one that is sent again stands twice with the same key and value.
+    """
 
     def __init__(self, settings: ConnectionSettings, client_id: str = "watershed", *, timeout: float = 15.0) -> None:
         self.settings = settings
@@ -188,12 +196,13 @@ class ControlWriter:
                 self._rotation, self._producer = renewed
 
     def _made(self) -> Producer:
+        idempotent = can_write_idempotently(self.settings)
         return Producer(
             self.settings.librdkafka(
                 {
                     "client.id": self._client_id,
                     "acks": "all",
-                    "enable.idempotence": True,
+                    "enable.idempotence": idempotent,
                     "linger.ms": 1,
                     "compression.type": "lz4",
                     "message.max.bytes": 64 << 20,  # before compression; the topic's own limit decides
@@ -202,6 +211,7 @@ class ControlWriter:
                     "topic.metadata.propagation.max.ms": 3000,
                     "error_cb": self._complaints,
                 }
+                | ({} if idempotent else {"max.in.flight": 1})
             )
         )
 
@@ -225,6 +235,15 @@ class ControlWriter:
             topic=topic,
             partition=partition,
         )
+
+
+def can_write_idempotently(settings: ConnectionSettings) -> bool:
+    """Whether the brokers take idempotent producers. True also where none answers: whoever writes is told then."""
+    try:
+        with closing(open_connection(settings, timeout_s=_ASKED_S)) as connection:
+            return Api.INIT_PRODUCER_ID in connection.versions.ranges
+    except ClusterError:
+        return True
 
 
 def encode_control_value(value: ControlValue) -> bytes:

@@ -24,6 +24,7 @@ from kio.static.primitive import i8, i32, i64
 
 from clusters.errors import RequestRefused, Unauthorised
 from clusters.pending_commits import (
+    TELLS_UNSTABLE,
     count_offsets_partitions,
     find_pending_groups,
     is_coordinator_loading,
@@ -38,7 +39,6 @@ from clusters.wire.metadata_requests import build_metadata_values
 from clusters.wire.versions import Api
 
 _GROUPS_A_REQUEST: Final = 200
-_TELLS_UNSTABLE: Final = 7  # the first OffsetFetch with require_stable (KIP-447, Kafka 2.5)
 COORDINATOR_WAIT_S = 10.0  # for a cluster to make its offsets topic, or to move it
 _UNSTABLE = 88  # UNSTABLE_OFFSET_COMMIT: part of a transaction that is still open (KIP-447)
 _GROUP_UNKNOWN = 69  # GROUP_ID_NOT_FOUND
@@ -169,7 +169,7 @@ class GroupOffsets:
             every = partial(inquiry.ask, Api.OFFSET_FETCH, highest=7, topics=None, require_stable=True)
             return {each: self._held(each, every(group_id=GroupId(each))) for each in groups}
 
-        if inquiry.knows(Api.OFFSET_FETCH, _TELLS_UNSTABLE):
+        if inquiry.knows(Api.OFFSET_FETCH, TELLS_UNSTABLE):
             return read(ids)
         try:
             pending = self._find_pending(ids)

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from kio.static.primitive import f64, i8, i16, i32, i32Timedelta
 
 from clusters.errors import RequestRefused
-from clusters.required_role_acls import AccountRole, RequiredRight, derive_required_rights
+from clusters.pending_commits import TELLS_UNSTABLE
+from clusters.required_role_acls import OFFSETS_TOPIC, AccountRole, RequiredRight, derive_required_rights
 from clusters.settings import ConnectionSettings, SettingsLookup
 from clusters.wire import error_codes
 from clusters.wire.connection import Connection, open_connection
@@ -65,16 +66,22 @@ class _MissingRight:
 
 
 def find_missing_rights(settings: ConnectionSettings, needed: Sequence[RequiredRight]) -> list[_MissingRight]:
-    """What is missing of `needed` on one cluster, in order, without what is optional. Raises ClusterError when the
-    cluster cannot be asked, RequestRefused when a group's coordinator does not tell rights.
+    """What is missing of `needed` on one cluster, in order, without what is optional there. Raises ClusterError when
+    the cluster cannot be asked, RequestRefused when a group's coordinator does not tell rights.
 
     A transactional id's WRITE is checked as DESCRIBE: no request tells more without opening a transaction.
     """
     with open_connection(settings) as connection:
         operations, node = _cluster(connection)
         asking = _Asking(settings, connection, _topics(connection), operations, node)
-        wanted = [right for right in needed if not right.optional]
+        wanted = [right for right in needed if not right.optional or _is_needed_here(right, connection)]
         return [_MissingRight(right, on) for right in wanted if (on := asking.lacking(right)) is not None]
+
+
+def _is_needed_here(right: RequiredRight, connection: Connection) -> bool:
+    """Whether this cluster is so old that an optional right is needed: brokers before Kafka 2.5 tell what is part of an
+    open transaction by the log ends of `__consumer_offsets` only (decision 0084)."""
+    return right.name == OFFSETS_TOPIC and not connection.knows(Api.OFFSET_FETCH, TELLS_UNSTABLE)
 
 
 def find_missing_role_rights(plan: Plan, role: AccountRole, connect_to: SettingsLookup) -> list[_MissingRight]:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final, TypeVar
 
 from clusters.errors import Unauthorised
+from clusters.required_role_acls import OFFSETS_TOPIC
 from clusters.topic_partition import TopicPartition
 from clusters.wire import error_codes
 from clusters.wire.connection import Connection
@@ -22,7 +23,7 @@ from clusters.wire.versions import Api
 
 _T = TypeVar("_T")
 
-OFFSETS_TOPIC: Final = "__consumer_offsets"
+TELLS_UNSTABLE: Final = 7  # the first OffsetFetch with require_stable (KIP-447, Kafka 2.5)
 _WAIT_S: Final = 2.0  # for transactions of applications that run: they commit many times a second (Kafka Streams: 10)
 _PAUSE_S: Final = 0.1
 _APART_S: Final = 0.3  # two readings of positions

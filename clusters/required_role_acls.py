@@ -28,6 +28,7 @@ _Resource = Literal["TOPIC", "GROUP", "CLUSTER", "TRANSACTIONAL_ID"]
 CLUSTER_RESOURCE_NAME = "kafka-cluster"  # org.apache.kafka.common.resource.Resource.CLUSTER_NAME
 _QUARANTINE = "watershed.quarantine"
 PROBE_TOPIC = "watershed.probe"
+OFFSETS_TOPIC = "__consumer_offsets"
 FILL_ID_PREFIX = (
     "watershed-fill|"  # what transactional ids begin with by which logs are filled (replicator.copy.aligned.log_end)
 )
@@ -196,6 +197,7 @@ def _groups(
     if flow.sync.groups.mode not in modes:
         return
     yield from _topics(flow, "source", "DESCRIBE", "see log ends")
+    yield _pending_positions(flow)
     yield from _topics(flow, "target", "DESCRIBE" if reading else "READ", "commit positions of groups")
     yield _topic(flow.source, FLOWS_TOPIC, "READ", "know whether a flow comes back from the target")
     yield _topic(flow.target, LEDGER_TOPIC, "READ", "translate positions")
@@ -222,6 +224,12 @@ def _groups(
         yield RequiredRight(
             flow.target, "GROUP", renamed, "LITERAL", "DESCRIBE" if reading else "READ", "commit for renamed groups"
         )
+
+
+def _pending_positions(flow: PlanFlow) -> RequiredRight:
+    """Optional, because a plan does not know the release of a cluster; `find_missing_rights` does (decision 0084)."""
+    why = "tell positions in open transactions, where brokers are older than Kafka 2.5 (optional)"
+    return RequiredRight(flow.source, "TOPIC", OFFSETS_TOPIC, "LITERAL", "DESCRIBE", why, optional=True)
 
 
 def _metadata(flow: PlanFlow, modes: tuple[SyncMode, ...], *, reading: bool = False) -> Iterator[RequiredRight]:
@@ -280,6 +288,8 @@ def _migrate(plan: Plan, flow: PlanFlow) -> Iterator[RequiredRight]:
     assert plan.migration is not None
     yield from _verify(flow)
     groups = sorted({group for wave in plan.migration.waves for group in wave.consumers})
+    if groups:
+        yield _pending_positions(flow)
     for group in groups:
         yield RequiredRight(
             flow.source, "GROUP", group, "LITERAL", "READ", "read its positions, and set them on rollback"

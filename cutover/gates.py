@@ -18,6 +18,7 @@ from cutover.actions import (
     RequestProof,
 )
 from cutover.errors import Refused
+from cutover.evidence.proof_summary import PROVEN_VERDICTS
 from cutover.fences.fence_steps import check_fence
 from cutover.groups.consumer_lag import wait_for_consumer_lag
 from cutover.groups.group_preflight import check_groups, find_groups_left_behind
@@ -210,7 +211,8 @@ def prove_history(context: RunContext, outcome: JsonObject) -> ActionGenerator[N
 def require_proof(
     context: RunContext, outcome: JsonObject, level: str, *, final: bool, since: str | None
 ) -> ActionGenerator[None]:
-    """Ask for a proof. Raises Refused unless it says `proven` with unproven = 0: both words count."""
+    """Ask for a proof. Raises Refused unless it says `proven` (or `repeated`, of a flow whose file allows repeats) with
+    unproven = 0: both words count."""
     topics = tuple(sorted(context.partitions()))
     seen = yield from perform_action(
         RequestProof(context.flow.id, topics, level, final, since), ProofOutcome, context.policy
@@ -223,7 +225,7 @@ def require_proof(
         proof_root=seen.proof_root,
         level=level,
     )
-    if seen.verdict != "proven" or seen.unproven != 0:
+    if seen.verdict not in PROVEN_VERDICTS or seen.unproven != 0:
         counts = " ".join(f"{name}={count}" for name, count in sorted(seen.counts.items()) if count)
         what = seen.message or f"verdict {seen.verdict}, {seen.unproven} unproven"
         raise Refused(f"not proven: {what}" + (f" ({counts})" if counts else "") + _where(seen.summary), outcome)

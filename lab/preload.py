@@ -143,10 +143,17 @@ def list_preloads(directory: Path) -> Iterator[PreloadAccount]:
 def create_lab_topics(
     bootstrap: str, topics: list[str], partitions: int, configs: dict[str, str] | None = None
 ) -> None:
-    """Creates those that are not there yet. Raises LabError."""
+    """Creates those that are not there yet. Raises LabError.
+
+    Their replicas are as many as by the lab's `default.replication.factor`, for which a broker before Kafka 2.4 cannot
+    be asked (KIP-464).
+    """
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 3})
-    there = admin.list_topics(timeout=10).topics
-    wanted = [NewTopic(topic, partitions, config=configs or {}) for topic in topics if topic not in there]
+    there = admin.list_topics(timeout=10)
+    copies = min(3, len(there.brokers))
+    wanted = [
+        NewTopic(topic, partitions, copies, config=configs or {}) for topic in topics if topic not in there.topics
+    ]
     for topic, future in (admin.create_topics(wanted) if wanted else {}).items():
         try:
             future.result(30)

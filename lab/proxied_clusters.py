@@ -48,7 +48,9 @@ def run_proxied_clusters(
     try:
         for alias, count in brokers.items():
             behind, before = reserve_port_decade(), reserve_port_decade()
-            lab = clusters.start_clusters(directory, [alias], count, {**_listeners(behind, before), **(settings or {})})
+            lab = clusters.start_clusters(
+                directory, [alias], count, {**build_proxied_listeners(behind, before), **(settings or {})}
+            )
             for broker in lab.cluster(alias).brokers:
                 proxies[alias][broker.id] = FaultProxy((LOOPBACK_HOST, behind + broker.id), before + broker.id)
         yield lab, {alias: ProxiedCluster(lab.cluster(alias), proxies[alias]) for alias in brokers}
@@ -58,8 +60,11 @@ def run_proxied_clusters(
         clusters.end_clusters(directory)
 
 
-def _listeners(behind: int, before: int) -> dict[str, str]:
-    """`behind`: decade of the listeners behind the proxies; `before`: decade of the proxies' own ports."""
+def build_proxied_listeners(behind: int, before: int) -> dict[str, str]:
+    """Settings that give each broker a second listener, which advertises its proxy.
+
+    `behind`: decade of the listeners behind the proxies; `before`: decade of the proxies' own ports.
+    """
     own, controller = "PLAINTEXT://{host}:{port}", "CONTROLLER://{host}:{controller_port}"
     return {
         "listeners": f"{own},{controller},FAULTY://{{host}}:{behind // 10}{{id}}",

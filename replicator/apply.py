@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import partial
 
 from clusters.admin import Admin
-from clusters.capabilities import BrokerAnswers, ask_brokers, check_requests
+from clusters.capabilities import ask_brokers, check_requests
 from clusters.control_records import read_control_log
 from clusters.control_topics import FLOWS_TOPIC, ControlWriter, ensure_control_topics
 from clusters.control_values import log_invalid_record
+from clusters.errors import RequestRefused
 from clusters.flow_records import FlowRecord, read_flows, write_flow
 from clusters.producer_registry import ProducerRecord, read_producers, register_producer
 from clusters.settings import ConnectionSettings, SettingsLookup
@@ -23,6 +25,7 @@ from replicator.apply_neighbours import adapt_to_neighbours
 from replicator.apply_refusals import (
     combine_with_probes,
     keep_delivery,
+    keep_guarantee,
     refuse_change,
     refuse_changed_schema_ids,
     refuse_reserved_targets,
@@ -34,7 +37,7 @@ from replicator.sync.schemas import require_registries
 from replicator.sync.sync_on_apply import apply_sync_differences
 from replicator.topic_mapping import MappedTopic, map_topics, read_copied_topics
 from topology.cluster_capabilities import ClusterCapabilities
-from topology.delivery_guarantee import Guarantee, name_guarantee
+from topology.delivery_guarantee import AT_LEAST_ONCE, Guarantee
 from topology.drift import FieldDrift
 from topology.plan import Plan, PlanFlow
 
@@ -71,12 +74,20 @@ def apply_plan(
             admin.check_identity()
             ids[alias] = admin.cluster_id()
     targets = sorted({flow.target for flow in plan.flows})
-    able = combine_with_probes(_require_requests(plan, settings), probed)
+    able = _require_requests(plan, settings, probed)
     there = {alias: read_flows(each) for alias, each in settings.items()}
     wanted = adapt_to_neighbours(plan.topology, list(plan.flows), ids, there)
     flows = [_as_before(plan, flow, there[flow.target].get(flow.id), ids, settings) for flow in wanted]
-    for flow in flows:
-        require_guarantee(flow, able[flow.source], able[flow.target])
+    guarantees = {
+        flow.id: keep_guarantee(
+            flow,
+            require_guarantee(flow, able[flow.source], able[flow.target], flows),
+            there[flow.target].get(flow.id),
+            partial(_has_copied, flow, settings),
+            flows,
+        )
+        for flow in flows
+    }
     require_registries((flow for flow in flows if flow.state == "running"), connect_to)
     changes: list[AppliedChange] = []
 
@@ -95,7 +106,19 @@ def apply_plan(
             for flow in flows:
                 if flow.target == target:
                     before = there[target].get(flow.id)
-                    _apply_flow(plan, flow, settings, admin, writer, before, copied, producers, decisions, changed)
+                    _apply_flow(
+                        plan,
+                        flow,
+                        guarantees[flow.id],
+                        settings,
+                        admin,
+                        writer,
+                        before,
+                        copied,
+                        producers,
+                        decisions,
+                        changed,
+                    )
     copying = [_serving(flow, there[flow.target].get(flow.id)) for flow in flows]
     beside = tuple(flow for flow in copying if flow is not None)
     for done in apply_sync_differences(replace(plan, flows=beside), connect_to, left=left):
@@ -114,14 +137,24 @@ def _serving(flow: PlanFlow, before: FlowRecord | None) -> PlanFlow | None:
     return None if stopped else replace(before, flow=flow).serving
 
 
-def _require_requests(plan: Plan, settings: Mapping[str, ConnectionSettings]) -> dict[str, BrokerAnswers]:
-    """What the brokers of each cluster said, by alias. Raises RequestRefused."""
+def _require_requests(
+    plan: Plan, settings: Mapping[str, ConnectionSettings], probed: Iterable[ClusterCapabilities]
+) -> dict[str, ClusterCapabilities]:
+    """What the brokers of each cluster said, and a probe saw, by alias. Raises CannotApply and RequestRefused."""
     answers = {alias: ask_brokers(each) for alias, each in sorted(settings.items())}
-    for alias in sorted({flow.source for flow in plan.flows}):
-        check_requests(answers[alias], "source")
-    for alias in sorted({flow.target for flow in plan.flows}):
-        check_requests(answers[alias], "target")
-    return answers
+    able = combine_with_probes(answers, probed)
+    try:
+        for alias in sorted({flow.source for flow in plan.flows}):
+            check_requests(answers[alias], "source")
+        for alias in sorted({flow.target for flow in plan.flows}):
+            check_requests(
+                answers[alias], "target", allows_repeats=True
+            )  # what a flow needs more is told with the flow
+    except RequestRefused:
+        for flow in plan.flows:  # its message names the flow, everything that is missing, and what to do
+            require_guarantee(flow, able[flow.source], able[flow.target], plan.flows)
+        raise
+    return able
 
 
 def _as_before(
@@ -131,18 +164,20 @@ def _as_before(
     if before is None:
         return flow
     refuse_change(plan, flow, before, ids[flow.source])
-
-    def copied() -> bool:
-        ledger = read_ledger(settings[flow.target], flow=flow.id)
-        return bool(ledger.partitions or ledger.positions)
-
+    copied = partial(_has_copied, flow, settings)
     refuse_changed_schema_ids(flow, before.flow, copied)
     return keep_delivery(flow, before.flow, copied)
+
+
+def _has_copied(flow: PlanFlow, settings: Mapping[str, ConnectionSettings]) -> bool:
+    ledger = read_ledger(settings[flow.target], flow=flow.id)
+    return bool(ledger.partitions or ledger.positions)
 
 
 def _apply_flow(
     plan: Plan,
     flow: PlanFlow,
+    guarantee: Guarantee,
     settings: dict[str, ConnectionSettings],
     target: Admin,
     writer: ControlWriter,
@@ -168,11 +203,12 @@ def _apply_flow(
                 flow, topics, source, target, lambda text: changed(AppliedChange(flow.target, "decided", text))
             )
         existed = _existed(flow, source, before) if flow.start == "latest" else None
-    producer_id = before.producer_id if before else None
-    if producer_id is None:
-        producer_id = _producer_id(settings[flow.target])
-    _register(writer, plan, flow, producer_id, source_id, producers)
-    guarantee = name_guarantee(flow.delivery)
+    producer_id = None
+    if guarantee != AT_LEAST_ONCE:  # its batches carry no producer id
+        producer_id = before.producer_id if before else None
+        if producer_id is None:
+            producer_id = _producer_id(settings[flow.target])
+        _register(writer, plan, flow, producer_id, source_id, producers)
     if before is not None and _is_as_applied(before, flow, plan.hash, source_id, guarantee):
         return
     record = FlowRecord(
@@ -189,7 +225,7 @@ def _apply_flow(
         guarantee=guarantee,
     )
     write_flow(writer, record)
-    agreed = _agreed_producer_id(settings[flow.target], flow.id)
+    agreed = None if producer_id is None else _agreed_producer_id(settings[flow.target], flow.id)
     if agreed != record.producer_id:
         write_flow(writer, replace(record, producer_id=agreed))
     changed(AppliedChange(flow.target, "updated flow" if before else "wrote flow", flow.id))

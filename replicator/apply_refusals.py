@@ -9,9 +9,10 @@ from clusters.capabilities import BrokerAnswers, combine_answers
 from clusters.flow_records import FlowRecord
 from replicator.errors import ReplicatorError
 from topology.cluster_capabilities import ClusterCapabilities
-from topology.delivery_guarantee import decide_guarantee, explain_refusal
+from topology.delivery_guarantee import AT_LEAST_ONCE, Guarantee, explain_refusal
 from topology.inventory import Inventory, InventoryCluster
 from topology.plan import Plan, PlanFlow
+from topology.repeat_obstacles import decide_flow_guarantee, explain_repeat_obstacle
 from topology.reserved_topics import explain_reserved_topic, find_reserved_targets
 
 _ANEW = "give the flow a `suffix` and target names of its own (`naming`), which starts a second copy"
@@ -50,11 +51,46 @@ def combine_with_probes(
     return {alias: each for alias, each in found.items() if each is not None}
 
 
-def require_guarantee(flow: PlanFlow, source: ClusterCapabilities, target: ClusterCapabilities) -> None:
-    """Both clusters can do what the flow's delivery needs. Raises CannotApply, which names what is missing where."""
-    decision = decide_guarantee(flow.delivery, source, target)
+def require_guarantee(
+    flow: PlanFlow, source: ClusterCapabilities, target: ClusterCapabilities, others: Iterable[PlanFlow] = ()
+) -> Guarantee:
+    """The guarantee that the flow gets: both clusters can do what it needs. others: the flows of the same file.
+
+    Raises CannotApply, which names what is missing where.
+    """
+    decision = decide_flow_guarantee(flow, source, target, others)
     if refused := explain_refusal(flow.id, "", decision):
         raise CannotApply(refused)
+    assert decision.guarantee is not None, "what is not refused has one"
+    return decision.guarantee
+
+
+def keep_guarantee(
+    flow: PlanFlow,
+    guarantee: Guarantee,
+    before: FlowRecord | None,
+    copied: Callable[[], bool],
+    others: Iterable[PlanFlow] = (),
+) -> Guarantee:
+    """The guarantee with which the flow goes on from what was applied before. copied: whether it has copied anything.
+
+    What was copied without a producer id cannot be gone on with by sequence numbers: such a flow keeps
+    `at_least_once, proven`, also when its target can give more by now. What was copied exactly once stays so.
+    Raises CannotApply.
+    """
+    if before is None or (before.guarantee == AT_LEAST_ONCE) == (guarantee == AT_LEAST_ONCE) or not copied():
+        return guarantee
+    if guarantee == AT_LEAST_ONCE:
+        raise CannotApply(
+            f"flow {flow.id} has copied with `{before.guarantee}`, and its target can give `{AT_LEAST_ONCE}` only now. "
+            f"Bring the target back to what it was, or {_ANEW}"
+        )
+    obstacle = (
+        "" if flow.allows_repeats else "the file does not allow it any more (`delivery.semantics: at_least_once`)"
+    )
+    if obstacle := obstacle or explain_repeat_obstacle(flow, others):
+        raise CannotApply(f"flow {flow.id} has copied with `{AT_LEAST_ONCE}`, but {obstacle}. Undo that, or {_ANEW}")
+    return AT_LEAST_ONCE
 
 
 def refuse_change(plan: Plan, flow: PlanFlow, before: FlowRecord, source_id: str) -> None:

@@ -32,6 +32,7 @@ from spark.judging.key_state_reading import (
 from spark.judging.proof_inputs import ProofPartition, ProofReaders, RangeComparison
 from spark.judging.quarantine_side import add_quarantined, set_aside_quarantined
 from spark.judging.record_difference import NeighbourSearch, RecordDifference, compare_records
+from spark.judging.repeated_records import EarlierSearch, compare_with_repeats
 from spark.progress import DriverAddress, ProgressCallback, ProgressListener, ProgressReporter
 from spark.reading.broker_connections import BrokerConnections
 from spark.reading.fetch_answers import OffsetsExpired, PartitionAddress
@@ -187,6 +188,15 @@ def run_comparison_task(
             build_partition_address(clusters[0], job.source),
             [OffsetRange(request.start, request.end) for request in job.near],
         )
+        if job.has_repeats:
+            earlier = _build_earlier_search(
+                build_partition_address(clusters[0], job.source),
+                [OffsetRange(request.start, request.end) for request in job.near if request.end <= job.source.start],
+            )
+            yield compare_with_repeats(
+                source, target, open_end=job.open_end, limit=job.limit, elsewhere=near, earlier=earlier
+            )
+            continue
         in_place = job.source.in_place
         aside = set_aside_quarantined(source, target, job.kept, job.limit)
         found = compare_records(
@@ -213,6 +223,26 @@ def _build_neighbour_search(address: PartitionAddress, spans: Sequence[OffsetRan
                 except OffsetsExpired as expired:
                     start = expired.log_start
         return found
+
+    return search
+
+
+def _build_earlier_search(address: PartitionAddress, spans: Sequence[OffsetRange]) -> EarlierSearch:
+    """Where the source holds records in these ranges: read when it is asked. Expired offsets hold none."""
+
+    def search(prints: U64) -> dict[int, list[int]]:
+        found: dict[int, set[int]] = {}
+        for span in spans:
+            start = span.start
+            while start < span.end:
+                try:
+                    for block in read_fingerprints(address, OffsetRange(start, span.end)):
+                        for index in np.flatnonzero(np.isin(block.fp, prints)).tolist():
+                            found.setdefault(int(block.fp[index]), set()).add(int(block.offset[index]))
+                    start = span.end
+                except OffsetsExpired as expired:
+                    start = expired.log_start
+        return {fingerprint: sorted(offsets) for fingerprint, offsets in found.items()}
 
     return search
 

@@ -115,7 +115,7 @@ def _prove(options: argparse.Namespace, warm: WarmSession | None) -> int:
         write_error_line(f"error: {document['error']}")
     write_result_line(
         f"{document['verdict']}: {document['unproven']} unproven, {document['proven']} proven, "
-        f"{document['pending']} pending"
+        f"{document['pending']} pending" + (f", {document['repeated']} repeated" if document.get("repeated") else "")
     )
     return int(document["exit_code"])
 

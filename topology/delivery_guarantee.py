@@ -4,10 +4,11 @@
 |---|---|---|
 | `exactly_once: sequence` | idempotent producers of Kafka 2.4 or newer, Produce 3 | nothing |
 | `exactly_once: transactions` | the same, and AddPartitionsToTxn, EndTxn | others see aborts unless `read_committed` |
-| `at_least_once, proven` | Produce 3 | records repeat after a crash; the proof names each |
+| `at_least_once, proven` | Produce 3, Fetch 4 | records repeat after a crash; the proof names each |
 
-A source needs record batches (Fetch 4) for any of them. Workers do not execute `at_least_once, proven` yet: a flow that
-could have no more is refused, whatever its file asks for. No flow runs below what its file asks for.
+A source needs record batches (Fetch 4) for any of them. No flow runs below what its file asks for, so only
+`delivery.semantics: at_least_once` allows the last one, and what keeps a flow from it stands in
+`topology.repeat_obstacles`.
 
 A target that does not tell what it remembers of a producer (DescribeProducers, 2.8), or gives topics no ids (2.8), has
 the same guarantee. A flow pays for it with time, and is told so in `notes` (decision 0085).
@@ -69,6 +70,7 @@ _SEQUENCE: Final = (
     # its records (KAFKA-7190); older ones then answer UNKNOWN_PRODUCER_ID to every batch.
     RequestNeed("init_producer_id", 2, 5, "2.4", "idempotent producers"),
 )
+_REPEATS: Final = (*_READ, _PRODUCE)  # the end of the target's log is read again after a crash
 _TRANSACTIONS: Final = (
     *_SEQUENCE,
     RequestNeed("find_coordinator", 1, 6, "0.11", "transaction coordinators"),
@@ -84,10 +86,14 @@ _TRIED_FOR: Final[dict[Delivery, tuple[tuple[str, str], ...]]] = {
 }
 
 
-def list_request_needs(end: ClusterEnd, delivery: Delivery = "sequence") -> tuple[RequestNeed, ...]:
-    """What a copy asks of each broker at this end of a flow."""
+def list_request_needs(
+    end: ClusterEnd, delivery: Delivery = "sequence", *, allows_repeats: bool = False
+) -> tuple[RequestNeed, ...]:
+    """What a copy asks of each broker at this end of a flow. allows_repeats: of one with `at_least_once, proven`."""
     if end == "source":
         return _READ
+    if allows_repeats:
+        return _REPEATS
     return _TRANSACTIONS if delivery == "transactions" else _SEQUENCE
 
 
@@ -105,17 +111,22 @@ class MissingCapability:
 @dataclass(frozen=True, slots=True)
 class GuaranteeDecision:
     """guarantee: the best that both clusters can give this flow; None where not even `at_least_once, proven`.
-    missing: what keeps it from `exactly_once` by the flow's delivery; empty where it has that. notes: what the
-    guarantee costs at this target, and what it does not find there; for people."""
+    missing: what keeps it from `exactly_once` by the flow's delivery; empty where it has that. allows_repeats: the
+    file asks for no more than `at_least_once`. obstacle: what in the file keeps the flow from that. notes: what
+    `exactly_once` costs at this target, and what it does not find there; for people."""
 
     delivery: Delivery
     guarantee: Guarantee | None
     missing: tuple[MissingCapability, ...] = ()
+    allows_repeats: bool = False
+    obstacle: str = ""
     notes: tuple[str, ...] = ()
 
     @property
     def is_executed(self) -> bool:
-        """Whether workers of this version can give the guarantee."""
+        """Whether workers copy this flow with the guarantee."""
+        if self.guarantee == AT_LEAST_ONCE:
+            return self.delivery == "sequence" and self.allows_repeats and not self.obstacle
         return self.guarantee == _EXACTLY_ONCE[self.delivery]
 
 
@@ -125,9 +136,17 @@ def name_guarantee(delivery: Delivery) -> Guarantee:
 
 
 def decide_guarantee(
-    delivery: Delivery, source: ClusterCapabilities | None, target: ClusterCapabilities | None
+    delivery: Delivery,
+    source: ClusterCapabilities | None,
+    target: ClusterCapabilities | None,
+    *,
+    allows_repeats: bool = False,
+    obstacle: str = "",
 ) -> GuaranteeDecision:
-    """Decides by what is known; of a cluster that is None nothing is known, and nothing is held against it."""
+    """Decides by what is known; of a cluster that is None nothing is known, and nothing is held against it.
+
+    allows_repeats, obstacle: see `GuaranteeDecision`; of a flow, `topology.repeat_obstacles` knows them.
+    """
     at_source = tuple(_list_missing_at_source(source)) if source is not None else ()
     at_target = tuple(_list_missing_at_target(target, delivery)) if target is not None else ()
     missing = (*at_source, *at_target)
@@ -135,9 +154,10 @@ def decide_guarantee(
         notes = tuple(_list_notes(target, delivery)) if target is not None else ()
         return GuaranteeDecision(delivery, _EXACTLY_ONCE[delivery], notes=notes)
     is_usable = target is None or not (
-        list(_find_missing(target, "target", (_PRODUCE,))) or list(_list_disproved(target, "target", _TRIED_AT_BOTH))
+        list(_find_missing(target, "target", _REPEATS)) or list(_list_disproved(target, "target", _TRIED_AT_BOTH))
     )
-    return GuaranteeDecision(delivery, AT_LEAST_ONCE if is_usable and not at_source else None, missing)
+    lower = AT_LEAST_ONCE if is_usable and not at_source else None
+    return GuaranteeDecision(delivery, lower, missing, allows_repeats, obstacle)
 
 
 def explain_refusal(flow_id: str, asked: str, decision: GuaranteeDecision, *, has_remedy: bool = True) -> str:
@@ -151,13 +171,23 @@ def explain_refusal(flow_id: str, asked: str, decision: GuaranteeDecision, *, ha
     [first, *others] = decision.missing
     wanted = f" (delivery.semantics: {asked})" if asked else ""
     more = f" ({len(others)} more: {'; '.join(each.what for each in others)})" if others else ""
-    instead = (
-        f" The clusters could give `{AT_LEAST_ONCE}`, which workers of this version do not execute."
-        if decision.guarantee == AT_LEAST_ONCE
-        else ""
-    )
+    instead = explain_lower_guarantee(decision)
+    told = f" {instead[0].upper()}{instead[1:]}." if instead else ""
     remedy, promised = f" {first.remedy}." if has_remedy else "", _EXACTLY_ONCE[decision.delivery]
-    return f"flow {flow_id} cannot have `{promised}`{wanted}: {first.problem}{more}.{remedy}{instead}"
+    return f"flow {flow_id} cannot have `{promised}`{wanted}: {first.problem}{more}.{remedy}{told}"
+
+
+def explain_lower_guarantee(decision: GuaranteeDecision) -> str:
+    """Of a flow that is refused: whether it could have `at_least_once, proven`, and what to do for it; "" if not."""
+    if decision.guarantee != AT_LEAST_ONCE:
+        return ""
+    if decision.obstacle:
+        allowed = "the file allows" if decision.allows_repeats else "`delivery.semantics: at_least_once` would allow"
+        return f"{allowed} `{AT_LEAST_ONCE}`, but {decision.obstacle}"
+    return (
+        f"the clusters could give `{AT_LEAST_ONCE}`: records repeat after a crash, and a proof names each. "
+        "`delivery.semantics: at_least_once` allows it"
+    )
 
 
 def _list_missing_at_source(source: ClusterCapabilities) -> Iterator[MissingCapability]:

@@ -195,6 +195,7 @@ class PlanFlow:
     grow: target topics get more partitions when the source topics do.
     offsets_reason: why the flow is `mapped` although the file asks for `aligned`.
     sync: group offsets, ACLs, quotas, users and schemas that the flow keeps in sync.
+    allows_repeats: the file asks for `at_least_once`; the flow has more wherever its clusters can give more.
     """
 
     id: str
@@ -228,6 +229,7 @@ class PlanFlow:
     grow: bool = True
     offsets_reason: str = ""
     sync: SyncSettings = NO_SYNC
+    allows_repeats: bool = False
 
     def selects(self, topic: str) -> bool:
         """Whether this source topic travels: included, not excluded, not internal."""
@@ -279,6 +281,8 @@ class PlanFlow:
         }
         if replace(self.verify, every_ms=None) != PROVEN_ON_DEMAND:  # older plans keep their hash
             value["verify"] = self.verify.to_json()
+        if self.allows_repeats:  # older plans keep their hash
+            value["allows_repeats"] = True
         return value
 
     @classmethod

@@ -248,6 +248,7 @@ def _plan_flow(draft: FlowDraft, shared: _Shared) -> PlanFlow:
         merge=settings.get("merge", "allowed", default=False),
         delivery="transactions" if transactions else "sequence",  # `topology.delivery_mode` may change it
         delivery_reason="the file asks for them" if transactions else "",
+        allows_repeats=settings.get("delivery", "semantics") == "at_least_once",
         isolation=settings.get("delivery", "isolation", default="read_committed"),
         on_gap=settings.get("delivery", "on_gap", default="stop"),
         rejected=settings.get("delivery", "rejected", default="stop"),

@@ -32,6 +32,7 @@ def find_token_problems(path: str, security: CheckedValue, mechanism: CheckedVal
         yield Problem("SYN012", message, (Label(here.span),), path, help=f"or {' or '.join(keys.endpoints[1:])}")
     if oauth is None:
         return
+    yield from _find_shared_role(path, security, oauth)
     for name in keys.required:
         if oauth.at(name) is None:
             message = f"`{path}.oauth` has no `{name}`, which provider {provider} needs"
@@ -42,3 +43,17 @@ def find_token_problems(path: str, security: CheckedValue, mechanism: CheckedVal
             message = f"`{path}.oauth.{name}` means nothing to provider {provider}; it takes {takes}"
             help_ = f"drop `{name}`, or name the provider that it is for"
             yield Problem("SYN009", message, (Label(value.key or value.span),), f"{path}.oauth.{name}", help=help_)
+
+
+def _find_shared_role(path: str, security: CheckedValue, oauth: CheckedValue) -> Iterator[Problem]:
+    """The account of `align_credentials` would take on the role, too: brokers see one principal, with the rights of
+    both accounts."""
+    aligner, role = security.at("align_credentials"), oauth.at("role")
+    if aligner is None or role is None:
+        return
+    message = f"`{path}.align_credentials` names no account of its own: both access keys assume `oauth.role`"
+    why = "brokers see the role, so each account may do what the other may, and DELETE on topics is not apart"
+    help_ = "drop `oauth.role`, so that each access key acts for itself, or drop `align_credentials`"
+    where = f"{path}.align_credentials"
+    labels = (Label(aligner.key or aligner.span), Label(role.key or role.span, "the role of both"))
+    yield Problem("SYN009", message, labels, where, notes=(why,), help=help_)

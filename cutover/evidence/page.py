@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from html import escape
 from typing import Any
 
+from cutover.evidence.proof_summary import PROVEN_VERDICTS
 from topology.text_escaping import escape_control_lines
 
 _LONGEST_MS = 10**15  # a duration is below; what is not, a journal made up
@@ -98,7 +99,7 @@ def _verdict(document: dict[str, Any]) -> tuple[bool, str]:
         document["producers_stopped_ms"],
         document["undoing_ms"],
     )
-    proven = tail.get("verdict") == "proven" and tail.get("unproven") == 0
+    proven = tail.get("verdict") in PROVEN_VERDICTS and tail.get("unproven") == 0
     refused = next((step for step in document["steps"] if step["refused"]), None)
     match document["state"]:
         case "done" if proven:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Final
 
 from clusters.private_files import read_private_file
 from cutover.observations import ProofOutcome
@@ -18,7 +19,10 @@ PROOF_COUNTS = (
     "quarantined",
     "unverifiable",
     "pending",
+    "repeated",
 )
+# Every record is there, in order; `repeated`: some once more, which the file allows (`delivery.semantics`).
+PROVEN_VERDICTS: Final = ("proven", "repeated")
 
 
 def read_proof_summary(path: Path, plan_hash: str | None = None) -> ProofOutcome:

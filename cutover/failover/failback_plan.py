@@ -99,11 +99,13 @@ def _find_flow_back(plan: Plan, flow: PlanFlow, wave: Wave) -> PlanFlow:
     if len(found) == 1:
         return found[0]
     names = ", ".join(each.id for each in found)
+    said = wave.rollback.none_because if wave.rollback is not None else None
+    why = f" (wave {wave.name} says `none: {said}`)" if said else ""
+    declare = f"{why}: declare one, `state: paused`, apply it, and fail back then"
     raise NotSupported(
         f"{'several flows lead' if found else 'no flow leads'} from {flow.target} back to {flow.source}"
-        + (f" ({names}): name one in the rollback of wave {wave.name}" if found else ": declare one, `state: paused`, "
-           "apply it, and fail back then")
-    )  # fmt: skip
+        + (f" ({names}): name one in the rollback of wave {wave.name}" if found else declare)
+    )
 
 
 def _find_failover_entries(chain: JournalChain, wave: str | None) -> list[JournalEntry]:

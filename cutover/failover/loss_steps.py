@@ -127,10 +127,16 @@ def promote_target(context: RunContext, outcome: JsonObject) -> ActionGenerator[
         raise Refused(f"more is missing than was accepted: {now.describe()}", now.to_json())
     outcome["loss"] = now.to_json()
     outcome["target_ends"] = encode_offsets((yield from read_target_logs(context)).ends)
+    declared = context.wave.rollback
+    first = (
+        f", once a flow back is declared and applied (the file says `none: {declared.none_because}`)"
+        if declared is not None and declared.none_because
+        else ""
+    )
     yield ReportMessage(
         f"POINT OF NO RETURN: next, {flow.target} is promoted for {list_application_names(context)}. What is "
         f"missing stays at "
-        f"{flow.source}, if that ever comes back. The way back: `topology failback`"
+        f"{flow.source}, if that ever comes back. The way back: `topology failback`{first}"
     )
 
 

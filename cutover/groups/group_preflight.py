@@ -112,9 +112,11 @@ def _at_target(context: RunContext, group: str, at_source: ObservedGroup, at_tar
     if at_target.members:
         yield f"group {group} is alive at {target} ({describe_members(at_target)})"
     elif at_target.others():
+        reset = ("topology", "offsets", "reset-group", "FILE", "--flow", context.flow.id, "--group", group)
         yield (
             f"group {group} has offsets at {target} already: {render_offsets(at_target.others())}; they are not "
-            f"ours to overwrite"
+            f"ours to overwrite. If they mean nothing (another copier left them), `{render_shell_command(*reset)}` "
+            "replaces them"
         )
     elif is_kind_conflict(at_source.kind, at_target.kind):
         yield (

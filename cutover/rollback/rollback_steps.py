@@ -88,8 +88,10 @@ def _still_open(context: RunContext, problems: list[str]) -> ActionGenerator[Non
 
 def _blind(context: RunContext) -> ActionGenerator[None]:
     written = yield from _written(context, None)
+    said = context.wave.rollback.none_because if context.wave.rollback is not None else None
+    why = f"; the file says `none: {said}`" if said else ""
     raise Refused(
-        f"no flow leads back (`rollback.reverse` of wave {context.wave.name}): to switch back now would strand "
+        f"no flow leads back (`rollback.reverse` of wave {context.wave.name}{why}): to switch back now would strand "
         f"{_describe_written(written, context)} at {context.flow.source}. Declare one from {context.flow.source} to "
         f"{context.flow.target}, apply it, and roll back then: it carries them back first",
         {"stranded": written},

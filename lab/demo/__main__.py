@@ -219,7 +219,7 @@ def _welcome(stage: DemoFolders, lab: Lab, url: str) -> str:
     path = stage.topology.relative_to(Path.cwd()) if stage.topology.is_relative_to(Path.cwd()) else stage.topology
     file, programs = shlex.quote(str(path)), shlex.quote(str(Path(sys.executable).parent))
     source = lab.cluster(DEMO_SOURCE).brokers[0].kafka
-    back = f"topology rollback {file}" if stages.can_be_copied_back_to(source) else f"(no way back to Kafka {source})"
+    back = f"topology rollback {file}" if stages.can_be_target(source) else f"(no way back to Kafka {source})"
     return f"""
 clusters
 {clusters}

@@ -119,10 +119,10 @@ def start_demo_clusters(stage: DemoFolders, source: str = DEFAULT_RELEASE) -> La
 
 def list_declared_runs(source: str) -> tuple[str, ...]:
     """The kinds of runs besides the migration that the topology file declares, for a source of this release."""
-    return ("rollback", "failover", "failback") if can_be_copied_back_to(source) else ("rollback", "failover")
+    return ("rollback", "failover", "failback") if can_be_target(source) else ("rollback", "failover")
 
 
-def can_be_copied_back_to(source: str) -> bool:
+def can_be_target(source: str) -> bool:
     """Whether records can be copied back to a source of this release: it would be a target then."""
     return parse_release(source) >= parse_release(_OLDEST_TARGET)
 
@@ -134,9 +134,7 @@ def write_demo_topology(stage: DemoFolders, lab: Lab) -> dict[str, int]:
     for alias in (DEMO_SOURCE, DEMO_TARGET):
         values[alias] = lab.cluster(alias).bootstrap
         values[f"{alias}_id"] = lab.cluster(alias).cluster_id
-    values |= (
-        _OF_THE_WAY_BACK if can_be_copied_back_to(lab.cluster(DEMO_SOURCE).brokers[0].kafka) else _WITHOUT_WAY_BACK
-    )
+    values |= _OF_THE_WAY_BACK if can_be_target(lab.cluster(DEMO_SOURCE).brokers[0].kafka) else _WITHOUT_WAY_BACK
     template = string.Template((Path(__file__).parent / f"{DEMO_NAME}.yaml").read_text())
     fresh = stage.topology.with_suffix(".new")
     fresh.write_text(template.substitute(values))

@@ -18,6 +18,7 @@ from crc32c import crc32c
 BATCH_HEADER_BYTES: Final = 61
 CRC_STARTS_AT: Final = 21  # the first byte that the CRC covers
 SEQUENCE_SPACE: Final = 1 << 31
+NO_PRODUCER_ID: Final = -1
 
 _FRONT = struct.Struct(">qiibI")  # base offset, length, leader epoch, magic, crc
 _BACK = struct.Struct(">hiqqqhii")  # attributes … record count: the 40 bytes that we may change
@@ -36,6 +37,16 @@ def rewrite_header(
     """
     if producer_id < 0 or epoch < 0 or not 0 <= sequence < SEQUENCE_SPACE:
         raise ValueError(f"no producer identity: id {producer_id}, epoch {epoch}, sequence {sequence}")
+    return _rewrite(header, producer_id, epoch, sequence, transactional)
+
+
+def remove_producer(header: bytes | memoryview) -> bytes:
+    """The 61 bytes to send instead of `header` where the target takes no idempotent producers: id, epoch and sequence
+    are -1, as in the batches of every producer without `enable.idempotence`."""
+    return _rewrite(header, NO_PRODUCER_ID, -1, -1, False)
+
+
+def _rewrite(header: bytes | memoryview, producer_id: int, epoch: int, sequence: int, transactional: bool) -> bytes:
     _base, length, _epoch, magic, crc = _FRONT.unpack_from(header, 0)
     old = bytes(header[CRC_STARTS_AT:BATCH_HEADER_BYTES])
     attributes, last_delta, base_time, max_time, _pid, _pepoch, _seq, count = _BACK.unpack(old)

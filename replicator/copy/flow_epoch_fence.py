@@ -38,6 +38,7 @@ from replicator.errors import ReplicatorError
 from replicator.ledger.ledger import Ledger, read_ledger
 from replicator.recovery.log_inspection import LeaderLog, require_leader_logs
 from replicator.recovery.producer_epochs import MAX_PRODUCER_EPOCH
+from topology.delivery_guarantee import AT_LEAST_ONCE
 
 _FETCH_BYTES: Final = 4 << 20
 _PATIENCE_S: Final = 30.0
@@ -52,6 +53,11 @@ class FlowNotFenced(ReplicatorError):
 
 def explain_fence_refusal(record: FlowRecord, target: ConnectionSettings) -> str:
     """Why this process could not; empty when it could. Nothing is changed. Raises ClusterError."""
+    if record.guarantee == AT_LEAST_ONCE:
+        return (
+            f"flow {record.key} copies to {target.alias} with `{AT_LEAST_ONCE}`: its batches carry no producer id, so "
+            "a worker that stood still cannot be kept out, and may write behind the applications"
+        )
     if record.flow.delivery == "transactions":
         return ""
     with closing(open_connection(target)) as connection:

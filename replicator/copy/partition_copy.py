@@ -148,7 +148,7 @@ class PartitionCopy(CommonCopy[OutgoingBatch]):
                 progress.copied_through = sent.source_end
                 progress.copied_bytes += sent.size
                 progress.copied_timestamp = sent.max_timestamp
-                self.producer.note_answer(sent.max_timestamp, now)
+                self._note_stored(sent, now)
                 self._when_empty()
                 if self.trouble is None or isinstance(self.trouble, Reinspect):
                     self.trouble = check_append_time(self.key.target_topic, sent.batch, answer) or self.trouble
@@ -161,6 +161,9 @@ class PartitionCopy(CommonCopy[OutgoingBatch]):
                 self.producer.needs_epoch = True
             found = self._judge_answer(sent, answer)
             self.trouble = pick_trouble(self.trouble, found)
+
+    def _note_stored(self, sent: OutgoingBatch, now: int | None) -> None:
+        self.producer.note_answer(sent.max_timestamp, now)
 
     def connection_lost(self, reason: str) -> None:
         """Nothing is known about what was in flight."""
@@ -196,14 +199,8 @@ class PartitionCopy(CommonCopy[OutgoingBatch]):
             CommonCopy._when_empty(self)
 
     def _prepare(self, batch: RawBatch) -> None:
-        identity, first = self.producer.identity, self.prepared.target
-        header = rewrite_header(
-            batch.data[:BATCH_HEADER_BYTES],
-            producer_id=identity.producer_id,
-            epoch=identity.epoch,
-            sequence=identity.sequence(first),
-        )
-        size = len(batch.data)
+        first, size = self.prepared.target, len(batch.data)
+        header = self._rewrite_header(batch.data[:BATCH_HEADER_BYTES], first)
         self.queue.ready.append(
             OutgoingBatch(
                 first=first,
@@ -218,17 +215,28 @@ class PartitionCopy(CommonCopy[OutgoingBatch]):
         self.queue.buffered += size
         self.prepared.target = first + batch.records
 
+    def _rewrite_header(self, header: memoryview, first: int) -> bytes:
+        identity = self.producer.identity
+        return rewrite_header(
+            header, producer_id=identity.producer_id, epoch=identity.epoch, sequence=identity.sequence(first)
+        )
+
+    def _judge_misplaced(self, sent: OutgoingBatch, answer: ProducedPartition) -> Halt | Reinspect:
+        """The batch is stored, at another offset than was meant."""
+        return Halt(
+            "duplicated",
+            f"{sent.records} records meant for target offsets {sent.first} to {sent.first + sent.records - 1} were "
+            f"stored at offset {answer.base_offset} instead",
+            source=OffsetSpan(sent.batch.base, sent.source_end),
+            target=OffsetSpan(answer.base_offset, answer.base_offset + sent.records),
+        )
+
     def _judge_answer(self, sent: OutgoingBatch, answer: ProducedPartition) -> Halt | Reinspect:
         """What an answer other than the expected one means (docs/research/sequence-numbers.md, §6 points 3 and 4)."""
         extent = f"target offsets {sent.first} to {sent.first + sent.records - 1}"
         name = error_codes.describe_error_code(answer.error)
         if answer.error == error_codes.NONE:
-            return Halt(
-                "duplicated",
-                f"{sent.records} records meant for {extent} were stored at offset {answer.base_offset} instead",
-                source=OffsetSpan(sent.batch.base, sent.source_end),
-                target=OffsetSpan(answer.base_offset, answer.base_offset + sent.records),
-            )
+            return self._judge_misplaced(sent, answer)
         if answer.error in (error_codes.UNKNOWN_TOPIC_ID, error_codes.INCONSISTENT_TOPIC_ID):
             # A broker that has just started may not know the topic yet; the inspection sees whether it is another one.
             return Reinspect(f"the target answers {name} to {extent}", "target_gone")

@@ -98,6 +98,20 @@ class ExplicitRunMap(OffsetMap):
         raise ReplicatorError(f"a run without a length ({run}) cannot extend a map of stretches")
 
 
+@dataclass(frozen=True, slots=True)
+class RepeatedRunMap(ExplicitRunMap):
+    """The map of a partition that is copied with repeats. known_end: the log is known below this target offset.
+    repeated: runs that stand there once more; no source offset is translated into one of them."""
+
+    known_end: int
+    repeated: tuple[ExplicitRun, ...]
+
+    @staticmethod
+    def beside(runs: ExplicitRunMap, known_end: int, repeated: tuple[ExplicitRun, ...]) -> RepeatedRunMap:
+        """The map of these runs, with what is known of the rest of the log."""
+        return RepeatedRunMap(runs.runs, runs.counted, runs.begin, runs.position, known_end, repeated)
+
+
 def _source_end(stretch: ExplicitRun) -> int:
     return stretch.source + stretch.records
 

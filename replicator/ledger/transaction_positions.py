@@ -8,6 +8,15 @@ and nothing to reconcile. The position is written with every transaction and so 
 many of them, they go into the last block, which is written again (decision 0023). A block is deleted (tombstone) in a
 later transaction when the target has deleted all of its records: what remains grows with what the target retains, not
 with what was ever copied.
+
+Key   `<flow>|<topic>|<partition>|repeated|<n>`      records that stand at the target once more, from offset n on
+Key   `<flow>|<topic>|<partition>|takeover|<n>-<m>`  a takeover: source offsets from which a batch may be under way
+
+A partition that is copied with repeats (`at_least_once, proven`) keeps its position in the same way, but no transaction
+ties it to the records. It is written behind them, once their answers are there, so it may be older than the log. What
+stands behind it is found by reading the log (`replicator.recovery.tail_comparison`). Each record says something true of
+the log, so an older position that comes late makes the next takeover read more, and nothing wrong. Repeats and
+takeovers have keys of their own, which such a position does not touch.
 """
 
 from __future__ import annotations
@@ -29,7 +38,12 @@ from clusters.errors import ProtocolError
 from replicator.errors import ReplicatorError
 from replicator.ledger import column_packing
 from replicator.ledger.column_rows import ColumnRows
-from replicator.ledger.explicit_runs import ExplicitRunMap, concatenate_explicit_runs, join_explicit_runs
+from replicator.ledger.explicit_runs import (
+    ExplicitRunMap,
+    RepeatedRunMap,
+    concatenate_explicit_runs,
+    join_explicit_runs,
+)
 from replicator.ledger.offset_map import BrokenOffsetMap, ExplicitRun, OffsetMap, OffsetRun
 from replicator.partition_key import PartitionKey
 
@@ -37,10 +51,29 @@ _SCHEMA: Final = 2
 RUNS_PER_BLOCK: Final = 2048
 RUNS_IN_POSITION: Final = 64  # at most, of a position: it is written again with every transaction
 _PLAIN_STRETCHES: Final = 8  # that stand readable in a record; more are packed
-POSITION, STRETCHES, _PATH = "position", "stretches", "path"
-TRANSACTION_RECORD_KINDS: Final = frozenset({POSITION, STRETCHES, _PATH})
+POSITION, STRETCHES, _PATH, _REPEATED, _TAKEOVER = "position", "stretches", "path", "repeated", "takeover"
+TRANSACTION_RECORD_KINDS: Final = frozenset({POSITION, STRETCHES, _PATH, _REPEATED, _TAKEOVER})
+TAKEOVERS_KEPT: Final = 16  # a batch that is under way for longer than so many takeovers halts its partition
 
 LedgerEntry = tuple[str, ControlValue | None]  # key and value of a ledger record; None is a tombstone
+
+
+class SourceSpan(NamedTuple):
+    """Source offsets from `first` up to, not including, `end`; `first` = `end` is a place between two."""
+
+    first: int
+    end: int
+
+
+class LogKnowledge(NamedTuple):
+    """What is known of the target's log of a partition that is copied with repeats.
+
+    known_end: everything below this target offset is ours, and stands in the ledger. settled: when this was written,
+    nothing was under way any more.
+    """
+
+    known_end: int
+    settled: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +83,8 @@ class TransactionPosition:
     last block; filled: how many of its stretches count.
     generation: grows with every order that was obeyed; order, note: the newest of them
     (replicator.recovery.operator_decisions); since: the
-    first block that counts, what older ones describe was given up by an order to reseed."""
+    first block that counts, what older ones describe was given up by an order to reseed. log: of a partition that is
+    copied with repeats; None where transactions say what stands in the log."""
 
     key: PartitionKey
     source_id: uuid.UUID
@@ -65,6 +99,7 @@ class TransactionPosition:
     note: str = ""
     since: int = 0
     filled: int = 0
+    log: LogKnowledge | None = None
 
     @property
     def target_end(self) -> int:
@@ -73,7 +108,7 @@ class TransactionPosition:
 
     def to_json(self) -> ControlValue:
         """The value of the `position` record in watershed.ledger."""
-        return _about(self.key, POSITION) | {
+        value = _about(self.key, POSITION) | {
             "target_topic": self.key.target_topic,
             "source_id": str(self.source_id),
             "target_id": str(self.target_id),
@@ -88,18 +123,25 @@ class TransactionPosition:
             "since": self.since,
             "filled": self.filled,
         }
+        if self.log is not None:
+            value["log"] = list(self.log)
+        return value
 
 
 @dataclass(frozen=True, slots=True)
 class PositionAndRuns:
     """All that the ledger says of a partition: its position, and its blocks by number, of the last what counts.
 
-    stale: numbers of blocks that do not count any more and may be deleted.
+    stale: numbers of blocks that do not count any more and may be deleted. repeated: records that stand at the target
+    once more than they should, in log order; takeovers: the oldest first. Both only of a partition that is copied with
+    repeats.
     """
 
     position: TransactionPosition
     blocks: Mapping[int, ColumnRows[ExplicitRun]] = field(default_factory=dict)
     stale: tuple[int, ...] = ()
+    repeated: tuple[ExplicitRun, ...] = ()
+    takeovers: tuple[SourceSpan, ...] = ()
     _map: list[OffsetMap] = field(init=False, repr=False, compare=False, default_factory=list)  # once it was asked for
 
     @property
@@ -113,7 +155,8 @@ class PositionAndRuns:
         here = self.position
         pieces = [*(self.blocks[number] for number in sorted(self.blocks)), ColumnRows.of(ExplicitRun, here.stretches)]
         try:
-            return ExplicitRunMap.over(concatenate_explicit_runs(pieces), here.begin, here.position)
+            runs = ExplicitRunMap.over(concatenate_explicit_runs(pieces), here.begin, here.position)
+            return runs if here.log is None else RepeatedRunMap.beside(runs, here.log.known_end, self.repeated)
         except ReplicatorError as error:
             return BrokenOffsetMap((here.begin,), str(error))
 
@@ -142,10 +185,15 @@ class PositionTracker:
         self._next: _Advance | None = None
 
     def advance(
-        self, landed: Iterable[ExplicitRun], position: int, leader_epoch: int, log_start: int = -1
+        self,
+        landed: Iterable[ExplicitRun],
+        position: int,
+        leader_epoch: int,
+        log_start: int = -1,
+        log: LogKnowledge | None = None,
     ) -> list[LedgerEntry]:
         """The ledger records of a transaction in which `landed` was written and the source is copied through
-        `position`. log_start: the target's, if it is known."""
+        `position`. log_start: the target's, if it is known. log: of a partition that is copied with repeats."""
         here = self.position
         newest, number, open_block = join_explicit_runs([*here.stretches, *landed]), here.block, self._open
         entries: list[LedgerEntry] = [(f"{_prefix(here.key)}|{STRETCHES}|{stale}", None) for stale in self._stale]
@@ -171,6 +219,7 @@ class PositionTracker:
             block=number,
             stretches=tuple(newest),
             filled=len(open_block),
+            log=log,
         )
         entries.append((f"{_prefix(here.key)}|{POSITION}", after.to_json()))
         self._next = _Advance(after, filled, gone, open_block)
@@ -195,6 +244,7 @@ def decode_positions(records: Iterable[ControlRecord]) -> dict[PartitionKey, Pos
     where one is missing."""
     positions: dict[tuple[str, str, int], TransactionPosition] = {}
     blocks: dict[tuple[str, str, int], dict[int, ColumnRows[ExplicitRun]]] = {}
+    beside: dict[tuple[str, str, int], list[tuple[int, int, ExplicitRun | SourceSpan]]] = {}
     for record in records:
         value = record.value or {}
         try:
@@ -206,6 +256,10 @@ def decode_positions(records: Iterable[ControlRecord]) -> dict[PartitionKey, Pos
                 blocks.setdefault(where, {})[value["block"]] = decode_explicit_runs(value[STRETCHES])
             elif value["kind"] == POSITION:
                 positions[where] = _position(value)
+            elif value["kind"] == _REPEATED:
+                beside.setdefault(where, []).append((value["since"], record.offset, ExplicitRun(*value[_REPEATED])))
+            elif value["kind"] == _TAKEOVER:
+                beside.setdefault(where, []).append((value["since"], record.offset, SourceSpan(*value[_TAKEOVER])))
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise ProtocolError(
                 f"{LEDGER_TOPIC} holds a record at partition {record.partition} offset {record.offset} "
@@ -213,10 +267,17 @@ def decode_positions(records: Iterable[ControlRecord]) -> dict[PartitionKey, Pos
                 topic=LEDGER_TOPIC,
                 partition=record.partition,
             ) from None
-    return {position.key: _known(position, blocks.get(where, {})) for where, position in positions.items()}
+    return {
+        position.key: _known(position, blocks.get(where, {}), beside.get(where, ()))
+        for where, position in positions.items()
+    }
 
 
-def _known(position: TransactionPosition, blocks: dict[int, ColumnRows[ExplicitRun]]) -> PositionAndRuns:
+def _known(
+    position: TransactionPosition,
+    blocks: dict[int, ColumnRows[ExplicitRun]],
+    beside: Iterable[tuple[int, int, ExplicitRun | SourceSpan]],
+) -> PositionAndRuns:
     """The last block may have been read in a newer version than the position: it only ever grows."""
     counting = {number: block for number, block in blocks.items() if position.since <= number < position.block}
     if position.filled:
@@ -232,7 +293,44 @@ def _known(position: TransactionPosition, blocks: dict[int, ColumnRows[ExplicitR
         position,
         counting,
         tuple(sorted(number for number in blocks if number < position.since)),
+        tuple(sorted(each for since, _, each in beside if since == position.since and isinstance(each, ExplicitRun))),
+        tuple(
+            each
+            for since, _, each in sorted(beside, key=lambda entry: entry[1])
+            if since == position.since and isinstance(each, SourceSpan)
+        ),
     )
+
+
+def list_kept_repeats(known: PositionAndRuns, log_start: int) -> list[ExplicitRun]:
+    """The repeats that a takeover leaves in the ledger: those that the target has not deleted (log_start is its own),
+    and that do not stand behind what is known of its log, where they are found again."""
+    position = known.position
+    known_end = position.begin.target if position.log is None else position.log.known_end
+    return [run for run in known.repeated if run.target + run.records > log_start and run.target < known_end]
+
+
+def build_takeover_entries(
+    known: PositionAndRuns, repeated: Iterable[ExplicitRun], span: SourceSpan, log_start: int
+) -> list[LedgerEntry]:
+    """The ledger records of a takeover: the repeats that it found behind the ledger's position, and where it stands.
+
+    span: source offsets from which a batch may be under way now. log_start: the target's. Repeats that it has deleted,
+    and takeovers before the last TAKEOVERS_KEPT, get tombstones.
+    """
+    position, kept = known.position, set(list_kept_repeats(known, log_start))
+    prefix, about = _prefix(position.key), _about(position.key, _REPEATED) | {"since": position.since}
+    entries: list[LedgerEntry] = [
+        (f"{prefix}|{_REPEATED}|{run.target}", None) for run in known.repeated if run not in kept
+    ]
+    entries += [
+        (f"{prefix}|{_TAKEOVER}|{old.first}-{old.end}", None)
+        for old in known.takeovers[: 1 - TAKEOVERS_KEPT]
+        if old != span
+    ]
+    entries += [(f"{prefix}|{_REPEATED}|{run.target}", about | {_REPEATED: list(run)}) for run in repeated]
+    value = about | {"kind": _TAKEOVER, _TAKEOVER: list(span)}
+    return [*entries, (f"{prefix}|{_TAKEOVER}|{span.first}-{span.end}", value)]
 
 
 def build_path_entry(flow: str, slot: int, path: tuple[str, ...]) -> LedgerEntry:
@@ -290,6 +388,7 @@ def _position(value: dict[str, Any]) -> TransactionPosition:
         note=value["note"],
         since=value["since"],
         filled=value.get("filled", 0),
+        log=LogKnowledge(*value["log"]) if "log" in value else None,
     )
 
 

@@ -21,6 +21,7 @@ from replicator.copy.copy_state import Refusals, SourceCursor, TargetProgress
 from replicator.copy.loop_guard import PartitionLoopGuard
 from replicator.copy.partition_copy import PartitionCopy
 from replicator.copy.quarantine import QuarantineWriter
+from replicator.copy.repeatable_copy import RepeatableCopy
 from replicator.copy.schema_ids import SchemaIdCounts, SchemaIdTranslations
 from replicator.copy.sequenced_producer import SequencedProducer
 from replicator.copy.transactions.open_transaction import SlotPartition
@@ -29,9 +30,11 @@ from replicator.copy.transactions.slot_takeover import TakenTransactionPartition
 from replicator.ledger.leader_epochs import LeaderEpochEntry, find_leader_epoch_below
 from replicator.ledger.ledger_writer import PartitionLedgerWriter
 from replicator.ledger.offset_map import OffsetRun
+from replicator.ledger.position_writer import PositionWriter
 from replicator.partition_key import PartitionKey
 from replicator.recovery.log_inspection import BrokerAddress
 from replicator.recovery.operator_decisions import find_foreign_offsets_to_copy
+from replicator.recovery.repeat_takeover import TakenRepeatablePartition
 from replicator.recovery.takeover import LEADER_EPOCHS_KEPT, TakenPartition
 from replicator.transport.active_copy import ActiveCopy
 from replicator.transport.alignment_threads import AlignmentThreads
@@ -66,6 +69,7 @@ class CopyRegistry:
     _quarantine: QuarantineWriter = field(init=False)
     _aligned: AlignmentThreads = field(init=False)
     _senders: dict[int, SlotSender] = field(default_factory=dict)  # of active copies that are written in transactions
+    _positions: dict[int, PositionWriter] = field(default_factory=dict)  # of those that are written with repeats
     _refused: dict[PartitionKey, dict[int, str]] = field(default_factory=dict)  # records that targets did not take
 
     def __post_init__(self) -> None:
@@ -195,6 +199,48 @@ class CopyRegistry:
                    "position": copy.source.position, "target_end": copy.progress.acked},
         )  # fmt: skip
 
+    def start_repeatable_copy(self, task: PartitionTask, taken: TakenRepeatablePartition) -> None:
+        """Begin to copy a partition without a producer id, one batch in flight. Raises ClusterError."""
+        source, at = self.connect(task.record.flow.source), taken.track.position
+        assert at.log is not None, "a partition that is copied with repeats"
+        copy = RepeatableCopy(
+            key=task.key,
+            source_id=taken.source.topic_id,
+            target_id=taken.target.topic_id,
+            source=SourceCursor(at.position, at.leader_epoch, last_batch=taken.last_batch),
+            progress=TargetProgress(at.log.known_end),
+        )
+
+        def failed(error: ClusterError) -> None:
+            copy.halt(f"the ledger could not be written: {error}")
+
+        active = ActiveCopy(
+            copy=copy,
+            ledger=None,
+            rate=self.rates.of(task.key.flow, task.record.flow.quota),
+            leave_out=self._guard(task, source, taken.source.topic_id),
+            source=taken.source.leader,
+            target=taken.target.leader,
+            weight=task.record.flow.weight,
+            terms=RepackTerms(self.discovery.limits_of(task.key.flow, task.key.target_topic)),
+        )
+        self._positions[id(active)] = PositionWriter(self.writer, taken.track, copy.take_progress, failed, self.later)
+        self._active_copies[id(active)] = active
+        repeated = f"{taken.repeated:,} records stand at the target once more" if taken.repeated else ""
+        task.attach_copy(active, "; ".join(text for text in (at.note, repeated) if text))
+        self._find_threads("send", self.target, taken.target.leader).add(active)
+        self._find_threads("fetch", source, taken.source.leader).add(active)
+        log.info(
+            "copying at least once",
+            extra={"flow": task.key.flow, "topic": task.key.topic, "partition": task.key.partition,
+                   "position": at.position, "target_end": at.log.known_end, "repeated": taken.repeated},
+        )  # fmt: skip
+
+    def write_positions(self) -> None:
+        """Tell the ledger how far the copies are that write it behind the answers; returns at once."""
+        for position in list(self._positions.values()):
+            position.write()
+
     def remove(self, active: ActiveCopy) -> None:
         """End the copying of a partition; nothing of it may be in flight."""
         self._active_copies.pop(id(active), None)
@@ -203,6 +249,9 @@ class CopyRegistry:
         if sender is not None:
             sender.remove(copy)
         self._aligned.remove(active)
+        position = self._positions.pop(id(active), None)
+        if position is not None:
+            position.close()
         if copy.can_close_epoch and active.ledger is not None:
             active.ledger.close()
         if copy.refusals.records:

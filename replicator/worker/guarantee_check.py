@@ -18,7 +18,8 @@ from clusters.flow_records import FlowRecord
 from clusters.settings import ConnectionSettings, SettingsLookup
 from replicator.topic_mapping import HoldReason
 from topology.cluster_capabilities import ClusterCapabilities
-from topology.delivery_guarantee import decide_guarantee, explain_refusal
+from topology.delivery_guarantee import AT_LEAST_ONCE, GuaranteeDecision, explain_refusal
+from topology.repeat_obstacles import decide_flow_guarantee
 
 _ASKED_AGAIN_S: Final = 300.0
 _REFUSED_AGAIN_S: Final = 30.0  # while a flow waits for a cluster to be upgraded
@@ -47,9 +48,11 @@ class GuaranteeCheck:
             return _build_too_old(record, record.flow.source, source)
         if isinstance(target, RequestUnsupported):
             return _build_too_old(record, record.flow.target, target)
-        decision = decide_guarantee(record.flow.delivery, source, target)
-        if decision.is_executed:
+        decision = decide_flow_guarantee(record.flow, source, target)
+        if _is_as_applied(record, decision):
             return None
+        if decision.is_executed:
+            return _build_applied_otherwise(record, decision)
         with self._lock:
             for each in decision.missing:
                 until, known = self._known[each.cluster]
@@ -75,6 +78,20 @@ class GuaranteeCheck:
         with self._lock:
             self._known[alias] = time.monotonic() + again_s, found
         return found
+
+
+def _is_as_applied(record: FlowRecord, decision: GuaranteeDecision) -> bool:
+    """Whether the flow can be copied the way that its record says. With `at_least_once, proven` it stays at that, also
+    where its clusters can give more by now."""
+    return decision.is_executed and (record.guarantee == AT_LEAST_ONCE or decision.guarantee != AT_LEAST_ONCE)
+
+
+def _build_applied_otherwise(record: FlowRecord, decision: GuaranteeDecision) -> HoldReason:
+    error = (
+        f"flow {record.key} was applied with `{record.guarantee or 'exactly_once'}`, and its clusters give "
+        f"`{decision.guarantee}` now"
+    )
+    return HoldReason("unsupported", error, f"Run `topology apply` again, or bring the target back. {_AGAIN}")
 
 
 def _build_too_old(record: FlowRecord, alias: str, error: RequestUnsupported) -> HoldReason:

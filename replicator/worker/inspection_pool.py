@@ -21,15 +21,17 @@ from replicator.partition_key import PartitionKey
 from replicator.partition_states import Halt, Reinspect
 from replicator.recovery.log_inspection import SettledLogEnds
 from replicator.recovery.operator_decisions import COPY_FOREIGN
+from replicator.recovery.repeat_takeover import RepeatTakeover, TakenRepeatablePartition
 from replicator.recovery.takeover import TakenPartition, take_over_partitions
 from replicator.worker.loop_guards import LoopGuards
 from replicator.worker.partition_task import PartitionTask
+from topology.delivery_guarantee import AT_LEAST_ONCE
 
 log = logging.getLogger("watershed.worker")
 
 _TOGETHER = 64  # partitions that one inspection takes on, at least, if there are so many
 
-_Found = TakenPartition | TakenTransactionPartition | Halt | Reinspect
+_Found = TakenPartition | TakenTransactionPartition | TakenRepeatablePartition | Halt | Reinspect
 
 
 @dataclass(slots=True)
@@ -98,9 +100,20 @@ class InspectionPool:
         }
         if record.flow.delivery == "transactions":
             taking = TransactionTakeover(
-                record, source, self.target, self.stillness, self.senders, self.writer, decisions
+                record, source, self.target, self.stillness, self.writer, self.senders, decisions=decisions
             )
             return {**waiting, **taking.of(slots)}
+        if record.guarantee == AT_LEAST_ONCE:
+            repeatable = RepeatTakeover(
+                record,
+                source,
+                self.target,
+                self.stillness,
+                self.writer,
+                self.guards.of(record, source).at,
+                decisions=decisions,
+            )
+            return {**waiting, **repeatable.take(list(slots))}
         taken = take_over_partitions(
             record,
             slots,

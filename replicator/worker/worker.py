@@ -33,6 +33,7 @@ from replicator.ledger.ledger_thread import LedgerThread
 from replicator.partition_key import PartitionKey
 from replicator.partition_states import Halt, Reinspect
 from replicator.recovery.ambiguous_answers import AmbiguousAnswers
+from replicator.recovery.repeat_takeover import TakenRepeatablePartition
 from replicator.recovery.takeover import TakenPartition
 from replicator.sync.continuous_sync import ContinuousSync
 from replicator.transport.active_copy import ActiveCopy
@@ -47,6 +48,7 @@ from replicator.worker.metrics_snapshot import MetricsSnapshot
 from replicator.worker.partition_task import PartitionTask
 from replicator.worker.placement_leader import PlacementLeader
 from replicator.worker.topic_discovery import TopicDiscovery
+from topology.delivery_guarantee import AT_LEAST_ONCE
 
 log = logging.getLogger("watershed.worker")
 
@@ -109,10 +111,12 @@ class Worker:
             guards = LoopGuards(admin.cluster_id())
             expiration_ms = read_producer_expiration(admin)
         answers = ask_brokers(target)
-        check_requests(answers, "target")
+        check_requests(answers, "target", allows_repeats=True)
         tells = all(each.has_version(Api.DESCRIBE_PRODUCERS, 0) for each in answers.answers)
         self._desired = DesiredState(target)
         self._desired.catch_up()
+        if not any(record.guarantee == AT_LEAST_ONCE for record in self._desired.flows.values()):
+            check_requests(answers, "target")
         self._ask_again = 0.0
         self._fleet_at_start = self._desired.fleets.get(build_fleet_key(topology, target.alias))
         self._writer = ControlWriter(target, client_id=f"watershed-{worker_id}")
@@ -167,6 +171,7 @@ class Worker:
         now = time.monotonic()
         if now - self._published >= _STATUS_S:
             self._published = now
+            self._registry.write_positions()
             self._publish()
 
     def _pace(self) -> float:
@@ -322,10 +327,14 @@ class Worker:
         self._hand_out_decisions()
         self._inspections.start(self._tasks.values())
 
-    def _start_copy(self, task: PartitionTask, taken: TakenPartition | TakenTransactionPartition) -> None:
+    def _start_copy(
+        self, task: PartitionTask, taken: TakenPartition | TakenTransactionPartition | TakenRepeatablePartition
+    ) -> None:
         try:
             if isinstance(taken, TakenPartition):
                 self._registry.start_copy(task, taken)
+            elif isinstance(taken, TakenRepeatablePartition):
+                self._registry.start_repeatable_copy(task, taken)
             else:
                 self._registry.start_transaction_copy(task, taken)
         except ClusterError as error:  # a secret of the source is missing meanwhile, say

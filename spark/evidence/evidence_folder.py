@@ -27,7 +27,7 @@ from spark.judging.merkle_tree import (
     compute_root_from_path,
     encode_leaf,
 )
-from spark.judging.verdict import EXIT_CODES
+from spark.judging.verdict import EXIT_CODES, PASSED_VERDICTS
 from topology.bounded_json import parse_json_object
 
 _NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC  # never through a link that stands there
@@ -169,8 +169,12 @@ def _contradictions(document: Mapping[str, Any], directory: Path) -> list[str]:
     verdict = document["verdict"]
     if EXIT_CODES.get(verdict) != document["exit_code"]:
         wrong.append(f"verdict {verdict} and exit code {document['exit_code']} do not belong together")
-    if verdict == "proven" and (document["unproven"] or document["pending"]):
-        wrong.append(f"verdict proven with {document['unproven']} unproven and {document['pending']} pending records")
+    if verdict in PASSED_VERDICTS and (document["unproven"] or document["pending"]):
+        wrong.append(
+            f"verdict {verdict} with {document['unproven']} unproven and {document['pending']} pending records"
+        )
+    if (verdict == "repeated") is not bool(document.get("repeated")) and verdict in PASSED_VERDICTS:
+        wrong.append(f"verdict {verdict} with {document.get('repeated', 0)} repeated records")
     try:
         runs, partitions = read_evidence_table(directory, "runs"), read_evidence_table(directory, "partitions")
     except WrongUse as error:

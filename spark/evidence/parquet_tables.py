@@ -205,7 +205,7 @@ def build_diff_rows(
     run_id: str, confirmed: Iterable[ConfirmedDifference], rows: Iterable[ChunkRow], limit: int
 ) -> list[dict[str, Any]]:
     """At most `limit` differences, in the order of their logs; each with the chunk in which it lies."""
-    chunks = [row for row in rows if row.status in ("different", "state")]
+    chunks = [row for row in rows if row.status in ("different", "state", "repeated")]
     lines = []
     for each in confirmed:
         near = sorted((row for row in chunks if row.place == each.place), key=lambda row: (row.source, row.target))

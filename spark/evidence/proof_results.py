@@ -59,7 +59,8 @@ def build_results(
     document = build_summary(found, facts=dict(facts), not_compared=notes)
     run = document["run_id"]
     diffs = build_diff_rows(run, found.confirmed, found.rows, document["policy"].get("max_diffs", _EXAMPLES))
-    total = found.judgement.total.difference_count + found.judgement.total.quarantined
+    counts = found.judgement.total
+    total = counts.difference_count + counts.quarantined + counts.repeated
     document["named"] = {"differences": len(diffs), "of": total, "all": found.judgement.exact and len(diffs) == total}
     tables: dict[str, TableRows] = {
         "runs": [build_run_row(document, len(diffs), len(found.groups))],

@@ -12,6 +12,7 @@ from dataclasses import replace
 from itertools import groupby, pairwise
 from typing import NamedTuple
 
+from replicator.ledger.explicit_runs import RepeatedRunMap
 from spark.judging.proof_inputs import ProofPartition, ProofReaders, RangeComparison
 from spark.judging.proof_window import PartitionPair
 from spark.judging.verdict import ChunkRow, ConfirmedDifference, join_different_chunks, select_different_chunks
@@ -59,7 +60,9 @@ def find_displaced_ranges(confirmed: Iterable[ConfirmedDifference]) -> list[str]
         f"{each.source.end - 1} are on the target, but not at the offsets that the offset map gives; positions "
         "translated by it are wrong there"
         for each in confirmed
-        if each.by == "records" and not each.difference.difference_count and not each.difference.quarantined
+        if each.by == "records"
+        and not each.difference.difference_count
+        and not (each.difference.quarantined or each.difference.repeated)
     ]
 
 
@@ -104,7 +107,22 @@ def _job(each: _ComparedRange, s: ProofPartition, named: int) -> RangeComparison
         s.build_request(0, span, 2 + at) for at, span in enumerate(near) if span.end > span.start
     )
     sides, kept = (s.build_request(0, source, 0), s.build_request(1, each.target, 1)), s.kept_in(source)
-    return RangeComparison(*sides, last and window.open_end, named, around, kept)
+    if not isinstance(s.map, RepeatedRunMap):
+        return RangeComparison(*sides, last and window.open_end, named, around, kept)
+    far = [span for span in list_known_repeats(s.map, each.target) if span.start < near[0].start]
+    around = (*(s.build_request(0, span, 4 + at) for at, span in enumerate(far)), *around)
+    return RangeComparison(*sides, last and window.open_end, named, around, kept, has_repeats=True)
+
+
+def list_known_repeats(offsets: RepeatedRunMap, target: OffsetRange) -> list[OffsetRange]:
+    """Source ranges that stand in this range of the target once more, as the ledger says: where to look for them."""
+    return sorted(
+        {
+            OffsetRange(run.source, run.source + run.records)
+            for run in offsets.repeated
+            if run.target < target.end and run.target + run.records > target.start
+        }
+    )
 
 
 def _by_place(found: Iterable[ConfirmedDifference]) -> Iterable[list[ConfirmedDifference]]:

@@ -14,10 +14,11 @@ from typing import NamedTuple
 
 from clusters.admin import Admin
 from clusters.claim_rules import ClaimedPartition, PartitionClaims, find_partition_claims
-from clusters.cluster_protocol import ReadIsolation, TopicDescription
+from clusters.cluster_protocol import LogRange, ReadIsolation, TopicDescription
 from clusters.flow_records import read_flows
 from clusters.settings import ConnectionSettings
 from clusters.topic_partition import TopicPartition
+from replicator.ledger.explicit_runs import RepeatedRunMap
 from replicator.ledger.ledger import read_ledger
 from replicator.ledger.offset_map import BrokenOffsetMap, OffsetMap
 from spark.errors import WrongUse
@@ -34,7 +35,8 @@ from topology.plan import PlanFlow
 _CONFIGS = ("cleanup.policy", "message.timestamp.type", "max.message.bytes")
 _KEPT = ("retention.ms", "retention.bytes")  # -1: for ever
 _MOST_LEFT = 10_000  # offsets below the barrier that are read to see whether they are markers only
-_ISOLATIONS: tuple[ReadIsolation, ReadIsolation] = ("read_committed", "read_uncommitted")
+_BEHIND_ANSWERS_S = 5.0  # workers write such a ledger every second
+_ISOLATIONS: tuple[ReadIsolation, ReadIsolation] = ("read_uncommitted", "read_committed")
 
 
 class PartitionAlignment(NamedTuple):
@@ -187,7 +189,8 @@ def _open_transactions(facts: FlowFacts) -> None:
         (facts.target, facts.flow.target, [TopicPartition(place.target_topic, place.partition) for place in places]),
     )
     for admin, alias, keys in sides:
-        stable, whole = (admin.offsets(keys, isolation) if keys else {} for isolation in _ISOLATIONS)
+        # The end first: what is written between the two readings is no open transaction.
+        whole, stable = (admin.offsets(keys, isolation) if keys else {} for isolation in _ISOLATIONS)
         held: dict[str, list[str]] = {}
         for key in keys:
             if stable[key].end < whole[key].end:
@@ -255,7 +258,7 @@ def _observe_once(
     """Log ends of the target, then the alignment, then log ends of the source: the alignment covers what the target
     held before. A partition with an unusable alignment has an empty map."""
     targets = facts.target.offsets([TopicPartition(place.target_topic, place.partition) for place, _ in pairs])
-    aligned = alignment(facts.target_settings, facts.flow.id)
+    aligned = _read_alignment(facts, pairs, targets, alignment)
     sources = facts.source.offsets([TopicPartition(place.topic, place.partition) for place, _ in pairs])
     observed = []
     for place, pair in pairs:
@@ -273,6 +276,26 @@ def _observe_once(
             )
         )
     return aligned, observed
+
+
+def _read_alignment(
+    facts: FlowFacts, pairs: _Pairs, targets: Mapping[TopicPartition, LogRange], alignment: AlignmentReader
+) -> _Aligned:
+    """The alignment. With repeats its ledger is written behind the answers, so it is read again for a moment while it
+    does not reach the target's ends; what stands behind it then is unknown to every worker."""
+    deadline = time.monotonic() + _BEHIND_ANSWERS_S
+    while True:
+        aligned = alignment(facts.target_settings, facts.flow.id)
+        lags = any(
+            found is not None
+            and isinstance(found.map, RepeatedRunMap)
+            and found.map.known_end < targets[TopicPartition(place.target_topic, place.partition)].end
+            for place, _ in pairs
+            for found in (aligned.get((place.topic, place.partition)),)
+        )
+        if not lags or time.monotonic() >= deadline:
+            return aligned
+        time.sleep(0.5)
 
 
 def _is_copied(facts: FlowFacts, aligned: _Aligned, o: ObservedPartition) -> bool:

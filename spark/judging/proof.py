@@ -69,7 +69,7 @@ def compare_and_judge(
     for each in tails:
         counts[each.place] = replace(counts[each.place], pending=0)
     confirmed = [*confirmed, *tails]
-    rows += _earlier(partitions, compared.not_again)
+    rows = [_of_repeats(row, confirmed) for row in rows] + _earlier(partitions, compared.not_again)
     blocks = [*blocks, *findings, *_no_longer(partitions, rows), *find_displaced_ranges(confirmed)]
     return ComparisonOutcome(judge_proof(rows, confirmed, counts, blocks=blocks), rows, confirmed)
 
@@ -81,6 +81,17 @@ def _of_compacted(row: ChunkRow, judged: set[PartitionPair]) -> ChunkRow:
     if row.place in judged:
         return replace(row, status="state", why="compacted: judged by the state of its keys")
     return mark_unverifiable(row, "compacted: the cleaner works on each side for itself")
+
+
+def _of_repeats(row: ChunkRow, confirmed: Sequence[ConfirmedDifference]) -> ChunkRow:
+    """A chunk of a range that differs by nothing but repeats is not different."""
+    if row.status != "different":
+        return row
+    for each in confirmed:
+        inside = each.target.start <= row.target.start and row.target.end <= each.target.end
+        if each.place == row.place and inside and each.difference.repeated and not each.difference.difference_count:
+            return replace(row, status="repeated", why="records stand on the target once more than they should")
+    return row
 
 
 def _earlier(partitions: Sequence[ProofPartition], not_again: Sequence[ChunkRow]) -> list[ChunkRow]:

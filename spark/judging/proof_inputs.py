@@ -89,7 +89,8 @@ class ProofPartition:
 
 class RangeComparison(NamedTuple):
     """Two ranges to compare record by record; `open_end` and `limit` as in `compare_records`. near: neighbouring ranges
-    of the source; a record there that the target's range holds is a duplicate. kept: entries in quarantine."""
+    of the source; a record there that the target's range holds is a duplicate. kept: entries in quarantine.
+    has_repeats: the target may hold records once more (`spark.judging.repeated_records`)."""
 
     source: RangeRequest
     target: RangeRequest
@@ -97,6 +98,7 @@ class RangeComparison(NamedTuple):
     limit: int = MAX_DIFFERENCE_EXAMPLES
     near: tuple[RangeRequest, ...] = ()
     kept: tuple[QuarantinedOffset, ...] = ()
+    has_repeats: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,7 +53,7 @@ class DifferenceExample:
 
 @dataclass(frozen=True, slots=True)
 class RecordDifference:
-    """Counts of records, or of keys (`spark.judging.key_state`).
+    """Counts of records, or of keys (`spark.judging.key_state`). repeated: see `spark.judging.repeated_records`.
 
     exact: False means lower bounds, because too much differs to align record by record. kept_otherwise: source offsets
     at which the quarantine holds another content.
@@ -68,6 +68,7 @@ class RecordDifference:
     pending: int = 0
     unverifiable: int = 0
     quarantined: int = 0
+    repeated: int = 0
     kept_otherwise: tuple[int, ...] = ()
     exact: bool = True
     components: tuple[str, ...] = ()

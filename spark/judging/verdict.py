@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from spark.fingerprint import ChunkSum
 from spark.judging.merkle_tree import compute_merkle_root, encode_leaf
@@ -17,14 +17,17 @@ from spark.judging.proof_window import PartitionPair
 from spark.judging.record_difference import RecordDifference
 from spark.reading.offset_range import OffsetRange
 
-Verdict = Literal["proven", "different", "incomplete", "error"]
+Verdict = Literal["proven", "repeated", "different", "incomplete", "error"]
 ComparisonMeans = Literal["batches", "records", "both"]
-EXIT_CODES: dict[Verdict, int] = {"proven": 0, "different": 1, "error": 2, "incomplete": 3}
+EXIT_CODES: dict[Verdict, int] = {"proven": 0, "repeated": 0, "different": 1, "error": 2, "incomplete": 3}
+# Every record is there, in order, as the file asks for it.
+PASSED_VERDICTS: Final[tuple[Verdict, ...]] = ("proven", "repeated")
 
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """Numbers of records. quarantined: missing on the target, and kept in its quarantine as the source has them."""
+    """Numbers of records. quarantined: missing on the target, and kept in its quarantine as the source has them.
+    repeated: further records of the target, which its flow may have (`spark.judging.repeated_records`)."""
 
     proven: int = 0
     missing: int = 0
@@ -36,10 +39,11 @@ class Counts:
     pending: int = 0
     proven_earlier: int = 0
     quarantined: int = 0
+    repeated: int = 0
 
     @property
     def difference_count(self) -> int:
-        """Flows write each record once, so a duplicate is as unexplained as a foreign record."""
+        """Most flows write each record once, so a duplicate is as unexplained as a foreign record."""
         return self.missing + self.altered + self.reordered + self.duplicates + self.foreign
 
     @property
@@ -59,7 +63,7 @@ class Counts:
 class ChunkRow:
     """One compared chunk. status: equal, different (confirmed by a second read), unverifiable, or earlier: an earlier
     proof has found it equal, and it was not read again. state: it differs, and its partition was judged by the state of
-    its keys (`spark.judging.key_state`), so its records do not count.
+    its keys (`spark.judging.key_state`), so its records do not count. repeated: it differs by nothing but repeats.
 
     `source_sum`, `target_sum` are those of the read that decided; `reads` says how many it took; `by`, whether digests
     of batches or fingerprints of records were compared, or both: batches that are the same were not opened.
@@ -70,7 +74,7 @@ class ChunkRow:
     target: OffsetRange
     source_sum: ChunkSum
     target_sum: ChunkSum
-    status: Literal["equal", "different", "unverifiable", "earlier", "state"]
+    status: Literal["equal", "different", "unverifiable", "earlier", "state", "repeated"]
     reads: int = 1
     unverifiable: int = 0
     why: str = ""
@@ -109,7 +113,8 @@ class ProofJudgement:
 
     @property
     def verdict(self) -> Verdict:
-        """`different` goes before `incomplete`; what is pending or in quarantine makes a proof incomplete."""
+        """`different` goes before `incomplete`; what is pending or in quarantine makes a proof incomplete. `repeated`
+        is `proven` of a flow that may repeat records, and has."""
         if self.errors:
             return "error"
         if self.total.difference_count or self.groups_differ:
@@ -117,7 +122,7 @@ class ProofJudgement:
         kept = self.total.quarantined and not self.allow_quarantined
         if self.total.unverifiable or self.total.pending or kept or self.blocks:
             return "incomplete"
-        return "proven"
+        return "repeated" if self.total.repeated else "proven"
 
 
 def select_different_chunks(rows: Iterable[ChunkRow]) -> list[ChunkRow]:
@@ -188,6 +193,7 @@ def judge_proof(
             d.unverifiable,
             d.pending,
             quarantined=d.quarantined,
+            repeated=d.repeated,
         )
         counts[each.place] = counts.get(each.place, Counts()) + found
     return ProofJudgement(counts, tuple(blocks), exact, tuple(errors), by_state=by_state)

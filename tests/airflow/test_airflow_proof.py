@@ -58,7 +58,7 @@ def context(run: str = RUN) -> Any:
     return {"ti": ti, "outlet_events": OutletEventAccessors()}
 
 
-@pytest.mark.parametrize("verdict", ["proven", "different", "incomplete"])
+@pytest.mark.parametrize("verdict", ["proven", "repeated", "different", "incomplete"])
 def test_every_verdict_is_an_event(state: Path, verdict: str) -> None:
     attempt(state, verdict="error", number=1)
     newest = attempt(state, verdict=verdict, unproven=3, proven=7, number=2)

@@ -6,7 +6,8 @@ from collections.abc import Iterable
 
 import pytest
 
-from clusters.pending_commits import OFFSETS_TOPIC, find_offsets_partition, find_pending_groups
+from clusters.pending_commits import find_offsets_partition, find_pending_groups
+from clusters.required_role_acls import OFFSETS_TOPIC
 from clusters.topic_partition import TopicPartition
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -14,13 +14,16 @@ from clusters.errors import ClusterError
 from clusters.group_offsets import GroupOffsets
 from clusters.topic_partition import TopicPartition
 from cutover.actions import RequestProof
+from cutover.journal.hash_chain import JournalEntry, find_step_outcome
 from cutover.observations import ProofOutcome
+from cutover.offsets import decode_offsets
 from cutover.policy import WavePolicy
 from lab import clusters, sample_applications
 from lab.account import GroupAccount, build_account, find_applications
 from lab.application_records import ENTRY_FORMAT, read_words
 from lab.clusters import Lab
 from lab.preload import create_lab_topics
+from lab.releases import DEFAULT_RELEASE
 from replicator.ledger.ledger import read_ledger
 from tests.replicator.real import applied, plan_for, read_all, settings_of, workers
 from tests.replicator.status_view import read_statuses
@@ -42,10 +45,10 @@ SLOW = 6_000  # bytes a second: less than the producer writes
 class Site:
     """Clusters `onprem` (which dies) and `cloud`, the flow there, the paused flow back, a producer and a consumer."""
 
-    def __init__(self, home: Path, delivery: Literal["sequence", "transactions"]) -> None:
+    def __init__(self, home: Path, delivery: Literal["sequence", "transactions"], kafka: str = DEFAULT_RELEASE) -> None:
         self.delivery: Literal["sequence", "transactions"] = delivery
         self.home, self.directory, self.topic = home, home / "clusters", TOPIC
-        self.lab: Lab = clusters.start_clusters(self.directory, ["onprem", "cloud"])
+        self.lab: Lab = clusters.start_clusters(self.directory, ["onprem", "cloud"], kafka={"onprem": kafka})
         self.settings = settings_of(self.lab)
         create_lab_topics(self.lab.clusters["onprem"].bootstrap, [self.topic], PARTITIONS)
         self.places = [TopicPartition(self.topic, number) for number in range(PARTITIONS)]
@@ -59,13 +62,17 @@ class Site:
         back = replace(base.flows[1], state="paused", delivery="transactions", delivery_reason="a way back")
         return seal_plan(replace(base, flows=(there, back)))
 
-    def start(self) -> None:
+    def start_applications(self) -> None:
+        """`orders` writes at `onprem`, `billing` reads there."""
         at = ["--cluster", "onprem", "--bootstrap", self.lab.clusters["onprem"].bootstrap]
         self.orders = sample_applications.start_application(
             self.apps, "orders", ["lab.orders_producer", "--topics", self.topic, "--rate", "100", *at]
         )
         self.billing = sample_applications.start_application(self.apps, "billing", [*BILLING, *at])
         sample_applications.wait_for_count(self.billing, "processed", 50, seconds=180)
+
+    def start(self) -> None:
+        self.start_applications()
         wave = Wave("all", (self.topic,), (GROUP,), ("orders",), rollback=RollbackPolicy(reverse=self.plan.flows[1].id))
         http = {GROUP: PlanApplication(self.billing.http), "orders": PlanApplication(self.orders.http)}
         migration = PlanMigration(self.plan.flows[0].id, "consumers_first", (wave,), http)
@@ -147,6 +154,21 @@ class Site:
                 found[place] = max(found.get(place, 0), entry["offset"] + 1)
         return found
 
+    def expected(self, processed: dict[TopicPartition, int], failover: Sequence[JournalEntry]) -> tuple[int, int]:
+        """Records that the group never gets, and those it gets twice, by what the failover wrote down and by the dead
+        cluster's own logs. processed: how far the group had come there."""
+        assert failover[-1].observation["state"] == "done"
+        cut, placed = find_step_outcome(failover, "cut_workers_off"), find_step_outcome(failover, "place_groups")
+        assert cut is not None
+        assert placed is not None
+        copied, ends = decode_offsets(cut[0]["copied"]), self.ends("onprem")
+        missing = sum(ends[p] - copied[p] for p in self.places)
+        assert 0 < cut[0]["loss"]["offsets"] <= missing  # the newest ones nobody had seen
+        landed = self.at_source(decode_offsets(placed[0]["groups"][GROUP]["target"]))
+        done = {p: processed.get(p, 0) for p in self.places}
+        lost = sum(len(range(max(copied[p], done[p]), ends[p])) for p in self.places)
+        return lost, sum(max(0, min(copied[p], done[p]) - landed[p]) for p in self.places)
+
     def settled(self) -> GroupAccount:
         """The producer ends, the consumer reads the rest; then the applications' records are compared."""
         sample_applications.stop_client(self.orders)
@@ -199,9 +221,12 @@ def wait_until(what: Callable[[], bool], seconds: float = 240.0) -> None:
 
 
 @contextmanager
-def site_in(home: Path, delivery: Literal["sequence", "transactions"] = "sequence") -> Iterator[Site]:
+def site_in(
+    home: Path, delivery: Literal["sequence", "transactions"] = "sequence", kafka: str = DEFAULT_RELEASE
+) -> Iterator[Site]:
+    """kafka: the release of `onprem`."""
     try:
-        yield Site(home, delivery)
+        yield Site(home, delivery, kafka)
     finally:
         sample_applications.stop_applications(home / "apps", grace=10)
         clusters.end_clusters(home / "clusters")

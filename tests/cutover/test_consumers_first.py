@@ -58,6 +58,12 @@ def test_runs_through_clean() -> None:
     assert world.flow_state == "stopped"
 
 
+def test_a_proof_with_repeats_that_the_file_allows_is_a_proof() -> None:
+    world = World()
+    verdict("repeated", 0)(world)
+    assert_moved(world, a_migration(world, FakeLog()).run())
+
+
 def test_a_flow_that_carries_more_than_the_wave_goes_on_without_what_moved() -> None:
     world, log = World(), FakeLog()
     world.new_topics = {"later": 1}
@@ -95,7 +101,7 @@ REFUSALS: list[tuple[str, str, Spoil, str]] = [
     ("preflight", "refused", lambda w: setattr(w, "flow_state", "paused"), "is paused, not running"),
     ("preflight", "refused", stranger("target"), "is alive at cloud"),
     ("preflight", "refused", lambda w: w.offsets["target"].update({GROUP: {target_of(TopicPartition("clicks", 0)): 3}}),
-     "has offsets at cloud already"),
+     f"`topology offsets reset-group FILE --flow onprem-to-cloud --group {GROUP}` replaces them"),
     ("preflight", "refused", lambda w: w.offsets["source"][GROUP].update({TopicPartition("other", 0): 1}),
      "also reads other"),
     ("preflight", "refused", lambda w: w.nobody.add(PRODUCER), "migration.applications.checkout.http"),

@@ -89,7 +89,7 @@ def test_a_blind_switch_back_is_refused_and_counts_what_it_would_strand() -> Non
     stranded = sum(ends[place] - begin for place, begin in world.begins.items())
     result = a_rollback(world, log, plan=back_plan(rollback=RollbackPolicy(none_because="sold"))).run()
     assert_away(world, result, "refused")
-    assert f"would strand {stranded} records" in result.reason
+    assert f"the file says `none: sold`): to switch back now would strand {stranded} records" in result.reason
 
 
 def test_a_file_that_moves_something_else_by_now_is_refused() -> None:

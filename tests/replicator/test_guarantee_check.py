@@ -11,10 +11,11 @@ from clusters.errors import ClusterError, ProtocolError, RequestRefused, Unautho
 from clusters.flow_records import FlowRecord
 from clusters.settings import ConnectionSettings
 from clusters.wire.versions import Api, ApiVersions
-from replicator.apply_refusals import CannotApply, combine_with_probes, require_guarantee
+from replicator.apply_refusals import CannotApply, combine_with_probes, keep_guarantee, require_guarantee
 from replicator.worker import guarantee_check
 from replicator.worker.guarantee_check import GuaranteeCheck
 from topology.cluster_capabilities import ClusterCapabilities, TriedCapability
+from topology.delivery_guarantee import AT_LEAST_ONCE
 from topology.errors import UnreadableInventory
 from topology.plan import PlanFlow
 from topology.selectors import Selector, TopicSelection
@@ -23,6 +24,8 @@ FLOW = PlanFlow("a-to-b", "a", "b", TopicSelection(include=(Selector("glob", "t*
 RECORD = FlowRecord(FLOW, "sha256:0", "shop")
 IN_TRANSACTIONS = replace(RECORD, flow=replace(FLOW, delivery="transactions"))
 EVERYTHING = {int(api): (0, 30) for api in Api}
+REPEATING = replace(RECORD, flow=replace(FLOW, allows_repeats=True), guarantee=AT_LEAST_ONCE)
+EXACT = replace(RECORD, flow=REPEATING.flow, guarantee="exactly_once: sequence")
 
 
 class Brokers:
@@ -190,3 +193,34 @@ def test_apply_refuses_what_a_probe_saw_fail(brokers):
 def test_a_probe_of_another_cluster_is_refused(brokers, alias, cluster_id, told):
     with pytest.raises(UnreadableInventory, match=told):
         able(brokers, ClusterCapabilities(alias, cluster_id, 1, 1, 1))
+
+
+def test_a_flow_with_repeats_is_copied_where_its_target_gives_no_more_and_where_it_gives_more_by_now(brokers, check):
+    assert check.find_hold(REPEATING) is None
+    del brokers.ranges["b"][Api.INIT_PRODUCER_ID]
+    assert GuaranteeCheck(settings_of("b"), settings_of, brokers.ask).find_hold(REPEATING) is None
+
+
+def test_a_flow_that_was_applied_exactly_once_never_copies_with_repeats(brokers, check):
+    del brokers.ranges["b"][Api.INIT_PRODUCER_ID]
+    hold = check.find_hold(EXACT)
+    assert hold is not None
+    assert hold.state == "unsupported"
+    assert "was applied with `exactly_once: sequence`, and its clusters give `at_least_once, proven` now" in hold.error
+    hold = check.find_hold(RECORD)
+    assert hold is not None
+    assert "`delivery.semantics: at_least_once` allows it" in hold.error
+
+
+def test_what_was_copied_decides_the_guarantee_from_then_on():
+    flow = REPEATING.flow
+    assert keep_guarantee(flow, AT_LEAST_ONCE, None, lambda: True) == AT_LEAST_ONCE
+    assert keep_guarantee(flow, "exactly_once: sequence", REPEATING, lambda: False) == "exactly_once: sequence"
+    assert keep_guarantee(flow, "exactly_once: sequence", REPEATING, lambda: True) == AT_LEAST_ONCE
+    assert keep_guarantee(flow, AT_LEAST_ONCE, EXACT, lambda: False) == AT_LEAST_ONCE
+    with pytest.raises(CannotApply, match="can give `at_least_once, proven` only now"):
+        keep_guarantee(flow, AT_LEAST_ONCE, EXACT, lambda: True)
+    with pytest.raises(CannotApply, match="does not allow it any more"):
+        keep_guarantee(FLOW, "exactly_once: sequence", REPEATING, lambda: True)
+    with pytest.raises(CannotApply, match="`offsets: aligned` cannot hold"):
+        keep_guarantee(replace(flow, offsets="aligned"), "exactly_once: sequence", REPEATING, lambda: True)

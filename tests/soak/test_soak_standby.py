@@ -10,15 +10,13 @@ from pathlib import Path
 import pytest
 
 from clusters.settings import resolve_connection_settings
-from clusters.topic_partition import TopicPartition
-from cutover.journal.hash_chain import JournalEntry, find_step_outcome
-from cutover.offsets import decode_offsets
+from cutover.journal.hash_chain import JournalEntry
 from lab import airflow, sample_applications
 from lab.airflow_client import AirflowClient
 from plugins.watershed.steps.run_journal import open_migration_journal
 from replicator.apply import apply_plan
 from tests.airflow.live import SETTINGS, Live, database, kill_program, until
-from tests.cutover.dr_scene import BILLING, GROUP, SLOW, TOPIC, Site, site_in, wait_until
+from tests.cutover.dr_scene import GROUP, SLOW, TOPIC, Site, site_in, wait_until
 from tests.replicator.real import workers
 from topology import compile_path
 
@@ -62,12 +60,7 @@ migration:
 
 def begun(site: Site, path: Path) -> None:
     """The applications run at `onprem`, and the file says so."""
-    at = ["--cluster", "onprem", "--bootstrap", site.lab.clusters["onprem"].bootstrap]
-    site.orders = sample_applications.start_application(
-        site.apps, "orders", ["lab.orders_producer", "--topics", TOPIC, "--rate", "100", *at]
-    )
-    site.billing = sample_applications.start_application(site.apps, "billing", [*BILLING, *at])
-    sample_applications.wait_for_count(site.billing, "processed", 50, seconds=180)
+    site.start_applications()
     addresses = {alias: cluster.bootstrap for alias, cluster in site.lab.clusters.items()}
     http = {"billing": site.billing.http, "orders": site.orders.http}
     path.write_text(FILE.format(name=NAME, topic=TOPIC, group=GROUP, slow=SLOW, **addresses, **http))
@@ -118,22 +111,6 @@ def entries(live: Live, run_id: str) -> list[JournalEntry]:
     return open_migration_journal(live.plan, "a test").refresh().run(run_id)
 
 
-def expected(site: Site, processed: dict[TopicPartition, int], failover: list[JournalEntry]) -> tuple[int, int]:
-    """Records that the group never gets, and those it gets twice, by what the failover wrote down and by the dead
-    cluster's own logs. processed: how far the group had come there."""
-    assert failover[-1].observation["state"] == "done"
-    cut, placed = find_step_outcome(failover, "cut_workers_off"), find_step_outcome(failover, "place_groups")
-    assert cut is not None
-    assert placed is not None
-    copied, ends = decode_offsets(cut[0]["copied"]), site.ends("onprem")
-    missing = sum(ends[p] - copied[p] for p in site.places)
-    assert 0 < cut[0]["loss"]["offsets"] <= missing  # the newest ones nobody had seen
-    landed = site.at_source(decode_offsets(placed[0]["groups"][GROUP]["target"]))
-    done = {p: processed.get(p, 0) for p in site.places}
-    lost = sum(len(range(max(copied[p], done[p]), ends[p])) for p in site.places)
-    return lost, sum(max(0, min(copied[p], done[p]) - landed[p]) for p in site.places)
-
-
 @pytest.mark.usefixtures("minutes")
 def test_the_source_dies_and_applications_go_there_and_back(tmp_path: Path) -> None:
     with site_in(tmp_path / "site") as site, lived(site, tmp_path) as live:
@@ -157,7 +134,7 @@ def test_the_source_dies_and_applications_go_there_and_back(tmp_path: Path) -> N
         )
         site.revive()
         wait_until(lambda: site.leads("onprem"))
-        lost, repeated = expected(site, processed, failover)
+        lost, repeated = site.expected(processed, failover)
         with workers(site.plan, "onprem", tmp_path) as start:
             start()
             unsaid = run(live, "failback", "unsaid", {})

@@ -24,6 +24,10 @@ from topology.delivery_guarantee import (
     list_request_needs,
     name_guarantee,
 )
+from topology.plan import PlanFlow
+from topology.repeat_obstacles import decide_flow_guarantee, explain_repeat_obstacle
+from topology.selectors import Selector, TopicSelection
+from topology.sync_settings import NO_SYNC
 
 EVERYTHING = {need.request: RequestVersions(0, 99) for need in list_request_needs("target", "transactions")}
 FULL = ClusterCapabilities("b", "id-b", 1, 3, 3, EVERYTHING, topic_ids=True, oldest_release="4.3", newest_release="4.3")
@@ -51,7 +55,8 @@ def test_each_request_that_is_missing_counts_where_it_is_needed(delivery: Delive
     assert decision.is_executed is not needed
     assert [each.what for each in decision.missing] == ([f"{request_name} at b"] if needed else [])
     if needed:
-        assert decision.guarantee == (None if request_name == "produce" else AT_LEAST_ONCE)
+        always = request_name in {each.request for each in list_request_needs("target", allows_repeats=True)}
+        assert decision.guarantee == (None if always else AT_LEAST_ONCE)
         text = explain_refusal("a-to-b", "exactly_once", decision)
         for part in (
             "flow a-to-b",
@@ -62,7 +67,7 @@ def test_each_request_that_is_missing_counts_where_it_is_needed(delivery: Delive
         ):
             assert part in text
         assert "Upgrade b to Kafka" in text
-        assert ("do not execute" in text) is (request_name != "produce")
+        assert ("`delivery.semantics: at_least_once` allows it" in text) is not always
 
 
 @pytest.mark.parametrize("delivery", DELIVERIES)
@@ -157,3 +162,59 @@ def test_releases_are_told_as_they_are() -> None:
     assert FULL.releases == "Kafka 4.3"
     assert replace(FULL, oldest_release="2.8").releases == "Kafka 2.8 to 4.3"
     assert replace(FULL, oldest_release=None).releases == "a Kafka release that is not known"
+
+
+WITHOUT_IDS = without("init_producer_id", "describe_producers")
+PLAIN = PlanFlow("a-to-b", "a", "b", TopicSelection(include=(Selector("literal", "t"),)), allows_repeats=True)
+
+
+def test_at_least_once_is_executed_only_where_the_file_asks_for_it() -> None:
+    decision = decide_flow_guarantee(PLAIN, SOURCE, WITHOUT_IDS)
+    assert (decision.guarantee, decision.is_executed) == (AT_LEAST_ONCE, True)
+    assert explain_refusal("a-to-b", "at_least_once", decision) == ""
+    asked_for_more = decide_flow_guarantee(replace(PLAIN, allows_repeats=False), SOURCE, WITHOUT_IDS)
+    assert not asked_for_more.is_executed
+    assert "`delivery.semantics: at_least_once` allows it" in explain_refusal("a-to-b", "", asked_for_more)
+
+
+def test_where_clusters_can_give_more_more_is_used() -> None:
+    decision = decide_flow_guarantee(PLAIN, SOURCE, FULL)
+    assert (decision.guarantee, decision.is_executed) == ("exactly_once: sequence", True)
+
+
+TRANSLATED = replace(NO_SYNC, schemas=replace(NO_SYNC.schemas, mode="once", ids="translate"))
+ONWARD = replace(PLAIN, id="b-to-c", source="b", target="c")
+
+
+@pytest.mark.parametrize(
+    ("flow", "others", "named"),
+    [
+        (replace(PLAIN, delivery="transactions", delivery_reason="x writes t in b, too"), (), "x writes t in b, too"),
+        (replace(PLAIN, offsets="aligned"), (), "`offsets: aligned`"),
+        (replace(PLAIN, rejected="quarantine"), (), "`delivery.rejected: quarantine`"),
+        (
+            replace(PLAIN, sync=TRANSLATED),
+            (),
+            "`sync.schemas.ids",
+        ),
+        (PLAIN, (PLAIN, ONWARD), "flow b-to-c copies on from b"),
+    ],
+)
+def test_what_cannot_hold_with_repeats_is_refused_and_named(
+    flow: PlanFlow, others: tuple[PlanFlow, ...], named: str
+) -> None:
+    decision = decide_flow_guarantee(flow, SOURCE, WITHOUT_IDS, others)
+    assert not decision.is_executed
+    text = explain_refusal("a-to-b", "at_least_once", decision)
+    assert f"The file allows `{AT_LEAST_ONCE}`, but" in text
+    assert named in text
+    assert decide_flow_guarantee(flow, SOURCE, FULL, others).is_executed
+
+
+def test_flows_onward_without_a_guard_are_no_obstacle() -> None:
+    assert explain_repeat_obstacle(PLAIN, (PLAIN, replace(ONWARD, guard="none"))) == ""
+
+
+def test_the_plan_says_that_repeats_are_allowed_only_where_they_are() -> None:
+    assert "allows_repeats" not in replace(PLAIN, allows_repeats=False).to_json()
+    assert PlanFlow.from_json(PLAIN.to_json()) == PLAIN

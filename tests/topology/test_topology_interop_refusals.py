@@ -143,6 +143,22 @@ def test_a_connector_that_is_not_enabled_is_a_paused_flow() -> None:
     assert [flow.settings["state"] for flow in import_text(text, "f").flows] == ["paused"]
 
 
+@pytest.mark.parametrize(
+    ("more", "flows"),
+    [
+        ("", {"a": "running"}),
+        ("b->a.emit.heartbeats.enabled = false\n", {"a": "running"}),
+        ("b->a.topics = c\n", {"a": "running", "b": "paused"}),
+    ],
+)
+def test_a_pair_that_is_only_switched_off_is_no_flow(more: str, flows: dict[str, str]) -> None:
+    """A paused flow of all topics back would make both directions copy in transactions."""
+    imported = import_text(PAIR + f"a->b.enabled = true\na->b.topics = orders\nb->a.enabled = false\n{more}", "f")
+    assert {flow.source: flow.settings.get("state", "running") for flow in imported.flows} == flows
+    listed = [str(each) for each in build_import_report(imported).not_carried]
+    assert any("switched off: b->a" in each for each in listed) == ("b" not in flows)
+
+
 def test_a_flow_whose_topics_cannot_be_said_asks_for_them() -> None:
     report = build_import_report(import_text(PAIR + "a->b.enabled = true\na->b.topics = (?=x)y\n", "f"))
     assert "# fill in: topics" in report.text

@@ -214,10 +214,19 @@ CASES = [
         ["the source needs fetch in versions 4 to 13"],
     ),
     (
-        "at_least_once is no way around it yet",
+        "at_least_once allows it",
         "CLU113",
         PAIR
         + flow("a", "b", "topics: {include: [t]}, delivery: {semantics: at_least_once}")
+        + SCAN
+        + "{b: {capabilities: {requests: {init_producer_id: null}}}}",
+        [],
+    ),
+    (
+        "at_least_once allows it, and another setting forbids it",
+        "CLU113",
+        PAIR
+        + flow("a", "b", "topics: {include: [t]}, delivery: {semantics: at_least_once}, offsets: aligned")
         + SCAN
         + "{b: {capabilities: {requests: {init_producer_id: null}}}}",
         ["brokers of cluster b (a Kafka release that is not known) do not take it"],

@@ -100,6 +100,12 @@ def test_a_metadata_server_is_asked_without_tls_and_without_a_secret(
             "such as eu-central-1",
         ),
         (
+            "{protocol: SASL_SSL, mechanism: OAUTHBEARER, provider: aws_msk_iam, credentials: {env: A}, "
+            "align_credentials: {env: B}, oauth: {region: eu-central-1, role: 'arn:aws:iam::123456789012:role/x'}}",
+            "SYN009",
+            "align_credentials` names no account of its own: both access keys assume `oauth.role`",
+        ),
+        (
             "{protocol: SASL_SSL, mechanism: OAUTHBEARER, provider: azure, credentials: {env: A}}",
             "SYN012",
             "provider azure with `credentials` needs `oauth.tenant`",

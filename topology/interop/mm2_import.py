@@ -9,6 +9,7 @@ MirrorMakerConfig.java, MirrorConnectorConfig.java.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import PurePath
 
@@ -34,6 +35,7 @@ from topology.interop.topology_writer import build_cluster_alias
 
 _PAIR = re.compile(r"^[ \t]*[^\s#!=:>][^\s=:>]*->[^\s=:>]+\.[a-z]", re.MULTILINE)
 _CLUSTERS = re.compile(r"^[ \t]*clusters[ \t]*[=:][ \t]*\S", re.MULTILINE)
+_SELECTING = frozenset(("topics", "topics.whitelist"))
 _BOOTSTRAP = re.compile(r"^[ \t]*[^\s#!=:]+\.bootstrap\.servers[ \t]*[=: ]", re.MULTILINE)
 
 
@@ -114,9 +116,10 @@ def _pairs(
     lines: tuple[str, ...],
     notes: ImportNotes,
 ) -> list[MirrorPair]:
-    """Every pair that has settings of its own, or runs; those that only beat are listed."""
+    """Every pair that has settings of its own, or runs; those that only beat or are only switched off are listed."""
     found: list[MirrorPair] = []
     beating: list[str] = []
+    off: list[str] = []
     for source in ends.values():
         for target in ends.values():
             own = layers.pairs.get((source.name, target.name), {})
@@ -131,28 +134,46 @@ def _pairs(
                 beating.append(f"{source.name}->{target.name}")
             if not running and (source.name, target.name) not in layers.pairs:
                 continue
-            if enabled is None:
-                first = min((each.key for each in own.values()), default=declared)
-                notes.add_problem(
-                    "GRF216",
-                    f"{source.name}->{target.name} has settings but no `enabled = true`: nothing is copied",
-                    first,
-                    f"write `{source.name}->{target.name}.enabled = true`; the imported flow is paused",
-                    ids=(f"{source.alias}-to-{target.alias}",),
-                    severity="warning",
-                )
-            elif enabled.text.strip().lower() not in ("true", "false"):
-                notes.add_problem(
-                    "SYN011", f"`{enabled.name}`: expected true or false; it counts as false", enabled.span
-                )
+            if _is_only_switched_off(own, layers.top):
+                off.append(f"{source.name}->{target.name}")
+                continue
             where = enabled.key if enabled is not None else min((each.key for each in own.values()), default=declared)
+            _check_enabled(source, target, enabled, where, notes)
             config = _effective(source, target, layers)
             found.append(MirrorPair(source, target, config, where, running, tuple(ends), False, lines))
     if beating:
         why = "only heartbeats go there, unless `emit.heartbeats.enabled = false`; there are no heartbeats here"
         notes.add_not_carried(f"pairs that are not enabled: {', '.join(sorted(beating))}", why, declared)
+    if off:
+        why = "`enabled = false` is all that is said of them; for a way back see `failback` and `rollback.reverse`"
+        notes.add_not_carried(f"pairs that are switched off: {', '.join(sorted(off))}", why, declared)
     ways = find_reachable_clusters((pair.source.name, pair.target.name) for pair in found)
     return [replace(pair, returns=pair.source.name in ways.get(pair.target.name, set())) for pair in found]
+
+
+def _check_enabled(
+    source: MirrorCluster, target: MirrorCluster, enabled: ForeignSetting | None, where: FileSpan, notes: ImportNotes
+) -> None:
+    if enabled is None:
+        notes.add_problem(
+            "GRF216",
+            f"{source.name}->{target.name} has settings but no `enabled = true`: nothing is copied",
+            where,
+            f"write `{source.name}->{target.name}.enabled = true`; the imported flow is paused",
+            ids=(f"{source.alias}-to-{target.alias}",),
+            severity="warning",
+        )
+    elif enabled.text.strip().lower() not in ("true", "false"):
+        notes.add_problem("SYN011", f"`{enabled.name}`: expected true or false; it counts as false", enabled.span)
+
+
+def _is_only_switched_off(own: Mapping[str, ForeignSetting], top: Mapping[str, ForeignSetting]) -> bool:
+    """Whether the file says of a pair that it does not run, and nowhere which topics it would copy. A paused flow of
+    all topics would bind the other direction: two ways of the same topics are copied in transactions."""
+    said = own.get("enabled")
+    if said is None or said.text.strip().lower() != "false" or top.keys() & _SELECTING:
+        return False
+    return all(key == "enabled" or key.startswith("emit.heartbeats.") for key in own)
 
 
 def _effective(source: MirrorCluster, target: MirrorCluster, layers: SettingLayers) -> dict[str, ForeignSetting]:

@@ -164,7 +164,8 @@ _DELIVERY = RecordShape(
         "semantics": ShapeKey(
             build_enum_shape("exactly_once", "at_least_once", "transactions"),
             "The least that the flow must have: `exactly_once` by sequence numbers or, beside other writers, in "
-            "transactions; `transactions` always so; `at_least_once` takes what is better. See guarantees.md.",
+            "transactions; `transactions` always so; `at_least_once` also where records may repeat, and takes what is "
+            "better wherever the clusters can give it. See guarantees.md.",
             "`exactly_once`",
         ),
         "isolation": ShapeKey(

@@ -68,13 +68,16 @@ def check_requirements(
 ) -> tuple[list[tuple[str, str]], list[str]]:
     """Returns (what was seen, which requirements are not met). proof: the verdict of this run's proof of the reverse
     flow, "" without a verdict; None where the file has no reverse flow."""
+    from cutover.evidence.proof_summary import PROVEN_VERDICTS
+
     rows = [(f"wave {wave.wave}", f"{wave.run}, sealed {render_utc_time(wave.sealed_ms)}") for wave in moved]
     unmet = []
     for wave in moved:
         tail = wave.outcomes.get("tail_proof", {})
         seen = f"{tail.get('verdict', 'none')}, {tail.get('unproven', '?')} unproven, level {tail.get('level', '?')}"
         rows.append((f"proof of wave {wave.wave} up to its barrier", seen))
-        if "verify_full" in requires and (tail.get("verdict"), tail.get("unproven")) != ("proven", 0):
+        proven = tail.get("verdict") in PROVEN_VERDICTS and tail.get("unproven") == 0
+        if "verify_full" in requires and not proven:
             unmet.append(f"verify_full: the proof of wave {wave.wave} says {seen}")
         if "all_waves_soaked" in requires and wave.soaked_ms > now_ms:
             unmet.append(

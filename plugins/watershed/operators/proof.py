@@ -19,7 +19,7 @@ from cutover.evidence.proof_summary import PROOF_COUNTS
 from plugins.watershed.operators.spark_application import SparkApplicationOperator, list_attempts
 from plugins.watershed.state_folder import locate_run_folder, locate_state_folder, locate_task_folder
 
-_REACHED = ("proven", "different", "incomplete")  # an error is no verdict
+_REACHED = ("proven", "repeated", "different", "incomplete")  # an error is no verdict
 _FINDINGS = 10  # what stands in the way, as far as an event should carry it
 
 
@@ -124,6 +124,7 @@ def read_proof_result(folder: Path) -> dict[str, Any] | None:
             "records",
             "ended_at",
         )
+        told.setdefault("repeated", 0)  # of a proof before there were flows that may repeat
         return {name: told[name] for name in names} | {"path": str(summary), "findings": told["findings"][:_FINDINGS]}
     except FileNotFoundError:
         return None

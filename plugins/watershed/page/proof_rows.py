@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from clusters.private_files import read_private_file
-from cutover.evidence.proof_summary import PROOF_COUNTS
+from cutover.evidence.proof_summary import PROOF_COUNTS, PROVEN_VERDICTS
 from plugins.watershed.detached_process import DetachedProcess
 from plugins.watershed.page.proof_reports import PROOF_REPORT_FILE, is_proof_attempt, list_unlinked_attempts
 from plugins.watershed.state_folder import locate_state_folder, make_file_name, require_folder_name
 
 _Row = dict[str, Any]
 _PROOFS = 50
-_VERDICTS = ("proven", "different", "incomplete", "error")
+_VERDICTS = ("proven", "repeated", "different", "incomplete", "error")
 _FINDINGS = 5
 _LONG = 400
 _LARGEST = 16 * 1024 * 1024  # bytes of a summary
@@ -73,7 +73,7 @@ def _summary(folder: Path) -> _Row:
         return {}
     if not isinstance(told, dict) or str(told.get("verdict")) not in _VERDICTS:
         return {}
-    return {} if told["verdict"] == "proven" and _number(told.get("unproven")) != 0 else told
+    return {} if told["verdict"] in PROVEN_VERDICTS and _number(told.get("unproven")) != 0 else told
 
 
 def _number(value: object) -> int | None:

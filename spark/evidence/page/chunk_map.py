@@ -22,12 +22,13 @@ from topology.rounded_amounts import render_counted_noun
 
 _ROWS, _CELLS, _COLUMNS = 96, 4_000, 160
 _ACROSS, _HEIGHT, _GAP, _LETTER, _LONGEST = 940, 14, 4, 6.7, 32
-_WORST = ("different", "unverifiable", "pending", "earlier", "equal")
+_WORST = ("different", "unverifiable", "pending", "repeated", "earlier", "equal")
 _SAID = {
     "batches": "equal, whole batches compared",
     "both": "equal, whole batches where they are the same, records elsewhere",
     "records": "equal, record by record",
     "state": "judged by the last record of every key",
+    "repeated": "every record is there, some once more",
     "earlier": "proven earlier, not read again",
     "different": "different, seen by two reads",
     "unverifiable": "unverifiable",

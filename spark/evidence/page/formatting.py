@@ -5,7 +5,10 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-COUNT_NAMES = ("missing", "altered", "reordered", "duplicates", "foreign", "unverifiable", "quarantined", "pending")
+COUNT_NAMES = (
+    *("missing", "altered", "reordered", "duplicates", "foreign", "unverifiable", "quarantined", "repeated"),
+    "pending",  # the last one: a column of its own
+)
 
 
 def render_offset_range(start: int | None, end: int | None) -> str:

@@ -16,10 +16,12 @@ from spark.evidence.page.formatting import (
 from spark.evidence.page.html_element import e
 from topology.rounded_amounts import render_counted_noun
 
-_RARE = ("quarantined",)  # not told where there is none
-_SIGNS = {"proven": "✓", "different": "✗", "incomplete": "…", "error": "!"}
+_RARE = ("quarantined", "repeated")  # not told where there is none
+_SIGNS = {"proven": "✓", "repeated": "✓", "different": "✗", "incomplete": "…", "error": "!"}
 _SAYS = {
     "proven": "Every record of the window stands on the target, once, unchanged and in order.",
+    "repeated": "Every record of the window stands on the target, unchanged and in order, and some stand there once "
+    "more. The file allows it (delivery.semantics: at_least_once); each is named.",
     "different": "Source and target differ. Every difference was seen by two reads.",
     "incomplete": "Nothing differs, but something is not proven: see what stands in the way.",
     "error": "No proof could be made. This says nothing about the records.",
@@ -35,13 +37,20 @@ def render_verdict_header(
     return e(
         "header",
         e("p", "Proof of ", e("strong", str(document.get("topology") or "a topology"))),
-        e("h1", sign, " ", verdict),
+        e("h1", sign, " ", render_verdict_word(document)),
         e("p", _said(document)),
         e("pre", document["error"], cls="error") if document.get("error") else None,
         e("div", _headline(document), _classes(document), cls="numbers") if verdict != "error" else None,
         _window(document, partitions, chunks) if verdict != "error" else None,
         cls=f"band {verdict if verdict in _SIGNS else 'error'}",
     )
+
+
+def render_verdict_word(document: Mapping[str, Any]) -> str:
+    """The verdict for people: `proven, 12 repeated` of a flow that may repeat records, and has."""
+    if document["verdict"] != "repeated":
+        return str(document["verdict"])
+    return f"proven, {int(document.get('repeated', 0)):,} repeated"
 
 
 def count_differing(counts: Mapping[str, Any]) -> int:

@@ -2,8 +2,9 @@
 
 Why: A flow copies exactly once only if the brokers of its target check sequence numbers; in transactions they must take
 transactions, too. Which requests brokers take, they say themselves, and a scan asks all of them. A flow never runs
-below what its file asks for: `topology apply` and the workers refuse it as well. `at_least_once` asks for less, but no
-worker of this version copies without idempotence.
+below what its file asks for: `topology apply` and the workers refuse it as well. With `delivery.semantics:
+at_least_once` it may copy without idempotence: records repeat after a crash, and a proof names each. Some settings
+cannot hold then; the finding names them.
 
 Source: KIP-98 (idempotent producers, transactions), KAFKA-7190 (producer state that outlives records, Kafka 2.4);
 ApiVersions of each broker
@@ -13,20 +14,22 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Final
 
 from topology.cluster_capabilities import ClusterCapabilities
 from topology.delivery_guarantee import (
-    AT_LEAST_ONCE,
     Delivery,
     GuaranteeDecision,
     MissingCapability,
     decide_guarantee,
+    explain_lower_guarantee,
     name_guarantee,
 )
 from topology.delivery_mode import choose_delivery_modes
 from topology.finding import Problem
 from topology.model import Flow, Topology
+from topology.repeat_obstacles import decide_flow_guarantee
 from topology.rule import Rule, RuleContext
 from topology.rules.finding_text import build_labels, render_some_names
 
@@ -54,11 +57,14 @@ def check(context: RuleContext) -> Iterator[Problem]:
     if not short:
         return
     modes = choose_delivery_modes(topology)
+    plans = [flow.plan for flow in topology.flows]
     unmet: _Unmet = defaultdict(list)
     for flow in topology.flows:
         if (flow.source, flow.target) in short:
-            decision = decide_guarantee(modes[flow.id].delivery, find(flow.source), find(flow.target))
-            if decision.missing:
+            how = modes[flow.id]
+            plan = replace(flow.plan, delivery=how.delivery, delivery_reason=how.reason)
+            decision = decide_flow_guarantee(plan, find(flow.source), find(flow.target), plans)
+            if not decision.is_executed:
                 unmet[decision.missing].append((flow, decision))
     for missing, flows in unmet.items():
         yield _build_problem(topology, missing, flows)
@@ -72,8 +78,7 @@ def _build_problem(
     asked = {each.settings.get("delivery", "semantics", default="exactly_once") for each, _ in flows}
     notes = [each.problem for each in missing[1:]]
     notes.append(f"`delivery.semantics` of {'it' if len(flows) == 1 else 'them'}: {', '.join(sorted(asked))}")
-    if decision.guarantee == AT_LEAST_ONCE:
-        notes.append(f"the clusters could give `{AT_LEAST_ONCE}`, which workers of this version do not execute")
+    notes += dict.fromkeys(told for _, each in flows if (told := explain_lower_guarantee(each)))
     names = render_some_names([each.id for each, _ in flows])
     return Problem(
         "CLU113",

@@ -4,9 +4,10 @@ import { page, runPage } from "./airflow.js";
 import { h } from "./dom.js";
 import { icon, moment, number, words } from "./words.js";
 
-const LEVEL = { proven: "ok", running: "busy", incomplete: "warn", none: "warn" };
+const LEVEL = { proven: "ok", repeated: "ok", running: "busy", incomplete: "warn", none: "warn" };
 const level = (verdict) => LEVEL[verdict] || "bad";
 const WORDS = { none: "ended without a verdict", running: "runs" };
+const said = (each) => (each.verdict === "repeated" ? `proven, ${number(each.counts.repeated || 0)} repeated` : WORDS[each.verdict] || each.verdict);
 const mark = (verdict) => (verdict === "running" ? "under_way" : verdict);
 
 export function proofsView(told, state) {
@@ -28,7 +29,7 @@ export function proofsView(told, state) {
           h(
             "tr",
             { "data-key": `proof ${key(each)}`, "aria-selected": String(each === open) },
-            h("th", { scope: "row", class: `state ${level(each.verdict)}` }, icon(mark(each.verdict)), ` ${WORDS[each.verdict] || each.verdict}`),
+            h("th", { scope: "row", class: `state ${level(each.verdict)}` }, icon(mark(each.verdict)), ` ${said(each)}`),
             h("td", {}, moment(each.at_ms)),
             h("td", {}, each.run_id ? h("a", { href: runPage(each.dag, each.run_id), "data-act": "airflow" }, each.dag) : each.dag, h("small", {}, `${each.run_id || each.run}, ${each.task}`)),
             h("td", {}, [each.level, each.mode].filter(Boolean).join(", ")),
@@ -52,7 +53,7 @@ function report(each) {
   return h(
     "section",
     { "aria-label": "Report", "data-key": `report ${key(each)}` },
-    h("h2", {}, `Report: ${each.verdict}`, h("button", { "data-act": "report", "data-report": key(each) }, "Close")),
+    h("h2", {}, `Report: ${said(each)}`, h("button", { "data-act": "report", "data-report": key(each) }, "Close")),
     h("iframe.report", { src: page(`watershed/proof?${query}`), title: `Report of the proof of ${each.run}`, sandbox: true }),
   );
 }

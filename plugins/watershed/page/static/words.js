@@ -76,7 +76,7 @@ const SHAPES = {
   under_way: () => [s("circle", ring), s("circle", { cx: 7, cy: 7, r: 2.5, class: "fill" })],
 };
 const warning = () => [s("path", { d: "M7 1l6.500 12h-13z", class: "fill" }), s("path", { d: "M7 5v4M7 10.500v1", class: "cut" })];
-const SAME = { proven: "done", different: "refused", incomplete: "catching_up", rolled_back: "taken_back", answers: "running", reading: "starting", none: "unknown" };
+const SAME = { proven: "done", repeated: "done", different: "refused", incomplete: "catching_up", rolled_back: "taken_back", answers: "running", reading: "starting", none: "unknown" };
 
 export function icon(state, attributes) {
   const shape = SHAPES[state] || SHAPES[SAME[state]] || warning;

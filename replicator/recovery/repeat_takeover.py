@@ -1,0 +1,274 @@
+"""Taking partitions over that are copied without a producer id (`at_least_once, proven`).
+
+The ledger's position may be older than the log, because it is written behind the answers. So the rest of the target's
+log is read and compared with the source (`replicator.recovery.tail_comparison`), once nothing can be under way any
+more: its end has stood still for longer than a Produce may take. What landed is copied; what stands there once more is
+written down as repeated. A batch that lands later than that is found by the next answer, by the next takeover, or by a
+proof.
+"""
+
+from __future__ import annotations
+
+import time
+from bisect import bisect_left
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from typing import Final
+
+from clusters.admin import Admin
+from clusters.claim_rules import ClaimedPartition
+from clusters.control_topics import LEDGER_TOPIC, compute_slot
+from clusters.errors import ClusterError
+from clusters.settings import ConnectionSettings
+from clusters.wire.connection import Connection, open_connection
+from clusters.wire.messages import READ_COMMITTED, READ_UNCOMMITTED, FetchPartition
+from replicator.batch.batch_selection import select_batches
+from replicator.batch.record_batch import BatchChecksum, RawBatch, decode_batches
+from replicator.batch.records import decode_records
+from replicator.errors import ReplicatorError
+from replicator.ledger.ledger import Ledger, read_ledger
+from replicator.ledger.transaction_positions import (
+    LogKnowledge,
+    PositionAndRuns,
+    PositionTracker,
+    SourceSpan,
+    build_takeover_entries,
+    list_kept_repeats,
+)
+from replicator.partition_key import PartitionKey
+from replicator.partition_states import Halt, OffsetSpan, Reinspect
+from replicator.recovery.log_inspection import LeaderLog, build_refusal
+from replicator.recovery.position_takeover import InspectedPartition, PositionTakeover, classify_trouble
+from replicator.recovery.tail_comparison import (
+    PlacedContent,
+    TailBatch,
+    TailFindings,
+    compare_tail,
+    digest_raw_record,
+)
+from replicator.recovery.transaction_recovery_point import RecoveryTrouble, TransactionRecoveryPoint
+
+_FETCH_BYTES: Final = 4 << 20
+_PATIENCE_S: Final = 30.0  # for a quota that is used up
+
+LeaveOut = Callable[[ClaimedPartition], Callable[[RawBatch], bool]]
+
+
+@dataclass(frozen=True, slots=True)
+class TakenRepeatablePartition:
+    """A partition that can go on: `track` holds its position, which the ledger holds, too. repeated: how many records
+    stand at the target once more, as far as the ledger knows."""
+
+    track: PositionTracker
+    source: LeaderLog
+    target: LeaderLog
+    last_batch: BatchChecksum | None = None
+    repeated: int = 0
+
+
+@dataclass(slots=True)
+class RepeatTakeover(PositionTakeover):
+    """Decides for partitions of one flow how they go on. leave_out: the flow's loop guard."""
+
+    leave_out: LeaveOut
+
+    def take(self, keys: Collection[PartitionKey]) -> dict[PartitionKey, TakenRepeatablePartition | RecoveryTrouble]:
+        """Never raises ClusterError."""
+        slots = sorted({_slot(key) for key in keys})
+        try:
+            ledger = read_ledger(self.target, flow=self.record.flow.id, slots=slots, tolerant=True)
+            inspected = self.inspect(list(keys), ledger)
+            compacted = _find_compacted(keys, self.source, self.target)
+        except (ClusterError, ReplicatorError) as error:
+            return {key: Reinspect(str(error)) for key in keys}
+        found: dict[PartitionKey, TakenRepeatablePartition | RecoveryTrouble] = {}
+        for key, seen in inspected.items():
+            if isinstance(seen, ClusterError):
+                found[key] = classify_trouble(seen, self.source.alias)
+            elif (halted := ledger.halted(key) or compacted.get(key)) is not None:
+                found[key] = halted
+            else:
+                try:
+                    found[key] = self._take_one(key, ledger, seen)
+                except (ClusterError, ReplicatorError) as error:
+                    found[key] = Reinspect(str(error))
+        return found
+
+    def _take_one(
+        self, key: PartitionKey, ledger: Ledger, seen: InspectedPartition
+    ) -> TakenRepeatablePartition | RecoveryTrouble:
+        """Raises ClusterError, ReplicatorError."""
+        ends, before = seen.ends, ledger.positions.get(key)
+        if before is None and ends.target_end != ends.target_start:
+            return Halt(
+                "target_foreign_write",
+                f"the target partition already holds offsets {ends.target_start} to {ends.target_end - 1}, "
+                "and the ledger knows nothing of them",
+                target=OffsetSpan(ends.target_start, ends.target_end),
+            )
+        goes = self.decide(key, ledger, ends)
+        if not isinstance(goes, TransactionRecoveryPoint):
+            return goes
+        at = goes.known.position
+        if before is None or at.generation != before.position.generation:  # it begins, or a person decided
+            return self._write(key, goes.known, TailFindings((), (), at.position), seen)
+        if at.log is None:
+            return Reinspect("the ledger knows this partition as copied in transactions")
+        if ends.target_end < at.log.known_end:
+            gone = OffsetSpan(ends.target_end, at.log.known_end)
+            return Reinspect(
+                f"the target's log ends at {gone.first}, but target offsets {gone} were stored", "target_gone"
+            )
+        still = self.stillness.settled(key, "target", ends.target_end, time.monotonic())
+        if not still and not (at.log.settled and at.log.known_end == ends.target_end):
+            return Reinspect("a batch may still be under way to the target; waiting until its log stands still")
+        tail = self._read_tail(key, goes.known, at.log, seen)
+        if isinstance(tail, Halt):
+            return tail
+        return self._write(key, goes.known, tail, seen)
+
+    def _read_tail(
+        self, key: PartitionKey, known: PositionAndRuns, log: LogKnowledge, seen: InspectedPartition
+    ) -> TailFindings | Halt:
+        position, there, here = known.position.position, seen.target, seen.source
+        if log.known_end == there.end:
+            return TailFindings((), (), position)
+        with (
+            closing(open_connection(self.source, here.leader)) as at_source,
+            closing(open_connection(self.target, there.leader)) as at_target,
+        ):
+            leave_out = self.leave_out(ClaimedPartition(key.topic, here.topic_id, key.partition))
+            source = SourceReader(at_source, key, here, leave_out)
+            tail = _read_target(at_target, key, there, log.known_end)
+            return compare_tail(position, log.known_end, known.takeovers, tail, source)
+
+    def _write(
+        self, key: PartitionKey, known: PositionAndRuns, tail: TailFindings, seen: InspectedPartition
+    ) -> TakenRepeatablePartition:
+        """Tell the ledger before anything is sent. Repeats first: a position that is read has all that it counts.
+        Raises ClusterError."""
+        at, track = known.position, PositionTracker(known)
+        # Behind records of unknown epochs a truncation of the source shows only in its log end, until the next answer.
+        epoch = at.leader_epoch if tail.position == at.position else -1
+        start = seen.target.start
+        entries = build_takeover_entries(known, tail.repeated, SourceSpan(at.position, tail.position), start)
+        entries += track.advance(tail.landed, tail.position, epoch, start, LogKnowledge(seen.target.end))
+        for name, value in entries:
+            self.control.put(LEDGER_TOPIC, name, value, _slot(key))
+        track.committed()
+        repeated = sum(run.records for run in (*list_kept_repeats(known, start), *tail.repeated))
+        return TakenRepeatablePartition(track, seen.source, seen.target, seen.ends.last_batch, repeated)
+
+
+def _slot(key: PartitionKey) -> int:
+    return compute_slot(key.flow, key.topic, key.partition)
+
+
+def _find_compacted(
+    keys: Collection[PartitionKey], source: ConnectionSettings, target: ConnectionSettings
+) -> dict[PartitionKey, Halt]:
+    """Partitions of compacted topics: a batch that lands late would put an older value in place of a newer one. Where a
+    cluster does not tell its configs, none is found."""
+    found: dict[PartitionKey, Halt] = {}
+    for settings, names in (
+        (source, {key: key.topic for key in keys}),
+        (target, {key: key.target_topic for key in keys}),
+    ):
+        try:
+            with Admin(settings) as admin:
+                configs = admin.effective_configs(sorted(set(names.values())))
+        except ClusterError:
+            continue
+        for key, name in names.items():
+            if "compact" in configs.get(name, {}).get("cleanup.policy", ""):
+                found[key] = Halt(
+                    "unsupported",
+                    f"topic {name} is compacted at {settings.alias} (cleanup.policy): with `at_least_once, proven` a "
+                    "batch that lands late would put an older value in place of a newer one",
+                )
+    return found
+
+
+def _read_target(connection: Connection, key: PartitionKey, log: LeaderLog, first: int) -> Iterator[TailBatch]:
+    """The batches of the target's log from `first` on. Raises ClusterError, ReplicatorError."""
+    at = first
+    while at < log.end:
+        records, _ = _fetch(connection, key.target_topic, key.partition, log, at, READ_UNCOMMITTED)
+        for batch in decode_batches(records):
+            if batch.end > at and batch.base < log.end:
+                yield TailBatch(
+                    batch.base,
+                    batch.end,
+                    None if batch.control else tuple(map(digest_raw_record, decode_records(batch))),
+                )
+                at = batch.end
+
+
+def _fetch(
+    connection: Connection, topic: str, partition: int, log: LeaderLog, at: int, isolation: int
+) -> tuple[memoryview, tuple[tuple[int, int], ...]]:
+    """At least one batch that stands at `at` or behind it, and the aborted transactions. Raises ClusterError."""
+    deadline = time.monotonic() + _PATIENCE_S
+    while True:
+        asked = FetchPartition(log.topic_id, partition, at, max_bytes=_FETCH_BYTES)
+        (answer,) = connection.fetch((asked,), max_wait_ms=0, isolation=isolation)
+        if answer.error:
+            raise build_refusal(connection.alias, "Fetch", topic, partition, answer.error)
+        if len(answer.records):
+            return answer.records, answer.aborted
+        if time.monotonic() > deadline:
+            raise ClusterError(
+                f"cluster {connection.alias} gives nothing of {topic}-{partition} at offset {at}, below its log end",
+                alias=connection.alias,
+            )
+        time.sleep(min(max(connection.throttle_ms, 100), 5_000) / 1000)
+
+
+@dataclass(slots=True)
+class _Stretch:
+    """Records of the source that were read in one go; `next` is where reading goes on."""
+
+    first: int
+    next: int
+    records: list[PlacedContent] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class SourceReader:
+    """The source's records as the flow copies them, read when they are asked for and then remembered."""
+
+    connection: Connection
+    key: PartitionKey
+    log: LeaderLog
+    leave_out: Callable[[RawBatch], bool]
+    _stretches: list[_Stretch] = field(default_factory=list)
+
+    def read(self, first: int, most: int) -> Sequence[PlacedContent]:
+        """The next records at `first` or behind it, at most so many; fewer only where the log ends. Raises
+        ClusterError, ReplicatorError."""
+        first = max(first, self.log.start)
+        stretch = next((each for each in self._stretches if each.first <= first <= each.next), None)
+        if stretch is None:
+            stretch = _Stretch(first, first)
+            self._stretches.append(stretch)
+        begin = bisect_left(stretch.records, first, key=lambda record: record.offset)
+        while len(stretch.records) - begin < most and stretch.next < self.log.end:
+            self._extend(stretch)
+        return stretch.records[begin : begin + most]
+
+    def _extend(self, stretch: _Stretch) -> None:
+        records, aborted = _fetch(
+            self.connection, self.key.topic, self.key.partition, self.log, stretch.next, READ_COMMITTED
+        )
+        selected = select_batches(records, stretch.next, aborted, leave_out=self.leave_out)
+        for batch in selected.batches:
+            stretch.records += [
+                PlacedContent(batch.source_offset(at), digest_raw_record(record))
+                for at, record in enumerate(decode_records(batch))
+            ]
+        if selected.refused is not None:
+            raise selected.refused
+        if selected.position == stretch.next:
+            raise ReplicatorError(f"{self.key.topic}-{self.key.partition} cannot be read on at {stretch.next}")
+        stretch.next = selected.position

@@ -1,0 +1,152 @@
+"""What stands at the end of a target's log behind what the ledger knows: new records, and repeats. Does no I/O.
+
+Batches without a producer id do not say who wrote them, or which source offsets they hold. Their records do: a batch is
+ours if the source holds the same records, in a row, where a worker may have begun to send. Such places are few: a
+worker has one batch in flight, and begins where its takeover ended. So a batch continues the copy; or it begins at a
+place that the copy has passed since the ledger's position; or at the place of an earlier takeover, when it was under
+way for long. Everything else is somebody else's.
+
+Two places with equal records (timestamps included) cannot be told apart, and need not: the records that stand there are
+those that belong there.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import Final, NamedTuple, Protocol
+
+from replicator.batch.records import RawRecord
+from replicator.ledger.explicit_runs import join_explicit_runs
+from replicator.ledger.offset_map import ExplicitRun
+from replicator.ledger.transaction_positions import SourceSpan
+from replicator.partition_states import Halt, OffsetSpan
+
+_TIME: Final = struct.Struct(">q")
+
+
+class PlacedContent(NamedTuple):
+    """A record at its offset; content: a digest of its timestamp, key, value and headers."""
+
+    offset: int
+    content: bytes
+
+
+class TailBatch(NamedTuple):
+    """A batch of the target's log. contents: a digest for each record; None for a marker of a transaction."""
+
+    base: int
+    end: int
+    contents: tuple[bytes, ...] | None
+
+
+class SourceContents(Protocol):
+    """The source's records as the flow copies them: committed, without those that the loop guard leaves out."""
+
+    def read(self, first: int, most: int) -> Sequence[PlacedContent]:
+        """The next records at `first` or behind it, at most so many; fewer only where the log ends."""
+
+
+@dataclass(frozen=True, slots=True)
+class TailFindings:
+    """landed, repeated: runs in log order. position: the source is copied through this offset."""
+
+    landed: tuple[ExplicitRun, ...]
+    repeated: tuple[ExplicitRun, ...]
+    position: int
+
+
+def digest_raw_record(record: RawRecord) -> bytes:
+    """16 bytes that are equal for equal records: a chance of 2**-128 for others."""
+    return blake2b(_TIME.pack(record.timestamp) + record.rest, digest_size=16).digest()
+
+
+def compare_tail(
+    position: int,
+    known_end: int,
+    takeovers: Sequence[SourceSpan],
+    tail: Iterable[TailBatch],
+    source: SourceContents,
+) -> TailFindings | Halt:
+    """Find out what each batch of the tail holds.
+
+    position, known_end: the ledger's; the tail begins at `known_end`. takeovers: the newest last.
+    """
+    walk = _TailWalk(source, takeovers, position)
+    at = known_end
+    for batch in tail:
+        if batch.contents is None or batch.base != at or len(batch.contents) != batch.end - batch.base:
+            return _build_foreign(OffsetSpan(at, batch.end), "they are no plain records of one copy")
+        if not walk.take(batch.base, batch.contents):
+            return _build_foreign(OffsetSpan(batch.base, batch.end), "the source does not hold the same records")
+        at = batch.end
+    return TailFindings(tuple(join_explicit_runs(walk.landed)), tuple(join_explicit_runs(walk.repeated)), walk.position)
+
+
+def _build_foreign(where: OffsetSpan, why: str) -> Halt:
+    return Halt(
+        "target_foreign_write",
+        f"target offsets {where} stand behind what the ledger knows, and this flow did not write them: {why} where a "
+        "worker may have sent from",
+        target=where,
+    )
+
+
+@dataclass(slots=True)
+class _TailWalk:
+    """How far the tail is understood. passed: records of the source that were found since, by content."""
+
+    source: SourceContents
+    takeovers: Sequence[SourceSpan]
+    position: int
+    landed: list[ExplicitRun] = field(default_factory=list)
+    repeated: list[ExplicitRun] = field(default_factory=list)
+    passed: dict[bytes, list[int]] = field(default_factory=lambda: defaultdict(list))
+
+    def take(self, target: int, contents: Sequence[bytes]) -> bool:
+        """Add a batch; False if the source does not hold it at any place where it may come from."""
+        found = next((run for first in self._list_places(contents[0]) if (run := self._read(first, contents))), None)
+        if found is None:
+            return False
+        for at, record in enumerate(found):
+            one = ExplicitRun(target + at, record.offset, 1)
+            if record.offset < self.position:
+                self.repeated.append(one)
+            else:
+                self.landed.append(one)
+                self.passed[record.content].append(record.offset)
+        self.position = max(self.position, found[-1].offset + 1)
+        return True
+
+    def _read(self, first: int, contents: Sequence[bytes]) -> Sequence[PlacedContent]:
+        """The source's records from `first` on, if they are the same; else nothing."""
+        found = self.source.read(first, len(contents))
+        same = len(found) == len(contents) and all(map(_is_same, found, contents))
+        return found if same else ()
+
+    def _list_places(self, content: bytes) -> Iterator[int]:
+        yield self.position
+        yield from reversed(self.passed.get(content, ()))
+        for span in reversed(self.takeovers):
+            yield from self._list_places_of(span, content)
+
+    def _list_places_of(self, span: SourceSpan, content: bytes) -> Iterator[int]:
+        """Offsets of equal records where a batch may begin that was under way at this takeover."""
+        at = span.first
+        while at <= span.end and (found := self.source.read(at, _AT_ONCE)):
+            for record in found:
+                if record.content == content and record.offset < self.position:
+                    yield record.offset
+                if record.offset >= span.end:
+                    return
+            at = found[-1].offset + 1
+
+
+_AT_ONCE: Final = 4096  # records that are looked at together
+
+
+def _is_same(record: PlacedContent, content: bytes) -> bool:
+    return record.content == content

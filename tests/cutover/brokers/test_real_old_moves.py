@@ -79,9 +79,10 @@ def test_a_migration_loses_and_repeats_nothing(tmp_path: Path, release: str) -> 
         assert_exact(scene.settle(), "orders", "paid")
 
 
-def test_there_and_back_from_a_cluster_with_zookeeper(tmp_path: Path) -> None:
+@pytest.mark.parametrize("release", ["2.4.1", "2.8.2"])
+def test_there_and_back_from_a_cluster_with_zookeeper(tmp_path: Path, release: str) -> None:
     """Taken back in front of the point of no return because somebody else still writes; then moved, and rolled back."""
-    with moving_scene(tmp_path, "2.8.2") as scene:
+    with moving_scene(tmp_path, release) as scene:
         scene.start_applications()
         scene.write_file(way_back=True, producers=("orders",))
         look_at(scene)

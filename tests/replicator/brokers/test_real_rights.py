@@ -35,7 +35,14 @@ from clusters.control_topics import FLOWS_TOPIC, JOURNAL_TOPIC, LEDGER_TOPIC, en
 from clusters.errors import Unauthorised
 from clusters.group_offsets import CommittedPosition, GroupOffsets
 from clusters.missing_rights import find_missing_rights
-from clusters.required_role_acls import ACCOUNT_ROLES, PROBE_TOPIC, AccountRole, RequiredRight, derive_required_rights
+from clusters.required_role_acls import (
+    ACCOUNT_ROLES,
+    OFFSETS_TOPIC,
+    PROBE_TOPIC,
+    AccountRole,
+    RequiredRight,
+    derive_required_rights,
+)
 from clusters.settings import ConnectionSettings, resolve_connection_settings
 from clusters.topic_partition import TopicPartition
 from clusters.wire.connection import open_connection
@@ -314,6 +321,7 @@ def test_groups_are_followed_with_exactly_what_is_named(guarded, topic_name):
         right
         for right in derive_required_rights(plan, "worker")
         if right not in derive_required_rights(without, "worker")
+        and right.name != OFFSETS_TOPIC  # missed below Kafka 2.5 only
     ]
     assert {right.resource for right in needed} == {"GROUP", "TOPIC"}
     with GroupOffsets(guarded.admin["onprem"]) as groups:

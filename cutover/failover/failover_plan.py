@@ -13,7 +13,7 @@ from cutover.journal.hash_chain import JournalChain, JournalEntry
 from cutover.migration_step_order import Step, list_named_steps
 from cutover.offsets import decode_offsets
 from cutover.policy import WavePolicy, build_wave_policy
-from cutover.rollback.earlier_run import EarlierRun
+from cutover.rollback.earlier_run import EarlierRun, list_moved_groups
 from cutover.run_claim import read_run_kind
 from cutover.run_plan import RunPlan, find_wave
 from cutover.step_outcomes import StepOutcomes
@@ -90,7 +90,7 @@ def _refuse_halfway(plan: Plan, chain: JournalChain, moved: Collection[str]) -> 
     if plan.migration is None or not open_run or open_run[0].wave not in moved:
         return
     found, flow = plan.migration.wave(open_run[0].wave), plan.flow(plan.migration.flow)
-    left = [group for group in found.consumers if group not in _deeds(open_run, "CommitOffsets", "group")]
+    left = [group for group in found.consumers if group not in list_moved_groups(open_run)]
     others = [each.name for each in plan.migration.waves if each.name not in moved]
     if left:
         raise NotSupported(

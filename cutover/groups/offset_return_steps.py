@@ -170,6 +170,7 @@ def undo_commit_offsets_back(context: RunContext, outcome: JsonObject) -> Action
     outcome["returned"] = {}
     recalled = yield from perform_action(RecallDeeds("CommitOffsets"), RecalledDeeds, context.policy)
     begun = {deed["group"] for deed in recalled.deeds if deed["side"] == "target"}
+    begun |= set(context.outcomes.get("commit_back", {}).get("committed", {}))  # found there just so: no deed
     for group in context.groups:
         if group in begun:
             outcome["returned"][group] = yield from _stay(context, group)

@@ -19,12 +19,12 @@ _Json = dict[str, Any]
 @dataclass(frozen=True, slots=True)
 class EarlierRun:
     """flow: along which it moved applications. outcomes: of its steps. state: how it ended, "" while it is unfinished.
-    switched_ms: when producers were switched, milliseconds since 1970. moved: groups for which offsets were committed
-    at its target; halted: those that it has stopped at its source and not moved. fence: the deed that raised the fence
-    which still stands there. rights: those given at its target that nobody needs there once this wave has left, JSON of
-    `InventoryAcl`. ours: group → offsets at its source that runs of this wave committed or found there.
-    taken_back: the run that has taken it back already. unseen: it could not look at its source (a failover), so offsets
-    of its groups there are what they had read before."""
+    switched_ms: when producers were switched, milliseconds since 1970. moved: groups whose offsets it committed at
+    its target, or found there just so; halted: those that it has stopped at its source and not moved. fence: the deed
+    that raised the fence which still stands there. rights: those given at its target that nobody needs there once this
+    wave has left, JSON of `InventoryAcl`. ours: group → offsets at its source that runs of this wave committed or found
+    there. taken_back: the run that has taken it back already. unseen: it could not look at its source (a failover), so
+    offsets of its groups there are what they had read before."""
 
     run: str
     flow: PlanFlow
@@ -61,7 +61,7 @@ def build_earlier_run(chain: JournalChain, entries: list[JournalEntry], flow: Pl
     steps = dict.fromkeys(entry.step for entry in entries if entry.step != RUN_STEP)
     outcomes = {step: found[0] for step in steps if (found := find_step_outcome(entries, step)) is not None}
     deeds = [entry for entry in entries if entry.deed and entry.kind == "intent"]
-    moved = _names(deeds, "CommitOffsets", "group", side="target")
+    moved = list_moved_groups(entries)
     stopped = _names(deeds, "StopApplication", "name", role="consumer")
     switched = [e.at_ms for e in deeds if e.step == "switch_producers"]
     crossed_ms = [e.at_ms for e in entries if e.step == "point_of_no_return" and e.kind == "outcome" and not e.deed]
@@ -78,6 +78,16 @@ def build_earlier_run(chain: JournalChain, entries: list[JournalEntry], flow: Pl
         ours=_ours(of_wave),
         taken_back=find_rollback_of(chain, first.run),
     )
+
+
+def list_moved_groups(entries: Iterable[JournalEntry]) -> tuple[str, ...]:
+    """Groups whose offsets a migration has committed at its target, or found there just as it would have committed
+    them: then `sync.groups` had carried them there, and the journal holds no deed."""
+    found = list(entries)
+    deeds = [entry for entry in found if entry.deed and entry.kind == "intent"]
+    step = find_step_outcome(found, "commit_offsets")
+    committed = step[0].get("committed", {}) if step is not None else {}
+    return tuple(dict.fromkeys((*_names(deeds, "CommitOffsets", "group", side="target"), *committed)))
 
 
 def _names(deeds: Iterable[JournalEntry], deed: str, what: str, **fields: str) -> tuple[str, ...]:

@@ -9,13 +9,16 @@ from typing import Any
 import pytest
 
 from clusters.topic_partition import TopicPartition
+from cutover.actions import ReadGroup
 from cutover.errors import NothingToResume, WaveBlocked
 from cutover.journal.hash_chain import JournalChain
+from cutover.offsets import decode_offsets
 from cutover.run_claim import find_started_waves
 from tests.cutover.fake_log import FakeLog
 from tests.cutover.judging import lost_and_repeated
 from tests.cutover.moved import PLACE, QUICK, STRATEGIES, assert_all_at_source, assert_home, moved
-from tests.cutover.world import GROUP, REVERSE, a_migration
+from tests.cutover.spoils import upon
+from tests.cutover.world import GROUP, REVERSE, World, a_migration
 from tests.cutover.world_back import BackWorld, a_rollback, back_plan
 from topology.migration_waves import RollbackPolicy, Wave, WaveFence
 
@@ -36,6 +39,26 @@ def test_the_way_back_begins_at_the_cut() -> None:
     world = moved(log)
     cut = {place: len([r for r in world.logs["target"][place] if r in world.brought]) for place in world.logs["target"]}
     assert {place: run.source for place, run in world.began.items()} == cut
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_a_group_that_was_carried_to_its_very_place_is_taken_home(strategy: str) -> None:
+    """`sync.groups` is as quick as the migration at times: then the journal holds no commit of the migration's own."""
+    log, world = FakeLog(), BackWorld()
+
+    def carry(_world: World) -> None:
+        [told] = [e for e in log.records if (e["step"], e["kind"], e["deed"]) == ("translate_offsets", "outcome", "")]
+        world.kept = decode_offsets(told["observation"]["outcome"]["groups"][GROUP]["target"])
+        world.groups["target"].commit(GROUP, world.kept)
+
+    upon(ReadGroup, carry, step="commit_offsets")(world)
+    policy = replace(QUICK, strategy=strategy)  # type: ignore[arg-type]  # one of them
+    assert a_migration(world, log, plan=back_plan(), policy=policy, run_id="there").run().state == "done"
+    assert not [e for e in log.records if e["deed"] == "CommitOffsets"]
+    world.hook = lambda _action: None
+    for _ in range(6):
+        world.tick()
+    assert_home(world, a_rollback(world, log).run())
 
 
 @pytest.mark.parametrize("lag", range(12))

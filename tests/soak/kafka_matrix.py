@@ -57,9 +57,9 @@ order, with the same key, value, headers and time, and the offset map is right a
 beside the records (groups, rights, limits, inventories) is tried from 0.11.0.3 and 2.4.1 by
 `tests/replicator/brokers/test_real_old_sources.py`. Whole runs by the `topology` command, with applications running,
 are part of `make soak`: migrations from 0.11.0.3, 1.1.1 and 2.4.1, there and back with 2.8.2
-(`tests/cutover/brokers/test_real_old_moves.py`); failovers from 1.1.1, 2.4.1 and 2.8.2 (`test_real_old_failover.py`
+(`tests/cutover/spark/test_real_old_moves.py`); failovers from 1.1.1, 2.4.1 and 2.8.2 (`test_real_old_failover.py`
 beside it); a takeover from MirrorMaker 2 that copied from 2.4.1
-(`tests/replicator/brokers/test_real_old_takeover.py`). The same through Airflow: `make demo SOURCE=2.4.1`.
+(`tests/replicator/spark/test_real_old_takeover.py`). The same through Airflow: `make demo SOURCE=2.4.1`.
 
 """
 _LEGEND = (

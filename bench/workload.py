@@ -19,6 +19,7 @@ from confluent_kafka.admin import AdminClient
 
 from clusters.admin import Admin
 from clusters.settings import ConnectionSettings
+from clusters.wire.answered_fetch import fetch_one
 from clusters.wire.connection import open_connection
 from clusters.wire.messages import READ_UNCOMMITTED, FetchPartition, ProducedPartition, ProducePartition
 from replicator.batch.header_rewrite import BATCH_HEADER_BYTES, rewrite_header
@@ -166,7 +167,7 @@ def _template(case: CopyCase, source: ConnectionSettings, topic: str) -> bytes:
         if producer.flush(30):
             raise RuntimeError("the batch was not taken within 30 s")
         with closing(open_connection(source)) as connection:
-            (answer,) = connection.fetch((FetchPartition(topic_id, 0, 0),), isolation=READ_UNCOMMITTED)
+            answer = fetch_one(connection, FetchPartition(topic_id, 0, 0), max_wait_ms=500, isolation=READ_UNCOMMITTED)
     delete_bench_topic(source, topic)
     batches = list(decode_batches(answer.records))
     if len(batches) != 1 or batches[0].records != case.records:

@@ -5,6 +5,7 @@
     ClusterError                 alias, topic, partition, group: the coordinates, as far as they are known
     ├── SecretMissing            a secret reference that leads nowhere (before any connection)
     ├── Unreachable              no broker answered in time; the outcome of what was under way is unknown
+    │   └── Unanswered           a broker answers, and leaves out what it was asked about (a quota is used up)
     ├── Unauthorised             the cluster answered, and refused who we are or what we may do
     │   ├── AuthenticationFailed refused who we are: password, token, client certificate
     │   └── UntrustedBroker      the broker's certificate does not prove that it is the broker we meant
@@ -67,6 +68,10 @@ class Unreachable(ClusterError):
         )
         error.bootstrap = tuple(bootstrap)
         return error
+
+
+class Unanswered(Unreachable):
+    """The broker answers, but leaves out the partition that it was asked about, as it does over a quota (KIP-219)."""
 
 
 class Unauthorised(ClusterError):

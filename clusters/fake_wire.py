@@ -75,10 +75,17 @@ class FakeBroker(CoordinatorHost, Protocol):
 class FakeWire:
     """A broker handles one connection's requests in order; so does this one, at the time they are sent."""
 
+    throttle_ms = 0
+
     def __init__(self, cluster: FakeBroker) -> None:
         self._cluster = cluster
         self._answers: deque[list[ProducedPartition]] = deque()
         self._lost = False
+
+    @property
+    def alias(self) -> str:
+        """Of the cluster in memory."""
+        return self._cluster.settings.alias
 
     def metadata(self, topics: tuple[str, ...] | None = None) -> ClusterMetadata:
         """Answers with one broker, which leads every partition; an unknown topic has an error code."""

@@ -15,6 +15,7 @@ from clusters.record_batch import BatchHeader, split_batches
 from clusters.settings import ConnectionSettings
 from clusters.topic_partition import TopicPartition
 from clusters.wire import error_codes
+from clusters.wire.answered_fetch import fetch_each
 from clusters.wire.connection import Connection, open_connection
 from clusters.wire.messages import READ_UNCOMMITTED, FetchedPartition, FetchPartition, TopicMetadata
 from clusters.wire.versions import Api
@@ -126,10 +127,11 @@ def _read_on(
     left: Mapping[TopicPartition, int],
     found: dict[tuple[TopicPartition, int, int, bool], ProducerWrites],
 ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
-    """Send one Fetch. Return the offsets to read on from, and the end offsets of the logs that are read completely."""
+    """Fetch once from each partition. Return the offsets to read on from, and the ends of the logs that are read up to
+    there."""
     by_id = {(topics[place.topic].topic_id, place.partition): place for place in left}
     asked = tuple(FetchPartition(topic, number, left[place]) for (topic, number), place in by_id.items())
-    answers = leader.fetch(asked, max_wait_ms=0, isolation=READ_UNCOMMITTED)
+    answers = fetch_each(leader, asked, isolation=READ_UNCOMMITTED)
     rest: dict[TopicPartition, int] = {}
     ended: dict[TopicPartition, int] = {}
     for answer in answers:

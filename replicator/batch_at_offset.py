@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from clusters.settings import ConnectionSettings
 from clusters.wire import error_codes
+from clusters.wire.answered_fetch import fetch_one
 from clusters.wire.connection import open_connection
 from clusters.wire.messages import READ_COMMITTED, READ_UNCOMMITTED, FetchedPartition, FetchPartition
 from replicator.batch.record_batch import UNKNOWN_RECORD_COUNT, RawBatch, decode_batches
@@ -42,7 +43,7 @@ def read_batch_at(settings: ConnectionSettings, topic: str, partition: int, offs
         raise NoRecordAtOffset(f"{where} ends at offset {led.end}; there is no {offset} yet")
     with closing(open_connection(settings, led.leader)) as connection:
         asked = FetchPartition(led.topic_id, partition, offset, max_bytes=1)  # brings one whole batch (KIP-74)
-        (answer,) = connection.fetch((asked,), max_wait_ms=0, isolation=READ_COMMITTED)
+        answer = fetch_one(connection, asked, isolation=READ_COMMITTED)
     if answer.error:
         raise NoRecordAtOffset(
             f"{settings.alias} answers {error_codes.describe_error_code(answer.error)} to a Fetch of {where} at "

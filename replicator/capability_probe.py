@@ -21,10 +21,19 @@ from crc32c import crc32c
 from clusters.admin import Admin
 from clusters.capabilities import read_capabilities
 from clusters.cluster_protocol import ClusterProtocol
-from clusters.errors import ClusterError, ProtocolError, RequestRefused, TopicMissing, Unauthorised, Unreachable
+from clusters.errors import (
+    ClusterError,
+    ProtocolError,
+    RequestRefused,
+    TopicMissing,
+    Unanswered,
+    Unauthorised,
+    Unreachable,
+)
 from clusters.record_batch import BATCH_CRC_START, RECORD_BATCH_HEADER_BYTES, build_simple_batch
 from clusters.settings import ConnectionSettings
 from clusters.wire import error_codes
+from clusters.wire.answered_fetch import fetch_one
 from clusters.wire.connection import open_connection
 from clusters.wire.messages import READ_COMMITTED, FetchPartition, ProducedPartition, ProducePartition
 from clusters.wire.topic_names import is_stand_in_id
@@ -133,6 +142,8 @@ def _judge_error(error: ClusterError | BadBatch | SessionLost) -> tuple[TriedCap
     """What an error says of the cluster, and whether it may pass. Raises what says nothing of an attempt at all, such
     as WrongCluster and SecretMissing."""
     untried = f"it could not be tried: {error}"
+    if isinstance(error, Unanswered):
+        return TriedCapability(None, untried), True
     if isinstance(error, Unreachable):
         return TriedCapability(None, f"it could not be tried, the connection was lost: {error}"), False
     if isinstance(error, Unauthorised) or (isinstance(error, SessionLost) and isinstance(error.trouble, Halt)):
@@ -249,11 +260,21 @@ class _Trial:
         return TriedCapability(True, "the leader tells the last sequence number of a producer")
 
     def try_log_ends(self) -> TriedCapability:
-        """ListOffsets tells where a log ends: behind the last record of the last batch."""
+        """ListOffsets tells where a log ends: behind the last record of the last batch, by the offsets that are read
+        back. A batch that is refused, or that nobody finds again, says nothing of it."""
+        before = self.log.range().end
         written = self._write(build_simple_batch([b"%d" % n for n in range(_RECORDS)], timestamp=_now_ms()))
         if written.error:
-            return TriedCapability(False, f"a batch without a producer id is answered {written.error}")
-        end, meant = self.log.range().end, written.answer.base_offset + _RECORDS
+            return TriedCapability(
+                None, f"it could not be tried: a batch without a producer id is answered {written.error}"
+            )
+        end = self.log.range().end
+        stored = [each.end for each in self.log.batches(before, max(end, before + 1), max_wait_ms=1_000)]
+        if written.stored is not None:
+            stored.append(written.stored.end)
+        if not stored:
+            return TriedCapability(None, "it could not be tried: the batch that was written is not found again")
+        meant = max(stored)
         if end != meant:
             return TriedCapability(False, f"ListOffsets says that a log ends at {end} which ends at {meant}")
         return TriedCapability(True, "ListOffsets tells where a log ends")
@@ -348,7 +369,7 @@ class _Trial:
             return TriedCapability(False, f"two transactions have ended, but {len(markers)} of two markers are stored")
         self.coordinator_epoch = decode_coordinator_epoch(markers[-1])
         part = FetchPartition(self.log.topic_id, 0, before, max_bytes=1 << 20)
-        answer = take_only_answer(self.log.leader().fetch((part,), max_wait_ms=0, isolation=READ_COMMITTED), "Fetch")
+        answer = fetch_one(self.log.leader(), part, isolation=READ_COMMITTED)
         self._raise_undecided(answer.error, "Fetch")
         if answer.error or not answer.aborted:
             return TriedCapability(False, "readers of committed records are not told of an aborted transaction")

@@ -132,6 +132,16 @@ class Wire(Protocol):
     unknown) and `clusters.errors.ProtocolError` for an answer that cannot be understood.
     """
 
+    @property
+    def alias(self) -> str:
+        """The cluster's alias."""
+        ...
+
+    @property
+    def throttle_ms(self) -> int:
+        """How long the last Fetch or Produce answer asks us to be silent (KIP-219)."""
+        ...
+
     def metadata(self, topics: tuple[str, ...] | None = None) -> ClusterMetadata:
         """Metadata of the named topics; None asks for all of them. Never creates a topic."""
         ...
@@ -145,7 +155,10 @@ class Wire(Protocol):
         max_bytes: int = 32 << 20,
         isolation: int = READ_COMMITTED,
     ) -> list[FetchedPartition]:
-        """Send one Fetch and wait for its answer. isolation: READ_COMMITTED stops at the last stable offset."""
+        """Send one Fetch and wait for its answer. isolation: READ_COMMITTED stops at the last stable offset.
+
+        Over a quota the answer names no partition, which says nothing of them (`clusters.wire.answered_fetch`).
+        """
         ...
 
     def send_produce(

@@ -130,6 +130,7 @@ SUPPORT: Final[Mapping[Api, ApiSupport]] = {
 }
 
 NEWEST_API_VERSIONS: Final = SUPPORT[Api.API_VERSIONS].highest
+_FIRST_WITH_FEATURES: Final = 3  # of ApiVersions (KIP-584)
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,14 +179,14 @@ def read_api_versions(
     exchange: RequestExchange, alias: str, address: str, first: int = NEWEST_API_VERSIONS
 ) -> ApiVersions:
     """Asks a broker for its versions, in version `first` of the question; an older broker answers which it knows
-    (KIP-511), and one that knows our newest one is asked again in that.
+    (KIP-511), and one that answers features in a newer version is asked again in the newest that both know.
 
     Raises RequestRefused, ProtocolError, Unreachable.
     """
     values = {"client_software_name": "watershed", "client_software_version": "1"}
     answer = exchange.ask("api_versions", first, values)
     known = max((int(each.max_version) for each in answer.api_keys if int(each.api_key) == Api.API_VERSIONS), default=0)
-    if int(answer.error_code) == error_codes.UNSUPPORTED_VERSION or first < NEWEST_API_VERSIONS <= known:
+    if int(answer.error_code) == error_codes.UNSUPPORTED_VERSION or first < _FIRST_WITH_FEATURES <= known:
         answer = exchange.ask("api_versions", min(known, NEWEST_API_VERSIONS), values)
     code = int(answer.error_code)
     if code:

@@ -85,7 +85,7 @@ def require_only_markers(
     if not moved:
         return dict(ends)
     seen = yield from _writers(context, moved, ends)
-    if seen is None or not seen.writers or not all(writer.marker for writer in seen.writers):
+    if seen is None or not _has_seen_all(seen, moved, now) or not all(writer.marker for writer in seen.writers):
         raise _straggler(context, moved, seen)
     return {**ends, **seen.upto}
 
@@ -104,7 +104,7 @@ def refuse_stranded_records(
     else:  # who it was decides, so the answer is waited for
         behind = {place: ends[place] for place, count in moved.items() if count > 0}
         seen = yield from perform_action(FindWriters("source", tuple(behind), behind), ObservedWriters, context.policy)
-        if all(count > 0 for count in moved.values()) and all(writer.flow == reverse for writer in seen.writers):
+        if _has_seen_all(seen, moved, now) and all(writer.flow == reverse for writer in seen.writers):
             return {**ends, **seen.upto}
     named = ", ".join(f"{place} offsets {ends[place]} to {now.ends[place] - 1}" for place in moved)
     raise Refused(
@@ -112,6 +112,13 @@ def refuse_stranded_records(
         "producer and stop it; these records are not on the target in their order",
         {"stranded": {str(place): count for place, count in moved.items()}, **_json(seen)},
     )
+
+
+def _has_seen_all(seen: ObservedWriters, moved: _Ends, now: ObservedLogs) -> bool:
+    """Whether each log that moved was read up to its end, and somebody was seen to write there. Otherwise nothing can
+    be said of who it was: "all of the writers are ours" is also true of none."""
+    written = {writer.place for writer in seen.writers}
+    return all(place in written and seen.upto.get(place, -1) >= now.ends[place] for place in moved)
 
 
 def _straggler(context: RunContext, moved: _Ends, seen: ObservedWriters | None) -> Refused:

@@ -12,6 +12,7 @@ from clusters.errors import Unreachable
 from clusters.record_fingerprint import digest_record
 from clusters.settings import ConnectionSettings
 from clusters.wire import error_codes
+from clusters.wire.answered_fetch import fetch_one
 from clusters.wire.connection import Connection, open_connection
 from clusters.wire.messages import READ_COMMITTED, FetchedPartition, FetchPartition
 from replicator.adoption.log_digests import DigestedLog, DigestedLogBuilder
@@ -146,7 +147,7 @@ class FetchDigester:
 def _fetch(link: Connection, led: LeaderLog, wanted: PartitionRange, position: int) -> FetchedPartition | None:
     """One answer; None when the leader has moved."""
     asked = FetchPartition(led.topic_id, wanted.partition, position, max_bytes=_FETCH_BYTES)
-    (answer,) = link.fetch((asked,), max_wait_ms=500, isolation=READ_COMMITTED)
+    answer = fetch_one(link, asked, max_wait_ms=500, isolation=READ_COMMITTED)
     if answer.error in _MOVES:
         return None
     if answer.error == error_codes.OFFSET_OUT_OF_RANGE:

@@ -25,6 +25,7 @@ from clusters.flow_records import FlowRecord
 from clusters.settings import ConnectionSettings
 from clusters.topic_partition import TopicPartition
 from clusters.wire import error_codes
+from clusters.wire.answered_fetch import fetch_one
 from clusters.wire.broker_pool import BrokerPool
 from clusters.wire.connection import Connection, open_connection
 from clusters.wire.messages import READ_UNCOMMITTED, FetchPartition
@@ -160,13 +161,14 @@ def _standing(
     position, last = since, time.monotonic() + _PATIENCE_S
     while time.monotonic() < last:
         asked = FetchPartition(led.topic_id, place.partition, position, max_bytes=_FETCH_BYTES)
-        (answer,) = leader.fetch((asked,), max_wait_ms=200, isolation=READ_UNCOMMITTED)
+        answer = fetch_one(leader, asked, max_wait_ms=200, isolation=READ_UNCOMMITTED)
         if answer.error:
             raise _refused(target, place, answer.error, "Fetch")
         for batch in decode_batches(answer.records):
             if batch.control and (batch.producer_id, batch.producer_epoch) == tuple(fence):
                 return batch.base
-            position = max(position, batch.end)
+            if batch.end > position:
+                position, last = batch.end, time.monotonic() + _PATIENCE_S
     raise FlowNotFenced(f"{place} was fenced, and its marker is not found behind offset {since}")
 
 

@@ -18,6 +18,7 @@ from typing import Final
 from clusters.errors import ClusterError, RequestRefused, TopicMissing
 from clusters.settings import ConnectionSettings
 from clusters.wire import error_codes
+from clusters.wire.answered_fetch import fetch_one
 from clusters.wire.connection import open_connection
 from clusters.wire.messages import READ_UNCOMMITTED, FetchPartition
 from replicator.batch.header_rewrite import BATCH_HEADER_BYTES
@@ -100,7 +101,7 @@ def read_stored_batch(target: ConnectionSettings, key: PartitionKey, halt: Halt)
         return None
     with closing(open_connection(target, led.leader)) as connection:
         asked = FetchPartition(led.topic_id, key.partition, halt.target.first)
-        (answer,) = connection.fetch((asked,), max_wait_ms=0, isolation=READ_UNCOMMITTED)
+        answer = fetch_one(connection, asked, isolation=READ_UNCOMMITTED)
     if answer.error:
         raise RequestRefused(
             f"cluster {target.alias} answers {error_codes.describe_error_code(answer.error)} to a Fetch of "

@@ -18,6 +18,7 @@ from clusters.producer_registry import read_producers
 from clusters.settings import ConnectionSettings
 from clusters.topic_partition import TopicPartition
 from clusters.wire import error_codes
+from clusters.wire.answered_fetch import fetch_one
 from clusters.wire.connection import open_connection
 from clusters.wire.messages import READ_COMMITTED, FetchPartition
 from replicator.batch.batch_selection import decode_with_outcome
@@ -110,7 +111,7 @@ def _records(
     with closing(open_connection(settings, led.leader)) as link:
         while position < led.end:
             asked = FetchPartition(led.topic_id, place.partition, position, max_bytes=_FETCH_BYTES)
-            (answer,) = link.fetch((asked,), max_wait_ms=500, isolation=READ_COMMITTED)
+            answer = fetch_one(link, asked, max_wait_ms=500, isolation=READ_COMMITTED)
             if answer.error:
                 raise RequestRefused(
                     f"cluster {settings.alias} answers {error_codes.describe_error_code(answer.error)} to a "

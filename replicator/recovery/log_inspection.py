@@ -17,6 +17,7 @@ from clusters.errors import ClusterError, RequestRefused, TopicMissing, Unauthor
 from clusters.settings import ConnectionSettings
 from clusters.topic_partition import TopicPartition
 from clusters.wire import error_codes
+from clusters.wire.answered_fetch import fetch_each, fetch_one
 from clusters.wire.broker_pool import BrokerPool
 from clusters.wire.connection import Connection, open_connection
 from clusters.wire.fetch import FETCH_WITH_EPOCHS
@@ -181,9 +182,8 @@ def _read_producer_state(
 
 def _tail(connection: Connection, there: LeaderLog, partition: int) -> RawBatch | ClusterError | None:
     """The last stored batch. Asking for the last offset brings the whole batch that holds it (KIP-74)."""
-    (answer,) = connection.fetch(
-        (FetchPartition(there.topic_id, partition, there.end - 1),), max_wait_ms=0, isolation=READ_UNCOMMITTED
-    )
+    asked = FetchPartition(there.topic_id, partition, there.end - 1)
+    answer = fetch_one(connection, asked, isolation=READ_UNCOMMITTED)
     if answer.error:
         return build_refusal(connection.alias, "Fetch", str(there.topic_id), partition, answer.error)
     return next((batch for batch in decode_batches(answer.records) if batch.end == there.end), None)
@@ -197,7 +197,7 @@ def _newest(connection: Connection, there: LeaderLog, partition: int) -> RawBatc
         found: RawBatch | None = None
         while at < high:
             asked = FetchPartition(there.topic_id, partition, at, max_bytes=_SEARCHED)
-            (answer,) = connection.fetch((asked,), max_wait_ms=0, isolation=READ_UNCOMMITTED)
+            answer = fetch_one(connection, asked, isolation=READ_UNCOMMITTED)
             if answer.error:
                 return build_refusal(connection.alias, "Fetch", str(there.topic_id), partition, answer.error)
             before = at
@@ -230,7 +230,7 @@ def _with_missed(
     with closing(open_connection(source, here.leader)) as connection:
         while position < end:
             asked = FetchPartition(here.topic_id, key.partition, position, max_bytes=_SEARCHED)
-            (answer,) = connection.fetch((asked,), max_wait_ms=0, isolation=READ_COMMITTED)
+            answer = fetch_one(connection, asked, isolation=READ_COMMITTED)
             if answer.error:
                 return build_refusal(connection.alias, "Fetch", key.topic, key.partition, answer.error)
             selected = select_batches(
@@ -397,7 +397,7 @@ def _ask_where_diverged(
     )
     return {
         by_partition[answer.topic_id, answer.partition]: answer.diverging_epoch
-        for answer in connection.fetch(asked, max_wait_ms=0, isolation=READ_COMMITTED)
+        for answer in fetch_each(connection, asked, isolation=READ_COMMITTED)
         if answer.diverging_epoch is not None
     }
 

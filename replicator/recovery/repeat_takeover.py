@@ -21,6 +21,7 @@ from clusters.claim_rules import ClaimedPartition
 from clusters.control_topics import LEDGER_TOPIC, compute_slot
 from clusters.errors import ClusterError
 from clusters.settings import ConnectionSettings
+from clusters.wire.answered_fetch import fetch_one
 from clusters.wire.connection import Connection, open_connection
 from clusters.wire.messages import READ_COMMITTED, READ_UNCOMMITTED, FetchPartition
 from replicator.batch.batch_selection import select_batches
@@ -212,7 +213,7 @@ def _fetch(
     deadline = time.monotonic() + _PATIENCE_S
     while True:
         asked = FetchPartition(log.topic_id, partition, at, max_bytes=_FETCH_BYTES)
-        (answer,) = connection.fetch((asked,), max_wait_ms=0, isolation=isolation)
+        answer = fetch_one(connection, asked, isolation=isolation)
         if answer.error:
             raise build_refusal(connection.alias, "Fetch", topic, partition, answer.error)
         if len(answer.records):

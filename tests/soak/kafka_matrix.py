@@ -28,7 +28,7 @@ from confluent_kafka import KafkaException
 
 from clusters.admin import Admin
 from clusters.capabilities import read_capabilities
-from clusters.errors import ClusterError
+from clusters.errors import ClusterError, RequestRefused
 from clusters.kafka_release import parse_release
 from clusters.settings import ConnectionSettings
 from lab import clusters
@@ -167,20 +167,28 @@ def _decide(pair: PairUnderTest) -> GuaranteeDecision:
 
 def _try_refusal(pair: PairUnderTest, decision: GuaranteeDecision) -> dict[str, Any]:
     """What comes of every case: `apply` refuses any flow of the pair, and writes nothing at the target."""
-    told = ""
+    told, is_meant = "", False
     with Admin(pair.settings["cloud"]) as admin:
         before = set(admin.topics())
         plan = plan_for(pair.settings, "refused", "refused")
         try:
             apply_plan(plan, pair.settings.__getitem__, probed=pair.capabilities.values())
         except (CannotApply, ClusterError) as refusal:
-            told = _without_address(str(refusal))
+            told, is_meant = _without_address(str(refusal)), is_meant_refusal(refusal, decision)
         left = sorted(set(admin.topics()) - before)
     missing = "; ".join(each.what for each in decision.missing)
-    if told and not left:
+    if is_meant and not left:
         return {"outcome": "refused", "told": f"{told} (missing: {missing})", "day": _today()}
-    wrong = f"left {', '.join(left)}: {told}" if told else f"applied, though this is missing: {missing}"
+    wrong = f"failed otherwise than by a refusal: {told}" if told else f"applied, though this is missing: {missing}"
+    wrong += f"; left {', '.join(left)}" if left else ""
     return {"outcome": "failed", "told": wrong, "day": _today()}
+
+
+def is_meant_refusal(error: CannotApply | ClusterError, decision: GuaranteeDecision) -> bool:
+    """Whether `apply` refused the flow for something that the decision finds missing, and did not fail by itself."""
+    if not isinstance(error, CannotApply | RequestRefused):
+        return False
+    return any(each.what.removesuffix(f" at {each.cluster}") in str(error) for each in decision.missing)
 
 
 def _run_case(pair: PairUnderTest, case: MatrixCase) -> dict[str, Any]:

@@ -116,7 +116,7 @@ def _pairs(
     lines: tuple[str, ...],
     notes: ImportNotes,
 ) -> list[MirrorPair]:
-    """Every pair that has settings of its own, or runs; those that only beat or are only switched off are listed."""
+    """Every pair that has settings of its own, or runs; those that are only switched off or only beat are listed."""
     found: list[MirrorPair] = []
     beating: list[str] = []
     off: list[str] = []
@@ -130,12 +130,12 @@ def _pairs(
             beats = parse_java_boolean(
                 own.get("emit.heartbeats.enabled") or layers.top.get("emit.heartbeats.enabled"), True
             )
+            if _is_only_switched_off(own, layers.top):
+                off.append(f"{source.name}->{target.name}")
+                continue
             if not running and beats:
                 beating.append(f"{source.name}->{target.name}")
             if not running and (source.name, target.name) not in layers.pairs:
-                continue
-            if _is_only_switched_off(own, layers.top):
-                off.append(f"{source.name}->{target.name}")
                 continue
             where = enabled.key if enabled is not None else min((each.key for each in own.values()), default=declared)
             _check_enabled(source, target, enabled, where, notes)
@@ -147,6 +147,14 @@ def _pairs(
     if off:
         why = "`enabled = false` is all that is said of them; for a way back see `failback` and `rollback.reverse`"
         notes.add_not_carried(f"pairs that are switched off: {', '.join(sorted(off))}", why, declared)
+    if not found:
+        notes.add_problem(
+            "GRF216",
+            "no pair of these clusters copies anything: no flow is imported",
+            declared,
+            "write `A->B.enabled = true` for the pair that copies, or add the flow to the imported file",
+            severity="warning",
+        )
     ways = find_reachable_clusters((pair.source.name, pair.target.name) for pair in found)
     return [replace(pair, returns=pair.source.name in ways.get(pair.target.name, set())) for pair in found]
 

@@ -10,10 +10,11 @@ from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
 from clusters.cluster_protocol import LogRange
-from clusters.errors import ClusterError, ProtocolError, RequestRefused, TopicMissing, Unauthorised
+from clusters.errors import ClusterError, ProtocolError, RequestRefused, TopicMissing, Unanswered, Unauthorised
 from clusters.settings import ConnectionSettings
 from clusters.wire import error_codes
 from clusters.wire.alignment_requests import AlignmentWire
+from clusters.wire.answered_fetch import fetch_one
 from clusters.wire.connection import open_connection
 from clusters.wire.messages import EARLIEST, LATEST, READ_UNCOMMITTED, FetchPartition
 from replicator.batch.record_batch import RawBatch, decode_batches
@@ -29,8 +30,11 @@ _MOVING: Final = error_codes.REINSPECT_CODES | {error_codes.OFFSET_NOT_AVAILABLE
 
 
 def take_only_answer(answers: Sequence[_Answer], doing: str) -> _Answer:
-    """The answer to a request about one partition. Raises ProtocolError where there is none, or another one too."""
-    if len(answers) != 1:
+    """The answer to a request about one partition. Raises Unanswered where there is none, ProtocolError where there is
+    another one, too."""
+    if not answers:
+        raise Unanswered(f"{doing} for one partition is answered for none: that says nothing of it")
+    if len(answers) > 1:
         raise ProtocolError(f"{doing} for one partition is answered for {len(answers)}")
     return answers[0]
 
@@ -144,8 +148,7 @@ class TargetLog:
         position, deadline = start, time.monotonic() + _PATIENCE_S
         while position < end:
             part = FetchPartition(self.topic_id, self.partition, position, max_bytes=8 << 20)
-            answers = self.leader().fetch((part,), max_wait_ms=max_wait_ms, isolation=READ_UNCOMMITTED)
-            answer = take_only_answer(answers, "Fetch")
+            answer = fetch_one(self.leader(), part, max_wait_ms=max_wait_ms, isolation=READ_UNCOMMITTED)
             if answer.error == error_codes.OFFSET_OUT_OF_RANGE and (begins := self._offset(EARLIEST)) > position:
                 position = begins  # deleted meanwhile
                 continue
@@ -187,7 +190,7 @@ class TargetLog:
         """The same connection, to a broker that knows the topic by its id. Raises TopicMissing."""
         try:
             part = FetchPartition(self.topic_id, self.partition, 0, max_bytes=1)
-            answer = take_only_answer(leader.fetch((part,), max_wait_ms=0), "Fetch")
+            answer = fetch_one(leader, part)
             if answer.error in (error_codes.UNKNOWN_TOPIC_ID, error_codes.INCONSISTENT_TOPIC_ID):
                 raise self._gone()
         except BaseException:

@@ -51,6 +51,7 @@ from topology.cluster_capabilities import ClusterCapabilities, TriedCapability
 
 _APPEARS_S: Final = 10.0
 _PAUSE_S: Final = 0.1
+_STORED_MS: Final = 1_000  # how long a Fetch may wait for a batch that was answered
 _ATTEMPTS: Final = 50  # while a new topic's leader, or a transaction, is not ready yet
 _ROUNDS: Final = 3  # of a whole attempt, while leaders or coordinators move
 _ROUND_PAUSE_S: Final = 1.0
@@ -269,7 +270,7 @@ class _Trial:
                 None, f"it could not be tried: a batch without a producer id is answered {written.error}"
             )
         end = self.log.range().end
-        stored = [each.end for each in self.log.batches(before, max(end, before + 1), max_wait_ms=1_000)]
+        stored = [each.end for each in self.log.batches(before, max(end, before + 1), max_wait_ms=_STORED_MS)]
         if written.stored is not None:
             stored.append(written.stored.end)
         if not stored:
@@ -432,7 +433,7 @@ class _Trial:
         answer = self._send(batch, transactional_id)
         stored = None
         if not answer.error and answer.base_offset >= 0:
-            stored = next(self.log.batches(answer.base_offset, answer.base_offset + 1, max_wait_ms=1_000), None)
+            stored = next(self.log.batches(answer.base_offset, answer.base_offset + 1, max_wait_ms=_STORED_MS), None)
         return _Written(batch, answer, stored)
 
     def _send(self, batch: bytes, transactional_id: str | None = None) -> ProducedPartition:

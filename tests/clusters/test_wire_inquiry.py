@@ -9,7 +9,7 @@ import struct
 import threading
 from collections.abc import Iterator
 from types import SimpleNamespace
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 from kio.index import load_entity_module, load_payload_module
@@ -154,21 +154,32 @@ def test_a_broker_that_always_hangs_up_does_not_answer(broker: OldBroker, monkey
     assert broker.asked == [(18, NEWEST_API_VERSIONS), (18, 0)]
 
 
-def test_who_hung_up_by_accident_is_asked_for_its_features_again() -> None:
-    """A broker that was just restarted: version 0 of the answer has no features."""
+@pytest.mark.parametrize(
+    ("newest", "asked", "level"),
+    [
+        (NEWEST_API_VERSIONS + 1, [0, NEWEST_API_VERSIONS], 2),
+        (NEWEST_API_VERSIONS, [0, NEWEST_API_VERSIONS], 2),
+        (3, [0, 3], 2),
+        (2, [0], 0),
+    ],
+)
+def test_who_hung_up_by_accident_is_asked_for_its_features_again(newest: int, asked: list[int], level: int) -> None:
+    """A broker that was just restarted: answers have features from version 3 on."""
 
     class Exchange:
-        asked: ClassVar[list[int]] = []
+        asked: list[int]
 
         def ask(self, _name: str, version: int, _values: object) -> Any:
             self.asked.append(version)
-            key = SimpleNamespace(api_key=18, min_version=0, max_version=NEWEST_API_VERSIONS)
+            key = SimpleNamespace(api_key=18, min_version=0, max_version=newest)
             feature = SimpleNamespace(name="transaction.version", max_version_level=2)
-            newest = {"finalized_features": (feature,)} if version else {}
-            return SimpleNamespace(error_code=0, api_keys=(key,), **newest)
+            features = {"finalized_features": (feature,)} if version >= 3 else {}
+            return SimpleNamespace(error_code=0, api_keys=(key,), **features)
 
-    found = read_api_versions(Exchange(), "cloud", "k:1", 0)  # type: ignore[arg-type]
-    assert (Exchange.asked, found.transaction_version) == ([0, NEWEST_API_VERSIONS], 2)
+    exchange = Exchange()
+    exchange.asked = []
+    found = read_api_versions(exchange, "cloud", "k:1", 0)  # type: ignore[arg-type]
+    assert (exchange.asked, found.transaction_version) == (asked, level)
 
 
 def test_the_versions_of_an_old_broker(broker: OldBroker, inquiry: Connection) -> None:

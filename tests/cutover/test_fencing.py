@@ -7,16 +7,26 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from clusters.topic_partition import TopicPartition
 from cutover.actions import Action, CallHook, FindWriters, LowerFence, RaiseFence, ReadFence, ReadLogs, StopApplication
+from cutover.errors import Refused
 from cutover.fences.journaled_fence import find_standing_fence
-from cutover.fences.stragglers import describe_writer
+from cutover.fences.stragglers import describe_writer, refuse_stranded_records, require_only_markers
 from cutover.journal.hash_chain import JournalChain
-from cutover.observations import ActionFailed, HookAnswer, Observation, ObservedFence, ObservedWriter, ObservedWriters
+from cutover.observations import (
+    ActionFailed,
+    HookAnswer,
+    Observation,
+    ObservedFence,
+    ObservedLogs,
+    ObservedWriter,
+    ObservedWriters,
+)
 from cutover.policy import WavePolicy
 from cutover.step_runner import RunResult
 from tests.cutover.fake_log import Crash, FakeLog
@@ -311,6 +321,48 @@ def test_what_the_way_back_brings_is_not_stranded() -> None:
     assert_moved(world, run(world, log, FENCES[0], reverse=REVERSE, after_ms=5_000))
     assert world.came_back
     assert "straggler_watch" in {record["step"] for record in log.records}
+
+
+def unseen(moved: str) -> Callable[[ObservedWriters], ObservedWriters]:
+    """Makes of what was seen that of a reader whom a broker did not answer. moved: what is not covered."""
+
+    def change(seen: ObservedWriters) -> ObservedWriters:
+        if moved == "writers":
+            return replace(seen, writers=())
+        if moved == "a place":
+            return replace(seen, writers=tuple(each for each in seen.writers if each.place != PLACE))
+        if moved == "an end":
+            return replace(seen, upto={**seen.upto, PLACE: seen.upto[PLACE] - 1})
+        return replace(seen, upto={place: end for place, end in seen.upto.items() if place != PLACE})
+
+    return change
+
+
+@pytest.mark.parametrize("reverse", [None, REVERSE])
+@pytest.mark.parametrize("moved", ["writers", "a place", "an end", "upto"])
+def test_records_of_nobody_are_not_the_flows(moved: str, reverse: str | None) -> None:
+    """Of no writer at all it is true, too, that all of them are the reverse flow, or wrote nothing but markers."""
+    here, other = PLACE, TopicPartition("orders", 0)
+    ours = [
+        ObservedWriter(each, 7, 0, 0, first=5, last=5, records=1, flow=REVERSE, marker=True) for each in (other, here)
+    ]
+    seen = ObservedWriters(0, tuple(ours), {other: 6, here: 6})
+    ends, now = {other: 5, here: 5}, ObservedLogs(0, {}, {}, {other: 6, here: 6})
+    look = refuse_stranded_records if reverse else require_only_markers
+    context = SimpleNamespace(policy=policy(FENCES[0], reverse=reverse), wave=SimpleNamespace(name="w"), producers=())
+
+    def drive(answer: ObservedWriters) -> dict[TopicPartition, int]:
+        looking = look(context, ends, now)  # type: ignore[arg-type]
+        next(looking)
+        try:
+            looking.send(answer)
+        except StopIteration as done:
+            return dict(done.value)
+        raise AssertionError("one question is enough")
+
+    assert drive(seen) == now.ends
+    with pytest.raises(Refused, match="stranded" if reverse else "straggler"):
+        drive(unseen(moved)(seen))
 
 
 @pytest.mark.parametrize("reverse", [None, REVERSE])

@@ -6,7 +6,10 @@ import re
 
 import pytest
 
+from clusters.errors import ClusterError, RequestRefused, RequestUnsupported, Unauthorised, Unreachable
+from replicator.apply_refusals import CannotApply
 from tests.soak import kafka_matrix
+from topology.delivery_guarantee import GuaranteeDecision, MissingCapability
 
 
 @pytest.mark.parametrize(
@@ -66,6 +69,28 @@ def test_the_page_has_releases_and_other_servers_apart() -> None:
     assert "1 of 28 pairs were run." in releases
     assert re.search(r"\| 4\.3\.1 \| tansu \| refused \|.* 2026-01-03 \|", others)
     assert "| `log_ends` | does not |\n| `markers` | not tried |\n" in others
+
+
+METADATA = MissingCapability(
+    "cloud", "target", "metadata at cloud", "the target needs metadata in versions 10 to 13", ""
+)
+LOG_ENDS = MissingCapability("cloud", "target", "the right end of a log", "it does not have the right end of a log", "")
+
+
+@pytest.mark.parametrize(
+    ("error", "is_meant"),
+    [
+        (CannotApply("flow f cannot have `exactly_once`: it does not have the right end of a log"), True),
+        (RequestUnsupported("b:1 is too old to be asked metadata in versions 10 to 13"), True),
+        (RequestRefused("cluster cloud answered INVALID_CONFIG while creating topics"), False),
+        (CannotApply("flow f belongs to topology other"), False),
+        (Unreachable("cluster cloud does not answer to metadata"), False),
+        (Unauthorised("cluster cloud refused metadata"), False),
+    ],
+)
+def test_only_a_refusal_for_what_is_missing_counts(error: CannotApply | ClusterError, is_meant: bool) -> None:
+    decision = GuaranteeDecision("sequence", None, (METADATA, LOG_ENDS))
+    assert kafka_matrix.is_meant_refusal(error, decision) is is_meant
 
 
 def test_what_a_run_made_up_is_not_kept() -> None:

@@ -12,7 +12,7 @@ from clusters.errors import ProtocolError, RequestRefused, TopicMissing, Unautho
 from clusters.fake_cluster import FakeCluster
 from clusters.fake_wire import FakeWire
 from clusters.record_batch import build_simple_batch, decode_batch_header, decode_batch_records
-from clusters.wire import error_codes
+from clusters.wire import answered_fetch, error_codes
 from clusters.wire.messages import LATEST, OffsetAnswer, ProducedPartition, ProducePartition
 from replicator import capability_probe
 from replicator.capability_probe import try_capabilities
@@ -40,6 +40,7 @@ NAMES = {
 def no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(capability_probe, "_APPEARS_S", 0.0)
     monkeypatch.setattr(capability_probe, "_PAUSE_S", 0.0)
+    monkeypatch.setattr(capability_probe, "_STORED_MS", 0)
     monkeypatch.setattr(capability_probe, "_ROUND_PAUSE_S", 0.0)
 
 
@@ -339,13 +340,14 @@ def test_a_sequence_number_cannot_be_out_of_order_behind_a_batch_that_was_not_st
 
 
 class GarblesOffsets(FakeWire):
-    """Leaves the partition out of its answers about log ends, as long as `times` lasts."""
+    """Names the partition twice in its answers about log ends, as long as `times` lasts."""
 
     times = 1 << 20
 
     def list_offsets(self, *arguments: Any, **more: Any) -> list[Any]:
         type(self).times -= 1
-        return [] if type(self).times >= 0 else super().list_offsets(*arguments, **more)
+        told = super().list_offsets(*arguments, **more)
+        return told * 2 if type(self).times >= 0 else told
 
 
 class GarblesProduce(FakeWire):
@@ -357,7 +359,7 @@ class GarblesProduce(FakeWire):
 @pytest.mark.parametrize(
     ("wire", "name", "told"),
     [
-        (GarblesOffsets, "sequence_check", "ListOffsets for one partition is answered for 0"),
+        (GarblesOffsets, "sequence_check", "ListOffsets for one partition is answered for 2"),
         (GarblesProduce, "idempotence", "an answer to Produce cannot be read"),
     ],
 )
@@ -370,6 +372,100 @@ def test_an_answer_that_cannot_be_understood_does_not_end_the_probe(wire: type[F
 def test_one_answer_that_cannot_be_understood_may_be_the_connection() -> None:
     wire = type("GarblesOnce", (GarblesOffsets,), {"times": 1})
     assert {name: each.told for name, each in probe(wire).items() if not each.works} == {}
+
+
+class OverQuota(FakeWire):
+    """Answers that leave the partition out, as long as `times` lasts: over a quota a broker answers a Fetch so."""
+
+    times = 1 << 20
+
+    def is_silent(self) -> bool:
+        type(self).times -= 1
+        return type(self).times >= 0
+
+    def fetch(self, *arguments: Any, **more: Any) -> list[Any]:
+        return [] if self.is_silent() else super().fetch(*arguments, **more)
+
+
+class SilentProduce(OverQuota):
+    def fetch(self, *arguments: Any, **more: Any) -> list[Any]:
+        return FakeWire.fetch(self, *arguments, **more)
+
+    def receive_produce(self) -> list[ProducedPartition]:
+        told = super().receive_produce()
+        return [] if self.is_silent() else told
+
+
+class SilentOffsets(SilentProduce):
+    def receive_produce(self) -> list[ProducedPartition]:
+        return FakeWire.receive_produce(self)
+
+    def list_offsets(self, *arguments: Any, **more: Any) -> list[Any]:
+        told = super().list_offsets(*arguments, **more)
+        return [] if self.is_silent() else told
+
+
+@pytest.mark.parametrize("base", [OverQuota, SilentProduce, SilentOffsets])
+@pytest.mark.parametrize("times", [1, 1 << 20])
+def test_an_answer_without_the_partition_says_nothing_of_the_cluster(
+    base: type[OverQuota], times: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(answered_fetch, "_PATIENCE_S", 0.0 if times > 1 else 30.0)
+    monkeypatch.setattr(answered_fetch, "_SHORTEST_MS", 0)
+    wire = type("Silent", (base,), {"times": times})
+    found = probe(wire)
+    assert failed(found) == {}
+    assert times > 1 or not {name for name, each in found.items() if not each.works}
+
+
+def test_a_quota_that_is_used_up_during_the_probe_decides_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As long as it is used up nothing can be tried; what was tried before and comes afterwards counts."""
+    monkeypatch.setattr(answered_fetch, "_PATIENCE_S", 0.0)
+    cluster = FakeCluster("c")
+
+    class UsedUp(FakeWire):
+        def fetch(self, partitions: Any, **more: Any) -> list[Any]:
+            return [] if partitions[0].max_bytes > 1 else super().fetch(partitions, **more)
+
+    found = probe(UsedUp, cluster)
+    assert failed(found) == {}
+    assert {name for name, each in found.items() if each.works is None} >= {"idempotence", "byte_for_byte", "log_ends"}
+
+
+class AnswersWithoutProducer(Answers):
+    def is_meant(self, batch: bytes) -> bool:
+        return decode_batch_header(batch).producer_id < 0
+
+
+@pytest.mark.parametrize("error", [error_codes.POLICY_VIOLATION, error_codes.INVALID_RECORD])
+def test_a_batch_that_is_refused_says_nothing_of_log_ends(error: int) -> None:
+    tried = probe(answering(error, base=AnswersWithoutProducer))["log_ends"]
+    assert (tried.works, error_codes.describe_error_code(error) in tried.told) == (None, True)
+
+
+class WithoutBaseOffset(FakeWire):
+    def receive_produce(self) -> list[ProducedPartition]:
+        return [replace(each, base_offset=-1) for each in super().receive_produce()]
+
+
+class EndsEarlyWithoutBaseOffset(WithoutBaseOffset, EndsEarly):
+    pass
+
+
+@pytest.mark.parametrize(("wire", "works"), [(WithoutBaseOffset, True), (EndsEarlyWithoutBaseOffset, False)])
+def test_log_ends_are_held_against_what_is_read_back(wire: type[FakeWire], works: bool) -> None:
+    assert probe(wire)["log_ends"].works is works
+
+
+def test_a_batch_that_is_not_found_again_says_nothing_of_log_ends() -> None:
+    class Forgets(FakeWire):
+        """Answers every batch, and stores none."""
+
+        def send_produce(self, partitions: tuple[ProducePartition, ...], **_more: Any) -> None:
+            (part,) = partitions
+            self._answers.append([ProducedPartition(part.topic_id, 0, 0, -1, 0)])
+
+    assert probe(Forgets)["log_ends"].works is None
 
 
 def test_a_topic_that_somebody_deleted_ends_the_probe(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -159,6 +159,19 @@ def test_a_pair_that_is_only_switched_off_is_no_flow(more: str, flows: dict[str,
     assert any("switched off: b->a" in each for each in listed) == ("b" not in flows)
 
 
+def test_a_pair_that_is_switched_off_is_listed_once() -> None:
+    report = build_import_report(
+        import_text(PAIR + "a->b.enabled = true\na->b.topics = c\nb->a.enabled = false\n", "f")
+    )
+    assert len([each for each in report.not_carried if "b->a" in str(each)]) == 1
+
+
+@pytest.mark.parametrize("more", ["", "a->b.enabled = false\nb->a.enabled = false\n"])
+def test_a_file_that_copies_nothing_is_warned_of(more: str) -> None:
+    report = build_import_report(import_text(PAIR + more, "f"))
+    assert [(each.rule, each.severity) for each in report.source] == [("GRF216", "warning")]
+
+
 def test_a_flow_whose_topics_cannot_be_said_asks_for_them() -> None:
     report = build_import_report(import_text(PAIR + "a->b.enabled = true\na->b.topics = (?=x)y\n", "f"))
     assert "# fill in: topics" in report.text

@@ -164,9 +164,15 @@ def _written(
 ) -> _Written | None:
     """Only blocks that are new are unpacked. Raises ProtocolError."""
     prefix = f"{place.flow}|{place.topic}|{place.partition}"
-    position = records.get(f"{prefix}|{POSITION}")
-    if position is None:
+    newest = [record for record in records.values() if (record.value or {}).get("kind") == POSITION]
+    if not newest:
         return before
+    if any("log" in (record.value or {}) for record in newest):  # with repeats: its blocks are of several workers
+        known = next(iter(decode_positions(select_transaction_records([*records.values()])).values()))
+        at = known.position
+        where = ClaimedPartition(at.key.target_topic, at.target_id, at.key.partition)
+        return _Written(where, known.blocks, at.stretches, at.block)
+    (position,) = newest
     since = 0 if before is None else before.last
     grown = (key for key, record in records.items() if _block(record) >= since)
     wanted = {position.key, *changed, *grown}

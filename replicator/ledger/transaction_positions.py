@@ -17,6 +17,14 @@ ties it to the records. It is written behind them, once their answers are there,
 stands behind it is found by reading the log (`replicator.recovery.tail_comparison`). Each record says something true of
 the log, so an older position that comes late makes the next takeover read more, and nothing wrong. Repeats and
 takeovers have keys of their own, which such a position does not touch.
+
+Key   `<flow>|<topic>|<partition>|stretches|<n>-<w>` block n, as the worker of takeover w wrote it
+Key   `<flow>|<topic>|<partition>|position|<g>`      the position of generation g, from the second one on
+
+No epoch keeps a worker that was frozen from writing there when it wakes up. So nobody grows the block of another one:
+a takeover writes the last block again under a name of its own, and a position says whose blocks it counts. A block that
+no position names any more stays for as many takeovers as a batch may be late. An order begins a position of its own,
+which the position of an older generation does not overwrite.
 """
 
 from __future__ import annotations
@@ -26,7 +34,7 @@ from array import array
 from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from operator import add
 from typing import Any, Final, NamedTuple
 
@@ -54,6 +62,7 @@ _PLAIN_STRETCHES: Final = 8  # that stand readable in a record; more are packed
 POSITION, STRETCHES, _PATH, _REPEATED, _TAKEOVER = "position", "stretches", "path", "repeated", "takeover"
 TRANSACTION_RECORD_KINDS: Final = frozenset({POSITION, STRETCHES, _PATH, _REPEATED, _TAKEOVER})
 TAKEOVERS_KEPT: Final = 16  # a batch that is under way for longer than so many takeovers halts its partition
+_FIRST_GENERATION: Final = 1
 
 LedgerEntry = tuple[str, ControlValue | None]  # key and value of a ledger record; None is a tombstone
 
@@ -76,6 +85,15 @@ class LogKnowledge(NamedTuple):
     settled: bool = False
 
 
+class BlockWriter(NamedTuple):
+    """Who wrote the blocks from number `first` on: the worker of takeover number `takeover`, told by `id` from others
+    that took over at the same time. Only of a partition that is copied with repeats."""
+
+    first: int
+    takeover: int
+    id: str
+
+
 @dataclass(frozen=True, slots=True)
 class TransactionPosition:
     """A partition as of one transaction. begin: where its copy began; position: the next source offset; leader_epoch:
@@ -84,7 +102,8 @@ class TransactionPosition:
     generation: grows with every order that was obeyed; order, note: the newest of them
     (replicator.recovery.operator_decisions); since: the
     first block that counts, what older ones describe was given up by an order to reseed. log: of a partition that is
-    copied with repeats; None where transactions say what stands in the log."""
+    copied with repeats; None where transactions say what stands in the log. writers: who wrote the blocks, rising by
+    number; blocks before the first of them are nobody's in particular."""
 
     key: PartitionKey
     source_id: uuid.UUID
@@ -100,6 +119,7 @@ class TransactionPosition:
     since: int = 0
     filled: int = 0
     log: LogKnowledge | None = None
+    writers: tuple[BlockWriter, ...] = ()
 
     @property
     def target_end(self) -> int:
@@ -125,21 +145,40 @@ class TransactionPosition:
         }
         if self.log is not None:
             value["log"] = list(self.log)
+        if self.writers:
+            value["writers"] = [list(writer) for writer in self.writers]
         return value
+
+    @property
+    def record_key(self) -> str:
+        """Key of the `position` record in watershed.ledger."""
+        if self.log is None or self.generation == _FIRST_GENERATION:
+            return f"{_prefix(self.key)}|{POSITION}"
+        return f"{_prefix(self.key)}|{POSITION}|{self.generation}"
+
+    @property
+    def takeover(self) -> int:
+        """How many takeovers have named their blocks."""
+        return self.writers[-1].takeover if self.writers else 0
+
+    def name_block(self, number: int) -> str:
+        """What the key of a block's record ends with."""
+        writer = next((each for each in reversed(self.writers) if each.first <= number), None)
+        return str(number) if writer is None else f"{number}-{_name_writer(writer)}"
 
 
 @dataclass(frozen=True, slots=True)
 class PositionAndRuns:
     """All that the ledger says of a partition: its position, and its blocks by number, of the last what counts.
 
-    stale: numbers of blocks that do not count any more and may be deleted. repeated: records that stand at the target
+    stale: names of blocks that do not count any more and may be deleted. repeated: records that stand at the target
     once more than they should, in log order; takeovers: the oldest first. Both only of a partition that is copied with
     repeats.
     """
 
     position: TransactionPosition
     blocks: Mapping[int, ColumnRows[ExplicitRun]] = field(default_factory=dict)
-    stale: tuple[int, ...] = ()
+    stale: tuple[str, ...] = ()
     repeated: tuple[ExplicitRun, ...] = ()
     takeovers: tuple[SourceSpan, ...] = ()
     _map: list[OffsetMap] = field(init=False, repr=False, compare=False, default_factory=list)  # once it was asked for
@@ -171,9 +210,13 @@ class _Advance(NamedTuple):
 
 
 class PositionTracker:
-    """A partition's position while it is copied: `advance` before a commit, then `committed` or `rolled_back`."""
+    """A partition's position while it is copied: `advance` before a commit, then `committed` or `rolled_back`.
 
-    def __init__(self, known: PositionAndRuns) -> None:
+    taken_over_by: an id of the takeover, of a partition that is copied with repeats; the next `advance` writes the last
+    block again, under a name of its own.
+    """
+
+    def __init__(self, known: PositionAndRuns, taken_over_by: str = "") -> None:
         self.position = known.position
         self._blocks = deque(
             (number, block[-1].target + block[-1].records)
@@ -183,6 +226,9 @@ class PositionTracker:
         self._open = known.blocks.get(known.position.block, ColumnRows.of(ExplicitRun, ()))
         self._stale = known.stale
         self._next: _Advance | None = None
+        self._renamed = bool(taken_over_by)  # the last block stands under the name of another worker
+        if taken_over_by:
+            self.position = replace(known.position, writers=_add_writer(known, taken_over_by))
 
     def advance(
         self,
@@ -197,20 +243,21 @@ class PositionTracker:
         here = self.position
         newest, number, open_block = join_explicit_runs([*here.stretches, *landed]), here.block, self._open
         entries: list[LedgerEntry] = [(f"{_prefix(here.key)}|{STRETCHES}|{stale}", None) for stale in self._stale]
+        if self._renamed and open_block:
+            entries.append(_build_block_entry(here, number, open_block))
         filled: list[tuple[int, int]] = []
         while len(newest) > RUNS_IN_POSITION:  # the last one stays: it may go on, and says where the target ends
             moved = newest[: min(RUNS_PER_BLOCK - len(open_block), len(newest) - 1)]
             newest = newest[len(moved) :]
             block = [*open_block, *moved]
-            value = _about(here.key, STRETCHES) | {"block": number, STRETCHES: encode_explicit_runs(block)}
-            entries.append((f"{_prefix(here.key)}|{STRETCHES}|{number}", value))
+            entries.append(_build_block_entry(here, number, block))
             open_block = ColumnRows.of(ExplicitRun, block)
             if len(block) >= RUNS_PER_BLOCK:
                 filled.append((number, block[-1].target + block[-1].records))
                 number, open_block = number + 1, ColumnRows.of(ExplicitRun, ())
         gone = 0
         while gone < len(self._blocks) and self._blocks[gone][1] <= log_start:
-            entries.append((f"{_prefix(here.key)}|{STRETCHES}|{self._blocks[gone][0]}", None))
+            entries.append((f"{_prefix(here.key)}|{STRETCHES}|{here.name_block(self._blocks[gone][0])}", None))
             gone += 1
         after = replace(
             here,
@@ -221,7 +268,7 @@ class PositionTracker:
             filled=len(open_block),
             log=log,
         )
-        entries.append((f"{_prefix(here.key)}|{POSITION}", after.to_json()))
+        entries.append((after.record_key, after.to_json()))
         self._next = _Advance(after, filled, gone, open_block)
         return entries
 
@@ -232,18 +279,39 @@ class PositionTracker:
             for _ in range(gone):
                 self._blocks.popleft()
             self._blocks.extend(filled)
-            self._next, self._stale = None, ()
+            self._next, self._stale, self._renamed = None, (), False
 
     def rolled_back(self) -> None:
         """The transaction is aborted: the entries of `next` were not written."""
         self._next = None
 
 
+def _add_writer(known: PositionAndRuns, name: str) -> tuple[BlockWriter, ...]:
+    """Who wrote the blocks, when this takeover has written the last one again; without those that left no block."""
+    at = known.position
+    first = min(known.blocks, default=at.block)
+    before = [writer for writer in at.writers if writer.first < at.block]
+    left = [writer for writer, after in pairwise(before) if after.first > first]
+    return (*left, *before[-1:], BlockWriter(at.block, at.takeover + 1, name))
+
+
+def _build_block_entry(here: TransactionPosition, number: int, runs: Iterable[ExplicitRun]) -> LedgerEntry:
+    value = _about(here.key, STRETCHES) | {"block": number, STRETCHES: encode_explicit_runs(runs)}
+    name = here.name_block(number)
+    if name != str(number):
+        value["writer"] = name.partition("-")[2]
+    return f"{_prefix(here.key)}|{STRETCHES}|{name}", value
+
+
+def _name_writer(writer: BlockWriter) -> str:
+    return f"{writer.takeover}.{writer.id}"
+
+
 def decode_positions(records: Iterable[ControlRecord]) -> dict[PartitionKey, PositionAndRuns]:
     """The newest record of every key → what is known, by partition. Raises ProtocolError for an unreadable record, or
     where one is missing."""
     positions: dict[tuple[str, str, int], TransactionPosition] = {}
-    blocks: dict[tuple[str, str, int], dict[int, ColumnRows[ExplicitRun]]] = {}
+    blocks: dict[tuple[str, str, int], dict[str, ColumnRows[ExplicitRun]]] = {}
     beside: dict[tuple[str, str, int], list[tuple[int, int, ExplicitRun | SourceSpan]]] = {}
     for record in records:
         value = record.value or {}
@@ -253,9 +321,12 @@ def decode_positions(records: Iterable[ControlRecord]) -> dict[PartitionKey, Pos
                 continue
             where = (value["flow"], value["topic"], value["partition"])
             if value["kind"] == STRETCHES:
-                blocks.setdefault(where, {})[value["block"]] = decode_explicit_runs(value[STRETCHES])
+                blocks.setdefault(where, {})[_decode_block_name(value)] = decode_explicit_runs(value[STRETCHES])
             elif value["kind"] == POSITION:
-                positions[where] = _position(value)
+                position = _position(value)
+                before = positions.get(where)
+                if before is None or before.generation <= position.generation:
+                    positions[where] = position
             elif value["kind"] == _REPEATED:
                 beside.setdefault(where, []).append((value["since"], record.offset, ExplicitRun(*value[_REPEATED])))
             elif value["kind"] == _TAKEOVER:
@@ -273,26 +344,40 @@ def decode_positions(records: Iterable[ControlRecord]) -> dict[PartitionKey, Pos
     }
 
 
+def _decode_block_name(value: Mapping[str, Any]) -> str:
+    """Raises KeyError, TypeError."""
+    number, writer = value["block"], value.get("writer")
+    if not isinstance(number, int) or not isinstance(writer, str | None):
+        raise TypeError(f"block {number!r} by {writer!r}")
+    return str(number) if writer is None else f"{number}-{writer}"
+
+
 def _known(
     position: TransactionPosition,
-    blocks: dict[int, ColumnRows[ExplicitRun]],
+    blocks: dict[str, ColumnRows[ExplicitRun]],
     beside: Iterable[tuple[int, int, ExplicitRun | SourceSpan]],
 ) -> PositionAndRuns:
     """The last block may have been read in a newer version than the position: it only ever grows."""
-    counting = {number: block for number, block in blocks.items() if position.since <= number < position.block}
+    named = {number: position.name_block(number) for number in {int(name.partition("-")[0]) for name in blocks}}
+    counting = {
+        number: blocks[name]
+        for number, name in named.items()
+        if position.since <= number < position.block and name in blocks
+    }
     if position.filled:
-        last = blocks.get(position.block, ())
+        name = position.name_block(position.block)
+        last = blocks.get(name, ())
         if len(last) < position.filled:
             raise ProtocolError(
-                f"{LEDGER_TOPIC} lacks stretches of {position.key}: block {position.block} holds {len(last)}, and "
+                f"{LEDGER_TOPIC} lacks stretches of {position.key}: block {name} holds {len(last)}, and "
                 f"the position counts {position.filled}",
                 topic=LEDGER_TOPIC,
             )
-        counting[position.block] = blocks[position.block][: position.filled]
+        counting[position.block] = blocks[name][: position.filled]
     return PositionAndRuns(
         position,
         counting,
-        tuple(sorted(number for number in blocks if number < position.since)),
+        tuple(sorted(name for name in blocks if _is_stale(position, name))),
         tuple(sorted(each for since, _, each in beside if since == position.since and isinstance(each, ExplicitRun))),
         tuple(
             each
@@ -300,6 +385,15 @@ def _known(
             if since == position.since and isinstance(each, SourceSpan)
         ),
     )
+
+
+def _is_stale(position: TransactionPosition, name: str) -> bool:
+    """Whether this block does not count, and no position that comes late may count it."""
+    number, _, writer = name.partition("-")
+    if position.log is None:
+        return int(number) < position.since
+    counts = int(number) >= position.since and name == position.name_block(int(number))
+    return not counts and int(writer.partition(".")[0] or 0) + TAKEOVERS_KEPT < position.takeover
 
 
 def list_kept_repeats(known: PositionAndRuns, log_start: int) -> list[ExplicitRun]:
@@ -389,6 +483,7 @@ def _position(value: dict[str, Any]) -> TransactionPosition:
         since=value["since"],
         filled=value.get("filled", 0),
         log=LogKnowledge(*value["log"]) if "log" in value else None,
+        writers=tuple(BlockWriter(*writer) for writer in value.get("writers", ())),
     )
 
 

@@ -10,6 +10,7 @@ proof.
 from __future__ import annotations
 
 import time
+import uuid
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import closing
@@ -149,7 +150,7 @@ class RepeatTakeover(PositionTakeover):
     ) -> TakenRepeatablePartition:
         """Tell the ledger before anything is sent. Repeats first: a position that is read has all that it counts.
         Raises ClusterError."""
-        at, track = known.position, PositionTracker(known)
+        at, track = known.position, PositionTracker(known, uuid.uuid4().hex[:8])
         # Behind records of unknown epochs a truncation of the source shows only in its log end, until the next answer.
         epoch = at.leader_epoch if tail.position == at.position else -1
         start = seen.target.start

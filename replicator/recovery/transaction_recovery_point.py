@@ -121,9 +121,9 @@ def apply_transaction_decision(
         since=at.block + 1,
         filled=0,
     )
-    return TransactionRecoveryPoint(
-        PositionAndRuns(afresh, {}, tuple(sorted({*known.blocks, *known.stale}))), begins=True
-    )
+    # With repeats a frozen worker may still name the blocks before: they go when they are old enough.
+    given_up = map(at.name_block, known.blocks) if at.log is None else ()
+    return TransactionRecoveryPoint(PositionAndRuns(afresh, {}, tuple(sorted({*given_up, *known.stale}))), begins=True)
 
 
 def _explain_unfit(decision: OperatorDecision, outcome: Halt, at: TransactionPosition, ends: InspectedRanges) -> str:

@@ -23,7 +23,7 @@ from replicator.ledger.foreign_part import ForeignPart
 from replicator.ledger.leader_epochs import LeaderEpochEntry
 from replicator.ledger.ledger_block import Generation, LedgerBlock
 from replicator.ledger.offset_map import ExplicitRun, OffsetRun
-from replicator.ledger.transaction_positions import TransactionPosition
+from replicator.ledger.transaction_positions import BlockWriter, LogKnowledge, TransactionPosition
 from replicator.partition_key import PartitionKey, ProducerIdentity
 from replicator.partition_states import OffsetSpan
 from replicator.recovery.operator_decisions import OperatorDecision
@@ -125,9 +125,14 @@ RECORDS: dict[str, Any] = {
     ),
     "block:schema 1": replace(_BLOCK, key=_RENAMED),
     "position:now": _POSITION,
+    "position:now, with repeats": replace(
+        _POSITION, filled=0, log=LogKnowledge(2_000, True), writers=(BlockWriter(0, 1, "ab"), BlockWriter(1, 4, "cd"))
+    ),
     "position:schema 1, without filled": replace(_POSITION, filled=0),
     "stretches:now": _EXPLICIT,
     "stretches:schema 1": _EXPLICIT[:3],
+    "repeated:now": None,
+    "takeover:now": None,
     "path:now": None,
     "foreign:now": ForeignPart("MM2", 2_000, 2_400, _EXPLICIT, (OffsetSpan(60, 62),)),
 }  # fmt: skip

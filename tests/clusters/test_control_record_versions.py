@@ -108,6 +108,8 @@ def test_the_bytes_of_ledger_records_stay() -> None:
     block, position = RECORDS["block:now"], RECORDS["position:now"]
     assert (block.record_key, encode_control_value(block.to_json())) == SAMPLES["block:now"]
     assert encode_control_value(position.to_json()) == SAMPLES["position:now"][1]
+    repeating = RECORDS["position:now, with repeats"]
+    assert (repeating.record_key, encode_control_value(repeating.to_json())) == SAMPLES["position:now, with repeats"]
     key, value = build_path_entry("a-to-b", 5, ("Cd", "Ab"))
     assert (key, encode_control_value(value or {})) == SAMPLES["path:now"]
     wrote = build_foreign_records(PartitionKey("a-to-b", "orders", "orders", 3), "one", RECORDS["foreign:now"])

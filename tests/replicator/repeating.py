@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from clusters.claim_rules import ClaimedPartition
 from clusters.control_records import ControlRecord
 from clusters.wire import error_codes
 from clusters.wire.messages import ProducedPartition
@@ -20,8 +21,9 @@ from replicator.batch.repack import RepackTerms
 from replicator.copy.copy_state import SourceCursor, TargetProgress
 from replicator.copy.partition_copy import OutgoingBatch
 from replicator.copy.repeatable_copy import RepeatableCopy
+from replicator.ledger.claims_follower import ClaimsView
 from replicator.ledger.explicit_runs import RepeatedRunMap
-from replicator.ledger.offset_map import OffsetRun
+from replicator.ledger.offset_map import ExplicitRun, OffsetRun
 from replicator.ledger.position_writer import PositionWriter
 from replicator.ledger.transaction_positions import (
     LogKnowledge,
@@ -42,13 +44,15 @@ IDS = uuid.UUID(int=1), uuid.UUID(int=2)
 ONE_BY_ONE = RepackTerms(small=0)
 
 
-def build_source(shape: Sequence[int]) -> list[bytes]:
-    """Batches of so many records; every fourth one is a transaction, every other of those is aborted."""
+def build_source(shape: Sequence[int], every: int = 4) -> list[bytes]:
+    """Batches of so many records; every fourth (or so) one is a transaction, every other of those is aborted."""
     found: list[bytes] = []
     at = 0
     for number, count in enumerate(shape):
-        if number % 4 == 3:
-            found += [transactional(at, count, 9), (abort if number % 8 == 7 else commit)(at + count, 9)]
+        if number % every == every - 1:
+            gone = number % (2 * every) == 2 * every - 1
+            producer = 9 + number
+            found += [transactional(at, count, producer), (abort if gone else commit)(at + count, producer)]
             at += count + 1
         else:
             found.append(data(at, count))
@@ -92,7 +96,7 @@ class Source:
 
 def _is_abort(raw: list[RawBatch], at: int) -> bool:
     marker = raw[at + 1]
-    return marker.control and bytes(marker.data) == abort(marker.base, 9)
+    return marker.control and bytes(marker.data) == abort(marker.base, marker.producer_id)
 
 
 @dataclass
@@ -114,6 +118,8 @@ class World:
     written: int = 0
     network: list[Sent] = field(default_factory=list)
     halted: Halt | None = None
+    takeovers: int = 0
+    claims: ClaimsView = field(default_factory=ClaimsView)
 
     @property
     def end(self) -> int:
@@ -124,6 +130,9 @@ class World:
         return decode_positions(records).get(KEY)
 
     def put(self, key: str, value: Any) -> None:
+        self.claims.take(ControlRecord(0, self.written, 0, key, value))
+        self.claims.settle(())
+        assert not self.claims.unreadable_partitions
         if value is None:
             self.ledger.pop(key, None)
         else:
@@ -148,6 +157,12 @@ class World:
         """The connection ends; the request stays on its way."""
         request.copy.connection_lost("the connection was lost")
 
+    def is_claimed(self, run: ExplicitRun) -> bool:
+        """Whether the loop guard of a flow onwards finds these target offsets in the ledger, which it reads piece by
+        piece."""
+        one = next(iter(decode_batches(memoryview(data(run.target, run.records)))))
+        return self.claims.covers(ClaimedPartition(KEY.target_topic, IDS[1], 0), one)
+
     def check(self) -> int:
         """Every record is there, in order but for repeats; the ledger says where each of them stands. Returns how many
         are repeated."""
@@ -158,6 +173,7 @@ class World:
         assert isinstance(offsets, RepeatedRunMap)
         stored = {batch.base + at: content for batch in self.target for at, content in enumerate(batch.contents or ())}
         place = {run.source + at: run.target + at for run in offsets.counted for at in range(run.records)}
+        assert all(self.is_claimed(run) for run in offsets.counted), "the loop guard knows what is ours"
         repeats = {run.target + at: run.source + at for run in offsets.repeated for at in range(run.records)}
         assert sorted([*place.values(), *repeats]) == sorted(stored), "each target offset is known as one or the other"
         contents = {record.offset: record.content for record in self.source.records}
@@ -222,7 +238,8 @@ class Worker:
                 world.halted = found
                 return
             landed, repeated, position = found.landed, found.repeated, found.position
-        track = PositionTracker(known)
+        world.takeovers += 1
+        track = PositionTracker(known, f"w{world.takeovers}")
         for key, value in (
             *build_takeover_entries(known, repeated, SourceSpan(known.position.position, position), 0),
             *track.advance(landed, position, -1, 0, LogKnowledge(world.end)),

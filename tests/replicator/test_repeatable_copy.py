@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -22,6 +23,7 @@ from replicator.copy.repeatable_copy import RepeatableCopy
 from replicator.ledger.offset_map import ExplicitRun, OffsetRun
 from replicator.ledger.position_writer import PositionWriter, StoredProgress
 from replicator.ledger.transaction_positions import (
+    TAKEOVERS_KEPT,
     LogKnowledge,
     PositionAndRuns,
     PositionTracker,
@@ -183,6 +185,51 @@ def test_many_runs_go_into_blocks_that_stand_there_before_the_position() -> None
         writer.acknowledge()
     assert [key.split("|")[3] for key in writer.ledger] == ["stretches", "position"]
     assert list(writer.known().map.stretches(999)) == list(runs)
+
+
+def test_a_takeover_writes_the_last_block_under_a_name_of_its_own() -> None:
+    runs = tuple(ExplicitRun(40 + 2 * at, 3 * at, 2) for at in range(200))
+    position, writer, _ = writing(StoredProgress(runs, 600, 0, 440, False))
+    position.write()
+    while writer.waiting:
+        writer.acknowledge()
+    known = writer.known()
+    track = PositionTracker(known, "b")
+    writer.ledger |= dict(track.advance([ExplicitRun(440, 700, 1)], 701, 0, log=LogKnowledge(441)))
+    prefix = "a-to-b|orders|0"
+    assert sorted(writer.ledger) == [f"{prefix}|position", f"{prefix}|stretches|0", f"{prefix}|stretches|0-1.b"]
+    of_the_first = list(writer.known().map.stretches(999))
+    assert of_the_first == [*runs, ExplicitRun(440, 700, 1)]
+    writer.ledger[f"{prefix}|stretches|0"] |= {"stretches": [[40, 0, 2]]}
+    assert list(writer.known().map.stretches(999)) == of_the_first, "what another worker writes does not count"
+
+
+def test_a_block_that_nobody_names_goes_when_no_worker_can_come_back_to_it() -> None:
+    begun = TransactionPosition(KEY, SOURCE, TARGET, OffsetRun(40, 0), 0, log=LogKnowledge(40))
+    ledger: dict[str, Any] = {}
+    landed = [ExplicitRun(40 + 2 * at, 3 * at, 2) for at in range(200)]
+    track = PositionTracker(PositionAndRuns(begun), "first")
+    for takeover in range(1, 21):
+        for key, value in track.advance(landed, 600, 0, log=LogKnowledge(440)):
+            if value is None:
+                del ledger[key]
+            else:
+                ledger[key] = value
+        blocks = [key.split("|")[4] for key in ledger if "|stretches|" in key]
+        assert len(blocks) == min(takeover, TAKEOVERS_KEPT + 2)
+        assert any(name.startswith(f"0-{takeover}.") for name in blocks)
+        known = decode_positions([ControlRecord(0, at, 0, *each) for at, each in enumerate(ledger.items())])[KEY]
+        assert len(known.map.runs) == 200
+        track, landed = PositionTracker(known, f"w{takeover}"), []
+
+
+def test_the_position_of_an_older_generation_does_not_overwrite_a_newer_one() -> None:
+    old = TransactionPosition(KEY, SOURCE, TARGET, OffsetRun(40, 0), 0, log=LogKnowledge(40))
+    new = replace(old, generation=2, order="one", position=9)
+    keys = [each.record_key for each in (new, old)]
+    assert keys == ["a-to-b|orders|0|position|2", "a-to-b|orders|0|position"]
+    records = [ControlRecord(0, at, 0, each.record_key, each.to_json()) for at, each in enumerate((new, old))]
+    assert decode_positions(records)[KEY].position == new
 
 
 def test_repeats_and_takeovers_have_records_of_their_own() -> None:

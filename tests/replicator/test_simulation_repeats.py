@@ -11,6 +11,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from replicator.ledger import transaction_positions
+from replicator.ledger.offset_map import ExplicitRun
 from tests.examples import choose_examples
 from tests.replicator.repeating import Sent, Source, Worker, World, build_source
 
@@ -30,8 +32,8 @@ def final(world: World) -> int:
 class Script:
     """Steps of several workers, chosen by bytes."""
 
-    def __init__(self, workers: int) -> None:
-        self.world = World(Source(build_source(SHAPE)))
+    def __init__(self, workers: int, every: int = 4) -> None:
+        self.world = World(Source(build_source(SHAPE, every)))
         self.workers = [Worker(self.world) for _ in range(workers)]
 
     def step(self, what: int, which: int) -> None:
@@ -66,6 +68,58 @@ def test_whatever_happens_nothing_is_lost_and_each_repeat_is_known(script: bytes
         if running.world.halted is None:
             running.step(script[at], script[at + 1])
     assert final(running.world) == running.world.end - len(running.world.source.records)
+
+
+@pytest.fixture
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs leave the position for a block at once, and blocks are full soon."""
+    monkeypatch.setattr(transaction_positions, "RUNS_IN_POSITION", 2)
+    monkeypatch.setattr(transaction_positions, "RUNS_PER_BLOCK", 5)
+    monkeypatch.setattr(transaction_positions, "TAKEOVERS_KEPT", 400)  # each script has fewer: none is too old
+
+
+@SETTINGS
+@given(st.binary(min_size=40, max_size=400))
+def test_a_worker_that_wakes_up_leaves_the_ledger_readable(small_blocks: None, script: bytes) -> None:
+    """The runs are many, so each worker writes blocks; the others go on in them."""
+    running = Script(workers=3, every=2)
+    for at in range(0, len(script) - 1, 2):
+        if running.world.halted is None:
+            running.step(script[at], script[at + 1])
+            running.world.known()
+    final(running.world)
+
+
+def test_a_worker_that_wakes_up_behind_the_next_one_writes_a_block_of_its_own(small_blocks: None) -> None:
+    """Frozen with an answer that it has not written down; its successor goes on in the same block, with more runs."""
+    world = World(Source(build_source((1,) * 24, every=1)))
+    frozen, successor = Worker(world), Worker(world)
+    frozen.take_over()
+    copied = 0
+    while copied < 5:
+        frozen.fetch(2)
+        if (request := frozen.send()) is not None:
+            copied += 1
+            world.land(request, heard=copied < 5)
+    successor.take_over()
+    before = world.known()
+    assert before is not None
+    assert [len(block) for block in before.blocks.values()] == [4]
+    frozen.positions.write()
+    while frozen.writer.let_through():
+        pass
+    while (request := successor.send()) is None:
+        successor.fetch(2)
+    world.land(request)
+    successor.positions.write()
+    while successor.writer.let_through():
+        pass
+    known = world.known()
+    assert known is not None
+    assert list(known.map.stretches(99)) == [ExplicitRun(at, 4 * at, 1) for at in range(6)], (
+        "every other transaction is aborted"
+    )
+    assert final(world) == 0
 
 
 def crash_at(step: int, outcome: str) -> tuple[World, bool]:

@@ -111,6 +111,21 @@ class RepeatedRunMap(ExplicitRunMap):
         """The map of these runs, with what is known of the rest of the log."""
         return RepeatedRunMap(runs.runs, runs.counted, runs.begin, runs.position, known_end, repeated)
 
+    def to_target(self, source_offset: int, target_end: int) -> int:
+        """See OffsetMap. Between two runs: the first target offset behind the earlier one that is not known to be
+        repeated. Records may stand there that nobody could compare, and that a group must not skip."""
+        target = ExplicitRunMap.to_target(self, source_offset, target_end)
+        at = bisect_right(self._sources, source_offset) - 1
+        if at + 1 == len(self.counted) or (at >= 0 and source_offset < _source_end(self.counted[at])):
+            return target
+        return min(target, self._skip_repeated(_target_end(self.counted[at]) if at >= 0 else self.begin.target))
+
+    def _skip_repeated(self, target: int) -> int:
+        at = bisect_right(self.repeated, target, key=lambda run: run.target) - 1
+        while 0 <= at < len(self.repeated) and self.repeated[at].target <= target < _target_end(self.repeated[at]):
+            target, at = _target_end(self.repeated[at]), at + 1
+        return target
+
 
 def _source_end(stretch: ExplicitRun) -> int:
     return stretch.source + stretch.records

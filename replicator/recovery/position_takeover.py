@@ -15,6 +15,7 @@ from clusters.settings import ConnectionSettings
 from clusters.wire.messages import READ_COMMITTED, READ_UNCOMMITTED
 from replicator.ledger.leader_epochs import LeaderEpochEntry
 from replicator.ledger.ledger import Ledger
+from replicator.ledger.transaction_positions import PositionAndRuns
 from replicator.partition_key import PartitionKey
 from replicator.partition_states import Halt, Reinspect
 from replicator.recovery.log_inspection import LeaderLog, SettledLogEnds, find_log_truncations, read_leader_logs
@@ -44,6 +45,15 @@ class InspectedPartition(NamedTuple):
     ends: InspectedRanges
 
 
+class AnsweredTrouble(NamedTuple):
+    """What an order, or the flow's policy, makes of an outcome. decision: what was obeyed, with what it gives up; None
+    if nothing was, or if the journal has it."""
+
+    outcome: TransactionRecoveryPoint | RecoveryTrouble
+    decision: OperatorDecision | None = None
+    by_policy: bool = False
+
+
 @dataclass(slots=True)
 class PositionTakeover:
     """What the takeovers of one flow's partitions share; `decisions` are what persons decided about some of them,
@@ -61,35 +71,54 @@ class PositionTakeover:
         self, key: PartitionKey, ledger: Ledger, ends: InspectedRanges
     ) -> TransactionRecoveryPoint | RecoveryTrouble:
         """What the logs say, and what was ordered or is the flow's policy."""
+        outcome, known = self.judge(key, ledger, ends), ledger.positions.get(key)
+        if known is None:
+            return outcome
+        answered = self.answer(key, known, outcome, ends)
+        return self.journal(answered) or answered.outcome
+
+    def judge(
+        self, key: PartitionKey, ledger: Ledger, ends: InspectedRanges
+    ) -> TransactionRecoveryPoint | RecoveryTrouble:
+        """What the logs say."""
         known = ledger.positions.get(key)
         if known is None and key in ledger.partitions:
             return Reinspect("the ledger knows this partition as copied by sequence numbers")
-        start = self.record.start_of(key.topic, key.partition)
-        outcome = find_transaction_recovery_point(key, known, ends, start)
-        if known is None:
-            return outcome
-        decision = self.decisions.get(key)
+        return find_transaction_recovery_point(key, known, ends, self.record.start_of(key.topic, key.partition))
+
+    def answer(
+        self,
+        key: PartitionKey,
+        known: PositionAndRuns,
+        outcome: TransactionRecoveryPoint | RecoveryTrouble,
+        ends: InspectedRanges,
+    ) -> AnsweredTrouble:
+        """What was ordered or is the flow's policy, where the outcome is a halt. Writes nothing."""
+        start, decision = self.record.start_of(key.topic, key.partition), self.decisions.get(key)
         if decision is not None:
             before, outcome = outcome, apply_transaction_decision(decision, outcome, known, ends, start)
-            bound = bind_lost_offsets(decision, before)
-            if (
-                isinstance(outcome, TransactionRecoveryPoint) and outcome.begins and bound != decision
-            ):  # otherwise the journal has it
-                try:
-                    generation = outcome.known.position.generation
-                    journal_decision_outcome(self.control, bound, self.record.topology, generation, "")
-                except ClusterError as error:
-                    return Reinspect(f"the outcome of an order could not be journaled: {error}")
+            if isinstance(outcome, TransactionRecoveryPoint):
+                bound = bind_lost_offsets(decision, before)
+                return AnsweredTrouble(outcome, bound if outcome.begins and bound != decision else None)
         if not isinstance(outcome, Halt) or outcome.state != "source_expired" or self.record.flow.on_gap != "continue":
-            return outcome
+            return AnsweredTrouble(outcome)
         policy = build_policy_decision(key, outcome, known.position.generation, int(time.time() * 1000))
-        outcome = apply_transaction_decision(policy, outcome, known, ends, start)
-        if isinstance(outcome, TransactionRecoveryPoint):
-            try:
-                journal_policy_decision(self.control, policy, self.record.topology)
-            except ClusterError as error:
-                return Reinspect(f"the decision could not be journaled: {error}")
-        return outcome
+        return AnsweredTrouble(apply_transaction_decision(policy, outcome, known, ends, start), policy, by_policy=True)
+
+    def journal(self, answered: AnsweredTrouble) -> Reinspect | None:
+        """Write down what was obeyed, before anybody acts on it. Returns why that failed; None if it did not."""
+        outcome, decision, topology = answered.outcome, answered.decision, self.record.topology
+        if decision is None or not isinstance(outcome, TransactionRecoveryPoint):
+            return None
+        try:
+            if answered.by_policy:
+                journal_policy_decision(self.control, decision, topology)
+            else:
+                journal_decision_outcome(self.control, decision, topology, outcome.known.position.generation, "")
+        except ClusterError as error:
+            what = "decision" if answered.by_policy else "outcome of an order"
+            return Reinspect(f"the {what} could not be journaled: {error}")
+        return None
 
     def inspect(
         self, keys: list[PartitionKey], ledger: Ledger

@@ -14,13 +14,13 @@ import uuid
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from clusters.admin import Admin
 from clusters.claim_rules import ClaimedPartition
 from clusters.control_topics import LEDGER_TOPIC, compute_slot
-from clusters.errors import ClusterError
+from clusters.errors import ClusterError, Unauthorised
 from clusters.settings import ConnectionSettings
 from clusters.wire.answered_fetch import fetch_one
 from clusters.wire.connection import Connection, open_connection
@@ -46,6 +46,7 @@ from replicator.recovery.tail_comparison import (
     PlacedContent,
     TailBatch,
     TailFindings,
+    UnreadRecords,
     compare_tail,
     digest_raw_record,
 )
@@ -81,7 +82,8 @@ class RepeatTakeover(PositionTakeover):
         try:
             ledger = read_ledger(self.target, flow=self.record.flow.id, slots=slots, tolerant=True)
             inspected = self.inspect(list(keys), ledger)
-            compacted = _find_compacted(keys, self.source, self.target)
+            there = [key for key, seen in inspected.items() if not isinstance(seen, ClusterError)]
+            compacted = _find_compacted(there, self.source, self.target)
         except (ClusterError, ReplicatorError) as error:
             return {key: Reinspect(str(error)) for key in keys}
         found: dict[PartitionKey, TakenRepeatablePartition | RecoveryTrouble] = {}
@@ -101,7 +103,9 @@ class RepeatTakeover(PositionTakeover):
         self, key: PartitionKey, ledger: Ledger, seen: InspectedPartition
     ) -> TakenRepeatablePartition | RecoveryTrouble:
         """Raises ClusterError, ReplicatorError."""
-        ends, before = seen.ends, ledger.positions.get(key)
+        before = ledger.positions.get(key)
+        still = self.stillness.settled(key, "target", seen.ends.target_end, time.monotonic())
+        ends = replace(seen.ends, target_settled=still)
         if before is None and ends.target_end != ends.target_start:
             return Halt(
                 "target_foreign_write",
@@ -109,41 +113,76 @@ class RepeatTakeover(PositionTakeover):
                 "and the ledger knows nothing of them",
                 target=OffsetSpan(ends.target_start, ends.target_end),
             )
-        goes = self.decide(key, ledger, ends)
+        outcome = self.judge(key, ledger, ends)
+        if before is None:
+            if isinstance(outcome, TransactionRecoveryPoint):
+                return self._write(key, outcome.known, _find_nothing(outcome.known), seen)
+            return outcome
+        if before.position.log is None:
+            return Reinspect("the ledger knows this partition as copied in transactions")
+        if isinstance(outcome, TransactionRecoveryPoint):
+            tail = self._find_tail(key, outcome.known, seen, still)
+            if isinstance(tail, TailFindings):
+                return self._write(key, outcome.known, tail, seen)
+            outcome = tail
+        return self._obey(key, before, outcome, seen._replace(ends=ends)) if isinstance(outcome, Halt) else outcome
+
+    def _obey(
+        self, key: PartitionKey, before: PositionAndRuns, halt: Halt, seen: InspectedPartition
+    ) -> TakenRepeatablePartition | RecoveryTrouble:
+        """Go on as a person or the flow's policy has decided about a halt; the halt, if nobody has. Raises
+        ClusterError, ReplicatorError."""
+        answered = self.answer(key, before, halt, seen.ends)
+        goes = answered.outcome
         if not isinstance(goes, TransactionRecoveryPoint):
             return goes
-        at = goes.known.position
-        if before is None or at.generation != before.position.generation:  # it begins, or a person decided
-            return self._write(key, goes.known, TailFindings((), (), at.position), seen)
-        if at.log is None:
-            return Reinspect("the ledger knows this partition as copied in transactions")
-        if ends.target_end < at.log.known_end:
-            gone = OffsetSpan(ends.target_end, at.log.known_end)
-            return Reinspect(
-                f"the target's log ends at {gone.first}, but target offsets {gone} were stored", "target_gone"
-            )
-        still = self.stillness.settled(key, "target", ends.target_end, time.monotonic())
-        if not still and not (at.log.settled and at.log.known_end == ends.target_end):
-            return Reinspect("a batch may still be under way to the target; waiting until its log stands still")
-        tail = self._read_tail(key, goes.known, at.log, seen)
+        log = before.position.log
+        if not seen.ends.target_settled and (log is None or not _is_quiet(log, seen.target)):
+            return Reinspect("a halt is answered; waiting until nothing can be under way to the target")
+        given_up = goes.known.position.position - before.position.position
+        if goes.known.position.since != before.position.since:
+            tail: TailFindings | Halt = _find_nothing(goes.known)  # it is copied again, from the beginning
+        else:
+            tail = self._read_tail(key, goes.known, seen, max(given_up, 0))
         if isinstance(tail, Halt):
             return tail
-        return self._write(key, goes.known, tail, seen)
+        return self.journal(answered) or self._write(key, goes.known, tail, seen)
+
+    def _find_tail(
+        self, key: PartitionKey, known: PositionAndRuns, seen: InspectedPartition, still: bool
+    ) -> TailFindings | RecoveryTrouble:
+        """What stands behind the ledger's position. Raises ClusterError, ReplicatorError."""
+        log, there, decision = known.position.log, seen.target, self.decisions.get(key)
+        if log is None:
+            return Reinspect("the ledger knows this partition as copied in transactions")
+        if not still and not _is_quiet(log, there):
+            return Reinspect("a batch may still be under way to the target; waiting until its log stands still")
+        if decision is not None and decision.kind == "reseed" and log.known_end < there.start == there.end:
+            return Halt(  # what the order answers has been deleted, as it asks for
+                "target_foreign_write",
+                f"target offsets {OffsetSpan(log.known_end, there.end)} were deleted before they were read",
+                target=OffsetSpan(log.known_end, there.end),
+            )
+        return self._read_tail(key, known, seen)
 
     def _read_tail(
-        self, key: PartitionKey, known: PositionAndRuns, log: LogKnowledge, seen: InspectedPartition
+        self, key: PartitionKey, known: PositionAndRuns, seen: InspectedPartition, given_up: int = 0
     ) -> TailFindings | Halt:
-        position, there, here = known.position.position, seen.target, seen.source
-        if log.known_end == there.end:
-            return TailFindings((), (), position)
+        """given_up: source offsets before the position that an order gave up. Raises ClusterError, ReplicatorError."""
+        at, there, here = known.position, seen.target, seen.source
+        known_end = at.begin.target if at.log is None else at.log.known_end
+        first = max(known_end, there.start)
+        if first >= there.end:
+            return _find_nothing(known)
         with (
             closing(open_connection(self.source, here.leader)) as at_source,
             closing(open_connection(self.target, there.leader)) as at_target,
         ):
             leave_out = self.leave_out(ClaimedPartition(key.topic, here.topic_id, key.partition))
             source = SourceReader(at_source, key, here, leave_out)
-            tail = _read_target(at_target, key, there, log.known_end)
-            return compare_tail(position, log.known_end, known.takeovers, tail, source)
+            tail = _read_target(at_target, key, there, first)
+            unread = UnreadRecords(first - known_end, given_up)
+            return compare_tail(at.position, first, known.takeovers, tail, source, unread)
 
     def _write(
         self, key: PartitionKey, known: PositionAndRuns, tail: TailFindings, seen: InspectedPartition
@@ -163,6 +202,15 @@ class RepeatTakeover(PositionTakeover):
         return TakenRepeatablePartition(track, seen.source, seen.target, seen.ends.last_batch, repeated)
 
 
+def _is_quiet(log: LogKnowledge, there: LeaderLog) -> bool:
+    """Whether the worker before has ended in good order, and nothing has landed since."""
+    return log.settled and log.known_end == there.end
+
+
+def _find_nothing(known: PositionAndRuns) -> TailFindings:
+    return TailFindings((), (), known.position.position)
+
+
 def _slot(key: PartitionKey) -> int:
     return compute_slot(key.flow, key.topic, key.partition)
 
@@ -170,8 +218,8 @@ def _slot(key: PartitionKey) -> int:
 def _find_compacted(
     keys: Collection[PartitionKey], source: ConnectionSettings, target: ConnectionSettings
 ) -> dict[PartitionKey, Halt]:
-    """Partitions of compacted topics: a batch that lands late would put an older value in place of a newer one. Where a
-    cluster does not tell its configs, none is found."""
+    """Partitions of compacted topics: a batch that lands late would put an older value in place of a newer one. Where
+    a right is missing to read their configs, all of them, because nobody knows. Raises ClusterError."""
     found: dict[PartitionKey, Halt] = {}
     for settings, names in (
         (source, {key: key.topic for key in keys}),
@@ -180,8 +228,12 @@ def _find_compacted(
         try:
             with Admin(settings) as admin:
                 configs = admin.effective_configs(sorted(set(names.values())))
-        except ClusterError:
-            continue
+        except Unauthorised as error:
+            why = (
+                "with `at_least_once, proven` a worker has to see that a topic is not compacted. Grant "
+                f"DESCRIBE_CONFIGS on the flow's topics at {settings.alias} (`topology acls`): {error}"
+            )
+            return {key: Halt("unauthorised", why) for key in keys}
         for key, name in names.items():
             if "compact" in configs.get(name, {}).get("cleanup.policy", ""):
                 found[key] = Halt(
@@ -193,18 +245,23 @@ def _find_compacted(
 
 
 def _read_target(connection: Connection, key: PartitionKey, log: LeaderLog, first: int) -> Iterator[TailBatch]:
-    """The batches of the target's log from `first` on. Raises ClusterError, ReplicatorError."""
+    """The batches of the target's log from `first` on; of one that begins below it, the rest. Raises ClusterError,
+    ReplicatorError."""
     at = first
     while at < log.end:
         records, _ = _fetch(connection, key.target_topic, key.partition, log, at, READ_UNCOMMITTED)
         for batch in decode_batches(records):
             if batch.end > at and batch.base < log.end:
-                yield TailBatch(
-                    batch.base,
-                    batch.end,
-                    None if batch.control else tuple(map(digest_raw_record, decode_records(batch))),
-                )
+                yield _build_tail_batch(batch, first)
                 at = batch.end
+
+
+def _build_tail_batch(batch: RawBatch, first: int) -> TailBatch:
+    """The records from target offset `first` on."""
+    if batch.control:
+        return TailBatch(batch.base, batch.end, None)
+    records = [record for record in decode_records(batch) if record.offset >= first]
+    return TailBatch(max(batch.base, first), batch.end, tuple(map(digest_raw_record, records)))
 
 
 def _fetch(
@@ -229,10 +286,12 @@ def _fetch(
 
 @dataclass(slots=True)
 class _Stretch:
-    """Records of the source that were read in one go; `next` is where reading goes on."""
+    """Records of the source that were read in one go; `next` is where reading goes on. refused: a batch stands there
+    that this version cannot copy, so no worker has sent it, nor what stands behind it."""
 
     first: int
     next: int
+    refused: bool = False
     records: list[PlacedContent] = field(default_factory=list)
 
 
@@ -247,15 +306,15 @@ class SourceReader:
     _stretches: list[_Stretch] = field(default_factory=list)
 
     def read(self, first: int, most: int) -> Sequence[PlacedContent]:
-        """The next records at `first` or behind it, at most so many; fewer only where the log ends. Raises
-        ClusterError, ReplicatorError."""
+        """The next records at `first` or behind it, at most so many; fewer only where the log ends, or in front of a
+        batch that cannot be copied. Raises ClusterError, ReplicatorError."""
         first = max(first, self.log.start)
         stretch = next((each for each in self._stretches if each.first <= first <= each.next), None)
         if stretch is None:
             stretch = _Stretch(first, first)
             self._stretches.append(stretch)
         begin = bisect_left(stretch.records, first, key=lambda record: record.offset)
-        while len(stretch.records) - begin < most and stretch.next < self.log.end:
+        while len(stretch.records) - begin < most and stretch.next < self.log.end and not stretch.refused:
             self._extend(stretch)
         return stretch.records[begin : begin + most]
 
@@ -269,8 +328,7 @@ class SourceReader:
                 PlacedContent(batch.source_offset(at), digest_raw_record(record))
                 for at, record in enumerate(decode_records(batch))
             ]
-        if selected.refused is not None:
-            raise selected.refused
-        if selected.position == stretch.next:
+        stretch.refused = selected.refused is not None
+        if selected.position == stretch.next and not stretch.refused:
             raise ReplicatorError(f"{self.key.topic}-{self.key.partition} cannot be read on at {stretch.next}")
         stretch.next = selected.position

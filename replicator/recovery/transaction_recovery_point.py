@@ -24,7 +24,8 @@ RecoveryTrouble = Halt | Reinspect
 
 @dataclass(frozen=True, slots=True)
 class InspectedRanges:
-    """Topic ids and ranges of both logs. source_settled: the source's end stood still for long; diverges_at: the first
+    """Topic ids and ranges of both logs. source_settled: the source's end stood still for long; target_settled: the
+    target's did, asked only where no transaction says what stands there; diverges_at: the first
     copied source offset that is not the source's any more (KIP-320), None while all are; source_is_same, last_batch:
     see `replicator.recovery.source_comparison`."""
 
@@ -37,6 +38,7 @@ class InspectedRanges:
     source_settled: bool = False
     diverges_at: int | None = None
     source_is_same: bool | None = None
+    target_settled: bool = False
     last_batch: BatchChecksum | None = None
 
     @staticmethod
@@ -148,11 +150,15 @@ def _recreated(at: TransactionPosition, ends: InspectedRanges) -> RecoveryTroubl
 
 
 def _target_range(at: TransactionPosition, ends: InspectedRanges) -> RecoveryTrouble | None:
-    """What was committed must be there still: the ledger is another log, and was not truncated with this one."""
-    if at.target_end <= ends.target_end:
+    """What was stored must be there still: the ledger is another log, and was not truncated with this one."""
+    end = at.target_end if at.log is None else max(at.target_end, at.log.known_end)
+    if end <= ends.target_end:
         return None
-    lost = OffsetSpan(ends.target_end, at.target_end)
-    return Reinspect(f"the target's log ends at {lost.first}, but target offsets {lost} were committed", "target_gone")
+    lost = OffsetSpan(ends.target_end, end)
+    why = f"the target's log ends at {lost.first}, but target offsets {lost} were stored"
+    if not ends.target_settled:
+        return Reinspect(why, "target_gone")
+    return Halt("target_gone", why, target=lost, expected_id=at.target_id, found_id=ends.target_id)
 
 
 def _source_range(known: PositionAndRuns, ends: InspectedRanges) -> RecoveryTrouble | None:

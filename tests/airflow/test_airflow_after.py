@@ -77,6 +77,8 @@ def a_wave(**changes: Any) -> MovedWave:
         (a_wave(), "proven, 0 unproven", []),
         (a_wave(soaked_ms=9_000), "proven, 0 unproven", ["all_waves_soaked"]),
         (a_wave(outcomes={}), "proven, 0 unproven", ["verify_full"]),
+        (a_wave(), "repeated, 0 unproven", []),
+        (a_wave(), "repeated, 1 unproven", ["verify_full"]),
         (a_wave(), "different, 3 unproven", ["verify_full"]),
         (a_wave(), "", ["verify_full"]),
     ],

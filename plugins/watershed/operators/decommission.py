@@ -84,9 +84,17 @@ def check_requirements(
                 f"all_waves_soaked: wave {wave.wave} can be rolled back until {render_utc_time(wave.soaked_ms)}"
             )
     rows.append(("proof of the way back", "there is none" if proof is None else proof or "nothing"))
-    if "verify_full" in requires and proof is not None and not proof.startswith("proven"):
+    if "verify_full" in requires and proof is not None and not _is_passed(proof):
         unmet.append(f"verify_full: the proof of the way back says {proof or 'nothing'}")
     return rows, unmet
+
+
+def _is_passed(proof: str) -> bool:
+    """Whether this is what `_read_newest_verdict` makes of a proof that a migration takes as proven."""
+    from cutover.evidence.proof_summary import PROVEN_VERDICTS
+
+    verdict, _, rest = proof.partition(", ")
+    return verdict in PROVEN_VERDICTS and rest == "0 unproven"
 
 
 def _read_newest_verdict(folder: Any) -> str:

@@ -27,7 +27,11 @@ def explain_repeat_obstacle(flow: PlanFlow, others: Iterable[PlanFlow] = ()) -> 
         return "`delivery.rejected: quarantine` cannot hold, because what was left out cannot be told from a loss"
     if flow.sync.schemas.translated:
         return "`sync.schemas.ids: translate` cannot hold, because repeats are found by comparing records as they are"
-    onward = sorted(each.id for each in others if each.source == flow.target and each.guard == "producer_id")
+    onward = sorted(
+        each.id
+        for each in others
+        if each.source == flow.target and (each.guard == "producer_id" or each.forward == "local")
+    )
     if onward:
         return (
             f"flow {onward[0]} copies on from {flow.target}: its batches carry no producer id there, so the loop guard "

@@ -198,6 +198,7 @@ ONWARD = replace(PLAIN, id="b-to-c", source="b", target="c")
             "`sync.schemas.ids",
         ),
         (PLAIN, (PLAIN, ONWARD), "flow b-to-c copies on from b"),
+        (PLAIN, (replace(ONWARD, guard="none", forward="local"),), "flow b-to-c copies on from b"),
     ],
 )
 def test_what_cannot_hold_with_repeats_is_refused_and_named(

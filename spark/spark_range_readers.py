@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from replicator.ledger.offset_map import ExplicitRun
 from spark.errors import SparkError
 from spark.failure_text import raise_as_spark_error
 from spark.fingerprint import RecordFingerprints
@@ -189,12 +190,21 @@ def run_comparison_task(
             [OffsetRange(request.start, request.end) for request in job.near],
         )
         if job.has_repeats:
+            expired: list[int] = []
             earlier = _build_earlier_search(
                 build_partition_address(clusters[0], job.source),
                 [OffsetRange(request.start, request.end) for request in job.near if request.end <= job.source.start],
+                expired,
             )
             yield compare_with_repeats(
-                source, target, open_end=job.open_end, limit=job.limit, elsewhere=near, earlier=earlier
+                source,
+                target,
+                open_end=job.open_end,
+                limit=job.limit,
+                elsewhere=near,
+                earlier=earlier,
+                known=job.repeated,
+                is_gone=partial(_is_origin_gone, job.repeated, expired),
             )
             continue
         in_place = job.source.in_place
@@ -227,8 +237,21 @@ def _build_neighbour_search(address: PartitionAddress, spans: Sequence[OffsetRan
     return search
 
 
-def _build_earlier_search(address: PartitionAddress, spans: Sequence[OffsetRange]) -> EarlierSearch:
-    """Where the source holds records in these ranges: read when it is asked. Expired offsets hold none."""
+def _is_origin_gone(known: Sequence[ExplicitRun], expired: Sequence[int], target_offset: int) -> bool:
+    """Whether this is a repeat, as the ledger says, of a record in front of a source's log start. expired: those log
+    starts that reading met."""
+    return any(
+        run.target <= target_offset < run.target + run.records
+        and run.source + target_offset - run.target < max(expired, default=0)
+        for run in known
+    )
+
+
+def _build_earlier_search(
+    address: PartitionAddress, spans: Sequence[OffsetRange], expired_at: list[int]
+) -> EarlierSearch:
+    """Where the source holds records in these ranges: read when it is asked. Expired offsets hold none; the log starts
+    that were met are added to `expired_at`."""
 
     def search(prints: U64) -> dict[int, list[int]]:
         found: dict[int, set[int]] = {}
@@ -242,6 +265,7 @@ def _build_earlier_search(address: PartitionAddress, spans: Sequence[OffsetRange
                     start = span.end
                 except OffsetsExpired as expired:
                     start = expired.log_start
+                    expired_at.append(expired.log_start)
         return {fingerprint: sorted(offsets) for fingerprint, offsets in found.items()}
 
     return search

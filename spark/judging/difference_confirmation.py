@@ -7,12 +7,14 @@ source does not hold is looked for near by, so that what was copied twice is tol
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby, pairwise
 from typing import NamedTuple
 
 from replicator.ledger.explicit_runs import RepeatedRunMap
+from replicator.ledger.offset_map import ExplicitRun, OffsetMap
 from spark.judging.proof_inputs import ProofPartition, ProofReaders, RangeComparison
 from spark.judging.proof_window import PartitionPair
 from spark.judging.verdict import ChunkRow, ConfirmedDifference, join_different_chunks, select_different_chunks
@@ -21,6 +23,7 @@ from spark.reading.range_requests import RangeRequest
 
 _JOINED = 2_000_000  # records compared one by one at once; beyond, counts are lower bounds
 _NEAR = 2_000_000  # offsets of the source before and behind a range in which a record may stand that its copy has twice
+_EVERYTHING = 1 << 62  # a target's end that no offset reaches
 _TAIL = 200_000  # pending offsets that are counted record by record; beyond, by offsets
 
 
@@ -53,17 +56,42 @@ def confirm_differences(
     return sorted([*kept, *again.values()], key=lambda each: (each.place, each.target))
 
 
-def find_displaced_ranges(confirmed: Iterable[ConfirmedDifference]) -> list[str]:
-    """Findings: ranges with equal records in equal order that stand at other offsets than the offset map says."""
+def find_displaced_ranges(
+    confirmed: Iterable[ConfirmedDifference], partitions: Mapping[PartitionPair, ProofPartition]
+) -> list[str]:
+    """Findings: ranges with equal records in equal order that stand at other offsets than the offset map says. Where
+    records may repeat: only what the map puts behind its place, because a group would skip it there."""
     return [
         f"{each.place.name}: the records of source offsets {each.source.start} to "
         f"{each.source.end - 1} are on the target, but not at the offsets that the offset map gives; positions "
         "translated by it are wrong there"
         for each in confirmed
-        if each.by == "records"
-        and not each.difference.difference_count
-        and not (each.difference.quarantined or each.difference.repeated)
+        if each.by == "records" and not each.difference.difference_count
+        if _is_displaced(each, partitions[each.place].map)
     ]
+
+
+def _is_displaced(each: ConfirmedDifference, offsets: OffsetMap) -> bool:
+    if not isinstance(offsets, RepeatedRunMap):
+        return not (each.difference.quarantined or each.difference.repeated)
+    return any(_is_behind_its_place(offsets, run) for run in each.difference.taken)
+
+
+def _is_behind_its_place(offsets: RepeatedRunMap, run: ExplicitRun) -> bool:
+    """Whether the map gives a record of the run a later target offset than it has. Between two ends of the map's runs
+    both advance alike, or the record's offset does alone. What the ledger does not know yet, the map does not give."""
+    end = min(run.source + run.records, run.source + offsets.known_end - run.target, offsets.position)
+    sources, records = offsets.counted.columns[1:]
+    at = max(0, bisect_right(sources, run.source) - 1)
+    edges = {run.source}
+    while at < len(sources) and sources[at] < end:
+        edges |= {sources[at], sources[at] + records[at]}
+        at += 1
+    return any(
+        offsets.to_target(offset, _EVERYTHING) > run.target + offset - run.source
+        for offset in edges
+        if run.source <= offset < end
+    )
 
 
 def is_small_tail(tail: OffsetRange) -> bool:
@@ -95,8 +123,8 @@ def _compared(
 def _job(each: _ComparedRange, s: ProofPartition, named: int) -> RangeComparison:
     source, window = each.source, s.window
     last = each.target.end == window.target.end
-    if last and source.end == window.tail.start and is_small_tail(window.tail):
-        source = OffsetRange(source.start, window.tail.end)  # a lost record makes the map end too early
+    if last and source.end == window.tail.start:
+        source = OffsetRange(source.start, _find_reach(s))
     near = (
         OffsetRange(max(window.source.start, source.start - _NEAR), source.start),
         OffsetRange(
@@ -109,20 +137,28 @@ def _job(each: _ComparedRange, s: ProofPartition, named: int) -> RangeComparison
     sides, kept = (s.build_request(0, source, 0), s.build_request(1, each.target, 1)), s.kept_in(source)
     if not isinstance(s.map, RepeatedRunMap):
         return RangeComparison(*sides, last and window.open_end, named, around, kept)
-    far = [span for span in list_known_repeats(s.map, each.target) if span.start < near[0].start]
+    known = list_known_repeats(s.map, each.target)
+    far = sorted({OffsetRange(run.source, run.source + run.records) for run in known if run.source < near[0].start})
     around = (*(s.build_request(0, span, 4 + at) for at, span in enumerate(far)), *around)
-    return RangeComparison(*sides, last and window.open_end, named, around, kept, has_repeats=True)
+    return RangeComparison(*sides, last and window.open_end, named, around, kept, True, known)
 
 
-def list_known_repeats(offsets: RepeatedRunMap, target: OffsetRange) -> list[OffsetRange]:
-    """Source ranges that stand in this range of the target once more, as the ledger says: where to look for them."""
-    return sorted(
-        {
-            OffsetRange(run.source, run.source + run.records)
-            for run in offsets.repeated
-            if run.target < target.end and run.target + run.records > target.start
-        }
-    )
+def _find_reach(s: ProofPartition) -> int:
+    """Up to which source offset the records may stand at the target's end: a lost one makes the map end too early, and
+    with repeats the ledger is written behind the answers. A record has a marker behind it at most, so twice as many
+    offsets hold them, or more, where many transactions were aborted."""
+    window = s.window
+    if is_small_tail(window.tail) or not isinstance(s.map, RepeatedRunMap):
+        return window.tail.end if is_small_tail(window.tail) else window.source.end
+    unknown = max(0, window.target.end - max(s.map.known_end, window.target.start))
+    if not unknown:
+        return window.source.end
+    return min(window.tail.end, window.tail.start + min(max(2 * unknown, _TAIL), _JOINED))
+
+
+def list_known_repeats(offsets: RepeatedRunMap, target: OffsetRange) -> tuple[ExplicitRun, ...]:
+    """What stands in this range of the target once more, as the ledger says: it tells where to look far back."""
+    return tuple(run for run in offsets.repeated if run.target < target.end and run.target + run.records > target.start)
 
 
 def _by_place(found: Iterable[ConfirmedDifference]) -> Iterable[list[ConfirmedDifference]]:

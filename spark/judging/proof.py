@@ -62,15 +62,15 @@ def compare_and_judge(
     rows = [_of_compacted(row, judged) if by_place[row.place].compacted else row for row in compared.rows]
     confirmed = [*states, *confirm_differences(rows, by_place, readers, named)]
     for each in confirmed:
-        tail_too = each.source.end > by_place[each.place].window.source.end
-        if tail_too and each.by == "records":
-            counts[each.place] = replace(counts[each.place], pending=0)
+        window = by_place[each.place].window
+        if each.source.end > window.source.end and each.by == "records":
+            counts[each.place] = replace(counts[each.place], pending=max(0, window.tail.end - each.source.end))
     tails = _kept_in_tails(partitions, confirmed, readers, named)
     for each in tails:
         counts[each.place] = replace(counts[each.place], pending=0)
     confirmed = [*confirmed, *tails]
     rows = [_of_repeats(row, confirmed) for row in rows] + _earlier(partitions, compared.not_again)
-    blocks = [*blocks, *findings, *_no_longer(partitions, rows), *find_displaced_ranges(confirmed)]
+    blocks = [*blocks, *findings, *_no_longer(partitions, rows), *find_displaced_ranges(confirmed, by_place)]
     return ComparisonOutcome(judge_proof(rows, confirmed, counts, blocks=blocks), rows, confirmed)
 
 
@@ -89,7 +89,8 @@ def _of_repeats(row: ChunkRow, confirmed: Sequence[ConfirmedDifference]) -> Chun
         return row
     for each in confirmed:
         inside = each.target.start <= row.target.start and row.target.end <= each.target.end
-        if each.place == row.place and inside and each.difference.repeated and not each.difference.difference_count:
+        again = each.difference.repeated or each.difference.unverifiable
+        if each.place == row.place and inside and again and not each.difference.difference_count:
             return replace(row, status="repeated", why="records stand on the target once more than they should")
     return row
 

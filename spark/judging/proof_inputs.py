@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from clusters.claim_rules import PartitionClaims
 from replicator.ledger.foreign_part import JoinedOffsetMap
-from replicator.ledger.offset_map import OffsetMap
+from replicator.ledger.offset_map import ExplicitRun, OffsetMap
 from spark.judging.key_state_reading import KeyStateJob, KeyStateResult
 from spark.judging.proof_window import DEFAULT_CHUNK_OFFSETS, ProofWindow
 from spark.judging.record_difference import MAX_DIFFERENCE_EXAMPLES, RecordDifference
@@ -90,7 +90,8 @@ class ProofPartition:
 class RangeComparison(NamedTuple):
     """Two ranges to compare record by record; `open_end` and `limit` as in `compare_records`. near: neighbouring ranges
     of the source; a record there that the target's range holds is a duplicate. kept: entries in quarantine.
-    has_repeats: the target may hold records once more (`spark.judging.repeated_records`)."""
+    has_repeats: the target may hold records once more (`spark.judging.repeated_records`). repeated: those that the
+    ledger knows."""
 
     source: RangeRequest
     target: RangeRequest
@@ -99,6 +100,7 @@ class RangeComparison(NamedTuple):
     near: tuple[RangeRequest, ...] = ()
     kept: tuple[QuarantinedOffset, ...] = ()
     has_repeats: bool = False
+    repeated: tuple[ExplicitRun, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,13 +13,14 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from replicator.ledger.offset_map import ExplicitRun
 from spark.fingerprint import RecordFingerprints
 from spark.judging.longest_chain import find_longest_chain, number_occurrences
 from spark.reading.xxh64 import I64, U64
@@ -56,7 +57,8 @@ class RecordDifference:
     """Counts of records, or of keys (`spark.judging.key_state`). repeated: see `spark.judging.repeated_records`.
 
     exact: False means lower bounds, because too much differs to align record by record. kept_otherwise: source offsets
-    at which the quarantine holds another content.
+    at which the quarantine holds another content. taken: where the source's records were found, in log order; told only
+    where records may repeat.
     """
 
     proven: int
@@ -73,6 +75,7 @@ class RecordDifference:
     exact: bool = True
     components: tuple[str, ...] = ()
     examples: tuple[DifferenceExample, ...] = field(default=())
+    taken: Sequence[ExplicitRun] = field(default=(), compare=False, repr=False)
 
     @property
     def difference_count(self) -> int:

@@ -7,10 +7,16 @@ record that stands there before its turn is none: it changes the order.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
+import numpy as np
+import numpy.typing as npt
+
+from replicator.ledger.column_rows import ColumnRows
+from replicator.ledger.offset_map import ExplicitRun
 from spark.fingerprint import RecordFingerprints
 from spark.judging.record_difference import (
     MAX_DIFFERENCE_EXAMPLES,
@@ -41,40 +47,73 @@ def compare_with_repeats(
     limit: int = MAX_DIFFERENCE_EXAMPLES,
     elsewhere: NeighbourSearch | None = None,
     earlier: EarlierSearch = lambda _prints: {},
+    known: Sequence[ExplicitRun] = (),
+    is_gone: Callable[[int], bool] = lambda _target_offset: False,
 ) -> RecordDifference:
     """The difference between two runs where the target may hold records of the source again.
 
     open_end, limit, elsewhere: as in `compare_records`, which judges what is more than repeats; then records that
-    stand twice are duplicates. earlier: asked only of records that are left over.
+    stand twice are duplicates. earlier: asked only of records that are left over. known: repeats that the ledger names;
+    of equal records they are those that are left over, if all are there without them. is_gone: whether the ledger says
+    that this target offset repeats a record that has expired at the source, so that nobody can tell; asked last.
     """
-    walk = _walk_in_order(source, target)
-    pending = len(source) - walk.taken
-    if not pending or open_end:
-        origins = _find_origins(source, target, walk.rest, earlier)
+    plain = _walk_in_order(source, target)
+    pending = len(source) - plain.taken
+    trusting = _walk_in_order(source, target, known) if plain.rest and known else plain
+    for walk in (trusting, plain):
+        if (pending and not open_end) or walk.taken < plain.taken:
+            continue
+        origins = _find_origins(source, target, walk.rest, earlier, is_gone)
         if origins is not None:
-            examples = tuple(
-                _build_repeat(source, target, j, offset)
-                for (j, _), offset in list(zip(walk.rest, origins, strict=True))[:limit]
+            examples = tuple(_build_repeat(source, target, j, offset) for j, offset in list(origins.items())[:limit])
+            return RecordDifference(
+                walk.taken,
+                pending=pending,
+                unverifiable=len(walk.rest) - len(origins),
+                repeated=len(origins),
+                examples=examples,
+                taken=_join_taken(source, target, walk),
             )
-            return RecordDifference(walk.taken, pending=pending, repeated=len(walk.rest), examples=examples)
     return compare_records(source, target, open_end=open_end, limit=limit, elsewhere=elsewhere)
 
 
-def _walk_in_order(source: RecordFingerprints, target: RecordFingerprints) -> _Walk:
+def _walk_in_order(source: RecordFingerprints, target: RecordFingerprints, known: Sequence[ExplicitRun] = ()) -> _Walk:
+    """known: runs of the target that are not taken."""
     ours, at = source.fp.tolist(), 0
+    passed = np.zeros(len(target), dtype=np.bool_)
+    for run in known:
+        passed |= (target.offset >= run.target) & (target.offset < run.target + run.records)
     rest: list[tuple[int, int]] = []
-    for j, fingerprint in enumerate(target.fp.tolist()):
-        if at < len(ours) and ours[at] == fingerprint:
+    for j, (fingerprint, is_passed) in enumerate(zip(target.fp.tolist(), passed.tolist(), strict=True)):
+        if not is_passed and at < len(ours) and ours[at] == fingerprint:
             at += 1
         else:
             rest.append((j, at))
     return _Walk(at, rest)
 
 
+def _join_taken(source: RecordFingerprints, target: RecordFingerprints, walk: _Walk) -> ColumnRows[ExplicitRun]:
+    """Where the records stand that were found in order: joined where both offsets advance equally."""
+    left_out = np.array([j for j, _ in walk.rest], dtype=np.int64)
+    targets: npt.NDArray[np.int64] = np.delete(target.offset, left_out).astype(np.int64)
+    sources: npt.NDArray[np.int64] = source.offset[: walk.taken].astype(np.int64)
+    if not len(targets):
+        return ColumnRows.of(ExplicitRun, ())
+    starts = np.flatnonzero(np.concatenate(([True], (np.diff(targets) != 1) | (np.diff(sources) != 1))))
+    lengths = np.diff(np.concatenate((starts, [len(targets)])))
+    columns = (array("q", column.tolist()) for column in (targets[starts], sources[starts], lengths))
+    return ColumnRows(ExplicitRun, columns)
+
+
 def _find_origins(
-    source: RecordFingerprints, target: RecordFingerprints, rest: Sequence[tuple[int, int]], earlier: EarlierSearch
-) -> list[int] | None:
-    """The source offset that each of these repeats, or None if one of them repeats nothing that stands in front of it.
+    source: RecordFingerprints,
+    target: RecordFingerprints,
+    rest: Sequence[tuple[int, int]],
+    earlier: EarlierSearch,
+    is_gone: Callable[[int], bool],
+) -> dict[int, int] | None:
+    """The source offset that each of these repeats, by target index, without those of which nobody can tell; or None if
+    one of them repeats nothing that stands in front of it.
 
     Where several records are the same, repeats that stand side by side are those of one run.
     """
@@ -84,7 +123,11 @@ def _find_origins(
     left = [j for (j, _), known in zip(rest, inside, strict=True) if not known]
     before = earlier(target.fp[left]) if left else {}
     known = [here or before.get(int(target.fp[j]), ()) for (j, _), here in zip(rest, inside, strict=True)]
-    return _choose_in_a_row(known, offsets) if all(known) else None
+    lost = {j for (j, _), places in zip(rest, known, strict=True) if not places}
+    if not all(is_gone(int(target.offset[j])) for j in lost):
+        return None
+    found = [(j, places) for (j, _), places in zip(rest, known, strict=True) if j not in lost]
+    return dict(zip((j for j, _ in found), _choose_in_a_row([places for _, places in found], offsets), strict=True))
 
 
 def _choose_in_a_row(known: Sequence[Sequence[int]], offsets: Sequence[int]) -> list[int]:

@@ -93,16 +93,22 @@ def test_a_run_of_repeats_goes_on_behind_itself() -> None:
 
 
 def proof_of(
-    source: Log, target: Log, runs: Sequence[ExplicitRun], known: Sequence[ExplicitRun] = (), chunk: int = 50
+    source: Log,
+    target: Log,
+    runs: Sequence[ExplicitRun],
+    known: Sequence[ExplicitRun] = (),
+    chunk: int = 50,
+    source_start: int = 0,
 ) -> ComparisonOutcome:
-    """runs, known: what the ledger says of copied and of repeated records."""
+    """runs, known: what the ledger says of copied and of repeated records. source_start: the source's log start."""
     stored = Stored()
     ends = [stored.put((alias, "t", 0), log) for alias, log in (("onprem", source), ("cloud", target))]
     position = runs[-1].source + runs[-1].records
     offsets = RepeatedRunMap.beside(
         ExplicitRunMap.over(runs, OffsetRun(0, 0), position), runs[-1].target + runs[-1].records, tuple(known)
     )
-    seen = ObservedPartition(PLACE, LogRange(0, ends[0]), LogRange(0, ends[1]), offsets, ends[0], IDS)
+    seen = ObservedPartition(PLACE, LogRange(source_start, ends[0]), LogRange(0, ends[1]), offsets, ends[0], IDS)
+    stored.starts["onprem", "t", 0] = source_start
     with stored.in_place_of_clusters() as readers:
         partition = ProofPartition(fix_window(seen), seen.map, ("onprem", "cloud"), chunk=chunk)
         return compare_and_judge([partition], readers)
@@ -156,3 +162,54 @@ def test_without_repeats_it_is_proven() -> None:
     proof = proof_of(log, log, [ExplicitRun(0, 0, 100)])
     assert (proof.judgement.verdict, proof.judgement.total.proven) == ("proven", 100)
     assert replace(proof.judgement).total.repeated == 0
+
+
+@pytest.mark.parametrize("chunk", [50, 1_000])
+def test_a_repeat_does_not_hide_a_map_that_leads_behind_a_record(chunk: int) -> None:
+    """The ledger puts source offset 100 at 120; it stands at 100, and a repeat stands at 120."""
+    records = records_of(packed(a_log(1, 200)))
+    target = packed([*records[:120], *records[60:80], *records[120:]])
+    wrong = [ExplicitRun(0, 0, 100), ExplicitRun(120, 100, 100)]
+    proof = proof_of(packed(records), target, wrong, [ExplicitRun(100, 60, 20)], chunk)
+    assert (proof.judgement.total.repeated, proof.judgement.total.unproven) == (20, 0)
+    [finding] = proof.judgement.blocks
+    assert "not at the offsets that the offset map gives" in finding
+    assert proof.judgement.verdict == "incomplete"
+
+
+def test_of_equal_records_those_repeat_that_the_ledger_says() -> None:
+    """Two batches of equal records, the first of them twice: the second one stands where the map says."""
+    one, other = records_of(packed(a_log(1, 4))), records_of(packed(a_log(2, 40)))
+    source, target = packed([*one, *one, *other]), packed([*one, *one, *one, *other])
+    runs = [ExplicitRun(0, 0, 4), ExplicitRun(8, 4, 44)]
+    proof = proof_of(source, target, runs, [ExplicitRun(4, 0, 4)])
+    assert (proof.judgement.verdict, proof.judgement.total.repeated) == ("repeated", 4)
+    believed = proof_of(source, target, [ExplicitRun(0, 0, 8), ExplicitRun(12, 8, 40)], [ExplicitRun(0, 0, 4)])
+    assert believed.judgement.verdict == "repeated", "a ledger that is wrong hides nothing that is there"
+
+
+@pytest.mark.parametrize("small", [True, False])
+def test_what_the_ledger_does_not_know_yet_is_no_difference(monkeypatch: pytest.MonkeyPatch, small: bool) -> None:
+    """It is written behind the answers; behind the copy waits a backlog."""
+    monkeypatch.setattr(difference_confirmation, "_TAIL", 1_000 if small else 40)
+    records = records_of(packed(a_log(1, 600)))
+    target = packed(records[:130])
+    judgement = proof_of(packed(records), target, [ExplicitRun(0, 0, 100)]).judgement
+    assert (judgement.total.proven, judgement.total.pending, judgement.total.unproven) == (130, 470, 0)
+    assert not judgement.blocks
+    assert judgement.verdict == "incomplete"
+    again = packed([*records[:130], *records[110:130], *records[130:]])
+    caught_up = proof_of(packed(records), again, [ExplicitRun(0, 0, 100)]).judgement
+    assert (caught_up.total.repeated, caught_up.total.unproven, caught_up.blocks) == (20, 0, ())
+
+
+def test_a_repeat_of_what_has_expired_at_the_source_is_unverifiable() -> None:
+    log = a_log(1, 200)
+    records = records_of(packed(log))
+    target = packed([*records[:150], *records[5:15], *records[150:]])
+    runs, source = [ExplicitRun(0, 0, 150), ExplicitRun(160, 150, 50)], packed(log)
+    known = [ExplicitRun(150, 5, 10)]
+    total = proof_of(source, target, runs, known, source_start=50).judgement.total
+    assert (total.repeated, total.unverifiable, total.difference_count) == (0, 10, 0)
+    unknown = proof_of(source, target, runs, source_start=50).judgement.total
+    assert (unknown.foreign, unknown.unverifiable) == (10, 0)

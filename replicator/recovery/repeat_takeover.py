@@ -158,11 +158,12 @@ class RepeatTakeover(PositionTakeover):
         if not still and not _is_quiet(log, there):
             return Reinspect("a batch may still be under way to the target; waiting until its log stands still")
         if decision is not None and decision.kind == "reseed" and log.known_end < there.start == there.end:
-            return Halt(  # what the order answers has been deleted, as it asks for
-                "target_foreign_write",
-                f"target offsets {OffsetSpan(log.known_end, there.end)} were deleted before they were read",
-                target=OffsetSpan(log.known_end, there.end),
+            deleted = OffsetSpan(log.known_end, there.end)
+            halt = Halt(
+                "target_foreign_write", f"target offsets {deleted} were deleted before they were read", target=deleted
             )
+            if isinstance(self.answer(key, known, halt, seen.ends).outcome, TransactionRecoveryPoint):
+                return halt  # it is what the order asked for; one that was obeyed before, or is refused, keeps nobody
         return self._read_tail(key, known, seen)
 
     def _read_tail(

@@ -179,8 +179,10 @@ def test_a_halt_that_the_tail_shows_is_answered_by_a_reseed(world: World) -> Non
     at = world.known().position
     assert (at.position, at.begin, at.order, at.generation) == (0, OffsetRun(53, 0), "one", 2)
     assert at.log == LogKnowledge(53)
+    world.land(0, 20)
+    world.target.empty()
     assert isinstance(world.take_over(), TakenRepeatablePartition), "it is obeyed once"
-    assert world.known().position.generation == 2
+    assert (world.known().position.generation, world.known().position.log) == (2, LogKnowledge(73))
 
 
 def test_an_order_waits_until_nothing_is_under_way(world: World) -> None:

@@ -17,7 +17,7 @@ from replicator.ledger.leader_epochs import LeaderEpochEntry
 from replicator.ledger.ledger import Ledger
 from replicator.partition_key import PartitionKey
 from replicator.partition_states import Halt, Reinspect
-from replicator.recovery.log_inspection import LeaderLog, SettledLogEnds, find_log_truncations, read_leader_logs
+from replicator.recovery.log_inspection import LeaderLog, find_log_truncations, read_leader_logs
 from replicator.recovery.operator_decisions import (
     OperatorDecision,
     bind_lost_offsets,
@@ -26,6 +26,7 @@ from replicator.recovery.operator_decisions import (
     journal_policy_decision,
 )
 from replicator.recovery.recovery_point import is_same_topic
+from replicator.recovery.settled_log_ends import SettledLogEnds
 from replicator.recovery.source_comparison import LastCopied, compare_last_copied, needs_comparison
 from replicator.recovery.transaction_recovery_point import (
     InspectedRanges,
@@ -106,7 +107,7 @@ class PositionTakeover:
             elif isinstance(there, ClusterError):
                 found[key] = there
             else:
-                settled = self.stillness.settled(key, "source", here.end, time.monotonic())
+                settled = self.stillness.settled(key, "source", here.end, time.monotonic(), here.asked_at)
                 found[key] = InspectedPartition(here, there, InspectedRanges.of(here, there, settled))
                 at = ledger.positions[key].position if key in ledger.positions else None
                 if (

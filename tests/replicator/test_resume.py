@@ -28,8 +28,10 @@ from replicator.partition_key import PRODUCER_EXPIRY_MARGIN_MS, PartitionKey, Pr
 from replicator.partition_states import Halt, Reinspect
 from replicator.recovery import log_inspection as look_module
 from replicator.recovery import takeover
-from replicator.recovery.log_inspection import LOG_SETTLE_S, BrokerAddress, LeaderLog, SettledLogEnds
+from replicator.recovery.log_inspection import BrokerAddress, LeaderLog
 from replicator.recovery.recovery_point import LogInspection, RecoveryPoint, find_recovery_point
+from replicator.recovery.settled_log_ends import SettledLogEnds
+from topology.delivery_guarantee import LOG_SETTLE_S
 from topology.plan import PlanFlow
 from topology.selectors import Selector, TopicSelection
 
@@ -211,32 +213,7 @@ def test_the_ledger_s_producer_id_counts_not_the_flow_s() -> None:
     assert decided.identity.producer_id == 7
 
 
-# -- stillness -------------------------------------------------------------------------------------------------
-
 KEY = PartitionKey("onprem-to-cloud", "orders", "orders", 0)
-
-
-def test_stillness() -> None:
-    still = SettledLogEnds()
-    assert not still.settled(KEY, "target", 5, 0.0)
-    for now in (10, 20, 30, LOG_SETTLE_S - 1):
-        assert not still.settled(KEY, "target", 5, now)
-    assert still.settled(KEY, "target", 5, LOG_SETTLE_S)
-    assert not still.settled(KEY, "source", 9, LOG_SETTLE_S)
-    assert not still.settled(KEY, "target", 6, LOG_SETTLE_S + 1)
-    assert not still.settled(KEY, "target", 6, LOG_SETTLE_S + 2)
-    still.forget(KEY)
-    assert not still.settled(KEY, "target", 6, 3 * LOG_SETTLE_S)
-
-
-def test_stillness_of_long_ago_does_not_count() -> None:
-    """The partition was another worker's between the two looks; its last request may be under way."""
-    still = SettledLogEnds()
-    assert not still.settled(KEY, "target", 5, 0.0)
-    assert not still.settled(KEY, "target", 5, 600.0)
-    for now in (610.0, 620.0, 630.0):
-        assert not still.settled(KEY, "target", 5, now)
-    assert still.settled(KEY, "target", 5, 600.0 + LOG_SETTLE_S)
 
 
 # -- taking over -----------------------------------------------------------------------------------------------

@@ -128,6 +128,7 @@ def _seen(
         now=int(time.time() * 1000),
         expiration=expiration_ms,
         settled=stands_still and state.end == there.end,
+        unreplicated=state.end - there.end,
         source_settled=stillness.settled(key, "source", here.end, time.monotonic(), here.asked_at),
     )
 

@@ -177,6 +177,11 @@ CASES = [
     Case("emptied by retention", (100, 1, 1), at_target(STAND_IN, stood_at=50),
          WITHOUT_IDS | {"target_start": 100, "tail": None, "settled": True}),
     Case("nothing was there before", (0, 1, DEPTH), at_target(STAND_IN), EMPTY | WITHOUT_IDS | {"target_end": 0}),
+    Case("its leader is ahead of where the copy began", Reinspect, at_target(STAND_IN),
+         EMPTY | WITHOUT_IDS | {"unreplicated": 3}, says="3 records behind offset 0 are not replicated"),
+    Case("its leader is ahead", Reinspect, at_target(STAND_IN), WITHOUT_IDS | {"unreplicated": 3}, says="3 records"),
+    Case("its leader is ahead, and nobody has copied it yet", Reinspect, None,
+         EMPTY | WITHOUT_IDS | {"unreplicated": 3}, says="3 records"),
     # the source's log
     Case("expired", "source_expired", seen={"source_start": 101}, says="100 to 100"),
     Case("not expired yet", (100, DEPTH, DEPTH), seen={"source_start": 100}),
@@ -359,6 +364,12 @@ def test_a_target_that_does_not_tell_of_producers_is_waited_for(monkeypatch: pyt
     assert isinstance(told, RecoveryPoint)
     assert told.depth == DEPTH
     target.describes_producers = False
+    begun = replace(remembered, identity=ProducerIdentity(us, 1, 10))  # and its first batch is not replicated
+    looked = look_module.inspect_logs([KEY], source.settings, target.settings, us, DAY, SettledLogEnds())[KEY]
+    assert isinstance(looked, tuple), looked
+    waiting = find_recovery_point(begun, looked[0], us, "earliest")
+    assert isinstance(waiting, Reinspect), waiting
+    assert "3 records behind offset 10" in waiting.reason
     stillness, decided = SettledLogEnds(), []
     for _ in range(5):
         decided.append(look(stillness))

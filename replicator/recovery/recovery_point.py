@@ -103,7 +103,7 @@ def find_recovery_point(
         return _first_time(seen, producer_id, start)
     known = (remembered.source_id, remembered.target_id)
     stop = check_topic_ids(known, seen, lambda: remembered.map.source_position(seen.target_end))
-    stop = stop or _emptied_without_id(remembered, seen) or _foreign_tail(remembered, seen)
+    stop = stop or _made_anew_without_id(remembered, seen) or _foreign_tail(remembered, seen)
     stop = stop or check_last_copied(seen, lambda: remembered.map.source_position(seen.target_end))
     stop = stop or _check_replicated(seen)
     if stop is not None:
@@ -274,14 +274,21 @@ def check_tail_producer(tail: RawBatch, identity: ProducerIdentity) -> Halt | No
     )
 
 
-def _emptied_without_id(remembered: LedgerState, seen: LogInspection) -> Halt | None:
-    """A target topic without an id whose log begins at 0 again: made anew. Retention leaves the end where it was."""
-    if seen.target_end or not remembered.stood_at or not is_stand_in_id(seen.target_id):
+def _made_anew_without_id(remembered: LedgerState, seen: LogInspection) -> Halt | None:
+    """A target topic that had no id, and whose log cannot be the one that was written to: it is empty and begins at 0,
+    or it ends lower than a takeover saw it while nothing but what another tool copied stands in it. Retention leaves
+    the end where it was. Of other logs the last batch tells whose they are."""
+    own = remembered.map.own
+    is_behind = bool(remembered.adopted and own) and seen.target_end <= own[0].target
+    if seen.target_end and not is_behind:
         return None
+    if seen.target_end >= remembered.stood_at or not is_stand_in_id(remembered.target_id):
+        return None
+    there = f"ends at {seen.target_end}" if seen.target_end else "is empty and begins at 0"
     return Halt(
         "target_gone",
-        f"the target's log is empty and begins at 0, and it ended at {remembered.stood_at} once: the topic was deleted "
-        "and created again, or lost all of its records (its brokers give topics no ids to tell)",
+        f"the target's log {there}, and it ended at {remembered.stood_at} once: the topic was deleted "
+        "and created again, or lost its records (its brokers gave topics no ids to tell)",
         expected_id=remembered.target_id,
         found_id=seen.target_id,
     )

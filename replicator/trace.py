@@ -26,6 +26,7 @@ from replicator.batch_at_offset import BatchAtOffset, NoRecordAtOffset, read_bat
 from replicator.errors import ReplicatorError
 from replicator.ledger.foreign_part import JoinedOffsetMap
 from replicator.ledger.ledger import Ledger, read_ledger
+from replicator.recovery.recovery_point import is_same_topic
 
 _MAX_HOPS = 64
 _ADOPTED = "adopted"  # the kind of a hop that another tool copied, and a flow went on behind
@@ -119,7 +120,7 @@ def _require_same_topic(here: BatchAtOffset, came: _Came | None, alias: str, off
     """Whether what stands here is what was asked for, or copied. Raises NoRecordAtOffset."""
     if came is None and not here.retained:
         raise NoRecordAtOffset(f"offset {offset} on {alias} was compacted away: a newer record has its key")
-    if came is not None and came.topic_id != here.led.topic_id:
+    if came is not None and not is_same_topic(came.topic_id, here.led.topic_id):
         raise NoRecordAtOffset(f"topic {came.topic} on {alias} was deleted and created again since it was copied")
 
 
@@ -168,7 +169,9 @@ class _Clusters:
         slots = None if source_topic is None else [compute_slot(producer.flow, source_topic, hop.partition)]
         ledger = read_ledger(settings, flow=producer.flow, slots=slots)
         for key, (offsets, (source_id, target_id)) in ledger.copies().items():
-            if (key.target_topic, key.partition, target_id) != (hop.topic, hop.partition, here.led.topic_id):
+            if (key.target_topic, key.partition) != (hop.topic, hop.partition):
+                continue
+            if not is_same_topic(target_id, here.led.topic_id):
                 continue
             offset = offsets.to_source(hop.offset)
             if offsets.to_target(offset, here.led.end) != hop.offset:
@@ -190,12 +193,10 @@ class _Clusters:
             slot = compute_slot(record.flow.id, source_topic, hop.partition)
             ledger = read_ledger(self.connect_to(alias), flow=record.flow.id, slots=[slot])
             for key, (offsets, (source_id, target_id)) in ledger.copies().items():
-                place = (key.topic, key.partition, target_id)
-                if place != (source_topic, hop.partition, here.led.topic_id) or not isinstance(
-                    offsets, JoinedOffsetMap
-                ):
+                is_place = (key.topic, key.partition) == (source_topic, hop.partition)
+                if not is_place or not is_same_topic(target_id, here.led.topic_id):
                     continue
-                if hop.offset >= offsets.base:
+                if not isinstance(offsets, JoinedOffsetMap) or hop.offset >= offsets.base:
                     continue
                 note = f"copied by {offsets.tool}, before {record.flow.id} went on behind it"
                 if not any(first <= hop.offset < first + many for first, _, many in offsets.front.counted):

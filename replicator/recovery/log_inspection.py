@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import time
 import uuid
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import NamedTuple
 
@@ -29,10 +30,9 @@ from replicator.batch.repack import RepackTerms
 from replicator.ledger.leader_epochs import LeaderEpochEntry, find_leader_epoch_below
 from replicator.partition_key import PartitionKey
 from replicator.recovery.recovery_point import LogInspection
-from topology.delivery_guarantee import LOG_SETTLE_S
+from replicator.recovery.settled_log_ends import SettledLogEnds
 
 _SEARCHED = 8 << 20  # bytes of a target's log that are asked for at once
-_GAP_S = 12.0  # between two inspections of one partition: above the longest back-off (5 s) and a hanging broker
 
 
 class BrokerAddress(NamedTuple):
@@ -44,7 +44,8 @@ class BrokerAddress(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LeaderLog:
-    """A partition's leader and what it says of the log; epochs are those of the first record and of the end."""
+    """A partition's leader and what it says of the log; epochs are those of the first record and of the end. asked_at:
+    when it was asked for the end (monotonic seconds); the answer says nothing of later moments."""
 
     topic_id: uuid.UUID
     leader: BrokerAddress
@@ -52,28 +53,7 @@ class LeaderLog:
     end: int
     start_epoch: int = -1
     end_epoch: int = -1
-
-
-class SettledLogEnds:
-    """Since when the end of each log has stood still, by a monotonic clock."""
-
-    def __init__(self) -> None:
-        self._since: dict[tuple[PartitionKey, str], tuple[int, float, float]] = {}  # end, since when, last inspection
-
-    def settled(self, key: PartitionKey, side: str, end: int, now: float) -> bool:
-        """Whether `end` was the same at every inspection of the last LOG_SETTLE_S seconds. Who did not look for a while
-        (the partition was another worker's meanwhile) begins again: what was seen before says nothing of what was
-        sent."""
-        seen, since, last = self._since.get((key, side), (end, now, now))
-        if seen != end or now - last > _GAP_S:
-            since = now
-        self._since[key, side] = (end, since, now)
-        return now - since >= LOG_SETTLE_S
-
-    def forget(self, key: PartitionKey) -> None:
-        """The partition is copied again: what was seen before says nothing about requests that are sent now."""
-        for side in ("source", "target"):
-            self._since.pop((key, side), None)
+    asked_at: float = field(default=math.inf, compare=False)
 
 
 def inspect_logs(
@@ -135,7 +115,7 @@ def _seen(
         if isinstance(stored, ClusterError):
             return stored
         tail = stored
-    stands_still = stillness.settled(key, "target", state.end, time.monotonic())
+    stands_still = stillness.settled(key, "target", state.end, time.monotonic(), state.asked_at)
     return LogInspection(
         source_id=here.topic_id,
         source_start=here.start,
@@ -148,16 +128,18 @@ def _seen(
         now=int(time.time() * 1000),
         expiration=expiration_ms,
         settled=stands_still and state.end == there.end,
-        source_settled=stillness.settled(key, "source", here.end, time.monotonic()),
+        unreplicated=state.end - there.end,
+        source_settled=stillness.settled(key, "source", here.end, time.monotonic(), here.asked_at),
     )
 
 
 class _ProducerState(NamedTuple):
     """producer: see `LogInspection`. end: of the leader's log, with what its followers do not have yet where the
-    leader does not tell what it holds of us; otherwise that of `LeaderLog`."""
+    leader does not tell what it holds of us; otherwise that of `LeaderLog`. asked_at: when that end was asked for."""
 
     producer: tuple[int, int, int] | None
     end: int
+    asked_at: float
 
 
 def _read_producer_state(
@@ -168,16 +150,18 @@ def _read_producer_state(
     what is not replicated yet. Where it is missing, the end of the leader's own log does."""
     topic, partition = key.target_topic, key.partition
     if not connection.knows(Api.DESCRIBE_PRODUCERS, 0):
+        asked_at = time.monotonic()
         (own,) = connection.list_offsets(((topic, partition),), LATEST, unreplicated=True)
         if own.error in error_codes.REINSPECT_CODES:
             return build_refusal(connection.alias, "ListOffsets", topic, partition, own.error)
         # A server that is not Apache's may refuse this question (its offset is -1 then), and answered the usual one.
-        return _ProducerState(None, max(own.offset, there.end))
+        return _ProducerState(None, max(own.offset, there.end), asked_at)
     error, states = connection.describe_producers(topic, partition)
     if error:
         return build_refusal(connection.alias, "DescribeProducers", topic, partition, error)
     ours = next((state for state in states if state.producer_id == producer_id), None)
-    return _ProducerState(None if ours is None else (ours.epoch, ours.last_sequence, ours.last_timestamp), there.end)
+    held = None if ours is None else (ours.epoch, ours.last_sequence, ours.last_timestamp)
+    return _ProducerState(held, there.end, there.asked_at)
 
 
 def _tail(connection: Connection, there: LeaderLog, partition: int) -> RawBatch | ClusterError | None:
@@ -321,6 +305,7 @@ def read_leader_logs(
         with closing(open_connection(settings, address)) as connection:
             asked = tuple(led)
             starts = {(a.topic, a.partition): a for a in connection.list_offsets(asked, EARLIEST)}
+            asked_at = time.monotonic()
             ends = {(a.topic, a.partition): a for a in connection.list_offsets(asked, LATEST, isolation=isolation)}
         for where in led:
             error = starts[where].error or ends[where].error
@@ -330,7 +315,7 @@ def read_leader_logs(
                 topic_id, _ = leaders[where]
                 start, end = starts[where], ends[where]
                 found[where] = LeaderLog(
-                    topic_id, address, start.offset, end.offset, start.leader_epoch, end.leader_epoch
+                    topic_id, address, start.offset, end.offset, start.leader_epoch, end.leader_epoch, asked_at
                 )
     return found
 

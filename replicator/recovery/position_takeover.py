@@ -6,6 +6,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, field, replace
+from functools import partial
 from typing import NamedTuple
 
 from clusters.control_topics import ControlWriter
@@ -15,10 +16,11 @@ from clusters.settings import ConnectionSettings
 from clusters.wire.messages import READ_COMMITTED, READ_UNCOMMITTED
 from replicator.ledger.leader_epochs import LeaderEpochEntry
 from replicator.ledger.ledger import Ledger
+from replicator.ledger.offset_map import OffsetMap
 from replicator.ledger.transaction_positions import PositionAndRuns
 from replicator.partition_key import PartitionKey
 from replicator.partition_states import Halt, Reinspect
-from replicator.recovery.log_inspection import LeaderLog, SettledLogEnds, find_log_truncations, read_leader_logs
+from replicator.recovery.log_inspection import LeaderLog, find_log_truncations, read_leader_logs
 from replicator.recovery.operator_decisions import (
     OperatorDecision,
     bind_lost_offsets,
@@ -27,6 +29,7 @@ from replicator.recovery.operator_decisions import (
     journal_policy_decision,
 )
 from replicator.recovery.recovery_point import is_same_topic
+from replicator.recovery.settled_log_ends import SettledLogEnds
 from replicator.recovery.source_comparison import LastCopied, compare_last_copied, needs_comparison
 from replicator.recovery.transaction_recovery_point import (
     InspectedRanges,
@@ -135,7 +138,7 @@ class PositionTakeover:
             elif isinstance(there, ClusterError):
                 found[key] = there
             else:
-                settled = self.stillness.settled(key, "source", here.end, time.monotonic())
+                settled = self.stillness.settled(key, "source", here.end, time.monotonic(), here.asked_at)
                 found[key] = InspectedPartition(here, there, InspectedRanges.of(here, there, settled))
                 at = ledger.positions[key].position if key in ledger.positions else None
                 if (
@@ -166,19 +169,31 @@ class PositionTakeover:
 def _find_last_copied(
     ledger: Ledger, inspected: Mapping[PartitionKey, InspectedPartition | ClusterError], *, exact: bool
 ) -> dict[PartitionKey, LastCopied]:
-    """What to compare of the partitions whose source topic has no id, or had none when it was copied."""
+    """What to compare of the partitions with a topic at one end that has no id, or had none when it was copied."""
     found: dict[PartitionKey, LastCopied] = {}
     for key, seen in inspected.items():
         if isinstance(seen, ClusterError) or key not in ledger.positions:
             continue
         here, there, ends = seen
         at = ledger.positions[key].position
-        if not needs_comparison(at.source_id, ends.source_id) or not is_same_topic(at.target_id, ends.target_id):
+        beside_others = at.log is None  # in transactions
+        has_stand_in = needs_comparison(at.source_id, ends.source_id) or (
+            beside_others and needs_comparison(at.target_id, ends.target_id)
+        )
+        is_same = is_same_topic(at.source_id, ends.source_id) and is_same_topic(at.target_id, ends.target_id)
+        if not has_stand_in or not is_same:
             continue
         gave_up = bool(at.order) and at.leader_epoch < 0  # by an operator decision; nothing was copied since
         first = at.target_end if gave_up else at.begin.target
-        found[key] = LastCopied(here, there, first, at.target_end, ledger.positions[key].map.to_source, exact)
+        offsets = ledger.positions[key].map
+        is_ours = partial(_is_copied, offsets, at.target_end) if beside_others else None
+        found[key] = LastCopied(here, there, first, at.target_end, offsets.to_source, exact, is_ours)
     return found
+
+
+def _is_copied(offsets: OffsetMap, end: int, offset: int) -> bool:
+    """Whether a record of ours stands at this target offset; those of other writers stand in gaps of the map."""
+    return offsets.to_target(offsets.to_source(offset), end) == offset
 
 
 def classify_trouble(error: ClusterError, source_alias: str) -> RecoveryTrouble:

@@ -31,6 +31,8 @@ class LogInspection:
     longer than any request can be under way. source_settled: the same for the source's log. diverges_at: the first
     copied source offset that the source's log no longer holds as it was copied (KIP-320); None if there is none.
     missed: in an aligned partition, the first source record whose offset holds something else on the target.
+    unreplicated: how many records the target's leader holds behind the target's end, where it was asked (one that does
+    not tell what it holds of producers); they may be ours.
     source_is_same: whether the source holds the last copied records still; None where they were not compared, as both
     topics have ids, or are not to be had any more (`replicator.recovery.source_comparison`).
     """
@@ -50,6 +52,7 @@ class LogInspection:
     diverges_at: int | None = None
     missed: int | None = None
     source_is_same: bool | None = None
+    unreplicated: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +103,9 @@ def find_recovery_point(
         return _first_time(seen, producer_id, start)
     known = (remembered.source_id, remembered.target_id)
     stop = check_topic_ids(known, seen, lambda: remembered.map.source_position(seen.target_end))
-    stop = stop or _emptied_without_id(remembered, seen) or _foreign_tail(remembered, seen)
+    stop = stop or _made_anew_without_id(remembered, seen) or _foreign_tail(remembered, seen)
     stop = stop or check_last_copied(seen, lambda: remembered.map.source_position(seen.target_end))
+    stop = stop or _check_replicated(seen)
     if stop is not None:
         return stop
     identity = remembered.identity
@@ -143,7 +147,14 @@ def find_recovery_point(
     )
 
 
-def _first_time(seen: LogInspection, producer_id: int, start: StartPosition) -> RecoveryPoint | Halt:
+def _check_replicated(seen: LogInspection) -> Reinspect | None:
+    """Check that the target's followers hold all that its leader holds, which may be ours. None if so."""
+    if not seen.unreplicated:
+        return None
+    return Reinspect(f"{seen.unreplicated} records behind offset {seen.target_end} are not replicated yet")
+
+
+def _first_time(seen: LogInspection, producer_id: int, start: StartPosition) -> RecoveryPoint | Halt | Reinspect:
     if seen.target_end != seen.target_start:
         return Halt(
             "target_foreign_write",
@@ -151,7 +162,7 @@ def _first_time(seen: LogInspection, producer_id: int, start: StartPosition) -> 
             "and the ledger knows nothing of them",
             target=OffsetSpan(seen.target_start, seen.target_end),
         )
-    return RecoveryPoint(
+    return _check_replicated(seen) or RecoveryPoint(
         identity=ProducerIdentity(producer_id, 0, seen.target_end),
         position=find_start_offset(start, seen),
         target_end=seen.target_end,
@@ -263,14 +274,21 @@ def check_tail_producer(tail: RawBatch, identity: ProducerIdentity) -> Halt | No
     )
 
 
-def _emptied_without_id(remembered: LedgerState, seen: LogInspection) -> Halt | None:
-    """A target topic without an id whose log begins at 0 again: made anew. Retention leaves the end where it was."""
-    if seen.target_end or not remembered.stood_at or not is_stand_in_id(seen.target_id):
+def _made_anew_without_id(remembered: LedgerState, seen: LogInspection) -> Halt | None:
+    """A target topic that had no id, and whose log cannot be the one that was written to: it is empty and begins at 0,
+    or it ends lower than a takeover saw it while nothing but what another tool copied stands in it. Retention leaves
+    the end where it was. Of other logs the last batch tells whose they are."""
+    own = remembered.map.own
+    is_behind = bool(remembered.adopted and own) and seen.target_end <= own[0].target
+    if seen.target_end and not is_behind:
         return None
+    if seen.target_end >= remembered.stood_at or not is_stand_in_id(remembered.target_id):
+        return None
+    there = f"ends at {seen.target_end}" if seen.target_end else "is empty and begins at 0"
     return Halt(
         "target_gone",
-        f"the target's log is empty and begins at 0, and it ended at {remembered.stood_at} once: the topic was deleted "
-        "and created again, or lost all of its records (its brokers give topics no ids to tell)",
+        f"the target's log {there}, and it ended at {remembered.stood_at} once: the topic was deleted "
+        "and created again, or lost its records (its brokers gave topics no ids to tell)",
         expected_id=remembered.target_id,
         found_id=seen.target_id,
     )

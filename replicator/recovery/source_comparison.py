@@ -40,7 +40,8 @@ class LastCopied:
     """What to compare of one partition: records at target offsets first <= offset < end.
 
     to_source: target offset → source offset; raises ReplicatorError where it cannot tell. exact: keys, values and
-    headers are copied as they are; otherwise ids of schemas in them are replaced, which keeps their lengths.
+    headers are copied as they are; otherwise ids of schemas in them are replaced, which keeps their lengths. is_ours:
+    whether the record at a target offset was copied; None where all were, as nobody else writes there.
     """
 
     source: LeaderLog
@@ -49,6 +50,7 @@ class LastCopied:
     end: int
     to_source: Callable[[int], int]
     exact: bool
+    is_ours: Callable[[int], bool] | None = None
 
 
 class SourceComparison(NamedTuple):
@@ -126,7 +128,7 @@ def _place_records(copied: LastCopied, batches: list[RawBatch]) -> dict[int, _Pl
         for batch in batches
         if not batch.control and batch.records
         for record in decode_records_of_any_format(batch)
-        if copied.first <= record.offset < copied.end
+        if copied.first <= record.offset < copied.end and (copied.is_ours is None or copied.is_ours(record.offset))
     }
 
 

@@ -24,7 +24,6 @@ from replicator.partition_states import Halt, Reinspect
 from replicator.recovery.aligned_recovery_point import begin_with_filling, find_aligned_recovery_point
 from replicator.recovery.log_inspection import (
     LeaderLog,
-    SettledLogEnds,
     find_leaderless_partitions,
     find_log_truncations,
     inspect_logs,
@@ -41,6 +40,7 @@ from replicator.recovery.operator_decisions import (
 )
 from replicator.recovery.producer_epochs import begin_exclusive_epoch, drop_overtaken_epochs, drop_unlanded_epochs
 from replicator.recovery.recovery_point import LogInspection, RecoveryPoint, find_recovery_point, is_same_topic
+from replicator.recovery.settled_log_ends import SettledLogEnds
 from replicator.recovery.source_comparison import (
     NOT_COMPARED,
     LastCopied,

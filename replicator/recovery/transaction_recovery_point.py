@@ -1,7 +1,8 @@
 """How a partition goes on that is copied in transactions: the ledger, one inspection of both logs, an order; no I/O.
 
 There is less to judge than where sequence numbers count (`replicator.recovery.recovery_point`): the position was
-committed with the records, so the target's log is not asked for anything but its topic id.
+committed with the records, so the target's log is asked for its topic id only, and where it has none, for the record
+that was copied last.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from replicator.partition_states import Halt, OffsetSpan, Reinspect
 from replicator.recovery.log_inspection import LeaderLog
 from replicator.recovery.operator_decisions import OperatorDecision, bind_lost_offsets, explain_outgrown_gap
 from replicator.recovery.recovery_point import check_last_copied, check_topic_ids, find_start_offset
+from replicator.recovery.source_comparison import needs_comparison
 
 RecoveryTrouble = Halt | Reinspect
 
@@ -75,6 +77,7 @@ def find_transaction_recovery_point(
     trouble = (
         _recreated(at, ends)
         or _target_range(at, ends)
+        or _check_target_records(at, ends)
         or check_last_copied(ends, lambda: at.position)
         or _source_range(known, ends)
     )
@@ -159,6 +162,22 @@ def _target_range(at: TransactionPosition, ends: InspectedRanges) -> RecoveryTro
     if not ends.target_settled:
         return Reinspect(why, "target_gone")
     return Halt("target_gone", why, target=lost, expected_id=at.target_id, found_id=ends.target_id)
+
+
+def _check_target_records(at: TransactionPosition, ends: InspectedRanges) -> Halt | None:
+    """Check that a target without topic ids holds what was copied last. Where the source's id says that it is the same,
+    other records are the target's. None if neither end has an id: then `check_last_copied` tells."""
+    is_source_known = not needs_comparison(at.source_id, ends.source_id)
+    if not is_source_known or ends.source_is_same is not False or ends.diverges_at is not None:
+        return None
+    return Halt(
+        "target_gone",
+        f"the target holds other records below offset {at.target_end} than were copied there last: the topic was "
+        "deleted and created again, or its log was cut and has grown again (its brokers gave topics no ids to tell)",
+        target=OffsetSpan(ends.target_start, ends.target_end),
+        expected_id=at.target_id,
+        found_id=ends.target_id,
+    )
 
 
 def _source_range(known: PositionAndRuns, ends: InspectedRanges) -> RecoveryTrouble | None:

@@ -17,6 +17,7 @@ from replicator.errors import ReplicatorError
 from replicator.ledger.ledger import Ledger
 from replicator.ledger.offset_map import OffsetMap
 from replicator.ledger.offset_translation import CopiedPartition, OffsetNotCopied, translate_offset
+from replicator.recovery.recovery_point import is_same_topic
 from replicator.sync.group_decisions import TranslatedPosition
 
 
@@ -168,6 +169,6 @@ class CopiedLogs:
             return None, ""
         offsets, (source_id, target_id) = self.maps[flow, source]
         for log, known, side in ((at_source, source_id, "source"), (at_target, target_id, "target")):
-            if log is not None and log.topic_id and log.topic_id != str(known):
+            if log is not None and log.topic_id and not is_same_topic(known, uuid.UUID(log.topic_id)):
                 return None, f"the topic of flow {flow} was deleted and created again at its {side} since it was copied"
         return (None if at_target is None else CopiedPartition(offsets, at_target.end)), ""

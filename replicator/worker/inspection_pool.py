@@ -19,9 +19,9 @@ from replicator.copy.transactions.slot_sender import SlotSenders
 from replicator.copy.transactions.slot_takeover import TakenTransactionPartition, TransactionTakeover
 from replicator.partition_key import PartitionKey
 from replicator.partition_states import Halt, Reinspect
-from replicator.recovery.log_inspection import SettledLogEnds
 from replicator.recovery.operator_decisions import COPY_FOREIGN
 from replicator.recovery.repeat_takeover import RepeatTakeover, TakenRepeatablePartition
+from replicator.recovery.settled_log_ends import SettledLogEnds
 from replicator.recovery.takeover import TakenPartition, take_over_partitions
 from replicator.worker.loop_guards import LoopGuards
 from replicator.worker.partition_task import PartitionTask
@@ -52,8 +52,9 @@ class InspectionPool:
 
     def start(self, tasks: Iterable[PartitionTask]) -> None:
         """Look for those that are due. A flow's next ones wait until its last ones are done, so that they go together:
-        each inspection reads the ledger of its slots."""
+        each inspection reads the ledger of its slots. To be called in each round of the worker's loop."""
         now = time.monotonic()
+        self.stillness.note_round(now)
         busy = {under_way[0].key.flow for under_way, _ in self._under_way}
         due: dict[str, list[PartitionTask]] = defaultdict(list)
         for task in tasks:

@@ -244,6 +244,8 @@ class Worker:
             self._registry.rates.share(compute_quota_shares(assigned, flows, self._discovery.topics))
             for key, assignment in assigned.items():
                 task = self._tasks.setdefault(key, PartitionTask(key, assignment.record))
+                if not task.wanted:  # it was another worker's since
+                    self._inspections.stillness.forget(key)
                 task.wanted, task.serving = True, assignment.serving
                 task.held, task.hint = assignment.held, assignment.hint
                 task.gap_method = assignment.gap_method

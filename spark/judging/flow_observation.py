@@ -21,6 +21,7 @@ from clusters.topic_partition import TopicPartition
 from replicator.ledger.explicit_runs import RepeatedRunMap
 from replicator.ledger.ledger import read_ledger
 from replicator.ledger.offset_map import BrokenOffsetMap, OffsetMap
+from replicator.recovery.recovery_point import is_same_topic
 from spark.errors import WrongUse
 from spark.judging.proof_window import ObservedPartition, PartitionPair
 from spark.judging.record_ownership import (
@@ -354,12 +355,12 @@ def _read_skipped_producers(facts: FlowFacts) -> None:
 
 def _explain_unusable(facts: FlowFacts, found: PartitionAlignment, ids: tuple[uuid.UUID, uuid.UUID]) -> str:
     """Why the alignment of a partition cannot be used; empty when it can."""
-    if found.ids is not None and found.ids != ids:
-        side, at = (facts.flow.source, 0) if found.ids[0] != ids[0] else (facts.flow.target, 1)
-        return (
-            f"its topic was deleted and made anew on {side} since the flow copied it (id {found.ids[at]}, now "
-            f"{ids[at]}). `topology status` shows the partition's state and how the flow goes on"
-        )
+    for side, known, now in zip((facts.flow.source, facts.flow.target), found.ids or (), ids, strict=False):
+        if not is_same_topic(known, now):
+            return (
+                f"its topic was deleted and made anew on {side} since the flow copied it (id {known}, now "
+                f"{now}). `topology status` shows the partition's state and how the flow goes on"
+            )
     if isinstance(found.map, BrokenOffsetMap):
         return f"its ledger cannot be used: {found.map.error}. `topology status` shows its state and the remedy"
     return ""

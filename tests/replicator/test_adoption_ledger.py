@@ -10,6 +10,7 @@ import pytest
 
 from clusters.control_records import ControlRecord
 from clusters.errors import ProtocolError
+from clusters.wire.topic_names import build_stand_in_id
 from replicator.errors import ReplicatorError
 from replicator.ledger import foreign_part as stored
 from replicator.ledger.consolidation import build_map_blocks
@@ -73,6 +74,29 @@ def test_both_sides_of_the_boundary() -> None:
     assert list(offsets.own) == [OffsetRun(160, 112)]
     assert (offsets.tool, offsets.extra) == ("MirrorMaker 2", (OffsetSpan(100, 150),))
     assert offsets.extended(OffsetRun(170, 130)).to_target(130, 200) == 170
+
+
+def test_an_adopted_topic_without_an_id_that_was_made_anew_is_found() -> None:
+    """Others filled the new one below what was adopted, so its last batch tells nothing."""
+    ((remembered, _),) = assemble_partitions([CLAIM], decode_foreign_parts(records(MM2))).values()
+    went_on = replace(remembered, stood_at=170)
+    nameless = replace(went_on, target_id=build_stand_in_id("zk-cluster", "onprem.orders"))
+    anew = replace(FILLED, target_id=nameless.target_id, target_end=100, tail=tail(90, 100, producer=-1))
+    for seen in (
+        anew,
+        replace(anew, target_end=160, tail=tail(150, 160, producer=-1)),
+        replace(anew, target_id=TARGET),
+    ):
+        found = find_recovery_point(nameless, seen, 7, "earliest")
+        assert isinstance(found, Halt), found
+        assert (found.state, found.expected_id) == ("target_gone", nameless.target_id)
+        assert f"the target's log ends at {seen.target_end}, and it ended at 170 once" in found.error
+    for known_, seen in (
+        (went_on, replace(anew, target_id=TARGET)),  # an id tells
+        (replace(nameless, stood_at=160), replace(anew, target_end=160, tail=tail(150, 160, producer=-1))),
+        (nameless, replace(anew, target_end=170, tail=tail(160, 170, epoch=1, sequence=0))),
+    ):
+        assert isinstance(find_recovery_point(known_, seen, 7, "earliest"), RecoveryPoint)
 
 
 def test_parts_count_only_when_a_claim_names_their_order() -> None:

@@ -26,8 +26,9 @@ from replicator.partition_key import PartitionKey, ProducerIdentity
 from replicator.partition_states import Halt, OffsetSpan
 from replicator.recovery import log_inspection as look_module
 from replicator.recovery import source_comparison
-from replicator.recovery.log_inspection import BrokerAddress, LeaderLog, SettledLogEnds
+from replicator.recovery.log_inspection import BrokerAddress, LeaderLog
 from replicator.recovery.recovery_point import find_recovery_point
+from replicator.recovery.settled_log_ends import SettledLogEnds
 from tests.replicator.test_ledger import Written
 
 KEY = PartitionKey("onprem-to-cloud", "orders", "orders", 0)

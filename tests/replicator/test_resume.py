@@ -28,8 +28,10 @@ from replicator.partition_key import PRODUCER_EXPIRY_MARGIN_MS, PartitionKey, Pr
 from replicator.partition_states import Halt, Reinspect
 from replicator.recovery import log_inspection as look_module
 from replicator.recovery import takeover
-from replicator.recovery.log_inspection import LOG_SETTLE_S, BrokerAddress, LeaderLog, SettledLogEnds
+from replicator.recovery.log_inspection import BrokerAddress, LeaderLog
 from replicator.recovery.recovery_point import LogInspection, RecoveryPoint, find_recovery_point
+from replicator.recovery.settled_log_ends import SettledLogEnds
+from topology.delivery_guarantee import LOG_SETTLE_S
 from topology.plan import PlanFlow
 from topology.selectors import Selector, TopicSelection
 
@@ -170,11 +172,19 @@ CASES = [
          {"tail": tail(90, 100, producer=8)}, says="producer 8"),
     Case("made anew and empty", "target_gone", at_target(STAND_IN, stood_at=50),
          EMPTY | WITHOUT_IDS | {"target_end": 0, "settled": True}, says="it ended at 50 once"),
+    Case("made anew and empty, by brokers that give ids since", "target_gone", at_target(STAND_IN, stood_at=50),
+         EMPTY | {"settled": True}, says="it ended at 50 once"),
+    Case("empty, and an id tells that it is the same", (0, 1, DEPTH), at_target(TARGET, stood_at=50), EMPTY),
     Case("made anew, and a late batch of ours is all that it holds", "duplicated", at_target(STAND_IN, stood_at=50),
          WITHOUT_IDS | {"target_end": 10, "tail": tail(0, 10, sequence=90)}, says="carries sequence 90"),
     Case("emptied by retention", (100, 1, 1), at_target(STAND_IN, stood_at=50),
          WITHOUT_IDS | {"target_start": 100, "tail": None, "settled": True}),
     Case("nothing was there before", (0, 1, DEPTH), at_target(STAND_IN), EMPTY | WITHOUT_IDS | {"target_end": 0}),
+    Case("its leader is ahead of where the copy began", Reinspect, at_target(STAND_IN),
+         EMPTY | WITHOUT_IDS | {"unreplicated": 3}, says="3 records behind offset 0 are not replicated"),
+    Case("its leader is ahead", Reinspect, at_target(STAND_IN), WITHOUT_IDS | {"unreplicated": 3}, says="3 records"),
+    Case("its leader is ahead, and nobody has copied it yet", Reinspect, None,
+         EMPTY | WITHOUT_IDS | {"unreplicated": 3}, says="3 records"),
     # the source's log
     Case("expired", "source_expired", seen={"source_start": 101}, says="100 to 100"),
     Case("not expired yet", (100, DEPTH, DEPTH), seen={"source_start": 100}),
@@ -211,32 +221,7 @@ def test_the_ledger_s_producer_id_counts_not_the_flow_s() -> None:
     assert decided.identity.producer_id == 7
 
 
-# -- stillness -------------------------------------------------------------------------------------------------
-
 KEY = PartitionKey("onprem-to-cloud", "orders", "orders", 0)
-
-
-def test_stillness() -> None:
-    still = SettledLogEnds()
-    assert not still.settled(KEY, "target", 5, 0.0)
-    for now in (10, 20, 30, LOG_SETTLE_S - 1):
-        assert not still.settled(KEY, "target", 5, now)
-    assert still.settled(KEY, "target", 5, LOG_SETTLE_S)
-    assert not still.settled(KEY, "source", 9, LOG_SETTLE_S)
-    assert not still.settled(KEY, "target", 6, LOG_SETTLE_S + 1)
-    assert not still.settled(KEY, "target", 6, LOG_SETTLE_S + 2)
-    still.forget(KEY)
-    assert not still.settled(KEY, "target", 6, 3 * LOG_SETTLE_S)
-
-
-def test_stillness_of_long_ago_does_not_count() -> None:
-    """The partition was another worker's between the two looks; its last request may be under way."""
-    still = SettledLogEnds()
-    assert not still.settled(KEY, "target", 5, 0.0)
-    assert not still.settled(KEY, "target", 5, 600.0)
-    for now in (610.0, 620.0, 630.0):
-        assert not still.settled(KEY, "target", 5, now)
-    assert still.settled(KEY, "target", 5, 600.0 + LOG_SETTLE_S)
 
 
 # -- taking over -----------------------------------------------------------------------------------------------
@@ -382,6 +367,12 @@ def test_a_target_that_does_not_tell_of_producers_is_waited_for(monkeypatch: pyt
     assert isinstance(told, RecoveryPoint)
     assert told.depth == DEPTH
     target.describes_producers = False
+    begun = replace(remembered, identity=ProducerIdentity(us, 1, 10))  # and its first batch is not replicated
+    looked = look_module.inspect_logs([KEY], source.settings, target.settings, us, DAY, SettledLogEnds())[KEY]
+    assert isinstance(looked, tuple), looked
+    waiting = find_recovery_point(begun, looked[0], us, "earliest")
+    assert isinstance(waiting, Reinspect), waiting
+    assert "3 records behind offset 10" in waiting.reason
     stillness, decided = SettledLogEnds(), []
     for _ in range(5):
         decided.append(look(stillness))

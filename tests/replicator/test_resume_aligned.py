@@ -23,9 +23,10 @@ from replicator.partition_key import MAX_BATCHES_IN_FLIGHT, PartitionKey, Produc
 from replicator.partition_states import Halt, Reinspect
 from replicator.recovery import takeover
 from replicator.recovery.aligned_recovery_point import begin_with_filling, find_aligned_recovery_point
-from replicator.recovery.log_inspection import BrokerAddress, LeaderLog, SettledLogEnds
+from replicator.recovery.log_inspection import BrokerAddress, LeaderLog
 from replicator.recovery.operator_decisions import OperatorDecision
 from replicator.recovery.recovery_point import LogInspection, RecoveryPoint
+from replicator.recovery.settled_log_ends import SettledLogEnds
 from tests.replicator.build import batch_of, data
 from topology.plan import PlanFlow
 from topology.selectors import Selector, TopicSelection

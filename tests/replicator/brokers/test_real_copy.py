@@ -15,8 +15,9 @@ from replicator.ledger.ledger import read_ledger
 from replicator.ledger.ledger_block import Generation, LedgerBlock
 from replicator.partition_key import PartitionKey
 from replicator.partition_states import Reinspect
-from replicator.recovery.log_inspection import SettledLogEnds, inspect_logs
+from replicator.recovery.log_inspection import inspect_logs
 from replicator.recovery.recovery_point import find_recovery_point
+from replicator.recovery.settled_log_ends import SettledLogEnds
 from replicator.recovery.takeover import TakenPartition, claim_partitions
 from tests.replicator.real import (
     applied,

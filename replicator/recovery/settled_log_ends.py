@@ -1,0 +1,47 @@
+"""Whether a log has stood still for so long that nothing can be under way to it any more. Does no I/O."""
+
+from __future__ import annotations
+
+import math
+
+from replicator.partition_key import PartitionKey
+from topology.delivery_guarantee import LOG_SETTLE_S
+
+_GAP_S = 12.0  # that a worker hears nothing of its partitions: above the longest back-off (5 s) and a hanging broker
+
+
+class SettledLogEnds:
+    """Since when the end of each log has stood still, by a monotonic clock."""
+
+    def __init__(self) -> None:
+        self._since: dict[tuple[PartitionKey, str], tuple[int, float, float]] = {}  # end, since when, last inspection
+        self._loop_since = self._loop_at = -math.inf  # when the worker's loop began without a pause; its last round
+
+    def note_round(self, now: float) -> None:
+        """The worker's loop has come round: it has heard which partitions were taken from it (`forget`). A loop that
+        paused for longer than _GAP_S was frozen, and its partitions may have been another worker's meanwhile."""
+        if now - self._loop_at > _GAP_S:
+            self._loop_since = now
+        self._loop_at = now
+
+    def settled(self, key: PartitionKey, side: str, end: int, now: float, asked_at: float | None = None) -> bool:
+        """Whether `end` was the same at every inspection of the last LOG_SETTLE_S seconds. What was seen before the
+        partition was another worker's says nothing of what that one sent, so a worker that was away begins again.
+
+        asked_at: when the end was asked for. One round over many partitions takes long, and so an answer may be old;
+        with its time, the inspections may be as far apart as they need while the worker's loop goes on (`note_round`).
+        Without it, they may be _GAP_S apart.
+        """
+        seen, since, last = self._since.get((key, side), (end, now, now))
+        heard = last if asked_at is None else max(last, self._loop_at)
+        was_away = last < self._loop_since or now - heard > _GAP_S
+        if seen != end or was_away:
+            since = now
+        self._since[key, side] = (end, since, now)
+        return (now if asked_at is None else min(now, asked_at)) - since >= LOG_SETTLE_S
+
+    def forget(self, key: PartitionKey) -> None:
+        """The partition is copied again, or was another worker's: what was seen before says nothing about requests that
+        are sent now."""
+        for side in ("source", "target"):
+            self._since.pop((key, side), None)

@@ -101,7 +101,11 @@ def apply_transaction_decision(
     (replicator.recovery.operator_decisions): nothing new, when it was obeyed before or there is nothing left to obey; a
     refused order is said in the error."""
     at = known.position
-    if decision.id == at.order or not isinstance(outcome, Halt):
+    if decision.id == at.order:
+        return outcome
+    if isinstance(outcome, Reinspect) and outcome.halts_as == decision.state == "target_gone":
+        outcome = Halt("target_gone", outcome.reason)  # as the person saw it who decided
+    if not isinstance(outcome, Halt):
         return outcome
     why_not = _explain_unfit(decision, outcome, at, ends)
     if why_not:

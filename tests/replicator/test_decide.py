@@ -110,6 +110,28 @@ def test_a_target_that_lost_what_was_committed_is_not_written_on() -> None:
     assert found.halts_as == "target_gone"
 
 
+@pytest.mark.parametrize(("target_end", "begins"), [(0, True), (20, False)])
+def test_a_reseed_is_obeyed_in_a_target_without_ids_that_is_empty_again(target_end: int, begins: bool) -> None:
+    stand_in = build_stand_in_id("zk-cluster", "all-orders")
+    known = replace(KNOWN, position=replace(KNOWN.position, target_id=stand_in))
+    ends = replace(ENDS, target_id=stand_in, target_end=target_end)
+    order = OperatorDecision(
+        "reseed", "flow", "orders", 0, "target_gone", 1, "somebody", id="a", source_id=SOURCE, target_id=stand_in
+    )
+    before = find_transaction_recovery_point(KEY, known, ends, "earliest")
+    found = apply_transaction_decision(order, before, known, ends, "earliest")
+    assert isinstance(found, TransactionRecoveryPoint) == begins, found
+    if isinstance(found, TransactionRecoveryPoint):
+        assert (found.known.position.position, found.known.position.begin) == (10, OffsetRun(0, 10))
+        other = replace(order, state="source_recreated")
+        assert apply_transaction_decision(other, before, known, ends, "earliest") is before
+        obeyed = replace(known, position=replace(known.position, order="a"))
+        assert apply_transaction_decision(order, before, obeyed, ends, "earliest") is before
+    else:
+        assert isinstance(found, Halt)
+        assert "the target still holds offsets 0 to 19; empty it first" in found.error
+
+
 def accept(lost: OffsetSpan, generation: int = 1, name: str = "a") -> OperatorDecision:
     return OperatorDecision(
         "accept-gap", "flow", "orders", 0, "source_expired", generation, "somebody", lost=lost, id=name

@@ -104,7 +104,7 @@ class RepeatTakeover(PositionTakeover):
     ) -> TakenRepeatablePartition | RecoveryTrouble:
         """Raises ClusterError, ReplicatorError."""
         before = ledger.positions.get(key)
-        still = self.stillness.settled(key, "target", seen.ends.target_end, time.monotonic())
+        still = self.stillness.settled(key, "target", seen.ends.target_end, time.monotonic(), seen.target.asked_at)
         ends = replace(seen.ends, target_settled=still)
         if before is None and ends.target_end != ends.target_start:
             return Halt(

@@ -74,7 +74,7 @@ def times(**seconds: float) -> str:
     under way). patience: how long a raw connection waits for an answer. session: of the group membership.
     """
     known = {
-        "settle": ("replicator.recovery.log_inspection", "LOG_SETTLE_S", seconds.get("settle")),
+        "settle": ("replicator.recovery.settled_log_ends", "LOG_SETTLE_S", seconds.get("settle")),
         "patience": ("clusters.wire.connection", "_PATIENCE_S", seconds.get("patience")),
         "session": ("replicator.transport.stall_detector", "WORKER_SESSION_MS", seconds.get("session", 0) * 1000),
     }

@@ -19,7 +19,7 @@ from topology import compile_path
 from topology.plan import Plan
 
 # A worker that waits seconds instead of 35 until nothing can be under way: nothing else writes here.
-QUICK = "import replicator.recovery.log_inspection as look; look.LOG_SETTLE_S = 3.0"
+QUICK = "import replicator.recovery.settled_log_ends as look; look.LOG_SETTLE_S = 3.0"
 
 FILE = """\
 apiVersion: topology/v1alpha1

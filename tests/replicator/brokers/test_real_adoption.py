@@ -30,7 +30,7 @@ from topology import compile_path
 pytestmark = pytest.mark.kafka
 
 QUICK = (
-    "import replicator.recovery.log_inspection; replicator.recovery.log_inspection.LOG_SETTLE_S "
+    "import replicator.recovery.settled_log_ends; replicator.recovery.settled_log_ends.LOG_SETTLE_S "
     "= 3.0"
 )  # nothing of these tests is under way for longer
 _TOPOLOGY = """\

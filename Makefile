@@ -7,7 +7,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help env jars test check format bench bench-aligned bench-cli bench-lint bench-replicate bench-releases bench-groups bench-offsets bench-verify bench-cutover bench-dags house soak soak-kafka attack fuzz docs requirements checksums sbom compose-secrets pin-images clean
+.PHONY: help env jars prepare test check check-types check-source format bench bench-aligned bench-cli bench-lint bench-replicate bench-releases bench-groups bench-offsets bench-verify bench-cutover bench-dags house soak soak-kafka attack fuzz docs requirements checksums sbom compose-secrets pin-images clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -46,18 +46,25 @@ jars: env ## Kafka's jars and a schema registry from Maven, cached outside the c
 MEASURED := tests/topology/test_topology_hostile.py
 RELEASES := 0.11.0.3 2.4.1 2.8.2 3.9.1
 PROCESSES ?= 5
-test: env jars $(VENV)/spark.jsa ## all tests: real brokers, real Spark, real Airflow
-	@$(if $(TESTS),,$(BIN)/python -m lab.jars $(RELEASES) >/dev/null)
+test: $(if $(TESTS),env jars $(VENV)/spark.jsa,prepare) ## all tests: real brokers, real Spark, real Airflow
 	$(if $(TESTS),,@$(BIN)/pytest --collect-only --quiet >/dev/null 2>&1 & $(BIN)/pytest --numprocesses 2 $(MEASURED); status=$$?; wait; exit $$status)
 	$(BIN)/pytest --numprocesses $(PROCESSES) --dist loadfile --no-loadscope-reorder $(if $(TESTS),$(TESTS),--ignore $(MEASURED))
+
+prepare: env jars $(VENV)/spark.jsa ## what all tests need beside the environment, fetched or made once
+	@$(BIN)/python -m lab.jars $(RELEASES) >/dev/null
 
 $(VENV)/spark.jsa: $(VENV)/.ready
 	@$(BIN)/python -m tests.spark_archive $@
 
 check: env ## lint, format, types, imports between the rooms and between modules, names
+	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target check-types check-source
+
+check-types: env
+	$(BIN)/mypy
+
+check-source: env
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m bench.house --check
 

@@ -322,9 +322,10 @@ class Connection(AlignmentRequests):
         unreplicated: bool = False,
     ) -> list[OffsetAnswer]:
         """Waits 10 s at most; the partitions' leader must be asked. unreplicated: LATEST is the end of the leader's own
-        log then, with what its followers do not have yet."""
+        log then, with what its followers do not have yet. Raises ProtocolError for an answer without a partition."""
         values = metadata_requests.build_list_offsets_values(partitions, timestamp, isolation, unreplicated)
-        return metadata_requests.build_offset_answers(self.ask(Api.LIST_OFFSETS, patience_s=_QUESTION_S, **values))
+        answer = self.ask(Api.LIST_OFFSETS, patience_s=_QUESTION_S, **values)
+        return metadata_requests.build_offset_answers(answer, partitions)
 
     def describe_producers(self, topic: str, partition: int) -> tuple[int, list[ProducerState]]:
         """Waits 10 s at most. Raises ProtocolError for an answer without the partition."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import datetime
 import uuid
 from collections import defaultdict
+from collections.abc import Iterable
 from typing import Any, Final
 
 from clusters.errors import ProtocolError
@@ -96,9 +97,9 @@ def build_list_offsets_values(
     }
 
 
-def build_offset_answers(answer: Any) -> list[OffsetAnswer]:
-    """One answer a partition, in the broker's order."""
-    return [
+def build_offset_answers(answer: Any, asked: Iterable[tuple[str, int]]) -> list[OffsetAnswer]:
+    """One answer a partition, in the broker's order. Raises ProtocolError when one that was asked for is left out."""
+    found = [
         OffsetAnswer(
             str(topic.name),
             int(part.partition_index),
@@ -109,6 +110,9 @@ def build_offset_answers(answer: Any) -> list[OffsetAnswer]:
         for topic in answer.topics
         for part in topic.partitions
     ]
+    if absent := sorted(set(asked) - {(each.topic, each.partition) for each in found}):
+        raise ProtocolError(f"an answer to ListOffsets leaves out {absent[0][0]}-{absent[0][1]}, which was asked for")
+    return found
 
 
 def build_producers_values(topic: str, partition: int) -> dict[str, Any]:

@@ -24,21 +24,19 @@ class SettledLogEnds:
             self._loop_since = now
         self._loop_at = now
 
-    def settled(self, key: PartitionKey, side: str, end: int, now: float, asked_at: float | None = None) -> bool:
+    def settled(self, key: PartitionKey, side: str, end: int, now: float, asked_at: float) -> bool:
         """Whether `end` was the same at every inspection of the last LOG_SETTLE_S seconds. What was seen before the
         partition was another worker's says nothing of what that one sent, so a worker that was away begins again.
 
-        asked_at: when the end was asked for. One round over many partitions takes long, and so an answer may be old;
-        with its time, the inspections may be as far apart as they need while the worker's loop goes on (`note_round`).
-        Without it, they may be _GAP_S apart.
+        asked_at: when the end was asked for. One round over many partitions takes long, and so an answer may be old.
+        The inspections may be as far apart as they need while the worker's loop goes on (`note_round`).
         """
         seen, since, last = self._since.get((key, side), (end, now, now))
-        heard = last if asked_at is None else max(last, self._loop_at)
-        was_away = last < self._loop_since or now - heard > _GAP_S
+        was_away = last < self._loop_since or now - max(last, self._loop_at) > _GAP_S
         if seen != end or was_away:
             since = now
         self._since[key, side] = (end, since, now)
-        return (now if asked_at is None else min(now, asked_at)) - since >= LOG_SETTLE_S
+        return min(now, asked_at) - since >= LOG_SETTLE_S
 
     def forget(self, key: PartitionKey) -> None:
         """The partition is copied again, or was another worker's: what was seen before says nothing about requests that

@@ -5,14 +5,16 @@ from __future__ import annotations
 import datetime
 import struct
 from collections.abc import Callable, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from kio.serial import entity_reader
 
-from clusters.errors import ClusterError, RequestRefused, Unreachable
+from clusters.errors import ClusterError, ProtocolError, RequestRefused, Unreachable
 from clusters.settings import ConnectionSettings
 from clusters.wire.connection import Connection
+from clusters.wire.metadata_requests import build_offset_answers
 from clusters.wire.open_transactions import describe_transactions, list_open_transactions
 from clusters.wire.request_codec import load_message_class
 from clusters.wire.secured_transport import OpenedTransport
@@ -209,3 +211,12 @@ def test_a_broker_that_dropped_our_versions_is_too_new(monkeypatch: pytest.Monke
 def test_releases_of_the_table_are_of_versions_that_it_has() -> None:
     for ours in SUPPORT.values():
         assert all(ours.lowest <= version <= ours.highest for version in ours.releases)
+
+
+def test_an_answer_without_a_partition_s_offset_is_refused() -> None:
+    """Not every server is Apache's."""
+    part = SimpleNamespace(partition_index=3, error_code=0, offset=9, leader_epoch=1)
+    answer = SimpleNamespace(topics=(SimpleNamespace(name="orders", partitions=(part,)),))
+    assert [(each.partition, each.offset) for each in build_offset_answers(answer, PLACE)] == [(3, 9)]
+    with pytest.raises(ProtocolError, match="ListOffsets leaves out orders-4"):
+        build_offset_answers(answer, (*PLACE, ("orders", 4)))

@@ -28,25 +28,25 @@ ROUND_S = 13.0  # an inspection of very many partitions
 
 def test_stillness() -> None:
     still = SettledLogEnds()
-    assert not still.settled(KEY, "target", 5, 0.0)
+    assert not still.settled(KEY, "target", 5, 0.0, 0.0)
     for now in (10, 20, 30, LOG_SETTLE_S - 1):
-        assert not still.settled(KEY, "target", 5, now)
-    assert still.settled(KEY, "target", 5, LOG_SETTLE_S)
-    assert not still.settled(KEY, "source", 9, LOG_SETTLE_S)
-    assert not still.settled(KEY, "target", 6, LOG_SETTLE_S + 1)
-    assert not still.settled(KEY, "target", 6, LOG_SETTLE_S + 2)
+        assert not still.settled(KEY, "target", 5, now, now)
+    assert still.settled(KEY, "target", 5, LOG_SETTLE_S, LOG_SETTLE_S)
+    assert not still.settled(KEY, "source", 9, LOG_SETTLE_S, LOG_SETTLE_S)
+    assert not still.settled(KEY, "target", 6, LOG_SETTLE_S + 1, LOG_SETTLE_S + 1)
+    assert not still.settled(KEY, "target", 6, LOG_SETTLE_S + 2, LOG_SETTLE_S + 2)
     still.forget(KEY)
-    assert not still.settled(KEY, "target", 6, 3 * LOG_SETTLE_S)
+    assert not still.settled(KEY, "target", 6, 3 * LOG_SETTLE_S, 3 * LOG_SETTLE_S)
 
 
 def test_stillness_of_long_ago_does_not_count() -> None:
     """The partition was another worker's between the two looks; its last request may be under way."""
     still = SettledLogEnds()
-    assert not still.settled(KEY, "target", 5, 0.0)
-    assert not still.settled(KEY, "target", 5, 600.0)
+    assert not still.settled(KEY, "target", 5, 0.0, 0.0)
+    assert not still.settled(KEY, "target", 5, 600.0, 600.0)
     for now in (610.0, 620.0, 630.0):
-        assert not still.settled(KEY, "target", 5, now)
-    assert still.settled(KEY, "target", 5, 600.0 + LOG_SETTLE_S)
+        assert not still.settled(KEY, "target", 5, now, now)
+    assert still.settled(KEY, "target", 5, 600.0 + LOG_SETTLE_S, 600.0 + LOG_SETTLE_S)
 
 
 def test_inspections_may_take_long_while_the_worker_s_loop_goes_on() -> None:

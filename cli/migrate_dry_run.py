@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from topology.application_controls import UNDECLARED_APPLICATION
+
 if TYPE_CHECKING:
     from cutover.migration_step_order import Step
     from cutover.run_plan import RunPlan
@@ -79,8 +81,19 @@ def show_run_steps(steps: Sequence[Step]) -> None:
 
 
 def _told(plan: Plan, name: str) -> str:
-    found: Any = plan.migration.applications.get(name) if plan.migration else None
-    return f"told at {found.http}" if found is not None and found.http else "a person confirms"
+    app = plan.migration.applications.get(name, UNDECLARED_APPLICATION) if plan.migration else UNDECLARED_APPLICATION
+    match app.kind:
+        case "http":
+            return f"told at {app.http}"
+        case "command":
+            return f"program {app.command} of the host"
+        case "airflow":
+            assert app.airflow is not None
+            return f"DAGs {app.airflow.stop} and {app.airflow.start}"
+        case "kubernetes":
+            assert app.kubernetes is not None
+            return f"{', '.join(app.kubernetes.workloads)} in namespace {app.kubernetes.namespace}"
+    return f"a person, in at most {app.bound_ms / 60_000:g} min, confirms"
 
 
 def _by(actor: str) -> str:

@@ -113,7 +113,11 @@ def _is_number(value: object) -> bool:
 
 def _cell(value: object) -> str:
     """Text in a table's cell; whatever a cluster's names hold, it stays one cell and no markup."""
-    text = f"{value:,}" if _is_number(value) else str(value)
+    return escape_markdown(f"{value:,}" if _is_number(value) else str(value))
+
+
+def escape_markdown(text: str) -> str:
+    """Text on one line in which nothing is markup."""
     for mark in "\\|<>`*[]":
         text = text.replace(mark, f"\\{mark}")
     return " ".join(text.split())

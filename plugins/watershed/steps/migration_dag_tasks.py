@@ -135,7 +135,7 @@ def list_step_tasks(run_plan: RunPlan) -> list[StepTask]:
     """A task a step, in their order; where several people are asked, a task each."""
     rows: list[StepTask] = []
     for at, step in enumerate(run_plan.steps):
-        steps = (step.name, *_ahead(run_plan.steps, at))
+        steps = (step.name, *_ahead(run_plan, at))
         row = StepTask(step.name, steps, step.does, step.undo, waits=_waits(step))
         if step.actor != "person":
             rows.append(row)
@@ -178,14 +178,22 @@ def _waits(step: Step) -> bool:
     return step.actor == "hook" or STEPS[step.name].waits_long or step.usual_ms > WORKER_WAIT_S * 1000
 
 
-def _ahead(steps: tuple[Step, ...], at: int) -> Iterator[str]:
-    """The steps that follow while nobody can write, up to one that somebody else has to do."""
-    names = [step.name for step in steps]
+def needs_person(run_plan: RunPlan, step: str) -> bool:
+    """Whether a person stops or starts an application of the wave in this step."""
+    from cutover.application_steps import list_expected_orders
+
+    return any(each.name in run_plan.policy.persons for each in list_expected_orders(step, run_plan.wave))
+
+
+def _ahead(run_plan: RunPlan, at: int) -> Iterator[str]:
+    """The steps that follow while nobody can write, up to one that somebody else has to do. A task asks a person once,
+    so a step in which one is asked begins a task."""
+    steps, names = run_plan.steps, [step.name for step in run_plan.steps]
     if "fence_producers" not in names or "switch_producers" not in names:
         return
     if not names.index("fence_producers") <= at < names.index("switch_producers"):
         return
     for step in steps[at + 1 : names.index("switch_producers") + 1]:
-        if _waits(step) or step.actor == "person":
+        if _waits(step) or step.actor == "person" or needs_person(run_plan, step.name):
             return
         yield step.name

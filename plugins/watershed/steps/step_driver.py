@@ -37,6 +37,7 @@ from topology.text_escaping import escape_control_lines
 if TYPE_CHECKING:
     from cutover.actions import AskApproval, RequestProof
     from cutover.driver import RunDriver, RunEvent
+    from cutover.live.applications.person_application import AskPerson, PersonAnswer, PersonRequest
     from cutover.observations import ApprovalAnswer, ProofOutcome
     from cutover.run_plan import RunKind
     from cutover.step_runner import RunResult
@@ -107,6 +108,7 @@ class StepOrder:
             run_id=self.journal_run,
             actor=f"airflow {self.dag}",
             evidence=self.evidence,
+            caller="airflow",
             **hooks,
         )
 
@@ -135,6 +137,14 @@ class ApprovalNeeded(Exception):
         super().__init__(wanted.question)
 
 
+class ConfirmationNeeded(Exception):
+    """The step has to wait for a person who stops or starts an application."""
+
+    def __init__(self, request: PersonRequest) -> None:
+        self.request = request
+        super().__init__(request.task)
+
+
 class StillWaiting(Exception):
     """The step has waited for as long as a worker may."""
 
@@ -156,12 +166,23 @@ class WaitBudget:
             raise StillWaiting
 
 
-def run_steps(order: StepOrder, log: Any, approve: ApproveStep, sleep: Callable[[float], None]) -> RunResult:
+def defer_confirmation(request: PersonRequest) -> PersonAnswer:
+    """Never answers: raises ConfirmationNeeded, so that the task asks a person."""
+    raise ConfirmationNeeded(request)
+
+
+def run_steps(
+    order: StepOrder,
+    log: Any,
+    approve: ApproveStep,
+    sleep: Callable[[float], None],
+    ask: AskPerson = defer_confirmation,
+) -> RunResult:
     """Do the steps, until one of them has another result than `paused`. If this task's own step is done and a later
     step is refused, the task succeeds: the task of the later step reports the refusal.
 
-    Raises ProofNeeded, StandbyNeeded, ApprovalNeeded, StillWaiting; AirflowFailException when the run cannot go on;
-    AirflowException when another try may help.
+    Raises ProofNeeded, StandbyNeeded, ApprovalNeeded, ConfirmationNeeded, StillWaiting; AirflowFailException when the
+    run cannot go on; AirflowException when another try may help.
     """
     from clusters.errors import ClusterError
     from cutover.errors import CutoverError, Superseded
@@ -174,12 +195,17 @@ def run_steps(order: StepOrder, log: Any, approve: ApproveStep, sleep: Callable[
         if event.kind != "skipped" or event.step == at:  # the tasks of earlier steps report those
             log.info("%s: %s: %s", event.step, event.kind, escape_control_lines(event.text))
 
+    def ask_forward(request: PersonRequest) -> PersonAnswer:
+        if migration.is_undoing:
+            raise AirflowFailException(f"{_ASKED_THERE} {escape_control_lines(request.task)}")
+        return ask(request)
+
     def prove(wanted: RequestProof) -> ProofOutcome:
         seen = _prove_by_standby(order, at, wanted, sleep) if wanted.final else None
         return seen or _read_step_proof(order.folder(at), wanted, order.plan)
 
     try:
-        migration = order.migration(prove=prove, approve=approve, say=say, sleep=sleep)
+        migration = order.migration(prove=prove, approve=approve, say=say, sleep=sleep, ask=ask_forward)
         result = RunResult("paused", at)
         for at in list_steps_to_do(order, [step.name for step in migration.steps]):
             if at == "fence_producers":
@@ -219,8 +245,12 @@ def list_steps_to_do(order: StepOrder, there: Sequence[str]) -> list[str]:
     return [each for each in found if each in order.steps]
 
 
-def take_back_wave(order: StepOrder, log: Any) -> RunResult:
-    """Give up the run: the driver takes back what was done, or finishes a rollback (`cutover.run_abandonment`)."""
+_ASKED_THERE = "the step was refused, and to take back what was done takes a person, whom the task take_back asks:"
+
+
+def take_back_wave(order: StepOrder, log: Any, ask: AskPerson = defer_confirmation) -> RunResult:
+    """Give up the run: the driver takes back what was done, or finishes a rollback (`cutover.run_abandonment`). Raises
+    ConfirmationNeeded."""
     from cutover.run_abandonment import abandon_run
     from cutover.step_runner import RunResult
 
@@ -233,7 +263,7 @@ def take_back_wave(order: StepOrder, log: Any) -> RunResult:
     order.standby.process.dismiss()
 
     def opened(**hooks: Any) -> RunDriver:
-        return order.migration(abandon=True, **hooks)  # to take a run back, any file that moves the same is enough
+        return order.migration(abandon=True, ask=ask, **hooks)  # to take a run back, any file that moves the same is enough
 
     return abandon_run(opened, "the task of this step failed or was ended", say, order.journal_run)
 

@@ -39,7 +39,8 @@ from tests.replicator.guarded import Guarded, await_rights, grant, guarded, revo
 from tests.replicator.real import applied, plan_for, settings_of
 from tests.replicator.states_scene import until
 from topology.inventory import InventoryAcl
-from topology.migration_waves import PlanApplication, WaveFence
+from topology.application_controls import PlanApplication
+from topology.migration_waves import WaveFence
 from topology.plan import encode_plan, seal_plan
 from topology.selectors import Selector
 from topology.sync_settings import AclSync, NameFilter, QuotaSync

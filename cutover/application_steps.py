@@ -128,7 +128,9 @@ def start_application(
     if seen.state == "starting" and wait:
         seen = yield from _follow(told, "running", context.policy)
     elif seen.state == "starting":
-        yield ReportMessage(f"{role} {name} was told to start at {alias}, and is not there yet: {seen.text or 'starting'}")
+        yield ReportMessage(
+            f"{role} {name} was told to start at {alias}, and is not there yet: {seen.text or 'starting'}"
+        )
     if seen.state in ("stopped", "stopping") or seen.cluster not in (None, alias):
         raise Refused(f"{role} {name} should run at {alias}; it is {seen.state} at {seen.cluster}")
     return alias
@@ -148,8 +150,9 @@ def restart_applications(
 ) -> ActionGenerator[None]:
     """The inverse of stopping them at the source: those that ran when the run began start there again.
 
-    A person is asked only for what the run knows to be stopped: an order that was never given, or that nobody confirmed,
-    stopped nothing by the run's knowledge. Of the latter it says so, because a person may have done it all the same."""
+    A person is asked only for what the run knows to be stopped: an order that was never given, or that nobody
+    confirmed, stopped nothing by the run's knowledge. Of the latter it says so: a person may have done it all the
+    same."""
     outcome["started"] = {}
     ran = [name for name in names if context.was_running(name)]
     recalled = yield from perform_action(RecallDeeds("StopApplication"), RecalledDeeds, context.policy)
@@ -158,15 +161,17 @@ def restart_applications(
     for name in order_starts(context.policy, ran):
         if name in context.policy.persons and name in failed:
             yield ReportMessage(
-                f"nobody confirmed that {role} {name} was stopped at {context.flow.source}: look whether it runs there, "
-                "and start it if it does not"
+                f"nobody confirmed that {role} {name} was stopped at {context.flow.source}: look whether it runs "
+                "there, and start it if it does not"
             )
             outcome.setdefault("not_confirmed", []).append(name)
         elif name in begun or name not in context.policy.persons:
             outcome["started"][name] = yield from start_application(context, name, role, "source", wait=False)
 
 
-def _follow(told: StopApplication | StartApplication, until: str, policy: WavePolicy) -> ActionGenerator[ObservedApplication]:
+def _follow(
+    told: StopApplication | StartApplication, until: str, policy: WavePolicy
+) -> ActionGenerator[ObservedApplication]:
     """Waits for what an order is about; for as long as the file gives it."""
     seen: ObservedApplication | None = None
     doing = "stop" if until == "stopped" else "start"
@@ -174,7 +179,9 @@ def _follow(told: StopApplication | StartApplication, until: str, policy: WavePo
     def look() -> ActionGenerator[ConditionCheck]:
         nonlocal seen
         seen = yield from perform_action(ReadApplication(told.name, told.role, told), ObservedApplication, policy)
-        text = f"{told.role} {told.name} was told to {doing} and is {seen.state}" + (f": {seen.text}" if seen.text else "")
+        text = f"{told.role} {told.name} was told to {doing} and is {seen.state}" + (
+            f": {seen.text}" if seen.text else ""
+        )
         return ConditionCheck(seen.state in (until, "unknown"), text, seen.at_ms, {"state": seen.state})
 
     yield from wait_for_condition(look, policy.find_application_bound_ms(told.name), policy)

@@ -229,9 +229,7 @@ class RunDriver:
                 return ActionDone(self._now())
             case RecallDeeds():
                 assert self._claim is not None
-                return RecalledDeeds(
-                    self._now(), self._claim.begun(action.deed), self._claim.failed(action.deed)
-                )
+                return RecalledDeeds(self._now(), self._claim.begun(action.deed), self._claim.failed(action.deed))
             case PauseRun():
                 self.ports.sleep(action.ms / 1000)
                 return ActionDone(self._now())

@@ -370,9 +370,12 @@ def _application(value: CheckedValue) -> PlanApplication:
 def _kubernetes(value: CheckedValue) -> KubernetesControl:
     values = value.at("bootstrap", "values")
     return KubernetesControl(
-        value.get("namespace", default=""),
-        value.texts("workloads"),
-        *(value.get("bootstrap", name) for name in ("env", "container", "config_map", "key")),
+        namespace=value.get("namespace", default=""),
+        workloads=value.texts("workloads"),
+        env=value.get("bootstrap", "env"),
+        container=value.get("bootstrap", "container"),
+        config_map=value.get("bootstrap", "config_map"),
+        key=value.get("bootstrap", "key"),
         values={alias: each.data for alias, each in sorted((values.fields if values else {}).items())},
         credentials=value.get("credentials"),
         context=value.get("context"),

@@ -249,9 +249,7 @@ class LiveActionHandler:
         )
 
     def _state_seen(self, name: str, state: ApplicationState) -> ObservedApplication:
-        return ObservedApplication(
-            self._now(), name, state.state, state.cluster, state.by, state.text, state.former
-        )
+        return ObservedApplication(self._now(), name, state.state, state.cluster, state.by, state.text, state.former)
 
 
 def _there(plan: Plan, flow: PlanFlow) -> PlanFlow | None:

@@ -26,8 +26,8 @@ from cutover.run_plan import plan_migration
 from tests.cutover.drivers import build_driver
 from tests.replicator.real import applied, plan_for
 from topology.application_controls import PlanApplication
-from topology.migration_waves import Wave, WaveFence
 from topology.migration_waves import PlanMigration as PlanMigration
+from topology.migration_waves import Wave, WaveFence
 from topology.plan import Plan, seal_plan
 
 POLICY = WavePolicy(

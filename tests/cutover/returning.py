@@ -29,8 +29,8 @@ from lab.preload import create_lab_topics
 from tests.replicator.real import plan_for, read_all
 from tests.replicator.status_view import read_statuses
 from topology.application_controls import PlanApplication
-from topology.migration_waves import RollbackPolicy, Wave, WaveStrategy
 from topology.migration_waves import PlanMigration as PlanMigration
+from topology.migration_waves import RollbackPolicy, Wave, WaveStrategy
 from topology.naming import Naming
 from topology.plan import Plan, seal_plan
 

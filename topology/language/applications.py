@@ -45,7 +45,9 @@ _VARIABLE_SHAPE = build_text_shape(
     pattern=f"^{_VARIABLE.pattern}$",
 )
 _CONFIG_KEY_SHAPE = build_text_shape(
-    "a key of a ConfigMap", build_regex_converter(_CONFIG_KEY, "a key of a ConfigMap"), pattern=f"^{_CONFIG_KEY.pattern}$"
+    "a key of a ConfigMap",
+    build_regex_converter(_CONFIG_KEY, "a key of a ConfigMap"),
+    pattern=f"^{_CONFIG_KEY.pattern}$",
 )
 _DAG_SHAPE = build_text_shape(
     "`dag_id` or `dag_id/task_id`",
@@ -155,9 +157,7 @@ _APPLICATION = NamedShape(
                 "How long one order to stop or to start may take.",
                 "`1m` for http and command, `5m` for kubernetes, `10m` for airflow, `30m` for a person",
             ),
-            "principal": ShapeKey(
-                PRINCIPAL_SHAPE, "Who it is for brokers (`User:checkout`): for fences and messages."
-            ),
+            "principal": ShapeKey(PRINCIPAL_SHAPE, "Who it is for brokers (`User:checkout`): for fences and messages."),
             "client_id": ShapeKey(IDENTIFIER_SHAPE, "The client id of its producers: for quotas and messages."),
         }
     ),

@@ -8,7 +8,6 @@ from topology.language.scalars import (
     HTTP_URL_SHAPE,
     IDENTIFIER_KEYS_SCHEMA,
     IDENTIFIER_LIST_SHAPE,
-    IDENTIFIER_SHAPE,
     INSTANT_SHAPE,
     NAME_LIST_SHAPE,
     NAME_SHAPE,
@@ -199,7 +198,8 @@ MIGRATION_SHAPE = NamedShape(
                 MapShape(_HOOK), "Name → something of yours that is called: a DAG, an address, a function."
             ),
             "applications": ShapeKey(
-                APPLICATIONS_SHAPE, "Application → how it is stopped and started; a person does it where nothing is said."
+                APPLICATIONS_SHAPE,
+                "Application → how it is stopped and started; a person does it where nothing is said.",
             ),
             "groups": ShapeKey(
                 MapShape(

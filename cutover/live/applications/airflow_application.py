@@ -64,11 +64,12 @@ class AirflowApplication:
         text = f"{target}, run {run}: {state}"
         if state in BAD_RUN_STATES:
             raise ApplicationControlFailed(
-                f"application {self.name}: {text}. Clear it in Airflow when its cause is repaired, and repeat", transient=False
+                f"application {self.name}: {text}. Clear it in Airflow when its cause is repaired, and repeat",
+                transient=False,
             )
         if state in GOOD_RUN_STATES:
-            done = (STOPPED, None) if order.verb == "stop" else (RUNNING, order.alias)
-            return ApplicationState(*done, "airflow", text)
+            stops = order.verb == "stop"
+            return ApplicationState(STOPPED if stops else RUNNING, None if stops else order.alias, "airflow", text)
         return ApplicationState(STOPPING if order.verb == "stop" else STARTING, None, "airflow", text)
 
     def _target(self, order: ApplicationOrder) -> str:

@@ -95,7 +95,7 @@ class CommandApplication:
                     stdin=subprocess.DEVNULL,
                     stdout=out,
                     stderr=err,
-                    env=known | told,
+                    env={**known, **told},
                     cwd="/",
                     start_new_session=True,
                 )
@@ -109,8 +109,9 @@ class CommandApplication:
                 _end_session(process)
             if why:
                 raise ApplicationControlFailed(
-                    f"application {self.name}: program {self.program} {arguments[0]} {why} and was killed; give it more "
-                    f'time (migration.applications.{self.name}.timeout), or let it answer with "stopping" or "starting"',
+                    f"application {self.name}: program {self.program} {arguments[0]} {why} and was killed; give it "
+                    f"more time (migration.applications.{self.name}.timeout), or let it answer with the state "
+                    "`stopping` or `starting`",
                     transient=False,
                 )
             return process.returncode, _read_end(out), _read_end(err)

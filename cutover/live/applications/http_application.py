@@ -124,9 +124,7 @@ class HttpApplication:
             if answer.status in (401, 403) and not detail:
                 detail = f"it does not accept our `authentication` ({self._at.rpartition('.')[0]}.authentication)"
             message = f"application {self.name}: {method} {url} answered {answer.status}"
-            raise ApplicationControlFailed(
-                message + (f": {detail}" if detail else ""), transient=answer.status >= 500
-            )
+            raise ApplicationControlFailed(message + (f": {detail}" if detail else ""), transient=answer.status >= 500)
         if value is None:
             raise ApplicationControlFailed(f"application {self.name}: {url} answered no JSON object", transient=False)
         return value

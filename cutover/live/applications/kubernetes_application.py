@@ -35,9 +35,9 @@ _OVER = ("Succeeded", "Failed")  # phases of pods that run no more
 
 @dataclass(frozen=True, slots=True)
 class WorkloadStatus:
-    """replicas: wanted. pods: those that are not over, by name, with what keeps each from being gone or ready. is_ready:
-    as many as wanted run the newest template, and none of an older one. texts: the bootstrap servers in its containers,
-    `container → value`."""
+    """replicas: wanted. pods: those that are not over, by name, with what keeps each from being gone or ready.
+    is_ready: as many as wanted run the newest template, and none of an older one. texts: the bootstrap servers in its
+    containers: (`containers` or `initContainers`, name) → value."""
 
     workload: str
     replicas: int
@@ -135,7 +135,9 @@ class KubernetesApplication:
     def _read_workload(self, workload: str) -> WorkloadStatus:
         kind, _, name = workload.partition("/")
         space = self.control.namespace
-        read = self._apps.read_namespaced_deployment if kind == "deployment" else self._apps.read_namespaced_stateful_set
+        read = (
+            self._apps.read_namespaced_deployment if kind == "deployment" else self._apps.read_namespaced_stateful_set
+        )
         found = self._call(workload, lambda: read(name, space, _request_timeout=_REQUEST_S))
         selector = build_label_selector(found.spec.selector)
         pods = self._call(
@@ -155,11 +157,9 @@ class KubernetesApplication:
         found = {}
         for where, containers in (("containers", spec.containers), ("initContainers", spec.init_containers or ())):
             for container in containers if self.control.env is not None else ():
-                if self.control.container in (None, container.name):
-                    found.update(
-                        {(where, container.name): each.value or "" for each in container.env or ()
-                         if each.name == self.control.env}
-                    )  # fmt: skip
+                said = [each.value or "" for each in container.env or () if each.name == self.control.env]
+                if said and self.control.container in (None, container.name):
+                    found[(where, container.name)] = said[-1]
         return found
 
     def _read_bootstrap(self, found: Sequence[WorkloadStatus]) -> str | None:
@@ -188,7 +188,7 @@ class KubernetesApplication:
                 f"migration.applications.{self.name}.kubernetes.bootstrap",
                 transient=False,
             )
-        return data[self.control.key]
+        return data[str(self.control.key)]
 
     def _find_cluster(self, text: str | None) -> str | None:
         """The cluster whose bootstrap servers these are; None for others."""
@@ -243,7 +243,7 @@ class KubernetesApplication:
             status = int(error.status or 0)
             why = {
                 401: "the API server does not accept our credentials",
-                403: f"our account may not do that ({_read_message(error)}); docs/applications.md#kubernetes has the role",
+                403: f"our account may not do that ({_read_message(error)}); docs/applications.md has the role",
                 404: "is not there",
             }.get(status, f"the API server answered {status}: {_read_message(error)}")
             raise ApplicationControlFailed(

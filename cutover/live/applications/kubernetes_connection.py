@@ -26,8 +26,8 @@ def require_namespace(name: str, control: KubernetesControl, environ: Mapping[st
     listed = [each.strip() for each in environ.get(NAMESPACES_VARIABLE, "").split(",") if each.strip()]
     if control.namespace not in listed:
         raise ApplicationControlFailed(
-            f"application {name}: namespace {control.namespace} may not be touched from here: whoever runs the migration "
-            f"lets it with {NAMESPACES_VARIABLE}={','.join([*listed, control.namespace])}",
+            f"application {name}: namespace {control.namespace} may not be touched from here: whoever runs the "
+            f"migration lets it with {NAMESPACES_VARIABLE}={','.join([*listed, control.namespace])}",
             transient=False,
         )
 

@@ -84,7 +84,8 @@ class PersonApplication:
             return ApplicationState(UNKNOWN, None, "person", earlier)
         if self.ask is None:
             raise ApplicationControlFailed(
-                f"application {self.name} is moved by a person and nobody can be asked; {_DECLARE.format(name=self.name)}",
+                f"application {self.name} is moved by a person and nobody can be asked; "
+                + _DECLARE.format(name=self.name),
                 transient=False,
             )
         request = PersonRequest(
@@ -95,8 +96,8 @@ class PersonApplication:
             return ApplicationState(UNKNOWN, None, "person", f"confirmed by {answer.by}")
         if answer.word == "late":
             raise ApplicationControlFailed(
-                f"nobody confirmed in {self.timeout_ms / 60_000:g} min: {request.task} Whoever does it now acts against "
-                "this run",
+                f"nobody confirmed in {self.timeout_ms / 60_000:g} min: {request.task} Whoever does it now acts "
+                "against this run",
                 transient=False,
             )
         raise ApplicationControlFailed(f"not confirmed ({answer.by}): {request.task}", transient=False)

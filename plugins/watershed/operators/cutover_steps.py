@@ -234,7 +234,12 @@ class CutoverApprovalOperator(CutoverStep, ApprovalOperator):
         **kwargs: Any,
     ) -> None:
         super().__init__(
-            task_id=row.task, subject=row.does, fail_on_reject=True, doc_md=describe_task(row), **RETRY_SETTINGS, **kwargs
+            task_id=row.task,
+            subject=row.does,
+            fail_on_reject=True,
+            doc_md=describe_task(row),
+            **RETRY_SETTINGS,
+            **kwargs,
         )
         self.told(row, kind, wave, plan, strategy, rehearsal, approval)
         self.fresh: ApprovalAnswer | None = None

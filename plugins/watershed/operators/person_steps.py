@@ -29,8 +29,8 @@ DONE, CANNOT = "Done", "Cannot be done"
 
 
 class PersonQuestion(HITLOperator):
-    """What tasks that ask persons share: the question, the answer, and driving on. `given` is the answer to the question
-    of this try; it counts for every application that the question named."""
+    """What tasks that ask persons share: the question, the answer, and driving on. `given` is the answer to the
+    question of this try; it counts for every application that the question named."""
 
     given: PersonAnswer | None = None
 

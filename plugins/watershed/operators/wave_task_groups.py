@@ -137,8 +137,8 @@ class BeginWaveOperator(BaseBranchOperator):
             return f"{self.wave}.{list_step_tasks(run_plan)[0].task}"
         if run_plan.policy.persons:
             raise AirflowFailException(
-                f"wave {self.wave} has applications that a person moves ({', '.join(sorted(run_plan.policy.persons))}), "
-                f"so its steps run in the order of the file only: write `strategy: {self.strategy}` there"
+                f"a person moves applications of wave {self.wave} ({', '.join(sorted(run_plan.policy.persons))}), so "
+                f"its steps run in the order of the file only: write `strategy: {self.strategy}` there"
             )
         self.log.info("in the order of %s instead of %s", self.strategy, run_plan.policy.strategy)
         return f"{self.wave}.other_strategy.{list_span_tasks(run_plan)[0].task}"

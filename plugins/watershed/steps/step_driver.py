@@ -190,22 +190,20 @@ def run_steps(
     from cutover.step_runner import RunResult
 
     at = order.steps[0]
+    migration: RunDriver
 
     def say(event: RunEvent) -> None:
         if event.kind != "skipped" or event.step == at:  # the tasks of earlier steps report those
             log.info("%s: %s: %s", event.step, event.kind, escape_control_lines(event.text))
-
-    def ask_forward(request: PersonRequest) -> PersonAnswer:
-        if migration.is_undoing:
-            raise AirflowFailException(f"{_ASKED_THERE} {escape_control_lines(request.task)}")
-        return ask(request)
 
     def prove(wanted: RequestProof) -> ProofOutcome:
         seen = _prove_by_standby(order, at, wanted, sleep) if wanted.final else None
         return seen or _read_step_proof(order.folder(at), wanted, order.plan)
 
     try:
-        migration = order.migration(prove=prove, approve=approve, say=say, sleep=sleep, ask=ask_forward)
+        migration = order.migration(
+            prove=prove, approve=approve, say=say, sleep=sleep, ask=lambda each: _ask_forward(migration, ask, each)
+        )
         result = RunResult("paused", at)
         for at in list_steps_to_do(order, [step.name for step in migration.steps]):
             if at == "fence_producers":
@@ -218,10 +216,25 @@ def run_steps(
         raise AirflowException(escape_control_lines(str(problem))) from None
     except (ClusterError, CutoverError) as problem:
         raise AirflowFailException(escape_control_lines(str(problem))) from None
-    if result.exit_code and not order.span and result.step != order.steps[0] and own is not None and own[1] is None:
+    if _is_refused_behind(order, result, own):
         log.info("this step is done; %s behind it: %s", result.step, result.state)
         return RunResult("paused", order.steps[0])
     return result
+
+
+def _is_refused_behind(order: StepOrder, result: RunResult, own: tuple[dict[str, Any], str | None] | None) -> bool:
+    """Whether this task's own step is done, and a later one was refused. own: what the journal has of the former."""
+    if order.span or own is None or own[1] is not None:
+        return False
+    return bool(result.exit_code) and result.step != order.steps[0]
+
+
+def _ask_forward(migration: RunDriver, ask: AskPerson, request: PersonRequest) -> PersonAnswer:
+    """Steps ask; a rollback inside a step's task leaves that to the task that takes back: it has a question of its
+    own."""
+    if migration.is_undoing:
+        raise AirflowFailException(f"{_ASKED_THERE} {escape_control_lines(request.task)}")
+    return ask(request)
 
 
 def list_steps_to_do(order: StepOrder, there: Sequence[str]) -> list[str]:
@@ -263,7 +276,9 @@ def take_back_wave(order: StepOrder, log: Any, ask: AskPerson = defer_confirmati
     order.standby.process.dismiss()
 
     def opened(**hooks: Any) -> RunDriver:
-        return order.migration(abandon=True, ask=ask, **hooks)  # to take a run back, any file that moves the same is enough
+        return order.migration(
+            abandon=True, ask=ask, **hooks
+        )  # to take a run back, any file that moves the same is enough
 
     return abandon_run(opened, "the task of this step failed or was ended", say, order.journal_run)
 

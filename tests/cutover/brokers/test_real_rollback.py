@@ -21,8 +21,8 @@ from lab import sample_applications
 from tests.cutover.brokers.test_real_migration import PARTITIONS, POLICY, Shop
 from tests.replicator.real import applied, plan_for, read_all, workers
 from topology.application_controls import PlanApplication
-from topology.migration_waves import RollbackPolicy, Wave
 from topology.migration_waves import PlanMigration as PlanMigration
+from topology.migration_waves import RollbackPolicy, Wave
 from topology.plan import Plan, seal_plan
 
 if TYPE_CHECKING:

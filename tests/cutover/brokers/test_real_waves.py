@@ -34,8 +34,8 @@ from tests.replicator.faults import times
 from tests.replicator.real import applied, plan_for, read_all, settings_of, workers
 from tests.replicator.status_view import read_statuses
 from topology.application_controls import PlanApplication
-from topology.migration_waves import RollbackPolicy, Wave, WaveStrategy
 from topology.migration_waves import PlanMigration as PlanMigration
+from topology.migration_waves import RollbackPolicy, Wave, WaveStrategy
 from topology.plan import Plan, seal_plan
 
 if TYPE_CHECKING:

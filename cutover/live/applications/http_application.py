@@ -121,7 +121,7 @@ class HttpApplication:
         if not 200 <= answer.status < 300:
             # Only what it says as an application: any other page behind this address is nobody's business here.
             detail = str(value.get("error", "")).strip()[:_MOST_WORDS] if value else ""
-            if answer.status in (401, 403) and not detail:
+            if answer.status == 401 and not detail:
                 detail = f"it does not accept our `authentication` ({self._at.rpartition('.')[0]}.authentication)"
             message = f"application {self.name}: {method} {url} answered {answer.status}"
             raise ApplicationControlFailed(message + (f": {detail}" if detail else ""), transient=answer.status >= 500)

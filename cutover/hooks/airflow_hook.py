@@ -51,7 +51,7 @@ class AirflowHook:
         try:
             split_dag_task(self.task)
         except AirflowRefused as error:
-            return HookReply("no", str(error), 0)
+            return HookReply("no", f"airflow_task: {error}", 0)
         rest = AirflowRest(self.environ)
         run = build_dag_run_id(f"{asked.topology}.{asked.wave}.{asked.point}.{asked.name}", asked.key)
         ends, tries, begun = self.clock() + self.seconds, 0, False

@@ -117,7 +117,7 @@ def stop_application(
     return seen
 
 
-def start_application(
+def start_application_there(
     context: RunContext, name: str, role: ApplicationRole, side: ClusterSide, *, wait: bool = True
 ) -> ActionGenerator[str]:
     """Tells the application to start there, and waits until it says that it runs. Returns the cluster's alias. wait
@@ -142,7 +142,7 @@ def start_applications(
     """Starts them all there; `outcome` gets `started`: application → alias."""
     outcome["started"] = {}
     for name in order_starts(context.policy, names):
-        outcome["started"][name] = yield from start_application(context, name, role, side)
+        outcome["started"][name] = yield from start_application_there(context, name, role, side)
 
 
 def restart_applications(
@@ -166,7 +166,7 @@ def restart_applications(
             )
             outcome.setdefault("not_confirmed", []).append(name)
         elif name in begun or name not in context.policy.persons:
-            outcome["started"][name] = yield from start_application(context, name, role, "source", wait=False)
+            outcome["started"][name] = yield from start_application_there(context, name, role, "source", wait=False)
 
 
 def _follow(

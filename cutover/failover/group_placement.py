@@ -11,7 +11,7 @@ from cutover.actions import (
     RecallDeeds,
     ReportMessage,
 )
-from cutover.application_steps import start_application
+from cutover.application_steps import start_application_there
 from cutover.errors import Refused
 from cutover.observations import (
     ObservedGroup,
@@ -144,4 +144,4 @@ def start_promoted_consumers(context: RunContext, outcome: JsonObject) -> Action
                 f"{render_offsets(at_target.offsets)} at {alias} now: "
                 "something else commits for this group id"
             )
-        outcome["started"][group] = yield from start_application(context, group, "consumer", "target")
+        outcome["started"][group] = yield from start_application_there(context, group, "consumer", "target")

@@ -19,7 +19,7 @@ from typing import IO
 
 from cutover.live.applications.allowed_programs import AllowedProgram, Caller, ProgramRefused, find_allowed_program
 from cutover.live.applications.application_adapter import ApplicationControlFailed, ApplicationOrder, ApplicationState
-from cutover.live.applications.http_application import parse_application_state, parse_json_object
+from cutover.live.applications.http_application import parse_application_state, parse_answer_object
 
 _ASK_AGAIN = 75  # EX_TEMPFAIL
 _MOST_OUTPUT = 64 * 1024  # bytes of what it prints that are looked at, from the end
@@ -66,7 +66,7 @@ class CommandApplication:
             )
         code, out, err = self._run(program, [verb, self.name, *arguments], told, seconds)
         lines = out.strip().splitlines()
-        value = parse_json_object(lines[-1]) if lines else None
+        value = parse_answer_object(lines[-1]) if lines else None
         if code:
             error = str(value.get("error") or "") if value else ""
             said = " ".join((error or (err.strip().splitlines() or [""])[-1]).split())[:_MOST_WORDS]

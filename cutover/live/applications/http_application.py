@@ -117,7 +117,7 @@ class HttpApplication:
         return {}, tls
 
     def _read(self, method: str, url: str, answer: HttpAnswer) -> dict[str, Any]:
-        value = parse_json_object(answer.body)
+        value = parse_answer_object(answer.body)
         if not 200 <= answer.status < 300:
             # Only what it says as an application: any other page behind this address is nobody's business here.
             detail = str(value.get("error", "")).strip()[:_MOST_WORDS] if value else ""
@@ -154,7 +154,7 @@ def _refuse_password() -> str:
     raise ValueError("the key is encrypted")
 
 
-def parse_json_object(content: bytes | str) -> dict[str, Any] | None:
+def parse_answer_object(content: bytes | str) -> dict[str, Any] | None:
     """The JSON object that a text is; None for anything else."""
     try:
         value = json.loads(content)

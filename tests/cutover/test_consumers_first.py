@@ -376,13 +376,13 @@ def test_a_rollback_undoes_in_exact_inverse_order() -> None:
     world.hook = hook
     a_migration(world, FakeLog()).run()
     assert deeds == [
-        f"StopApplication {GROUP}",
+        f"StopApplication {GROUP}source",
         "CommitOffsets target",
         f"StartApplication {GROUP}target",
-        f"StopApplication {PRODUCER}",
+        f"StopApplication {PRODUCER}source",
         # and back
         f"StartApplication {PRODUCER}source",
-        f"StopApplication {GROUP}",
+        f"StopApplication {GROUP}target",
         "CommitOffsets source",
         "ForgetGroup target",
         f"StartApplication {GROUP}source",

@@ -19,7 +19,7 @@ from typing import IO
 
 from cutover.live.applications.allowed_programs import AllowedProgram, Caller, ProgramRefused, find_allowed_program
 from cutover.live.applications.application_adapter import ApplicationControlFailed, ApplicationOrder, ApplicationState
-from cutover.live.applications.http_application import parse_application_state, parse_answer_object
+from cutover.live.applications.http_application import parse_answer_object, parse_application_state
 
 _ASK_AGAIN = 75  # EX_TEMPFAIL
 _MOST_OUTPUT = 64 * 1024  # bytes of what it prints that are looked at, from the end

@@ -167,6 +167,18 @@ def test_what_is_not_there_is_named(api: ApiServer) -> None:
             applications(api, control).look("checkout")
 
 
+def test_what_could_not_be_put_back_is_refused(api: ApiServer) -> None:
+    [container] = api.workloads["deployment/checkout"]["spec"]["template"]["spec"]["containers"]
+    other = {"name": "side", "image": "x", "env": [{"name": "KAFKA", "value": "elsewhere:1"}]}
+    api.workloads["deployment/checkout"]["spec"]["template"]["spec"]["containers"].append(other)
+    with pytest.raises(ApplicationControlFailed, match="different values of KAFKA"):
+        applications(api).look("checkout")
+    assert applications(api, replace(ENV, container="app")).look("checkout").cluster == "onprem"
+    container["env"] = [{"name": "KAFKA", "valueFrom": {"configMapKeyRef": {"name": "m", "key": "k"}}}]
+    with pytest.raises(ApplicationControlFailed, match="takes KAFKA from elsewhere"):
+        applications(api).look("checkout")
+
+
 def test_only_namespaces_that_the_host_lists(api: ApiServer) -> None:
     with pytest.raises(ApplicationControlFailed, match="WATERSHED_KUBERNETES_NAMESPACES=other,shop"):
         applications(api, WATERSHED_KUBERNETES_NAMESPACES="other").look("checkout")

@@ -61,9 +61,13 @@ class KubernetesApplication:
         require_namespace(self.name, self.control, self.environ)
         found = [self._read_workload(workload) for workload in self.control.workloads]
         text = self._read_bootstrap(found)
-        former: dict[str, Any] = {"replicas": {each.workload: each.replicas for each in found}}
-        if text is not None:
-            former["bootstrap"] = text
+        if text is None:
+            raise ApplicationControlFailed(
+                f"application {self.name}: its containers have different values of {self.control.env}, so nobody knows "
+                "where it runs; give them the same, or name one `container`",
+                transient=False,
+            )
+        former = {"replicas": {each.workload: each.replicas for each in found}, "bootstrap": text}
         state, told = describe_workloads(found)
         return ApplicationState(state, self._find_cluster(text), "kubernetes", told, former)
 
@@ -157,10 +161,20 @@ class KubernetesApplication:
         found = {}
         for where, containers in (("containers", spec.containers), ("initContainers", spec.init_containers or ())):
             for container in containers if self.control.env is not None else ():
-                said = [each.value or "" for each in container.env or () if each.name == self.control.env]
+                said = [each for each in container.env or () if each.name == self.control.env]
                 if said and self.control.container in (None, container.name):
-                    found[(where, container.name)] = said[-1]
+                    found[(where, container.name)] = self._require_value(container.name, said[-1])
         return found
+
+    def _require_value(self, container: str, variable: Any) -> str:
+        """Raises ApplicationControlFailed for one that is taken from elsewhere: it could not be put back."""
+        if variable.value_from is not None:
+            raise ApplicationControlFailed(
+                f"application {self.name}: container {container} takes {self.control.env} from elsewhere "
+                "(`valueFrom`); name the ConfigMap and its key in `bootstrap`",
+                transient=False,
+            )
+        return str(variable.value or "")
 
     def _read_bootstrap(self, found: Sequence[WorkloadStatus]) -> str | None:
         """The bootstrap servers that stand there; None where containers differ. Raises ApplicationControlFailed where

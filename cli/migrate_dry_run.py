@@ -93,7 +93,7 @@ def _told(plan: Plan, name: str) -> str:
         case "kubernetes":
             assert app.kubernetes is not None
             return f"{', '.join(app.kubernetes.workloads)} in namespace {app.kubernetes.namespace}"
-    return f"a person, in at most {app.bound_ms / 60_000:g} min, confirms"
+    return "a person confirms"
 
 
 def _by(actor: str) -> str:

@@ -15,11 +15,13 @@ from cutover.actions import Action, ReadApplication, StartApplication, StopAppli
 from cutover.journal.hash_chain import find_step_outcome
 from cutover.live.application_control import DeclaredApplications, find_journaled_confirmation
 from cutover.live.applications.application_adapter import ApplicationControlFailed, ApplicationOrder
+from cutover.live.applications.person_application import PersonAnswer, PersonRequest
 from cutover.observations import ActionFailed, Observation, ObservedApplication
 from cutover.run_plan import plan_migration
 from plugins.watershed.operators import person_steps
 from plugins.watershed.operators.person_steps import CANNOT, DONE, CutoverPersonOperator, PersonTakeBackOperator
 from plugins.watershed.steps.migration_dag_tasks import AS_DECLARED, list_step_tasks, needs_person
+from plugins.watershed.steps.step_driver import ConfirmationNeeded
 from tests.airflow import test_airflow_cutover as tasks
 from tests.airflow.test_airflow_cutover import JOURNAL_RUN, context, perform
 from tests.airflow.test_airflow_cutover import world as world  # the fixture
@@ -199,3 +201,18 @@ def test_a_person_who_cannot_undo_leaves_the_rollback_open(personal: World) -> N
     with pytest.raises(AirflowException, match="could not finish: not confirmed") as open_:
         answered(back, "take_back", CANNOT)
     assert not isinstance(open_.value, AirflowFailException)  # another try asks again
+
+
+def test_an_answer_counts_for_what_was_asked_and_for_nothing_else() -> None:
+    task = person_task("fence_producers")
+    task.given = PersonAnswer("done", "ops")
+    ask = task.choose_asker(("b",))
+
+    def request(verb: Any, name: str) -> PersonRequest:
+        return PersonRequest(verb, name, "producer", "onprem", ("b:1",), "", 60_000)
+
+    assert ask(request("stop", "a")).word == "done"
+    assert ask(request("stop", "b")).word == "done"
+    for verb, name in (("stop", "c"), ("start", "a"), ("start", "b")):
+        with pytest.raises(ConfirmationNeeded):
+            ask(request(verb, name))

@@ -22,6 +22,7 @@ from plugins.watershed.steps.migration_dag_tasks import StepTask, preview_run_pl
 from plugins.watershed.steps.step_driver import ConfirmationNeeded, StepOrder
 
 if TYPE_CHECKING:
+    from cutover.application_steps import ExpectedOrder
     from cutover.live.applications.person_application import AskPerson, PersonAnswer, PersonRequest
     from cutover.run_plan import RunKind
 
@@ -52,15 +53,17 @@ class PersonQuestion(HITLOperator):
         """All that the question is about; the first is what the run stands at."""
         return [first]
 
-    def choose_asker(self, names: Iterable[str] | None = None) -> AskPerson:
-        """Answers with what was given; raises ConfirmationNeeded for anything else. names: of the applications that the
-        question named; None for one only."""
-        covered = None if names is None else set(names)
+    def choose_asker(self, names: Iterable[str] = ()) -> AskPerson:
+        """Answers with what was given to the question of this try: it was about the first request, and about the same
+        verb for `names`. Raises ConfirmationNeeded for anything else."""
+        first: PersonRequest | None = None
+        named = set(names)
 
         def ask(request: PersonRequest) -> PersonAnswer:
-            nonlocal covered
-            covered = {request.name} if covered is None else covered
-            if self.given is None or request.name not in covered:
+            nonlocal first
+            first = first or request
+            covered = request.verb == first.verb and request.name in {first.name, *named}
+            if self.given is None or not covered:
                 raise ConfirmationNeeded(request)
             return self.given
 
@@ -124,17 +127,17 @@ class CutoverPersonOperator(CutoverStep, PersonQuestion):
         declared = plan.migration.applications
         others = []
         for each in self._expected(self.order(context)):
-            if each.name != first.name:
+            if each.name != first.name and each.verb == first.verb:
                 words = (declared[each.name].person or "") if each.name in declared else ""
                 others.append(replace(first, name=each.name, role=each.role, words=words))
         return [first, *others]
 
-    def _expected(self, order: StepOrder) -> list[Any]:
-        """The orders to persons in the step that this task begins with."""
+    def _expected(self, order: StepOrder) -> list[ExpectedOrder]:
+        """The orders to persons in the steps of this task."""
         from cutover.application_steps import list_expected_orders
 
         run_plan = preview_run_plan(find_frozen_plan(self.plan).read(), self.kind, self.wave, choices=order.choices)
-        orders = list_expected_orders(self.row.steps[0], run_plan.wave)
+        orders = [each for step in self.row.steps for each in list_expected_orders(step, run_plan.wave)]
         return [each for each in orders if each.name in run_plan.policy.persons]
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cli.moved_applications import describe_moved_applications
+from cutover.operations.moved_applications import describe_moved_applications
 from cli.plan_settings import build_settings_lookup, compile_plan_at
 from topology.shell_command import quote_shell_argument
 

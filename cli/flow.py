@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import getpass
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from cli.actor import name_actor
 from cli.flow_adopt import adopt
 from cli.flow_decisions import accept_gap, copy_foreign, reseed
 from cli.plan_settings import build_settings_lookup, compile_plan_at
@@ -57,7 +57,7 @@ def _want(order: FlowOrder, flow_id: str, path: Path) -> int:
 
     plan = compile_plan_at(path)
     proposal = propose_flow_order(plan, build_settings_lookup(plan), flow_id, order)
-    for line in proposal.carry_out(getpass.getuser()):
+    for line in proposal.carry_out(name_actor()):
         click.echo(line)
     for note in proposal.notes:
         click.echo(f"note: {note}", err=True)

@@ -3,7 +3,6 @@ terminal. What it does is in `cutover.operations.adoption`, which Airflow uses, 
 
 from __future__ import annotations
 
-import getpass
 import json
 import sys
 import time
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from cli.actor import name_actor
 from cli.confirmation import require_confirmation
 from cli.plan_settings import build_settings_lookup, compile_plan_at
 
@@ -99,7 +99,7 @@ def adopt(
         _tell(line)
     if not yes:
         require_confirmation("Do this?")
-    for line in proposal.carry_out(getpass.getuser()):
+    for line in proposal.carry_out(name_actor()):
         click.echo(line, err=form == "json")
     return 0
 

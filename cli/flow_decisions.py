@@ -5,12 +5,12 @@ What they do is in `cutover.operations.partition_decisions`, which Airflow uses,
 
 from __future__ import annotations
 
-import getpass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from cli.actor import name_actor
 from cli.confirmation import require_confirmation
 from cli.plan_settings import build_settings_lookup, compile_plan_at
 
@@ -116,6 +116,6 @@ def _decide(proposal: Proposal, yes: bool) -> int:
         click.echo(line)
     if not yes:
         require_confirmation("Do this?")
-    for line in proposal.carry_out(getpass.getuser()):
+    for line in proposal.carry_out(name_actor()):
         click.echo(line)
     return 0

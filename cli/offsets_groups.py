@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import getpass
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from cli.actor import name_actor
 from cli.confirmation import require_confirmation
 from cli.plan_settings import build_settings_lookup, compile_plan_at
 
@@ -88,7 +88,7 @@ def reset_group(path: Path, flow_id: str, group: str, topic: str | None, partiti
         click.echo(line)
     if not yes:
         require_confirmation("Order it?")
-    for line in proposal.carry_out(getpass.getuser()):
+    for line in proposal.carry_out(name_actor()):
         click.echo(line)
     return 0
 

@@ -200,7 +200,7 @@ def perform_run(
 
 @contextmanager
 def tell_how_to_go_on(run: RunDriver, path: Path) -> Iterator[None]:
-    """Says after Ctrl-C, or after a question that nobody answered, that the run is unfinished and what to do with it."""
+    """Says after Ctrl-C, or after a question without an answer, that the run is unfinished and what to do with it."""
     try:
         yield
     except (KeyboardInterrupt, click.Abort):

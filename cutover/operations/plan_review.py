@@ -77,7 +77,7 @@ def review_plan(
     plan: Plan,
     path: Path,
     connect: SettingsLookup,
-    configuration: LintConfiguration | None,
+    configuration: LintConfiguration,
     probed: Sequence[ClusterCapabilities] = (),
 ) -> PlanReview:
     """Asks every rule, and all clusters of the plan. path: the file that compiled to it. probed: what `topology probe`

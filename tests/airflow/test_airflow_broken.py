@@ -80,7 +80,7 @@ def test_a_broken_file_takes_no_name_from_one_that_compiles(folder: Path) -> Non
     (folder / "orders.yaml").rename(folder / "shop.yaml")
     (folder / "orders.yaml").write_text("kind: Nothing\n")
     dags = load("orders.yaml").dags
-    assert "orders.preflight" in dags["migrate__orders"].task_ids
+    assert "orders.check" in dags["migrate__orders"].task_ids
     assert "taken by" in (dags["replicate__orders.orders"].doc_md or "")
 
 

@@ -15,8 +15,11 @@ from plugins.watershed import topology_dags
 from tests.airflow.test_airflow_dags import MIGRATION, TOPOLOGY, load
 
 pytestmark = pytest.mark.airflow
-KINDS = ("migrate", "rollback", "failover", "failback", "after_cutover")
-HEALTHY = {"replicate__orders", "verify__orders", *(f"{kind}__orders" for kind in KINDS)}
+KINDS = ("migrate", "rollback", "failover", "failback", "after_cutover", "drill", "abandon")
+HEALTHY = {
+    *(f"{kind}__orders" for kind in ("replicate", "verify", "inspect", "operate", "decide")),
+    *(f"{kind}__orders" for kind in KINDS),
+}
 
 
 @pytest.fixture

@@ -71,11 +71,12 @@ def test_the_database_is_postgres(live: Live) -> None:
 
 def test_a_killed_task_process_is_followed_by_one_that_goes_on(live: Live) -> None:
     """C02: the step is begun in the journal, and its process dies."""
-    live.wait_task(RUN, "orders.lag_gate", "running")
+    live.wait_task(RUN, "orders.check", "running")
     until(lambda: [e for e in journal(live, "orders") if e.step == "lag_gate"], "lag_gate in the journal")
-    os.kill(live.task_process("orders.lag_gate").pid, signal.SIGKILL)
-    live.wait_task(RUN, "orders.lag_gate", "success")
+    os.kill(live.task_process("orders.check").pid, signal.SIGKILL)
+    until(lambda: [e for e in journal(live, "orders") if e.step == "history_proof"], "a process that goes on")
     assert "up_for_retry" not in live.states(RUN).values()
+    assert {entry.actor for entry in journal(live, "orders")} == {f"airflow {live.dag} for admin"}
 
 
 @pytest.mark.soak
@@ -83,7 +84,7 @@ def test_a_killed_spark_application_is_started_again(live: Live) -> None:
     """C29"""
     folder = live.folder(RUN, "orders.history_proof")
     first = kill_program(folder / "1")
-    live.wait_task(RUN, "orders.history_proof", "success")
+    live.wait_task(RUN, "orders.check", "success")
     assert sorted(path.name for path in folder.iterdir()) == ["1", "2"]
     assert first
 

@@ -29,8 +29,8 @@ DECIDE_MEANINGS: Mapping[str, str] = {
 _ROLES = ("apply", "worker", "observe", "verify", "migrate", "align")
 _ACCEPTABLE = ("duplicates", "aborted", "missing", "compacted", "timestamps", "unverifiable")
 _ORIGINS = ("records", "mm2", "equal-offsets")
-_NAME = {"type": ["null", "string"], "maxLength": 249}
-_NUMBER = {"type": ["null", "integer"], "minimum": 0}
+_NAME: dict[str, Any] = {"type": ["null", "string"], "maxLength": 249}
+_NUMBER: dict[str, Any] = {"type": ["null", "integer"], "minimum": 0}
 _APPROVAL = Param(
     "manual", enum=["manual", "auto"], description="manual: a person sees what would be done, and approves. auto: "
     "nobody is asked; the record names who triggered the run.",

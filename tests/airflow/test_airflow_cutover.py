@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -350,6 +351,29 @@ def test_a_long_wait_inside_a_stage_is_left_to_the_triggerer(world: World, monke
     assert find_step_outcome(_entries(world), "standstill") is None
     task.come_back(work, {"seen": "needs a worker: the process ended"})
     assert world.apps[PRODUCER].side == "target"
+
+
+def test_what_a_gate_waits_for_can_be_read_meanwhile(world: World) -> None:
+    assert step_driver.read_progress("migrate__shop", RUN, "all") is None
+    for name in ("preflight", "lag_gate"):
+        perform(ROWS[name])
+    seen = step_driver.read_progress("migrate__shop", RUN, "all")
+    assert seen is not None
+    assert seen["step"] == "lag_gate"
+    assert seen["text"].startswith("lag 0 records (gate: 10)")
+
+
+def test_what_is_said_in_the_triggerer_is_in_the_tasks_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Airflow tells whose a line is by a context variable of the trigger."""
+    whose: contextvars.ContextVar[str] = contextvars.ContextVar("whose", default="nobody")
+    monkeypatch.setattr(cutover_steps, "finish_waiting_steps", lambda *_: whose.get())
+    monkeypatch.setattr(cutover_steps, "TRIGGER_SETTLE_S", 0.0)
+
+    async def first() -> Any:
+        whose.set("trigger 7")
+        return await anext(StepFinished(StepOrder("sha256:1", "all", ("lag_gate",), "d", RUN)).run())
+
+    assert asyncio.run(first()).payload == {"seen": "trigger 7"}
 
 
 def test_the_journal_names_who_triggered_the_run(world: World) -> None:

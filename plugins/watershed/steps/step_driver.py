@@ -7,8 +7,10 @@ again later. The journal makes that safe: an unfinished step is resumed, and a f
 
 from __future__ import annotations
 
+import contextlib
 import json
 import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -187,6 +189,8 @@ def run_steps(
     def say(event: RunEvent) -> None:
         if event.kind != "skipped" or event.step == at:  # the tasks of earlier steps report those
             log.info("%s: %s: %s", event.step, event.kind, escape_control_lines(event.text))
+        if event.kind in ("begin", "seen"):
+            keep_progress(order, event)
 
     def prove(wanted: RequestProof) -> ProofOutcome:
         seen = _prove_by_standby(order, at, wanted, patience.sleep) if wanted.final else None
@@ -209,6 +213,27 @@ def run_steps(
     except (ClusterError, CutoverError) as problem:
         raise AirflowFailException(escape_control_lines(str(problem))) from None
     return result
+
+
+def keep_progress(order: StepOrder, event: RunEvent) -> None:
+    """Keeps what a step said last, for whoever watches the run: the journal has only how it ended."""
+    write_json_file(
+        _locate_progress(order.dag, order.run, order.wave),
+        {"step": event.step, "text": escape_control_lines(event.text), "at_ms": int(time.time() * 1000)},
+    )
+
+
+def read_progress(dag: str, run: str, wave: str) -> dict[str, Any] | None:
+    """What the wave's step under way said last: `step`, `text` (the numbers of a gate), `at_ms`; None before its first
+    word. dag, run: as Airflow calls them, or the run as its folder is called."""
+    with contextlib.suppress(OSError, ValueError):
+        found = json.loads(_locate_progress(dag, run, wave).read_text(encoding="utf-8"))
+        return found if isinstance(found, dict) else None
+    return None
+
+
+def _locate_progress(dag: str, run: str, wave: str) -> Path:
+    return locate_run_folder(dag, run) / make_file_name(f"{wave}.now.json")
 
 
 def _prepare_step(order: StepOrder, migration: RunDriver, step: Step, *, leave_long: bool) -> None:

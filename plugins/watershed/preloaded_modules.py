@@ -17,6 +17,7 @@ PRELOADED_MODULES = (
     "plugins.watershed.operators.decommission",
     "plugins.watershed.operators.flow_status",
     "plugins.watershed.operators.proof",
+    "plugins.watershed.operation_dags",
     "plugins.watershed.operators.wave_task_groups",
     "plugins.watershed.topology_dags",
     "cutover.run_opening",

@@ -14,7 +14,10 @@ from cli.journal_decisions import is_unchanged_decision, render_decision, select
 from clusters.flow_records import FlowRecord
 from clusters.partition_status_records import PartitionStatus
 from clusters.settings import ConnectionSettings
-from cutover.operations import catalogue, flow_state, partition_decisions
+from cutover.driver import RunDriver
+from cutover.errors import NothingToResume
+from cutover.journal.hash_chain import Journal, JournalChain
+from cutover.operations import abandonment, catalogue, flow_state, partition_decisions
 from cutover.operations.catalogue import DECIDE, OPERATE, OperationRequest, propose_operation
 from cutover.operations.partition_decisions import (
     FlowScene,
@@ -24,7 +27,8 @@ from cutover.operations.partition_decisions import (
 from cutover.operations.proposal import NoAnswerYet, OperationRefused, Proposal, WorkersRefused, carry_out_approved
 from replicator.ledger.ledger import DecisionBasis
 from replicator.partition_key import PartitionKey
-from tests.cutover.world import a_plan
+from tests.cutover.fake_log import FakeLog
+from tests.cutover.world import PRODUCER, World, a_migration, a_plan
 
 PLAN = a_plan()
 FLOW = PLAN.flows[0]
@@ -232,3 +236,57 @@ def test_nothing_is_done_before_the_lines_are_taken() -> None:
         carry_out_approved(proposal, "other", "ann")
     assert done == []
     assert list(carry_out_approved(proposal, "basis", "ann")) == ["done"]
+
+
+class Abandoned:
+    """A migration that somebody left, and `abandon` over it."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, until_step: str) -> None:
+        self.world, self.log = World(), FakeLog()
+        a_migration(self.world, self.log, run_id="r1").run(until_step=until_step)
+        monkeypatch.setattr(abandonment, "read_journal_chain", lambda *_: self.read())
+
+        def opened(_plan: Any, _run_plan: Any, _settings: Any, **hooks: Any) -> RunDriver:
+            self.actor = hooks["actor"]
+            return a_migration(self.world, self.log, "giver", **hooks)
+
+        monkeypatch.setattr(abandonment, "open_run", opened)
+
+    def read(self) -> JournalChain:
+        return Journal(self.log, "shop", "reader", self.world.clock).refresh()
+
+    def propose(self, *, force: bool = False) -> Proposal:
+        return abandonment.propose_abandonment(PLAN, lambda _alias: NOWHERE, force=force)
+
+
+def test_a_run_that_is_given_up_is_shown_with_its_way_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    left = Abandoned(monkeypatch, "commit_offsets")
+    proposal = left.propose()
+    assert proposal.question == "give run r1 up, and take back what it did?"
+    assert proposal.lines[0].startswith("run r1, begun by ann at")
+    names = [line.partition(":")[0] for line in proposal.lines[1:]]
+    assert names == ["commit_offsets", "stop_consumers"]
+    assert list(proposal.carry_out("bob"))[-1].startswith("rolled_back: ")
+    assert left.actor == "bob"
+    assert {(app.side, app.running) for app in left.world.apps.values()} == {("source", True)}
+    with pytest.raises(NothingToResume, match="no unfinished run"):
+        left.propose()
+
+
+def test_a_run_that_went_on_meanwhile_is_not_what_was_approved(monkeypatch: pytest.MonkeyPatch) -> None:
+    left = Abandoned(monkeypatch, "commit_offsets")
+    shown = left.propose()
+    a_migration(left.world, left.log, run_id="r1", resume=True).run(until_step="landing_test")
+    with pytest.raises(OperationRefused, match="not what was shown"):
+        carry_out_approved(left.propose(), shown.basis, "bob")
+    assert left.propose(force=True).basis.endswith(", force")
+
+
+def test_behind_the_point_of_no_return_it_says_that_nothing_is_taken_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    left = Abandoned(monkeypatch, "canary")
+    proposal = left.propose()
+    assert "the point of no return (point_of_no_return) is passed" in proposal.lines[1]
+    assert len(proposal.lines) == 2
+    with pytest.raises(abandonment.NotAllTakenBack, match="behind the point of no return"):
+        list(proposal.carry_out("bob"))
+    assert left.world.apps[PRODUCER].side == "target"

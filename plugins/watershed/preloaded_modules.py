@@ -16,6 +16,7 @@ PRELOADED_MODULES = (
     "airflow.dag_processing.dagbag",
     "plugins.watershed.operators.decommission",
     "plugins.watershed.operators.flow_status",
+    "plugins.watershed.operators.plan_review",
     "plugins.watershed.operators.proof",
     "plugins.watershed.operation_dags",
     "plugins.watershed.operators.wave_task_groups",

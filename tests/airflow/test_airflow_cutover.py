@@ -327,6 +327,28 @@ def test_nobody_waits_for_airflow_between_fence_and_switch(world: World) -> None
     assert "*Undo:*" in moving.doc
 
 
+def test_a_worker_stays_for_long_while_nobody_can_write(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leaving it for the triggerer costs seconds without writes; before the fence it costs nobody anything."""
+    allowed: list[float | None] = []
+
+    class Counted(WaitBudget):
+        def begin_step(self, least: float = 0.0) -> None:
+            super().begin_step(least)
+            allowed.append(self.left)
+
+    monkeypatch.setattr(cutover_steps, "WaitBudget", Counted)
+    for row in list_stage_tasks(plan_migration(a_plan(), None, POLICY)):
+        perform(row)
+    names = [step.name for step in plan_migration(a_plan(), None, POLICY).steps]
+    fenced = names[names.index("fence_producers") : names.index("switch_producers") + 1]
+    assert set(allowed) == {30.0, 600.0}
+    assert (allowed[0], allowed[-1]) == (30.0, 30.0)
+    assert allowed.count(600.0) >= len(fenced)  # a stage that comes back from a proof passes its steps again
+    endless = WaitBudget(None)
+    endless.begin_step(600.0)
+    assert endless.left is None
+
+
 def test_a_stage_that_fails_says_at_which_step_and_what_was_taken_back(world: World) -> None:
     world.verdicts["tail_proof"] = "different"  # type: ignore[attr-defined]
     rows = {row.task: row for row in list_stage_tasks(plan_migration(a_plan(), None, POLICY))}

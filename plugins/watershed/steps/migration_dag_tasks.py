@@ -23,6 +23,7 @@ STRATEGIES = ("consumers_first", "producers_first", "fenced")
 AS_DECLARED = "as in the file"
 ALL_WAVES = "everything"  # what the migration names, as one wave
 WORKER_WAIT_S = 30.0  # so long a step may wait in a worker; longer it waits in the triggerer
+FENCED_WAIT_S = 600.0  # the same from the fence to the switch: nobody can write, and leaving the worker costs seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +168,7 @@ def list_stage_tasks(run_plan: RunPlan) -> list[StepTask]:
     rows: list[StepTask] = []
     steps = {step.name: step for step in run_plan.steps}
     stages = _find_stages(run_plan.steps)
-    fenced = _list_fenced_steps(run_plan.steps)
+    fenced = list_fenced_steps(run_plan.steps)
     pending: list[StepTask] = []
 
     def close() -> None:
@@ -191,7 +192,7 @@ def list_stage_tasks(run_plan: RunPlan) -> list[StepTask]:
 
 def _find_stages(steps: Sequence[Step]) -> dict[str, str]:
     """Step -> stage. From the fence to the switch nobody can write, so that this is one stage whatever is in it."""
-    fenced = _list_fenced_steps(steps)
+    fenced = list_fenced_steps(steps)
     found: dict[str, str] = {}
     stage = "check"
     for step in steps:
@@ -202,7 +203,7 @@ def _find_stages(steps: Sequence[Step]) -> dict[str, str]:
     return found
 
 
-def _list_fenced_steps(steps: Sequence[Step]) -> list[str]:
+def list_fenced_steps(steps: Sequence[Step]) -> list[str]:
     """The steps from the fence to the switch; none where nothing is fenced, or a person is asked meanwhile."""
     names = [step.name for step in steps]
     if "fence_producers" not in names or "switch_producers" not in names:

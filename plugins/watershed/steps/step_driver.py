@@ -23,10 +23,12 @@ from plugins.watershed.operators.spark_application import list_attempts
 from plugins.watershed.state_folder import find_frozen_plan, locate_run_folder, make_file_name, write_json_file
 from plugins.watershed.steps.migration_dag_tasks import (
     ALL_WAVES,
+    FENCED_WAIT_S,
     NO_CHOICES,
     RunChoices,
     build_run_choice,
     is_close_to_fence,
+    list_fenced_steps,
     preview_run_plan,
     waits_long,
 )
@@ -157,9 +159,9 @@ class WaitBudget:
         self.seconds = self.left = seconds
         self.stop = threading.Event()
 
-    def begin_step(self) -> None:
-        """Every step may wait for as long as the one before it."""
-        self.left = self.seconds
+    def begin_step(self, least: float = 0.0) -> None:
+        """Every step may wait for as long as the one before it, and for `least` seconds."""
+        self.left = None if self.seconds is None else max(self.seconds, least)
 
     def sleep(self, seconds: float) -> None:
         """Raises StillWaiting instead of sleeping past the budget."""
@@ -202,9 +204,10 @@ def run_steps(
         steps = {step.name: step for step in migration.steps}
         if patience.seconds is not None:  # in a worker: the triggerer's machine may have no Spark
             begin_standby_early(order, migration, log)
+        fenced = list_fenced_steps(migration.steps)
         for at in list_steps_to_do(order, [*steps]):
             _prepare_step(order, migration, steps[at], leave_long=leave_long)
-            patience.begin_step()
+            patience.begin_step(FENCED_WAIT_S if at in fenced else 0.0)
             result = migration.run_step(at)
             if result.state != "paused":
                 break

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import json
 import sys
-from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from cli.moved_applications import describe_moved_applications
 from cli.plan_settings import build_settings_lookup, compile_plan_at
+from cutover.operations.moved_applications import describe_moved_applications
 from topology.shell_command import render_shell_command
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from clusters.required_role_acls import AccountRole
-    from clusters.settings import SettingsLookup
+    from replicator.apply import AppliedChange
     from topology.drift import FieldDrift
     from topology.plan import Plan
 
@@ -43,7 +41,8 @@ def apply(path: Path, yes: bool, probed: tuple[Path, ...], form: str) -> int:
 
     With --capabilities a flow is refused whose cluster failed a probe, before anything is created.
     """
-    from replicator.apply import AppliedChange, apply_plan
+    from cutover.operations.plan_review import describe_left_alone, list_missing_apply_rights
+    from replicator.apply import apply_plan
     from topology.inventory_json import decode_capability_record
     from topology.loader import read_text_file
     from topology.unsupported_settings import read_unsupported_settings
@@ -61,43 +60,29 @@ def apply(path: Path, yes: bool, probed: tuple[Path, ...], form: str) -> int:
     for each in read_unsupported_settings(path):
         click.echo(f"note: {each}", err=True)
     connect = build_settings_lookup(plan)
-    if not _has_rights(plan, connect):
+    if lacking := list_missing_apply_rights(plan, connect):
+        for line in lacking:
+            click.echo(line, err=True)
         return 1
     left: list[FieldDrift] = []
     changes = apply_plan(plan, connect, say, left.append, records)
-    if form == "json":
-        rows = [
-            {"cluster": change.cluster, "what": change.what, "name": change.name, "error": change.error or None}
-            for change in changes
-        ]
-        click.echo(json.dumps({"schema": 1, "plan": plan.hash, "changes": rows}, indent=2))
-    elif not changes:
-        click.echo(f"{plan.topology}: nothing to change (plan {plan.hash[:19]})")
+    if form == "json" or not changes:
+        _tell_changes(plan, changes, form)
     for line in describe_moved_applications(plan, connect):
         click.echo(f"note: {line}", err=True)
     if left:
-        _note_unchanged(left, path)
+        why = render_shell_command("topology", "plan", path)
+        click.echo(f"note: {describe_left_alone(left)}; `{why}` says why", err=True)
     return 1 if any(change.error for change in changes) else 0
 
 
-def _has_rights(plan: Plan, connect: SettingsLookup) -> bool:
-    """False when the account lacks a right that applying needs: each is named, before anything is changed."""
-    from clusters.missing_rights import find_missing_role_rights
-
-    roles: tuple[AccountRole, ...] = ("apply", "align")
-    lacking = {role: found for role in roles if (found := find_missing_role_rights(plan, role, connect))}
-    for missing in (each for found in lacking.values() for each in found):
-        click.echo(str(missing), err=True)
-    if lacking:
-        how = " and ".join(f"`topology acls --role {role} --format commands`" for role in lacking)
-        click.echo(f"nothing was changed; {how} shows how to give them", err=True)
-    return not lacking
-
-
-def _note_unchanged(left: Sequence[FieldDrift], path: Path) -> None:
-    kinds = ", ".join(f"{count} of {kind}" for kind, count in sorted(Counter(each.kind for each in left).items()))
-    click.echo(
-        f"note: what differs beside that waits or is left alone ({kinds}); "
-        f"`{render_shell_command('topology', 'plan', path)}` says why",
-        err=True,
-    )
+def _tell_changes(plan: Plan, changes: Sequence[AppliedChange], form: str) -> None:
+    """All of them as a document, or that there is none."""
+    if form != "json":
+        click.echo(f"{plan.topology}: nothing to change (plan {plan.hash[:19]})")
+        return
+    rows = [
+        {"cluster": change.cluster, "what": change.what, "name": change.name, "error": change.error or None}
+        for change in changes
+    ]
+    click.echo(json.dumps({"schema": 1, "plan": plan.hash, "changes": rows}, indent=2))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import json
 import os
 import secrets
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from cli.actor import name_actor
 from cli.plan_settings import compile_plan_at
 from cli.proof_process import ProofProcess
 from cli.run_dialogue import show_run_event
@@ -248,4 +248,4 @@ def _abandon(plan: Plan, wanted: DrillOptions) -> int:
 
 
 def _actor() -> str:
-    return f"{getpass.getuser()} (pid {os.getpid()})"
+    return f"{name_actor()} (pid {os.getpid()})"

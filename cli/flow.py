@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from cli.actor import name_actor
 from cli.flow_adopt import adopt
 from cli.flow_decisions import accept_gap, copy_foreign, reseed
-from cli.moved_applications import describe_moved_applications
 from cli.plan_settings import build_settings_lookup, compile_plan_at
-from topology.shell_command import render_shell_command
 
 if TYPE_CHECKING:
-    from clusters.flow_records import FlowState
     from replicator.copy.quarantine import QuarantinedRecord
+    from replicator.flow_state_order import FlowOrder
 
-_WANTED: dict[str, FlowState] = {"pause": "paused", "resume": "running", "stop": "stopped", "restart": "running"}
+_ORDERS: tuple[tuple[FlowOrder, str], ...] = (
+    ("pause", "Copy nothing more for now; positions are kept."),
+    ("resume", "Go on where it was paused or stopped."),
+    ("stop", "Copy nothing more; positions are kept."),
+    ("restart", "Go on, and look again at partitions that stopped loudly."),
+)
 
 
 @click.group(epilog="Example: topology flow pause onprem-to-cloud orders.yaml")
@@ -31,7 +34,7 @@ def flow() -> None:
     """
 
 
-def _desired(order: str, meaning: str) -> click.Command:
+def _desired(order: FlowOrder, meaning: str) -> click.Command:
     @click.command(order, help=meaning, epilog=f"Example: topology flow {order} onprem-to-cloud orders.yaml")
     @click.argument("flow_id", metavar="FLOW")
     @click.argument("path", type=click.Path(path_type=Path))
@@ -41,12 +44,7 @@ def _desired(order: str, meaning: str) -> click.Command:
     return command
 
 
-for _order, _meaning in (
-    ("pause", "Copy nothing more for now; positions are kept."),
-    ("resume", "Go on where it was paused or stopped."),
-    ("stop", "Copy nothing more; positions are kept."),
-    ("restart", "Go on, and look again at partitions that stopped loudly."),
-):
+for _order, _meaning in _ORDERS:
     flow.add_command(_desired(_order, _meaning))
 flow.add_command(accept_gap)
 flow.add_command(reseed)
@@ -54,30 +52,15 @@ flow.add_command(copy_foreign)
 flow.add_command(adopt)
 
 
-def _want(order: str, flow_id: str, path: Path) -> int:
-    from clusters.control_topics import ControlWriter
-    from clusters.flow_records import read_flows, write_flow
+def _want(order: FlowOrder, flow_id: str, path: Path) -> int:
+    from cutover.operations.flow_state import propose_flow_order
 
     plan = compile_plan_at(path)
-    target = build_settings_lookup(plan)(plan.flow(flow_id).target)
-    record = read_flows(target).get(flow_id)
-    if record is None:
-        raise click.UsageError(
-            f"flow {flow_id} was never applied to {target.alias}; run "
-            f"`{render_shell_command('topology', 'apply', path)}` first"
-        )
-    changed = record.with_state(_WANTED[order])
-    if order == "restart":
-        changed = replace(changed, generation=record.generation + 1)
-    if changed == record:
-        click.echo(f"{flow_id} is {record.state} already")
-        return 0
-    with ControlWriter(target, client_id="watershed-flow") as writer:
-        write_flow(writer, changed)
-    click.echo(f"{flow_id}: {record.state} -> {changed.state}" + (" (restarted)" if order == "restart" else ""))
-    if changed.state == "running":
-        for line in describe_moved_applications(plan, build_settings_lookup(plan)):
-            click.echo(f"note: {line}", err=True)
+    proposal = propose_flow_order(plan, build_settings_lookup(plan), flow_id, order)
+    for line in proposal.carry_out(name_actor()):
+        click.echo(line)
+    for note in proposal.notes:
+        click.echo(f"note: {note}", err=True)
     return 0
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import json
 import os
 import secrets
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from cli.actor import name_actor
 from cli.journal_decisions import show_decisions
 from cli.plan_settings import build_settings_lookup, compile_plan_at
 
@@ -151,7 +151,7 @@ def _sign(plan: Plan, settings: ConnectionSettings, root: str) -> int:
     """Raises CutoverError and ClusterError."""
     from cutover.journal.topology_journal import open_journal
 
-    actor = f"{getpass.getuser()} (pid {os.getpid()})"
+    actor = f"{name_actor()} (pid {os.getpid()})"
     journal = open_journal(plan, settings, secrets.token_hex(8))
     entry = journal.sign(None if root == "none" else root, actor=actor, plan_hash=plan.hash)
     left = len(journal.chain.foreign)

@@ -14,6 +14,8 @@ import click
 if TYPE_CHECKING:
     from clusters.settings import ConnectionSettings
 
+_FLOW_ORDERS = ("pause", "resume", "stop", "restart")  # replicator.flow_state_order, which imports a Kafka client
+
 
 def show_decisions(topology: str, flows: frozenset[str], targets: Iterable[ConnectionSettings], form: str) -> int:
     """Orders of `flows`, cluster by cluster, oldest first. 1 when one was changed after it was written.
@@ -82,13 +84,22 @@ def is_unchanged_decision(line: Mapping[str, Any]) -> bool:
 def render_decision(line: Mapping[str, Any]) -> str:
     """One line: of an order when it was given, of what became of it the order's time again."""
     when = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(line["at_ms"] / 1000))
-    what = f"group {line['group']}" if "group" in line else f"{line['topic']}-{line['partition']}"
+    what = _place(line)
     if line["record"] == "order-obeyed":
         return f"{when}  {line['id']}  obeyed: {_outcome(line)}"
-    return f"{when}  {line['id']}  {line['actor']}: {line['kind']} {line['flow']} {what}{_about(line)}"
+    return f"{when}  {line['id']}  {line['actor']}: {line['kind']} {line['flow']}{what}{_about(line)}"
+
+
+def _place(line: Mapping[str, Any]) -> str:
+    """What the order is about, beside its flow; nothing for an order about the whole flow."""
+    if "group" in line:
+        return f" group {line['group']}"
+    return f" {line['topic']}-{line['partition']}" if line["kind"] not in _FLOW_ORDERS else ""
 
 
 def _about(line: Mapping[str, Any]) -> str:
+    if line["kind"] in _FLOW_ORDERS:
+        return f", {line['before']} -> {line['after']}"
     if line["kind"] == "reset-group":
         return "".join(
             f", {topic}-{number} at {'no position' if offset is None else offset}"

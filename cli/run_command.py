@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from functools import partial, wraps
 from pathlib import Path
@@ -17,6 +18,7 @@ from cli.plan_settings import build_settings_lookup, compile_plan_at
 from cli.proof_process import ProofProcess
 from cli.run_dialogue import ask_approval, choose_person_prompt, show_run_event
 from cli.wave_status import read_migration_journal
+from topology.shell_command import render_shell_command
 
 if TYPE_CHECKING:
     from clusters.settings import ConnectionSettings
@@ -109,20 +111,15 @@ def read_target_journal(plan: Plan, settings: dict[str, ConnectionSettings]) -> 
 
 def show_run_plan(plan: Plan, run_plan: RunPlan, form: str) -> int:
     """Prints the steps of a run plan. Connects to nothing."""
-    from cli.migrate_dry_run import show_run_steps
+    from cli.migrate_dry_run import show_preview_lines
+    from cutover.run_preview import describe_run
 
     if form == "json":
         steps = [asdict(step) for step in run_plan.steps]
         document = {"schema": 1, "plan": plan.hash, "kind": run_plan.kind, "wave": run_plan.wave.name, "steps": steps}
         click.echo(json.dumps(document, indent=2))
         return 0
-    click.echo(
-        f"{plan.topology}: {run_plan.kind} of {run_plan.wave.name}, {run_plan.flow.source} → {run_plan.flow.target}"
-    )
-    click.echo(f"topics     {', '.join(run_plan.wave.topics)}")
-    click.echo(f"consumers  {', '.join(run_plan.wave.consumers) or 'none'}")
-    click.echo(f"producers  {', '.join(run_plan.wave.producers) or 'none'}")
-    show_run_steps(run_plan.steps)
+    show_preview_lines(describe_run(plan, run_plan))
     click.echo("\nNothing was touched.")
     return 0
 
@@ -191,10 +188,27 @@ def perform_run(
             approve=approve_all if wanted.approve == "auto" else ask_approval,
             say=say if wanted.step else proofs.wrap_with_warm_up(say, run_plan, folder),
         )
-        result = run.run_step(wanted.step) if wanted.step else run.run()
+        with tell_how_to_go_on(run, wanted.path):
+            result = run.run_step(wanted.step) if wanted.step else run.run()
     if wanted.form == "json":
         document = {"schema": 1, "run": run.run_id, **label, "evidence": str(folder()), **asdict(result)}
         click.echo(json.dumps(document, indent=2))
     elif result.state == "done":
         click.echo(f"evidence: {folder() / 'evidence.html'}")
     return result
+
+
+@contextmanager
+def tell_how_to_go_on(run: RunDriver, path: Path) -> Iterator[None]:
+    """Says after Ctrl-C, or after a question without an answer, that the run is unfinished and what to do with it."""
+    try:
+        yield
+    except (KeyboardInterrupt, click.Abort):
+        if run.run_id is not None:
+            command = partial(render_shell_command, "topology", run.run_plan.kind, path)
+            click.echo(
+                f"run {run.run_id} is not finished: nothing is taken back, and it holds the topology's lock. To go on: "
+                f"`{command('--resume')}`. To take it back: `{command('--abandon')}`",
+                err=True,
+            )
+        raise

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cli.moved_applications import describe_moved_applications
 from cli.plan_settings import build_settings_lookup, compile_plan_at
+from cutover.operations.moved_applications import describe_moved_applications
 from topology.shell_command import quote_shell_argument
 
 if TYPE_CHECKING:

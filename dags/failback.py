@@ -21,7 +21,7 @@ Shows what only `{source}` holds (records that were written there and never copi
 
 
 def build_failback_dag(file: TopologyFile) -> DAG:
-    """One group for the chosen waves: a task a step of the failback, triggered by hand only."""
+    """One group for the chosen waves: a task a stage of the failback, triggered by hand only."""
     migration, flow = file.require_migration()
     names = list_wave_groups(file.plan, "failback")
     dag = DAG(

@@ -23,7 +23,7 @@ refused: use `migrate__{name}`, which loses nothing.
 
 
 def build_failover_dag(file: TopologyFile) -> DAG:
-    """One group for the chosen waves: a task a step of the failover, triggered by hand only."""
+    """One group for the chosen waves: a task a stage of the failover, triggered by hand only."""
     migration, flow = file.require_migration()
     names = list_wave_groups(file.plan, "failover")
     dag = DAG(

@@ -1,4 +1,4 @@
-"""Airflow DAG `migrate__<name>` for every topology file with a migration: its waves, a group a wave, a task a step."""
+"""Airflow DAG `migrate__<name>` for every topology file with a migration: a group a wave, a task a stage of steps."""
 
 from airflow.sdk import DAG
 
@@ -20,8 +20,9 @@ barrier, prove, switch:
 
 {waves}
 
-Every step is in the journal on the target cluster. A wave that is refused before its point of no return is taken back
-by itself and alone: waves that are done stay done, later ones do not begin, and the run fails.
+Steps that follow each other without a person and without a long wait are one task; its log and the page *Replication*
+show each of them. Every step is in the journal on the target cluster. A wave that is refused before its point of no
+return is taken back by itself and alone: waves that are done stay done, later ones do not begin, and the run fails.
 
 To go on with a run that was interrupted, clear its failed task and all after it. Marking a task as success changes
 nothing outside: the next one looks into the journal. `topology journal` shows what was decided.
@@ -48,7 +49,9 @@ def build_migrate_dag(file: TopologyFile) -> DAG:
         doc_md=file.told(MIGRATE_DOC.format(name=file.name, flow=migration.flow, waves=told)),
     )
     params = {
-        "waves": build_waves_param(names, names, "The waves to move; one that the journal has as done is passed over."),
+        "waves": build_waves_param(
+            names, names, "The waves to move; one that the journal has as done is passed over.", required=True
+        ),
         "strategy": build_strategy_param(),
         "approval": APPROVAL_PARAM,
         "dry_run": DRY_RUN_PARAM,

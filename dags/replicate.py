@@ -5,6 +5,9 @@ from datetime import timedelta
 from airflow.sdk import DAG, Param
 
 from plugins.watershed.dag_params import PLAN_HASH_PARAM
+from plugins.watershed.operation_params import APPLY_APPROVAL_PARAM
+from plugins.watershed.operators.operations import ApproveOperationOperator
+from plugins.watershed.operators.plan_review import ReviewPlanOperator
 from plugins.watershed.operators.replication import (
     ApplyPlanOperator,
     FlowsRunningOperator,
@@ -15,8 +18,9 @@ from plugins.watershed.topology_dags import TopologyFile, build_topology_dags
 
 REPLICATE_DOC = """
 ### Replicate `{name}`
-Compiles `{path}` and freezes the plan, creates the topics that are missing on the target clusters, writes the
-desired flows, starts a fleet of workers for every target cluster, and waits until every partition is served.
+Compiles `{path}` and freezes the plan. Shows what would change on the live clusters, field by field, with missing
+rights and notes, and asks a person. Then creates the topics that are missing on the target clusters, writes the desired
+flows, starts a fleet of workers for every target cluster, and waits until every partition is served.
 
 Flows: {flows}
 
@@ -26,7 +30,7 @@ whatever happens to Airflow.
 
 
 def build_replicate_dag(file: TopologyFile) -> DAG:
-    """Four tasks, one after the other: compile, apply, start_fleets, wait_running. Triggered by hand only."""
+    """One after the other: compile, plan, approve_apply, apply, start_fleets, wait_running. By hand only."""
     plan = file.require_plan()
     with DAG(
         dag_id=f"replicate__{file.name}",
@@ -47,6 +51,7 @@ def build_replicate_dag(file: TopologyFile) -> DAG:
                 maximum=256,
                 description="Workers in every fleet; empty: the number in the file.",
             ),
+            "approval": APPLY_APPROVAL_PARAM,
             "plan_hash": PLAN_HASH_PARAM,
         },
     ) as dag:
@@ -54,10 +59,13 @@ def build_replicate_dag(file: TopologyFile) -> DAG:
         compiled = FreezePlanOperator(
             task_id="compile", path=str(file.path), expected="{{ params.plan_hash }}", do_xcom_push=True
         )
+        planned = ReviewPlanOperator(task_id="plan", plan=frozen, path=str(file.path), retries=2)
+        approval = "{{ params.approval }}"
+        approved = ApproveOperationOperator(task_id="approve_apply", evidence="plan", approval=approval)
         applied = ApplyPlanOperator(task_id="apply", plan=frozen, retries=2)
         fleets = StartFleetsOperator(task_id="start_fleets", plan=frozen, workers="{{ params.workers }}", retries=1)
         running = FlowsRunningOperator(task_id="wait_running", plan=frozen, fleets=fleets.output)
-        compiled >> applied >> fleets >> running
+        compiled >> planned >> approved >> applied >> fleets >> running
     return dag
 
 

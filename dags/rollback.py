@@ -37,7 +37,12 @@ def build_rollback_dag(file: TopologyFile) -> DAG:
         doc_md=file.told(ROLLBACK_DOC.format(name=file.name, source=flow.source, target=flow.target)),
     )
     params = {
-        "waves": build_waves_param(names, [], "The waves to take back, at least one; the last one goes first."),
+        "waves": build_waves_param(
+            names,
+            names if len(names) == 1 else [],
+            "The waves to take back, at least one; the last one goes first.",
+            required=True,
+        ),
         "stranded": STRANDED_PARAM,
         "approval": APPROVAL_PARAM,
         "dry_run": DRY_RUN_PARAM,

@@ -138,7 +138,7 @@ def _begin(
         killer.start()
     say(f"{REPLICATE} is triggered")
     try:
-        if _dag(client, REPLICATE, {}, say) != "success":
+        if _dag(client, REPLICATE, {"approval": "auto"}, say) != "success":
             raise LabError("\n".join([f"{REPLICATE} failed", *read_failure_logs(client, REPLICATE, "demo")]))
         if killer:
             killer.join(60)

@@ -30,7 +30,11 @@ APPROVAL_PARAM = Param(
     enum=["manual", "auto"],
     description="auto: nobody is asked; the journal records the approvals as automatic. A loss is never accepted so.",
 )
-DRY_RUN_PARAM = Param(False, type="boolean", description="Only say what every step does, and how it is undone.")
+DRY_RUN_PARAM = Param(
+    False,
+    type="boolean",
+    description="Only say what every step does, who acts, and how it is undone: in the log of the task `dry_run`.",
+)
 ACCEPT_LOSS_PARAM = Param(
     None,
     # The form shows the first type that is not null: a text.
@@ -67,9 +71,13 @@ _OPTIONS = {
 }
 
 
-def build_waves_param(names: Sequence[str], default: Sequence[str], description: str) -> Param:
-    """A list of waves to choose from; `default` is chosen when nobody chooses."""
+def build_waves_param(
+    names: Sequence[str], default: Sequence[str], description: str, *, required: bool = False
+) -> Param:
+    """A list of waves to choose from; `default` is chosen when nobody chooses. required: Airflow does not start a run
+    without one."""
     schema: dict[str, Any] = {"type": "array", "items": {"enum": list(names)}, "uniqueItems": True}
+    schema |= {"minItems": 1} if required else {}
     return Param(list(default), **schema, examples=list(names), description=description)
 
 

@@ -15,7 +15,13 @@ from plugins.watershed.operators import cutover_steps, wave_task_groups
 from plugins.watershed.operators.spark_application import attach_or_start_spark
 from plugins.watershed.operators.wave_task_groups import BeginWaveOperator, EndWaveOperator
 from plugins.watershed.steps import step_driver, waiting_steps
-from plugins.watershed.steps.migration_dag_tasks import ALL_WAVES, AS_DECLARED, list_step_tasks, preview_run_plan
+from plugins.watershed.steps.migration_dag_tasks import (
+    ALL_WAVES,
+    AS_DECLARED,
+    list_stage_tasks,
+    list_step_tasks,
+    preview_run_plan,
+)
 from plugins.watershed.steps.run_journal import find_done_waves
 from plugins.watershed.steps.step_driver import StepOrder, WaitBudget
 from tests.airflow.here import asked_here
@@ -66,7 +72,7 @@ def world(monkeypatch: pytest.MonkeyPatch, state: Path) -> BackWorld:
 
 
 def told(**more: Any) -> dict[str, Any]:
-    return {"kind": "rollback", "wave": "all", "plan": "sha256:1", "strategy": AS_DECLARED, "rehearsal": ""} | more
+    return {"kind": "rollback", "wave": "all", "plan": "sha256:1", "strategy": AS_DECLARED} | more
 
 
 def perform(row: Any) -> None:
@@ -85,19 +91,21 @@ def perform(row: Any) -> None:
 
 
 def test_a_rollback_task_by_task_brings_everything_home(world: BackWorld) -> None:
-    for row in list_step_tasks(preview_run_plan(PLAN, "rollback", "all")):
+    rows = list_stage_tasks(preview_run_plan(PLAN, "rollback", "all"))
+    assert [row.task for row in rows] == ["check", "approval", "move_applications", "finish"]
+    for row in rows:
         perform(row)
     assert {name: app.side for name, app in world.apps.items()} == {GROUP: "source", PRODUCER: "source"}
     chain = world.chain()  # type: ignore[attr-defined]
     assert chain.run(f"rollback.{RUN}.all")[-1].observation["state"] == "done"
     assert find_done_waves(PLAN, chain) == {}
-    end = EndWaveOperator(**told())
+    end = EndWaveOperator(**told(rehearsal=""))
     work = context("end")
     assert end.execute(work)["kind"] == "rollback"
 
 
 def test_the_end_looks_into_the_journal(world: BackWorld) -> None:
-    end = EndWaveOperator(**told())
+    end = EndWaveOperator(**told(rehearsal=""))
     with pytest.raises(AirflowFailException, match="never began"):
         end.execute(context("end"))
     perform(list_step_tasks(preview_run_plan(PLAN, "rollback", "all"))[0])
@@ -106,7 +114,7 @@ def test_the_end_looks_into_the_journal(world: BackWorld) -> None:
 
 
 def begin(kind: str = "migrate", **more: Any) -> BeginWaveOperator:
-    operator = BeginWaveOperator(**told(kind=kind))
+    operator = BeginWaveOperator(**told(kind=kind, rehearsal=""))
     operator.waves = ["all"]
     for name, value in more.items():
         setattr(operator, name, value)
@@ -120,9 +128,9 @@ def test_a_wave_begins_when_the_journal_lets_it(world: BackWorld) -> None:
         begin(waves=["other"]).choose_branch(context("begin"))
     with pytest.raises(AirflowFailException, match="choose at least one"):
         begin("rollback", waves=[]).choose_branch(context("begin"))
-    assert begin("rollback").choose_branch(context("begin")) == "all.preflight_back"
-    assert begin(rehearsal=True).choose_branch(context("begin")) == "all.preflight"
-    assert begin(rehearsal=True, strategy="fenced").choose_branch(context("begin")) == "all.other_strategy.to_approval"
+    assert begin("rollback").choose_branch(context("begin")) == "all.check"
+    assert begin(rehearsal=True).choose_branch(context("begin")) == "all.dry_run"
+    assert begin(rehearsal=True, strategy="fenced").choose_branch(context("begin")) == "all.dry_run"
 
 
 def test_a_second_run_is_refused_and_names_the_holder(world: BackWorld) -> None:

@@ -15,8 +15,11 @@ from plugins.watershed import topology_dags
 from tests.airflow.test_airflow_dags import MIGRATION, TOPOLOGY, load
 
 pytestmark = pytest.mark.airflow
-KINDS = ("migrate", "rollback", "failover", "failback", "after_cutover")
-HEALTHY = {"replicate__orders", "verify__orders", *(f"{kind}__orders" for kind in KINDS)}
+KINDS = ("migrate", "rollback", "failover", "failback", "after_cutover", "drill", "abandon")
+HEALTHY = {
+    *(f"{kind}__orders" for kind in ("replicate", "verify", "inspect", "operate", "decide")),
+    *(f"{kind}__orders" for kind in KINDS),
+}
 
 
 @pytest.fixture
@@ -80,7 +83,7 @@ def test_a_broken_file_takes_no_name_from_one_that_compiles(folder: Path) -> Non
     (folder / "orders.yaml").rename(folder / "shop.yaml")
     (folder / "orders.yaml").write_text("kind: Nothing\n")
     dags = load("orders.yaml").dags
-    assert "orders.preflight" in dags["migrate__orders"].task_ids
+    assert "orders.check" in dags["migrate__orders"].task_ids
     assert "taken by" in (dags["replicate__orders.orders"].doc_md or "")
 
 

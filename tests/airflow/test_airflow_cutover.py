@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -42,6 +43,7 @@ from plugins.watershed.steps.migration_dag_tasks import (
     STRATEGIES,
     StepTask,
     list_span_tasks,
+    list_stage_tasks,
     list_step_tasks,
     preview_run_plan,
 )
@@ -101,7 +103,7 @@ def world(monkeypatch: pytest.MonkeyPatch, state: Path) -> World:
 
 def operator(row: StepTask, approval: str = "auto", strategy: str = AS_DECLARED) -> Any:
     operator = CutoverStepOperator if row.asks is None else CutoverApprovalOperator
-    told = {"kind": "migrate", "wave": "all", "plan": "sha256:1", "strategy": strategy, "rehearsal": ""}
+    told = {"kind": "migrate", "wave": "all", "plan": "sha256:1", "strategy": strategy}
     return operator(row=row, approval=approval, **told)
 
 
@@ -280,22 +282,128 @@ def test_step_out_of_turn_is_refused(world: World) -> None:
         perform(ROWS["fence_producers"])
 
 
-def test_a_step_goes_on_while_nobody_can_write(world: World) -> None:
-    """Their tasks find them done: between fence and switch a task costs seconds without writes."""
-    for name in list(ROWS)[: list(ROWS).index("fence_producers") + 1]:
-        perform(ROWS[name])
-    assert world.apps[PRODUCER].side == "target"
-    assert find_step_outcome(_entries(world), "switch_producers") is not None
-    assert find_step_outcome(_entries(world), "canary") is None
+@pytest.mark.parametrize(
+    ("strategy", "tasks"),
+    [
+        ("consumers_first", ["check", "approval", "move_consumers", "move_producers", "seal"]),
+        ("producers_first", ["check", "approval", "move_producers", "move_consumers", "seal"]),
+        ("fenced", ["check", "approval", "move_applications", "seal"]),
+    ],
+)
+def test_the_stages_of_a_wave_in_turn_make_the_whole_migration(world: World, strategy: str, tasks: list[str]) -> None:
+    run_plan = plan_migration(a_plan(), None, replace(POLICY, strategy=strategy))  # type: ignore[arg-type]
+    rows = list_stage_tasks(run_plan)
+    assert [row.task for row in rows] == tasks
+    assert [step for row in rows for step in row.steps] == [step.name for step in run_plan.steps]
+    for row in rows:
+        perform(row, strategy=strategy)
+    world.settle()
+    assert len(world.processed) == len(set(world.processed)) == world.written
+    before = len(world.log.records)  # type: ignore[attr-defined]
+    for row in rows:
+        perform(row, strategy=strategy)
+    assert len(world.log.records) == before  # type: ignore[attr-defined]
 
 
-def test_a_refusal_is_told_by_the_task_whose_step_it_was(world: World) -> None:
+def test_nobody_waits_for_airflow_between_fence_and_switch(world: World) -> None:
+    """Whatever waits there waits inside the stage; a person and a long wait elsewhere are tasks of their own."""
+    policy = replace(POLICY, watch_ms=10 * 60_000, after_ms=60_000, hold_before_ms=1_000, soak_approvals=("ann",))
+    hooks = replace(policy.hooks, fenced=("tell",), switched=("tell",), before=("tell",))
+    rows = list_stage_tasks(plan_migration(a_plan(), None, replace(policy, hooks=hooks)))
+    assert [(row.task, row.waits) for row in rows] == [
+        ("check", False),
+        ("hold_before", True),
+        ("approval", False),
+        ("hooks_before", True),
+        ("move_consumers", False),
+        ("soak", False),
+        ("move_producers", False),
+        ("hooks_switched", True),
+        ("straggler_watch", True),
+        ("seal", False),
+    ]
+    [moving] = [row for row in rows if row.task == "move_producers"]
+    assert {"fence_producers", "standstill", "hooks_fenced", "switch_producers"} <= set(moving.steps)
+    assert "`fence_producers`: producers stop" in moving.doc
+    assert "*Undo:*" in moving.doc
+
+
+def test_a_worker_stays_for_long_while_nobody_can_write(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leaving it for the triggerer costs seconds without writes; before the fence it costs nobody anything."""
+    allowed: list[float | None] = []
+
+    class Counted(WaitBudget):
+        def begin_step(self, least: float = 0.0) -> None:
+            super().begin_step(least)
+            allowed.append(self.left)
+
+    monkeypatch.setattr(cutover_steps, "WaitBudget", Counted)
+    for row in list_stage_tasks(plan_migration(a_plan(), None, POLICY)):
+        perform(row)
+    names = [step.name for step in plan_migration(a_plan(), None, POLICY).steps]
+    fenced = names[names.index("fence_producers") : names.index("switch_producers") + 1]
+    assert set(allowed) == {30.0, 600.0}
+    assert (allowed[0], allowed[-1]) == (30.0, 30.0)
+    assert allowed.count(600.0) >= len(fenced)  # a stage that comes back from a proof passes its steps again
+    endless = WaitBudget(None)
+    endless.begin_step(600.0)
+    assert endless.left is None
+
+
+def test_a_stage_that_fails_says_at_which_step_and_what_was_taken_back(world: World) -> None:
     world.verdicts["tail_proof"] = "different"  # type: ignore[attr-defined]
-    names = list(ROWS)
-    for name in names[: names.index("tail_proof")]:
-        perform(ROWS[name])  # the fence's task has done all of it
+    rows = {row.task: row for row in list_stage_tasks(plan_migration(a_plan(), None, POLICY))}
+    for name in ("check", "approval", "move_consumers"):
+        perform(rows[name])
     with pytest.raises(AirflowFailException, match="rolled_back at tail_proof"):
-        perform(ROWS["tail_proof"])
+        perform(rows["move_producers"])
+    assert_back(world)
+
+
+def test_a_long_wait_inside_a_stage_is_left_to_the_triggerer(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the triggerer could not go on, the worker meets the problem itself."""
+    world.policy = {"watch_ms": 60_000}  # type: ignore[attr-defined]
+    rows = {row.task: row for row in list_stage_tasks(plan_migration(a_plan(), None, replace(POLICY, watch_ms=60_000)))}
+    for name in ("check", "approval", "move_consumers"):
+        perform(rows[name])
+    task, work = operator(rows["move_producers"]), context("move_producers")
+    with pytest.raises(TaskDeferred) as deferred:
+        task.execute(work)
+    assert isinstance(deferred.value.trigger, StepFinished)
+    assert {entry.step for entry in _entries(world)} >= {"fence_producers"}
+    assert find_step_outcome(_entries(world), "standstill") is None
+    task.come_back(work, {"seen": "needs a worker: the process ended"})
+    assert world.apps[PRODUCER].side == "target"
+
+
+def test_what_a_gate_waits_for_can_be_read_meanwhile(world: World) -> None:
+    assert step_driver.read_progress("migrate__shop", RUN, "all") is None
+    for name in ("preflight", "lag_gate"):
+        perform(ROWS[name])
+    seen = step_driver.read_progress("migrate__shop", RUN, "all")
+    assert seen is not None
+    assert seen["step"] == "lag_gate"
+    assert seen["text"].startswith("lag 0 records (gate: 10)")
+
+
+def test_what_is_said_in_the_triggerer_is_in_the_tasks_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Airflow tells whose a line is by a context variable of the trigger."""
+    whose: contextvars.ContextVar[str] = contextvars.ContextVar("whose", default="nobody")
+    monkeypatch.setattr(cutover_steps, "finish_waiting_steps", lambda *_: whose.get())
+    monkeypatch.setattr(cutover_steps, "TRIGGER_SETTLE_S", 0.0)
+
+    async def first() -> Any:
+        whose.set("trigger 7")
+        return await anext(StepFinished(StepOrder("sha256:1", "all", ("lag_gate",), "d", RUN)).run())
+
+    assert asyncio.run(first()).payload == {"seen": "trigger 7"}
+
+
+def test_the_journal_names_who_triggered_the_run(world: World) -> None:
+    work = context("preflight")
+    work["dag_run"] = SimpleNamespace(triggering_user_name="ann")
+    assert operator(ROWS["preflight"]).order(work).user == "ann"
+    assert step_driver.name_airflow_actor("migrate__shop", "ann") == "airflow migrate__shop for ann"
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)

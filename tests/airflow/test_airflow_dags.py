@@ -10,7 +10,9 @@ from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk import TriggerRule
 from airflow.sdk.exceptions import AirflowFailException, ParamValidationError
 
+from cutover.run_preview import describe_run
 from plugins.watershed.state_folder import freeze_plan
+from plugins.watershed.steps.migration_dag_tasks import list_stage_tasks, preview_run_plan
 from topology import compile_path
 
 TOPOLOGY = """
@@ -54,7 +56,8 @@ SECOND = """
         after: [{stragglers: {watch: 6m}}, {verify: {level: L1}}]
       rollback: {none: it is only stock}
 """
-KINDS = ["migrate", "rollback", "failover", "failback", "after_cutover"]
+KINDS = ["migrate", "rollback", "failover", "failback", "after_cutover", "drill", "abandon"]
+ALWAYS = ["replicate", "verify", "inspect", "operate", "decide"]
 
 
 @pytest.fixture
@@ -80,8 +83,8 @@ def load(*broken: str) -> DagBag:
 
 def test_every_file_has_its_dags(folder: Path) -> None:
     assert set(load().dags) == {
-        *("replicate__orders", "verify__orders", *(f"{kind}__orders" for kind in KINDS)),
-        *("replicate__plain", "verify__plain"),
+        *(f"{kind}__orders" for kind in (*ALWAYS, *KINDS)),
+        *(f"{kind}__plain" for kind in ALWAYS),
     }
 
 
@@ -120,7 +123,7 @@ def test_a_file_that_breaks_keeps_its_dags_for_the_runs_that_are_under_way(folde
 def test_second_file_of_a_name_does_not_replace_the_first(folder: Path) -> None:
     (folder / "twin.yaml").write_text(TOPOLOGY.replace("NAME", "orders"))
     dags = load("twin.yaml").dags
-    assert "orders.preflight" in dags["migrate__orders"].task_ids
+    assert "orders.check" in dags["migrate__orders"].task_ids
     assert "taken by" in (dags["replicate__orders.twin"].doc_md or "")
 
 
@@ -136,20 +139,20 @@ def test_compiled_plan_is_remembered_and_renewed(folder: Path, state: Path) -> N
     assert "replicate__renamed" in load().dags
 
 
-def steps_of_wave(folder: Path, wave: str) -> list[str]:
-    """Task ids, from the steps' own table."""
-    from cutover.run_plan import plan_migration
+def stages_of_wave(folder: Path, wave: str) -> list[str]:
+    """Task ids."""
+    run_plan = preview_run_plan(compile_path(folder / "orders.yaml"), "migrate", wave)
+    return [f"{wave}.{row.task}" for row in list_stage_tasks(run_plan)]
 
-    return [f"{wave}.{step.name}" for step in plan_migration(compile_path(folder / "orders.yaml"), wave).steps]
 
-
-def test_a_wave_is_a_chain_of_its_steps_and_takes_back_only_itself(folder: Path) -> None:
+def test_a_wave_is_a_chain_of_its_stages_and_takes_back_only_itself(folder: Path) -> None:
     (folder / "orders.yaml").write_text(TOPOLOGY.replace("NAME", "orders") + MIGRATION.rstrip() + SECOND)
     dag = load().dags["migrate__orders"]
     assert dag.max_active_runs == 1
-    orders, stock = steps_of_wave(folder, "orders"), steps_of_wave(folder, "stock")
-    at = stock.index("stock.approval")
-    stock[at : at + 1] = ["stock.approval_team-a", "stock.approval_team-b"]
+    orders, stock = stages_of_wave(folder, "orders"), stages_of_wave(folder, "stock")
+    assert stock == [
+        f"stock.{name}" for name in ("check", "approval_team-a", "approval_team-b", "move_applications", "seal")
+    ]
     for wave, chain in (("orders", orders), ("stock", stock)):
         for task, following in zip([f"{wave}.begin", *chain], [*chain, f"{wave}.end"], strict=True):
             assert following in dag.get_task(task).downstream_task_ids
@@ -168,7 +171,7 @@ def test_the_waves_go_in_the_order_of_after(folder: Path) -> None:
     (folder / "orders.yaml").write_text(TOPOLOGY.replace("NAME", "orders") + head + "  waves:" + SECOND + orders[1:])
     dags = load().dags
     assert dags["migrate__orders"].params["waves"] == ["orders", "stock"]
-    assert dags["rollback__orders"].params["waves"] == []
+    assert dags["rollback__orders"].params.get_param("waves").value == []
     assert "orders.begin" in dags["rollback__orders"].get_task("stock.end").downstream_task_ids
 
 
@@ -182,7 +185,7 @@ def test_what_comes_after_a_cutover_begins_by_its_asset(folder: Path) -> None:
     assert load().dags["after_cutover__orders"].task_ids[-1] == "what_is_left"
 
 
-@pytest.mark.parametrize("dag_id", ["replicate__orders", "verify__orders", *(f"{kind}__orders" for kind in KINDS)])
+@pytest.mark.parametrize("dag_id", [f"{kind}__orders" for kind in (*ALWAYS, *KINDS)])
 def test_every_parameter_is_described_and_has_a_valid_default(folder: Path, dag_id: str) -> None:
     dag = load().dags[dag_id]
     for name in dag.params:
@@ -211,6 +214,18 @@ def test_every_parameter_is_described_and_has_a_valid_default(folder: Path, dag_
         ("verify__orders", {"flow": "a-to-b"}),
         ("verify__orders", {"level": "L9"}),
         ("replicate__orders", {"workers": 0}),
+        ("replicate__orders", {"approval": "yes"}),
+        ("migrate__orders", {"waves": []}),
+        ("rollback__orders", {"waves": []}),
+        ("operate__orders", {"operation": "accept-gap"}),
+        ("operate__orders", {"flow": "a-to-b"}),
+        ("decide__orders", {"operation": "pause"}),
+        ("decide__orders", {"partition": -1}),
+        ("decide__orders", {"accept": ["changed"]}),
+        ("inspect__orders", {"operation": "worker"}),
+        ("inspect__orders", {"cluster": "elsewhere"}),
+        ("drill__orders", {"wave": "none"}),
+        ("drill__orders", {"records": 0}),
     ],
 )
 def test_wrong_parameters_are_refused(folder: Path, dag_id: str, wrong: dict[str, object]) -> None:
@@ -221,35 +236,43 @@ def test_wrong_parameters_are_refused(folder: Path, dag_id: str, wrong: dict[str
 
 
 # That of the file is consumers_first.
-@pytest.mark.parametrize(
-    "strategy", ["as in the file", pytest.param("consumers_first", marks=pytest.mark.soak), "fenced"]
-)
+@pytest.mark.parametrize("strategy", ["as in the file", pytest.param("fenced", marks=pytest.mark.soak)])
 def test_dry_run_tells_every_step_and_touches_nothing(folder: Path, strategy: str) -> None:
-    """Its clusters do not exist: a step that looked at them would fail."""
+    """Its clusters do not exist: a step that looked at them would fail. Nobody can take the run for a move."""
     run = load().dags["migrate__orders"].test(run_conf={"dry_run": True, "strategy": strategy})
     assert run.state == "success"
     states = {ti.task_id: ti.state for ti in run.get_task_instances()}
-    mine, other = ("skipped", "success") if strategy == "fenced" else ("success", "skipped")
-    assert {states[step] for step in steps_of_wave(folder, "orders")} == {mine}
-    assert {state for name, state in states.items() if "other_strategy" in name} == {other}
-    assert states["orders.end"] == states["orders.take_back"] == states["watcher"] == "skipped"
+    assert {name for name, state in states.items() if state == "success"} == {
+        *("compile", "orders.begin", "orders.dry_run")
+    }
+    assert set(states.values()) == {"success", "skipped"}
+    told = next(ti for ti in run.get_task_instances() if ti.task_id == "orders.dry_run").xcom_pull("orders.dry_run")
+    plan = compile_path(folder / "orders.yaml")
+    run_plan = preview_run_plan(plan, "migrate", "orders", strategy)
+    assert told == "\n".join([*describe_run(plan, run_plan), "", "Nothing was touched."])
+    assert "POINT OF NO RETURN" in told
 
 
 @pytest.mark.parametrize("kind", ["rollback", "failover", "failback"])
 def test_dry_run_of_a_way_back(folder: Path, kind: str) -> None:
-    conf = {"dry_run": True} | ({"waves": ["orders"]} if kind == "rollback" else {})
-    run = load().dags[f"{kind}__orders"].test(run_conf=conf)
+    run = load().dags[f"{kind}__orders"].test(run_conf={"dry_run": True})
     assert run.state == "success"
     states = {ti.task_id: ti.state for ti in run.get_task_instances()}
     group = "orders" if kind == "rollback" else "everything"
-    assert states[f"{group}.point_of_no_return" if kind != "failover" else "everything.promote"] == "success"
-    assert states[f"{group}.end"] == states[f"{group}.take_back"] == states["watcher"] == "skipped"
+    assert {name for name, state in states.items() if state == "success"} == {
+        *("compile", f"{group}.begin", f"{group}.dry_run")
+    }
 
 
-def test_a_rollback_of_nothing_is_refused(folder: Path) -> None:
+def test_a_rollback_of_one_wave_is_preselected_and_one_of_several_is_asked_for(folder: Path) -> None:
+    """A run that would fail after a minute is not accepted at all."""
+    assert load().dags["rollback__orders"].params["waves"] == ["orders"]
+    more = SECOND.replace("{none: it is only stock}", "{until: 24h, reverse: cloud-to-onprem}")
+    (folder / "orders.yaml").write_text(TOPOLOGY.replace("NAME", "orders") + MIGRATION.rstrip() + more)
     dag = load().dags["rollback__orders"]
-    dag.get_task("orders.take_back").retries = 0  # it asks clusters that do not exist, for 15 s
-    assert dag.test(run_conf={"dry_run": True}).state == "failed"
+    with pytest.raises(ParamValidationError, match="should be non-empty"):
+        dag.params.validate()
+    dag.params.get_param("waves").resolve(["stock"])
 
 
 def test_a_wave_that_is_not_chosen_is_skipped(folder: Path) -> None:
@@ -257,7 +280,7 @@ def test_a_wave_that_is_not_chosen_is_skipped(folder: Path) -> None:
     run = load().dags["migrate__orders"].test(run_conf={"dry_run": True, "waves": ["stock"]})
     states = {ti.task_id: ti.state for ti in run.get_task_instances()}
     assert {state for name, state in states.items() if name.startswith("orders.")} == {"skipped"}
-    assert (states["stock.begin"], states["stock.seal"]) == ("success", "success")
+    assert (states["stock.begin"], states["stock.dry_run"]) == ("success", "success")
 
 
 def test_plan_hash_other_than_asked_for_ends_the_run(folder: Path) -> None:
@@ -276,7 +299,7 @@ def test_a_folder_of_parts_is_one_topology(folder: Path) -> None:
     )
     (folder / "topology.lint.yaml").write_text("profile: strict\n")
     dags = load().dags
-    assert {name for name in dags if name.endswith("__shared")} == {"replicate__shared", "verify__shared"}
+    assert {name for name in dags if name.endswith("__shared")} == {f"{kind}__shared" for kind in ALWAYS}
     assert not [name for name in dags if "lint" in name]
     frozen = freeze_plan(parts)
     assert compile_path(frozen.topology).hash == frozen.hash == frozen.read().hash

@@ -24,7 +24,7 @@ from plugins.watershed.detached_process import DetachedProcess
 from plugins.watershed.operators import cutover_steps, wave_task_groups
 from plugins.watershed.operators.approval_evidence import render_approval_evidence
 from plugins.watershed.operators.spark_application import attach_or_start_spark
-from plugins.watershed.operators.wave_task_groups import BeginWaveOperator
+from plugins.watershed.operators.wave_task_groups import BeginWaveOperator, DryRunOperator
 from plugins.watershed.steps import step_driver, waiting_steps
 from plugins.watershed.steps.migration_dag_tasks import (
     ALL_WAVES,
@@ -32,7 +32,7 @@ from plugins.watershed.steps.migration_dag_tasks import (
     NO_CHOICES,
     RunChoices,
     build_run_choice,
-    list_step_tasks,
+    list_stage_tasks,
     preview_run_plan,
 )
 from plugins.watershed.steps.step_driver import StepOrder, WaitBudget
@@ -108,14 +108,14 @@ def outcome(log: FakeLog, step: str, kind: str = "failover") -> Any:
 
 def operator(kind: str, row: Any, approval: str) -> Any:
     made = cutover_steps.CutoverStepOperator if row.asks is None else cutover_steps.CutoverApprovalOperator
-    told = {"kind": kind, "wave": ALL_WAVES, "plan": "sha256:1", "strategy": AS_DECLARED, "rehearsal": ""}
+    told = {"kind": kind, "wave": ALL_WAVES, "plan": "sha256:1", "strategy": AS_DECLARED}
     return made(row=row, approval=approval, **told)
 
 
 def perform(kind: str, params: dict[str, Any], upto: str = "", approval: str = "manual") -> list[str]:
     """The tasks of the DAG in turn, with this said at its trigger; what people were shown. Each of them approves."""
     shown: list[str] = []
-    for row in list_step_tasks(preview_run_plan(PLAN, kind, ALL_WAVES)):  # type: ignore[arg-type]
+    for row in list_stage_tasks(preview_run_plan(PLAN, kind, ALL_WAVES)):  # type: ignore[arg-type]
         task, work = operator(kind, row, approval), context(row.task)
         work["params"] = params
         work["ti"].dag_id = f"{kind}__shop"
@@ -233,7 +233,7 @@ def test_a_loss_that_nobody_could_accept_is_refused_before_anything(log: FakeLog
     with pytest.raises(AirflowFailException, match="say in accept_loss"):
         begin.choose_branch(context("begin") | {"params": {"approval": "auto"}})
     ready = context("begin") | {"params": {"approval": "auto", "accept_loss": 5}}
-    assert begin.choose_branch(ready) == f"{ALL_WAVES}.failover_preflight"
+    assert begin.choose_branch(ready) == f"{ALL_WAVES}.check"
 
 
 @pytest.mark.parametrize("choices", [RunChoices(accept_loss=5), RunChoices(though_source_answers=True)])
@@ -259,21 +259,21 @@ def test_what_becomes_of_records_of_one_side_reaches_the_policy_of_a_way_back(lo
 def test_a_fence_is_taken_back_though_the_choice_is_not_repeated(log: FakeLog) -> None:
     """Also on the command line: --resume and --abandon know it from the journal."""
     log.world = FailoverWorld()  # type: ignore[attr-defined]
-    perform("failover", {"though_source_answers": True, "accept_loss": "any"}, upto="stop_forwarding")
+    perform("failover", {"though_source_answers": True, "accept_loss": "any"}, upto="declare_loss")
     chain = Journal(log, "shop", "reader", world_of(log).clock).refresh()
     assert plan_run(PLAN, build_run_choice(PLAN, "failover", ALL_WAVES), chain).policy.though_source_answers
 
 
 def test_a_dry_run_says_what_the_choice_adds(log: FakeLog) -> None:
-    row = next(
-        row for row in list_step_tasks(preview_run_plan(PLAN, "failover", ALL_WAVES)) if row.task == "stop_forwarding"
-    )
-    task, work = operator("failover", row, "manual"), context(row.task)
-    assert len(task.rehearsed(work)) == 1
+    task = DryRunOperator(kind="failover", wave=ALL_WAVES, plan="sha256:1", strategy=AS_DECLARED)
+    work = context("dry_run")
+    assert "fence_source" not in task.execute(work)
     work["params"] = {"though_source_answers": True}
-    told = task.rehearsed(work)
-    assert "producers stop at onprem" in told[0][0]
-    assert "the fence is lowered" in str(told[0][1])
+    told = task.execute(work)
+    assert "fence_source, by the application" in told
+    assert "producers stop at onprem" in told
+    assert "undo: the fence is lowered" in told
+    assert told.endswith("Nothing was touched.")
 
 
 def test_a_loss_of_which_little_is_known_is_shown_as_such() -> None:

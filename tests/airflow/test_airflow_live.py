@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from clusters.flow_records import read_flows
+from clusters.settings import resolve_connection_settings
 from cutover.hooks.hook_caller import HookCaller
 from cutover.journal.hash_chain import JournalEntry
 from cutover.live.application_control import DeclaredApplications
@@ -74,11 +76,12 @@ def test_the_database_is_postgres(live: Live) -> None:
 
 def test_a_killed_task_process_is_followed_by_one_that_goes_on(live: Live) -> None:
     """C02: the step is begun in the journal, and its process dies."""
-    live.wait_task(RUN, "orders.lag_gate", "running")
+    live.wait_task(RUN, "orders.check", "running")
     until(lambda: [e for e in journal(live, "orders") if e.step == "lag_gate"], "lag_gate in the journal")
-    os.kill(live.task_process("orders.lag_gate").pid, signal.SIGKILL)
-    live.wait_task(RUN, "orders.lag_gate", "success")
+    os.kill(live.task_process("orders.check").pid, signal.SIGKILL)
+    until(lambda: [e for e in journal(live, "orders") if e.step == "history_proof"], "a process that goes on")
     assert "up_for_retry" not in live.states(RUN).values()
+    assert {entry.actor for entry in journal(live, "orders")} == {f"airflow {live.dag} for admin"}
 
 
 @pytest.mark.soak
@@ -86,7 +89,7 @@ def test_a_killed_spark_application_is_started_again(live: Live) -> None:
     """C29"""
     folder = live.folder(RUN, "orders.history_proof")
     first = kill_program(folder / "1")
-    live.wait_task(RUN, "orders.history_proof", "success")
+    live.wait_task(RUN, "orders.check", "success")
     assert sorted(path.name for path in folder.iterdir()) == ["1", "2"]
     assert first
 
@@ -137,6 +140,32 @@ def assert_wave_is_moved(live: Live) -> None:
     last = journal(live, "orders")[-1]
     assert (last.step, last.observation["state"]) == ("run", "done")
     assert set(live.where("orders", f"{live.name}-billing").values()) == {("running", "cloud")}
+
+
+@pytest.mark.soak
+def test_a_flow_is_paused_by_who_approves_and_resumed_without_being_asked(live: Live) -> None:
+    """`operate__`, with what would be done in view; `inspect__` shows who it was."""
+    flow, dag, seen = "onprem-to-cloud-move", f"operate__{live.name}", f"inspect__{live.name}"
+    target = resolve_connection_settings(live.plan.cluster("cloud"))
+    for each in (dag, seen):
+        live.client.wait_for_dag(each)
+        live.client.unpause(each)
+    live.client.trigger(dag, "pause", {"operation": "pause", "flow": flow})
+    question = live.question("pause", "approve", dag)
+    assert f"{flow} (onprem -> cloud) copies nothing more for now" in question.body
+    assert "records not copied yet" in question.body
+    assert read_flows(target)[flow].state == "running"
+    live.user("ops").answer(question, "Approve")
+    live.wait_task("pause", "carry_out", "success", dag=dag)
+    assert read_flows(target)[flow].state == "paused"
+    live.client.trigger(dag, "resume", {"operation": "resume", "flow": flow, "approval": "auto"})
+    live.wait_task("resume", "carry_out", "success", dag=dag)
+    assert read_flows(target)[flow].state == "running"
+    live.client.trigger(seen, "orders", {"operation": "orders"})
+    live.wait_task("orders", "inspect", "success", dag=seen)
+    told = "\n".join(live.client.log(seen, "orders", "inspect"))
+    assert f"ops, in Airflow ({dag}): pause {flow}, running -> paused" in told
+    assert f"admin, in Airflow ({dag}): resume {flow}, paused -> running" in told
 
 
 @pytest.mark.soak

@@ -42,7 +42,9 @@ def test_a_second_run_is_refused_and_names_the_holder(live: Live) -> None:
         {str(c.alias): _settings(live, str(c.alias)) for c in live.plan.clusters},
         prove=lambda _wanted: pytest.fail("it must not come to that"),
     )
-    with pytest.raises(Locked, match=rf"run migrate\.{RUN}\.paid, begun by airflow {live.dag} at .* approval"):
+    with pytest.raises(
+        Locked, match=rf"run migrate\.{RUN}\.paid, begun by airflow {live.dag} for admin at .* approval"
+    ):
         other.run()
     assert live.client.run_state(live.dag, "second") == "queued"
 
@@ -53,11 +55,11 @@ def test_a_marked_task_does_not_fool_the_next_one(live: Live) -> None:
     The next step is tried at once, and its wave given up, while a person still decides; a yes that comes then moves
     nothing any more."""
     question = live.question(RUN, "paid.approval")
-    live.client.mark(live.dag, RUN, "paid.stop_consumers", "success")
+    live.client.mark(live.dag, RUN, "paid.move_consumers", "success")
     live.wait_task(RUN, "paid.take_back", "success")
     live.client.answer(question, "Approve")
     until(lambda: live.client.run_state(live.dag, RUN) == "failed", "the end of the run")
-    assert any("has to wait" in line for line in live.client.log(live.dag, RUN, "paid.translate_offsets"))
+    assert any("has to wait" in line for line in live.client.log(live.dag, RUN, "paid.move_producers"))
     states = live.states(RUN)
     assert states["orders.end"] == states["paid.take_back"] == "success"
     assert (states["orders.take_back"], states["watcher"]) == ("skipped", "failed")

@@ -45,7 +45,7 @@ def journaled(plan: Plan, log: FakeLog, *, signed: bool = False) -> Any:
 
 def run(plan: Plan, log: FakeLog, name: str = RUN, **changes: Any) -> Any:
     world = World()
-    arguments = {"wave": "orders", "actor": "airflow migrate__shop", "run_id": f"migrate.{name}.orders"}
+    arguments = {"wave": "orders", "actor": "airflow migrate__shop for ann", "run_id": f"migrate.{name}.orders"}
     arguments["journal"] = Journal(log, plan.topology, name, world.clock)
     arguments["approve"] = page_world.approved
     return a_migration(world, log, plan=plan, **(arguments | changes))

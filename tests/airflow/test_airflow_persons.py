@@ -20,7 +20,7 @@ from cutover.observations import ActionFailed, Observation, ObservedApplication
 from cutover.run_plan import plan_migration
 from plugins.watershed.operators import person_steps
 from plugins.watershed.operators.person_steps import CANNOT, DONE, CutoverPersonOperator, PersonTakeBackOperator
-from plugins.watershed.steps.migration_dag_tasks import AS_DECLARED, list_step_tasks, needs_person
+from plugins.watershed.steps.migration_dag_tasks import AS_DECLARED, list_stage_tasks, needs_person
 from plugins.watershed.steps.step_driver import ConfirmationNeeded
 from tests.airflow import test_airflow_cutover as tasks
 from tests.airflow.test_airflow_cutover import JOURNAL_RUN, context, perform
@@ -40,7 +40,10 @@ PLAN = replace(
     ),
 )
 RUN_PLAN = plan_migration(PLAN, None, replace(POLICY, **PERSONAL))
-ROWS = {row.task: row for row in list_step_tasks(RUN_PLAN)}
+ROWS = {row.task: row for row in list_stage_tasks(RUN_PLAN)}
+FENCE, SWITCH = (
+    next(row.task for row in ROWS.values() if row.steps[0] == step) for step in ("fence_producers", "switch_producers")
+)
 
 
 @pytest.fixture
@@ -82,7 +85,7 @@ def journal(world: World) -> Any:
 
 
 def person_task(name: str) -> CutoverPersonOperator:
-    told: Any = {"kind": "migrate", "wave": "all", "plan": "sha256:1", "strategy": AS_DECLARED, "rehearsal": ""}
+    told: Any = {"kind": "migrate", "wave": "all", "plan": "sha256:1", "strategy": AS_DECLARED}
     return CutoverPersonOperator(row=ROWS[name], approval="auto", **told)
 
 
@@ -119,29 +122,31 @@ def up_to(name: str) -> None:
 
 
 def test_a_step_with_a_person_begins_a_task_of_its_own() -> None:
-    assert [name for name in ROWS if needs_person(RUN_PLAN, name)] == ["fence_producers", "switch_producers"]
-    assert ROWS["fence_producers"].steps[-1] == "point_of_no_return"
-    assert ROWS["switch_producers"].steps == ("switch_producers",)
+    assert ROWS[FENCE].steps[-1] == "point_of_no_return"
+    assert [row.steps[0] for row in ROWS.values() if any(needs_person(RUN_PLAN, step) for step in row.steps)] == [
+        "fence_producers",
+        "switch_producers",
+    ]
 
 
 def test_a_person_moves_an_application(personal: World) -> None:
-    up_to("fence_producers")
-    task = asked("fence_producers")
+    up_to(FENCE)
+    task = asked(FENCE)
     assert task.subject == f"Stop {PRODUCER} at onprem"
     assert "every instance of it" in task.body
     assert "call ann \\<b\\>" in task.body
     assert task.response_timeout.total_seconds() == 120
     assert personal.apps[PRODUCER].running
-    answered(task, "fence_producers")
+    answered(task, FENCE)
     assert not personal.apps[PRODUCER].running
     outcome = find_step_outcome(journal(personal), "fence_producers")
     assert outcome is not None
     assert outcome[0]["stopped"][0]["said"] == "confirmed by ops, in the Airflow UI or by its API"
 
-    task = asked("switch_producers")
+    task = asked(SWITCH)
     assert task.subject == f"Start {PRODUCER} at cloud"
-    answered(task, "switch_producers")
-    for name in list(ROWS)[list(ROWS).index("switch_producers") + 1 :]:
+    answered(task, SWITCH)
+    for name in list(ROWS)[list(ROWS).index(SWITCH) + 1 :]:
         perform(ROWS[name])
     assert (personal.apps[PRODUCER].side, personal.apps[PRODUCER].running) == ("target", True)
     assert journal(personal)[-1].observation["state"] == "done"
@@ -149,17 +154,17 @@ def test_a_person_moves_an_application(personal: World) -> None:
 
 @pytest.mark.parametrize(("event", "words"), [({"timedout": True}, "nobody confirmed in 2 min"), ({}, "not confirmed")])
 def test_no_and_no_answer_take_the_wave_back(personal: World, event: dict[str, Any], words: str) -> None:
-    up_to("fence_producers")
-    task = asked("fence_producers")
+    up_to(FENCE)
+    task = asked(FENCE)
     with pytest.raises(AirflowFailException, match=f"rolled_back at fence_producers: {words}"):
-        answered(task, "fence_producers", CANNOT, **event)
+        answered(task, FENCE, CANNOT, **event)
     assert personal.apps[PRODUCER].running
     assert (personal.apps[GROUP].side, personal.apps[GROUP].running) == ("source", True)
 
 
 def test_a_confirmed_step_is_not_asked_again_when_its_process_dies(personal: World) -> None:
-    up_to("fence_producers")
-    task, hook = asked("fence_producers"), personal.hook
+    up_to(FENCE)
+    task, hook = asked(FENCE), personal.hook
 
     def dies(action: Action) -> Observation | None:
         if journal(personal)[-1].step == "standstill":
@@ -168,17 +173,17 @@ def test_a_confirmed_step_is_not_asked_again_when_its_process_dies(personal: Wor
 
     personal.hook = dies
     with pytest.raises(tasks.Crash):
-        answered(task, "fence_producers")
+        answered(task, FENCE)
     personal.hook = hook
-    perform_person("fence_producers")  # asks nobody
+    perform_person(FENCE)  # asks nobody
     assert find_step_outcome(journal(personal), "point_of_no_return") is not None
 
 
 def test_what_a_person_stopped_is_started_again_by_a_person_whom_the_rollback_asks(personal: World) -> None:
     personal.verdicts["tail_proof"] = "different"  # type: ignore[attr-defined]
-    up_to("fence_producers")
+    up_to(FENCE)
     with pytest.raises(AirflowFailException, match="the task take_back asks"):
-        answered(asked("fence_producers"), "fence_producers")
+        answered(asked(FENCE), FENCE)
     assert not personal.apps[PRODUCER].running
 
     back = PersonTakeBackOperator(kind="migrate", wave="all", plan="sha256:1", strategy=AS_DECLARED)
@@ -192,9 +197,9 @@ def test_what_a_person_stopped_is_started_again_by_a_person_whom_the_rollback_as
 
 def test_a_person_who_cannot_undo_leaves_the_rollback_open(personal: World) -> None:
     personal.verdicts["tail_proof"] = "different"  # type: ignore[attr-defined]
-    up_to("fence_producers")
+    up_to(FENCE)
     with pytest.raises(AirflowFailException):
-        answered(asked("fence_producers"), "fence_producers")
+        answered(asked(FENCE), FENCE)
     back = PersonTakeBackOperator(kind="migrate", wave="all", plan="sha256:1", strategy=AS_DECLARED)
     with pytest.raises(TaskAwaitingInput):
         back.execute(context("take_back"))
@@ -204,7 +209,7 @@ def test_a_person_who_cannot_undo_leaves_the_rollback_open(personal: World) -> N
 
 
 def test_an_answer_counts_for_what_was_asked_and_for_nothing_else() -> None:
-    task = person_task("fence_producers")
+    task = person_task(FENCE)
     task.given = PersonAnswer("done", "ops")
     ask = task.choose_asker(("b",))
 

@@ -13,17 +13,22 @@ import pytest
 from airflow.sdk.exceptions import TaskDeferred
 
 from cutover.journal.hash_chain import find_step_outcome
+from cutover.run_plan import plan_migration
 from plugins.watershed.detached_process import DetachedProcess, ProcessStartFailed, start_detached
+from plugins.watershed.operators import cutover_steps
 from plugins.watershed.operators.spark_application import ProcessEnded
 from plugins.watershed.steps import standby_proof, step_driver
+from plugins.watershed.steps.migration_dag_tasks import list_stage_tasks
 from plugins.watershed.steps.standby_proof import STANDBY_SUMMARY_FILE, StandbyProof
 from plugins.watershed.steps.step_driver import StepOrder, StillWaiting
 from tests.airflow.test_airflow_cutover import ROWS, RUN, _entries, context, operator, perform, world
-from tests.cutover.world import PRODUCER, World
+from tests.cutover.world import POLICY, PRODUCER, World, a_plan
 
 __all__ = ["world"]
+MOVE = next(row for row in list_stage_tasks(plan_migration(a_plan(), None, POLICY)) if row.task == "move_producers")
 ORDER = StepOrder("sha256:1", "all", ("fence_producers",), "migrate__shop", RUN)
 REFUSE_COLD = step_driver.require_warm_standby
+BEGIN_EARLY = step_driver.begin_standby_early
 OWN = Path("runs") / "migrate__shop" / RUN / "all.tail_proof"
 
 
@@ -42,6 +47,7 @@ def standby(world: World, state: Path, monkeypatch: pytest.MonkeyPatch) -> Calla
         return world
 
     monkeypatch.setattr(step_driver, "require_warm_standby", REFUSE_COLD)
+    monkeypatch.setattr(step_driver, "begin_standby_early", lambda *_: None)
     return begun
 
 
@@ -61,7 +67,7 @@ def gone(process: DetachedProcess) -> bool:
 
 def test_the_tail_is_proven_by_the_application_that_is_warm(standby: Callable[[str], World], state: Path) -> None:
     world = standby("proves")
-    perform(ROWS["fence_producers"])
+    perform(MOVE)
     assert world.apps[PRODUCER].side == "target"
     assert tail(world)["summary"] == str(state / OWN / "1" / STANDBY_SUMMARY_FILE)
     assert "by" in json.loads(Path(tail(world)["summary"]).read_text())
@@ -70,11 +76,12 @@ def test_the_tail_is_proven_by_the_application_that_is_warm(standby: Callable[[s
         perform(ROWS[name])
 
 
-def test_nothing_is_fenced_before_it_is_warm(standby: Callable[[str], World]) -> None:
+def test_nothing_is_fenced_before_it_is_warm(standby: Callable[[str], World], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cutover_steps, "PROOF_WAIT_S", 0.0)
     world = standby("proves")
-    task = operator(ROWS["fence_producers"])
+    task = operator(MOVE)
     with pytest.raises(TaskDeferred) as deferred:
-        task.execute(context("fence_producers"))
+        task.execute(context("move_producers"))
     assert isinstance(deferred.value.trigger, ProcessEnded)
     assert deferred.value.trigger.serialize()[1]["file"] == STANDBY_SUMMARY_FILE
     assert world.apps[PRODUCER].running
@@ -82,12 +89,23 @@ def test_nothing_is_fenced_before_it_is_warm(standby: Callable[[str], World]) ->
     assert "fence_producers" not in {entry.step for entry in _entries(world)}
 
 
+def test_it_becomes_warm_while_consumers_move(standby: Callable[[str], World], monkeypatch: pytest.MonkeyPatch) -> None:
+    world = standby("proves")
+    assert not ORDER.standby.begun
+    monkeypatch.setattr(step_driver, "begin_standby_early", BEGIN_EARLY)
+    perform(ROWS["soak"])  # again: its own step is done, and the fence is next
+    assert ORDER.standby.begun
+    assert world.apps[PRODUCER].side == "source"
+    perform(MOVE)
+    assert "by" in json.loads(Path(tail(world)["summary"]).read_text())
+
+
 @pytest.mark.parametrize("mode", ["leaves", "dies", "errs", "differs"])
 def test_without_it_the_tail_is_proven_by_an_application_of_its_own(
     standby: Callable[[str], World], state: Path, mode: str
 ) -> None:
     world = standby(mode)
-    perform(ROWS["fence_producers"])
+    perform(MOVE)
     assert world.apps[PRODUCER].side == "target"
     # One that leaves may get its order while it leaves.
     told = {"dies": "2", "errs": "2", "differs": "1", "leaves": "12"}[mode]
@@ -104,7 +122,7 @@ def test_one_that_cannot_be_started_is_done_without(
         raise ProcessStartFailed("no room")
 
     monkeypatch.setattr(standby_proof, "start_detached", fails)
-    perform(ROWS["fence_producers"])
+    perform(MOVE)
     assert tail(world)["verdict"] == "proven"
 
 
@@ -115,7 +133,7 @@ def test_a_fence_that_was_begun_waits_for_nothing(standby: Callable[[str], World
     a_fence = ORDER.migration(prove=world.prove)
     a_fence.run_step("fence_producers")
     assert standby_proof.plan_standby_proof(a_fence, ORDER.journal_run) is None
-    perform(ROWS["fence_producers"])
+    perform(MOVE)
     assert not ORDER.standby.begun
     assert world.apps[PRODUCER].side == "target"
 

@@ -7,9 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from cli.flow_adopt import _Asked, _document, _print, _refusal, _Stage
 from cli.main import main
 from clusters.settings import ConnectionSettings
+from cutover.operations.adoption import (
+    AdoptionRequest,
+    AdoptionStage,
+    encode_adoption,
+    explain_refused_adoption,
+    render_adoption,
+)
 from replicator.adoption.copy_proof import PartitionProof
 from replicator.adoption.duplicates_and_gaps import ComparedRanges, CopyFinding, CopyVerdict
 from replicator.adoption.mirrormaker_format import Checkpoint
@@ -55,12 +61,12 @@ def test_refused_before_a_cluster_is_asked(tmp_path, capsys, more: str, options:
     assert says in capsys.readouterr().err
 
 
-def staged(directory: Path, *accepted: str) -> _Stage:
+def staged(directory: Path, *accepted: str) -> AdoptionStage:
     path = file(directory)
     plan = compile_path(path)
     nowhere = ConnectionSettings(alias="cloud", bootstrap=("127.0.0.1:1",))
-    asked = _Asked(path, "mm2", (), None, None, None, None, frozenset(accepted), None)
-    return _Stage(plan.flows[0], plan.topology, nowhere, nowhere, asked)
+    asked = AdoptionRequest("mm2", accepted=frozenset(accepted), file=str(path))
+    return AdoptionStage(plan.flows[0], plan.topology, nowhere, nowhere, asked)
 
 
 def proof(partition: int, *findings: CopyFinding, position: int = 80, target_end: int = 100) -> PartitionProof:
@@ -76,9 +82,9 @@ TWICE = CopyFinding("duplicates", 20, OffsetSpan(30, 50), OffsetSpan(50, 70))
 OTHER = CopyFinding("changed", 1, OffsetSpan(12, 13), OffsetSpan(12, 13))
 
 
-def test_what_is_told_of_each_partition(tmp_path, capsys) -> None:
-    _print(staged(tmp_path, "duplicates"), [proof(0), proof(1, TWICE), proof(2, position=0, target_end=0)])
-    assert capsys.readouterr().out == (
+def test_what_is_told_of_each_partition(tmp_path) -> None:
+    proofs = [proof(0), proof(1, TWICE), proof(2, position=0, target_end=0)]
+    assert "".join(f"{line}\n" for line in render_adoption(staged(tmp_path, "duplicates"), proofs)) == (
         "onprem-to-cloud: onprem -> cloud, copied by MirrorMaker 2\n"
         + "".join(
             f"  orders-{number} -> onprem.orders-{number}: {state}\n"
@@ -98,16 +104,18 @@ def test_what_is_told_of_each_partition(tmp_path, capsys) -> None:
     )  # fmt: skip
 
 
-def test_the_document(tmp_path) -> None:
-    (found,) = _document(staged(tmp_path), [proof(1, TWICE)], ["said"])["partitions"]
+def test_theencode_adoption(tmp_path) -> None:
+    (found,) = encode_adoption(staged(tmp_path), [proof(1, TWICE)], ["said"])["partitions"]
     assert (found["exact"], found["refused"], found["proven"], found["position"]) == (False, ["duplicates"], 80, 80)
     assert found["groups"] == [{"group": "billing", "source": 60, "noted": 51, "exact": 80}]
     assert found["findings"] == [{"kind": "duplicates", "records": 20, "source": [30, 50], "target": [50, 70]}]
 
 
 def test_a_refusal_says_what_can_be_done(tmp_path) -> None:
-    assert _refusal(staged(tmp_path, "aborted"), [proof(0, TWICE)]).endswith("--accept aborted,duplicates")
-    told = _refusal(staged(tmp_path), [proof(0, TWICE, OTHER)])
+    assert explain_refused_adoption(staged(tmp_path, "aborted"), [proof(0, TWICE)]).endswith(
+        "--accept aborted,duplicates"
+    )
+    told = explain_refused_adoption(staged(tmp_path), [proof(0, TWICE, OTHER)])
     assert "What is changed cannot be accepted" in told
     assert "--accept" not in told
-    assert "nothing says where to go on" in _refusal(staged(tmp_path), [proof(0, position=-1)])
+    assert "nothing says where to go on" in explain_refused_adoption(staged(tmp_path), [proof(0, position=-1)])

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from cli.plan import _decide_guarantees, _guarantee_json, _guarantee_lines
+from cutover.operations.plan_review import decide_guarantees, encode_guarantee, render_guarantees
 from topology.cluster_capabilities import ClusterCapabilities, RequestVersions
 from topology.delivery_guarantee import list_request_needs
 from topology.inventory import Inventory, InventoryCluster
@@ -52,13 +52,13 @@ def inventory(**capabilities: ClusterCapabilities | None) -> Inventory:
     ],
 )
 def test_lines(target: ClusterCapabilities | None, lines: list[str]) -> None:
-    decisions = _decide_guarantees(PLAN, inventory(a=FULL, b=target))
-    assert list(_guarantee_lines(PLAN, decisions)) == lines
+    decisions = decide_guarantees(PLAN, inventory(a=FULL, b=target))
+    assert list(render_guarantees(PLAN, decisions)) == lines
 
 
 def test_what_is_not_known_is_null_and_what_is_missing_is_told_all_the_same() -> None:
-    assert _guarantee_json(None) == {"guarantee": None, "guarantee_executed": None, "missing": [], "notes": []}
-    found = _guarantee_json(_decide_guarantees(PLAN, inventory(a=None, b=WITHOUT)).get("two"))
+    assert encode_guarantee(None) == {"guarantee": None, "guarantee_executed": None, "missing": [], "notes": []}
+    found = encode_guarantee(decide_guarantees(PLAN, inventory(a=None, b=WITHOUT)).get("two"))
     assert (found["guarantee"], found["guarantee_executed"]) == ("at_least_once, proven", False)
     assert [(each["cluster"], each["what"]) for each in found["missing"]] == [("x", "end_txn at x")]
-    assert "one" not in _decide_guarantees(PLAN, inventory(a=None, b=WITHOUT))
+    assert "one" not in decide_guarantees(PLAN, inventory(a=None, b=WITHOUT))

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from cli.plan import _thing
 from clusters.errors import AuthenticationFailed
 from clusters.fake_registry import FakeRegistry
 from clusters.registry.client import RegistryClient
@@ -17,6 +16,7 @@ from clusters.registry.registry_settings import RegistryNotDeclared, resolve_reg
 from clusters.registry.schema import Schema, SchemaReference
 from clusters.registry.subject_selection import can_create_subject
 from clusters.settings import resolve_connection_settings
+from cutover.operations.plan_review import render_drift
 from replicator.sync.schemas import SchemaKind
 from replicator.sync.sync_kind import DifferenceOutcome, SyncClusters
 from tests.replicator.registries import AT, WIDER, Pair, cluster, flow, two
@@ -251,7 +251,7 @@ def test_the_example_of_the_docs(pair: Pair, tmp_path: Path) -> None:
     lines = [
         line
         for name in dict.fromkeys(each.name for each in found)
-        for line in _thing("schema subject", name, [each for each in found if each.name == name])
+        for line in render_drift("schema subject", name, [each for each in found if each.name == name])
     ]
     assert lines == shown.rstrip("\n").split("\n")
 

@@ -1,9 +1,10 @@
-"""Operators of runs: one Airflow task a step (`plugins.watershed.steps.step_driver` does the step).
+"""Operators of runs: one Airflow task a stage (`plugins.watershed.steps.step_driver` does its steps).
 
-A step does not hold a worker slot while it waits; the task is deferred and comes back:
+A task holds its worker slot for a wait of up to WORKER_WAIT_S, because leaving it costs some 6 s. For a longer one it
+is deferred and comes back:
 
     a proof      starts the Spark application, waits in the triggerer, comes back with its summary
-    an approval  parks as a required action of the Airflow UI, comes back with who decided
+    an approval  parks as a required action of the Airflow UI at once, comes back with who decided
     a long wait  goes on in the triggerer, from the beginning or after WORKER_WAIT_S
 
 A task that was killed is tried again: the journal decides what is left to do. A refusal is never tried again.
@@ -12,10 +13,13 @@ A task that was killed is tried again: the journal decides what is left to do. A
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import threading
+import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from airflow.providers.standard.operators.hitl import ApprovalOperator
@@ -24,6 +28,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, Airfl
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from plugins.watershed.dag_params import explain_options_as_params, parse_choices
+from plugins.watershed.detached_process import DetachedProcess
 from plugins.watershed.operators.approval_evidence import render_approval_evidence
 from plugins.watershed.operators.spark_application import TRIGGER_SETTLE_S, ProcessEnded, attach_or_start_spark
 from plugins.watershed.state_folder import find_frozen_plan
@@ -34,7 +39,7 @@ from plugins.watershed.steps.migration_dag_tasks import (
     list_span_tasks,
     preview_run_plan,
 )
-from plugins.watershed.steps.standby_proof import STANDBY_STAY_S, STANDBY_SUMMARY_FILE
+from plugins.watershed.steps.standby_proof import STANDBY_SUMMARY_FILE
 from plugins.watershed.steps.step_driver import (
     NOTHING_BEGUN,
     ApprovalAnswers,
@@ -45,13 +50,13 @@ from plugins.watershed.steps.step_driver import (
     StepOrder,
     StillWaiting,
     WaitBudget,
+    begin_standby,
     build_proof_arguments,
     defer_approval,
-    list_steps_to_do,
     run_steps,
     take_back_wave,
 )
-from plugins.watershed.steps.waiting_steps import finish_waiting_steps
+from plugins.watershed.steps.waiting_steps import NEEDS_WORKER, finish_waiting_steps
 from topology.text_escaping import escape_control_lines
 
 if TYPE_CHECKING:
@@ -65,6 +70,8 @@ _WAIT_LIMIT = timedelta(days=400)  # every wait has a bound of its own in the st
 RETRY_SETTINGS: dict[str, Any] = {"retries": 2, "retry_delay": timedelta(seconds=5)}
 # A thread for each step that waits in the triggerer.
 _WAITING = ThreadPoolExecutor(max_workers=256, thread_name_prefix="watershed-step")
+PROOF_WAIT_S = WORKER_WAIT_S  # so long a worker waits for an application
+_LOOK_S = 0.2  # between two looks whether an application has ended
 
 
 class CutoverStep:
@@ -75,10 +82,10 @@ class CutoverStep:
     plan: str
     wave: str
     strategy: str
-    rehearsal: bool | str
     approval: str
     log: Any
-    template_fields: Sequence[str] = ("plan", "strategy", "rehearsal", "approval")
+    awaited: DetachedProcess | None = None
+    template_fields: Sequence[str] = ("plan", "strategy", "approval")
 
     if TYPE_CHECKING:
 
@@ -92,13 +99,11 @@ class CutoverStep:
         ) -> NoReturn:
             """As BaseOperator.defer, which every class with this mixin has."""
 
-    def told(
-        self, row: StepTask, kind: RunKind, wave: str, plan: str, strategy: str, rehearsal: str, approval: str
-    ) -> None:
-        """Takes what both kinds of step tasks are built with; `plan` and the last three are templates until the task
+    def told(self, row: StepTask, kind: RunKind, wave: str, plan: str, strategy: str, approval: str) -> None:
+        """Takes what both kinds of step tasks are built with; `plan` and the last two are templates until the task
         runs."""
         self.row, self.kind, self.wave, self.plan = row, kind, wave, plan
-        self.strategy, self.rehearsal, self.approval = strategy, rehearsal, approval
+        self.strategy, self.approval = strategy, approval
 
     def order(self, context: Any) -> StepOrder:
         """The steps of this task in this DAG run. With `span` they depend on the run's strategy."""
@@ -108,56 +113,56 @@ class CutoverStep:
             rows = list_span_tasks(preview_run_plan(find_frozen_plan(self.plan).read(), self.kind, self.wave, other))
             steps = next(row.steps for row in rows if row.task == self.row.task)
         choices = parse_choices(self.kind, context["params"])
-        return StepOrder(
-            str(self.plan), self.wave, steps, ti.dag_id, ti.run_id, self.kind, other, self.row.span, choices
-        )
+        user = find_triggering_user(context)
+        return StepOrder(str(self.plan), self.wave, steps, ti.dag_id, ti.run_id, self.kind, other, choices, user)
 
     def begin(self, context: Any) -> None:
         """The first try, and every other."""
-        if self.rehearsal is True:
-            for does, undo in self.rehearsed(context):
-                self.log.info("dry run: %s", does)
-                self.log.info("its undo: %s", undo or "nothing to undo")
-        elif self.row.waits:
+        if self.row.waits:
             self.wait(self.order(context))
         else:
             self.drive(context)
 
-    def rehearsed(self, context: Any) -> list[tuple[str, str | None]]:
-        """What the task would do, and how it is undone. The choices for a rollback or failback may add steps to it."""
-        if self.kind == "migrate":
-            return [(self.row.does, self.row.undo)]
-        order = self.order(context)
-        run_plan = preview_run_plan(find_frozen_plan(order.plan).read(), self.kind, self.wave, choices=order.choices)
-        steps = {step.name: step for step in run_plan.steps}
-        return [(steps[name].does, steps[name].undo) for name in list_steps_to_do(order, [*steps])]
-
-    def drive(self, context: Any) -> None:
+    def drive(self, context: Any, *, leave_long: bool = True) -> None:
         """Do the steps, or leave them for later by deferring. Raises ApprovalNeeded; fails the task when refused."""
         order = self.order(context)
-        try:
-            budget = WaitBudget(WORKER_WAIT_S)
-            result = run_steps(order, self.log, self.approver(order), budget.sleep, self.asker(order))
-            _require_not_refused(result)
-        except ProofNeeded as needed:
-            application = attach_or_start_spark(
-                needed.folder,
-                "spark.verify",
-                build_proof_arguments(needed.wanted),
-                find_frozen_plan(order.plan).topology,
-                self.log,
-            )
-            self.defer(trigger=ProcessEnded(str(application.folder)), method_name="come_back", timeout=_WAIT_LIMIT)
-        except StandbyNeeded as needed:
-            order.standby.begin(
-                [*build_proof_arguments(needed.wanted), "--stay", str(STANDBY_STAY_S)],
-                find_frozen_plan(order.plan).topology,
-                self.log,
-            )
-            waiting = ProcessEnded(str(order.standby.process.folder), file=STANDBY_SUMMARY_FILE)
-            self.defer(trigger=waiting, method_name="come_back", timeout=_WAIT_LIMIT)
-        except StillWaiting:
-            self.wait(order)
+        approve, patience = self.approver(order), WaitBudget(WORKER_WAIT_S)
+        while True:
+            try:
+                result = run_steps(order, self.log, approve, patience, self.asker(order), leave_long=leave_long)
+                return _require_not_refused(result)
+            except ProofNeeded as needed:
+                application = attach_or_start_spark(
+                    needed.folder,
+                    "spark.verify",
+                    build_proof_arguments(needed.wanted),
+                    find_frozen_plan(order.plan).topology,
+                    self.log,
+                )
+                self.await_application(application)
+            except StandbyNeeded as needed:
+                begin_standby(order, needed.wanted, self.log)
+                self.await_application(order.standby.process, STANDBY_SUMMARY_FILE)
+            except StillWaiting:
+                return self.wait(order)
+
+    def await_application(self, application: DetachedProcess, file: str = "") -> None:
+        """Waits until it has ended, or `file` is in its folder: for PROOF_WAIT_S here, for longer in the triggerer."""
+        self.awaited, deadline = application, time.monotonic() + PROOF_WAIT_S
+        while time.monotonic() < deadline:
+            if not application.alive() or (file and (application.folder / file).exists()):
+                self.awaited = None
+                return
+            time.sleep(_LOOK_S)
+        self.awaited = None
+        self.log.info("%s goes on; waiting for it in the triggerer", application.folder)
+        waiting = ProcessEnded(str(application.folder), file=file)
+        self.defer(trigger=waiting, method_name="come_back", timeout=_WAIT_LIMIT)
+
+    def on_kill(self) -> None:
+        """Somebody clears or marks this task while it waits for an application: that ends, as in the triggerer."""
+        if self.awaited is not None:
+            self.awaited.dismiss()
 
     def wait(self, order: StepOrder) -> None:
         """Leaves the worker slot: the steps go on in the triggerer until they end or need a worker."""
@@ -166,7 +171,7 @@ class CutoverStep:
 
     def come_back(self, context: Any, event: dict[str, Any]) -> None:
         """After a proof or a long wait: the journal knows how far the steps are."""
-        self.drive(context)
+        self.drive(context, leave_long=not has_failed_in_triggerer(event))
 
     def approver(self, order: StepOrder) -> ApproveStep:
         """Who answers an approval step: nobody is asked with `auto`, else the task is left to a person."""
@@ -193,19 +198,10 @@ class CutoverStepOperator(CutoverStep, BaseOperator):
     template_fields: Sequence[str] = CutoverStep.template_fields
 
     def __init__(
-        self,
-        *,
-        row: StepTask,
-        kind: RunKind,
-        wave: str,
-        plan: str,
-        strategy: str,
-        rehearsal: str,
-        approval: str,
-        **kwargs: Any,
+        self, *, row: StepTask, kind: RunKind, wave: str, plan: str, strategy: str, approval: str, **kwargs: Any
     ) -> None:
-        super().__init__(task_id=row.task, doc_md=describe_task(row), **RETRY_SETTINGS, **kwargs)
-        self.told(row, kind, wave, plan, strategy, rehearsal, approval)
+        super().__init__(task_id=row.task, doc_md=row.doc, **RETRY_SETTINGS, **kwargs)
+        self.told(row, kind, wave, plan, strategy, approval)
 
     def execute(self, context: Any) -> None:
         """Does the steps; leaves the worker slot for a proof or a long wait."""
@@ -222,26 +218,12 @@ class CutoverApprovalOperator(CutoverStep, ApprovalOperator):
     template_fields: Sequence[str] = CutoverStep.template_fields
 
     def __init__(
-        self,
-        *,
-        row: StepTask,
-        kind: RunKind,
-        wave: str,
-        plan: str,
-        strategy: str,
-        rehearsal: str,
-        approval: str,
-        **kwargs: Any,
+        self, *, row: StepTask, kind: RunKind, wave: str, plan: str, strategy: str, approval: str, **kwargs: Any
     ) -> None:
         super().__init__(
-            task_id=row.task,
-            subject=row.does,
-            fail_on_reject=True,
-            doc_md=describe_task(row),
-            **RETRY_SETTINGS,
-            **kwargs,
+            task_id=row.task, subject=row.does, fail_on_reject=True, doc_md=row.doc, **RETRY_SETTINGS, **kwargs
         )
-        self.told(row, kind, wave, plan, strategy, rehearsal, approval)
+        self.told(row, kind, wave, plan, strategy, approval)
         self.fresh: ApprovalAnswer | None = None
 
     def execute(self, context: Any) -> None:
@@ -250,7 +232,7 @@ class CutoverApprovalOperator(CutoverStep, ApprovalOperator):
 
     def come_back(self, context: Any, event: dict[str, Any]) -> None:
         """After a proof or a long wait: the approval may be next, or be answered already."""
-        self.drive_or_ask(context, self.drive)
+        self.drive_or_ask(context, partial(self.drive, leave_long=not has_failed_in_triggerer(event)))
 
     def drive_or_ask(self, context: Any, drive: Callable[[Any], None]) -> None:
         """Drives the steps; where one needs a person, this task becomes a required action. Fails for a person who is
@@ -322,7 +304,8 @@ class TakeBackSteps:
         ti = context["ti"]
         other = "" if self.strategy == AS_DECLARED else str(self.strategy)
         choices = parse_choices(self.kind, context["params"])
-        order = StepOrder(self.plan, self.wave, (), ti.dag_id, ti.run_id, self.kind, other, choices=choices)
+        user = find_triggering_user(context)
+        order = StepOrder(self.plan, self.wave, (), ti.dag_id, ti.run_id, self.kind, other, choices, user)
         try:
             result = take_back_wave(order, self.log, self.asker())
         except (ClusterError, CutoverError) as problem:
@@ -378,8 +361,10 @@ class StepFinished(BaseTrigger):
         stop = threading.Event()
         await asyncio.sleep(TRIGGER_SETTLE_S)
         try:
+            # Airflow finds the task's log by a context variable, which a thread has only in a copy of the context.
+            context = contextvars.copy_context()
             text = await asyncio.get_running_loop().run_in_executor(
-                _WAITING, finish_waiting_steps, self.order, self.log, stop
+                _WAITING, context.run, finish_waiting_steps, self.order, self.log, stop
             )
         finally:
             stop.set()  # cancelled: another triggerer goes on; the thread leaves at its next pause
@@ -395,6 +380,11 @@ def _require_not_refused(result: RunResult) -> None:
         )
 
 
-def describe_task(row: StepTask) -> str:
-    """What the task does and how it is undone, as Markdown."""
-    return f"{row.does[:1].upper()}{row.does[1:]}.\n\n*Undo:* {row.undo or 'nothing is changed'}."
+def find_triggering_user(context: Any) -> str:
+    """Who triggered the DAG run, as Airflow calls him; "" for a schedule, and where Airflow does not say."""
+    return str(getattr(context.get("dag_run"), "triggering_user_name", None) or "")
+
+
+def has_failed_in_triggerer(event: Any) -> bool:
+    """Whether a wait came back because the triggerer could not go on: the worker then meets the problem itself."""
+    return isinstance(event, dict) and str(event.get("seen", "")).startswith(NEEDS_WORKER)

@@ -15,6 +15,7 @@ from plugins.watershed.operators.spark_application import TRIGGER_SETTLE_S, list
 from plugins.watershed.operators.straggler_watch import DEFER_LIMIT, MovedWave, list_moved_waves, render_utc_time
 from plugins.watershed.state_folder import find_frozen_plan, locate_run_folder
 from plugins.watershed.steps.run_journal import open_migration_journal, read_chain_or_fail
+from plugins.watershed.steps.step_driver import name_airflow_actor
 from topology.text_escaping import escape_control_lines
 
 if TYPE_CHECKING:
@@ -148,7 +149,7 @@ def journal_decommission_answer(plan: Plan, ti: Any, who: str, *, granted: bool,
     from cutover.observations import ApprovalAnswer
 
     assert plan.migration is not None
-    actor = f"airflow {ti.dag_id}"
+    actor = name_airflow_actor(ti.dag_id)
     try:
         journal = open_migration_journal(plan, f"{actor} {ti.run_id}")
         moved = list_moved_waves(plan, journal.refresh())

@@ -10,13 +10,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from airflow.providers.standard.operators.hitl import HITLOperator
 from airflow.sdk.exceptions import AirflowException
 
 from plugins.watershed.operators.approval_evidence import escape_markdown
-from plugins.watershed.operators.cutover_steps import RETRY_SETTINGS, CutoverStep, TakeBackSteps, describe_task
+from plugins.watershed.operators.cutover_steps import (
+    RETRY_SETTINGS,
+    CutoverStep,
+    TakeBackSteps,
+    has_failed_in_triggerer,
+)
 from plugins.watershed.state_folder import find_frozen_plan
 from plugins.watershed.steps.migration_dag_tasks import StepTask, preview_run_plan
 from plugins.watershed.steps.step_driver import ConfirmationNeeded, StepOrder
@@ -89,19 +95,10 @@ class CutoverPersonOperator(CutoverStep, PersonQuestion):
     template_fields: Sequence[str] = CutoverStep.template_fields
 
     def __init__(
-        self,
-        *,
-        row: StepTask,
-        kind: RunKind,
-        wave: str,
-        plan: str,
-        strategy: str,
-        rehearsal: str,
-        approval: str,
-        **kwargs: Any,
+        self, *, row: StepTask, kind: RunKind, wave: str, plan: str, strategy: str, approval: str, **kwargs: Any
     ) -> None:
-        super().__init__(task_id=row.task, subject=row.does, doc_md=describe_task(row), **RETRY_SETTINGS, **kwargs)
-        self.told(row, kind, wave, plan, strategy, rehearsal, approval)
+        super().__init__(task_id=row.task, subject=row.does, doc_md=row.doc, **RETRY_SETTINGS, **kwargs)
+        self.told(row, kind, wave, plan, strategy, approval)
 
     def execute(self, context: Any) -> None:
         """Does the steps up to where a person is needed, then asks in the Airflow UI."""
@@ -109,7 +106,7 @@ class CutoverPersonOperator(CutoverStep, PersonQuestion):
 
     def come_back(self, context: Any, event: dict[str, Any]) -> None:
         """After a proof or a long wait: what was confirmed is in the journal, and is not asked again."""
-        self.drive_or_ask(context, self.drive)
+        self.drive_or_ask(context, partial(self.drive, leave_long=not has_failed_in_triggerer(event)))
 
     def execute_complete(self, context: Any, event: dict[str, Any]) -> None:
         """Takes the answer from Airflow, and drives the steps on."""

@@ -1,4 +1,5 @@
-"""Waves as task groups: the check whether a wave may begin, its chain of step tasks, what takes it back, its end.
+"""Waves as task groups: the check whether a wave may begin, its chain of stages, what takes it back, its end; and the
+dry run, which is a task beside them.
 
 Whether a wave is done, begun or somebody else's is read from the journal, never from task states.
 """
@@ -25,18 +26,22 @@ from plugins.watershed.steps.migration_dag_tasks import (
     AS_DECLARED,
     StepTask,
     list_span_tasks,
-    list_step_tasks,
+    list_stage_tasks,
     needs_person,
     preview_run_plan,
 )
 from plugins.watershed.steps.run_journal import find_done_waves, read_chain_or_fail, read_end_state
 from plugins.watershed.steps.step_driver import StepOrder
+from topology.text_escaping import escape_control_lines, escape_controls
 
 if TYPE_CHECKING:
     from cutover.run_plan import RunKind, RunPlan
     from plugins.watershed.topology_dags import TopologyFile
     from topology.migration_waves import Wave
     from topology.plan import Plan
+
+
+DRY_RUN_TASK = "dry_run"
 
 
 def build_cutover_asset(topology: str) -> Asset:
@@ -72,13 +77,15 @@ def _group(
 ) -> BaseOperator:
     told: dict[str, Any] = {"kind": kind, "wave": wave, "plan": "{{ ti.xcom_pull('compile') }}"}
     told["strategy"] = "{{ params.strategy }}" if kind == "migrate" else AS_DECLARED
-    asked = {"rehearsal": "{{ params.dry_run }}", "approval": "{{ params.approval }}"}
+    asked, rehearsal = {"approval": "{{ params.approval }}"}, "{{ params.dry_run }}"
     run_plan = preview_run_plan(plan, kind, wave)
     with TaskGroup(wave, tooltip=f"{kind} of wave {wave}, along {run_plan.flow.id}"):
-        begin = BeginWaveOperator(rehearsal=asked["rehearsal"], **told)
-        end = EndWaveOperator(rehearsal=asked["rehearsal"], outlets=[outlet] if outlet else [], **told)
+        begin = BeginWaveOperator(rehearsal=rehearsal, **told)
+        end = EndWaveOperator(rehearsal=rehearsal, outlets=[outlet] if outlet else [], **told)
         undo = (PersonTakeBackOperator if run_plan.policy.persons else TakeBackOperator)(**told)
-        lanes = [_lane(run_plan, list_step_tasks(run_plan), told | asked)]
+        previewed = DryRunOperator(**told)
+        begin >> previewed
+        lanes = [_lane(run_plan, list_stage_tasks(run_plan), told | asked)]
         if kind == "migrate":
             with TaskGroup("other_strategy", tooltip="The steps in the order that the run's strategy gives them"):
                 lanes.append(_lane(run_plan, list_span_tasks(run_plan), told | asked))
@@ -87,7 +94,7 @@ def _group(
             lane[-1] >> end
             lane >> undo
             lane >> watcher
-        [begin, end, undo] >> watcher
+        [begin, end, undo, previewed] >> watcher
     before >> begin
     return end
 
@@ -96,7 +103,7 @@ def _lane(run_plan: RunPlan, rows: Iterable[StepTask], told: dict[str, Any]) -> 
     tasks: list[BaseOperator] = []
     for row in rows:
         operator: Any = CutoverStepOperator if row.asks is None else CutoverApprovalOperator
-        if not row.span and needs_person(run_plan, row.steps[0]):
+        if not row.span and row.asks is None and any(needs_person(run_plan, step) for step in row.steps):
             operator = CutoverPersonOperator
         task: BaseOperator = operator(row=row, **told)
         if tasks:
@@ -107,7 +114,7 @@ def _lane(run_plan: RunPlan, rows: Iterable[StepTask], told: dict[str, Any]) -> 
 
 class BeginWaveOperator(BaseBranchOperator):
     """Reads the journal, then starts the wave, skips it (not chosen, already done) or fails (another run holds the
-    topology, or a wave of `after` is not done). Picks the task chain of the run's strategy."""
+    topology, or a wave of `after` is not done). Picks the task chain of the run's strategy, or the dry run."""
 
     template_fields: Sequence[str] = ("plan", "strategy", "rehearsal", "waves")
 
@@ -119,23 +126,24 @@ class BeginWaveOperator(BaseBranchOperator):
         self.waves: Any = "{{ params.get('waves') }}"
 
     def choose_branch(self, context: Any) -> str:
-        """The id of the first task: in the order of the file's strategy, or of the run's."""
+        """The id of the first task: the dry run, or in the order of the file's strategy, or of the run's."""
         if self.kind in ("migrate", "rollback"):  # the others have one group for whatever is chosen
             if self.waves == []:
                 raise AirflowFailException("no wave is chosen: trigger the DAG again and choose at least one")
             if isinstance(self.waves, list) and self.wave not in self.waves:
                 raise AirflowSkipException(f"wave {self.wave} is not among the chosen ones: {', '.join(self.waves)}")
         choices = parse_choices(self.kind, context["params"])
-        if self.rehearsal is not True:
-            refuse_contradictions(self.kind, choices, str(context["params"].get("approval", "")))
+        if self.rehearsal is True:
+            self.log.info("dry run: no step of wave %s is done", self.wave)
+            return f"{self.wave}.{DRY_RUN_TASK}"
+        refuse_contradictions(self.kind, choices, str(context["params"].get("approval", "")))
         plan = find_frozen_plan(self.plan).read()
         run_plan = preview_run_plan(plan, self.kind, self.wave)
-        if self.rehearsal is not True:
-            ti = context["ti"]
-            self.check(StepOrder(self.plan, self.wave, (), ti.dag_id, ti.run_id, self.kind), plan, run_plan.wave)
+        ti = context["ti"]
+        self.check(StepOrder(self.plan, self.wave, (), ti.dag_id, ti.run_id, self.kind), plan, run_plan.wave)
         if self.strategy in (AS_DECLARED, run_plan.policy.strategy):
-            return f"{self.wave}.{list_step_tasks(run_plan)[0].task}"
-        if run_plan.policy.persons and self.rehearsal is not True:
+            return f"{self.wave}.{list_stage_tasks(run_plan)[0].task}"
+        if run_plan.policy.persons:
             raise AirflowFailException(
                 f"a person moves applications of wave {self.wave} ({', '.join(sorted(run_plan.policy.persons))}), so "
                 f"its steps run in the order of the file only: write `strategy: {self.strategy}` there"
@@ -166,6 +174,33 @@ class BeginWaveOperator(BaseBranchOperator):
                 f"wave {self.wave} has to wait: {', '.join(missing)} must be done first, and in the journal no run "
                 "did it. Choose it too"
             )
+
+
+class DryRunOperator(BaseOperator):
+    """Says what the run would do, as `--dry-run` of the commands: in its log, and as its result. The tasks of the steps
+    are skipped meanwhile, so that nobody takes the run for a move."""
+
+    template_fields: Sequence[str] = ("plan", "strategy")
+
+    def __init__(self, *, kind: RunKind, wave: str, plan: str, strategy: str, **kwargs: Any) -> None:
+        super().__init__(task_id=DRY_RUN_TASK, **kwargs)
+        self.kind, self.wave, self.plan, self.strategy = kind, wave, plan, strategy
+
+    def execute(self, context: Any) -> str:
+        """Connects to nothing. Returns the text."""
+        from cutover.errors import CutoverError
+        from cutover.run_preview import describe_run
+
+        plan = find_frozen_plan(self.plan).read()
+        choices = parse_choices(self.kind, context["params"])
+        try:
+            run_plan = preview_run_plan(plan, self.kind, self.wave, self.strategy, choices)
+        except CutoverError as problem:
+            raise AirflowFailException(escape_control_lines(str(problem))) from None
+        lines = [*describe_run(plan, run_plan), "", "Nothing was touched."]
+        for line in lines:
+            self.log.info("%s", escape_controls(line))
+        return "\n".join(escape_controls(line) for line in lines)
 
 
 class EndWaveOperator(BaseOperator):

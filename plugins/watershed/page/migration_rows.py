@@ -220,7 +220,8 @@ def _decisions(entries: Sequence[JournalEntry]) -> Iterator[_Row]:
 
 def _dag(entries: Sequence[JournalEntry]) -> str | None:
     actors = (entry.actor for entry in reversed(entries))
-    return next((actor[len(_BY_AIRFLOW) :] for actor in actors if actor.startswith(_BY_AIRFLOW)), None)
+    by_airflow = (actor[len(_BY_AIRFLOW) :] for actor in actors if actor.startswith(_BY_AIRFLOW))
+    return next((dag.partition(" for ")[0] for dag in by_airflow), None)
 
 
 def _dag_run(entries: Sequence[JournalEntry]) -> str | None:

@@ -1,13 +1,14 @@
 """Which tasks a wave has in a DAG: run plans as chains of tasks, made from the compiled plan alone.
 
-A task does a step. Between the fence and the switch producers cannot write, and a task costs Airflow seconds: there a
-task also does the steps after its own, and the tasks of those find them done in the journal.
+A task costs Airflow seconds, a step often milliseconds. So steps that follow each other without a person and without a
+long wait are one task, a stage: `check`, `move_consumers`, `move_producers`, `finish`. A person's answer and a long
+wait are tasks of their own. The journal and the task's log have every step (decision 0090).
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -22,6 +23,7 @@ STRATEGIES = ("consumers_first", "producers_first", "fenced")
 AS_DECLARED = "as in the file"
 ALL_WAVES = "everything"  # what the migration names, as one wave
 WORKER_WAIT_S = 30.0  # so long a step may wait in a worker; longer it waits in the triggerer
+FENCED_WAIT_S = 600.0  # the same from the fence to the switch: nobody can write, and leaving the worker costs seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,17 +52,33 @@ NO_CHOICES = RunChoices()
 
 @dataclass(frozen=True, slots=True)
 class StepTask:
-    """A task. steps: what it does, its own step first. asks: it puts a step's question to a person, and to whom; ""
-    is whoever is asked. waits: it waits in the triggerer from the beginning. span: all its steps are its own, and which
-    they are depends on the run's strategy."""
+    """A task. steps: what it does, in this order. does: in one line. doc: each step with its undo, as Markdown. asks:
+    it puts a step's question to a person, and to whom; "" is whoever is asked. waits: it waits in the triggerer from
+    the beginning. span: which steps these are depends on the run's strategy."""
 
     task: str
     steps: tuple[str, ...]
     does: str
-    undo: str | None
+    doc: str
     asks: str | None = None
     waits: bool = False
     span: bool = False
+
+
+# stage -> the steps that belong to it. A step that is in none belongs to the stage of the step before it.
+_STAGES: dict[str, tuple[str, ...]] = {
+    "check": (
+        *("preflight", "preflight_back", "carry_back", "divergence", "old_groups_empty", "failover_preflight"),
+        *("source_gone", "lag_gate", "history_proof"),
+    ),
+    "declare_loss": ("fence_source", "stop_forwarding", "declare_loss"),
+    "promote": ("promote",),
+    "move_consumers": ("drain_consumers", "stop_consumers", "translate_offsets"),
+    "move_producers": ("hold_reverse", "fence_producers"),
+    "finish": ("reverse_flow", "straggler_watch", "end_migration", "seal", "seal_failover"),
+}
+_STAGE_OF = {step: stage for stage, steps in _STAGES.items() for step in steps}
+_FENCED_STAGES = {False: "move_producers", True: "move_applications"}  # by whether consumers move meanwhile, too
 
 
 def preview_run_plan(
@@ -134,9 +152,8 @@ def order_waves(migration: PlanMigration) -> list[Wave]:
 def list_step_tasks(run_plan: RunPlan) -> list[StepTask]:
     """A task a step, in their order; where several people are asked, a task each."""
     rows: list[StepTask] = []
-    for at, step in enumerate(run_plan.steps):
-        steps = (step.name, *_ahead(run_plan, at))
-        row = StepTask(step.name, steps, step.does, step.undo, waits=_waits(step))
+    for step in run_plan.steps:
+        row = StepTask(step.name, (step.name,), step.does, _tell_step(step), waits=waits_long(step))
         if step.actor != "person":
             rows.append(row)
             continue
@@ -144,6 +161,70 @@ def list_step_tasks(run_plan: RunPlan) -> list[StepTask]:
         rows += [replace(row, task=f"{step.name}_{name}" if len(names) > 1 else step.name,
                          asks=name if len(names) > 1 else "") for name in names]  # fmt: skip
     return rows
+
+
+def list_stage_tasks(run_plan: RunPlan) -> list[StepTask]:
+    """The tasks of a wave: a stage each, a person each, a long wait each. A stage of one step has the step's name."""
+    rows: list[StepTask] = []
+    steps = {step.name: step for step in run_plan.steps}
+    stages = _find_stages(run_plan.steps)
+    fenced = list_fenced_steps(run_plan.steps)
+    pending: list[StepTask] = []
+
+    def close() -> None:
+        if pending:
+            taken = {row.task for row in rows}
+            rows.append(_join([steps[row.steps[0]] for row in pending], stages[pending[0].steps[0]], taken))
+            pending.clear()
+
+    for row in list_step_tasks(run_plan):
+        name = row.steps[0]
+        if row.asks is not None or (row.waits and name not in fenced):
+            close()
+            rows.append(row)
+            continue
+        if pending and (stages[pending[0].steps[0]] != stages[name] or needs_person(run_plan, name)):
+            close()  # a task asks a person once, so a step in which one is asked begins a task
+        pending.append(row)
+    close()
+    return rows
+
+
+def _find_stages(steps: Sequence[Step]) -> dict[str, str]:
+    """Step -> stage. From the fence to the switch nobody can write, so that this is one stage whatever is in it."""
+    fenced = list_fenced_steps(steps)
+    found: dict[str, str] = {}
+    stage = "check"
+    for step in steps:
+        stage = _STAGE_OF.get(step.name, stage)
+        if step.name in fenced:
+            stage = _FENCED_STAGES["stop_consumers" in fenced]
+        found[step.name] = stage
+    return found
+
+
+def list_fenced_steps(steps: Sequence[Step]) -> list[str]:
+    """The steps from the fence to the switch; none where nothing is fenced, or a person is asked meanwhile."""
+    names = [step.name for step in steps]
+    if "fence_producers" not in names or "switch_producers" not in names:
+        return []
+    first, last = names.index("fence_producers"), names.index("switch_producers")
+    return [] if any(step.actor == "person" for step in steps[first:last]) else names[first : last + 1]
+
+
+def _join(steps: Sequence[Step], stage: str, taken: set[str]) -> StepTask:
+    names = tuple(step.name for step in steps)
+    task = names[0] if len(steps) == 1 else stage
+    if task in taken:
+        task = f"{stage}_from_{names[0]}"
+    told = steps[0].does if len(steps) == 1 else f"{names[0]} to {names[-1]}".replace("_", " ")
+    doc = "\n".join(f"{number}. {_tell_step(step)}" for number, step in enumerate(steps, 1))
+    return StepTask(task, names, told, _tell_step(steps[0]) if len(steps) == 1 else doc)
+
+
+def _tell_step(step: Step) -> str:
+    line = "**Point of no return.** " if step.point_of_no_return else ""
+    return f"{line}`{step.name}`: {step.does}. *Undo:* {step.undo or 'nothing is changed'}."
 
 
 def list_span_tasks(run_plan: RunPlan) -> list[StepTask]:
@@ -163,7 +244,7 @@ def list_span_tasks(run_plan: RunPlan) -> list[StepTask]:
 
 def _span(task: str, names: Sequence[str]) -> StepTask:
     told = f"{names[0]} to {names[-1]}, in the order of the run's strategy".replace("_", " ")
-    return StepTask(task, tuple(names), told, "each step's own; `topology migrate --dry-run` tells them", span=True)
+    return StepTask(task, tuple(names), told, f"{told}. A dry run tells every step and its undo.", span=True)
 
 
 def _asked(run_plan: RunPlan, step: Step) -> Sequence[str]:
@@ -172,7 +253,8 @@ def _asked(run_plan: RunPlan, step: Step) -> Sequence[str]:
     return (run_plan.policy.soak_approvals if step.name == "soak" else run_plan.policy.approvals) or ("operator",)
 
 
-def _waits(step: Step) -> bool:
+def waits_long(step: Step) -> bool:
+    """Whether the step usually waits longer than a worker should: for a hook, for a time of day, or for minutes."""
     from cutover.step_definitions import STEPS
 
     return step.actor == "hook" or STEPS[step.name].waits_long or step.usual_ms > WORKER_WAIT_S * 1000
@@ -185,15 +267,10 @@ def needs_person(run_plan: RunPlan, step: str) -> bool:
     return any(each.name in run_plan.policy.persons for each in list_expected_orders(step, run_plan.wave))
 
 
-def _ahead(run_plan: RunPlan, at: int) -> Iterator[str]:
-    """The steps that follow while nobody can write, up to one that somebody else has to do. A task asks a person once,
-    so a step in which one is asked begins a task."""
-    steps, names = run_plan.steps, [step.name for step in run_plan.steps]
-    if "fence_producers" not in names or "switch_producers" not in names:
-        return
-    if not names.index("fence_producers") <= at < names.index("switch_producers"):
-        return
-    for step in steps[at + 1 : names.index("switch_producers") + 1]:
-        if _waits(step) or step.actor == "person" or needs_person(run_plan, step.name):
-            return
-        yield step.name
+def is_close_to_fence(steps: Sequence[Step], done: str) -> bool:
+    """Whether the fence follows behind the step `done` without a person and without a long wait."""
+    names = [step.name for step in steps]
+    if "fence_producers" not in names or done not in names:
+        return False
+    between = steps[names.index(done) + 1 : names.index("fence_producers")]
+    return not any(step.actor == "person" or waits_long(step) for step in between)

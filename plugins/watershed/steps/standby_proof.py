@@ -1,9 +1,9 @@
 """A Spark application that is warm when producers are fenced, and proves the tail at once (`spark.standby`).
 
-While they are fenced nobody writes, and an application takes fifteen seconds until it reads. So the task of the fence
-begins with one that proves what came since the proof of the history, and waits until it stands by; only then is
-anything fenced. It is dismissed when the tail is proven or the wave ends, and ends by itself after STAY. Whatever
-happens to it, the tail is proven: if it dies, a new Spark application proves the tail.
+While they are fenced nobody writes, and an application takes fifteen seconds until it reads. So one is started that
+proves what came since the proof of the history: when consumers begin to move, where the fence follows at once, else
+before the fence. Nothing is fenced before it stands by. It is dismissed when the tail is proven or the wave ends, and
+ends by itself after STAY. Whatever happens to it, the tail is proven: if it dies, a new Spark application proves it.
 """
 
 from __future__ import annotations
@@ -106,8 +106,9 @@ def fill_placeholders(arguments: list[str], topology: Path, folder: Path) -> lis
     return [word.replace("{topology}", str(topology)).replace("{out}", str(folder)) for word in arguments if word]
 
 
-def plan_standby_proof(migration: RunDriver, run: str) -> RequestProof | None:
-    """What the application proves that will stand by, when the next step of the run is its fence; else None."""
+def plan_standby_proof(migration: RunDriver, run: str, upto: str = "fence_producers") -> RequestProof | None:
+    """What the application proves that will stand by, when all steps before `upto` are done and the fence is not begun;
+    else None."""
     from cutover.actions import RequestProof
     from cutover.journal.hash_chain import find_step_outcome
     from cutover.step_outcomes import StepOutcomes
@@ -116,7 +117,7 @@ def plan_standby_proof(migration: RunDriver, run: str) -> RequestProof | None:
     names = [step.name for step in migration.steps]
     if "tail_proof" not in names or any(entry.step == "fence_producers" for entry in entries):
         return None
-    done = {name: find_step_outcome(entries, name) for name in names[: names.index("fence_producers")]}
+    done = {name: find_step_outcome(entries, name) for name in names[: names.index(upto)]}
     seen = {name: found[0] for name, found in done.items() if found is not None and found[1] is None}
     if seen.keys() != done.keys() or "history_proof" not in seen:
         return None

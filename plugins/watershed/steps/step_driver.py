@@ -7,8 +7,10 @@ again later. The journal makes that safe: an unfinished step is resumed, and a f
 
 from __future__ import annotations
 
+import contextlib
 import json
 import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -21,12 +23,17 @@ from plugins.watershed.operators.spark_application import list_attempts
 from plugins.watershed.state_folder import find_frozen_plan, locate_run_folder, make_file_name, write_json_file
 from plugins.watershed.steps.migration_dag_tasks import (
     ALL_WAVES,
+    FENCED_WAIT_S,
     NO_CHOICES,
     RunChoices,
     build_run_choice,
+    is_close_to_fence,
+    list_fenced_steps,
     preview_run_plan,
+    waits_long,
 )
 from plugins.watershed.steps.standby_proof import (
+    STANDBY_STAY_S,
     StandbyProof,
     is_standby_attempt,
     plan_standby_proof,
@@ -38,6 +45,7 @@ if TYPE_CHECKING:
     from cutover.actions import AskApproval, RequestProof
     from cutover.driver import RunDriver, RunEvent
     from cutover.live.applications.person_application import AskPerson, PersonAnswer, PersonRequest
+    from cutover.migration_step_order import Step
     from cutover.observations import ApprovalAnswer, ProofOutcome
     from cutover.run_plan import RunKind
     from cutover.step_runner import RunResult
@@ -51,8 +59,8 @@ ApproveStep = Callable[["AskApproval"], "ApprovalAnswer"]
 class StepOrder:
     """What a step's task, its trigger and its rollback receive. All of it is ids, so that it fits into a trigger.
 
-    steps: what to do, in this order. The first is the task's own step; with `span`, all of them are. strategy: ""
-    means the strategy of the file."""
+    steps: what to do, in this order. strategy: "" means the strategy of the file. user: who triggered the DAG run, as
+    Airflow calls him; "" where nobody did."""
 
     plan: str
     wave: str
@@ -61,8 +69,8 @@ class StepOrder:
     run: str
     kind: RunKind = "migrate"
     strategy: str = ""
-    span: bool = False
     choices: RunChoices = NO_CHOICES
+    user: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """JSON values only: a trigger's arguments are kept in Airflow's database."""
@@ -106,11 +114,16 @@ class StepOrder:
             # All tasks of a run are the same holder. The chain still refuses two processes that act at once.
             holder=f"airflow {self.journal_run}",
             run_id=self.journal_run,
-            actor=f"airflow {self.dag}",
+            actor=name_airflow_actor(self.dag, self.user),
             evidence=self.evidence,
             caller="airflow",
             **hooks,
         )
+
+
+def name_airflow_actor(dag: str, user: str = "") -> str:
+    """Who acts, as the journal has it: the DAG, and who triggered its run."""
+    return f"airflow {dag}" + (f" for {user}" if user else "")
 
 
 class ProofNeeded(Exception):
@@ -150,11 +163,15 @@ class StillWaiting(Exception):
 
 
 class WaitBudget:
-    """Sleep with a limit: raises StillWaiting after `seconds` of sleep in all, or when `stop` is set."""
+    """Sleep with a limit: raises StillWaiting after `seconds` of sleep in one step, or when `stop` is set."""
 
     def __init__(self, seconds: float | None) -> None:
-        self.left = seconds
+        self.seconds = self.left = seconds
         self.stop = threading.Event()
+
+    def begin_step(self, least: float = 0.0) -> None:
+        """Every step may wait for as long as the one before it, and for `least` seconds."""
+        self.left = None if self.seconds is None else max(self.seconds, least)
 
     def sleep(self, seconds: float) -> None:
         """Raises StillWaiting instead of sleeping past the budget."""
@@ -175,18 +192,19 @@ def run_steps(
     order: StepOrder,
     log: Any,
     approve: ApproveStep,
-    sleep: Callable[[float], None],
+    patience: WaitBudget,
     ask: AskPerson = defer_confirmation,
+    *,
+    leave_long: bool = False,
 ) -> RunResult:
-    """Do the steps, until one of them has another result than `paused`. If this task's own step is done and a later
-    step is refused, the task succeeds: the task of the later step reports the refusal.
+    """Do the steps, until one of them has another result than `paused`. Each says in the log when it begins and ends.
 
-    Raises ProofNeeded, StandbyNeeded, ApprovalNeeded, ConfirmationNeeded, StillWaiting; AirflowFailException when the
-    run cannot go on; AirflowException when another try may help.
+    leave_long: a step that usually waits longer than `patience` is not begun here. Raises ProofNeeded, StandbyNeeded,
+    ApprovalNeeded, ConfirmationNeeded, StillWaiting; AirflowFailException when the run cannot go on; AirflowException
+    when another try may help.
     """
     from clusters.errors import ClusterError
     from cutover.errors import CutoverError, Superseded
-    from cutover.journal.hash_chain import find_step_outcome
     from cutover.step_runner import RunResult
 
     at = order.steps[0]
@@ -195,38 +213,37 @@ def run_steps(
     def say(event: RunEvent) -> None:
         if event.kind != "skipped" or event.step == at:  # the tasks of earlier steps report those
             log.info("%s: %s: %s", event.step, event.kind, escape_control_lines(event.text))
+        if event.kind in ("begin", "seen"):
+            keep_progress(order, event)
 
     def prove(wanted: RequestProof) -> ProofOutcome:
-        seen = _prove_by_standby(order, at, wanted, sleep) if wanted.final else None
+        seen = _prove_by_standby(order, at, wanted, patience.sleep) if wanted.final else None
         return seen or _read_step_proof(order.folder(at), wanted, order.plan)
 
     try:
         migration = order.migration(
-            prove=prove, approve=approve, say=say, sleep=sleep, ask=lambda each: _ask_forward(migration, ask, each)
+            prove=prove,
+            approve=approve,
+            say=say,
+            sleep=patience.sleep,
+            ask=lambda each: _ask_forward(migration, ask, each),
         )
         result = RunResult("paused", at)
-        for at in list_steps_to_do(order, [step.name for step in migration.steps]):
-            if at == "fence_producers":
-                require_warm_standby(order, migration)
+        steps = {step.name: step for step in migration.steps}
+        if patience.seconds is not None:  # in a worker: the triggerer's machine may have no Spark
+            begin_standby_early(order, migration, log)
+        fenced = list_fenced_steps(migration.steps)
+        for at in list_steps_to_do(order, [*steps]):
+            _prepare_step(order, migration, steps[at], leave_long=leave_long)
+            patience.begin_step(FENCED_WAIT_S if at in fenced else 0.0)
             result = migration.run_step(at)
             if result.state != "paused":
                 break
-        own = find_step_outcome(migration.journal.chain.run(order.journal_run), order.steps[0])
     except Superseded as problem:  # the other process goes on; if it ends, the next try goes on
         raise AirflowException(escape_control_lines(str(problem))) from None
     except (ClusterError, CutoverError) as problem:
         raise AirflowFailException(escape_control_lines(str(problem))) from None
-    if _is_refused_behind(order, result, own):
-        log.info("this step is done; %s behind it: %s", result.step, result.state)
-        return RunResult("paused", order.steps[0])
     return result
-
-
-def _is_refused_behind(order: StepOrder, result: RunResult, own: tuple[dict[str, Any], str | None] | None) -> bool:
-    """Whether this task's own step is done, and a later one was refused. own: what the journal has of the former."""
-    if order.span or own is None or own[1] is not None:
-        return False
-    return bool(result.exit_code) and result.step != order.steps[0]
 
 
 def _ask_forward(migration: RunDriver, ask: AskPerson, request: PersonRequest) -> PersonAnswer:
@@ -235,6 +252,43 @@ def _ask_forward(migration: RunDriver, ask: AskPerson, request: PersonRequest) -
     if migration.is_undoing:
         raise AirflowFailException(f"{_ASKED_THERE} {escape_control_lines(request.task)}")
     return ask(request)
+
+
+def keep_progress(order: StepOrder, event: RunEvent) -> None:
+    """Keeps what a step said last, for whoever watches the run: the journal has only how it ended."""
+    write_json_file(
+        _locate_progress(order.dag, order.run, order.wave),
+        {"step": event.step, "text": escape_control_lines(event.text), "at_ms": int(time.time() * 1000)},
+    )
+
+
+def read_progress(dag: str, run: str, wave: str) -> dict[str, Any] | None:
+    """What the wave's step under way said last: `step`, `text` (the numbers of a gate), `at_ms`; None before its first
+    word. dag, run: as Airflow calls them, or the run as its folder is called."""
+    with contextlib.suppress(OSError, ValueError):
+        found = json.loads(_locate_progress(dag, run, wave).read_text(encoding="utf-8"))
+        return found if isinstance(found, dict) else None
+    return None
+
+
+def _locate_progress(dag: str, run: str, wave: str) -> Path:
+    return locate_run_folder(dag, run) / make_file_name(f"{wave}.now.json")
+
+
+def _prepare_step(order: StepOrder, migration: RunDriver, step: Step, *, leave_long: bool) -> None:
+    """Raises StandbyNeeded and StillWaiting for a step that must not begin here and now."""
+    if step.name == "fence_producers":
+        require_warm_standby(order, migration)
+    is_left = leave_long and step.actor != "hook" and waits_long(step)
+    if is_left and not _is_done(migration, order, step.name):
+        raise StillWaiting
+
+
+def _is_done(migration: RunDriver, order: StepOrder, step: str) -> bool:
+    """Whether the journal has the step's outcome."""
+    from cutover.journal.hash_chain import find_step_outcome
+
+    return find_step_outcome(migration.journal.refresh().run(order.journal_run), step) is not None
 
 
 def list_steps_to_do(order: StepOrder, there: Sequence[str]) -> list[str]:
@@ -291,6 +345,25 @@ def require_warm_standby(order: StepOrder, migration: RunDriver) -> None:
     wanted = plan_standby_proof(migration, order.journal_run)
     if wanted is not None and not (order.standby.begun and order.standby.told):
         raise StandbyNeeded(wanted)
+
+
+def begin_standby_early(order: StepOrder, migration: RunDriver, log: Any) -> None:
+    """It becomes warm while consumers move, where the fence follows then without a person and without a long wait."""
+    names = [step.name for step in migration.steps]
+    first = order.steps[0]
+    if first not in names or "approval" not in names or names.index(first) <= names.index("approval"):
+        return
+    if order.standby.begun or not is_close_to_fence(migration.steps, first):
+        return
+    wanted = plan_standby_proof(migration, order.journal_run, upto=first)
+    if wanted is not None:
+        begin_standby(order, wanted, log)
+
+
+def begin_standby(order: StepOrder, wanted: RequestProof, log: Any) -> None:
+    """Starts the application that is warm when producers are fenced, once a wave."""
+    arguments = [*build_proof_arguments(wanted), "--stay", str(STANDBY_STAY_S)]
+    order.standby.begin(arguments, find_frozen_plan(order.plan).topology, log)
 
 
 def _prove_by_standby(

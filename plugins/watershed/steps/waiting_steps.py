@@ -30,6 +30,7 @@ from plugins.watershed.steps.step_driver import (
 from topology.text_escaping import escape_controls
 
 _LOOK_S = 2.0
+NEEDS_WORKER = "needs a worker"  # so begins the end of a wait with which the triggerer could not go on
 _HERE = f"{__name__}:"
 
 
@@ -47,7 +48,7 @@ def finish_waiting_steps(order: StepOrder, log: Any, stop: threading.Event) -> s
                 if told["ended"] is not None:
                     return str(told["ended"])
     except (ClientProcessEnded, ClusterError) as problem:
-        return f"needs a worker: {problem}"
+        return f"{NEEDS_WORKER}: {problem}"
 
 
 # -- in that process --------------------------------------------------------------------------------------------
@@ -75,16 +76,16 @@ class _Running(logging.Handler):
 
     def _run(self) -> None:
         try:
-            result = run_steps(self._order, self._log, defer_approval, self.patience.sleep)
+            result = run_steps(self._order, self._log, defer_approval, self.patience)
             self.ended = f"{result.state} {result.reason}".strip()
         except (ProofNeeded, StandbyNeeded, ApprovalNeeded, ConfirmationNeeded) as needed:
             self.ended = f"needs {needed}"
         except StillWaiting:
             self.ended = "stopped: nobody waits for it here any more"
         except AirflowException as problem:  # the task meets it again and reports it
-            self.ended = f"needs a worker: {problem}"
+            self.ended = f"{NEEDS_WORKER}: {problem}"
         except Exception as error:  # noqa: BLE001 (the same: in the task it has a traceback)
-            self.ended = f"needs a worker: {error!r}"
+            self.ended = f"{NEEDS_WORKER}: {error!r}"
         finally:
             self.over.set()
 

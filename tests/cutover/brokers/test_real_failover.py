@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from cli.failover import _show_loss
-from cli.moved_applications import describe_moved_applications
 from clusters.flow_records import read_flows
 from clusters.topic_partition import TopicPartition
 from cutover.driver import RunDriver
@@ -18,6 +17,7 @@ from cutover.failover.failback_plan import plan_failback
 from cutover.failover.failover_plan import plan_failover
 from cutover.journal.hash_chain import find_step_outcome
 from cutover.offsets import decode_offsets
+from cutover.operations.moved_applications import describe_moved_applications
 from cutover.run_opening import open_run
 from lab import sample_applications
 from replicator.recovery.divergence import read_divergence

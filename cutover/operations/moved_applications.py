@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cli.wave_status import read_migration_journal
-
 if TYPE_CHECKING:
     from clusters.settings import SettingsLookup
     from topology.plan import Plan
@@ -15,13 +13,14 @@ def describe_moved_applications(plan: Plan, connect: SettingsLookup) -> list[str
     """A line for each wave whose applications run at the target, as the journal says. Raises ClusterError and
     BrokenChain."""
     from clusters.flow_records import read_flows
+    from cutover.journal.topology_journal import read_journal_chain
     from cutover.wave_states import list_wave_states
 
     if plan.migration is None:
         return []
     flow = plan.flow(plan.migration.flow)
     target = connect(flow.target)
-    there = [each for each in list_wave_states(plan, read_migration_journal(plan, target)) if each.truth == flow.target]
+    there = [each for each in list_wave_states(plan, read_journal_chain(plan, target)) if each.truth == flow.target]
     if not there:
         return []
     record = read_flows(target).get(flow.id)

@@ -1,0 +1,1 @@
+"""What a person does to a running system beside runs: shown first, then done; by the command line and by Airflow."""

@@ -1,0 +1,41 @@
+"""Orders about a whole flow: pause, resume, stop, restart; written down for good with who gave them.
+
+Whoever may write the desired state may not write to watershed.journal. So the line stands beside the flows, under a key
+that nothing overwrites, as lines of workers do (`topology journal --orders` shows both).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+import time
+from dataclasses import replace
+from typing import Any, Final, Literal
+
+from clusters.control_topics import FLOWS_TOPIC, ControlWriter, encode_control_value
+from clusters.flow_records import JOURNALED_PREFIX, FlowRecord, FlowState, write_flow
+
+FlowOrder = Literal["pause", "resume", "stop", "restart"]
+FLOW_ORDERS: Final[dict[FlowOrder, FlowState]] = {
+    "pause": "paused",
+    "resume": "running",
+    "stop": "stopped",
+    "restart": "running",
+}
+
+
+def apply_flow_order(record: FlowRecord, order: FlowOrder) -> FlowRecord:
+    """The record that the order makes of it. `restart` also makes halted partitions inspect their logs again."""
+    changed = record.with_state(FLOW_ORDERS[order])
+    return replace(changed, generation=record.generation + 1) if order == "restart" else changed
+
+
+def write_flow_order(writer: ControlWriter, before: FlowRecord, after: FlowRecord, order: FlowOrder, actor: str) -> str:
+    """Writes down who ordered what, then the desired state. Returns the order's id. Raises ClusterError."""
+    line: dict[str, Any] = {"record": "order", "of": after.topology, "kind": order, "flow": after.key}
+    line |= {"id": secrets.token_hex(8), "at_ms": int(time.time() * 1000), "actor": actor}
+    line |= {"before": before.state, "after": after.state, "generation": after.generation}
+    line |= {"hash": "sha256:" + hashlib.sha256(encode_control_value(line)).hexdigest()}
+    writer.put(FLOWS_TOPIC, f"{JOURNALED_PREFIX}order/{after.key}/flow/{line['id']}", line, 0)
+    write_flow(writer, after)
+    return str(line["id"])

@@ -27,8 +27,8 @@ class ProcessHost:
     _processes: dict[int, subprocess.Popen[bytes]] = field(default_factory=dict)
 
     def start(self, place: int, epoch: int) -> None:
-        """Start a process in a session of its own: Ctrl-C reaches the supervisor, which ends it."""
-        self._processes[place] = subprocess.Popen(self.command(place, epoch), start_new_session=True)
+        """Start a process in the supervisor's own process group, so that whoever kills the group leaves none behind."""
+        self._processes[place] = subprocess.Popen(self.command(place, epoch))
 
     def end(self, place: int) -> None:
         """SIGTERM: what is in flight is finished, and the partitions are handed over."""

@@ -8,9 +8,9 @@ import sys
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import asdict
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
-from airflow.sdk import BaseOperator
+from airflow.sdk import BaseOperator, Param
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
@@ -188,6 +188,25 @@ class SuperviseFleetOperator(BaseOperator):
                 self._process.wait(_END_S)
             except subprocess.TimeoutExpired:
                 self._process.kill()
+
+
+def build_fleet_params(targets: Sequence[str]) -> dict[str, Param]:
+    """The parameters of `fleet__<name>`. targets: the clusters into which the file's flows go."""
+    return {
+        "action": Param(
+            "heal",
+            enum=list(get_args(FleetAction)),
+            description="What to do. heal: start missing supervisors; status: only tell.",
+        ),
+        "target": Param(ALL_FLEETS, enum=[ALL_FLEETS, *targets], description="The cluster whose fleet is meant."),
+        "workers": Param(
+            None,
+            type=["null", "integer"],
+            minimum=1,
+            maximum=256,
+            description="How many workers; for scale and start.",
+        ),
+    }
 
 
 def choose_fleets(fleets: Sequence[Fleet], target: str) -> list[Fleet]:

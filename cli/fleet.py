@@ -43,25 +43,25 @@ def _path_and_target(command: Callable[..., Any]) -> Callable[..., Any]:
     return click.argument("path", type=click.Path(path_type=Path))(command)
 
 
-@fleet.command(epilog="Example: topology fleet start orders.yaml --target cloud")
+@fleet.command("start", epilog="Example: topology fleet start orders.yaml --target cloud")
 @_path_and_target
 @click.option("--workers", type=click.IntRange(1, 256), help="How many; default: as many as it had.")
-def start(path: Path, target: str, workers: int | None) -> int:
+def start_fleet(path: Path, target: str, workers: int | None) -> int:
     """Have the fleet run."""
     return _order(path, target, "start", workers)
 
 
-@fleet.command(epilog="Example: topology fleet stop orders.yaml --target cloud")
+@fleet.command("stop", epilog="Example: topology fleet stop orders.yaml --target cloud")
 @_path_and_target
-def stop(path: Path, target: str) -> int:
+def stop_fleet(path: Path, target: str) -> int:
     """Have all workers finish what is in flight and end; positions are kept."""
     return _order(path, target, "stop")
 
 
-@fleet.command(epilog="Example: topology fleet scale orders.yaml --target cloud --workers 4")
+@fleet.command("scale", epilog="Example: topology fleet scale orders.yaml --target cloud --workers 4")
 @_path_and_target
 @click.option("--workers", type=click.IntRange(1, 256), required=True, help="How many there should be.")
-def scale(path: Path, target: str, workers: int) -> int:
+def scale_fleet(path: Path, target: str, workers: int) -> int:
     """Change the number of workers; the others go on copying meanwhile.
 
     The number stays until the file's `workers.count` changes and is applied. Sixteen workers serve; more stand by.
@@ -69,18 +69,18 @@ def scale(path: Path, target: str, workers: int) -> int:
     return _order(path, target, "scale", workers)
 
 
-@fleet.command(epilog="Example: topology fleet restart orders.yaml --target cloud")
+@fleet.command("restart", epilog="Example: topology fleet restart orders.yaml --target cloud")
 @_path_and_target
-def restart(path: Path, target: str) -> int:
+def restart_fleet(path: Path, target: str) -> int:
     """Replace the workers one after the other, each when the others serve all partitions."""
     return _order(path, target, "restart")
 
 
-@fleet.command(epilog="Example: topology fleet status orders.yaml")
+@fleet.command("status", epilog="Example: topology fleet status orders.yaml")
 @click.argument("path", type=click.Path(path_type=Path))
 @click.option("--target", help="Only the fleet into this cluster.")
 @click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
-def status(path: Path, target: str | None, form: str) -> int:
+def show_fleets(path: Path, target: str | None, form: str) -> int:
     """What each fleet should be, what it is, and who supervises it. Exit code 3 while one is not as it should be."""
     from replicator.worker.fleet_status import describe_fleet_row, describe_missing_workers, read_fleet_rows
 
@@ -101,12 +101,12 @@ def status(path: Path, target: str | None, form: str) -> int:
     return 0 if all(row.is_at_size for row in rows) else 3
 
 
-@fleet.command(epilog="Example: topology fleet supervise orders.yaml --target cloud")
+@fleet.command("supervise", epilog="Example: topology fleet supervise orders.yaml --target cloud")
 @_path_and_target
 @click.option("--metrics", metavar="HOST:PORT", help="Workers answer Prometheus there; worker n takes PORT + n.")
 @click.option("--log", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @click.option("--end-with-parent", is_flag=True, hidden=True, help="End when the process that started it has ended.")
-def supervise(
+def supervise_fleet(
     path: Path, target: str, metrics: str | None, form: Literal["text", "json"], end_with_parent: bool
 ) -> int:
     """Keep the fleet as its record says until stopped, as the engine of the file has it.

@@ -43,8 +43,8 @@ _UNREADABLE_AT_MOST = 10_000  # keys of whoever writes what is none of ours
 
 
 class DesiredState:
-    """Flows, fleets, supervisors, orders, placements and producers (by their keys) as of the last `follow` or `catch_up`.
-    Not thread-safe."""
+    """Flows, fleets, supervisors, orders, placements and producers (by their keys) as of the last `follow` or
+    `catch_up`. Not thread-safe."""
 
     def __init__(self, settings: ConnectionSettings) -> None:
         self.settings = settings

@@ -171,6 +171,8 @@ class FlowsRunning(BaseTrigger):
                     first = {key: report.at_ms for key, report in view.items()}
                 found = judge_flow_reports(wanted, {k: r for k, r in view.items() if r.at_ms != first.get(k)})
                 text, problem, done = found.text, found.problem, found.done
+                if missing := await asyncio.to_thread(ask_missing_workers, plan):
+                    text, done = "; ".join([text, *missing]), False
             except ClusterError as trouble:
                 text, problem, done = f"asking again: {trouble}", "", False
             if text != said:
@@ -219,6 +221,17 @@ def ask_newest_reports(plan: Plan) -> dict[str, Any]:
         plan.topology, "plugins.watershed.operators.flow_status:read_newest_reports", {"plan": plan.hash}
     )
     return {report.key: report for report in map(PartitionStatus.from_json, told)}
+
+
+def ask_missing_workers(plan: Plan) -> list[str]:
+    """What somebody has to run where Airflow starts no workers (`placement: external`), a line for each fleet."""
+    if not any(flow.placement == "external" for flow in plan.flows):
+        return []
+    told = ask_client_process(
+        plan.topology, "plugins.watershed.operators.flow_status:read_fleet_states", {"plan": plan.hash}
+    )
+    wanted = {fleet.target for fleet in list_fleets(plan)}
+    return [each["text"] for each in told if each["waits"] and each["target"] in wanted]
 
 
 def judge_flow_reports(wanted: ExpectedPartitions, view: dict[str, Any]) -> FlowsProgress:

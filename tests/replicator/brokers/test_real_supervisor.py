@@ -42,18 +42,18 @@ flows:
     suffix: {name}
     topics: {{include: ["{name}"]}}
     naming: {{policy: identity}}
-    workers: {{engine: {engine}, count: {count}, placement: {placement}}}
+    workers: {{engine: process, count: 1, placement: {placement}}}
 """
 
 
 class Scene:
     """A topology with one flow between the pair, and the processes that were started for it."""
 
-    def __init__(self, lab: Any, name: str, folder: Path, engine: str = "process", count: int = 1) -> None:
+    def __init__(self, lab: Any, name: str, folder: Path, placement: str = "embedded") -> None:
         self.settings: dict[str, ConnectionSettings] = settings_of(lab)
         self.name, self.folder, self.path = name, folder, folder / "t.yaml"
         address = {alias: each.bootstrap[0] for alias, each in self.settings.items()}
-        text = TOPOLOGY.format(name=name, engine=engine, count=count, placement="embedded", **address)
+        text = TOPOLOGY.format(name=name, placement=placement, **address)
         self.path.write_text(text, encoding="utf-8")
         with Admin(self.settings["onprem"]) as admin:
             admin.create_topic(name, PARTITIONS, 1)
@@ -70,8 +70,10 @@ class Scene:
         return self.run("fleet", words[0], str(self.path), "--target", "cloud", *words[1:])
 
     def supervise(self) -> subprocess.Popen[bytes]:
+        return self.start("fleet", "supervise", str(self.path), "--target", "cloud")
+
+    def start(self, *words: str) -> subprocess.Popen[bytes]:
         log = (self.folder / f"supervisor-{len(self._supervisors)}.log").open("wb")
-        words = ["fleet", "supervise", str(self.path), "--target", "cloud"]
         self._supervisors.append(
             subprocess.Popen([sys.executable, "-m", "cli.main", *words], stdout=log, stderr=log, start_new_session=True)
         )
@@ -254,6 +256,25 @@ def test_sizes_restarts_and_deaths_under_traffic(kafka_pair, topic_name, tmp_pat
         assert scene.order("scale", "--workers", "3").splitlines()[-1] == "nothing to change"
         scene.run("fleet", "status", str(scene.path))
     print("\n" + "\n".join(table))
+
+
+def test_workers_that_others_start_wait_while_their_fleet_is_stopped(kafka_pair, topic_name, tmp_path):
+    with scene_of(kafka_pair, topic_name, tmp_path, placement="external") as scene:
+        missing = scene.run("fleet", "status", str(scene.path), code=3)
+        assert f"start 1 more where they are to run, each with `topology worker {scene.path} --target cloud`" in missing
+        worker = scene.start("worker", str(scene.path), "--target", "cloud")
+        name = scene.wait_size(1).workers
+        scene.order("stop")
+        scene.wait_size(0)
+        time.sleep(5)
+        assert worker.poll() is None
+        scene.order("start")
+        assert scene.wait_size(1).workers == name  # the same process
+        refused = subprocess.run(
+            [sys.executable, "-m", "cli.main", "fleet", "restart", str(scene.path), "--target", "cloud"],
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert (refused.returncode, "kubectl rollout restart" in refused.stderr) == (2, True)
 
 
 def kill(worker: str) -> None:

@@ -120,7 +120,7 @@ def _family(pid: int) -> list[int]:
         return []
 
 
-def until(condition: Callable[[], object], told: Callable[[], str] = lambda: "", seconds: float = 120) -> float:
+def until(condition: Callable[[], object], told: Callable[[], str] = lambda: "", seconds: float = 300) -> float:
     began = time.monotonic()
     while not condition():
         assert time.monotonic() < began + seconds, f"not within {seconds} s: {told()}"

@@ -156,7 +156,7 @@ class Supervised(Application):
             row = seen[0]
             return row.present == row.wanted == size and not row.restarting and not without & set(row.workers)
 
-        self.until(there)
+        self.until(there, 600)
         print(f"size {size} after {time.monotonic() - began:.1f} s")
         return seen[0]
 

@@ -1,4 +1,4 @@
-"""The supervisor's steps in a world in memory: lease, epochs, deaths, a restart. test_real_supervisor.py has real ones."""
+"""The supervisor's steps in a world in memory: lease, epochs, deaths, a restart. Real ones: test_real_supervisor.py"""
 
 from __future__ import annotations
 
